@@ -7,5 +7,6 @@ cdef void worker_free(HotWorker* worker) noexcept nogil
 cdef void worker_answer(HotWorker* worker, Request* request) noexcept nogil
 cdef void worker_local_processed(HotWorker* worker, Request* request) noexcept nogil
 cdef void worker_hand_over(HotWorker* worker) noexcept nogil
+cdef void put_off_push(HotWorker* worker, Request* request, int is_alone) noexcept nogil
 cdef void worker_give_up_role(HotWorker* worker) noexcept nogil
 cdef void cold_push(HotWorker* worker, Request* request, int reason) noexcept nogil

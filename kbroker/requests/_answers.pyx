@@ -45,13 +45,21 @@ cdef void worker_free(HotWorker* worker) noexcept nogil:
 
 cdef void worker_answer(HotWorker* worker, Request* request) noexcept nogil:
     """The request's action and parts are set; it leaves with the next hand-over."""
-    cdef RequestList* answers = &worker.answers[request.processor.index % PROCESSORS_SEEN_MAX]
+    _append(&worker.answers[request.processor.index % PROCESSORS_SEEN_MAX], request)
+
+
+cdef void put_off_push(HotWorker* worker, Request* request, int is_alone) noexcept nogil:
+    """A produce with much to unpack, to the end of the run."""
+    _append(&worker.put_off_alone if is_alone else &worker.put_off, request)
+
+
+cdef void _append(RequestList* requests, Request* request) noexcept nogil:
     request.next = NULL
-    if answers.tail == NULL:
-        answers.head = request
+    if requests.tail == NULL:
+        requests.head = request
     else:
-        answers.tail.next = request
-    answers.tail = request
+        requests.tail.next = request
+    requests.tail = request
 
 
 cdef void worker_local_processed(HotWorker* worker, Request* request) noexcept nogil:

@@ -163,8 +163,10 @@ cdef struct HotWorker:
     Partition* advanced           # partitions that this run's followers moved, with watchers
     ParkedRequest* gathering      # a follower's fetch of this thread's runs, with a reference
     int64_t gathers_until_ns
-    Request* put_off              # produces of this run with much to unpack: its last
-    int unpacks                   # it serves one of them
+    RequestList put_off           # produces of this run with much to unpack, in small batches
+    RequestList put_off_alone     # in large ones: its last
+    int unpacks                   # it serves some of them
+    int64_t unpacks_since_ns
     AwaitedFlush* flushes         # of this run, and below the produces that wait for them
     void* unflushed               # ProducePlan
     uint64_t ticks[TICKS_MAX]

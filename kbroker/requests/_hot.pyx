@@ -587,7 +587,7 @@ cdef int _refuse_checked(ProducePartition* place, int16_t error) except -1:
 
 cdef void _finish_checked(HotWorker* worker, Snapshot* snapshot, ProducePlan* plan) noexcept nogil:
     plan.reason = REASON_NONE
-    produce_validate(plan)
+    produce_validate(worker, plan)
     if plan.reason != REASON_NONE:
         # A topic came or changed since Python looked, and its batch has not been checked. Nothing
         # is written; the client sends it again.

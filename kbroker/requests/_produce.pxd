@@ -9,6 +9,6 @@ cdef ProducePlan* produce_plan(
     HotWorker* worker, Snapshot* snapshot, Request* request) noexcept nogil
 cdef void produce_finish(
     HotWorker* worker, Snapshot* snapshot, ProducePlan* plans) noexcept nogil
-cdef void produce_validate(ProducePlan* plan) noexcept nogil
+cdef void produce_validate(HotWorker* worker, ProducePlan* plan) noexcept nogil
 # Outside a snapshot, before the arena is reset: answers what `worker.unflushed` holds.
 cdef void produce_flush(HotWorker* worker) noexcept nogil

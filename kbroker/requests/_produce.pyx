@@ -39,7 +39,7 @@ from kbroker._error_codes cimport (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from kbroker._sync cimport kb_wall_ms
+from kbroker._sync cimport kb_now_ns, kb_wall_ms
 from kbroker.log._flush cimport FLUSH_RECORDS
 from kbroker.log._records cimport (
     AT_ATTRIBUTES,
@@ -93,6 +93,7 @@ from kbroker.replica._snapshot cimport (
 )
 from kbroker.requests._answers cimport (
     cold_push,
+    put_off_push,
     worker_answer,
     worker_give_up_role,
     worker_hand_over,
@@ -124,6 +125,7 @@ cdef enum:
     GROUPS_MIN = 64
     UNPACK_STEP_BYTES = 64 << 10  # compressed; a batch may unpack to 256 times its size
     PUT_OFF_BYTES = 16 << 10      # the same, of one request
+    UNPACK_NS = 500000            # then others may want to be served meanwhile
 
     APPENDED = 0
     APPENDED_SOME_WAIT = 1
@@ -318,6 +320,7 @@ cdef void _plan_batch(
         place.partition = entry.partitions[place.index]
         if batch.length_bytes > HEADER_BYTES and batch.data[AT_ATTRIBUTES + 1] & CODEC_MASK:
             plan.compressed_bytes += batch.length_bytes
+            plan.largest_bytes = max(plan.largest_bytes, <int64_t>batch.length_bytes)
         slow = log_is_slow(place.partition.log)
         if slow > plan.slow_stands:
             plan.slow = place.partition.log
@@ -326,8 +329,9 @@ cdef void _plan_batch(
             plan.reason = REASON_RECOMPRESS
 
 
-cdef void produce_validate(ProducePlan* plan) noexcept nogil:
-    """CRC and every record, outside every lock. The first batch that needs Python ends it."""
+cdef void produce_validate(HotWorker* worker, ProducePlan* plan) noexcept nogil:
+    """CRC and every record, outside every lock. The first batch that needs Python ends it. One that
+    has much to unpack, and unpacks it for UNPACK_NS, gives up the role of taker."""
     cdef int64_t now_ms = kb_wall_ms()
     cdef ProduceFrame* frame = plan.frames
     cdef Batch* batch
@@ -344,6 +348,9 @@ cdef void produce_validate(ProducePlan* plan) noexcept nogil:
                 ) == NEEDS_PYTHON:
                     plan.reason = REASON_DECOMPRESS
                     return
+                if (worker.unpacks and worker.has_role
+                        and kb_now_ns() - worker.unpacks_since_ns > <int64_t>UNPACK_NS):
+                    worker_give_up_role(worker)
         frame = frame.next
 
 
@@ -549,11 +556,10 @@ cdef ProducePlan* _plan_or_pass_on(
         return NULL
     if (plan.reason == REASON_NONE and plan.compressed_bytes >= PUT_OFF_BYTES
             and not worker.unpacks):
-        request.next = worker.put_off
-        worker.put_off = request
+        put_off_push(worker, request, plan.largest_bytes >= PUT_OFF_BYTES)
         return NULL
     if plan.reason == REASON_NONE:
-        produce_validate(plan)
+        produce_validate(worker, plan)
     if plan.reason != REASON_NONE:
         cold_push(worker, request, plan.reason)
         return NULL
@@ -564,9 +570,9 @@ cdef void produce_run(HotWorker* worker, Snapshot* snapshot, Request* first) noe
     """Every Produce request of a run, in order; those for Python go to the worker's cold list.
 
     Unpacking is slow work, of which nobody knows beforehand how slow: a request with PUT_OFF_BYTES
-    of compressed batches is put off to the end of the run, so that the others do not wait for it.
-    After UNPACK_STEP_BYTES of smaller ones the role of taker is given up, and what is validated so
-    far is committed before more is unpacked.
+    of compressed batches is put off to the end of the run (`_run`), so that the others do not wait
+    for it. After UNPACK_STEP_BYTES of smaller ones the role of taker is given up, and what is
+    validated so far is committed before more is unpacked.
     """
     cdef ProducePlan* plans = NULL
     cdef ProducePlan** place = &plans
@@ -583,7 +589,7 @@ cdef void produce_run(HotWorker* worker, Snapshot* snapshot, Request* first) noe
             place = &plan.next
             compressed_bytes += plan.compressed_bytes
         request = following
-        if compressed_bytes >= UNPACK_STEP_BYTES and request != NULL:
+        if compressed_bytes >= UNPACK_STEP_BYTES and request != NULL and not worker.unpacks:
             worker_give_up_role(worker)
             if plans != NULL:
                 produce_finish(worker, snapshot, plans)

@@ -51,3 +51,4 @@ cdef struct ProducePlan:
     int slow_stands               # WRITE_STANDS: one of them is under way
     int32_t batch_count
     int64_t compressed_bytes      # of its batches that are to be unpacked
+    int64_t largest_bytes         # of one of them

@@ -2,7 +2,8 @@
 """One run: requests of the hot APIs that a handler has taken, served and answered.
 
     Produce, Fetch, Heartbeat -> answers to their Processors in one push each -> OffsetCommit
-    -> what has to be on the disk first -> Metadata -> produces with much to unpack, one by one
+    -> what has to be on the disk first -> Metadata -> produces with much to unpack in small
+    batches, some at a time -> those with large batches, one by one
 
 In this order since those that come first wait for nobody, and nobody waits for the last ones. What
 needs Python is left in the worker's lists. The handler's thread, no GIL.
@@ -12,7 +13,8 @@ from libc.stdint cimport int64_t
 from libc.string cimport memset
 
 from kbroker._arena cimport Arena, arena_free, arena_reset
-from kbroker.net._types cimport READ_AHEAD, Request
+from kbroker._sync cimport kb_now_ns
+from kbroker.net._types cimport READ_AHEAD, Request, RequestList
 from kbroker.protocol._versions cimport API_FETCH, API_HEARTBEAT, API_METADATA, API_PRODUCE
 from kbroker.replica._snapshot cimport Snapshot, snapshot_enter, snapshot_leave
 from kbroker.requests._answers cimport worker_give_up_role, worker_hand_over
@@ -27,6 +29,7 @@ from kbroker.requests._read_ahead cimport read_ahead_run
 
 cdef enum:
     LONG_RUN_BYTES = 1 << 20      # worth waking another handler for what comes meanwhile
+    TOGETHER_BYTES = 256 << 10    # of small batches with much to unpack: one append, one hand-over
 
 
 # A run by API.
@@ -78,18 +81,36 @@ cdef int64_t _split(Request* run, Shares* shares) noexcept nogil:
 
 
 cdef void serve_run(HotWorker* worker, Request* run) noexcept nogil:
-    cdef Request* request
     _do_share(worker, run)
-    if worker.put_off != NULL:
+    if worker.put_off.head != NULL or worker.put_off_alone.head != NULL:
         long_polls_end_gathering(worker)
-    while worker.put_off != NULL:     # each alone: the one before may have been a bomb
-        request = worker.put_off
-        worker.put_off = request.next
-        request.next = NULL
+    while worker.put_off.head != NULL:
+        _unpack(worker, _taken(&worker.put_off, TOGETHER_BYTES))
+    while worker.put_off_alone.head != NULL:  # the one before may have been a bomb
         worker_give_up_role(worker)
-        worker.unpacks = 1
-        _do_share(worker, request)
-        worker.unpacks = 0
+        _unpack(worker, _taken(&worker.put_off_alone, 0))
+
+
+cdef Request* _taken(RequestList* requests, int64_t bytes_max) noexcept nogil:
+    # The first, and those behind it that are no more than so many bytes with it.
+    cdef Request* first = requests.head
+    cdef Request* last = first
+    cdef int64_t taken_bytes = first.total_bytes
+    while last.next != NULL and taken_bytes + last.next.total_bytes <= bytes_max:
+        last = last.next
+        taken_bytes += last.total_bytes
+    requests.head = last.next
+    if last.next == NULL:
+        requests.tail = NULL
+    last.next = NULL
+    return first
+
+
+cdef void _unpack(HotWorker* worker, Request* requests) noexcept nogil:
+    worker.unpacks = 1
+    worker.unpacks_since_ns = kb_now_ns()
+    _do_share(worker, requests)
+    worker.unpacks = 0
 
 
 cdef void _do_share(HotWorker* worker, Request* run) noexcept nogil:
