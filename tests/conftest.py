@@ -7,8 +7,9 @@
 - Examples of hypothesis have no deadline: on a busy machine one that is quick takes a second.
 - Nothing that a test's connections have caused may outlive them (tests/support/nothing_stays.py).
 - The header names the programs that the client tests found.
-- Where pytest-xdist hands whole files to processes, the longest files come first, so that no
-  process is left alone with one of them at the end; last come those whose tests must be alone on
+- Where pytest-xdist hands whole files to processes, those that share a Spark session go together
+  (tests/support/together.py), and the longest files come first, so that no process is left alone
+  with one of them at the end; last come those whose tests must be alone on
   the machine (tests/support/alone.py).
 - A test that was run again, and how it failed the first time, stand at the end of the run.
 """
@@ -19,6 +20,7 @@ import os
 import shutil
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -91,6 +93,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         rank = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
         last = dict.fromkeys((item.path for item in items if is_alone(item)), len(rank) + 1)
         items.sort(key=lambda item: (last | rank).get(item.path, len(rank)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | None:
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from tests.support.together import Together
+
+    return Together(config, log)
 
 
 def in_a_process_of_several(config: pytest.Config) -> bool:

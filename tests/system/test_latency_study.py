@@ -129,12 +129,14 @@ def test_a_cut_study_goes_on_and_publishes(broker: KbrokerBroker, tmp_path: Path
     environment = {**os.environ, "KBROKER_CACHE": str(tmp_path), "PYTHONPATH": str(ROOT)}
     first = subprocess.Popen(_verb(tmp_path), stderr=subprocess.PIPE, env=environment, text=True)
     assert first.stderr is not None
+    said = ""
     for line in first.stderr:
+        said += line
         if line.startswith("[20/"):
             first.send_signal(signal.SIGINT)
             break
-    said = first.stderr.read()
-    assert first.wait(60) == 130
+    said += first.stderr.read()
+    assert first.wait(60) == 130, said
     assert "the same command goes on from here" in said and "Traceback" not in said
 
     file = tmp_path / "study.json"
