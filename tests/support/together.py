@@ -31,7 +31,7 @@ def scope_of(file: str) -> str:
     return "Spark's first session" if path.stem in FIRST else "Spark's second session"
 
 
-class Together(LoadFileScheduling):  # type: ignore[misc]
+class Together(LoadFileScheduling):
     """pytest-xdist's `--dist loadfile`, with some files as one."""
 
     def _split_scope(self, nodeid: str) -> str:
