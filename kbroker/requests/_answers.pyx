@@ -22,6 +22,7 @@ from kbroker.requests._context cimport PROCESSORS_SEEN_MAX, HotContext, HotWorke
 
 cdef enum:
     SHORT_ANSWERS_BYTES = 64 << 10  # more is for the Processor, beside what the handler does next
+    UNPACK_NS = 1000000
 
 
 cdef HotWorker* worker_new(HotContext* context, int index) noexcept nogil:
@@ -51,6 +52,11 @@ cdef void worker_answer(HotWorker* worker, Request* request) noexcept nogil:
 cdef void put_off_push(HotWorker* worker, Request* request, int is_alone) noexcept nogil:
     """A produce with much to unpack, to the end of the run."""
     _append(&worker.put_off_alone if is_alone else &worker.put_off, request)
+
+
+cdef int worker_unpacks_long(const HotWorker* worker, int64_t since_ns) noexcept nogil:
+    """Whether it serves what was put off, and for so long that others may want to be served."""
+    return worker.unpacks and kb_now_ns() - since_ns > <int64_t>UNPACK_NS
 
 
 cdef void _append(RequestList* requests, Request* request) noexcept nogil:

@@ -166,7 +166,7 @@ cdef struct HotWorker:
     RequestList put_off           # produces of this run with much to unpack, in small batches
     RequestList put_off_alone     # in large ones: its last
     int unpacks                   # it serves some of them
-    int64_t unpacks_since_ns
+    int64_t unpacks_since_ns      # since the first that this run had put off
     AwaitedFlush* flushes         # of this run, and below the produces that wait for them
     void* unflushed               # ProducePlan
     uint64_t ticks[TICKS_MAX]

@@ -92,12 +92,8 @@ from kbroker.replica._snapshot cimport (
     snapshot_leave,
 )
 from kbroker.requests._answers cimport (
-    cold_push,
-    put_off_push,
-    worker_answer,
-    worker_give_up_role,
-    worker_hand_over,
-)
+    cold_push, put_off_push, worker_answer, worker_give_up_role, worker_hand_over,
+    worker_unpacks_long)
 from kbroker.requests._context cimport (
     REASON_DECOMPRESS,
     REASON_NONE,
@@ -125,7 +121,6 @@ cdef enum:
     GROUPS_MIN = 64
     UNPACK_STEP_BYTES = 64 << 10  # compressed; a batch may unpack to 256 times its size
     PUT_OFF_BYTES = 16 << 10      # the same, of one request
-    UNPACK_NS = 500000            # then others may want to be served meanwhile
 
     APPENDED = 0
     APPENDED_SOME_WAIT = 1
@@ -330,8 +325,8 @@ cdef void _plan_batch(
 
 
 cdef void produce_validate(HotWorker* worker, ProducePlan* plan) noexcept nogil:
-    """CRC and every record, outside every lock. The first batch that needs Python ends it. One that
-    has much to unpack, and unpacks it for UNPACK_NS, gives up the role of taker."""
+    """CRC and every record, outside every lock. The first batch that needs Python ends it. Who has
+    unpacked for long gives up the role of taker."""
     cdef int64_t now_ms = kb_wall_ms()
     cdef ProduceFrame* frame = plan.frames
     cdef Batch* batch
@@ -348,8 +343,7 @@ cdef void produce_validate(HotWorker* worker, ProducePlan* plan) noexcept nogil:
                 ) == NEEDS_PYTHON:
                     plan.reason = REASON_DECOMPRESS
                     return
-                if (worker.unpacks and worker.has_role
-                        and kb_now_ns() - worker.unpacks_since_ns > <int64_t>UNPACK_NS):
+                if worker.has_role and worker_unpacks_long(worker, worker.unpacks_since_ns):
                     worker_give_up_role(worker)
         frame = frame.next
 
@@ -571,14 +565,15 @@ cdef void produce_run(HotWorker* worker, Snapshot* snapshot, Request* first) noe
 
     Unpacking is slow work, of which nobody knows beforehand how slow: a request with PUT_OFF_BYTES
     of compressed batches is put off to the end of the run (`_run`), so that the others do not wait
-    for it. After UNPACK_STEP_BYTES of smaller ones the role of taker is given up, and what is
-    validated so far is committed before more is unpacked.
+    for it. After UNPACK_STEP_BYTES of smaller ones, or a millisecond of these, the role of taker is
+    given up, and what is validated so far is committed before more is unpacked.
     """
     cdef ProducePlan* plans = NULL
     cdef ProducePlan** place = &plans
     cdef ProducePlan* plan
     cdef Request* request = first
     cdef Request* following
+    cdef int64_t step_since_ns = kb_now_ns()
     cdef int64_t compressed_bytes = 0
     while request != NULL:
         following = request.next
@@ -589,12 +584,14 @@ cdef void produce_run(HotWorker* worker, Snapshot* snapshot, Request* first) noe
             place = &plan.next
             compressed_bytes += plan.compressed_bytes
         request = following
-        if compressed_bytes >= UNPACK_STEP_BYTES and request != NULL and not worker.unpacks:
+        if request != NULL and (worker_unpacks_long(worker, step_since_ns) or (
+                not worker.unpacks and compressed_bytes >= UNPACK_STEP_BYTES)):
             worker_give_up_role(worker)
             if plans != NULL:
                 produce_finish(worker, snapshot, plans)
             plans = NULL
             place = &plans
+            step_since_ns = kb_now_ns()
             compressed_bytes = 0
     if plans != NULL:
         produce_finish(worker, snapshot, plans)

@@ -84,6 +84,7 @@ cdef void serve_run(HotWorker* worker, Request* run) noexcept nogil:
     _do_share(worker, run)
     if worker.put_off.head != NULL or worker.put_off_alone.head != NULL:
         long_polls_end_gathering(worker)
+        worker.unpacks_since_ns = kb_now_ns()
     while worker.put_off.head != NULL:
         _unpack(worker, _taken(&worker.put_off, TOGETHER_BYTES))
     while worker.put_off_alone.head != NULL:  # the one before may have been a bomb
@@ -108,7 +109,6 @@ cdef Request* _taken(RequestList* requests, int64_t bytes_max) noexcept nogil:
 
 cdef void _unpack(HotWorker* worker, Request* requests) noexcept nogil:
     worker.unpacks = 1
-    worker.unpacks_since_ns = kb_now_ns()
     _do_share(worker, requests)
     worker.unpacks = 0
 

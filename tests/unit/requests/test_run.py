@@ -17,6 +17,9 @@ from tests.unit.requests.wire import produce_frame, produced_in
 SMALL = build_batch([b"small"])
 
 
+Batches = dict[int, bytes]  # by partition
+
+
 def noise(size: int) -> bytes:
     """Bytes that do not shrink."""
     return random.Random(1).randbytes(size)
@@ -52,8 +55,9 @@ def test_a_produce_with_much_to_unpack_is_the_last_of_its_run(
     assert offsets == ([1, 0] if last else [0, 1])
 
 
-def test_small_batches_with_much_to_unpack_are_one_append(make_rig: Callable[..., Rig]) -> None:
-    """Large ones are alone: who stands beside a bomb waits for it."""
+def served_in_one_run(make_rig: Callable[..., Rig], *frames: Batches) -> tuple[list[int], int]:
+    """Each frame on a connection of its own, queued in this order while the one handler is in
+    Python: the offset that each got in partition 0, and with how many writes to its log."""
     inside, go_on = threading.Event(), threading.Event()
     written: list[str] = []
 
@@ -63,23 +67,37 @@ def test_small_batches_with_much_to_unpack_are_one_append(make_rig: Callable[...
         request.respond(request.body)
 
     def count(operation: str, path: str) -> None:
-        if operation == "write" and path.endswith(".log"):
+        if operation == "write" and path.endswith("t-0/00000000000000000000.log"):
             written.append(path)
 
     rig = make_rig(handlers=1, dispatch=dispatch)
     topic = rig.create("t", partitions=2)
-    large = build_batch([Record(noise(60_000))], codec="gzip")
-    part = build_batch([Record(noise(9_000))], codec="gzip")
-    assert len(part) < 16 << 10 <= 2 * len(part)
-    holder, *clients = (rig.client() for _ in range(5))
+    holder, *clients = (rig.client() for _ in range(1 + len(frames)))
     holder.send(cold_frame(b"x"))
     assert inside.wait(DEADLINE_S)
-    frames = ({0: large}, {0: part, 1: part}, {0: part, 1: part}, {0: SMALL})
     for number, (client, batches) in enumerate(zip(clients, frames, strict=True), start=1):
         client.send(produce_frame(9, [(topic, batches)]))
         eventually(lambda n=number: rig.server.statistics()["queued_requests"] == n, "it is queued")
     with FileFaults(before=count):
         go_on.set()
-        offsets = [produced_in(9, client.receive())[1] for client in clients]
-    assert [found["t", 0].base_offset for found in offsets] == [3, 1, 2, 0]
-    assert len(written) == 4, "the small one, one for each partition of two, the large one"
+        offsets = [produced_in(9, client.receive())[1]["t", 0].base_offset for client in clients]
+    return offsets, len(written)
+
+
+def test_small_batches_with_much_to_unpack_are_one_append(make_rig: Callable[..., Rig]) -> None:
+    """Large ones are alone: who stands beside a bomb waits for it."""
+    large = build_batch([Record(noise(60_000))], codec="gzip")
+    part = build_batch([Record(noise(9_000))], codec="gzip")
+    assert len(part) < 16 << 10 <= 2 * len(part)
+    two = {0: part, 1: part}
+    assert served_in_one_run(make_rig, {0: large}, two, two, {0: SMALL}) == ([3, 1, 2, 0], 3)
+
+
+def test_what_is_validated_does_not_wait_for_what_takes_long(make_rig: Callable[..., Rig]) -> None:
+    """Two of these take ten milliseconds and more to unpack. How long the first of them takes
+    nobody knew before, so what stands before it is appended with it; the second is by itself."""
+    slow = build_batch([Record(bytes(10_000_000))], codec="gzip")
+    part = build_batch([Record(noise(9_000))], codec="gzip")
+    assert len(slow) < 16 << 10 <= 2 * len(slow)
+    two = {0: slow, 1: slow}
+    assert served_in_one_run(make_rig, {0: part, 1: part}, two, two) == ([0, 1, 2], 2)
