@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,9 @@ def is_alone(item: pytest.Item) -> bool:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
+    # Ignored by who is started in the background, and inherited: what a test interrupts would stay.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if in_a_process_of_several(session.config):
         run = session.config.workerinput["testrunuid"]  # type: ignore[attr-defined]
         session.config.stash[ROOM] = Room(run)

@@ -60,13 +60,16 @@ def test_live_on_a_terminal_until_interrupted(bootstrap: str, make_topic: MakeTo
         stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, env=environment,
     ) as process:  # fmt: skip
         os.close(theirs)
-        seen = b""
-        while topic.encode() not in seen:
-            seen += os.read(ours, 65536)
-        process.send_signal(signal.SIGINT)
-        seen += b"".join(iter(lambda: read(ours), b""))
-        assert process.stderr is not None
-        assert process.stderr.read() == b""
-        assert process.wait(60) == 0
+        try:
+            seen = b""
+            while topic.encode() not in seen:
+                seen += os.read(ours, 65536)
+            process.send_signal(signal.SIGINT)
+            seen += b"".join(iter(lambda: read(ours), b""))
+            assert process.stderr is not None
+            assert process.stderr.read() == b""
+            assert process.wait(60) == 0
+        finally:
+            process.kill()  # or a failure would wait for it
     assert b"\x1b[?1049l" in seen
     os.close(ours)
