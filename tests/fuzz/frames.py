@@ -32,7 +32,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from kbroker.testing.plain import PlainBroker as Broker
 from tests.fuzz import report
@@ -51,6 +51,7 @@ COMPARED_S: Final = 20.0  # 4,000 produces of the neighbour's
 COMPARED_CONNECTIONS: Final = 3
 PROGRESS_S: Final = 10.0
 TIDY_S: Final = 2.0
+T = TypeVar("T")
 COUNT_S: Final = 0.5
 SETTLES_S: Final = 2.0
 FILES_CLOSE_S: Final = 60.0
@@ -163,6 +164,17 @@ def told(metrics: str) -> tuple[dict[str, int], report.Memory]:
     return objects, report.Memory(used, blocks, objects["session_partitions"])
 
 
+def least(sample: Callable[[], T], size: Callable[[T], int], wanted: int) -> T:
+    """The least of some samples of another process, as when it was warm: what the last bomb
+    unpacked to may just be on its way back, and deleted logs stay for a moment."""
+    found = sample()
+    until = time.monotonic() + SETTLES_S
+    while size(found) > wanted and time.monotonic() < until:
+        time.sleep(0.1)
+        found = min(found, sample(), key=size)
+    return found
+
+
 class Run:
     """One fuzzing of one broker."""
 
@@ -217,7 +229,9 @@ class Run:
         result.took_s = time.monotonic() - self._started
         result.rates[report.HOSTILE] = result.tally.frames / result.took_s
         result.resident_warm = result.resident_warm or process_facts.resident_bytes(self.pid)
-        result.resident_after = self._settled_resident(result.resident_warm)
+        result.resident_after = least(
+            lambda: process_facts.resident_bytes(self.pid), int, result.resident_warm
+        )
         if self.judged:
             rate = result.rates[report.HOSTILE] / self.workers
             self._sound(result, report.COMPARED, rate, seconds=COMPARED_S, kinds=True)
@@ -227,7 +241,10 @@ class Run:
             tidy(self.admin, all_made=True)
         if self.metrics:
             result.objects = self._settled_objects()
-            result.memory_after = self._settled_memory(result)
+            wanted = result.memory_warm.kept if result.memory_warm else 0
+            result.memory_after = least(
+                lambda: told(self.metrics)[1], lambda memory: memory.kept, wanted
+            )
         result.files_after = self._settled_files(result.files_before)
         self.admin.close()
         return result
@@ -242,25 +259,6 @@ class Run:
             least = result.memory_warm
             if least is None or memory.kept < least.kept:
                 result.memory_warm = memory
-
-    def _settled_resident(self, wanted: int) -> int:
-        # What the last bomb unpacked to may just be on its way back.
-        resident = process_facts.resident_bytes(self.pid)
-        until = time.monotonic() + SETTLES_S
-        while resident > wanted and time.monotonic() < until:
-            time.sleep(0.1)
-            resident = min(resident, process_facts.resident_bytes(self.pid))
-        return resident
-
-    def _settled_memory(self, result: report.Result) -> report.Memory:
-        # The least of some samples, as when it was warm: deleted logs stay for a moment.
-        least = told(self.metrics)[1]
-        wanted = result.memory_warm.kept if result.memory_warm else least.kept
-        until = time.monotonic() + SETTLES_S
-        while least.kept > wanted and time.monotonic() < until:
-            time.sleep(0.2)
-            least = min(least, told(self.metrics)[1], key=lambda memory: memory.kept)
-        return least
 
     def _settled_objects(self) -> dict[str, int]:
         # Members that nobody waits for any more are waited for by their group until then.
