@@ -140,9 +140,9 @@ cdef int _serve_runs(HotWorker* worker) noexcept nogil:
         if status == TAKE_IDLE and worker.gathering != NULL:
             long_polls_end_gathering(worker)
             continue
-        if status == TAKE_IDLE and long_polls_end_left(worker):
-            continue              # called for this
         if status == TAKE_IDLE or status == TAKE_CLOSED:
+            if long_polls_end_left(worker):
+                continue          # called for this; the end may have come before it woke
             return status
         if status == TAKE_COLD:
             kb_count(&worker.handler.cold_requests, 1)

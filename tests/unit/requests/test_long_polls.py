@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from kbroker.requests._hot import HotPath
 from kbroker.requests._parked import bucket_of
 from kbroker.types import ApiKey
 from tests.support.record_batches import build_batch
-from tests.unit.net.harness import Client, Rig, Topic, cold_frame, eventually
+from tests.unit.net.harness import DEADLINE_S, Client, Rig, Topic, cold_frame, eventually
 from tests.unit.requests.wire import (
     FETCH_VERSIONS,
     Ask,
@@ -470,6 +471,32 @@ def test_a_connection_that_goes_while_nobody_serves(make_rig: Callable[..., Rig]
         reader.reset()
     eventually(lambda: rig.hot.statistics()["parked_now"] == 0, "they still wait")
     assert rig.hot.statistics()["parked_left"] == 30
+
+
+@pytest.mark.parametrize("turn", range(4))
+def test_a_connection_that_goes_as_the_broker_stops(rig: Rig, turn: int) -> None:
+    """The handler that is called for its fetch may be slower than the end of the queue: here it
+    shares a processor with this thread, which does not pause. Four turns, since it may be fast."""
+    topic = rig.create("t")
+    before = waiting()
+    reader = rig.client()
+    reader.send(fetch_frame(12, [Ask(topic)], max_wait_ms=LONG_MS))
+    rig.wait_parked(1)
+    (handler,) = (thread.native_id for thread in rig.pool.threads)
+    assert handler is not None
+    processors = os.sched_getaffinity(0)
+    for thread in (0, handler):
+        os.sched_setaffinity(thread, {min(processors)})
+    try:
+        reader.reset()
+        until = time.monotonic() + DEADLINE_S
+        while rig.hot.statistics()["parked_left"] == 0:
+            assert time.monotonic() < until, "its end is not seen"
+        rig.server.close_queue()
+    finally:
+        os.sched_setaffinity(0, processors)
+    rig.stop()
+    assert waiting() == before
 
 
 # --- how much may wait ----------------------------------------------------------------------------
