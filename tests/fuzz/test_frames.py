@@ -86,9 +86,6 @@ def test_a_correlation_id_that_is_off_by_one_belongs_to_no_other_frame() -> None
 @pytest.mark.timeout(900)
 def test_a_hundred_thousand_frames(broker: Broker) -> None:
     options = argparse.Namespace(frames=FRAMES, seed=SEED, rate=0, workers=2, metrics=broker.admin)
-    # The neighbour's latencies are judged by hand, over a million frames on a machine that does
-    # nothing else; here its errors are.
-    options.judged = False
     result = Run(address_of(broker), broker.pid, options).run()
     result.log = broker.log_text()
     result.check()
