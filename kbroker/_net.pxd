@@ -1,4 +1,5 @@
 # cython: language_level=3
+from kbroker._limits cimport PROCESSORS_MAX
 from kbroker.net._acceptor cimport Acceptor
 from kbroker.net._quotas cimport ConnectionQuotas
 from kbroker.net._types cimport Channel, NetworkSettings, Processor, Request, RequestChannel
@@ -8,7 +9,7 @@ cdef class SocketServer:
     cdef NetworkSettings settings
     cdef RequestChannel channel
     cdef ConnectionQuotas* quotas
-    cdef Processor* processors[64]
+    cdef Processor* processors[PROCESSORS_MAX]
     cdef int processor_count
     cdef list listeners
     cdef Acceptor* acceptors[16]

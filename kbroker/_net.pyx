@@ -23,6 +23,7 @@ from kbroker.errors import InvariantError
 
 from kbroker._atomics cimport kb_load_i64, kb_store_int
 from kbroker._figures cimport kb_figure
+from kbroker._limits cimport PROCESSORS_MAX
 from kbroker._lock_order cimport RANK_QUEUE, lock_ranked, unlock_ranked
 from kbroker._sync cimport kb_give_back_memory, kb_now_ns, kb_tune_malloc
 from kbroker.net._acceptor cimport (
@@ -50,6 +51,8 @@ from kbroker.net._request_channel cimport request_channel_close, request_channel
 from kbroker.net._types cimport (
     ACTION_CLOSE,
     ACTION_SEND,
+    API_KEYS_MAX,
+    API_VERSIONS_MAX,
     CAUSE_FRAME_SIZE,
     CAUSE_HEADER,
     CAUSE_MALFORMED,
@@ -58,7 +61,6 @@ from kbroker.net._types cimport (
     CAUSE_SILENT_ERROR,
     CAUSE_STATE,
     LISTENERS_MAX,
-    PROCESSORS_MAX,
     USE_FETCH,
     USE_OTHER,
     USE_PRODUCE,
@@ -101,8 +103,9 @@ cdef class SocketServer:
         long long pipelined_bytes_max, long long pipelined_total_bytes_max,
         int send_buffer_bytes, int receive_buffer_bytes,
     ):
-        if not 1 <= processors <= 64:
-            raise ValueError(f"num.network.threads must be 1 to 64, not {processors}")
+        if not 1 <= processors <= PROCESSORS_MAX:
+            raise ValueError(
+                f"num.network.threads must be 1 to {PROCESSORS_MAX}, not {processors}")
         self.listeners = []
         self.settings.request_bytes_max = request_bytes_max
         self.settings.idle_ns_max = idle_ms_max * 1000000
@@ -206,7 +209,7 @@ cdef class SocketServer:
     def set_hot(self, int api_key, int min_version, int max_version):
         """These versions go to the hot path; everything else goes to Python."""
         cdef int version
-        if not (0 <= api_key < 128 and 0 <= min_version <= max_version < 32):
+        if not (0 <= api_key < API_KEYS_MAX and 0 <= min_version <= max_version < API_VERSIONS_MAX):
             raise ValueError(f"no such API versions: {api_key} {min_version}-{max_version}")
         for version in range(min_version, max_version + 1):
             self.channel.hot[api_key][version] = 1
@@ -214,15 +217,15 @@ cdef class SocketServer:
     def set_cold(self, int api_key):
         """From the next request on this API goes to Python; those in service are not moved."""
         cdef int version
-        if not 0 <= api_key < 128:
+        if not 0 <= api_key < API_KEYS_MAX:
             raise ValueError(f"no such API: {api_key}")
-        for version in range(32):
+        for version in range(API_VERSIONS_MAX):
             self.channel.hot[api_key][version] = 0
         self.channel.flows_back[api_key] = 1
 
     def set_flexible_from(self, int api_key, int version):
         """Request header v2 and response header v1 begin at this version (KIP-482)."""
-        if not 0 <= api_key < 128:
+        if not 0 <= api_key < API_KEYS_MAX:
             raise ValueError(f"no such API: {api_key}")
         self.channel.flexible_from[api_key] = <signed char>min(version, 127)
 
@@ -566,7 +569,7 @@ cdef WrappedRequest request_wrap(SocketServer server, Request* node, object reas
 
 cdef int _is_flexible(SocketServer server, Request* node) noexcept:
     cdef int flexible_from = -1
-    if 0 <= node.api_key < 128:
+    if 0 <= node.api_key < API_KEYS_MAX:
         flexible_from = server.channel.flexible_from[node.api_key]
     return 0 <= flexible_from <= node.api_version
 
@@ -574,5 +577,5 @@ cdef int _is_flexible(SocketServer server, Request* node) noexcept:
 cdef int _returns_to_c(SocketServer server, Request* node, object reason) except -1:
     # A Produce that Python looks into, and what a debugger took out of the hot path (`set_cold`).
     if reason == "cold":
-        return 0 <= node.api_key < 128 and server.channel.flows_back[node.api_key]
+        return 0 <= node.api_key < API_KEYS_MAX and server.channel.flows_back[node.api_key]
     return node.api_key == API_PRODUCE

@@ -1,7 +1,7 @@
-"""Every bound of Python's that is not an operator's to choose, by name, with unit and reason.
+"""Bounds that several units of Python obey and no operator chooses, by name, with unit and reason.
 
 Level 0: plain integers, imports nothing of ours. What C keeps as well stands in `_limits.pxd`, held
-to this by a test; what only C keeps, in its own unit. A bound an operator may choose is a
+to this by a test; what only one unit keeps, in that unit. A bound an operator may choose is a
 configuration key instead (`config/definition.py`); a bound here closes a door that hostile or
 broken bytes would walk through, or keeps one turn of a loop short for the sake of everybody else.
 What happens at the bound is said beside it: block, throttle, reject or close.
@@ -24,6 +24,11 @@ TAGGED_FIELDS_MAX: Final = 10_000
 TEXT_BYTES_MAX: Final = 2**15 - 1
 # A topic's name becomes a directory's name with "-<partition>" behind it. INVALID_TOPIC_EXCEPTION.
 TOPIC_NAME_CHARS_MAX: Final = 249
+
+# --- Network threads -----------------------------------------------------------------------------
+
+# Of all listeners together: tables of C have a place for each. num.network.threads is refused.
+PROCESSORS_MAX: Final = 64
 
 # --- Runs and trains: how much one turn does before others have theirs ----------------------------
 

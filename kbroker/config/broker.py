@@ -32,6 +32,7 @@ from kbroker.config.keys_network import parse_ip_overrides
 from kbroker.config.listeners import ListenerSet, parse_listeners
 from kbroker.config.sources import Setting, read_environment, read_file, read_overrides
 from kbroker.errors import ConfigError, InvariantError
+from kbroker.limits import PROCESSORS_MAX
 
 # Set in a broker of a cluster, and only there.
 _CLUSTER: Final = "zookeeper.connect"
@@ -242,7 +243,7 @@ def _check_together(config: BrokerConfig) -> None:
             f" socket.request.max.bytes={largest}",
             "use -1 or at least as much",
         )
-    for name, most in (("num.network.threads", 64), ("num.io.threads", 1_000)):
+    for name, most in (("num.network.threads", PROCESSORS_MAX), ("num.io.threads", 1_000)):
         if config[name] > most:
             raise ConfigError(f"{name}={config[name]} is more than there can be", f"use {most}")
     _check_retention(config)

@@ -12,7 +12,7 @@ of the handlers at slow files altogether.
 Bounds: as many requests as the queue may hold, and ASIDE_BYTES_MAX; then the handler that has the
 next one does it itself. So it does where a file was slow of late, no more, while half of the
 handlers are at others: it is not to wait for who may stand there for good. Everything is under the
-channel's lock; lists are searched from the front.
+request channel's lock; lists are searched from the front.
 """
 
 from libc.stdint cimport int64_t

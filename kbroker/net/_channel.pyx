@@ -468,8 +468,8 @@ cdef void _sent(Channel* channel, Request* request) noexcept nogil:
                 break
     else:
         _fire(channel, RESPONSE_SENT_LAST)
-    kb_count(&channel.processor.responses, request.frames)
     request_note_sent(request, channel.processor.now_ns)
+    kb_count(&channel.processor.responses, request.frames)  # who sees it finds the times, too
     request_free(request)
     if closes:
         channel_close(channel)

@@ -7,7 +7,8 @@ handler of four (one at least, if there are two) stays out. What needs Python me
 queue and waits here in its order; whoever comes back from Python takes it, before anything else.
 
 So while something waits here somebody is in Python, and will look. Requests that wait count as
-queued, so the queue's bounds hold for both together. Everything is under the channel's lock.
+queued, so the queue's bounds hold for both together. Everything is under the request
+channel's lock.
 """
 
 from kbroker.net._request cimport request_detach

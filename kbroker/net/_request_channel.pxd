@@ -23,6 +23,8 @@ cdef void request_channel_yield(RequestChannel* channel, Handler* handler) noexc
 cdef int request_channel_enter_python(
     RequestChannel* channel, Handler* handler, int in_any_case,
     Request** first, Request** last) noexcept nogil
+cdef void request_channel_give_to_python(
+    RequestChannel* channel, Request** first, Request** last) noexcept nogil
 cdef void request_channel_leave_python(
     RequestChannel* channel, Handler* handler) noexcept nogil
 cdef int request_channel_set_aside(

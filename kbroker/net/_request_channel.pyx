@@ -59,7 +59,13 @@ from kbroker.net._in_python cimport (
     python_take,
 )
 from kbroker.net._sleep cimport wake_processor
-from kbroker.net._types cimport Handler, Request, RequestChannel
+from kbroker.net._types cimport (
+    API_KEYS_MAX,
+    API_VERSIONS_MAX,
+    Handler,
+    Request,
+    RequestChannel,
+)
 
 cdef enum:
     SHORT_RUNS = 64               # behind one that waited for the disk
@@ -76,7 +82,7 @@ cdef int request_channel_init(RequestChannel* channel) noexcept nogil:
 
 
 cdef int api_is_hot(RequestChannel* channel, int16_t key, int16_t version) noexcept nogil:
-    if key < 0 or key >= 128 or version < 0 or version >= 32:
+    if not (0 <= key < API_KEYS_MAX and 0 <= version < API_VERSIONS_MAX):
         return 0
     return channel.hot[key][version]
 
@@ -452,6 +458,26 @@ cdef int request_channel_enter_python(
         last[0] = NULL
     unlock_ranked(&channel.lock, RANK_QUEUE)
     return enters
+
+
+cdef void request_channel_give_to_python(
+    RequestChannel* channel, Request** first, Request** last,
+) noexcept nogil:
+    """For a handler that has something slow to do first: what its run has left for Python waits
+    for who comes next, who may be a sleeper."""
+    cdef Handler* woken = NULL
+    cdef Request* request = first[0]
+    lock_ranked(&channel.lock, RANK_QUEUE)
+    while request != NULL:
+        _count_locked(channel, request, 1)
+        request = request.next
+    python_add(&channel.python, first[0], last[0])
+    first[0] = NULL
+    last[0] = NULL
+    if channel.sleepers != NULL and _may_enter_locked(channel):
+        woken = _pop_sleeper_locked(channel)
+    unlock_ranked(&channel.lock, RANK_QUEUE)
+    _wake(woken)
 
 
 cdef void request_channel_leave_python(RequestChannel* channel, Handler* handler) noexcept nogil:

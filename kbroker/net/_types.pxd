@@ -14,6 +14,7 @@ Ownership in one line each:
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from kbroker._figures cimport KB_TIME_BUCKETS
+from kbroker._limits cimport PROCESSORS_MAX
 from kbroker._state cimport CHANNEL_STATES, SlotQueue
 from kbroker._sync cimport pthread_mutex_t, pthread_t
 
@@ -307,7 +308,7 @@ cdef struct Handler:
     int asleep                    # in the stack of sleepers
     void* slow_file               # it serves what was set aside for this one
     int was_aside                 # its last run had been
-    int in_python                 # counted as there, under the channel's lock
+    int in_python                 # counted as there, under the request channel's lock
     Handler* below
     int index
     int64_t idle_ns               # asleep with nothing to take
@@ -317,11 +318,11 @@ cdef struct Handler:
 
 
 cdef enum:
-    PROCESSORS_MAX = 64
     SLOW_FILES_MAX = 32
 
 
-# Requests that wait for slow files, and files that somebody stands at. Under the channel's lock.
+# Requests that wait for slow files, and files that somebody stands at. Under the request
+# channel's lock.
 cdef struct AsideRequests:
     Request* head
     Request* tail
@@ -332,7 +333,7 @@ cdef struct AsideRequests:
     int64_t total                 # ever
 
 
-# Requests that wait until a handler is back from Python. Under the channel's lock.
+# Requests that wait until a handler is back from Python. Under the request channel's lock.
 cdef struct InPython:
     Request* head
     Request* tail
@@ -372,7 +373,7 @@ cdef struct RequestChannel:
     int64_t count_peak
     Processor* processors[PROCESSORS_MAX]
     int processor_count           # atomic: it grows
-    uint8_t hot[128][32]          # api key x version: the hot path takes it
-    uint8_t at_once[128]          # api key: may be served on a Processor's thread
-    uint8_t flows_back[128]       # taken out of the hot path while we run: `set_cold`
-    int8_t flexible_from[128]     # first version with header v2; -1 never
+    uint8_t hot[API_KEYS_MAX][API_VERSIONS_MAX]  # api key x version: the hot path takes it
+    uint8_t at_once[API_KEYS_MAX]  # api key: may be served on a Processor's thread
+    uint8_t flows_back[API_KEYS_MAX]  # taken out of the hot path while we run: `set_cold`
+    int8_t flexible_from[API_KEYS_MAX]  # first version with header v2; -1 never

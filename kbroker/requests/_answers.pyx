@@ -13,12 +13,13 @@ from libc.stdlib cimport calloc, free
 
 from kbroker._arena cimport arena_free
 from kbroker._atomics cimport kb_load_int
+from kbroker._limits cimport PROCESSORS_MAX
 from kbroker._sync cimport kb_now_ns
 from kbroker.net._processor cimport processor_push, processor_tell, processor_tell_or_answer
 from kbroker.net._request_channel cimport request_channel_yield
 from kbroker.net._types cimport READ_AHEAD, Part, Processor, Request, RequestList
 from kbroker.replica._snapshot cimport reader_new
-from kbroker.requests._context cimport PROCESSORS_SEEN_MAX, HotContext, HotWorker
+from kbroker.requests._context cimport HotContext, HotWorker
 
 cdef enum:
     SHORT_ANSWERS_BYTES = 64 << 10  # more is for the Processor, beside what the handler does next
@@ -46,7 +47,7 @@ cdef void worker_free(HotWorker* worker) noexcept nogil:
 
 cdef void worker_answer(HotWorker* worker, Request* request) noexcept nogil:
     """The request's action and parts are set; it leaves with the next hand-over."""
-    _append(&worker.answers[request.processor.index % PROCESSORS_SEEN_MAX], request)
+    _append(&worker.answers[request.processor.index % PROCESSORS_MAX], request)
 
 
 cdef void put_off_push(HotWorker* worker, Request* request, int is_alone) noexcept nogil:
@@ -70,7 +71,7 @@ cdef void _append(RequestList* requests, Request* request) noexcept nogil:
 
 cdef void worker_local_processed(HotWorker* worker, Request* request) noexcept nogil:
     """Nothing of it is left to do but to wait, which begins behind the next hand-over."""
-    cdef RequestList* local = &worker.local[request.processor.index % PROCESSORS_SEEN_MAX]
+    cdef RequestList* local = &worker.local[request.processor.index % PROCESSORS_MAX]
     request.local_next = local.head
     local.head = request
     if local.tail == NULL:
@@ -94,8 +95,8 @@ cdef int64_t _answer_bytes(const Request* request) noexcept nogil:
 
 cdef void worker_hand_over(HotWorker* worker) noexcept nogil:
     """One push to each Processor: what is answered, and what is locally processed."""
-    cdef int count = kb_load_int(&worker.context.channel.processor_count)
-    cdef Processor** processors = worker.context.channel.processors
+    cdef int count = kb_load_int(&worker.context.request_channel.processor_count)
+    cdef Processor** processors = worker.context.request_channel.processors
     cdef Processor* lending = NULL
     cdef uint64_t told = 0  # a bit for each Processor
     cdef int64_t now_ns = 0
@@ -139,7 +140,7 @@ cdef void worker_give_up_role(HotWorker* worker) noexcept nogil:
     """Before slow work: another handler may take what is queued meanwhile."""
     if worker.has_role:
         worker.has_role = 0
-        request_channel_yield(worker.context.channel, &worker.handler)
+        request_channel_yield(worker.context.request_channel, &worker.handler)
 
 
 cdef void cold_push(HotWorker* worker, Request* request, int reason) noexcept nogil:

@@ -13,11 +13,12 @@ a publication of metadata. One that has none yet queues everything. No GIL.
 
 from kbroker._arena cimport arena_reset
 from kbroker._atomics cimport kb_load_int, kb_load_ptr, kb_store_ptr
+from kbroker._limits cimport PROCESSORS_MAX
 from kbroker.net._types cimport Processor, Request
 from kbroker.protocol._versions cimport API_FETCH
 from kbroker.replica._snapshot cimport Snapshot, snapshot_enter, snapshot_leave
 from kbroker.requests._answers cimport worker_free, worker_hand_over, worker_new
-from kbroker.requests._context cimport PROCESSORS_SEEN_MAX, HotContext, HotWorker
+from kbroker.requests._context cimport HotContext, HotWorker
 from kbroker.requests._fetch cimport fetch_at_once
 
 cdef enum:
@@ -45,10 +46,10 @@ cdef int at_once_cover(HotContext* context) noexcept nogil:
 
     To be called behind the making of Processors, by one thread at a time.
     """
-    cdef int count = kb_load_int(&context.channel.processor_count)
+    cdef int count = kb_load_int(&context.request_channel.processor_count)
     cdef HotWorker* worker
     cdef int index
-    for index in range(min(count, <int>PROCESSORS_SEEN_MAX)):
+    for index in range(min(count, <int>PROCESSORS_MAX)):
         if context.at_once[index] != NULL:
             continue
         worker = worker_new(context, -1)
@@ -56,17 +57,17 @@ cdef int at_once_cover(HotContext* context) noexcept nogil:
             return -1
         worker.at_once = 1
         kb_store_ptr(<void**>&context.at_once[index], worker)
-    if context.channel.serve_at_once == NULL:  # the first time, before there are threads
-        context.channel.at_once[API_FETCH] = 1
-        context.channel.hot_context = context
-        kb_store_ptr(<void**>&context.channel.serve_at_once, <void*>_serve)
+    if context.request_channel.serve_at_once == NULL:  # the first time, before there are threads
+        context.request_channel.at_once[API_FETCH] = 1
+        context.request_channel.hot_context = context
+        kb_store_ptr(<void**>&context.request_channel.serve_at_once, <void*>_serve)
     return 0
 
 
 cdef void at_once_end(HotContext* context) noexcept nogil:
     """When the Processors have ended, or will without a fetch."""
     cdef int index
-    kb_store_ptr(<void**>&context.channel.serve_at_once, NULL)
-    for index in range(PROCESSORS_SEEN_MAX):
+    kb_store_ptr(<void**>&context.request_channel.serve_at_once, NULL)
+    for index in range(PROCESSORS_MAX):
         worker_free(context.at_once[index])
         context.at_once[index] = NULL

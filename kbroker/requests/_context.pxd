@@ -4,6 +4,7 @@
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kbroker._arena cimport Arena
+from kbroker._limits cimport PROCESSORS_MAX
 from kbroker._sync cimport pthread_mutex_t
 from kbroker.coordinator.group._structs cimport GroupShards
 from kbroker.log._types cimport Batch
@@ -17,7 +18,6 @@ from kbroker.requests._leader_throttle cimport LeaderThrottle
 
 
 cdef enum:
-    PROCESSORS_SEEN_MAX = 64
     TICKS_MAX = 64                # new deadlines of one call; a full list goes back to Python
     TICK_MS = 4                   # a long poll ends at most this much late
     PARKED_BUCKETS = 2048
@@ -88,6 +88,9 @@ cdef struct ParkedTable:
     # ParkedRequests for a handler: their connections have gone, or Python is to be told. Written
     # under the lock, looked at without.
     void* left
+    # New deadlines of handlers that had something slow to do, for another one to tell Python.
+    uint64_t ticks[TICKS_MAX]
+    int tick_count                # written under the lock, looked at without
     int64_t count                 # parked now
     int64_t produce_count         # of them, with the writes of groups
     int64_t expired_total
@@ -114,7 +117,7 @@ cdef struct OwnNode:
 
 
 cdef struct HotContext:
-    RequestChannel* channel
+    RequestChannel* request_channel
     SnapshotRegistry* registry
     MetadataView** shown          # of the topic table; what is there is atomic, and may be NULL
     OwnNode own                   # set before the handlers start
@@ -122,7 +125,7 @@ cdef struct HotContext:
     uint64_t hash_seed            # secret: whoever names partitions does not choose their places
     GroupShards* groups           # NULL: Python answers everything of groups
     ParkedTable parked
-    HotWorker* at_once[PROCESSORS_SEEN_MAX]  # atomic: each Processor's own, or NULL
+    HotWorker* at_once[PROCESSORS_MAX]  # atomic: each Processor's own, or NULL
     int32_t fetch_bytes_max       # fetch.max.bytes of the broker
     int32_t inline_range_bytes    # ranges up to this are read into the answer
     LeaderThrottle leader_throttle
@@ -152,8 +155,8 @@ cdef struct HotWorker:
     int leaving                   # atomic: its thread is to come back, for good
     int named                     # the kernel knows the thread by kernel_name
     char kernel_name[16]
-    RequestList answers[PROCESSORS_SEEN_MAX]
-    RequestList local[PROCESSORS_SEEN_MAX]  # locally processed: they leave with the answers
+    RequestList answers[PROCESSORS_MAX]
+    RequestList local[PROCESSORS_MAX]  # locally processed: they leave with the answers
     ParkedRequest* waiting        # this run's produces that are to wait, once that is pushed
     ParkedRequest* waiting_last
     Request* cold_head            # of the last call: for Python

@@ -80,7 +80,7 @@ cdef int _verdict(
         return UNDECIDED
     slow = 0 if worker.aside else shard_is_slow(shard)
     if slow and request_channel_set_aside(
-        worker.context.channel, request, shard, slow == WRITE_STANDS
+        worker.context.request_channel, request, shard, slow == WRITE_STANDS
     ):
         return SET_ASIDE
     shard_lock(shard)

@@ -105,7 +105,7 @@ cdef int _serve(HotWorker* worker) noexcept nogil:
     # Until Python is needed: a TakeStatus, with what Python must do in the worker's lists.
     cdef int status = _serve_runs(worker)
     if status != TAKE_COLD or worker.cold_head != NULL or worker.settled != NULL:
-        long_polls_end_gathering(worker)  # it may be long; deadlines alone are not
+        long_polls_end_gathering(worker, NULL)  # it may be long; deadlines alone are not
     return status
 
 
@@ -120,25 +120,27 @@ cdef int _serve_runs(HotWorker* worker) noexcept nogil:
                  worker.handler.index)
         pthread_setname_np(pthread_self(), worker.kernel_name)
     while True:
-        if kb_load_int(&worker.leaving) and worker.settled == NULL:
+        long_polls_end_left(worker)   # who leaves may have been called for it
+        if worker.settled == NULL and worker.tick_count == 0 and kb_load_int(&worker.leaving):
             worker_give_up_role(worker)
-            request_channel_leave_python(worker.context.channel, &worker.handler)
+            request_channel_leave_python(worker.context.request_channel, &worker.handler)
             return TAKE_CLOSED
-        long_polls_end_left(worker)
-        if worker.settled != NULL:
+        if worker.settled != NULL or worker.tick_count > 0:
             worker_give_up_role(worker)
             request_channel_enter_python(
-                worker.context.channel, &worker.handler, 1, &worker.cold_head, &worker.cold_tail)
+                worker.context.request_channel, &worker.handler, 1,
+                &worker.cold_head, &worker.cold_tail)
             return TAKE_COLD
         may_sleep_ns = _may_sleep_ns(worker)
         if may_sleep_ns == 0:
-            long_polls_end_gathering(worker)
+            long_polls_end_gathering(worker, NULL)
             continue
         status = request_channel_take(
-            worker.context.channel, &worker.handler, worker.has_role, may_sleep_ns, &run, &count)
+            worker.context.request_channel, &worker.handler, worker.has_role, may_sleep_ns,
+            &run, &count)
         worker.has_role = 0
         if status == TAKE_IDLE and worker.gathering != NULL:
-            long_polls_end_gathering(worker)
+            long_polls_end_gathering(worker, NULL)
             continue
         if status == TAKE_IDLE or status == TAKE_CLOSED:
             if long_polls_end_left(worker):
@@ -154,16 +156,16 @@ cdef int _serve_runs(HotWorker* worker) noexcept nogil:
         kb_count(&worker.handler.runs, 1)
         kb_count(&worker.handler.run_requests, count)
         if status == TAKE_ASIDE:
-            long_polls_end_gathering(worker)
+            long_polls_end_gathering(worker, NULL)
             worker.aside = 1
             serve_run(worker, run)
             worker.aside = 0
-            request_channel_served_aside(worker.context.channel, &worker.handler)
+            request_channel_served_aside(worker.context.request_channel, &worker.handler)
         else:
             worker.has_role = 1
             serve_run(worker, run)
         if (worker.cold_head != NULL or worker.tick_count > 0) and request_channel_enter_python(
-            worker.context.channel, &worker.handler, worker.tick_count > 0,
+            worker.context.request_channel, &worker.handler, worker.tick_count > 0,
             &worker.cold_head, &worker.cold_tail,
         ):
             worker_give_up_role(worker)
@@ -186,7 +188,7 @@ cdef class HotPath:
         self.own_lock = threading.Lock()
         self.awaiting = {}
         self.cold_lock = threading.Lock()
-        self.context.channel = &server.channel
+        self.context.request_channel = &server.channel
         self.context.hash_seed = kb_random_key()
         parked_init(&self.context)
         self.context.registry = table.registry
@@ -213,9 +215,9 @@ cdef class HotPath:
 
     def __dealloc__(self):
         cdef int i
-        if self.context.channel != NULL:
+        if self.context.request_channel != NULL:
             # Its server's threads have ended, or will: they are not to call here any more.
-            self.context.channel.on_left = NULL
+            self.context.request_channel.on_left = NULL
             at_once_end(&self.context)
         for i in range(self.worker_count):
             worker_free(self.workers[i])
@@ -275,21 +277,21 @@ cdef class HotPath:
         if self.workers[self.worker_count] == NULL:
             raise MemoryError
         self.worker_count += 1
-        kb_add_int(&self.context.channel.handler_count, 1)
+        kb_add_int(&self.context.request_channel.handler_count, 1)
         return self.worker_count - 1
 
     def retire_worker(self, int index):
         """Its thread comes back with CLOSED when it has done what it has taken."""
         kb_store_int(&self.workers[index].leaving, 1)
-        kb_add_int(&self.context.channel.handler_count, -1)
+        kb_add_int(&self.context.request_channel.handler_count, -1)
         with nogil:  # it may have died there
-            request_channel_leave_python(self.context.channel, &self.workers[index].handler)
+            request_channel_leave_python(self.context.request_channel, &self.workers[index].handler)
 
     def revive_worker(self, int index):
         """For another thread, once the one before has left."""
         self.workers[index].named = 0
         kb_store_int(&self.workers[index].leaving, 0)
-        kb_add_int(&self.context.channel.handler_count, 1)
+        kb_add_int(&self.context.request_channel.handler_count, 1)
 
     def serve(self, int index):
         """Serves until Python is needed: (status, cold requests, new deadline ticks)."""

@@ -9,9 +9,10 @@ from libc.stdint cimport int64_t
 
 from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_load_ptr
 from kbroker._figures cimport kb_count, kb_figure
+from kbroker._limits cimport PROCESSORS_MAX
 from kbroker._lock_order cimport RANK_QUEUE, RANK_TABLE, lock_ranked, unlock_ranked
 from kbroker.requests._context cimport (
-    ERROR_CODES, GIL_WAIT_BUCKETS, PROCESSORS_SEEN_MAX, HotContext, HotWorker)
+    ERROR_CODES, GIL_WAIT_BUCKETS, HotContext, HotWorker)
 
 
 cdef int _add(HotWorker* worker, dict totals, dict produce_codes, dict fetch_codes) except -1:
@@ -75,7 +76,7 @@ cdef dict hot_statistics(
         "commit_requests", "commit_offsets"), 0)
     for at in range(count):
         _add(workers[at], totals, produce_codes, fetch_codes)
-    for at in range(PROCESSORS_SEEN_MAX):
+    for at in range(PROCESSORS_MAX):
         at_once = <HotWorker*>kb_load_ptr(<void**>&context.at_once[at])
         if at_once != NULL:
             _add(at_once, totals, produce_codes, fetch_codes)

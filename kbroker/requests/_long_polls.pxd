@@ -12,4 +12,5 @@ cdef void long_polls_wake(
 cdef void long_polls_expire(HotWorker* worker, Snapshot* snapshot, uint64_t tick) noexcept nogil
 cdef void long_polls_close(HotWorker* worker, Snapshot* snapshot) noexcept nogil
 cdef int long_polls_end_left(HotWorker* worker) noexcept nogil
-cdef void long_polls_end_gathering(HotWorker* worker) noexcept nogil
+cdef void long_polls_let_go(HotWorker* worker, Snapshot* snapshot) noexcept nogil
+cdef void long_polls_end_gathering(HotWorker* worker, Snapshot* snapshot) noexcept nogil

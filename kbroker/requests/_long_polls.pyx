@@ -7,6 +7,7 @@
     gather  a follower's fetch waits a moment for more than it asks for, on its handler's clock
     close   the broker stops: everybody is answered
     end     of requests whose connection has gone, between two runs
+    let go  before anything slow: what would wait for it is answered, or another handler's
 
 A parked request (_parked) that somebody moves to done is answered by the thread that moved it, once
 no lock is held: a fetch reads again and gets what there is (_fetch), a produce is told what became
@@ -25,6 +26,7 @@ from kbroker._atomics cimport (
     kb_store_u64,
 )
 from kbroker._lock_order cimport RANK_QUEUE, lock_ranked, unlock_ranked
+from kbroker.net._request_channel cimport request_channel_give_to_python
 from kbroker.net._types cimport ACTION_NO_OP, LEFT
 from kbroker.replica._partition cimport Partition, partition_lock, partition_unlock
 from kbroker.replica._snapshot cimport Snapshot, snapshot_enter, snapshot_leave
@@ -42,8 +44,10 @@ from kbroker.requests._parked cimport (
     parked_bucket,
     parked_complete,
     parked_drop,
+    parked_give_ticks,
     parked_has_enough,
     parked_is_write,
+    parked_take_ticks_locked,
     watch_count_locked,
 )
 from kbroker.requests._parked_state cimport OPEN
@@ -239,10 +243,22 @@ cdef void long_polls_close(HotWorker* worker, Snapshot* snapshot) noexcept nogil
         _complete_bucket(worker, snapshot, bucket, <uint64_t>-1, 0)
 
 
-cdef void long_polls_end_gathering(HotWorker* worker) noexcept nogil:
-    """The moment is over in which a follower's fetch waits for more than it asks for; also before
-    anything that may take long. Between two steps of a run: what is in the arena stays."""
+cdef void long_polls_let_go(HotWorker* worker, Snapshot* snapshot) noexcept nogil:
+    """Before anything that may take long: nobody is to wait for it who need not. A fetch that
+    gathers is answered; new deadlines, and what the run has left for Python, are another handler's.
+    Between two steps of a run: what is in the arena stays. `snapshot`: as below."""
+    long_polls_end_gathering(worker, snapshot)
+    parked_give_ticks(worker)
+    if worker.cold_head != NULL:
+        request_channel_give_to_python(
+            worker.context.request_channel, &worker.cold_head, &worker.cold_tail)
+
+
+cdef void long_polls_end_gathering(HotWorker* worker, Snapshot* snapshot) noexcept nogil:
+    """The moment is over in which a follower's fetch waits for more than it asks for. `snapshot`:
+    the one that is entered, or NULL."""
     cdef ParkedRequest* parked = worker.gathering
+    cdef Snapshot* entered = snapshot
     if parked == NULL:
         return
     worker.gathering = NULL
@@ -250,9 +266,12 @@ cdef void long_polls_end_gathering(HotWorker* worker) noexcept nogil:
     kb_store_u64(&parked.wanted, parked.wanted_least)
     if kb_load_int(&parked.state) == OPEN and parked_has_enough(parked) \
             and parked_complete(&parked, 1):
-        _answer(worker, snapshot_enter(worker.context.registry, worker.reader), parked)
+        if entered == NULL:
+            entered = snapshot_enter(worker.context.registry, worker.reader)
+        _answer(worker, entered, parked)
         worker_hand_over(worker)
-        snapshot_leave(worker.reader)
+        if snapshot == NULL:
+            snapshot_leave(worker.reader)
     parked_drop(parked)
 
 
@@ -281,17 +300,19 @@ cdef void _end_left(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
 
 
 cdef int long_polls_end_left(HotWorker* worker) noexcept nogil:
-    """Between two runs: ends every request whose connection has gone, and gathers the writes of
-    Python's that are over. 0: there was none."""
+    """Between two runs: ends every request whose connection has gone, and gathers for Python the
+    writes of its own that are over and the deadlines of handlers that are busy. 0: there was none.
+    """
     cdef ParkedTable* table = &worker.context.parked
     cdef ParkedRequest* parked
     cdef ParkedRequest* following
-    if kb_load_ptr(&table.left) == NULL:
+    if kb_load_ptr(&table.left) == NULL and kb_load_int(&table.tick_count) == 0:
         return 0
     worker_give_up_role(worker)
     lock_ranked(&table.lock, RANK_QUEUE)
     parked = <ParkedRequest*>table.left
     kb_store_ptr(&table.left, NULL)
+    parked_take_ticks_locked(worker, table)
     unlock_ranked(&table.lock, RANK_QUEUE)
     while parked != NULL:
         following = parked.next_left

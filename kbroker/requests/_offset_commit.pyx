@@ -25,6 +25,7 @@ from libc.stdlib cimport free
 from kbroker._arena cimport arena_take
 from kbroker._atomics cimport kb_load_i64, kb_load_int
 from kbroker._figures cimport kb_count
+from kbroker._limits cimport RUN_REQUESTS_MAX
 from kbroker._sync cimport kb_now_ns, kb_wall_ms
 from kbroker.coordinator.group._offset_records cimport (
     NO_EXPIRY,
@@ -105,7 +106,7 @@ from kbroker.requests._group_write cimport (
     group_write_answer,
     group_write_new,
 )
-from kbroker.requests._long_polls cimport long_polls_wake
+from kbroker.requests._long_polls cimport long_polls_let_go, long_polls_wake
 
 cdef enum:
     RETENTION_TO = 4
@@ -115,7 +116,6 @@ cdef enum:
     TOPIC_IDS_FROM = 10
 
     BATCH_BYTES_MAX = 4 << 20     # a group's name is in every record: more is for Python
-    SHARDS_OF_A_RUN = 64          # a run holds as many requests
     STEP_BYTES = 256 << 10        # parsed and written before another may take
     HEAD_BYTES_MAX = 32
     TOPIC_BYTES_MIN = 16          # in a request: a name or an id, and one partition at least
@@ -428,7 +428,7 @@ cdef int _is_set_aside(HotWorker* worker, CommitPlan* plan) noexcept nogil:
     # A run does not stand behind a write to a slow file.
     cdef int slow = 0 if worker.aside else shard_is_slow(plan.shard)
     return slow != 0 and request_channel_set_aside(
-        worker.context.channel, plan.request, plan.shard, slow == WRITE_STANDS)
+        worker.context.request_channel, plan.request, plan.shard, slow == WRITE_STANDS)
 
 
 cdef void _gather(ShardPlans* shards, int* count, CommitPlan* plan) noexcept nogil:
@@ -445,12 +445,15 @@ cdef void _gather(ShardPlans* shards, int* count, CommitPlan* plan) noexcept nog
     shards[i].last = plan
 
 
-cdef void _flush(HotWorker* worker, ShardPlans* plans, Partition* partition) noexcept nogil:
+cdef void _flush(
+    HotWorker* worker, Snapshot* snapshot, ShardPlans* plans, Partition* partition
+) noexcept nogil:
     # What the topic wants on the disk first. If it cannot be, Python hears of it from the log.
     cdef CommitPlan* plan = plans.first
     cdef int status
     worker_hand_over(worker)
     worker_give_up_role(worker)
+    long_polls_let_go(worker, snapshot)
     status = partition_flush(partition, FLUSH_RECORDS, plans.batches)
     while plan != NULL:
         plan.accepted = plan.accepted and status == 0 and plan.batch.error == 0
@@ -463,7 +466,7 @@ cdef void _finish(
     # Written, remembered, answered; then whoever reads __consumer_offsets.
     cdef int64_t heard_ms = kb_now_ns() // 1000000 + kb_load_i64(
         &worker.context.groups.clock_shift_ms)
-    cdef Partition* touched[SHARDS_OF_A_RUN]
+    cdef Partition* touched[RUN_REQUESTS_MAX]
     cdef Partition* partition
     cdef CommitPlan* plan
     cdef int touched_count = 0
@@ -472,7 +475,7 @@ cdef void _finish(
         partition = _commit_shard(&shards[i], now_ms, heard_ms)
         if partition != NULL:
             if kb_load_int(&partition.log.flush_due):
-                _flush(worker, &shards[i], partition)
+                _flush(worker, snapshot, &shards[i], partition)
             touched[touched_count] = partition
             touched_count += 1
         plan = shards[i].first
@@ -495,7 +498,7 @@ cdef void offset_commit_run(
     """Every OffsetCommit of a run, in order; those for Python go to the worker's cold list."""
     cdef GroupShards* groups = worker.context.groups
     cdef ShardPlans* shards = <ShardPlans*>arena_take(
-        &worker.arena, sizeof(ShardPlans) * SHARDS_OF_A_RUN)
+        &worker.arena, sizeof(ShardPlans) * RUN_REQUESTS_MAX)
     cdef Request* request = first
     cdef Request* following
     cdef CommitPlan* plan
@@ -517,7 +520,7 @@ cdef void offset_commit_run(
             _gather(shards, &count, plan)
         request = following
         if count > 0 and (
-            request == NULL or count == SHARDS_OF_A_RUN or step_bytes >= STEP_BYTES
+            request == NULL or count == RUN_REQUESTS_MAX or step_bytes >= STEP_BYTES
         ):
             if step_bytes >= STEP_BYTES:
                 worker_give_up_role(worker)

@@ -4,7 +4,8 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from kbroker._atomics cimport kb_load_i64, kb_load_int
 from kbroker.net._types cimport Request
 from kbroker.replica._partition cimport Partition
-from kbroker.requests._context cimport HotContext, HotWorker, ParkedRequest, ParkedWatch
+from kbroker.requests._context cimport (
+    HotContext, HotWorker, ParkedRequest, ParkedTable, ParkedWatch)
 from kbroker.requests._fetch_plan cimport FetchPlan
 
 cdef enum ParkStatus:
@@ -36,6 +37,8 @@ cdef int parked_complete(ParkedRequest** some, int count) noexcept nogil
 cdef void parked_drop(ParkedRequest* parked) noexcept nogil
 # One without a request is over: the next handler gets it, with a reference, among its `settled`.
 cdef void parked_hand_over(HotContext* context, ParkedRequest* parked) noexcept nogil
+cdef void parked_give_ticks(HotWorker* worker) noexcept nogil
+cdef void parked_take_ticks_locked(HotWorker* worker, ParkedTable* table) noexcept nogil
 
 # Whether somebody waits until the followers have what begins there.
 cdef inline int is_awaited(Partition* partition, int64_t offset) noexcept nogil:

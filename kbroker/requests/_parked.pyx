@@ -100,8 +100,8 @@ cdef enum:
 
 cdef int parked_init(HotContext* context) noexcept nogil:
     memset(&context.parked, 0, sizeof(ParkedTable))
-    context.channel.on_left = _on_left
-    context.channel.hot_context = context
+    context.request_channel.on_left = _on_left
+    context.request_channel.hot_context = context
     return kb_mutex_init(&context.parked.lock)
 
 
@@ -270,12 +270,45 @@ def bucket_of(uint64_t tick):
     return parked_bucket(tick)
 
 
-cdef void _announce_locked(HotWorker* worker, ParkedTable* table, uint64_t tick) noexcept nogil:
-    # The first of a tick is told to Python.
+cdef int _announce_locked(HotWorker* worker, ParkedTable* table, uint64_t tick) noexcept nogil:
+    # The first of a tick is told to Python. 1: by a handler that is to be called.
     cdef uint64_t bucket = parked_bucket(tick)
-    if table.announced[bucket] != tick and worker.tick_count < TICKS_MAX:
+    if table.announced[bucket] == tick:
+        return 0
+    if worker.aside and table.tick_count < TICKS_MAX:  # what comes next may be slow
+        table.announced[bucket] = tick
+        table.ticks[table.tick_count] = tick
+        kb_store_int(&table.tick_count, table.tick_count + 1)
+        return 1
+    if worker.tick_count < TICKS_MAX:
         table.announced[bucket] = tick
         worker.ticks[worker.tick_count] = tick
+        worker.tick_count += 1
+    return 0
+
+
+cdef void parked_give_ticks(HotWorker* worker) noexcept nogil:
+    """Before anything that may take long: new deadlines are another handler's to tell, as far as
+    there is room for them."""
+    cdef ParkedTable* table = &worker.context.parked
+    cdef int given = 0
+    if worker.tick_count == 0:
+        return
+    lock_ranked(&table.lock, RANK_QUEUE)
+    while worker.tick_count > 0 and table.tick_count < TICKS_MAX:
+        worker.tick_count -= 1
+        table.ticks[table.tick_count] = worker.ticks[worker.tick_count]
+        kb_store_int(&table.tick_count, table.tick_count + 1)
+        given = 1
+    unlock_ranked(&table.lock, RANK_QUEUE)
+    if given:
+        request_channel_call(worker.context.request_channel)
+
+
+cdef void parked_take_ticks_locked(HotWorker* worker, ParkedTable* table) noexcept nogil:
+    while table.tick_count > 0 and worker.tick_count < TICKS_MAX:
+        kb_store_int(&table.tick_count, table.tick_count - 1)
+        worker.ticks[worker.tick_count] = table.ticks[table.tick_count]
         worker.tick_count += 1
 
 
@@ -285,6 +318,7 @@ cdef int _open(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
     cdef Channel* channel = parked.request.channel if parked.request != NULL else NULL
     cdef ParkedRequest** head = &table.buckets[parked_bucket(parked.tick)]
     cdef int opened = 0
+    cdef int calls = 0
     lock_ranked(&table.lock, RANK_QUEUE)
     if not kb_load_int(&table.closing) and (channel == NULL or channel.left == 0):
         parked.next = head[0]
@@ -299,9 +333,11 @@ cdef int _open(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
             channel.parked = parked
         table.count += 1
         table.produce_count += parked_is_write(parked)
-        _announce_locked(worker, table, parked.tick)
+        calls = _announce_locked(worker, table, parked.tick)
         opened = _fire(parked, LISTED)
     unlock_ranked(&table.lock, RANK_QUEUE)
+    if calls:
+        request_channel_call(worker.context.request_channel)
     if not opened:
         _fire(parked, GIVEN_UP)
     return opened
@@ -348,7 +384,7 @@ cdef void _on_left(void* context, Channel* channel, int how) noexcept nogil:
         parked = parked.next_here
     unlock_ranked(&table.lock, RANK_QUEUE)
     if some:
-        request_channel_call(hot.channel)
+        request_channel_call(hot.request_channel)
 
 
 cdef void parked_hand_over(HotContext* context, ParkedRequest* parked) noexcept nogil:
@@ -358,7 +394,7 @@ cdef void parked_hand_over(HotContext* context, ParkedRequest* parked) noexcept 
     parked.next_left = <ParkedRequest*>table.left
     kb_store_ptr(&table.left, parked)
     unlock_ranked(&table.lock, RANK_QUEUE)
-    request_channel_call(context.channel)
+    request_channel_call(context.request_channel)
 
 
 # --- park and complete ---------------------------------------------------------------------------

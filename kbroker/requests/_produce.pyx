@@ -475,7 +475,7 @@ cdef void produce_flush(HotWorker* worker) noexcept nogil:
     cdef Snapshot* snapshot
     if awaited == NULL:
         return
-    request_channel_shorten_runs(worker.context.channel)
+    request_channel_shorten_runs(worker.context.request_channel)
     worker_give_up_role(worker)
     while awaited != NULL:
         _flush_group(awaited.partition, awaited.batches)
@@ -545,7 +545,7 @@ cdef ProducePlan* _plan_or_pass_on(
         worker_answer(worker, request)
         return NULL
     if plan.slow != NULL and not worker.aside and request_channel_set_aside(
-        worker.context.channel, request, plan.slow, plan.slow_stands == WRITE_STANDS
+        worker.context.request_channel, request, plan.slow, plan.slow_stands == WRITE_STANDS
     ):
         return NULL
     if (plan.reason == REASON_NONE and plan.compressed_bytes >= PUT_OFF_BYTES

@@ -146,8 +146,8 @@ cdef void produce_answer_or_park(
 ) noexcept nogil:
     """Of a request that may wait at least one batch has been appended with acks=-1.
 
-    What is parked here waits from produce_wait() on, behind the flush that brings the notice to its
-    Processor: the answer must find its slot.
+    What is parked here waits from produce_wait() on, behind the hand-over that brings the
+    notice to its Processor: the answer must find its slot.
     """
     cdef int32_t timeout_ms
     cdef int count = _count_waiting(plan, &timeout_ms)

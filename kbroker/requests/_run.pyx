@@ -22,7 +22,7 @@ from kbroker.requests._context cimport HotWorker
 from kbroker.requests._fetch cimport fetch_run
 from kbroker.requests._heartbeat cimport heartbeat_run
 from kbroker.requests._metadata cimport metadata_run
-from kbroker.requests._long_polls cimport long_polls_end_gathering, long_polls_wake_advanced
+from kbroker.requests._long_polls cimport long_polls_let_go, long_polls_wake_advanced
 from kbroker.requests._offset_commit cimport offset_commit_run
 from kbroker.requests._produce cimport produce_flush, produce_run
 from kbroker.requests._read_ahead cimport read_ahead_run
@@ -83,12 +83,13 @@ cdef int64_t _split(Request* run, Shares* shares) noexcept nogil:
 cdef void serve_run(HotWorker* worker, Request* run) noexcept nogil:
     _do_share(worker, run)
     if worker.put_off.head != NULL or worker.put_off_alone.head != NULL:
-        long_polls_end_gathering(worker)
         worker.unpacks_since_ns = kb_now_ns()
     while worker.put_off.head != NULL:
+        long_polls_let_go(worker, NULL)
         _unpack(worker, _taken(&worker.put_off, TOGETHER_BYTES))
     while worker.put_off_alone.head != NULL:  # the one before may have been a bomb
         worker_give_up_role(worker)
+        long_polls_let_go(worker, NULL)
         _unpack(worker, _taken(&worker.put_off_alone, 0))
 
 
@@ -148,6 +149,6 @@ cdef void _wait_for_disk(HotWorker* worker, Request* metadata) noexcept nogil:
         metadata_run(worker, metadata)
         arena_free(&worker.arena)
         worker.arena = held
-    long_polls_end_gathering(worker)
+    long_polls_let_go(worker, NULL)
     produce_flush(worker)
     arena_reset(&worker.arena)

@@ -448,6 +448,8 @@ class Broker:
             self._handlers.join()
 
     def _stop_network(self) -> None:
+        if self._member is not None:
+            self._member.first_image.let_go()  # a start that was given up has not waited for it
         self._server.stop_accepting()
         self._hot.close_parked()
         self._server.stop()

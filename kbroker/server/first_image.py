@@ -39,6 +39,7 @@ class FirstImage:
         self._lock = threading.Lock()
         self._held: list[Callable[[], None]] = []
         self._came = threading.Event()
+        self._in_vain = False
         self.given_up = False  # set by a signal handler, which takes no lock
 
     @property
@@ -49,18 +50,20 @@ class FirstImage:
         """This dispatch, behind the first image."""
 
         def dispatch_then(request: WrappedRequest) -> None:
-            if self._came.is_set() or not self._hold(request, dispatch):
+            if self._came.is_set() or self._may_pass(request) or not self._hold(request, dispatch):
                 dispatch(request)
 
         return dispatch_then
 
+    def _may_pass(self, request: WrappedRequest) -> bool:
+        return request.api_key == ApiKey.API_VERSIONS or request.client_id == BETWEEN_BROKERS
+
     def _hold(self, request: WrappedRequest, dispatch: Dispatch) -> bool:
-        if request.api_key == ApiKey.API_VERSIONS or request.client_id == BETWEEN_BROKERS:
-            return False
         with self._lock:
             if self._came.is_set():
                 return False
-            self._held.append(lambda: dispatch(request))
+            if not self._in_vain:  # else it is dropped, which closes its connection
+                self._held.append(lambda: dispatch(request))
             return True
 
     def came(self) -> None:
@@ -83,6 +86,11 @@ class FirstImage:
             timeout_ms -= LOOK_MS
         if self._came.is_set():
             return True
-        with self._lock:
-            self._held.clear()
+        self.let_go()
         return False
+
+    def let_go(self) -> None:
+        """Whoever waits for it waits in vain, and so does who comes from now on."""
+        with self._lock:
+            self._in_vain = True
+            self._held.clear()

@@ -132,7 +132,8 @@ class HandlerPool:
         for tell, code in self._hot.take_settled(worker):
             try:
                 tell(code)
-            except Exception as error:
+            except BaseException as error:
+                # Whatever it is: those behind it are told.
                 self.failures.note("what waited for a group's write", error)
 
     def _serve(self, worker: int) -> None:

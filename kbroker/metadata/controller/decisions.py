@@ -36,7 +36,7 @@ from kbroker.metadata.topic_names import (
 
 USE_DEFAULT: Final = -1
 # Apache Kafka's own bound on one request; it also bounds the time the controller is busy with it.
-REQUEST_PARTITIONS_MAX: Final = 10_000
+CHANGED_PARTITIONS_MAX: Final = 10_000
 # Names and values of one topic's configuration; they share a store node and every image.
 TOPIC_CONFIG_BYTES_MAX: Final = 64 * 1024
 # The longest text that a client could set, and read back, as one value.
@@ -125,8 +125,8 @@ def plan_topics(
     placement_start: int,
 ) -> list[TopicImage | KafkaError]:
     """For each spec the topic to create, or why not; nothing depends on later specs."""
-    if sum(_partitions_asked(spec, defaults) for spec in specs) > REQUEST_PARTITIONS_MAX:
-        message = f"Excessively large request: more than {REQUEST_PARTITIONS_MAX} partitions."
+    if sum(_partitions_asked(spec, defaults) for spec in specs) > CHANGED_PARTITIONS_MAX:
+        message = f"Excessively large request: more than {CHANGED_PARTITIONS_MAX} partitions."
         return [KafkaError(ErrorCode.POLICY_VIOLATION, message) for _ in specs]
     colliding = _Collisions(image.topics)
     planned: dict[str, TopicImage] = {}
@@ -188,7 +188,7 @@ def plan_partitions(
 ) -> list[TopicImage | KafkaError]:
     """For each the topic with its new partitions, or why not. A topic named twice has neither."""
     times = Counter(each.topic for each in wanted)
-    left = REQUEST_PARTITIONS_MAX
+    left = CHANGED_PARTITIONS_MAX
     plans: list[TopicImage | KafkaError] = []
     for each in wanted:
         try:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log_lines import first_few
-from kbroker.metadata.controller.decisions import REQUEST_PARTITIONS_MAX
+from kbroker.metadata.controller.decisions import CHANGED_PARTITIONS_MAX
 from kbroker.metadata.controller.events import (
     AlterInSync,
     ElectLeaders,
@@ -295,8 +295,8 @@ class PartitionChanges:
 
     def reassign(self, nodes: MetadataNodes, event: Reassign) -> Outcomes:
         """Partitions are on their way to where they are to be; each one's own outcome."""
-        if len(event.wanted) > REQUEST_PARTITIONS_MAX:
-            message = f"Excessively large request: more than {REQUEST_PARTITIONS_MAX} partitions."
+        if len(event.wanted) > CHANGED_PARTITIONS_MAX:
+            message = f"Excessively large request: more than {CHANGED_PARTITIONS_MAX} partitions."
             raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
         image, closed = self._propagation.image, self._closed()
         outcomes: Outcomes = []

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
 from kbroker import own_thread
+from kbroker.errors import ErrorCode
 from kbroker.own_thread import OwnThread
 from kbroker.server.handler_pool import HandlerPool
 from tests.support.record_batches import build_batch
@@ -83,3 +85,15 @@ def test_a_deadline_that_cannot_be_set_is_due_at_once_whatever_was_raised(
     monkeypatch.setattr(rig.pool, "_hot", type("Hot", (), {"expire": staticmethod(expired.append)}))
     rig.pool._watch(7)
     assert expired == [7]
+
+
+def test_what_tells_one_of_its_write_costs_nobody_else(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = HandlerPool(rig.hot, 0, raises, rig.ticks.append)
+    told: list[ErrorCode] = []
+    settled = [(raises, ErrorCode.NONE), (told.append, ErrorCode.NONE)]
+    monkeypatch.setattr(pool, "_hot", SimpleNamespace(take_settled=lambda _: settled))
+    pool._tell_settled(0)
+    assert told == [ErrorCode.NONE]
+    assert pool.failures.count == 1

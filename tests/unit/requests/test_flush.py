@@ -9,8 +9,18 @@ import pytest
 
 from kbroker._net import WrappedRequest
 from kbroker.errors import ErrorCode
+from kbroker.testing.file_faults import FileFaults
+from kbroker.types import ApiKey
 from tests.support.record_batches import build_batch, parse_batches
-from tests.unit.net.harness import DEADLINE_S, Gate, Rig, cold_frame, eventually
+from tests.unit.net.harness import (
+    DEADLINE_S,
+    Gate,
+    Rig,
+    cold_frame,
+    eventually,
+    framed,
+    header,
+)
 from tests.unit.requests.wire import (
     Ask,
     fetch_frame,
@@ -148,3 +158,48 @@ def test_a_topic_may_go_while_its_answer_waits(make_rig: Callable[..., Rig]) -> 
             0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR,
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
         }  # fmt: skip
+
+
+def test_who_does_not_write_does_not_wait_for_the_disk(make_rig: Callable[..., Rig]) -> None:
+    """Of the run whose handler waits for the disk: a fetch has its deadline, and what needs Python
+    is answered, by another handler."""
+    inside, go_on = threading.Event(), threading.Event()
+    syncing, disk = threading.Event(), threading.Event()
+
+    def dispatch(request: WrappedRequest) -> None:
+        if not inside.is_set():
+            inside.set()
+            assert go_on.wait(DEADLINE_S)
+        request.respond(request.body)
+
+    def stand(operation: str, path: str) -> None:
+        if operation == "sync" and "due-0" in path:
+            syncing.set()
+            assert disk.wait(DEADLINE_S)
+
+    rig = make_rig(handlers=1, dispatch=dispatch)
+    rig.server.set_hot(ApiKey.HEARTBEAT, 0, 0)
+    topic, due = rig.create("t"), rig.create("due", flush_messages=1)
+    holder, reader, member, writer = (rig.client() for _ in range(4))
+    holder.send(cold_frame())
+    assert inside.wait(DEADLINE_S)
+    run = (
+        (reader, fetch_frame(12, [Ask(topic)], max_wait_ms=600_000)),
+        (member, framed(header(ApiKey.HEARTBEAT, 0, 5) + b"beats")),
+        (writer, produce_frame(9, [(due, {0: BATCH})])),
+    )
+    for number, (client, frame) in enumerate(run, start=1):
+        client.send(frame)
+        eventually(lambda n=number: rig.server.statistics()["queued_requests"] == n, "it is queued")
+    with FileFaults(before=stand):
+        go_on.set()
+        assert syncing.wait(DEADLINE_S)
+        try:
+            rig.pool.resize(2)
+            assert member.receive_cold() == (5, b"beats")
+            rig.expire_all(reader)
+            assert fetched_in(12, reader.receive()).only.records == b""
+            assert not writer.has_bytes()
+        finally:
+            disk.set()
+        assert produced_in(9, writer.receive())[1]["due", 0].error == 0

@@ -5,15 +5,29 @@ For what producers send behind their answers, and where nobody waits for anythin
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import pytest
 
 from kbroker.errors import ErrorCode
+from kbroker.testing.file_faults import FileFaults
 from tests.support.led_log import LedLog
 from tests.support.record_batches import build_batch
-from tests.unit.net.harness import Client, Rig, Topic, cold_frame, eventually
+from tests.unit.handlers.support import written
+from tests.unit.net.harness import (
+    DEADLINE_S,
+    Client,
+    Rig,
+    Topic,
+    cold_frame,
+    eventually,
+    framed,
+    header,
+)
+from tests.unit.requests.test_groups import COMMIT, Beside
 from tests.unit.requests.wire import (
     Ask,
     FetchAnswer,
@@ -376,3 +390,37 @@ def test_a_handler_that_goes_to_python_lets_it_go(make_rig: MakeRig) -> None:
     assert waits(rig)
     rig.client().send(cold_frame(b"x"))
     assert follower.receives() == 1
+
+
+def test_a_handler_that_waits_for_the_disk_lets_it_go(tmp_path: Path) -> None:
+    """Here one that flushes a group's commit; produces have the same step before theirs."""
+    beside = Beside(tmp_path, hot={"gather_ns": FOR_EVER_NS, "linger_ns": FOR_EVER_NS})
+    try:
+        beside.show()
+        beside.log.configure(flush_messages=1, compacted=True)
+        topic = led(beside.rig, BATCH)
+        follower = Follower(beside.rig, topic)
+        follower.asks()
+        beside.rig.wait_parked(1)
+        append(beside.rig, topic.logs[0], BATCH)
+        assert waits(beside.rig)
+        syncing, disk = threading.Event(), threading.Event()
+
+        def stand(operation: str, path: str) -> None:
+            if operation == "sync" and "__consumer_offsets" in path:
+                syncing.set()
+                assert disk.wait(DEADLINE_S)
+
+        commit = beside.commit(9, {"orders": [(0, 5, "x")]})
+        with FileFaults(before=stand):
+            beside.client.send(framed(header(COMMIT, 9, 7) + written(commit)))
+            try:
+                assert syncing.wait(DEADLINE_S)
+                assert follower.receives() == 1
+                assert not beside.client.has_bytes()
+            finally:
+                disk.set()
+            beside.client.receive()
+        assert beside.in_python == []
+    finally:
+        beside.close()

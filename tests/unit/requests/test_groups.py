@@ -54,7 +54,7 @@ class Verdict:
 class Beside:
     """The compiled path on a socket with a shard of its own, and what it passes on."""
 
-    def __init__(self, directory: Path, **options: Any) -> None:
+    def __init__(self, directory: Path, hot: dict[str, Any] | None = None, **options: Any) -> None:
         self.table = GroupTable()
         self.table.set_partition_count(1)
         self.broker = FakeBroker()
@@ -62,7 +62,7 @@ class Beside:
         self.verdict = Verdict()
         self.broker.services.groups = self.verdict  # type: ignore[assignment]
         self.broker.services.offsets = self.table
-        self.rig_context = running(directory, hot={"groups": self.table}, **options)
+        self.rig_context = running(directory, hot={"groups": self.table, **(hot or {})}, **options)
         self.rig: Rig = self.rig_context.__enter__()
         for key in (COMMIT, BEAT):
             self.rig.server.set_hot(key, SERVED[key].min, SERVED[key].max)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -56,8 +57,16 @@ def test_who_waits_in_vain_is_let_go() -> None:
     request = Asked(ApiKey.METADATA)
     dispatch_of(first, done)(request)
     assert not first.wait(1)
+    gone = weakref.ref(request)
+    del request
+    assert gone() is None  # it was dropped, which closes its connection
+    late = Asked(ApiKey.METADATA)
+    dispatch_of(first, done)(late)
+    gone = weakref.ref(late)
+    del late
+    assert gone() is None
     first.came()
-    assert done == []  # it was dropped, which closes its connection
+    assert done == []
 
 
 def test_nobody_waits_when_the_start_was_given_up() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.controller.decisions import (
-    REQUEST_PARTITIONS_MAX,
+    CHANGED_PARTITIONS_MAX,
     TOPIC_CONFIG_BYTES_MAX,
     ConfigChange,
     Defaults,
@@ -96,7 +96,7 @@ E = ErrorCode
             E.INVALID_CONFIG,
             "more than",
         ),
-        (NewTopic("t", REQUEST_PARTITIONS_MAX + 1, 1), E.POLICY_VIOLATION, "10000"),
+        (NewTopic("t", CHANGED_PARTITIONS_MAX + 1, 1), E.POLICY_VIOLATION, "10000"),
         (NewTopic("t", 2**31 - 1, 1), E.POLICY_VIOLATION, "10000"),
     ],
 )
@@ -143,7 +143,7 @@ def test_topics_of_one_request_do_not_spoil_each_other() -> None:
 
 
 def test_the_bound_on_partitions_is_over_the_whole_request() -> None:
-    half = REQUEST_PARTITIONS_MAX // 2
+    half = CHANGED_PARTITIONS_MAX // 2
     fits = plan(NewTopic("a", half, 1), NewTopic("b", half, 1), NewTopic("c", 0))
     assert [isinstance(each, TopicImage) for each in fits] == [True, True, False]
     over = plan(NewTopic("a", half, 1), NewTopic("b", half, 1), NewTopic("c", assignments={0: [0]}))

@@ -12,7 +12,7 @@ import pytest
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.controller import MorePartitions, NewTopic, TopicResult, records
 from kbroker.metadata.controller.decisions import (
-    REQUEST_PARTITIONS_MAX,
+    CHANGED_PARTITIONS_MAX,
     new_topic_image,
     plan_partitions,
 )
@@ -61,7 +61,7 @@ REFUSALS = [
     (ErrorCode.INVALID_REPLICA_ASSIGNMENT, MorePartitions("a", 3, [[-1]])),
     (ErrorCode.INVALID_REPLICA_ASSIGNMENT, MorePartitions("a", 3, [[]])),
     (ErrorCode.INVALID_REPLICA_ASSIGNMENT, MorePartitions("a", 3, [[0, 0]])),
-    (ErrorCode.UNKNOWN_SERVER_ERROR, MorePartitions("a", REQUEST_PARTITIONS_MAX + 3)),
+    (ErrorCode.UNKNOWN_SERVER_ERROR, MorePartitions("a", CHANGED_PARTITIONS_MAX + 3)),
     (ErrorCode.UNKNOWN_SERVER_ERROR, MorePartitions("a", 2**31 - 1)),
 ]
 
@@ -100,7 +100,7 @@ def test_a_topic_named_twice_and_a_request_that_is_too_large() -> None:
         OK,
         ErrorCode.INVALID_REQUEST,
     ]
-    large = [MorePartitions("a", REQUEST_PARTITIONS_MAX), MorePartitions("b", 10)]
+    large = [MorePartitions("a", CHANGED_PARTITIONS_MAX), MorePartitions("b", 10)]
     assert [code(each) for each in plan(*large)] == [OK, ErrorCode.UNKNOWN_SERVER_ERROR]
 
 
