@@ -234,7 +234,7 @@ cdef int refuse(Batch* batch, int16_t error, const char* message) noexcept nogil
 
 
 cdef inline int reject(Batch* batch, int16_t error, const char* message) noexcept nogil:
-    # A refusal by the log, whose start the client is told (partition_validate knows it).
+    # A refusal by the log, whose start the client is told (log_validate knows it).
     batch.log_start_offset = 0
     return refuse(batch, error, message)
 

@@ -186,9 +186,7 @@ class LogScrubber:
 
     def _note(self, log: PartitionLog, base_offset: int, damage: list[DamagedBatch]) -> None:
         with self._lock:
-            known = self._damage.pop((log.name, base_offset), [])
-            if damage:
-                self._damage[log.name, base_offset] = damage
+            known = self._damage.get((log.name, base_offset), [])
         for batch in damage:
             if batch not in known:
                 logger.error(
@@ -196,6 +194,11 @@ class LogScrubber:
                     "kbroker dump-log --verify shows the rest",
                     log.path, base_offset, batch.offset, batch.position, batch.what,
                 )  # fmt: skip
+        # Behind the lines: who sees the figure finds them.
+        with self._lock:
+            self._damage.pop((log.name, base_offset), None)
+            if damage:
+                self._damage[log.name, base_offset] = damage
 
     # --- Figures ----------------------------------------------------------------------------------
 

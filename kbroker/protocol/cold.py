@@ -1,8 +1,8 @@
 """The cold APIs: request bytes to kio's message classes, and kio's message classes to bytes.
 
 kio brings the schemas of every message and version as dataclasses, one module for each. Nothing of
-it is imported before a request needs it, and then only the module of that API and version: the
-library costs 54 ms once, a message a few more, and neither may be part of starting a broker.
+it is imported before a broker is ready, and then only the module of the API and version that a
+request has: the library costs 54 ms once, a message a few more. DescribeCluster comes this way.
 
 Reading is done here, over `wire.Reader`, from a plan made once for each class, and not by kio's
 own reader: kio 0.6.5 sets aside memory for as many items as an array *claims* to have, so twenty

@@ -2,10 +2,10 @@
 
     bind (early, cheap) -> one thread asleep in poll -> the first connection -> import HTTP -> serve
 
-The HTTP side costs 20 MB and a third of a second of imports, so an idle broker has only the bound
-sockets and the thread `kbroker-admin`, which sleeps in poll(2) on them. With the first connection
-it imports the HTTP side (`serve`, handed down from the command line, since server does not know
-admin) and hands the sockets to the control loop; connections wait in the kernel's backlog
+The HTTP side costs 9 MB and a third of a second of imports (ADR 13), so an idle broker has only the
+bound sockets and the thread `kbroker-admin`, which sleeps in poll(2) on them. With the first
+connection it imports the HTTP side (`serve`, handed down from the command line, since server does
+not know admin) and hands the sockets to the control loop; connections wait in the kernel's backlog
 meanwhile. That may be during the start: whoever asks while logs are recovered gets an answer.
 
 Afterwards the same thread is the worker that collects metrics, so that the loop's other tenants do

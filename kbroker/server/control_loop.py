@@ -82,7 +82,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 async def warm_schemas() -> None:
-    """Import what the first CreateTopics would otherwise wait for; the last step of a start."""
+    """Import what the first DescribeCluster would otherwise wait for; the last step of a start."""
     from kbroker._net import give_back_memory
     from kbroker.protocol import cold
 

@@ -58,7 +58,7 @@ def write_ready_file(
     """Raises UserError when the place cannot be written.
 
     `say` is called once it is written and before it appears: who sees the file may end this process
-    or search its log at once.
+    or search its log at once. That is why `replace_file`, which does both, is not used.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     content = {"pid": os.getpid(), "node_id": node_id, "bootstrap": bootstrap, "admin": admin}

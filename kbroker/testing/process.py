@@ -299,11 +299,12 @@ class ServerProcess:
         process = self._live()
         deadline = time.monotonic() + self.start_timeout_s
         while True:
+            ended = process.poll() is not None  # looked at first: it may be ready and end between
             bootstrap = self.poll_ready()
             if bootstrap is not None:
                 self._bootstrap = bootstrap
                 return
-            if process.poll() is not None:
+            if ended:
                 status = self.wait()
                 raise BrokerFailed(
                     f"{self.name} did not start: exit status {status}", status, self.log_text()

@@ -74,6 +74,7 @@ LoadedRecord = namedtuple("LoadedRecord", ("offset", "timestamp_ms", "key", "val
 
 
 cdef int java_hash(str text) except? -1:
+    # Of any text, in units of UTF-16; requests in C have ASCII (java_hash_ascii).
     cdef uint32_t mixed = 0
     cdef bytes units = text.encode("utf-16-be", "surrogatepass")
     cdef const uint8_t* at = <const uint8_t*><const char*>units
