@@ -17,28 +17,32 @@ from collections.abc import Iterator
 from typing import Final
 
 FIRST: Final = 12_000
-STRETCH: Final = 6_000
-STRETCHES: Final = 3  # to 29,999; Linux's ephemeral ones begin at 32,768
-_SPREAD: Final = 997  # neighbouring process ids begin far apart; it shares no factor with STRETCH
+COUNT: Final = 18_000  # to 29,999; Linux's ephemeral ones begin at 32,768
+_SPREAD: Final = 997  # a prime: neighbouring process ids begin far apart
 
 
-def numbers(worker: str, pid: int) -> Iterator[int]:
+def numbers(worker: str, workers: int, pid: int) -> Iterator[int]:
     """Of one process: the stretch of its worker (pytest-xdist's "gw2", or none), over and over."""
-    first = FIRST + STRETCH * (int(worker.removeprefix("gw") or 0) % STRETCHES)
-    stretch = itertools.cycle(range(first, first + STRETCH))
-    return itertools.islice(stretch, pid * _SPREAD % STRETCH, None)
+    length = COUNT // workers
+    first = FIRST + length * int(worker.removeprefix("gw") or 0)
+    stretch = itertools.cycle(range(first, first + length))
+    return itertools.islice(stretch, pid * _SPREAD % length, None)
 
 
 def free_port() -> int:
     """One on which nobody listens, and that nobody else in this process was given."""
-    for _ in range(STRETCH):
+    for _ in range(COUNT):
         port = next(_numbers)
         try:
             socket.create_server(("127.0.0.1", port)).close()
         except OSError:
             continue
         return port
-    raise RuntimeError(f"none of {STRETCH} ports is free")
+    raise RuntimeError(f"none of {COUNT} ports is free")
 
 
-_numbers: Final = numbers(os.environ.get("PYTEST_XDIST_WORKER", ""), os.getpid())
+_numbers: Final = numbers(
+    os.environ.get("PYTEST_XDIST_WORKER", ""),
+    int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
+    os.getpid(),
+)

@@ -24,6 +24,8 @@ from tests.support import jars, requirements
 
 FORMAT_TIMEOUT_S = 60
 SIGTERM_STATUS_OF_A_JVM = 143
+# A minute or two each, and nothing is measured: the first compiler is enough, and one collector.
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 class KafkaBroker(ServerProcess):
@@ -34,8 +36,8 @@ class KafkaBroker(ServerProcess):
 
     def command(self) -> list[str]:
         return [
-            requirements.java(), f"-Xmx{self.heap}", f"-Xms{self.heap}", "-cp", jars.class_path(),
-            "kafka.Kafka", str(self._properties_path),
+            requirements.java(), *SHORT_LIVED, f"-Xmx{self.heap}", f"-Xms{self.heap}",
+            "-cp", jars.class_path(), "kafka.Kafka", str(self._properties_path),
         ]  # fmt: skip
 
     def prepare(self) -> None:
@@ -48,9 +50,10 @@ class KafkaBroker(ServerProcess):
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         subprocess.run(
             [
-                requirements.java(), "-cp", jars.class_path(), "kafka.tools.StorageTool", "format",
-                "--ignore-formatted", "-t", cluster_id.replace("-", "x"),
-                "-c", str(self._properties_path), *self.format_arguments(),
+                requirements.java(), *SHORT_LIVED, "-cp", jars.class_path(),
+                "kafka.tools.StorageTool", "format", "--ignore-formatted",
+                "-t", cluster_id.replace("-", "x"), "-c", str(self._properties_path),
+                *self.format_arguments(),
             ],
             check=True,
             capture_output=True,

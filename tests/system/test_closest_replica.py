@@ -36,7 +36,11 @@ _BYTES_OUT: Final = re.compile(
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    settings = {"replica.selector.class": RACK_AWARE_SELECTOR, "min.insync.replicas": 1}
+    settings = {
+        "replica.selector.class": RACK_AWARE_SELECTOR,
+        "min.insync.replicas": 1,
+        "zookeeper.session.timeout.ms": 6_000,  # as in test_reassignment.py
+    }
     with Cluster(3, settings, topics={TOPIC: 1}, racks=list(RACKS.values())) as made:
         write(made, 100)
         yield made

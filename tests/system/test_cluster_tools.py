@@ -22,7 +22,11 @@ CONFIGS = "kafka.admin.ConfigCommand"
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    settings = {"min.insync.replicas": 3, "auto.leader.rebalance.enable": False}
+    settings = {
+        "min.insync.replicas": 3,
+        "auto.leader.rebalance.enable": False,
+        "zookeeper.session.timeout.ms": 6_000,  # as in test_reassignment.py
+    }
     with Cluster(3, settings, topics={TOPIC: 3}) as made:
         yield made
 

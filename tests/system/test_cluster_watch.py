@@ -29,7 +29,8 @@ RECORD = b"x" * 10_000
 RECORDS = 300
 # A fetch has one batch at the least: small ones, so that a throttled copy goes on evenly.
 ROUND_BYTES = 40_000
-THROTTLED_BYTES_PER_S = 300_000  # 3 MB take 10 s
+THROTTLED_BYTES_PER_S = 100_000  # 3 MB take 30 s, of which a look needs five, or ten
+UNTHROTTLED_BYTES_PER_S = 1 << 30
 
 Figures = dict[str, float]
 Told = dict[int, Figures]
@@ -94,10 +95,10 @@ def produce(cluster: Cluster, records: int = RECORDS) -> None:
     assert producer.flush(60) == 0
 
 
-def throttle(cluster: Cluster) -> None:
+def throttle(cluster: Cluster, bytes_per_s: int) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     for kind, name, key, value in (
-        (ResourceType.BROKER, "3", "follower.replication.throttled.rate", THROTTLED_BYTES_PER_S),
+        (ResourceType.BROKER, "3", "follower.replication.throttled.rate", bytes_per_s),
         (ResourceType.TOPIC, TOPIC, "follower.replication.throttled.replicas", "*"),
     ):
         entry = ConfigEntry(key, str(value), incremental_operation=AlterConfigOpType.SET)
@@ -161,7 +162,7 @@ def test_followers_fetch_is_told_apart_from_consumers(cluster: Cluster) -> None:
 def test_a_broker_that_stands_still_then_is_behind_and_then_has_caught_up(
     cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    throttle(cluster)
+    throttle(cluster, THROTTLED_BYTES_PER_S)
     for partition in range(PARTITIONS):
         cluster.move_leader(TOPIC, partition, cluster.brokers[1])
     moved = scraped(cluster)
@@ -205,6 +206,7 @@ def test_a_broker_that_stands_still_then_is_behind_and_then_has_caught_up(
     assert [row["behind"] > 0 for row in nodes] == [False, False, True]
     assert nodes[2]["behind_bytes"] > 0 and nodes[2]["copied_bytes_per_s"] > 0
     assert 0 < nodes[2]["caught_up_in_s"] < 120
+    throttle(cluster, UNTHROTTLED_BYTES_PER_S)
     told = until(
         cluster,
         "it has caught up",

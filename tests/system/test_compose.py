@@ -120,5 +120,9 @@ def test_three_brokers_that_clients_outside_reach(here: Here) -> None:
     for number in range(30):
         producer.produce("orders", b"%d" % number, on_delivery=lambda e, _: e and failed.append(e))
     assert producer.flush(30) == 0 and not failed
-    partitions = admin.list_topics("orders", timeout=10).topics["orders"].partitions
-    assert [sorted(each.replicas) for each in partitions.values()] == [[1, 2, 3]] * 3
+
+    def placed() -> list[list[int]]:
+        partitions = admin.list_topics("orders", timeout=10).topics["orders"].partitions
+        return [sorted(each.replicas) for each in partitions.values()]
+
+    until(lambda: placed() == [[1, 2, 3]] * 3, "each broker has a replica of each, as all know", 60)

@@ -64,6 +64,8 @@ class Cluster:
             "zookeeper.connect": self.connect,
             "zookeeper.session.timeout.ms": str(session_timeout_ms),
             "node.id": str(node_id),
+            # What a broker that is killed knew of the high watermark is what it had at its start.
+            "replica.high.watermark.checkpoint.interval.ms": "86400000",
         }
         broker = self.brokers[node_id] = PlainBroker(settings, port=free_port()).start()
         client = AdminClient({"bootstrap.servers": self.brokers[1].bootstrap})
@@ -184,8 +186,8 @@ def test_a_leader_that_dies_while_it_is_asked(cluster: Cluster, without: str | N
     """A has m2 and does not know yet that it is committed. It starts again; B, its leader, dies
     before it answers anything; A leads. Who cuts at the high watermark first has lost m2, and B,
     when it is back, cuts it off as well."""
-    for node_id in (1, A, B):
-        cluster.add(node_id, session_timeout_ms=5_000)
+    for node_id, session_timeout_ms in ((1, 5_000), (A, 30_000), (B, 5_000)):
+        cluster.add(node_id, session_timeout_ms)  # A's outlives its next start
     cluster.create(B, A, min_in_sync=2)
     until(lambda: cluster.partition() == (B, [A, B]), "both are in sync")
     cluster.write("m1", "m2")

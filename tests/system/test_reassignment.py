@@ -34,7 +34,11 @@ NAME = TopicPartition(TOPIC, 0)
 def cluster() -> Iterator[Cluster]:
     # Brokers are cut from each other and killed, and never from ZooKeeper: what a machine that is
     # full of other work does to a session is not what is looked at here.
-    settings = {"min.insync.replicas": 2, "zookeeper.session.timeout.ms": 6_000}
+    settings = {
+        "min.insync.replicas": 2,
+        "zookeeper.session.timeout.ms": 6_000,
+        "auto.leader.rebalance.enable": False,
+    }
     with Cluster(4, settings, topics={TOPIC: 1}) as made:
         yield made
 

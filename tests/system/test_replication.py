@@ -186,7 +186,7 @@ def test_acknowledged_commits_outlive_their_coordinator(brokers: dict[int, Broke
     brokers[dead].kill9()
     left = {node: each for node, each in brokers.items() if node != dead}
     assert committed(left) == 50
-    assert {home(each).leader for each in left.values()} < left.keys()
+    until(lambda: {home(each).leader for each in left.values()} < left.keys(), "both know it")
     write(left, ["second"])
     assert read_one(member) == b"second"
     member.commit(offsets=[TopicPartition(TOPIC, 0, 51)], asynchronous=False)

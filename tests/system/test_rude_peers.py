@@ -94,6 +94,7 @@ class Beside:
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
+        process_facts.wait_until_quiet(broker.pid)
         self.neighbour = Neighbour(address_of(broker), TOPIC)
         self.resident = process_facts.resident_bytes(broker.pid)
         self.files = process_facts.open_files(broker.pid)

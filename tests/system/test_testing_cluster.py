@@ -19,7 +19,9 @@ TIMEOUT_S = 30
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Cluster(3, topics={"orders": 3}) as made:
+    # Nobody is to lose a session because its machine is full of other work, or lead by itself.
+    settings = {"zookeeper.session.timeout.ms": 6_000, "auto.leader.rebalance.enable": False}
+    with Cluster(3, settings, topics={"orders": 3}) as made:
         yield made
 
 

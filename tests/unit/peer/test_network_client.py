@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -42,6 +44,15 @@ class ManualLoop(asyncio.SelectorEventLoop):
 async def settle() -> None:
     """Lets everything that is ready run; loopback delivers within a turn of the selector."""
     for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """What a socket brings, in real time: the loop's stands still."""
+    give_up, pause = time.monotonic() + 10, threading.Event()
+    while not condition():
+        assert time.monotonic() < give_up
+        pause.wait(0.001)
         await asyncio.sleep(0)
 
 
@@ -178,8 +189,8 @@ def test_a_full_connection_is_skipped_and_room_wakes_a_waiter() -> None:
         assert send(network, server.address) is None
         assert network.in_flight(server.address) == 5
         sixth = asyncio.ensure_future(network.call(server.address, METADATA, VERSION, BODY))
-        await settle()
-        assert network.statistics().waiting == 1 and server.frames.qsize() == 5
+        await until(lambda: server.frames.qsize() == 5)
+        assert network.statistics().waiting == 1
         frame, writer = await server.frames.get()
         respond(writer, frame, b"\x00\x00\x00\x01")
         assert (await futures[0]).int32() == 1
@@ -246,8 +257,7 @@ def test_a_response_nobody_asked_for_ends_the_connection() -> None:
         network = client()
         await network.wait_ready(server.address)
         server.connections[0].write(b"\x00\x00\x00\x04\x00\x00\x00\x01")
-        await settle()
-        assert network.statistics().connections == 0
+        await until(lambda: network.statistics().connections == 0)
         await network.close()
 
     run(scenario)
@@ -264,7 +274,8 @@ def test_responses_in_pieces_and_many_at_once() -> None:
         for at in range(len(wire) - 12):  # the first two byte by byte, the last one whole
             writer.write(wire[at : at + 1])
             await settle()
-        assert futures[1].done() and not futures[2].done()
+        await until(futures[1].done)
+        assert not futures[2].done()
         writer.write(wire[-12:])
         assert [(await future).int32() for future in futures] == [0, 1, 2]
         await network.close()
@@ -392,7 +403,7 @@ def test_a_waiter_is_served_after_the_back_off() -> None:
         network = client(reconnect_backoff_ms=100)
         await network.wait_ready(server.address)
         server.connections[0].transport.abort()
-        await settle()
+        await until(lambda: network.connection_delay_ms(server.address) > 0)
         call = asyncio.ensure_future(network.call(server.address, METADATA, VERSION, BODY))
         await settle()
         assert len(server.connections) == 1
@@ -418,7 +429,7 @@ def test_a_timer_that_rings_early_wakes_who_waits() -> None:
             loop, "call_at", lambda when, call, *of: timers.append(partial(call, *of))
         ):
             server.connections[0].transport.abort()
-            await settle()
+            await until(lambda: timers)
         call = asyncio.ensure_future(network.call(server.address, METADATA, VERSION, BODY))
         await settle()
         (ring,) = timers

@@ -63,10 +63,9 @@ def test_the_answer_comes_at_once_and_then_nothing_is_read(
     began = time.monotonic()
     send(client, topic, version=version)
     assert time_told(ApiKey.PRODUCE, version, client.receive()) == SOME_MS
-    answered = time.monotonic()
     client.send(cold_frame(b"behind it"))
     assert client.receive_cold()[1] == b"behind it"
-    assert time.monotonic() - began >= SOME_MS / 1000 > answered - began
+    assert time.monotonic() - began >= SOME_MS / 1000
     send(client, topic, version=version)
     assert time_told(ApiKey.PRODUCE, version, client.receive()) == 0
 
@@ -116,14 +115,14 @@ def test_cached_answers_leave_during_a_throttle(make_rig: Callable[..., Rig]) ->
     for number in range(3):
         send(client, topic, correlation_id=number)
         rig.wait_parked(number + 1)
-    follow(rig, topic.logs[0])
     began = time.monotonic()
+    follow(rig, topic.logs[0])
     answers = [client.receive() for _ in range(3)]
     assert [produced_in(9, each)[0] for each in answers] == [0, 1, 2]
     assert [time_told(ApiKey.PRODUCE, 9, each) for each in answers] == [0, SOME_MS, 0]
     client.send(cold_frame())
     client.receive_cold()
-    assert time.monotonic() - began >= SOME_MS / 1000 - 0.05
+    assert time.monotonic() - began >= SOME_MS / 1000
     nothing_waits(rig)
 
 
