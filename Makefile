@@ -28,6 +28,10 @@ SEED ?= 1
 BOOTSTRAP ?=
 LINTED = kbroker perf spark_jobs tests setup.py
 
+# A run of the tests starts a thousand processes, and each would compile all of our Python anew:
+# half of a broker's start, and of what pytest needs to find the tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 BUILD_KIND = debug=$(KBROKER_DEBUG) sanitize=$(KBROKER_SANITIZE)
 # Requirements of kbroker itself and of the named extras, one to a line.
 REQUIREMENTS = import sys, tomllib; \

@@ -41,6 +41,9 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.retainedStages": "100",
     "spark.ui.retainedTasks": "2000",
     "spark.sql.maxPlanStringLength": "20000",
+    # Each call that builds a query would tell Java from which line of Python it came, in several
+    # round trips: most of the time in which a small batch is prepared.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     # A query whose thread is stuck does not keep the job from ending.
     "spark.sql.streaming.stopTimeout": "5s",
 }
