@@ -65,6 +65,9 @@ test-fast: build $(VENV)/.test ## everything but the slow and the Java tests, wi
 
 test: ## everything, set-up included; KBROKER_REQUIRE=all: no skips
 	@$(MAKE) --no-print-directory $(IN_PARALLEL) setup  # packages come while the compilers work
+	@# Each process reads all tests: what pytest makes of them is written down before, by two.
+	@$(PY) -m pytest -qq --collect-only tests/unit >/dev/null & \
+	  $(PY) -m pytest -qq --collect-only --ignore=tests/unit >/dev/null; wait
 	$(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 parity: setup ## record Apache Kafka's answers again, then compare ours with them

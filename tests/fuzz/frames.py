@@ -186,6 +186,7 @@ class Run:
         self.rate = options.rate / options.workers
         self.workers = options.workers
         self.judged = getattr(options, "judged", True)  # the neighbour's latencies
+        self.compared_s = getattr(options, "compared_s", COMPARED_S)
         self.own = not getattr(options, "bootstrap", None)  # its topics are nobody else's
         self.admin = Admin(address)
         self.ids = prepare(self.admin)
@@ -234,7 +235,7 @@ class Run:
         )
         if self.judged:
             rate = result.rates[report.HOSTILE] / self.workers
-            self._sound(result, report.COMPARED, rate, seconds=COMPARED_S, kinds=True)
+            self._sound(result, report.COMPARED, rate, seconds=self.compared_s, kinds=True)
         neighbour.stop()
         result.neighbour = neighbour
         if self.own:

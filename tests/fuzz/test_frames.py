@@ -1,12 +1,11 @@
-"""A slice of the frame fuzzer for every run of the tests, and single frames sent alone.
+"""The frame fuzzer's frames, and single ones sent alone.
 
 A failure names its frame: `python -m tests.fuzz.frames --seed S --number N` sends it again.
-KBROKER_FUZZ_SEED replays a run, KBROKER_FUZZ_FRAMES makes it longer.
+KBROKER_FUZZ_SEED replays a run.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import socket
 import struct
@@ -21,7 +20,6 @@ from kbroker.types import ApiKey
 from tests.fuzz import report
 from tests.fuzz.answers import ISOLATION_LEVELS, isolation_level, may_fail
 from tests.fuzz.corpus import TARGETS, VICTIM, Ids, templates
-from tests.fuzz.frames import Run
 from tests.fuzz.mutate import BLOCK, LAST, Maker, framed
 from tests.fuzz.schema import Tracer
 from tests.fuzz.talk import MAY_WAIT
@@ -29,7 +27,6 @@ from tests.fuzz.target import OVERRIDES, Admin, prepare
 from tests.support.servers import assert_nothing_unexpected
 
 SEED = int(os.environ.get("KBROKER_FUZZ_SEED", "20261121"))
-FRAMES = int(os.environ.get("KBROKER_FUZZ_FRAMES", "100000"))
 ALONE = 1_500
 IDS = Ids({name: uuid.uuid5(uuid.NAMESPACE_DNS, name) for name in (*TARGETS, VICTIM)})
 
@@ -79,18 +76,6 @@ def test_no_deletion_names_a_topic_that_the_others_need() -> None:
 def test_a_correlation_id_that_is_off_by_one_belongs_to_no_other_frame() -> None:
     ids = [int.from_bytes(f[8:12], "big") for kind, f in Maker(SEED, IDS).sound(0) if kind != LAST]
     assert len({each + off for each in ids for off in (-1, 0, 1)}) == 3 * len(ids)
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-@pytest.mark.timeout(900)
-def test_a_hundred_thousand_frames(broker: Broker) -> None:
-    options = argparse.Namespace(frames=FRAMES, seed=SEED, rate=0, workers=2, metrics=broker.admin)
-    result = Run(address_of(broker), broker.pid, options).run()
-    result.log = broker.log_text()
-    result.check()
-    print(result.text())
-    assert not result.failures, result.text()
 
 
 def test_frames_alone(broker: Broker) -> None:

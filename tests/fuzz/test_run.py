@@ -1,0 +1,36 @@
+"""A run of the frame fuzzer, alone in its file: nothing else of a test run goes on beside it.
+
+A failure names its frame: `python -m tests.fuzz.frames --seed S --number N` sends it again.
+KBROKER_FUZZ_SEED replays a run, KBROKER_FUZZ_FRAMES makes it longer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+import pytest
+
+from kbroker.testing.plain import PlainBroker as Broker
+from tests.fuzz.frames import Run
+from tests.fuzz.target import OVERRIDES
+from tests.fuzz.test_frames import SEED, address_of
+from tests.support.servers import assert_nothing_unexpected
+
+FRAMES = int(os.environ.get("KBROKER_FUZZ_FRAMES", "60000"))
+COMPARED_S = 10.0  # 2,000 produces of the neighbour's
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.timeout(900)
+def test_a_run_of_hostile_frames() -> None:
+    options = argparse.Namespace(frames=FRAMES, seed=SEED, rate=0, workers=2, compared_s=COMPARED_S)
+    with Broker(OVERRIDES) as broker:
+        options.metrics = broker.admin
+        result = Run(address_of(broker), broker.pid, options).run()
+        assert_nothing_unexpected(broker)
+        result.log = broker.log_text()
+    result.check()
+    print(result.text())
+    assert not result.failures, result.text()
