@@ -438,24 +438,31 @@ cdef void request_channel_yield(RequestChannel* channel, Handler* handler) noexc
     _wake(woken)
 
 
+cdef void _leave_run_to_python_locked(
+    RequestChannel* channel, Request** first, Request** last,
+) noexcept nogil:
+    # What a run has left for Python waits, and is no longer its handler's.
+    cdef Request* request = first[0]
+    while request != NULL:
+        _count_locked(channel, request, 1)
+        request = request.next
+    python_add(&channel.python, first[0], last[0])
+    first[0] = NULL
+    last[0] = NULL
+
+
 cdef int request_channel_enter_python(
     RequestChannel* channel, Handler* handler, int in_any_case, Request** first, Request** last,
 ) noexcept nogil:
     """Whether the caller goes to Python with what its run has left for it; else that waits, and is
     no longer the caller's."""
-    cdef Request* request = first[0]
     cdef int enters
     lock_ranked(&channel.lock, RANK_QUEUE)
     enters = in_any_case or _may_enter_locked(channel)
     if enters:
         python_enter(&channel.python, handler)
     else:
-        while request != NULL:
-            _count_locked(channel, request, 1)
-            request = request.next
-        python_add(&channel.python, first[0], last[0])
-        first[0] = NULL
-        last[0] = NULL
+        _leave_run_to_python_locked(channel, first, last)
     unlock_ranked(&channel.lock, RANK_QUEUE)
     return enters
 
@@ -466,14 +473,8 @@ cdef void request_channel_give_to_python(
     """For a handler that has something slow to do first: what its run has left for Python waits
     for who comes next, who may be a sleeper."""
     cdef Handler* woken = NULL
-    cdef Request* request = first[0]
     lock_ranked(&channel.lock, RANK_QUEUE)
-    while request != NULL:
-        _count_locked(channel, request, 1)
-        request = request.next
-    python_add(&channel.python, first[0], last[0])
-    first[0] = NULL
-    last[0] = NULL
+    _leave_run_to_python_locked(channel, first, last)
     if channel.sleepers != NULL and _may_enter_locked(channel):
         woken = _pop_sleeper_locked(channel)
     unlock_ranked(&channel.lock, RANK_QUEUE)
