@@ -28,7 +28,7 @@ SEED ?= 1
 BOOTSTRAP ?=
 LINTED = kbroker perf spark_jobs tests setup.py
 
-# A run of the tests starts a thousand processes, and each would compile all of our Python anew:
+# A run of the tests starts hundreds of processes, and each would compile all of our Python anew:
 # half of a broker's start, and of what pytest needs to find the tests.
 unexport PYTHONDONTWRITEBYTECODE
 
