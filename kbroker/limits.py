@@ -27,7 +27,8 @@ TOPIC_NAME_CHARS_MAX: Final = 249
 
 # --- Network threads -----------------------------------------------------------------------------
 
-# Of all listeners together: tables of C have a place for each. num.network.threads is refused.
+# Of all listeners together: tables of C have a place for each. A larger num.network.threads
+# is refused.
 PROCESSORS_MAX: Final = 64
 
 # --- Runs and trains: how much one turn does before others have theirs ----------------------------

@@ -6,9 +6,10 @@ what needs no Python, and when all of them are there a produce waits for whateve
 handler of four (one at least, if there are two) stays out. What needs Python meanwhile leaves the
 queue and waits here in its order; whoever comes back from Python takes it, before anything else.
 
-So while something waits here somebody is in Python, and will look. Requests that wait count as
-queued, so the queue's bounds hold for both together. Everything is under the request
-channel's lock.
+So while something waits here somebody is in Python and will look, or all handlers are busy (one of
+them with something slow, before which it left this here) and look when they are back: whoever may
+enter and sleeps is woken. Requests that wait count as queued, so the queue's bounds hold for both
+together. Everything is under the request channel's lock.
 """
 
 from kbroker.net._request cimport request_detach

@@ -19,7 +19,8 @@ TIMEOUT_S = 30
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    # Nobody is to lose a session because its machine is full of other work, or lead by itself.
+    # Nobody is to lose a session because its machine is full of other work, nor to lead once more
+    # because it is preferred.
     settings = {"zookeeper.session.timeout.ms": 6_000, "auto.leader.rebalance.enable": False}
     with Cluster(3, settings, topics={"orders": 3}) as made:
         yield made
