@@ -12,8 +12,7 @@ Resources are topics, brokers (one by its id, all by the empty name), groups and
 client metrics. Loggers are no resources of AlterConfigs, which is older than they; the incremental
 API changes their levels here, at once, and stores nothing.
 
-Any handler thread, then the controller's; `Reply` sees to one answer. Holds no lock; does not
-import the schema library.
+Any handler thread, then the controller's; `Reply` sees to one answer. Holds no lock.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ LOG_DIR_NOT_FOUND, one that has failed KAFKA_STORAGE_ERROR, a name that leaves n
 future log's is INVALID_TOPIC_EXCEPTION. A partition that is named more than once goes where it was
 named last.
 
-Any handler thread; nothing is waited for. Does not import the schema library.
+Any handler thread; nothing is waited for.
 """
 
 from __future__ import annotations

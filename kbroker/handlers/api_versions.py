@@ -14,7 +14,7 @@ quorum, and there is none. What stands at level 0 is never among the finalized, 
 epoch 0. As in Kafka only version 4 names features that begin at 0: older clients take such a range
 for an error (KAFKA-17492).
 
-Any handler thread; holds no lock; does not import the schema library.
+Any handler thread; holds no lock.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ What a filter may say is checked as Apache Kafka checks it, part by part, so tha
 its mistake today: the kinds are user, client-id and ip, each at most once, an address not together
 with the others; a part asks for an exact name, for the default, or for every name.
 
-Any handler thread; holds no lock; does not import the schema library.
+Any handler thread; holds no lock.
 """
 
 from __future__ import annotations

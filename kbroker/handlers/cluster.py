@@ -10,17 +10,17 @@ Any handler thread; holds no lock.
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.metadata import CLUSTER_OPERATIONS
-from kbroker.handlers.metadata_cache import OPERATIONS_NOT_ASKED
+from kbroker.handlers.metadata_cache import NO_NODE, OPERATIONS_NOT_ASKED
+from kbroker.handlers.reply import told
 from kbroker.handlers.services import brokers_as_seen
-from kbroker.protocol import cold
-from kbroker.types import ApiKey
+from kbroker.protocol.wire import Reader, Writer
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import ColdRequest, Services
+    from kbroker.handlers.services import BrokersSeen, ColdRequest, Services
 
 BROKERS: Final = 1
 CONTROLLERS: Final = 2
@@ -28,43 +28,75 @@ _SINCE_ENDPOINT_TYPE: Final = 1
 _SINCE_FENCED: Final = 2
 
 
+class _Asked(NamedTuple):
+    operations: bool
+    endpoint_type: int
+
+
+def _decode(request: ColdRequest) -> _Asked:
+    reader = Reader(request.body, flexible=True)
+    operations = reader.boolean()
+    endpoint_type = reader.int8() if request.api_version >= _SINCE_ENDPOINT_TYPE else BROKERS
+    if request.api_version >= _SINCE_FENCED:
+        reader.boolean()  # whether fenced brokers are wanted: there are none
+    reader.tags()
+    return _Asked(operations, endpoint_type)
+
+
 def handle(services: Services, request: ColdRequest) -> None:
-    asked = cold.decode(request)
-    version = request.api_version
-    if version >= _SINCE_ENDPOINT_TYPE and asked.endpoint_type != BROKERS:
-        if asked.endpoint_type == CONTROLLERS:
-            raise KafkaError(
-                ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this listener serves brokers, not controllers"
-            )
+    asked = _decode(request)
+    if asked.endpoint_type == CONTROLLERS:
+        raise KafkaError(
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this listener serves brokers, not controllers"
+        )
+    if asked.endpoint_type != BROKERS:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"{asked.endpoint_type} is no endpoint type"
         )
-    module = cold.response_module(ApiKey.DESCRIBE_CLUSTER, version)
-    fenced = {"is_fenced": False} if version >= _SINCE_FENCED else {}
     seen = brokers_as_seen(services, request, services.controller.image)
-    brokers = tuple(
-        module.DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack, **fenced)
-        for node_id, (host, port, rack) in seen.items()
+    request.respond(
+        _encode(
+            request.api_version,
+            cluster_id=services.cluster_id,
+            controller_id=random.choice(list(seen)),
+            brokers=seen,
+            operations=CLUSTER_OPERATIONS if asked.operations else OPERATIONS_NOT_ASKED,
+        )
     )
-    wanted = asked.include_cluster_authorized_operations
-    operations = CLUSTER_OPERATIONS if wanted else OPERATIONS_NOT_ASKED
-    answer = _answer(
-        version,
-        cluster_id=services.cluster_id,
-        controller_id=random.choice(list(seen)),
-        brokers=brokers,
-        cluster_authorized_operations=operations,
-    )
-    request.respond(cold.encode(answer))
 
 
-def _answer(version: int, code: ErrorCode = ErrorCode.NONE, **fields: Any) -> Any:
-    module = cold.response_module(ApiKey.DESCRIBE_CLUSTER, version)
-    return module.DescribeClusterResponse(throttle_time=cold.NO_TIME, error_code=code, **fields)
+def _encode(
+    version: int,
+    code: ErrorCode = ErrorCode.NONE,
+    message: str | None = None,
+    *,
+    cluster_id: str = "",
+    controller_id: int = NO_NODE,
+    brokers: BrokersSeen | None = None,
+    operations: int = OPERATIONS_NOT_ASKED,
+) -> bytes:
+    out = Writer(flexible=True)
+    out.int32(0)  # throttle time
+    out.int16(code)
+    out.string(told(message))
+    if version >= _SINCE_ENDPOINT_TYPE:
+        out.int8(BROKERS)
+    out.string(cluster_id)
+    out.int32(controller_id)
+    shown = brokers or {}
+    out.array(len(shown))
+    for node_id, (host, port, rack) in shown.items():
+        out.int32(node_id)
+        out.string(host)
+        out.int32(port)
+        out.string(rack)
+        if version >= _SINCE_FENCED:
+            out.boolean(False)
+        out.tags()
+    out.int32(operations)
+    out.tags()
+    return out.getvalue()
 
 
 def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    answer = _answer(
-        request.api_version, code, error_message=message or None, cluster_id="", brokers=()
-    )
-    return cold.encode(answer)
+    return _encode(request.api_version, code, message or None)

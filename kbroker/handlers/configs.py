@@ -10,7 +10,7 @@ A console asks for hundreds of topics at once and most have the same overrides, 
 of one set of overrides are kept while one request is answered. What is named again is told again,
 within bounds (`repeats.py`).
 
-Any handler thread; holds no lock; does not import the schema library.
+Any handler thread; holds no lock.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ offset given.
 The start moves at once and is on file before the answer, so it is not lost with this process;
 segments below it go in the background (`log/_trim.pyx`). The client's time-out has nothing to end:
 nothing is waited for. Any handler thread; writes a small file, under the data directory's lock.
-Does not import the schema library.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A group that is not there is "Dead" without an error up to version 5; since version 6 it is
 GROUP_ID_NOT_FOUND (KIP-1043). Subscriptions and assignments are shown of a stable group only.
 
-Any handler thread; takes each group's lock for the copying; does not import the schema library.
+Any handler thread; takes each group's lock for the copying.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ and the start of the transaction are -1. Tools that look for hanging transaction
 partition may remember a hundred thousand, so the log writes them into the answer's form itself, and
 what one answer may hold is bounded: a partition beyond the bound has an error instead.
 
-Any handler thread; takes each partition's lock for the copying; does not import the schema library.
+Any handler thread; takes each partition's lock for the copying.
 """
 
 from __future__ import annotations

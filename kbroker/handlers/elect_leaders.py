@@ -6,8 +6,7 @@ answer says which kind of replica is missing. Asked for all partitions (null), t
 are left out of the answer, as Apache Kafka does, and their topics are not.
 
 Most answers are in the image: what does not exist, or has the leader that was asked for. Only what
-is left, each partition once, is handed to the controller, whose thread answers then. Does not
-import the schema library.
+is left, each partition once, is handed to the controller, whose thread answers then.
 """
 
 from __future__ import annotations

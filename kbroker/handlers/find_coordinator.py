@@ -10,7 +10,7 @@ up without a reason, so it is TRANSACTIONAL_ID_AUTHORIZATION_FAILED with a messa
 that both the Java client and librdkafka take as final here; either retries or ignores the others.
 
 Up to v3 a request asks for one key, from v4 for several, each with its own error.
-Any handler thread; holds no lock; does not import the schema library.
+Any handler thread; holds no lock.
 """
 
 from __future__ import annotations

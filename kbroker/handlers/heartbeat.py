@@ -1,7 +1,7 @@
 """Heartbeat (12): a member is alive, and learns whether its generation still is.
 
 What the compiled path cannot decide comes here; this is what the API means. Any handler thread;
-holds no lock; does not import the schema library.
+holds no lock.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ and neither would say anything clearer for another (UNSUPPORTED_VERSION and INVA
 "unexpected error", the coordinator codes are retried). A client meets the same code, with the
 reason, in FindCoordinator before it comes here.
 
-Any handler thread; holds no lock; does not import the schema library.
+Any handler thread; holds no lock.
 """
 
 from __future__ import annotations

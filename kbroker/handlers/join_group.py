@@ -5,7 +5,7 @@ request waits with the group. Versions 0 to 9 differ in what they can say: a reb
 the id first (4, KIP-394), static members (5, KIP-345), the protocol's type (7), a reason (8), and
 that the leader need not assign (9).
 
-Any handler thread; holds no lock; does not import the schema library.
+Any handler thread; holds no lock.
 """
 
 from __future__ import annotations

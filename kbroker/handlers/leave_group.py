@@ -4,7 +4,7 @@ Since version 3 it is a batch with an error for each member (KIP-345): an admini
 static members by their instance, which do not leave by themselves. Version 5 brings reasons, which
 go into the log.
 
-Any handler thread; holds no lock; does not import the schema library.
+Any handler thread; holds no lock.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ that are asked for, or every kind: topics, brokers and their loggers, the groups
 that have settings of their own. A kind that does not exist is UNSUPPORTED_VERSION for the whole
 request.
 
-Any handler thread; holds no lock; does not import the schema library.
+Any handler thread; holds no lock.
 """
 
 from __future__ import annotations

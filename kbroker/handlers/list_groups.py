@@ -3,7 +3,7 @@
 States (version 4, KIP-518) and types (version 5, KIP-848) are compared without regard to case;
 a word that means nothing matches nothing. Every group here is of the type "classic".
 
-Any handler thread; takes each group's lock for a moment; does not import the schema library.
+Any handler thread; takes each group's lock for a moment.
 """
 
 from __future__ import annotations

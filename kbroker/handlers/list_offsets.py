@@ -13,7 +13,7 @@ its version does not have, 3, 6 and 56 for a partition that is not there, not le
 here, 74 and 75 if the client's leader epoch is behind or ahead of ours.
 
 Any handler thread. A search by time may read an index and a few KB of a segment; it holds no lock
-of ours meanwhile. Does not import the schema library.
+of ours meanwhile.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ Most requests never come here: `_metadata.pyx` answers them without the GIL, wit
 and passes on what it must not decide. What this file does is what that one is tested against.
 
 Everything is read from one image, so an answer shows one moment. Topics come encoded from
-`MetadataCache`. Any handler thread; holds no lock; does not import the schema library.
+`MetadataCache`. Any handler thread; holds no lock.
 """
 
 from __future__ import annotations

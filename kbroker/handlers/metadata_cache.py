@@ -13,7 +13,7 @@ one entry serves both kinds of request. Entries of deleted topics are dropped wh
 up half a table.
 
 Any handler thread; no lock: a table is replaced or filled by single dict operations, and two
-threads that race do the same work twice. Does not import the schema library.
+threads that race do the same work twice.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ the answer the partitions that are not there come first, as Apache Kafka puts th
 coordinator has said, a topic's both kinds in one entry.
 
 Versions 2 to 10: a retention of its own from 2 to 4, leader epochs from 6, group instance ids from
-7, topic ids for names in 10. Any handler thread; holds no lock; does not import the schema library.
+7, topic ids for names in 10. Any handler thread; holds no lock.
 """
 
 from __future__ import annotations

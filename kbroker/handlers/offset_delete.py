@@ -6,7 +6,7 @@ UNKNOWN_TOPIC_OR_PARTITION, GROUP_SUBSCRIBED_TO_TOPIC, or none, also where nothi
 What is answered is in the log, and its followers have it. What is not there comes first, as Apache
 Kafka puts it.
 
-Version 0, never flexible. Any handler thread; does not import the schema library.
+Version 0, never flexible. Any handler thread.
 """
 
 from __future__ import annotations

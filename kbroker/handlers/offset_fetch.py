@@ -15,7 +15,7 @@ told at once, as far as the followers have come.
 
 A group of which all is wanted is looked up once, however often it
 is named, and the metadata of a partition that is named again is told again within the same bounds
-(`repeats.py`). Any handler thread; does not import the schema library.
+(`repeats.py`). Any handler thread.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ has failed, 74 and 75 if the client's *current* epoch is behind or ahead of ours
 is asked twice is answered twice.
 
 Any handler thread; holds no lock: the epochs are one list that is replaced and never changed.
-Does not import the schema library.
 """
 
 from __future__ import annotations

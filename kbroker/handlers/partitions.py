@@ -5,8 +5,7 @@ and fetching meanwhile; whoever sees a new partition in Metadata finds its log o
 its own error, one that was named twice is refused once. A time-out that is over already is answered
 as such and nothing is done; one that ends while the controller works stops only the waiting.
 
-Any handler thread, then the controller's or the timer's; `Reply` sees to one answer. Holds no lock;
-does not import the schema library.
+Any handler thread, then the controller's or the timer's; `Reply` sees to one answer. Holds no lock.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ each partition by itself; a cancellation is a list that is null. Its answer says
 on its way, not that it has come there: ListPartitionReassignments, of which no name is looked at,
 says which have not. What is there already is no change and no error, as by Apache Kafka.
 
-Both are the controller's to answer. Any handler thread; holds no lock; does not import the schema
-library.
+Both are the controller's to answer. Any handler thread; holds no lock.
 """
 
 from __future__ import annotations

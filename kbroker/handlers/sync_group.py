@@ -3,7 +3,7 @@
 A follower's answer comes with the leader's sync, from the thread that finds the assignment in the
 log. Versions 3 know static members, 5 check the protocol's type and name (KIP-559).
 
-Any handler thread; holds no lock; does not import the schema library.
+Any handler thread; holds no lock.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ thread once the topics can be used, or are gone. A timer answers REQUEST_TIMED_O
 longer than the client waits; the work itself goes on. Every topic has its own error, and the answer
 keeps the order of the request, a topic that was named twice at its first place.
 
-Any handler thread, then the controller's or the timer's; `Reply` sees to one answer. Holds no lock;
-does not import the schema library.
+Any handler thread, then the controller's or the timer's; `Reply` sees to one answer. Holds no lock.
 """
 
 from __future__ import annotations

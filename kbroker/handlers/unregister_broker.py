@@ -3,7 +3,7 @@
 The controller's to do; what it removes stands in `metadata/controller/unregistration.py`. A broker
 that is not known is BROKER_ID_NOT_REGISTERED.
 
-Any handler thread; holds no lock; does not import the schema library.
+Any handler thread; holds no lock.
 """
 
 from __future__ import annotations

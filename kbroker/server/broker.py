@@ -513,9 +513,9 @@ class Broker:
 
     def _warm_up(self) -> None:
         # asyncio and uvloop are imported here, behind the ready line.
-        from kbroker.server.control_loop import warm_schemas
+        from kbroker.server.control_loop import give_back_memory_of_start
 
-        self._loop.submit(warm_schemas())
+        self._loop.submit(give_back_memory_of_start())
 
     def _start_metrics_topic(self) -> None:
         if not self.config["metrics.topic.enable"]:

@@ -1,8 +1,8 @@
 """The control loop: one thread with an asyncio loop on uvloop, for what is rare or talks to peers.
 
-It starts after the ready line, so that nobody's first request waits for its imports, and warms the
-schema library that the rare APIs use. Replica fetchers, peer connections and the HTTP side are its
-tenants as they come; the data path never is: a Produce or Fetch does not touch it.
+It starts after the ready line, so that nobody's first request waits for its imports. Replica
+fetchers, peer connections and the HTTP side are its tenants as they come; the data path never is: a
+Produce or Fetch does not touch it.
 
 `submit` may be called from any thread and answers with a concurrent future. `stop` cancels what is
 still running and joins the thread. Where uvloop has no wheel the standard loop does the same.
@@ -81,12 +81,12 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-async def warm_schemas() -> None:
-    """Import what the first DescribeCluster would otherwise wait for; the last step of a start."""
-    from kbroker._net import give_back_memory
-    from kbroker.protocol import cold
+async def give_back_memory_of_start() -> None:
+    """The last step of a start.
 
-    logger.debug("%s is loaded", cold.load().__name__)
-    # Modules that had to be compiled (a first start, or where bytecode is not kept) leave several
-    # MB behind that nobody would use again.
+    Modules that had to be compiled (a first start, or where bytecode is not kept) leave several MB
+    behind that nobody would use again.
+    """
+    from kbroker._net import give_back_memory
+
     give_back_memory()

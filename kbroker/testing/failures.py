@@ -11,18 +11,18 @@ from typing import Any
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.services import ColdRequest
-from kbroker.protocol import cold
 from kbroker.protocol.wire import ProtocolError
+from kbroker.testing import schemas
 
 NO_OFFSET = -1
 
 
 def produce_failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes | None:
     """None: with acks=0 there is no answer."""
-    asked = cold.decode(request)
+    asked = schemas.decode(request)
     if asked.acks == 0:
         return None
-    module = cold.response_module(request.api_key, request.api_version)
+    module = schemas.response_module(request.api_key, request.api_version)
     answers = tuple(
         _filled(
             module.TopicProduceResponse,
@@ -44,15 +44,15 @@ def produce_failure(request: ColdRequest, code: ErrorCode, message: str) -> byte
         )
         for topic in asked.topic_data
     )
-    return cold.encode(
+    return schemas.encode(
         _filled(module.ProduceResponse, responses=answers, throttle_time=datetime.timedelta(0))
     )
 
 
 def fetch_failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     """A fetch that names nothing goes on in its session, so it is sent back to name everything."""
-    asked = cold.decode(request)
-    module = cold.response_module(request.api_key, request.api_version)
+    asked = schemas.decode(request)
+    module = schemas.response_module(request.api_key, request.api_version)
     answers = tuple(
         _filled(
             module.FetchableTopicResponse,
@@ -74,7 +74,7 @@ def fetch_failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
         )
         for topic in asked.topics
     )
-    return cold.encode(
+    return schemas.encode(
         _filled(
             module.FetchResponse,
             throttle_time=datetime.timedelta(0),
@@ -99,6 +99,6 @@ def _filled(message_class: Any, **values: Any) -> Any:
 def names_something(request: ColdRequest) -> bool:
     """Whether a Fetch names partitions; one that goes on in its session does not."""
     try:
-        return bool(cold.decode(request).topics)
+        return bool(schemas.decode(request).topics)
     except ProtocolError:
         return True

@@ -172,7 +172,7 @@ class InspectedBroker(Broker):
         self._cool_and_heat()
 
     def _do_create_topics(self, *, topics: dict[str, int], configs: dict[str, str]) -> list[Any]:
-        """The way of a request is longer: the schema library would be waited for."""
+        """Straight to the controller, as its handler would ask."""
         wanted = [NewTopic(name, partitions=n, configs=configs) for name, n in topics.items()]
         return self._decided(lambda c, done: c.create_topics(wanted, False, done))
 

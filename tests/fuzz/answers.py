@@ -19,9 +19,9 @@ from kio.serial import entity_reader
 from kio.serial.errors import InvalidUnicode
 
 from kbroker.errors import ErrorCode
-from kbroker.protocol import cold
 from kbroker.protocol.versions import SERVED, is_flexible
 from kbroker.protocol.wire import Reader
+from kbroker.testing import schemas
 from kbroker.types import ApiKey
 from tests.fuzz.schema import first_error
 
@@ -153,7 +153,7 @@ def _header_bytes(key: int, version: int) -> int:
 
 
 def _response_class(key: int, version: int) -> Any:
-    return getattr(cold.response_module(key, version), f"{ApiKey(key).label}Response")
+    return getattr(schemas.response_module(key, version), f"{ApiKey(key).label}Response")
 
 
 @cache

@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple, get_args, get_origin
 
 from kio.serial import entity_writer
 
-from kbroker.protocol import cold
 from kbroker.protocol.versions import SERVED, is_flexible
+from kbroker.testing import schemas
 from kbroker.types import ApiKey
 from tests.fuzz.schema import Array, Spot, Tracer, stripped
 
@@ -176,7 +176,7 @@ _CONFIG: Final = {"retention.ms": "86400000"}
 
 
 def _filled(key: ApiKey, version: int, ids: Ids, name: str, churns: bool = False) -> Any:
-    module = cold.request_module(key, version)
+    module = schemas.request_module(key, version)
     return _Filler(ids, name, churns).entity(getattr(module, f"{key.label}Request"))
 
 

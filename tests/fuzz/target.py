@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from kio.serial import entity_reader
 
-from kbroker.protocol import cold
+from kbroker.testing import schemas
 from kbroker.types import ApiKey
 from tests.fuzz.corpus import MADE, TARGET_PARTITIONS, TARGETS, VICTIM, Ids
 from tests.fuzz.mutate import framed
@@ -48,16 +48,16 @@ class Admin:
         self._socket.close()
 
     def ask(self, key: ApiKey, version: int, **fields: Any) -> Any:
-        module = cold.request_module(key, version)
-        body = cold.encode(getattr(module, f"{key.label}Request")(**fields))
+        module = schemas.request_module(key, version)
+        body = schemas.encode(getattr(module, f"{key.label}Request")(**fields))
         head = struct.pack(">hhihs", key, version, 5, 1, b"a") + b"\0"  # all flexible
         self._socket.sendall(framed(head + body))
         (size,) = struct.unpack(">i", self._stream.read(4))
-        answer = getattr(cold.response_module(key, version), f"{key.label}Response")
+        answer = getattr(schemas.response_module(key, version), f"{key.label}Response")
         return entity_reader(answer)(self._stream.read(size), 5)[0]
 
     def create(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
-        module = cold.request_module(ApiKey.CREATE_TOPICS, _CREATE)
+        module = schemas.request_module(ApiKey.CREATE_TOPICS, _CREATE)
         topic = module.CreatableTopic(
             name=name, num_partitions=partitions, replication_factor=1, assignments=(),
             configs=tuple(module.CreatableTopicConfig(name=k, value=v) for k, v in configs.items()),
@@ -80,7 +80,7 @@ class Admin:
         return {t.name: (t.topic_id, len(t.partitions)) for t in answer.topics}
 
     def produce(self, name: str, partition: int, batch: bytes) -> None:
-        module = cold.request_module(ApiKey.PRODUCE, 9)
+        module = schemas.request_module(ApiKey.PRODUCE, 9)
         data = module.PartitionProduceData(index=partition, records=batch)
         self.ask(
             ApiKey.PRODUCE, 9, transactional_id=None, acks=1, timeout=_TEN_SECONDS,

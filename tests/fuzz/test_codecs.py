@@ -1,8 +1,8 @@
 """The codecs against others' codecs, with hypothesis choosing the values.
 
-- every served request, schema-driven: kio writes, `cold` reads; whatever bytes `cold` takes, kio
-  reads the same, and what it refuses is no message;
-- every served response: `cold` writes and reads back what kio reads;
+- every served request, schema-driven: kio writes, `schemas` reads; whatever bytes `schemas` takes,
+  kio reads the same, and what it refuses is no message;
+- every served response: `schemas` writes and reads back what kio reads;
 - record batches: kafka-python and aiokafka read ours, and we read theirs;
 - the compiled record walk: its verdict is that of a plain reader here, for records of any bytes.
 """
@@ -24,14 +24,14 @@ from kio.serial.errors import InvalidUnicode, NegativeByteLength
 
 from kbroker.compression import Codec
 from kbroker.log._tools import walk_records
-from kbroker.protocol import cold
 from kbroker.protocol.record_batch import Record, decode_batches, encode_batch
 from kbroker.protocol.versions import SERVED
 from kbroker.protocol.wire import ProtocolError
+from kbroker.testing import schemas
 from kbroker.types import ApiKey
 from tests.fuzz.batches import blind
 from tests.support.record_batches import varint
-from tests.unit.protocol.test_cold import make, request_class, written
+from tests.unit.testing.test_schemas import make, request_class, written
 
 VERSIONS = [
     (key, version) for key, r in sorted(SERVED.items()) for version in range(r.min, r.max + 1)
@@ -81,13 +81,13 @@ def test_what_is_taken_is_what_kio_reads(key: ApiKey, version: int, seed: int) -
     entity_class = request_class(key, version)
     body = written(make(entity_class, rng))
     read = entity_reader(entity_class)
-    assert cold.decode(as_request(key, version, body)) == read(body, 0)[0]
+    assert schemas.decode(as_request(key, version, body)) == read(body, 0)[0]
     if key in READ_BY_NEED:
         return
     for _ in range(20):
         damaged = blind(body, lambda: rng.getrandbits(32))
         try:
-            taken = cold.decode(as_request(key, version, damaged))
+            taken = schemas.decode(as_request(key, version, damaged))
         except ProtocolError:
             continue
         # Its counts are no more than its bytes, so kio may be given it.
@@ -99,12 +99,12 @@ def test_what_is_taken_is_what_kio_reads(key: ApiKey, version: int, seed: int) -
 @FEW
 @given(seed=st.integers(0, 2**32))
 def test_answers_in_both_directions(key: ApiKey, version: int, seed: int) -> None:
-    module = cold.response_module(key, version)
+    module = schemas.response_module(key, version)
     entity_class = getattr(module, f"{key.label}Response")
     entity = make(entity_class, random.Random(seed))
-    body = cold.encode(entity)
+    body = schemas.encode(entity)
     assert entity_reader(entity_class)(body, 0) == (entity, len(body))
-    assert cold.decode_as(entity_class, body) == entity
+    assert schemas.decode_as(entity_class, body) == entity
 
 
 # --- record batches ------------------------------------------------------------------------------

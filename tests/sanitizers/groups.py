@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from kbroker.errors import ErrorCode
-from kbroker.protocol import cold
+from kbroker.testing import schemas
 from kbroker.types import ApiKey
 from perf import members
 from perf.client import Client
@@ -158,7 +158,7 @@ def _looks(address: Address) -> Role:
             listed = admin.ask(ApiKey.LIST_GROUPS, 4, states_filter=()).groups
             names = tuple(each.group_id for each in listed)
             admin.ask(ApiKey.DESCRIBE_GROUPS, 5, groups=names, include_authorized_operations=False)
-            asked = cold.request_module(ApiKey.OFFSET_FETCH, 8).OffsetFetchRequestGroup
+            asked = schemas.request_module(ApiKey.OFFSET_FETCH, 8).OffsetFetchRequestGroup
             groups = tuple(asked(group_id=name, topics=None) for name in names)
             admin.ask(ApiKey.OFFSET_FETCH, 8, groups=groups, require_stable=False)
             for result in admin.ask(ApiKey.DELETE_GROUPS, 2, groups_names=names).results:

@@ -204,9 +204,9 @@ class _Churn:
 
 
 def _latest(name: str) -> dict[str, object]:
-    from kbroker.protocol import cold
+    from kbroker.testing import schemas
 
-    module = cold.request_module(ApiKey.LIST_OFFSETS, 6)
+    module = schemas.request_module(ApiKey.LIST_OFFSETS, 6)
     partition = module.ListOffsetsPartition(
         partition_index=0, current_leader_epoch=-1, timestamp=-1
     )

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
-from kbroker.protocol import cold
+from kbroker.testing import schemas
 from kbroker.testing.plain import PlainBroker
 from kbroker.types import ApiKey
 from tests.fuzz.mutate import framed
@@ -387,7 +387,7 @@ class _Deleter:
 
     def __call__(self) -> Step:
         admin = Admin(self._stress.address)
-        module = cold.request_module(ApiKey.DELETE_RECORDS, 2)
+        module = schemas.request_module(ApiKey.DELETE_RECORDS, 2)
         turn = 0
 
         def delete(partition: Partition, offset: int) -> None:
@@ -419,7 +419,7 @@ class _Settings:
 
     def __call__(self) -> Step:
         admin = Admin(self._stress.address)
-        module = cold.request_module(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1)
+        module = schemas.request_module(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1)
         changes = [
             *((SYNCED, "flush.messages", value) for value in ("3", "1")),
             *((REPACKED, "compression.type", value) for value in ("producer", "gzip")),

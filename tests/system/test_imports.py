@@ -56,8 +56,8 @@ def test_a_broker_where_hypothesis_is_installed_is_none_the_heavier() -> None:
     """kio would make strategies of its types: seconds of CPU and 200 MB."""
     script = """
 import sys
-from kbroker.protocol import cold
-cold.load()
+from kbroker.testing import schemas
+schemas.load()
 assert not [name for name in sys.modules if name.partition(".")[0] == "hypothesis"]
 import hypothesis
 assert hypothesis.given

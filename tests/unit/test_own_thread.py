@@ -26,7 +26,7 @@ from kbroker.purgatory.delayed_operation import DelayedOperation
 from kbroker.purgatory.purgatory import Purgatory
 from kbroker.purgatory.timer import Timer
 from kbroker.server.admin_port import AdminPort, Busy
-from kbroker.server.control_loop import ControlLoop, warm_schemas
+from kbroker.server.control_loop import ControlLoop, give_back_memory_of_start
 from kbroker.server.health import Health
 from kbroker.server.metrics_sampler import Sampler
 from kbroker.server.metrics_topic import MetricsTopic
@@ -244,7 +244,7 @@ def test_nothing_is_given_to_a_control_loop_that_is_lost(monkeypatch: pytest.Mon
     loop.start()
     ended(loop.thread)
     with pytest.raises(RuntimeError, match="dead"):
-        loop.submit(warm_schemas())
+        loop.submit(give_back_memory_of_start())
     loop.stop()
 
 

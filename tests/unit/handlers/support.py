@@ -43,8 +43,8 @@ from kbroker.metadata.controller.decisions import (
 )
 from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
 from kbroker.metadata.image import BrokerImage, ClusterImage, TopicImage, delta_between
-from kbroker.protocol import cold
 from kbroker.server.dynamic_config import DynamicConfig
+from kbroker.testing import schemas
 from kbroker.types import ApiKey, TopicPartition
 from tests.support.group_memory import MemoryStore, NoView
 
@@ -415,7 +415,7 @@ def answer_of(request: FakeRequest) -> Any:
     """What a client makes of the answer; all of it must be used up."""
     assert request.closed is None, request.closed
     assert request.answer is not None, "no answer"
-    module = cold.response_module(request.api_key, request.api_version)
+    module = schemas.response_module(request.api_key, request.api_version)
     entity_class = getattr(module, f"{ApiKey(request.api_key).label}Response")
     entity, size = entity_reader(entity_class)(request.answer, 0)
     assert size == len(request.answer)
@@ -425,13 +425,13 @@ def answer_of(request: FakeRequest) -> Any:
 def request_of(key: ApiKey, version: int, /, **fields: Any) -> Any:
     """kio's request of this API and version."""
     assert api_key_map[key] == key.name.lower()
-    module = cold.request_module(key, version)
+    module = schemas.request_module(key, version)
     return getattr(module, f"{key.label}Request")(**fields)
 
 
 def part_of(key: ApiKey, version: int, structure: str, /, **fields: Any) -> Any:
     """A structure inside such a request."""
-    return getattr(cold.request_module(key, version), structure)(**fields)
+    return getattr(schemas.request_module(key, version), structure)(**fields)
 
 
 def changed(image: Any, **fields: Any) -> Any:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kbroker.errors import ErrorCode
-from kbroker.protocol import cold
 from kbroker.protocol.versions import SERVED
+from kbroker.testing import schemas
 from kbroker.types import ApiKey
 from tests.unit.handlers.support import FakeBroker, answer_of, request_of
 
@@ -21,7 +21,7 @@ def versions(key: ApiKey) -> range:
 
 
 def join(version: int, member_id: str = "", group: str = "g", **more: Any) -> Any:
-    protocol = cold.request_module(JOIN, version).JoinGroupRequestProtocol
+    protocol = schemas.request_module(JOIN, version).JoinGroupRequestProtocol
     fields: dict[str, Any] = {
         "group_id": group,
         "session_timeout": datetime.timedelta(seconds=10),
@@ -41,7 +41,7 @@ def join(version: int, member_id: str = "", group: str = "g", **more: Any) -> An
 def sync(
     version: int, member_id: str, generation: int = 1, *, assignment: bytes = b"all", **more: Any
 ) -> Any:
-    given = cold.request_module(ApiKey.SYNC_GROUP, version).SyncGroupRequestAssignment
+    given = schemas.request_module(ApiKey.SYNC_GROUP, version).SyncGroupRequestAssignment
     fields: dict[str, Any] = {
         "group_id": "g",
         "generation_id": generation,
@@ -155,7 +155,7 @@ def test_heartbeat(version: int) -> None:
 def leave(version: int, *members: tuple[str, str | None], group: str = "g") -> Any:
     if version < 3:
         return request_of(ApiKey.LEAVE_GROUP, version, group_id=group, member_id=members[0][0])
-    identity = cold.request_module(ApiKey.LEAVE_GROUP, version).MemberIdentity
+    identity = schemas.request_module(ApiKey.LEAVE_GROUP, version).MemberIdentity
     reason: dict[str, Any] = {"reason": "closing"} if version >= 5 else {}
     named = tuple(
         identity(member_id=member, group_instance_id=instance, **reason)
@@ -276,7 +276,7 @@ def test_a_broken_coordinator_answers_in_the_shape_of_each_api(
 def test_a_group_that_is_named_again_is_told_again_within_bounds() -> None:
     # A member brings 256 KB, which nine bytes would ask for each time.
     broker = FakeBroker()
-    large = cold.request_module(JOIN, 3).JoinGroupRequestProtocol(
+    large = schemas.request_module(JOIN, 3).JoinGroupRequestProtocol(
         name="range", metadata=bytes(1 << 18)
     )
     member_id = joined(broker, protocols=(large,))

@@ -6,7 +6,6 @@ import pytest
 from kio.schema.index import api_key_map, schema_name_map
 from kio.static.constants import EntityType
 
-from kbroker.protocol import cold
 from kbroker.protocol.versions import (
     FLEXIBLE_SINCE,
     SERVED,
@@ -14,6 +13,7 @@ from kbroker.protocol.versions import (
     request_header_version,
     response_header_version,
 )
+from kbroker.testing import schemas
 from kbroker.types import ApiKey
 from perf import wire
 from tests.support.source_tree import enum_members, relative, source_files
@@ -49,8 +49,8 @@ def test_membership() -> None:
 def test_headers_of_every_version_that_kio_knows(key: int) -> None:
     for version, kinds in schema_name_map[api_key_map[key]].items():
         for kind, module in (
-            (EntityType.request, cold.request_module),
-            (EntityType.response, cold.response_module),
+            (EntityType.request, schemas.request_module),
+            (EntityType.response, schemas.response_module),
         ):
             if kind not in kinds:
                 continue

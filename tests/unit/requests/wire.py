@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from kio.serial import entity_reader
 
-from kbroker.protocol import cold
 from kbroker.protocol.versions import FLEXIBLE_SINCE, SERVED
+from kbroker.testing import schemas
 from kbroker.types import ApiKey
 from tests.unit.handlers.support import part_of, request_of, written
 from tests.unit.net.harness import Client, Topic, framed, header
@@ -38,7 +38,7 @@ def answer_in(key: ApiKey, version: int, payload: bytes) -> tuple[int, Any]:
     flexible = version >= FLEXIBLE_SINCE[key]
     at = 5 if flexible else 4
     assert not flexible or payload[4] == 0
-    entity_class = getattr(cold.response_module(key, version), f"{key.label}Response")
+    entity_class = getattr(schemas.response_module(key, version), f"{key.label}Response")
     entity, size = entity_reader(entity_class)(payload, at)
     assert at + size == len(payload)
     return struct.unpack(">i", payload[:4])[0], entity

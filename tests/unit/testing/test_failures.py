@@ -11,9 +11,8 @@ import pytest
 from kio.serial import entity_reader
 
 from kbroker.errors import ErrorCode
-from kbroker.protocol import cold
 from kbroker.protocol.versions import SERVED
-from kbroker.testing import failures
+from kbroker.testing import failures, schemas
 from kbroker.types import ApiKey
 
 SECOND = datetime.timedelta(seconds=1)
@@ -30,18 +29,18 @@ def named(message_class: Any, name: str) -> dict[str, Any]:
 
 
 def asked(key: ApiKey, version: int, message: Any) -> Any:
-    return SimpleNamespace(api_key=key, api_version=version, body=cold.encode(message))
+    return SimpleNamespace(api_key=key, api_version=version, body=schemas.encode(message))
 
 
 def read(key: ApiKey, version: int, body: bytes) -> Any:
-    answer = getattr(cold.response_module(key, version), f"{key.label}Response")
+    answer = getattr(schemas.response_module(key, version), f"{key.label}Response")
     found, size = entity_reader(answer)(body, 0)
     assert size == len(body)
     return found
 
 
 def produce(version: int, acks: int) -> Any:
-    module = cold.request_module(ApiKey.PRODUCE, version)
+    module = schemas.request_module(ApiKey.PRODUCE, version)
     data = tuple(module.PartitionProduceData(index=index, records=b"") for index in (0, 5))
     topic = module.TopicProduceData(**named(module.TopicProduceData, "name"), partition_data=data)
     message = module.ProduceRequest(
@@ -51,7 +50,7 @@ def produce(version: int, acks: int) -> Any:
 
 
 def fetch(version: int, partitions: tuple[int, ...]) -> Any:
-    module = cold.request_module(ApiKey.FETCH, version)
+    module = schemas.request_module(ApiKey.FETCH, version)
     wanted = tuple(
         failures._filled(
             module.FetchPartition, partition=index, current_leader_epoch=-1, fetch_offset=3,

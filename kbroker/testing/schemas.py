@@ -1,8 +1,9 @@
-"""The cold APIs: request bytes to kio's message classes, and kio's message classes to bytes.
+"""Any message of any version by kio's schemas: bytes to its classes, and its classes to bytes.
 
-kio brings the schemas of every message and version as dataclasses, one module for each. Nothing of
-it is imported before a broker is ready, and then only the module of the API and version that a
-request has: the library costs 54 ms once, a message a few more. DescribeCluster comes this way.
+kio brings the schemas of every message and version as dataclasses, one module for each. A broker
+reads and writes its messages itself and never imports this; `failures.py`, which makes answers to
+whatever a test's Produce and Fetch name, and our own tests do. Only the module of the API and
+version that is needed is imported: the library costs 54 ms once, a message a few more.
 
 Reading is done here, over `wire.Reader`, from a plan made once for each class, and not by kio's
 own reader: kio 0.6.5 sets aside memory for as many items as an array *claims* to have, so twenty
