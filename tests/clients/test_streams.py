@@ -16,10 +16,9 @@ import pytest
 
 from tests.clients import adapters
 from tests.clients.adapters import Confluent, Consumer, Record
-from tests.clients.agents import programs
 from tests.clients.agents.driver import comes_to_be, eventually
 from tests.clients.agents.groups import Groups
-from tests.support import jars, requirements
+from tests.support import jars, kafka_classes, requirements
 
 pytestmark = [
     pytest.mark.client, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(240),
@@ -52,7 +51,8 @@ def example(name: str, bootstrap: str, place: Path) -> Iterator[subprocess.Popen
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             [
-                requirements.java(), *programs.JVM_FLAGS, "-cp", f"{jars.STREAMS.directory}/*",
+                requirements.java(), kafka_classes.HEAP_OF_A_CLIENT, *kafka_classes.SHORT_LIVED,
+                "-cp", f"{jars.STREAMS.directory}/*",
                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", f"{EXAMPLES}.{name}",
                 str(settings),
             ],

@@ -20,12 +20,10 @@ from pathlib import Path
 
 from kbroker.testing.process import ServerProcess
 from perf.ports import free_port
-from tests.support import jars, requirements
+from tests.support import jars, kafka_classes, requirements
 
 FORMAT_TIMEOUT_S = 60
 SIGTERM_STATUS_OF_A_JVM = 143
-# A minute or two each, and nothing is measured: the first compiler is enough, and one collector.
-SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 class KafkaBroker(ServerProcess):
@@ -33,10 +31,12 @@ class KafkaBroker(ServerProcess):
     start_timeout_s = 60.0
     clean_exit_statuses = (0, SIGTERM_STATUS_OF_A_JVM)
     heap = "512m"
+    java_options: tuple[str, ...] | None = None  # instead of the ones that make it start soon
 
     def command(self) -> list[str]:
         return [
-            requirements.java(), *SHORT_LIVED, f"-Xmx{self.heap}", f"-Xms{self.heap}",
+            requirements.java(), *(self.java_options or kafka_classes.java_options()),
+            f"-Xmx{self.heap}", f"-Xms{self.heap}",
             "-cp", jars.class_path(), "kafka.Kafka", str(self._properties_path),
         ]  # fmt: skip
 
@@ -50,7 +50,7 @@ class KafkaBroker(ServerProcess):
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         subprocess.run(
             [
-                requirements.java(), *SHORT_LIVED, "-cp", jars.class_path(),
+                requirements.java(), *kafka_classes.java_options(), "-cp", jars.class_path(),
                 "kafka.tools.StorageTool", "format", "--ignore-formatted",
                 "-t", cluster_id.replace("-", "x"), "-c", str(self._properties_path),
                 *self.format_arguments(),

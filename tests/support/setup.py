@@ -20,10 +20,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from kbroker.errors import UserError
+from kbroker.testing import BrokerFailed
 from perf.brokers.base import BrokerError
 from spark_jobs import connector
 from tests.clients.agents import programs
-from tests.support import browser, jars, promtool, spark_classes, zookeeper
+from tests.support import browser, jars, kafka_classes, promtool, spark_classes, zookeeper
 from tests.support.maven import Jars
 
 APT_TIMEOUT_S = 300
@@ -96,6 +97,15 @@ def _spark_classes() -> str:
         return f"not there, sessions of Spark start slower: {error}"
 
 
+def _kafka_classes() -> str:
+    if not jars.present() or shutil.which("java") is None:
+        return "not there, without Kafka's jars or Java"
+    try:
+        return str(kafka_classes.make())
+    except (BrokerFailed, OSError) as error:
+        return f"not there, Apache Kafka starts slower: {error}"
+
+
 def _program(language: str) -> str:
     try:
         return str(programs.build(language))
@@ -137,6 +147,7 @@ LANES: tuple[tuple[Step, ...], ...] = (
         ("streams' jars", functools.partial(_jar_set, jars.STREAMS)),
         ("ZooKeeper's jars", functools.partial(_jar_set, zookeeper.JARS)),
         ("Spark's connector", _spark),
+        ("Kafka's classes", _kafka_classes),
         _client("java"),  # compiled against Kafka's jars
         ("Spark's classes", _spark_classes),
     ),

@@ -1,9 +1,8 @@
 """Spark's classes as Java maps them: half the processor time of a short session.
 
 A session of the tests reads and checks ten thousand classes before it does anything, and a test run
-starts dozens of them. Java keeps what it has read in an archive (class data sharing, JEP 350) and
-maps that the next time; it holds for one class path, so it stands in the virtual environment. Made
-by `make setup`, about half a minute; where there is none, sessions begin without.
+starts dozens of them. The archive holds for one class path, so it stands in the virtual
+environment. Made by `make setup`, about half a minute; where there is none, sessions begin without.
 """
 
 from __future__ import annotations
@@ -14,6 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any, Final
+
+from tests.support import class_archive
 
 ARCHIVE: Final = Path(sys.prefix, "spark-classes.jsa")
 # Short jobs: the first compiler is enough, and one thread collects.
@@ -30,10 +31,7 @@ _TIMEOUT_S: Final = 240
 
 def java_options() -> str:
     """For a short-lived session of Spark."""
-    if not ARCHIVE.exists():
-        return SHORT_LIVED
-    # Where it is of another class path Java goes on without, and is to say nothing of it.
-    return f"{SHORT_LIVED} -XX:SharedArchiveFile={ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off"
+    return " ".join((SHORT_LIVED, *class_archive.mapped_from(ARCHIVE)))
 
 
 def environment() -> dict[str, str]:
@@ -59,9 +57,7 @@ def _session(archive: str) -> None:
     """What the tests do most: Parquet, a sum, JSON, a stream of one batch."""
     from spark_jobs.session import JAVA_OPTIONS, session
 
-    options = (
-        f"{SHORT_LIVED} -XX:ArchiveClassesAtExit={archive} -Xlog:cds=off -Xlog:cds+dynamic=off"
-    )
+    options = " ".join((SHORT_LIVED, *class_archive.written_to(Path(archive))))
     spark = session(
         "local[1]",
         "kbroker-classes",

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.support import jars, requirements
+from tests.support import jars, kafka_classes, requirements
 from tests.support.led_log import open_led_log
 from tests.support.record_batches import CODECS, Record, build_batch
 from tests.system.conftest import MakeBroker
@@ -25,14 +25,13 @@ from tests.unit.net.harness import eventually
 
 pytestmark = pytest.mark.java
 
-JVM_FLAGS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 BATCHES = 150
 
 
 def dump(*arguments: str) -> str:
     ran = subprocess.run(
         [
-            requirements.java(), *JVM_FLAGS, "-cp", jars.class_path(),
+            requirements.java(), *kafka_classes.client_options(), "-cp", jars.class_path(),
             "org.apache.kafka.tools.DumpLogSegments", *arguments,
         ],
         capture_output=True, text=True, timeout=90, check=False,

@@ -22,8 +22,7 @@ import pytest
 
 from kbroker.testing import Cluster
 from kbroker.testing.inspection import wait_until
-from tests.clients.agents import programs
-from tests.support import jars, requirements
+from tests.support import jars, kafka_classes, requirements
 
 pytestmark = [pytest.mark.client, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -164,7 +163,7 @@ class Java:
     def _start(self, tool: str, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [
-                requirements.java(), *programs.JVM_FLAGS, "-cp", jars.class_path(),
+                requirements.java(), *kafka_classes.client_options(), "-cp", jars.class_path(),
                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
                 f"org.apache.kafka.tools.{tool}", *arguments,
             ],

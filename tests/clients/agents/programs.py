@@ -21,13 +21,12 @@ from typing import Any, NamedTuple
 
 from perf.brokers.base import cache_directory
 from tests.clients.agents.driver import Agent
-from tests.support import jars, requirements
+from tests.support import jars, kafka_classes, requirements
 
 SOURCES = Path(__file__).resolve().parent.parent / "programs"
 ROOT = SOURCES.parents[2]
 BUILD_TIMEOUT_S = 1200
 KEPT_S = 30 * 24 * 3600
-JVM_FLAGS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 EAGER = ("range", "roundrobin", "sticky")
 ALL = (*EAGER, "cooperative-sticky")
@@ -151,9 +150,17 @@ def _command(library: Library, bootstrap: str) -> list[str]:
     if library.language == "python":
         return [sys.executable, "-m", "tests.clients.agents.python", library.name, bootstrap]
     if library.language == "java":
-        class_path = f"{program('java')}:{jars.class_path()}"
+        class_path = f"{jars.class_path()}:{program('java')}"
         level = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
-        return [requirements.java(), *JVM_FLAGS, level, "-cp", class_path, "Agent", bootstrap]
+        return [
+            requirements.java(),
+            *kafka_classes.client_options(),
+            level,
+            "-cp",
+            class_path,
+            "Agent",
+            bootstrap,
+        ]
     if library.language == "node":
         return [requirements.program("node", "install Node.js"),
                 str(program("node") / "agent.js"), bootstrap]  # fmt: skip

@@ -12,7 +12,7 @@ import select
 import subprocess
 
 from tests.clients.agents import programs
-from tests.support import jars, requirements
+from tests.support import jars, kafka_classes, requirements
 
 TIMEOUT_S = 90
 
@@ -44,10 +44,10 @@ class Tools:
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            class_path = f"{programs.program('java')}:{jars.class_path()}"
+            class_path = f"{jars.class_path()}:{programs.program('java')}"
             self._process = subprocess.Popen(
                 [
-                    requirements.java(), *programs.JVM_FLAGS, "-cp", class_path,
+                    requirements.java(), *kafka_classes.client_options(), "-cp", class_path,
                     "--add-opens", "java.base/java.lang=ALL-UNNAMED",
                     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "Tools",
                 ],

@@ -12,13 +12,12 @@ from tests.clients import adapters
 from tests.clients.adapters.confluent import eventually
 from tests.clients.days import script
 from tests.clients.days.admins import ADMINS
-from tests.support import jars, requirements
+from tests.support import jars, kafka_classes, requirements
 
 JAVA = "java"
 CLIENTS = (*(client.name for client in adapters.CLIENTS), JAVA)
 JAVA_TIMEOUT_S = 120
 # One short program: no second compiler, no parallel collector.
-JAVA_FLAGS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 PROGRAM = Path(__file__).with_name("Day.java")
 
 Day = list[tuple[str, Any]]
@@ -53,7 +52,7 @@ def _python(name: str, bootstrap: str) -> script.Steps:
 def _java(bootstrap: str) -> script.Steps:
     ran = subprocess.run(
         [
-            requirements.java(), *JAVA_FLAGS, "-cp", jars.class_path(),
+            requirements.java(), *kafka_classes.client_options(), "-cp", jars.class_path(),
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", str(PROGRAM), bootstrap,
         ],
         capture_output=True,

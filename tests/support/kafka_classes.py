@@ -1,0 +1,49 @@
+"""Apache Kafka's classes as Java maps them: a broker is there in half the processor time.
+
+It stands beside the jars that it is made of and serves every broker, tool and client with their
+class path. `make setup` makes it unless there is one that fits: some ten seconds, by a broker that
+starts and stops.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from tests.support import class_archive, jars, requirements
+
+# A minute or two each, and nothing is measured: the first compiler is enough, and one collector.
+SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+HEAP_OF_A_CLIENT: Final = "-Xmx256m"
+
+
+def archive() -> Path:
+    return jars.jar_dir() / "classes.jsa"
+
+
+def java_options() -> tuple[str, ...]:
+    """For a short-lived process with `jars.class_path()`, or with more behind it."""
+    return (*SHORT_LIVED, *class_archive.mapped_from(archive()))
+
+
+def client_options() -> tuple[str, ...]:
+    """For a client or a tool."""
+    return (HEAP_OF_A_CLIENT, *java_options())
+
+
+def make() -> Path:
+    """The archive; BrokerFailed, OSError."""
+    from tests.support.kafka import KafkaBroker
+
+    wanted = archive()
+    flags = (*SHORT_LIVED, "-cp", jars.class_path())
+    if not class_archive.fits(wanted, requirements.java(), *flags):
+        made = wanted.with_suffix(".new")
+        made.unlink(missing_ok=True)
+        broker = KafkaBroker()
+        broker.java_options = (*SHORT_LIVED, *class_archive.written_to(made))
+        with broker:
+            broker.stop()
+        made.rename(wanted)
+    return wanted
