@@ -1,113 +1,27 @@
-"""The codecs against others' codecs, with hypothesis choosing the values.
+"""The codecs of records against others', with hypothesis choosing the values.
 
-- every served request, schema-driven: kio writes, `schemas` reads; whatever bytes `schemas` takes,
-  kio reads the same, and what it refuses is no message;
-- every served response: `schemas` writes and reads back what kio reads;
-- record batches: kafka-python and aiokafka read ours, and we read theirs;
+- batches: kafka-python and aiokafka read ours, and we read theirs;
 - the compiled record walk: its verdict is that of a plain reader here, for records of any bytes.
 """
 
 from __future__ import annotations
 
-import random
 import struct
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiokafka.record import default_records as aiokafka_records
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record import default_records as kafka_records
-from kio.serial import entity_reader
-from kio.serial.errors import InvalidUnicode, NegativeByteLength
 
 from kbroker.compression import Codec
 from kbroker.log._tools import walk_records
 from kbroker.protocol.record_batch import Record, decode_batches, encode_batch
-from kbroker.protocol.versions import SERVED
-from kbroker.protocol.wire import ProtocolError
-from kbroker.testing import schemas
-from kbroker.types import ApiKey
-from tests.fuzz.batches import blind
 from tests.support.record_batches import varint
-from tests.unit.testing.test_schemas import make, request_class, written
 
-VERSIONS = [
-    (key, version) for key, r in sorted(SERVED.items()) for version in range(r.min, r.max + 1)
-]
-FEW = settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.differing_executors]
-)
 MANY = settings(max_examples=400, deadline=None)
-# What Apache Kafka reads and kio does not: text that is no UTF-8 (replaced), other booleans than 0
-# and 1, other negative lengths than -1, tagged fields that nobody knows.
-KIO_IS_STRICTER = (InvalidUnicode, NegativeByteLength, ValueError, KeyError)
-LENIENT = ("InvalidUnicode", "NegativeByteLength", "negative array", "boolean", "Unknown tag")
-# Damaged, these two may be read in more than one way: a known tagged field of another size than its
-# own, and a structure that may be null by any negative byte (ours, as Apache Kafka) or by -1 (kio).
-READ_BY_NEED = (ApiKey.FETCH, ApiKey.DESCRIBE_TOPIC_PARTITIONS)
 LIBRARIES = [kafka_records, aiokafka_records]
-
-
-def as_request(key: int, version: int, body: bytes) -> Any:
-    return SimpleNamespace(api_key=key, api_version=version, body=body)
-
-
-def by_kio(read: Any, damaged: bytes, taken: bytes) -> Any:
-    """The damaged bytes as kio reads them, or, where it is stricter, what we took of them.
-
-    None where a duration is longer than kio counts.
-    """
-    try:
-        try:
-            return read(damaged, 0)[0]
-        except KIO_IS_STRICTER as error:
-            if "timedelta" in repr(error):
-                return None
-            assert any(words in repr(error) for words in LENIENT), repr(error)
-            return read(taken, 0)[0]
-    except ValueError as error:
-        if "timedelta" in repr(error):
-            return None
-        raise
-
-
-@pytest.mark.parametrize(("key", "version"), VERSIONS)
-@FEW
-@given(seed=st.integers(0, 2**32))
-def test_what_is_taken_is_what_kio_reads(key: ApiKey, version: int, seed: int) -> None:
-    rng = random.Random(seed)
-    entity_class = request_class(key, version)
-    body = written(make(entity_class, rng))
-    read = entity_reader(entity_class)
-    assert schemas.decode(as_request(key, version, body)) == read(body, 0)[0]
-    if key in READ_BY_NEED:
-        return
-    for _ in range(20):
-        damaged = blind(body, lambda: rng.getrandbits(32))
-        try:
-            taken = schemas.decode(as_request(key, version, damaged))
-        except ProtocolError:
-            continue
-        # Its counts are no more than its bytes, so kio may be given it.
-        theirs = by_kio(read, damaged, written(taken))
-        assert theirs is None or written(taken) == written(theirs)
-
-
-@pytest.mark.parametrize(("key", "version"), VERSIONS)
-@FEW
-@given(seed=st.integers(0, 2**32))
-def test_answers_in_both_directions(key: ApiKey, version: int, seed: int) -> None:
-    module = schemas.response_module(key, version)
-    entity_class = getattr(module, f"{key.label}Response")
-    entity = make(entity_class, random.Random(seed))
-    body = schemas.encode(entity)
-    assert entity_reader(entity_class)(body, 0) == (entity, len(body))
-    assert schemas.decode_as(entity_class, body) == entity
-
-
-# --- record batches ------------------------------------------------------------------------------
 
 nullable = st.none() | st.binary(max_size=40)
 records = st.lists(
