@@ -22,6 +22,7 @@ from kbroker.types import TopicPartition
 from tests.cluster.brokers import PLACES, TIMEOUT_S, wait
 from tests.cluster.checker import MEMBER, READER
 from tests.cluster.history import NO_OFFSET, PADDING, History, Record, record_of, value_of
+from tests.support.read_topic import EOF_AT_ONCE
 
 PRODUCERS: Final = 2
 MEMBERS: Final = 2
@@ -369,7 +370,7 @@ def contents(bootstrap: str) -> dict[TopicPartition, list[Record]]:
     consumer = confluent_kafka.Consumer(
         {
             **CONNECTION, "bootstrap.servers": bootstrap, "group.id": "nobody",
-            "enable.auto.commit": False, "enable.partition.eof": True, "auto.offset.reset": "error",
+            "enable.auto.commit": False, **EOF_AT_ONCE, "auto.offset.reset": "error",
         }
     )  # fmt: skip
     consumer.assign([confluent_kafka.TopicPartition(*place, 0) for place in PLACES])

@@ -25,6 +25,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kbroker.testing.plain import PlainBroker
 from perf.ports import free_port
+from tests.support.read_topic import EOF_AT_ONCE
 from tests.support.zookeeper import ZooKeeper
 
 NODES: Final = (1, 2, 3)
@@ -154,8 +155,7 @@ class Cluster:
         consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": self.bootstrap, "group.id": "reader",
-                "enable.auto.commit": False, "enable.partition.eof": True,
-            }
+                "enable.auto.commit": False, **EOF_AT_ONCE, }
         )  # fmt: skip
         found: list[list[int]] = [[] for _ in range(PARTITIONS)]
         ends: set[int] = set()

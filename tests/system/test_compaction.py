@@ -14,6 +14,7 @@ from kbroker.log.verify import verify
 from kbroker.testing import Broker as Inspected
 from kbroker.testing.plain import PlainBroker as Broker
 from tests.support.log_files import bytes_of
+from tests.support.read_topic import EOF_AT_ONCE
 from tests.system.conftest import MakeBroker
 from tests.system.test_kafka_reads_our_files import dump
 from tests.unit.net.harness import eventually
@@ -77,7 +78,7 @@ def read(broker: Broker | Inspected, topic: str) -> list[tuple[int, bytes, int]]
     """(offset, key, number) of every record."""
     consumer = confluent_kafka.Consumer({
         "bootstrap.servers": broker.bootstrap, "group.id": "nobody", "enable.auto.commit": False,
-        "enable.partition.eof": True, "auto.offset.reset": "earliest",
+        **EOF_AT_ONCE, "auto.offset.reset": "earliest",
     })  # fmt: skip
     found: list[tuple[int, bytes, int]] = []
     try:

@@ -27,6 +27,7 @@ from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE
 from kbroker.types import TopicPartition
 from tests.support import memory
 from tests.support.kafka import KafkaBroker
+from tests.support.read_topic import EOF_AT_ONCE
 from tests.system.test_kafka_reads_our_files import dump
 from tests.unit.log.power_cut_model import History
 from tests.unit.log.rot_model import Found, start
@@ -138,8 +139,7 @@ def consumed(
 ) -> dict[int, tuple[bytes | None, bytes | None]]:
     consumer = confluent_kafka.Consumer({
         "bootstrap.servers": kafka.bootstrap, "group.id": "g", "check.crcs": True,
-        "enable.auto.commit": False, "enable.partition.eof": True,
-    })  # fmt: skip
+        "enable.auto.commit": False, **EOF_AT_ONCE, })  # fmt: skip
     try:
         where = confluent_kafka.TopicPartition(topic, 0)
         eventually(lambda: bounds(consumer, where), "a leader")

@@ -36,6 +36,7 @@ from kbroker.testing.plain import PlainBroker
 from kbroker.types import ApiKey
 from perf.ports import free_port
 from tests.clients.agents.driver import eventually as until
+from tests.support.read_topic import EOF_AT_ONCE
 from tests.support.zookeeper import ZooKeeper
 
 pytestmark = [pytest.mark.client, pytest.mark.java, pytest.mark.timeout(300)]
@@ -118,8 +119,7 @@ class Cluster:
         consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": self.brokers[1].bootstrap, "group.id": "reader",
-                "enable.auto.commit": False, "enable.partition.eof": True,
-            }
+                "enable.auto.commit": False, **EOF_AT_ONCE, }
         )  # fmt: skip
         consumer.assign([confluent_kafka.TopicPartition(TOPIC, 0, 0)])
         found: list[str | None] = []

@@ -20,6 +20,7 @@ from kbroker.testing.broker import Broker
 from kbroker.testing.process import ServerProcess
 from kbroker.types import TopicPartition
 from tests.support.kafka import KafkaBroker
+from tests.support.read_topic import EOF_AT_ONCE
 from tests.system.test_dump_log import CODECS, COUNT, WAIT_S, transact, write
 from tests.unit.metadata.transfer.foreign import contents
 from tests.unit.net.harness import eventually
@@ -36,8 +37,7 @@ Read = list[tuple[int | None, tuple[int, int], bytes | None, bytes | None]]
 def everything(server: ServerProcess, topic: str) -> Read:
     consumer = confluent_kafka.Consumer({
         "bootstrap.servers": server.bootstrap, "group.id": "reader", "check.crcs": True,
-        "enable.auto.commit": False, "enable.partition.eof": True,
-        "isolation.level": "read_committed",
+        "enable.auto.commit": False, **EOF_AT_ONCE, "isolation.level": "read_committed",
     })  # fmt: skip
     try:
         where = confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)

@@ -44,7 +44,7 @@ from kbroker.testing.file_faults import FileFaults
 from kbroker.types import TopicPartition
 from tests.support import memory
 from tests.support.led_log import LedLog, LedLogManager
-from tests.support.power_cut import KINDS, Disk
+from tests.support.power_cut import KINDS, Disk, NoDisk
 from tests.support.record_batches import Record, build_batch
 
 SYNCED, PLAIN, COMPACTED, SHORT_LIVED = "synced", "plain", "compacted", "short-lived"
@@ -100,7 +100,15 @@ def data_directories(directory: Path, *, moves: bool) -> list[Path]:
 class History:
     """A directory and its witness. `cut_at`: before which operations the power goes."""
 
-    def __init__(self, seed: int, place: Path, deaf: str = "", *, moves: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        place: Path,
+        deaf: str = "",
+        *,
+        moves: bool = False,
+        disk: type[NoDisk | Disk] = NoDisk,
+    ) -> None:
         """`deaf`: a pattern of names whose syncs the disk does not hear: a planted fault."""
         self.moves = moves
         self.deaf = deaf
@@ -119,7 +127,7 @@ class History:
         self.number = 0
         self.epoch = 0
         self.logs: dict[str, LedLog] = {}
-        self.disk = Disk(self.directory)
+        self.disk = disk(self.directory)
 
     def new_id(self) -> uuid.UUID:
         return uuid.UUID(int=self.dice.getrandbits(128))
@@ -477,7 +485,7 @@ def run(
         dry.run(steps)
         shutil.rmtree(place / "dry")
         (place / "it").mkdir()
-        history = History(seed, place / "it", deaf, moves=moves)
+        history = History(seed, place / "it", deaf, moves=moves, disk=Disk)
         count = dry.disk.operations
         history.cut_at = frozenset(history.cut_dice.sample(range(count), min(cuts, count)))
         history.run(steps)
