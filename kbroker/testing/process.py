@@ -30,7 +30,6 @@ from typing import Protocol, Self
 from kbroker.testing import keeper
 
 LOG_TAIL_LINES = 200
-READY_POLL_INTERVAL_S = 0.002  # short against the start-up budget of 0.3 s
 STOP_TIMEOUT_S = 30.0
 
 # Settings that would reach the server through the environment rule of its image: a broker under
@@ -97,6 +96,7 @@ class ServerProcess:
 
     name = "server"
     start_timeout_s = 30.0
+    ready_poll_s = 0.002  # short against the start-up budget of 0.3 s
     clean_exit_statuses: tuple[int, ...] = (0,)
 
     def __init__(
@@ -316,7 +316,7 @@ class ServerProcess:
                     None,
                     self.log_text(),
                 )
-            time.sleep(READY_POLL_INTERVAL_S)
+            time.sleep(self.ready_poll_s)
 
     def _live(self) -> Process:
         if self._process is None:

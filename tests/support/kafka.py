@@ -29,6 +29,7 @@ SIGTERM_STATUS_OF_A_JVM = 143
 class KafkaBroker(ServerProcess):
     name = "apache-kafka"
     start_timeout_s = 60.0
+    ready_poll_s = 0.03
     clean_exit_statuses = (0, SIGTERM_STATUS_OF_A_JVM)
     heap = "512m"
     java_options: tuple[str, ...] | None = None  # instead of the ones that make it start soon

@@ -56,6 +56,7 @@ class ZooKeeper(ServerProcess):
 
     name = "zookeeper"
     start_timeout_s = 60.0
+    ready_poll_s = 0.02
     clean_exit_statuses = (0, SIGTERM_STATUS_OF_A_JVM)
 
     def __init__(self, number: int = 0, peers: Sequence[str] = ()) -> None:
