@@ -37,7 +37,7 @@ def written(broker: Broker, partition: int) -> str:
     """The name of what the delivery was answered; a producer that does not try again."""
     told: list[str] = []
     producer = confluent_kafka.Producer(
-        {"bootstrap.servers": broker.bootstrap, "retries": 0, "message.timeout.ms": 5_000}
+        {"bootstrap.servers": broker.bootstrap, "retries": 0, "message.timeout.ms": 30_000}
     )
     producer.produce(
         "words", b"v", partition=partition,

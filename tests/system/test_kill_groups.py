@@ -144,7 +144,10 @@ def test_no_answered_commit_is_lost(server: ServerProcess) -> None:
         for each in committers:
             each.stop()
     for each in committers:
-        assert committed(server.bootstrap, each.group_id) == [each.answered] * PARTITIONS, SEED
+        found = committed(server.bootstrap, each.group_id)
+        # A commit whose answer the last kill took may be there.
+        assert each.answered <= found[0] <= each.asked, (SEED, each.group_id)
+        assert found == found[:1] * PARTITIONS, (SEED, each.group_id)
 
 
 # Its partitions are another's, or its own anew: whoever has them reads on from the last commit.

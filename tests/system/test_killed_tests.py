@@ -59,7 +59,7 @@ def until(holds: Callable[[], bool], what: str) -> None:
 def runs(pid: int) -> bool:
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 

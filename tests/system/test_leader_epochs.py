@@ -186,7 +186,7 @@ def test_a_leader_that_dies_while_it_is_asked(cluster: Cluster, without: str | N
     """A has m2 and does not know yet that it is committed. It starts again; B, its leader, dies
     before it answers anything; A leads. Who cuts at the high watermark first has lost m2, and B,
     when it is back, cuts it off as well."""
-    for node_id, session_timeout_ms in ((1, 5_000), (A, 30_000), (B, 5_000)):
+    for node_id, session_timeout_ms in ((1, 5_000), (A, 30_000), (B, 10_000)):
         cluster.add(node_id, session_timeout_ms)  # A's outlives its next start
     cluster.create(B, A, min_in_sync=2)
     until(lambda: cluster.partition() == (B, [A, B]), "both are in sync")

@@ -32,7 +32,12 @@ FETCH_TELLS = (16, 17, 18)
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    settings = {"auto.leader.rebalance.enable": False}
+    # No session ends, and no follower lags, because the machine is busy.
+    settings = {
+        "auto.leader.rebalance.enable": False,
+        "zookeeper.session.timeout.ms": 6_000,
+        "replica.lag.time.max.ms": 10_000,
+    }
     with Cluster(3, settings, topics={TOPIC: 1}) as made:
         yield made
 

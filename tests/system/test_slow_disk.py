@@ -236,7 +236,8 @@ def test_long_polls_over_a_write_that_does_not_end(make_broker: MakeBroker, disk
     expiring.send(fetch_frame([slow], wait_ms=20))
     assert records_in(expiring) == [0]
     assert_unhurt(talk, quick, 3)
-    assert records_in(poller) == [0, 1]
+    of_slow, of_quick = records_in(poller)
+    assert of_slow == 0 and 1 <= of_quick <= 3  # those that were there when it was served
     disk.be("ok")
     assert error_of(writer) == 0
     talk.close()

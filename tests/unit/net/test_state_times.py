@@ -80,6 +80,7 @@ def test_time_counts_under_what_was_asked_for_at_its_end(rig: Rig) -> None:
     """A producer that was silent is not taken for the consumer that it becomes later."""
     topic = rig.create("t")
     client = rig.client()
+    eventually(lambda: rig.total("connections") == 1, "its time has begun")
     for asked, ask in (
         ("Produce", lambda: send(client, topic, acks=1)),
         ("Fetch", lambda: client.send(fetch_frame(12, [Ask(topic, 0, 0)]))),

@@ -79,7 +79,7 @@ def test_the_share_of_some_threads() -> None:
     try:
         ready.wait()
         watch = ThreadWatch(os.getpid(), {"compiler": ("C1 ", "C2 "), "collector": ("G1 ",)})
-        until = time.thread_time() + 0.05
+        until = time.thread_time() + 0.3  # many turns of the two
         while time.thread_time() < until:
             pass
         shares = watch.shares()

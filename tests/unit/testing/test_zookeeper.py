@@ -201,7 +201,7 @@ def test_a_session_of_which_nothing_is_heard_expires_with_its_nodes(
 
 
 def test_while_nobody_is_served_no_session_expires(server: ZooKeeperServer) -> None:
-    store = opened(server, 1_000)
+    store = opened(server, 10_000)
     events: Inbox[SessionEvent] = Inbox()
     store.on_session_event(events)
     store.create("/mine", ephemeral=True)

@@ -80,7 +80,7 @@ def test_an_unclean_election_is_counted_though_a_lossy_start_beside_it_cannot_be
 
     monkeypatch.setattr(MetadataNodes, "note_losses", fail_once)
     both = threading.Event()
-    one.controller.in_step(lambda: both.wait(20))
+    one.controller.in_step(lambda: both.wait(60))
     cluster.brokers.pop(2).stop()
     three = OneBroker(tmp_path, 3)
     cluster.brokers[3] = three
