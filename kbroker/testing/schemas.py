@@ -64,8 +64,8 @@ def response_module(api_key: int, version: int) -> ModuleType:
 def load() -> ModuleType:
     """kio's writer, with all that comes with its first import.
 
-    Where hypothesis can be imported, kio registers a strategy for each of its types, which costs a
-    broker two seconds of CPU and 200 MB at its peak. So hypothesis cannot be imported meanwhile.
+    Where hypothesis can be imported, kio registers a strategy for each of its types, which costs
+    two seconds of CPU and 200 MB at its peak. So hypothesis cannot be imported meanwhile.
     """
     hidden = "hypothesis" not in sys.modules
     if hidden:

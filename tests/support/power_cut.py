@@ -42,26 +42,11 @@ class _File:
 Names = dict[str, int]  # path below the directory: number of the file
 
 
-class NoDisk:
-    """Counts the operations and keeps nothing: for a history without a cut, ten times as fast."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.operations = 0
-
-    def before(self, operation: str, path: str) -> None:
-        self.operations += 1
-
-    def leave(self, kind: str, target: Path, dice: random.Random) -> None:
-        raise NotImplementedError("what is left of what was not looked at?")
-
-
 @dataclass
 class Disk:
     """See the head of this file."""
 
     directory: Path
-    operations: int = 0
     _files: list[_File] = field(default_factory=list)
     _by_inode: dict[int, int] = field(default_factory=dict)
     # Since the journal was written last: the names as each operation found them.
@@ -75,7 +60,6 @@ class Disk:
 
     def before(self, operation: str, path: str) -> None:
         """An operation of the log is about to come."""
-        self.operations += 1
         self.look()
         if operation == "sync":
             self._sync(path)

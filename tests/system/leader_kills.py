@@ -155,7 +155,8 @@ class Cluster:
         consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": self.bootstrap, "group.id": "reader",
-                "enable.auto.commit": False, **EOF_AT_ONCE, }
+                "enable.auto.commit": False, **EOF_AT_ONCE,
+            }
         )  # fmt: skip
         found: list[list[int]] = [[] for _ in range(PARTITIONS)]
         ends: set[int] = set()

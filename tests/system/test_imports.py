@@ -52,7 +52,7 @@ def test_the_broker_never_loads_numpy(broker: Broker) -> None:
     assert not of_numpy(mapped)
 
 
-def test_a_broker_where_hypothesis_is_installed_is_none_the_heavier() -> None:
+def test_kio_where_hypothesis_is_installed_is_none_the_heavier() -> None:
     """kio would make strategies of its types: seconds of CPU and 200 MB."""
     script = """
 import sys

@@ -139,7 +139,8 @@ def consumed(
 ) -> dict[int, tuple[bytes | None, bytes | None]]:
     consumer = confluent_kafka.Consumer({
         "bootstrap.servers": kafka.bootstrap, "group.id": "g", "check.crcs": True,
-        "enable.auto.commit": False, **EOF_AT_ONCE, })  # fmt: skip
+        "enable.auto.commit": False, **EOF_AT_ONCE,
+    })  # fmt: skip
     try:
         where = confluent_kafka.TopicPartition(topic, 0)
         eventually(lambda: bounds(consumer, where), "a leader")

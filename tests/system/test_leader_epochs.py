@@ -119,7 +119,8 @@ class Cluster:
         consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": self.brokers[1].bootstrap, "group.id": "reader",
-                "enable.auto.commit": False, **EOF_AT_ONCE, }
+                "enable.auto.commit": False, **EOF_AT_ONCE,
+            }
         )  # fmt: skip
         consumer.assign([confluent_kafka.TopicPartition(TOPIC, 0, 0)])
         found: list[str | None] = []

@@ -151,16 +151,8 @@ def _command(library: Library, bootstrap: str) -> list[str]:
         return [sys.executable, "-m", "tests.clients.agents.python", library.name, bootstrap]
     if library.language == "java":
         class_path = f"{jars.class_path()}:{program('java')}"
-        level = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
-        return [
-            requirements.java(),
-            *kafka_classes.client_options(),
-            level,
-            "-cp",
-            class_path,
-            "Agent",
-            bootstrap,
-        ]
+        return [requirements.java(), *kafka_classes.client_options(), "-cp", class_path,
+                "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "Agent", bootstrap]  # fmt: skip
     if library.language == "node":
         return [requirements.program("node", "install Node.js"),
                 str(program("node") / "agent.js"), bootstrap]  # fmt: skip

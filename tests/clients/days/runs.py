@@ -17,7 +17,6 @@ from tests.support import jars, kafka_classes, requirements
 JAVA = "java"
 CLIENTS = (*(client.name for client in adapters.CLIENTS), JAVA)
 JAVA_TIMEOUT_S = 120
-# One short program: no second compiler, no parallel collector.
 PROGRAM = Path(__file__).with_name("Day.java")
 
 Day = list[tuple[str, Any]]

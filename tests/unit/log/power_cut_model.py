@@ -44,7 +44,7 @@ from kbroker.testing.file_faults import FileFaults
 from kbroker.types import TopicPartition
 from tests.support import memory
 from tests.support.led_log import LedLog, LedLogManager
-from tests.support.power_cut import KINDS, Disk, NoDisk
+from tests.support.power_cut import KINDS, Disk
 from tests.support.record_batches import Record, build_batch
 
 SYNCED, PLAIN, COMPACTED, SHORT_LIVED = "synced", "plain", "compacted", "short-lived"
@@ -107,9 +107,11 @@ class History:
         deaf: str = "",
         *,
         moves: bool = False,
-        disk: type[NoDisk | Disk] = NoDisk,
+        cuts: int = 0,
+        within: int = 0,
     ) -> None:
-        """`deaf`: a pattern of names whose syncs the disk does not hear: a planted fault."""
+        """`cuts` of its first `within` operations find the power gone; `deaf`: a pattern of names
+        whose syncs the disk does not hear: a planted fault."""
         self.moves = moves
         self.deaf = deaf
         self.dice = random.Random(seed)
@@ -123,11 +125,13 @@ class History:
         self.deleted: set[uuid.UUID] = set()  # by promise: no directory has their log
         self.sequences: dict[tuple[str, int], int] = {}
         self.moments: list[Moment] = []
-        self.cut_at: frozenset[int] = frozenset()
+        self.cut_at = frozenset(self.cut_dice.sample(range(within), min(cuts, within)))
+        self.operations = 0
         self.number = 0
         self.epoch = 0
         self.logs: dict[str, LedLog] = {}
-        self.disk = disk(self.directory)
+        # Without a cut nobody asks what the disk has, and to look takes most of a history's time.
+        self.disk = Disk(self.directory) if self.cut_at else None
 
     def new_id(self) -> uuid.UUID:
         return uuid.UUID(int=self.dice.getrandbits(128))
@@ -135,12 +139,15 @@ class History:
     # --- The power --------------------------------------------------------------------------------
 
     def before(self, operation: str, path: str) -> None:
-        if self.disk.operations in self.cut_at:
+        number, self.operations = self.operations, self.operations + 1
+        if self.disk is None:
+            return
+        if number in self.cut_at:
             kind = self.cut_dice.choice(KINDS)
             target = self.place / f"cut-{len(self.moments)}"
             self.disk.leave(kind, target, self.cut_dice)
             self.moments.append(
-                Moment(target, kind, self.disk.operations, deepcopy(self.topics), {*self.deleted})
+                Moment(target, kind, number, deepcopy(self.topics), {*self.deleted})
             )
         deaf = self.deaf and operation == "sync" and fnmatch(Path(path).name, self.deaf)
         self.disk.before("asked to sync" if deaf else operation, path)
@@ -485,9 +492,7 @@ def run(
         dry.run(steps)
         shutil.rmtree(place / "dry")
         (place / "it").mkdir()
-        history = History(seed, place / "it", deaf, moves=moves, disk=Disk)
-        count = dry.disk.operations
-        history.cut_at = frozenset(history.cut_dice.sample(range(count), min(cuts, count)))
+        history = History(seed, place / "it", deaf, moves=moves, cuts=cuts, within=dry.operations)
         history.run(steps)
         for moment in history.moments:
             try:
