@@ -68,8 +68,8 @@ def open_files(pid: int) -> int:
 
 def is_stopped(pid: int) -> bool:
     """Every thread has taken a SIGSTOP; kill() returns before that."""
-    tasks = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/stat")]
-    return all(task.rpartition(")")[2].split()[0] == "T" for task in tasks)
+    tasks = _of_threads(pid, "stat")
+    return bool(tasks) and all(task.rpartition(")")[2].split()[0] == "T" for task in tasks)
 
 
 def left_by_peers(port: int) -> int:
@@ -84,11 +84,7 @@ def left_by_peers(port: int) -> int:
 
 def cpu_ns(pid: int) -> int:
     """CPU time of the threads that it has now, exact where none of them is running."""
-    total = 0
-    for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):
-        with contextlib.suppress(OSError):  # a thread that has just ended
-            total += int(task.read_text().split()[0])
-    return total
+    return sum(int(task.split()[0]) for task in _of_threads(pid, "schedstat"))
 
 
 def written_bytes(pid: int) -> int:
@@ -101,5 +97,12 @@ def written_bytes(pid: int) -> int:
 
 
 def thread_names(pid: int) -> list[str]:
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return sorted((task / "comm").read_text().strip() for task in tasks)
+    return sorted(name.strip() for name in _of_threads(pid, "comm"))
+
+
+def _of_threads(pid: int, name: str) -> list[str]:
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):  # a thread that has just ended
+            found.append((task / name).read_text())
+    return found

@@ -24,6 +24,12 @@ pytestmark = pytest.mark.client
 ADDRESS_IN_USE = 4
 CONNECTIONS_MAX = 32
 STOP_S_MAX = 2.0
+DAY_MS = 86_400_000
+CHECKPOINTS = (
+    "log.flush.offset.checkpoint.interval.ms",
+    "log.flush.start.offset.checkpoint.interval.ms",
+    "replica.high.watermark.checkpoint.interval.ms",
+)
 
 
 class Page(NamedTuple):
@@ -58,7 +64,9 @@ def test_nothing_of_http_is_loaded_before_it_is_asked_for(broker: Broker) -> Non
     assert process_facts.resident_bytes(broker.pid) - idle > 4 << 20  # which was saved
 
 
-def test_a_log_directory_that_is_gone(broker: Broker) -> None:
+def test_a_log_directory_that_is_gone(make_broker: MakeBroker) -> None:
+    broker = make_broker(dict.fromkeys(CHECKPOINTS, DAY_MS)).start()
+    get(broker, "/healthz")  # what the first page loads is not waited for in between
     moved = broker.data_dir.rename(broker.data_dir.with_name("moved"))
     answer = get(broker, "/readyz")
     moved.rename(broker.data_dir)

@@ -39,7 +39,9 @@ def cluster() -> Iterator[Cluster]:
     settings = {
         "replica.selector.class": RACK_AWARE_SELECTOR,
         "min.insync.replicas": 1,
-        "zookeeper.session.timeout.ms": 6_000,  # as in test_reassignment.py
+        # As in test_reassignment.py.
+        "zookeeper.session.timeout.ms": 6_000,
+        "replica.lag.time.max.ms": 10_000,
     }
     with Cluster(3, settings, topics={TOPIC: 1}, racks=list(RACKS.values())) as made:
         write(made, 100)

@@ -25,7 +25,9 @@ def cluster() -> Iterator[Cluster]:
     settings = {
         "min.insync.replicas": 3,
         "auto.leader.rebalance.enable": False,
-        "zookeeper.session.timeout.ms": 6_000,  # as in test_reassignment.py
+        # As in test_reassignment.py.
+        "zookeeper.session.timeout.ms": 6_000,
+        "replica.lag.time.max.ms": 10_000,
     }
     with Cluster(3, settings, topics={TOPIC: 3}) as made:
         yield made

@@ -131,6 +131,7 @@ def test_one_controller_and_nothing_amiss(cluster: Cluster) -> None:
 
 
 def test_followers_fetch_is_told_apart_from_consumers(cluster: Cluster) -> None:
+    cluster.wait_in_sync(TOPIC)
     produce(cluster)
     size = RECORDS * len(RECORD)
     replicated_in = "kafka_server_brokertopicmetrics_replicationbytesin_total"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from tests.support.zookeeper import JARS
 pytest.importorskip("confluent_kafka")
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 0.2
+SECONDS = 0.4
 
 
 @pytest.fixture(scope="module")
@@ -148,12 +149,16 @@ def test_a_cut_study_goes_on_and_publishes(broker: KbrokerBroker, tmp_path: Path
         timeout=200,
     )
     assert second.returncode == 0, second.stderr
-    assert "going on with 16 of 30 blocks" in second.stderr
+    # Whole groups of four; it may be blocks ahead of the signal.
+    going_on = re.search(r"going on with (\d+) of 30 blocks", second.stderr)
+    assert going_on is not None
+    resumed = int(going_on[1])
+    assert 16 <= resumed <= len(re.findall(r"^\[", said, re.MULTILINE)) + 1
     assert "Is acks=0 slower end to end than acks=1?" in second.stdout
     data = json.loads(file.read_text())
     blocks = sum(map(len, data["blocks"].values()))
     # On a busy machine a block may be void, one of a null test too.
-    assert data["resumed_blocks"] == 16 and blocks <= 24 <= blocks + len(data["faults"])
+    assert data["resumed_blocks"] == resumed and blocks <= 24 <= blocks + len(data["faults"])
     assert not list((tmp_path / "studies").iterdir())  # the journal went with the end
     with broker.client() as client:
         records = sum(client.offsets(client.topic(TOPIC)))

@@ -48,6 +48,13 @@ def place_of(broker: TwoDirectories, partition: int) -> list[str]:
     return [each.name for each in broker.log_dirs if (each / f"words-{partition}").is_dir()]
 
 
+def futures(broker: TwoDirectories) -> list[tuple[str, bool]]:
+    """Where logs are on their way to, and whether anything of them is there."""
+    with Client(broker.bootstrap) as client:
+        (here,) = client.log_directories().values()
+    return [(each.path, log.size_bytes > 0) for each in here for log in each.logs if log.future]
+
+
 def other(broker: TwoDirectories, partition: int) -> Path:
     (path,) = [each for each in broker.log_dirs if each.name not in place_of(broker, partition)]
     return path
@@ -118,6 +125,7 @@ def test_apache_kafkas_tool_moves_a_partition_under_load(
                     lambda: place_of(broker, partition) == [target.name],  # noqa: B023
                     "its new place",
                 )  # fmt: skip
+            wait_until(lambda: futures(broker) == [], "none is on its way")
             told = run("--verify")
             for partition in PARTITIONS:
                 assert f"Reassignment of replica words-{partition}-1 completed" in told, told
@@ -132,12 +140,7 @@ def test_a_move_is_shown_held_up_killed_and_goes_on(broker: TwoDirectories) -> N
     asked = ["logdir", "move", "words:0", "--to", str(target), "-b", broker.bootstrap]
     assert main(asked) == 0
 
-    def futures() -> list[tuple[str, bool]]:
-        with Client(broker.bootstrap) as client:
-            (here,) = client.log_directories().values()
-        return [(each.path, log.size_bytes > 0) for each in here for log in each.logs if log.future]
-
-    wait_until(lambda: futures() == [(str(target), True)], "a future log")
+    wait_until(lambda: futures(broker) == [(str(target), True)], "a future log")
     assert place_of(broker, 0) == before
     broker.kill9()
     broker.start()
@@ -146,5 +149,5 @@ def test_a_move_is_shown_held_up_killed_and_goes_on(broker: TwoDirectories) -> N
     wait_until(lambda: place_of(broker, 0) == [target.name], "its new place")
     assert values_in(broker) == sorted(acknowledged)
     wait_until(lambda: len(list(broker.data_dir.glob("*/words-0*"))) == 1, "nothing left over")
-    assert main([*asked, "--wait"]) == 0 and futures() == []
+    assert main([*asked, "--wait"]) == 0 and futures(broker) == []
     assert main([*asked[:4], str(before), "-b", broker.bootstrap]) == 1

@@ -103,12 +103,13 @@ def test_a_broker_that_stood_alone_becomes_the_first_of_a_cluster(
         two_settings.pop("listeners", None)
         with Broker(two_settings, port=free_port()) as two:
             assert main(["partition", "move", TOPIC, "--to", "2,1", "-b", one.bootstrap]) == 0
-            with Client(one.bootstrap) as client:
+            with Client(one.bootstrap) as client, Client(two.bootstrap) as other:
                 wait_until(lambda: not client.reassignments(), "it is there")
 
-                def led_by_two() -> bool:
-                    (partition,) = client.metadata([TOPIC]).topics[TOPIC].partitions
-                    return partition.replicas == (2, 1) and len(partition.isr) == 2
+                def both_in_sync() -> bool:
+                    told = [each.metadata([TOPIC]).topics[TOPIC] for each in (client, other)]
+                    found = [each.partitions[0] for each in told]
+                    return all(at.replicas == (2, 1) and len(at.isr) == 2 for at in found)
 
-                wait_until(led_by_two, "both are in sync")
+                wait_until(both_in_sync, "both are in sync, and know it")
             assert [each.value for each in two.records(TOPIC)] == [*RECORDS, b"more"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -53,7 +54,8 @@ def test_servers_die_with_the_study_and_the_next_run_goes_on(tmp_path: Path) -> 
         _until_blocks(killed, BLOCKS_BEFORE)
         servers = _children(killed.pid)
         killed.kill()
-        killed.communicate(timeout=WAIT_S)
+        assert killed.stderr is not None
+        more = killed.stderr.read()
     assert len(servers) == SERVERS
     give_up = time.monotonic() + WAIT_S
     while not all(map(_gone, servers)):  # most of them stand still, and die all the same
@@ -62,7 +64,11 @@ def test_servers_die_with_the_study_and_the_next_run_goes_on(tmp_path: Path) -> 
     with _study(tmp_path) as again:
         table, said = again.communicate(timeout=WAIT_S)
     assert again.returncode == 0, said
-    assert f"going on with {BLOCKS_BEFORE - 1} of 11 blocks" in said
+    going_on = re.search(r"going on with (\d+) of 11 blocks", said)
+    assert going_on is not None
+    # It may be blocks ahead of the signal; the last one's line may be in the journal alone.
+    done = BLOCKS_BEFORE + len(re.findall(r"^\[", more, re.MULTILINE))
+    assert BLOCKS_BEFORE - 1 <= int(going_on[1]) <= done + 1
     # Three more are the null test's. One in which the machine let nothing be answered is void, and
     # is missing here if it is none of those three.
     void = table.count("nothing was answered in the window")

@@ -22,7 +22,7 @@ from tests.unit.net.harness import eventually
 
 TOPIC = uuid.UUID(int=1)
 HOUR_MS = 3_600_000
-SLOW_MS = 1000
+SLOW_MS = 2000
 THREE = build_batch([b"a", b"b", b"c"])
 
 

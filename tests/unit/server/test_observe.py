@@ -25,6 +25,7 @@ from kbroker.server.observe import TICK_MS, Observer, Parts
 from kbroker.server.readiness import RUNNING, Readiness
 from kbroker.server.scheduler import Scheduler
 from kbroker.types import TopicPartition
+from tests.support.alone import slowness
 from tests.support.record_batches import build_batch
 from tests.unit.net.harness import NODE_ID, Rig, Topic, eventually, running
 from tests.unit.net.test_idle_meters import blasting
@@ -294,7 +295,8 @@ def test_a_scrape_of_a_thousand_partitions_is_cheap(rig: Rig) -> None:
         assert count > 2_000
         return time.thread_time() - began_s
 
-    assert min(cpu_s() for _ in range(5)) < SCRAPE_CPU_S_MAX
+    slow = slowness()
+    assert min(cpu_s() for _ in range(5)) < SCRAPE_CPU_S_MAX * slow
     logs = rig.topics["wide"].logs[: _partition_figures.BATCH]
 
     def step_cpu_s() -> float:
@@ -302,7 +304,7 @@ def test_a_scrape_of_a_thousand_partitions_is_cheap(rig: Rig) -> None:
         assert len(_partition_figures.read(logs)) == _partition_figures.BATCH
         return time.thread_time() - began_s
 
-    assert min(step_cpu_s() for _ in range(5)) < STEP_CPU_S_MAX
+    assert min(step_cpu_s() for _ in range(5)) < STEP_CPU_S_MAX * slow
     with pytest.raises(ValueError, match="at most"):
         _partition_figures.read(rig.topics["wide"].logs)
 
