@@ -1,5 +1,6 @@
-# kbroker's commands; `make help` lists them. A fresh machine needs Linux, Python >= 3.11 and a C
-# compiler; every target brings the rest into $(VENV) by itself.
+# kbroker's commands; `make help` lists them. A fresh machine needs Linux, Python >= 3.11 with its
+# headers, a C compiler and zlib's header (Debian: gcc python3-dev, which brings zlib1g-dev); every
+# target brings the rest into $(VENV) by itself.
 #
 # Stamps in $(VENV) say which extras are installed; a change of pyproject.toml or constraints.txt
 # installs again. Compiled modules stand beside their sources (.so) and are made again when a source,
@@ -48,7 +49,7 @@ help: ## this list
 run: build ## a broker on 127.0.0.1:9092 (PORT=) with its data under ./data (DATA=)
 	@$(PY) -m kbroker start --data-dir $(DATA) --port $(PORT) $(ARGS)
 
-cluster: build ## ZooKeeper and three brokers on loopback, ports 9092 to 9094 (PORT=); needs Java and, once, Maven
+cluster: build $(VENV)/.cluster ## ZooKeeper and three brokers on loopback, ports 9092 to 9094 (PORT=); needs Java and, once, Maven
 	@$(PY) -m perf.local_cluster --port $(PORT) --data $(CLUSTER_DATA) $(ARGS)
 
 build: $(VENV)/.run $(VENV)/bin/kbroker ## the virtual environment and the compiled modules, in place; .venv/bin/kbroker
@@ -126,6 +127,10 @@ $(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/bin/kbroker: Makefile | $(VENV)/bin/python
 	@printf '%s\n' '#!$(abspath $(VENV))/bin/python' 'import sys' 'sys.path.insert(0, "$(CURDIR)")' \
 	  'from kbroker.cli.main import main' 'sys.exit(main())' > $@ && chmod +x $@
+
+# What a broker of a cluster needs: a client of ZooKeeper.
+$(VENV)/.cluster: $(VENV)/.run
+	@$(call install,,cluster)
 
 $(VENV)/.test: $(VENV)/.run
 	@$(call install,,test perf)

@@ -15,10 +15,9 @@ broker inside the tested process would share its interpreter lock, its signals a
 `async with` is the same from a coroutine. restart() keeps data and port; faults go with the
 process.
 
-What differs from `kbroker start`: group.initial.rebalance.delay.ms is 0, __consumer_offsets has one
-partition, no record goes before apply_retention() or compact(), or a day later, and requests of an
-API with a rule (or of all, with `trace=True`) take the way through Python: see inspected.py.
-Everything else is as people run it.
+What differs from `kbroker start`: __consumer_offsets has one partition, no record goes before
+apply_retention() or compact(), or a day later, and requests of an API with a rule (or of all, with
+`trace=True`) take the way through Python: see inspected.py. Everything else is as people run it.
 """
 
 from __future__ import annotations
