@@ -123,8 +123,8 @@ class Probe:
             probe.session_stops(session)
             stop(session)
 
-        DataStreamWriter.start = started  # type: ignore[method-assign]
-        SparkSession.stop = stopped  # type: ignore[method-assign]
+        DataStreamWriter.start = started  # type: ignore[method-assign,assignment]
+        SparkSession.stop = stopped  # type: ignore[method-assign,assignment]
 
     def query_starts(self, session: Any) -> None:
         if self._first_query is None:

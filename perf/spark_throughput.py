@@ -219,7 +219,7 @@ def measure(plan: Plan, say: Say, results: Results) -> list[Landing]:
 
 
 def publish(one: Landing, results: Results) -> None:
-    common = {"broker": one.broker, "round": one.round, "cell": "spark-land"}
+    common: dict[str, Any] = {"broker": one.broker, "round": one.round, "cell": "spark-land"}
     results.block(
         records=one.records, bytes=one.records * RECORD_BYTES, wall_s=one.stream_s,
         broker_cpu_s=one.broker_cpu_s, own_cpu_s=one.job_cpu_s, others_cpu=one.others_cpu,
@@ -253,11 +253,12 @@ def beside(found: list[Landing]) -> str:
     if not rounds:
         return ""
     parts = []
-    for name, value in (
-        ("seconds", lambda one: one.stream_s),
-        ("waiting", lambda one: one.wait_s),
-        ("broker's CPU", lambda one: one.broker_cpu_s),
-    ):
+    figures: dict[str, Callable[[Landing], float]] = {
+        "seconds": lambda one: one.stream_s,
+        "waiting": lambda one: one.wait_s,
+        "broker's CPU": lambda one: one.broker_cpu_s,
+    }
+    for name, value in figures.items():
         quiet = [n for n in rounds if ours[n].quiet and theirs[n].quiet]
         both = ratio([value(ours[n]) for n in quiet], [value(theirs[n]) for n in quiet])
         parts.append(f"{name} {judge(both, noisy=len(rounds) - len(quiet)).words()}")

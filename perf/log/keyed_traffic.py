@@ -140,7 +140,9 @@ class _Reader(threading.Thread):
                     if message.error():
                         self.failed.append(str(message.error()))
                         return
-                    self._values[message.topic(), message.key()] = message.value()
+                    topic, key = message.topic(), message.key()
+                    assert topic is not None and key is not None
+                    self._values[topic, key] = message.value()
         except confluent_kafka.KafkaException as error:
             self.failed.append(str(error))
         # Not closed: leaving a group waits long for a broker that is gone.

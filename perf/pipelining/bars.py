@@ -133,10 +133,10 @@ def judged(outcome: Outcome) -> Iterator[Judged]:
         yield _least(outcome, ours, matrix(KAFKA, SHORT_US, ALL, in_flight), 2.0)
     yield _least(outcome, java(PIPELINED), java(KAFKA), 2.0)
     yield _late(outcome)
-    for what, ours, theirs in (
-        ("5 in flight", *(matrix(one, MIDDLE_US, ALL, 5) for one in (PIPELINED, KAFKA))),
-        ("200 in flight", *(matrix(one, MIDDLE_US, ALL, 200) for one in (PIPELINED, KAFKA))),
-        ("an equal rate", *(paced(one) for one in (PIPELINED, KAFKA))),
+    for what, (ours, theirs) in (
+        ("5 in flight", [matrix(one, MIDDLE_US, ALL, 5) for one in (PIPELINED, KAFKA)]),
+        ("200 in flight", [matrix(one, MIDDLE_US, ALL, 200) for one in (PIPELINED, KAFKA)]),
+        ("an equal rate", [paced(one) for one in (PIPELINED, KAFKA)]),
     ):
         name = f"CPU of leader and follower per MB, acks=-1, {what}"
         yield Judged(ours, _bar(outcome, name, 0.5, "x Kafka", _cpu, ours, theirs))

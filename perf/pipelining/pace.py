@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeGuard
 
 from perf.cells import CellError
 from perf.machine import describe_machine
@@ -98,7 +98,7 @@ class Pace:
             self._journal.path.unlink(missing_ok=True)
 
 
-def _is_rate(value: object) -> bool:
+def _is_rate(value: object) -> TypeGuard[float]:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return number and math.isfinite(value) and value > 0  # type: ignore[arg-type, operator]
 

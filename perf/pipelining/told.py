@@ -6,7 +6,7 @@ Pure functions of an Outcome; how one cell is shown is `shown`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 from xml.sax.saxutils import escape
 
@@ -62,7 +62,7 @@ FAULT_CHARS_MAX: Final = 1000  # of a fault that a file says
 
 def tables(outcome: Outcome, plan: Plan) -> list[Table]:
     """One for each section that was measured, and the diagnosis."""
-    made = {
+    made: dict[str, Callable[[], Iterable[Table]]] = {
         "matrix": lambda: [*_matrix(outcome, plan), what_waits(outcome, plan)],
         "diagnosis": lambda: diagnosed(outcome, plan),
         "batches": lambda: [_batches(outcome, plan)],

@@ -80,11 +80,12 @@ def publish(
     histogram, so that nothing is counted twice.
     """
     for point in outcome.points:
+        nothing: dict[str, bool] = {}
         again = [
             (number, second, {"again": True})
             for number, (_, second) in sorted(outcome.null.get(point.key, {}).items())
         ]
-        first = [(number, one, {}) for number, one in sorted(outcome.of(point.key).items())]
+        first = [(number, one, nothing) for number, one in sorted(outcome.of(point.key).items())]
         for number, one, null_test in [*first, *again]:
             counts: dict[str, Any] = {
                 "requests": one.requests,

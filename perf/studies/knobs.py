@@ -108,7 +108,7 @@ def knobs(cpus: int | None = None, *, kafka: bool = False) -> tuple[Knob, ...]:
     twice = str(2 * count)
     fetchers = str(max(1, count // 4))
     buffers = ("32768", "102400", "1048576", "-1")
-    found = (
+    found: tuple[Knob, ...] = (
         Knob(
             "num.network.threads", "num.network.threads", "broker",
             tuple(dict.fromkeys(("1", "2", "3", twice))), (MANY, PACED), document=twice,

@@ -147,9 +147,12 @@ def table(outcome: Outcome, plan: Plan) -> list[str]:
         for cell in knob.cells:
             lines.append(f"  {cell.title}")
             for value in (knob.default, *knob.tried()):
-                (effect,) = [
-                    one for one in found if (one.knob, one.cell, one.value) == (knob, cell, value)
-                ] or [None]
+                of_it = (
+                    each
+                    for each in found
+                    if (each.knob, each.cell, each.value) == (knob, cell, value)
+                )
+                effect = next(of_it, None)
                 lines.append(_row(outcome, knob, cell, value, effect))
     lines += ["", "without effect"]
     lines += [f"  {one.key}: {one.why}" for one in idle()]
