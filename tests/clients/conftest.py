@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -34,6 +33,7 @@ MakeTopic = Callable[..., str]
 Start = Callable[[programs.Library], Agent]
 
 AGENTS_LOG_CHARACTERS = 20_000
+WAITED = re.compile("time[ds]?[ _-]?out|deadline|no answer in", re.IGNORECASE)
 # Scenarios of many processes of other people's clients, some of which lose a race of their own now
 # and then, on Apache Kafka too (kafka-python's join behind a restart): once more, and the summary
 # shows what failed the first time. What is ours alone is never run again.
@@ -43,9 +43,10 @@ WALKS_OF_MANY_CLIENTS = frozenset(
 
 
 def a_clients_own(error: BaseException | None) -> bool:
-    """Whether a failure may be the client's: its program said so or was late, and the broker is
-    well. What was lost, doubled or answered wrong is an assertion's, and never run again."""
-    if not isinstance(error, AgentError | TimeoutError | subprocess.TimeoutExpired):
+    """Whether a failure may be the client's: its program said so, and the broker is well. What was
+    lost, doubled or answered wrong is an assertion's, and never run again; nor is what waited in
+    vain, by its program's word or by ours: a broker that forgets to answer looks like that."""
+    if not isinstance(error, AgentError) or WAITED.search(str(error)):
         return False
     return all(
         server.alive and "Traceback" not in server.log_text() for server in process.running()

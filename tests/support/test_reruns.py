@@ -17,12 +17,13 @@ from tests.support.source_tree import ROOT
 # A test of each kind that fails at first, as the walks of many clients are marked.
 SOME = """
 import pytest
+from tests.clients.agents.driver import AgentError
 from tests.clients.conftest import a_clients_own
 
 seen = set()
 
 @pytest.mark.flaky(reruns=1, condition=a_clients_own)
-@pytest.mark.parametrize("error", [TimeoutError, AssertionError])
+@pytest.mark.parametrize("error", [AgentError, AssertionError])
 def test_some(error):
     if error not in seen:
         seen.add(error)
@@ -40,7 +41,7 @@ def test_a_rerun_is_counted_and_shows_how_it_failed(tmp_path: Path) -> None:
     )  # fmt: skip
     told, _, end = run.stdout.rpartition("1 run again, 1 of them green then")
     assert told, run.stdout + run.stderr
-    assert "test_some.py::test_some[TimeoutError]" in end and "TimeoutError: at first" in end
+    assert "test_some.py::test_some[AgentError]" in end and "AgentError: at first" in end
     assert "1 failed, 1 passed, 1 rerun" in end
     assert run.returncode == 1
 
@@ -48,13 +49,16 @@ def test_a_rerun_is_counted_and_shows_how_it_failed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "alive", "log", "may_be"),
     [
-        (TimeoutError(), True, "", True),
-        (AgentError(), True, "", True),
-        (subprocess.TimeoutExpired("client", 1), True, "", True),
+        (AgentError("java: UnknownMemberIdException"), True, "", True),
+        (AgentError("java: UnknownMemberIdException"), False, "", False),
+        (AgentError("java: UnknownMemberIdException"), True, "Traceback (most recent", False),
+        (AgentError("java: TimeoutException: 60000 ms"), True, "", False),
+        (AgentError("kcat: Local: Message timed out"), True, "", False),
+        (AgentError("java: no answer in 90.0 s"), True, "", False),
+        (TimeoutError(), True, "", False),
+        (subprocess.TimeoutExpired("client", 1), True, "", False),
         (AssertionError(), True, "", False),
         (None, True, "", False),
-        (TimeoutError(), False, "", False),
-        (TimeoutError(), True, "Traceback (most recent call last):", False),
     ],
 )
 def test_what_may_be_a_clients_own(

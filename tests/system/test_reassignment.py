@@ -217,11 +217,13 @@ def test_every_broker_takes_settings_of_its_own(cluster: Cluster, client: Client
         (result,) = client.alter_configs([resource], rate, [])
         assert result.error is ErrorCode.NONE, result
     for broker_id in cluster.brokers:
-        asked = Resource(BROKER_RESOURCE, str(broker_id)), list(rate)
-        wait_until(
-            lambda a=asked, b=broker_id: client.configs(*a)[0].value == str(1000 + b), "it is set"
-        )
-        client.alter_configs([asked[0]], {}, list(rate))
+        resource = Resource(BROKER_RESOURCE, str(broker_id))
+
+        def told(resource: Resource = resource) -> list[str | None]:  # nothing before it is heard
+            return [each.value for each in client.configs(resource, list(rate))]
+
+        wait_until(lambda t=told, b=broker_id: t() == [str(1000 + b)], "it is set")
+        client.alter_configs([resource], {}, list(rate))
 
 
 @pytest.mark.java
