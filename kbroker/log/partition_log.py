@@ -69,6 +69,10 @@ class Compaction(NamedTuple):
 NEVER_TOO_LATE: Final = Compaction()
 
 
+def _nobody_asks(end_offset: int) -> None:
+    """Of a log whose end no replica watches."""
+
+
 class PartitionLog(_log.LocalLog):
     """A log with its leader epochs and snapshots. Opened by `loader.open_partition_log`."""
 
@@ -264,12 +268,13 @@ class PartitionLog(_log.LocalLog):
                 path.with_name(path.name + suffix), path.with_name(path.name + fresh_suffix)
             )
 
-    def truncate_to(self, offset: int) -> None:
+    def truncate_to(self, offset: int, falls_to: Callable[[int], None] = _nobody_asks) -> None:
         """Cuts the log so that it ends at an offset, or behind the last batch that lies below it.
 
-        What a replica does whose leader has another history; nobody else appends meanwhile. Files
-        that go are among those that the next `trim` answers. OSError: nothing has changed, or it
-        went half way and the log is offline.
+        What a replica does whose leader has another history; nobody else appends meanwhile.
+        `falls_to` hears where the log will end, right before it does. Files that go are among those
+        that the next `trim` answers. OSError: nothing has changed, or it went half way and the log
+        is offline.
         """
         with self._changing:
             self._refuse_closed_locked()
@@ -278,27 +283,28 @@ class PartitionLog(_log.LocalLog):
                 self.epochs.truncate_from_end(self.log_end_offset)
                 return
             if self._begins_before(offset):
-                self._cut_locked(offset)
+                self._cut_locked(offset, falls_to)
             else:
-                self._begin_again_locked(offset)
+                self._begin_again_locked(offset, falls_to)
 
-    def begin_again(self, offset: int) -> None:
+    def begin_again(self, offset: int, falls_to: Callable[[int], None] = _nobody_asks) -> None:
         """Lets go of everything; the log goes on empty at an offset. OSError as `truncate_to`.
 
         Without batches there are no epochs: those of before are not the history up to here.
         """
         with self._changing:
             self._refuse_closed_locked()
-            self._begin_again_locked(offset)
+            self._begin_again_locked(offset, falls_to)
 
     def _refuse_closed_locked(self) -> None:
         """One that went offline has its files, and knows none of them."""
         if self.active_base_offset < 0:
             raise OSError(errno.EIO, "the log is closed", str(self.path))
 
-    def _cut_locked(self, offset: int) -> None:
+    def _cut_locked(self, offset: int, falls_to: Callable[[int], None]) -> None:
         base_offset, position, end_offset = place_of(self, offset)
         self._promise_no_more_locked(base_offset, end_offset)
+        falls_to(end_offset)
         with self._or_offline():
             # From the end on: what a crash leaves is the beginning of the log.
             for behind in reversed(segments_from(self, base_offset + 1)):
@@ -310,8 +316,9 @@ class PartitionLog(_log.LocalLog):
             file_operations.sync_directory(self.path)
         self._forget_behind(end_offset)
 
-    def _begin_again_locked(self, offset: int) -> None:
+    def _begin_again_locked(self, offset: int, falls_to: Callable[[int], None]) -> None:
         self._promise_no_more_locked(0, 0)
+        falls_to(offset)
         with self._or_offline():
             self.epochs.clear()  # first: of a log without a file the batches tell, should this end
             producer_snapshots.remove_all(self.path)  # of batches that are gone nothing is known

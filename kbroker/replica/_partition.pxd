@@ -3,7 +3,7 @@
 
 Storage is the log's (`kbroker/log/_storage`): bytes, offsets, segments. Here stands what
 replication decides: the leader and its epoch, how many replicas are in sync, the high watermark and
-the last stable offset, and who waits for them. One function moves the high watermark forward.
+the last stable offset, and who waits for them. One function writes the high watermark.
 
 Nothing here knows a socket or a Python object. A `Partition` lives while somebody holds a
 reference, and holds one to its log. Its fields are under the log's lock, of the kind
@@ -91,6 +91,9 @@ cdef int16_t partition_set_high_watermark(Partition* partition, int64_t offset) 
 
 # Moves the high watermark to where every replica in sync is; nothing, if it is there.
 cdef void partition_advance_locked(Partition* partition) noexcept nogil
+
+# The log is to be cut at an offset: nothing beyond it may be read any more.
+cdef void partition_lower(Partition* partition, int64_t offset) noexcept nogil
 
 # The log was cut: nothing beyond its end may be read.
 cdef void partition_follow_cut(Partition* partition) noexcept nogil

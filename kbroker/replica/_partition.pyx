@@ -2,12 +2,14 @@
 """The replica of one partition: leadership, in-sync replicas, high watermark, who may read what.
 
 `_partition.pxd` is the contract with those who hold requests. What is appended and read goes to the
-log below; here it is decided whether it may be, and how far. A leader's high watermark moves in one
-place, `partition_advance_locked`, which whatever could move it calls: an append, a flush, a
-follower's fetch, a change of leadership. It goes to where every replica in sync has the log; the
-leader's own counts to its end, or, while a flush is due, to the recovery point: nobody reads what a
-power cut may take back. While fewer than `min.insync.replicas` are in sync it stands still
-(KIP-966): what too few have might be lost with them.
+log below; here it is decided whether it may be, and how far. One function writes the high
+watermark. Forward it goes by what a checkpoint says at the start, by what a follower is told
+(`partition_follow_bounds`), and for a leader in one place, `partition_advance_locked`, which
+whatever could move it calls: an append, a flush, a follower's fetch, a change of leadership. It
+goes to where every replica in sync has the log; the leader's own counts to its end, or, while a
+flush is due, to the recovery point: nobody reads what a power cut may take back. While fewer than
+`min.insync.replicas` are in sync it stands still (KIP-966): what too few have might be lost with
+them. Back it goes only with a follower's log that is cut.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
@@ -135,6 +137,15 @@ cdef void partition_advance_locked(Partition* partition) noexcept nogil:
     reached = followers_reached(&partition.followers, reached)
     if reached > partition.high_watermark.offset:
         _move_high_watermark_locked(partition, reached)
+
+
+cdef void partition_lower(Partition* partition, int64_t offset) noexcept nogil:
+    cdef Log* log = partition.log
+    lock_log(log)
+    offset = max(offset, log.log_start_offset)
+    if log.online and offset < partition.high_watermark.offset:
+        _move_high_watermark_locked(partition, offset)
+    unlock_log(log)
 
 
 cdef void partition_follow_cut(Partition* partition) noexcept nogil:

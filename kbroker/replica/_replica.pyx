@@ -29,9 +29,8 @@ from kbroker.replica._partition cimport (
     FROM_LEADER, TO_HIGH_WATERMARK, TO_LAST_STABLE, TO_LOG_END, FetchIsolation, NotedFetch,
     Partition, ReplicaOffsets, partition_advance_locked, partition_append,
     partition_append_as_follower, partition_apply_retention, partition_begin_epoch,
-    partition_delete_records,
-    partition_flush, partition_follow_bounds,
-    partition_follow_cut, partition_lock, partition_new, partition_note_fetch, partition_read,
+    partition_delete_records, partition_flush, partition_follow_bounds, partition_follow_cut,
+    partition_lock, partition_lower, partition_new, partition_note_fetch, partition_read,
     partition_readable_bytes_locked, partition_release, partition_set_high_watermark,
     partition_set_leadership, partition_unlock)
 
@@ -150,15 +149,21 @@ cdef class Replica:
 
     def truncate_to(self, int64_t offset) -> None:
         """Cuts the log as `PartitionLog.truncate_to`; the high watermark is not beyond its end."""
-        self.log.truncate_to(offset)
+        self.log.truncate_to(offset, self._falls_to)
         with nogil:
             partition_follow_cut(self.partition)
 
     def begin_again(self, int64_t offset) -> None:
         """Empties the log, which goes on at an offset, as `PartitionLog.begin_again`."""
-        self.log.begin_again(offset)
+        self.log.begin_again(offset, self._falls_to)
         with nogil:
             partition_follow_cut(self.partition)
+
+    def _falls_to(self, int64_t offset):
+        # Before the log does: nobody is told of records as kept while they go, and whoever is made
+        # the leader in between acknowledges none that nobody else has.
+        with nogil:
+            partition_lower(self.partition, offset)
 
     # --- Following and being followed -------------------------------------------------------------
 

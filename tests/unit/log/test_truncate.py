@@ -276,6 +276,21 @@ def test_who_waits_for_a_roll_to_cut_lets_the_others_go_on(open_log: OpenLog) ->
     assert stored(log) == values(*range(5))
 
 
+def test_nobody_is_told_of_a_high_watermark_beyond_the_end(open_log: OpenLog) -> None:
+    """Not between the cut and its end either, when somebody may ask, or make this broker lead."""
+    log = filled(open_log)
+    told: list[tuple[int, int]] = []
+
+    def look(_: str, path: str) -> None:
+        if path == str(log.path):  # of the directory, when its files are cut
+            told.append((log.high_watermark, log.log_end_offset))
+
+    with FileFaults(before=look):
+        log.truncate_to(5)
+    assert told and all(high_watermark <= end for high_watermark, end in told), told
+    assert (log.high_watermark, log.log_end_offset) == (5, 5)
+
+
 def test_what_goes_is_removed_with_the_next_trim(open_log: OpenLog) -> None:
     log = filled(open_log)
     before = names(log)
