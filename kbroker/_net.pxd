@@ -16,6 +16,8 @@ cdef class SocketServer:
     cdef int acceptor_count
     cdef bint started
     cdef bint closing
+    cdef object resizing
+    cdef int _resize(self, int processors) except -1
     cdef int _add_processor(self) except -1
     cdef int _start_again(self, Processor* processor) noexcept nogil
 
@@ -33,4 +35,4 @@ cdef class WrappedRequest:
     cdef Channel* _channel(self) except NULL
 
 
-cdef WrappedRequest request_wrap(SocketServer server, Request* node, object reason)
+cdef WrappedRequest request_wrap(SocketServer server, Request** place, object reason)

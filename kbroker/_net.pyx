@@ -17,6 +17,7 @@ from libc.string cimport memcpy
 
 import errno as _errno
 import socket as _socket
+import threading
 
 from kbroker._state import State
 from kbroker.errors import InvariantError
@@ -37,6 +38,7 @@ from kbroker.net._processor cimport (
     processor_free,
     processor_has_retired,
     processor_is_serving,
+    processor_join,
     processor_new,
     processor_push,
     processor_tell,
@@ -107,6 +109,7 @@ cdef class SocketServer:
             raise ValueError(
                 f"num.network.threads must be 1 to {PROCESSORS_MAX}, not {processors}")
         self.listeners = []
+        self.resizing = threading.Lock()
         self.settings.request_bytes_max = request_bytes_max
         self.settings.idle_ns_max = idle_ms_max * 1000000
         self.settings.pipelined = pipelined
@@ -154,16 +157,19 @@ cdef class SocketServer:
         """num.network.threads: so many Processors take connections from now on.
 
         Does not wait: the connections of one that is taken away are closed behind their answers by
-        its own thread, which then ends. One thread at a time calls this; OSError when a thread or
-        an epoll set cannot be had, and then there are fewer than asked for.
+        its own thread, which then ends. A stop begins behind it. OSError when a thread or an epoll
+        set cannot be had, and then there are fewer than asked for.
         """
+        if not 1 <= processors <= PROCESSORS_MAX:
+            raise ValueError(f"num.network.threads must be 1 to {PROCESSORS_MAX}")
+        with self.resizing:
+            if not self.closing:  # else nobody connects any more
+                self._resize(processors)
+
+    cdef int _resize(self, int processors) except -1:
         cdef int index
         cdef int serving = 0
         cdef int failed
-        if not 1 <= processors <= PROCESSORS_MAX:
-            raise ValueError(f"num.network.threads must be 1 to {PROCESSORS_MAX}")
-        if self.closing:
-            return                # nobody connects any more
         for index in range(self.processor_count):
             serving += processor_is_serving(self.processors[index])
         for index in range(self.processor_count - 1, -1, -1):
@@ -181,6 +187,7 @@ cdef class SocketServer:
         while serving < processors and self.processor_count < PROCESSORS_MAX:
             self._add_processor()
             serving += 1
+        return 0
 
     cdef int _start_again(self, Processor* processor) noexcept nogil:
         if self.started:
@@ -268,22 +275,26 @@ cdef class SocketServer:
         return bound
 
     def start(self):
-        """Starts the processors, then the acceptors."""
+        """Starts the processors, then the acceptors; OSError, and then none of them runs."""
         cdef int i
         self.started = True
-        for i in range(self.processor_count):
-            if not processor_is_serving(self.processors[i]):
-                continue
-            if processor_start(self.processors[i]) != 0:
-                raise OSError("cannot start a network thread: raise the limit (ulimit -u)")
-        for i in range(self.acceptor_count):
-            if acceptor_start(self.acceptors[i]) != 0:
-                raise OSError("cannot start an acceptor thread: raise the limit (ulimit -u)")
+        try:
+            for i in range(self.processor_count):
+                if (processor_is_serving(self.processors[i])
+                        and processor_start(self.processors[i]) != 0):
+                    raise OSError("cannot start a network thread: raise the limit (ulimit -u)")
+            for i in range(self.acceptor_count):
+                if acceptor_start(self.acceptors[i]) != 0:
+                    raise OSError("cannot start an acceptor thread: raise the limit (ulimit -u)")
+        except OSError:
+            self.stop(at_once=True)
+            raise
 
     def stop_accepting(self):
         """Closes the listening sockets and joins the acceptors."""
         cdef int i
-        self.closing = True
+        with self.resizing:
+            self.closing = True
         for i in range(self.acceptor_count):
             with nogil:
                 acceptor_stop(self.acceptors[i])
@@ -293,9 +304,11 @@ cdef class SocketServer:
         cdef int i
         self.stop_accepting()
         if self.started:
-            for i in range(self.processor_count):
-                with nogil:
+            with nogil:
+                for i in range(self.processor_count):
                     processor_stop(self.processors[i], at_once)
+                for i in range(self.processor_count):
+                    processor_join(self.processors[i])
         self.close_queue()
         self.started = False
 
@@ -542,11 +555,15 @@ cdef int _finish(WrappedRequest self, bytes body, int action) except -1:
     return 0
 
 
-cdef WrappedRequest request_wrap(SocketServer server, Request* node, object reason):
-    """The Python side of a cold request; a header that does not parse closes the connection."""
+cdef WrappedRequest request_wrap(SocketServer server, Request** place, object reason):
+    """The Python side of a list's first request, which leaves the list. A header that does not
+    parse closes the connection, and so does whatever is raised behind that."""
     cdef WrappedRequest request = WrappedRequest.__new__(WrappedRequest)
+    cdef Request* node = place[0]
     cdef Cursor cursor
     cdef RequestHeader header
+    place[0] = node.next
+    node.next = NULL
     request.node = node
     request.server = server
     request.reason = reason

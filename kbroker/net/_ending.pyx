@@ -74,14 +74,23 @@ cdef int has_stopped(Processor* processor, int64_t* drain_until_ns) noexcept nog
     if processor.now_ns > drain_until_ns[0] + <int64_t>ABANDON_NS:
         processor.abandoned = 1
         return 1
-    return processor.closed_head == NULL and processor.oldest == NULL
+    return (processor.closed_head == NULL and processor.oldest == NULL
+            and not _is_offered_some(processor))
+
+
+cdef int _is_offered_some(Processor* processor) noexcept nogil:
+    # Once not, never again: who offers a connection looks at `stopping` under the lock.
+    cdef int count
+    lock_ranked(&processor.lock, RANK_QUEUE)
+    count = processor.new_count
+    unlock_ranked(&processor.lock, RANK_QUEUE)
+    return count > 0
 
 
 cdef int _retired(Processor* processor, int64_t* drain_until_ns) noexcept nogil:
     # One look at every connection of a Processor that is taken away: 1 when none is left.
     cdef Channel* channel = processor.oldest
     cdef Channel* following
-    cdef int waits
     if drain_until_ns[0] == 0:
         drain_until_ns[0] = processor.now_ns + <int64_t>RETIRE_NS_MAX
     while channel != NULL:
@@ -89,13 +98,8 @@ cdef int _retired(Processor* processor, int64_t* drain_until_ns) noexcept nogil:
         _retire_channel(processor, channel, processor.now_ns > drain_until_ns[0])
         channel = following
     reap_closed(processor)
-    if processor.closed_head != NULL or processor.oldest != NULL:
-        return 0
-    # Nothing comes behind this: who offers a connection looks at `stopping` under the lock.
-    lock_ranked(&processor.lock, RANK_QUEUE)
-    waits = processor.new_count > 0
-    unlock_ranked(&processor.lock, RANK_QUEUE)
-    return not waits
+    return (processor.closed_head == NULL and processor.oldest == NULL
+            and not _is_offered_some(processor))
 
 
 cdef void _retire_channel(Processor* processor, Channel* channel, int overdue) noexcept nogil:

@@ -15,6 +15,7 @@ cdef int processor_has_retired(Processor* processor) noexcept nogil
 cdef int processor_is_serving(Processor* processor) noexcept nogil
 cdef int processor_start_again(Processor* processor) noexcept nogil
 cdef void processor_stop(Processor* processor, int at_once) noexcept nogil
+cdef void processor_join(Processor* processor) noexcept nogil
 cdef void processor_free(Processor* processor) noexcept nogil
 cdef int processor_offer(Processor* processor, NewConnection* connection) noexcept nogil
 cdef void processor_push(

@@ -146,9 +146,13 @@ cdef int processor_start(Processor* processor) noexcept nogil:
 
 
 cdef void processor_stop(Processor* processor, int at_once) noexcept nogil:
-    """Asks the thread to end and waits for it; call it without the GIL."""
+    """Asks the thread to end: all of them, before the first is waited for."""
     kb_store_int(&processor.stopping, STOP_AT_ONCE if at_once else STOP_SEND)
     wake_processor(processor)
+
+
+cdef void processor_join(Processor* processor) noexcept nogil:
+    """Waits for a thread that was asked to end; call it without the GIL."""
     if processor.started:
         pthread_join(processor.thread, NULL)
         processor.started = 0

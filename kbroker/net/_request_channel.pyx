@@ -333,8 +333,10 @@ cdef int _take_aside_locked(
 cdef int _take_waiting_locked(
     RequestChannel* channel, Handler* handler, Request** run, int* count, int64_t now_ns,
 ) noexcept nogil:
-    # Whether this handler has what has waited for Python.
-    if channel.python.head == NULL or not _may_enter_locked(channel):
+    # Whether this handler has what has waited for Python. Not one that was woken for a slow file:
+    # nobody else serves that.
+    if (handler.slow_file != NULL or channel.python.head == NULL
+            or not _may_enter_locked(channel)):
         return 0
     run[0] = python_take(&channel.python)
     count[0] = 1

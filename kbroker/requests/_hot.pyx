@@ -10,36 +10,29 @@ returns it has pushed its answers and given up the role of taker.
 Every thread that calls in here has a worker of its own: handlers by index; the timer, the
 controller and the control loop share one under a lock, and so do the handlers for produces that
 Python has unpacked.
-Level: handlers; it joins `_net` (requests), `replica` (snapshot, sessions) and `log` (partitions),
-which know nothing of each other.
+It joins the requests of `net` with `replica` and `log`, and with the groups of `coordinator`.
 """
 
 cimport cython
-from cpython.bytearray cimport PyByteArray_AS_STRING
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 import threading
 
 from kbroker._arena cimport arena_reset
 from kbroker._atomics cimport kb_add_int, kb_load_int, kb_store_int
-from kbroker._error_codes cimport MESSAGE_TOO_LARGE
 from kbroker._figures cimport kb_count
 from kbroker._keyed_hash cimport kb_random_key
 from kbroker._net cimport SocketServer, WrappedRequest, request_wrap
-from kbroker._sync cimport kb_now_ns, kb_wall_ms, pthread_self, pthread_setname_np
+from kbroker._sync cimport kb_now_ns, pthread_self, pthread_setname_np
 from kbroker.coordinator.group._groups cimport GroupTable
 from kbroker.coordinator.group._shards cimport batch_prepare
 from kbroker.errors import ErrorCode, InvariantError
-from kbroker.log._cursor cimport get_i64, kb_put_u32, kb_put_u64
-from kbroker.log._records cimport AT_CRC, AT_MAX_TIMESTAMP, batch_crc
-from kbroker.log._types cimport VALIDATED, Batch
-from kbroker.log._validate cimport log_validate
+from kbroker.log._types cimport Batch
 from kbroker.net._request_channel cimport (
     TAKE_ASIDE, TAKE_CLOSED, TAKE_COLD, TAKE_IDLE, request_channel_enter_python,
     request_channel_leave_python, request_channel_served_aside, request_channel_take)
-from kbroker.net._types cimport ACTION_CLOSE, LISTENERS_MAX, Request
+from kbroker.net._types cimport ACTION_CLOSE, CAUSE_NO_MEMORY, LISTENERS_MAX, Request
 from kbroker.replica._fetch_session cimport sessions_free, sessions_new
-from kbroker.replica._partition cimport partition_offsets
 from kbroker.replica._replica cimport Replica
 from kbroker.replica._snapshot cimport Snapshot, snapshot_enter, snapshot_leave
 from kbroker.replica._topic_table cimport TopicTable
@@ -57,9 +50,10 @@ from kbroker.requests._long_polls cimport (
     long_polls_close, long_polls_end_gathering, long_polls_end_left, long_polls_expire,
     long_polls_wake)
 from kbroker.requests._parked cimport parked_drop, parked_init
-from kbroker.requests._produce cimport (
-    produce_finish, produce_flush, produce_plan, produce_validate)
-from kbroker.requests._produce_plan cimport ProduceFrame, ProducePartition, ProducePlan
+from kbroker.requests._produce cimport produce_flush, produce_plan
+from kbroker.requests._produce_checked cimport (
+    produce_check, produce_finish_checked, produce_unchecked)
+from kbroker.requests._produce_plan cimport ProducePlan
 from kbroker.requests._run cimport serve_run
 
 cdef extern from "<stdio.h>" nogil:
@@ -92,6 +86,20 @@ cdef void _leave(HotWorker* worker) noexcept nogil:
     worker_hand_over(worker)
     snapshot_leave(worker.reader)
     arena_reset(&worker.arena)
+
+
+cdef void _end_cold(HotWorker* worker) noexcept nogil:
+    # What Python had no memory for: nobody waits for an answer that will not come.
+    cdef Request* request
+    worker.cold_tail = NULL
+    while worker.cold_head != NULL:
+        request = worker.cold_head
+        worker.cold_head = request.next
+        request.next = NULL
+        request.action = ACTION_CLOSE
+        request.cause = CAUSE_NO_MEMORY
+        worker_answer(worker, request)
+    worker_hand_over(worker)
 
 
 cdef int64_t _may_sleep_ns(HotWorker* worker) noexcept nogil:
@@ -309,18 +317,19 @@ cdef class HotPath:
         return SERVED, self._wrap_cold(worker), self._take_ticks(worker)
 
     cdef list _wrap_cold(self, HotWorker* worker):
-        cdef Request* node = worker.cold_head
-        cdef Request* following
         wrapped = []
-        worker.cold_head = NULL
+        try:
+            while worker.cold_head != NULL:
+                reason = _REASONS.get(worker.cold_head.cold_reason)
+                request = request_wrap(self.server, &worker.cold_head, reason)
+                if request is not None:
+                    wrapped.append(request)
+        except BaseException:
+            # Those that are wrapped are closed as they are dropped; so are the others, here.
+            with nogil:
+                _end_cold(worker)
+            raise
         worker.cold_tail = NULL
-        while node != NULL:
-            following = node.next
-            node.next = NULL
-            request = request_wrap(self.server, node, _REASONS.get(node.cold_reason))
-            if request is not None:
-                wrapped.append(request)
-            node = following
         return wrapped
 
     cdef list _take_ticks(self, HotWorker* worker):
@@ -386,17 +395,22 @@ cdef class HotPath:
         """What `serve` came back with beside requests: (who waited for a write, what to tell)."""
         cdef HotWorker* worker = self.workers[index]
         cdef ParkedRequest* parked = worker.settled
-        cdef ParkedRequest* following
         cdef GroupWrite* write
         told = []
-        worker.settled = NULL
-        while parked != NULL:
-            following = parked.next_left
+        numbers = []
+        while parked != NULL:     # what is raised here changes nothing: they are told another time
             write = <GroupWrite*>parked.group_write
-            told.append((self.awaiting.pop(write.number), ErrorCode(write.error)))
+            number = write.number
+            told.append((self.awaiting[number], ErrorCode(write.error)))
+            numbers.append(number)
+            parked = parked.next_left
+        for number in numbers:
+            del self.awaiting[number]
+        while worker.settled != NULL:
+            parked = worker.settled
+            worker.settled = parked.next_left
             with nogil:
                 parked_drop(parked)
-            parked = following
         return told
 
     def close_parked(self):
@@ -430,31 +444,16 @@ cdef class HotPath:
         for `produce_checked`, position and size for `produce_batch`.
         """
         cdef HotWorker* worker = self.cold_worker
-        cdef Snapshot* snapshot
-        cdef ProducePartition* place
         cdef ProducePlan* plan
-        batches = []
         with self.cold_lock:
-            snapshot = _enter(worker)
             try:
-                plan = produce_plan(worker, snapshot, request.node)
+                plan = produce_plan(worker, _enter(worker), request.node)
                 if plan == NULL:
                     raise MemoryError
-                for ordinal, address in enumerate(_places(plan)):
-                    place = <ProducePartition*><size_t>address
-                    if place.batch.error == 0:
-                        batches.append((
-                            ordinal,
-                            <size_t>place.batch.unpacked_left,
-                            place.batch.unpacked_left[0],
-                            (<char*>place.partition.topic_id)[:16],
-                            place.batch.data - request.node.data,
-                            place.batch.length_bytes,
-                        ))
+                return produce_unchecked(plan)
             finally:
                 snapshot_leave(worker.reader)
                 arena_reset(&worker.arena)
-        return batches
 
     def produce_batch(self, WrappedRequest request not None, uint32_t position, uint32_t size):
         """One of them: a copy, so that it outlives the request."""
@@ -475,34 +474,19 @@ cdef class HotPath:
         """
         cdef HotWorker* worker = self.cold_worker
         cdef Snapshot* snapshot
-        cdef ProducePartition* place
         cdef ProducePlan* plan
-        unknown = []
         with self.cold_lock:
             snapshot = _enter(worker)
             try:
                 plan = produce_plan(worker, snapshot, request.node)
                 if plan == NULL:
                     raise MemoryError
-                for ordinal, address in enumerate(_places(plan)):
-                    place = <ProducePartition*><size_t>address
-                    if place.batch.error != 0:
-                        continue
-                    place.batch.repacked = ordinal in stored
-                    if ordinal in errors:
-                        _refuse_checked(place, errors[ordinal])
-                    elif ordinal in twins:
-                        _check_twin(place, twins[ordinal])
-                    elif not _check(place):
-                        unknown.append(ordinal)
-                    if place.batch.repacked and place.batch.error == 0:
-                        _replace(&place.batch, stored[ordinal])
-                        _put_max_timestamp(&place.batch)
+                unknown = produce_check(plan, twins, stored, errors)
                 if unknown:
                     return unknown, []
                 request.node = NULL
                 with nogil:
-                    _finish_checked(worker, snapshot, plan)
+                    produce_finish_checked(worker, snapshot, plan)
             finally:
                 snapshot_leave(worker.reader)
                 with nogil:
@@ -514,87 +498,3 @@ cdef class HotPath:
         """Figures of the hot path as a dict; counters since the start."""
         return hot_statistics(
             &self.context, self.workers, self.worker_count, self.own_worker, self.cold_worker)
-
-
-cdef list _places(ProducePlan* plan):
-    # The addresses of a plan's partitions, in the order of the frames.
-    cdef ProduceFrame* frame = plan.frames
-    cdef int topic
-    cdef int number
-    addresses = []
-    while frame != NULL and not frame.malformed:
-        for topic in range(frame.topic_count):
-            for number in range(frame.topics[topic].partition_count):
-                addresses.append(<size_t>&frame.topics[topic].partitions[number])
-        frame = frame.next
-    return addresses
-
-
-cdef int _replace(Batch* batch, bytearray content) except -1:
-    # Other bytes for a batch: the caller's, who keeps them until the request is answered.
-    batch.data = <uint8_t*>PyByteArray_AS_STRING(content)
-    batch.length_bytes = <uint32_t>len(content)
-    return 0
-
-
-cdef void _put_max_timestamp(Batch* batch) noexcept nogil:
-    # What the walk found, which need not be what the client says.
-    if get_i64(batch.data + AT_MAX_TIMESTAMP) != batch.max_timestamp_ms:
-        kb_put_u64(batch.data + AT_MAX_TIMESTAMP, <uint64_t>batch.max_timestamp_ms)
-        kb_put_u32(batch.data + AT_CRC, batch_crc(batch.data, batch.length_bytes))
-
-
-cdef int _check(ProducePartition* place) except -1:
-    # 1: C has walked it, and it need not be walked again; 0: C cannot.
-    cdef int verdict
-    with nogil:
-        verdict = log_validate(place.partition.log, &place.batch, kb_wall_ms())
-    place.batch.prechecked = verdict == VALIDATED
-    return place.batch.prechecked
-
-
-cdef int _check_twin(ProducePartition* place, bytearray content) except -1:
-    # The verdict on the uncompressed twin's records is the verdict on the original's.
-    cdef Batch twin = place.batch
-    twin.prechecked = 1           # it is here already: not to be sent to Python once more
-    twin.sent_bytes = place.batch.length_bytes  # unpacked it may be larger than a batch
-    _replace(&twin, content)
-    with nogil:
-        log_validate(place.partition.log, &twin, kb_wall_ms())
-    place.batch.error = twin.error
-    place.batch.error_record = twin.error_record
-    place.batch.error_message = twin.error_message
-    place.batch.bad_records = twin.bad_records
-    place.batch.bad_record_count = twin.bad_record_count
-    place.batch.log_start_offset = twin.log_start_offset
-    place.batch.prechecked = 1
-    if twin.error == 0:
-        place.batch.max_timestamp_ms = twin.max_timestamp_ms
-        _put_max_timestamp(&place.batch)
-    return 0
-
-
-cdef int _refuse_checked(ProducePartition* place, int16_t error) except -1:
-    # Its records do not unpack, unless header or CRC say something more exact.
-    cdef Batch* batch = &place.batch
-    batch.prechecked = 1
-    with nogil:
-        log_validate(place.partition.log, batch, kb_wall_ms())
-        if batch.error == 0:
-            batch.error = error
-            if error != MESSAGE_TOO_LARGE:
-                partition_offsets(place.partition, &batch.log_start_offset, NULL, NULL, NULL)
-    return 0
-
-
-cdef void _finish_checked(HotWorker* worker, Snapshot* snapshot, ProducePlan* plan) noexcept nogil:
-    plan.reason = REASON_NONE
-    produce_validate(worker, plan)
-    if plan.reason != REASON_NONE:
-        # A topic came or changed since Python looked, and its batch has not been checked. Nothing
-        # is written; the client sends it again.
-        plan.request.action = ACTION_CLOSE
-        worker_answer(worker, plan.request)
-        worker_hand_over(worker)
-        return
-    produce_finish(worker, snapshot, plan)

@@ -405,8 +405,10 @@ class Broker:
             now["max.connections.per.ip"],
             now.connections_per_ip_overrides,
         )
-        self._server.resize(now["num.network.threads"])
-        self._hot.cover_processors()
+        try:
+            self._server.resize(now["num.network.threads"])
+        finally:
+            self._hot.cover_processors()  # those that are new, be they fewer than asked for
 
     def _handlers_follow(self, before: BrokerConfig, now: BrokerConfig) -> None:
         if self._services is not None:

@@ -53,8 +53,10 @@ class HandlerPool:
         self._started = False
         self._closed = False
         # By worker. One that leaves keeps its place until its thread has ended.
-        self._threads = {index: self._thread(index) for index in self._new_workers(size)}
+        self._threads: dict[int, OwnThread] = {}
         self._leaving: dict[int, OwnThread] = {}
+        while len(self._threads) < size:
+            self._add()
 
     @property
     def size(self) -> int:
@@ -69,7 +71,8 @@ class HandlerPool:
     def resize(self, size: int) -> None:
         """num.io.threads: does not wait; a handler that is taken away finishes what it has taken.
 
-        From any thread; does nothing once `join` has been called.
+        From any thread; does nothing once `join` has been called. What starting a thread raises
+        (RuntimeError), and then there are fewer than asked for.
         """
         with self._lock:
             if self._closed:
@@ -79,21 +82,29 @@ class HandlerPool:
                 self._hot.retire_worker(index)
                 self._leaving[index] = thread
                 del self._threads[index]
-            for index in self._free_workers(size - len(self._threads)):
-                thread = self._threads[index] = self._thread(index)
-                if self._started:
-                    thread.start()
+            while len(self._threads) < size:
+                self._add()
 
-    def _new_workers(self, count: int) -> list[int]:
-        return [self._hot.add_worker() for _ in range(count)]
+    def _add(self) -> None:
+        index = self._free_worker()
+        thread = self._thread(index)
+        try:
+            if self._started:
+                thread.start()
+        except BaseException:
+            self._hot.retire_worker(index)
+            self._leaving[index] = thread  # its place is free: it has never lived
+            raise
+        self._threads[index] = thread
 
-    def _free_workers(self, count: int) -> list[int]:
-        """Workers whose threads have left, then new ones."""
-        left = [index for index, thread in sorted(self._leaving.items()) if not thread.is_alive()]
-        for index in left[: max(0, count)]:
-            self._hot.revive_worker(index)
-            del self._leaving[index]
-        return left[: max(0, count)] + self._new_workers(count - len(left))
+    def _free_worker(self) -> int:
+        """One whose thread has left, or a new one."""
+        for index, thread in sorted(self._leaving.items()):
+            if not thread.is_alive():
+                self._hot.revive_worker(index)
+                del self._leaving[index]
+                return index
+        return self._hot.add_worker()
 
     def _thread(self, index: int) -> OwnThread:
         return OwnThread(

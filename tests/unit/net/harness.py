@@ -175,6 +175,22 @@ class Gate:
         return len(held)
 
 
+class FailsOnce:
+    """In the place of what is looked up, when memory runs out."""
+
+    def __init__(self, found: Any) -> None:
+        self._found = found
+        self.failed = False
+
+    def __call__(self, *given: Any) -> Any:
+        if not self.failed:
+            self.failed = True
+            raise MemoryError
+        return self._found(*given)
+
+    get = __call__
+
+
 def echo(request: WrappedRequest) -> None:
     request.respond(request.body)
 
@@ -201,7 +217,7 @@ class Rig:
         self.clients: list[Client] = []
         self.stopped = False
         self._received = (-1, 0)
-        self.server = SocketServer(**(_SETTINGS | settings))
+        self.server = SocketServer(**(SETTINGS | settings))
         for address, bound in (overrides or {}).items():
             self.server.override_connections(address, bound)
         for key in (ApiKey.PRODUCE, ApiKey.FETCH):
@@ -305,7 +321,7 @@ class Rig:
                 log.close(clean=False)
 
 
-_SETTINGS: Final[dict[str, Any]] = {
+SETTINGS: Final[dict[str, Any]] = {
     "processors": 1,
     "queued_requests_max": 500,
     "queued_bytes_max": -1,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from kbroker._net import WrappedRequest
+from kbroker.own_thread import OwnThread
 from tests.unit.net.harness import Client, Gate, Rig, cold_frame, eventually
 
 IN_FLIGHT = 20
@@ -276,3 +277,30 @@ def test_handlers_come_and_go(make_rig: Callable[..., Rig]) -> None:
     rig.stop()
     rig.pool.resize(9)
     assert rig.pool.size == 4
+
+
+def test_handlers_that_cannot_be_started_are_not_counted(
+    make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else requests are left to handlers that do not exist."""
+    rig = make_rig(handlers=1)
+    starts: list[OwnThread] = []
+    start = OwnThread.start
+
+    def second_fails(thread: OwnThread) -> None:
+        starts.append(thread)
+        if len(starts) == 2:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def serving_handlers() -> int:
+        return sum(each["serving"] for each in rig.hot.statistics()["handlers"])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(OwnThread, "start", second_fails)
+        with pytest.raises(RuntimeError, match="can't start"):
+            rig.pool.resize(4)
+    assert rig.pool.size == serving_handlers() == 2
+    rig.pool.resize(4)
+    assert rig.pool.size == serving_handlers() == 4
+    connected(rig, 3)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import socket
+import sys
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
+from kbroker._net import SocketServer
 from tests.support.alone import delay
-from tests.unit.net.harness import Gate, Rig, cold_frame, eventually
+from tests.unit.net.harness import SETTINGS, Client, Gate, Rig, cold_frame, eventually
 
 # A second for answers on their way and three for requests that are lent; the rest is this machine.
 BOUND_S = 4 + 2
@@ -35,6 +41,68 @@ def test_a_request_in_service_is_answered_before_the_end(make_rig: Callable[...,
     rig.stop()
     assert client.receive_cold() == (4, b"on its way")
     assert client.ended()
+
+
+def test_no_processor_waits_for_another_to_stop(make_rig: Callable[..., Rig]) -> None:
+    def connections() -> list[int]:
+        return [each["connections"] for each in rig.server.statistics()["processors"]]
+
+    gate = Gate()
+    rig = make_rig(processors=2, dispatch=gate)
+    held = rig.client()
+    eventually(lambda: sum(connections()) == 1)
+    of_the_first = connections() == [1, 0]
+    idle = rig.client()
+    eventually(lambda: connections() == [1, 1])
+    if not of_the_first:
+        held, idle = idle, held
+    held.send(cold_frame(b"held"))  # of the Processor that a stop comes to first
+    gate.wait_for(1)
+    with ThreadPoolExecutor(1) as pool:
+        stopping = pool.submit(rig.stop)
+        assert idle.ended()
+        assert connections() == [1, 0], "the second was told when the first had ended"
+        gate.release()
+        stopping.result()
+    assert held.receive_cold() == (1, b"held")
+
+
+def network_threads() -> set[str]:
+    found = set()
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # one that has just ended
+            if (task / "comm").read_text().startswith("network-"):
+                found.add(task.name)
+    return found
+
+
+def test_a_resize_beside_a_stop_leaves_no_thread_behind() -> None:
+    """The one that stops waits for a Processor, and the other has the interpreter meanwhile."""
+    before, interval_s = network_threads(), sys.getswitchinterval()
+    server = SocketServer(**(SETTINGS | {"processors": 2}))
+    server.start()
+    server.resize(1)
+    eventually(lambda: len(network_threads() - before) == 1)
+    other = threading.Thread(target=server.resize, args=(3,))
+    sys.setswitchinterval(1_000)  # nobody is made to hand it over
+    try:
+        other.start()
+        server.stop()
+        other.join()
+    finally:
+        sys.setswitchinterval(interval_s)
+    eventually(lambda: network_threads() <= before, "a thread that nobody has stopped")
+
+
+def test_who_connects_beside_a_stop_is_let_go() -> None:
+    for _ in range(50):
+        server = SocketServer(**SETTINGS)
+        (bound,) = server.listen("PLAINTEXT", [("127.0.0.1", 0)])
+        server.start()
+        client = Client(bound[1])
+        server.stop()
+        assert client.ended()
+        client.close()
 
 
 @pytest.mark.alone

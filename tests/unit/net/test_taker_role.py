@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from kbroker._net import WrappedRequest
+from kbroker.requests import _hot
 from kbroker.types import ApiKey
 from tests.support.record_batches import build_batch
 from tests.unit.net.harness import (
     COLD_KEY,
     DEADLINE_S,
     Client,
+    FailsOnce,
     Rig,
     Topic,
     cold_frame,
@@ -188,3 +191,66 @@ def test_sleepers_whose_time_runs_out_just_when_work_comes(make_rig: Callable[..
     for step in range(8):
         pause.wait(0.2985 + step * 0.0003)
         assert_served(client, topic, 1)
+
+
+def test_a_slow_file_is_not_left_by_a_handler_that_goes_to_python(
+    make_rig: Callable[..., Rig],
+) -> None:
+    """It was woken for the file, which nobody else serves then; and Python has room just now."""
+    entered: list[WrappedRequest] = []
+    go_on = threading.Event()
+
+    def dispatch(request: WrappedRequest) -> None:
+        entered.append(request)
+        assert go_on.wait(DEADLINE_S)
+        request.respond(request.body)
+
+    rig = make_rig(handlers=2, dispatch=dispatch)
+    topic = rig.create("t", segment_bytes=1 << 30)
+    for _ in range(16):
+        topic.logs[0].append(build_batch([bytes(1 << 19)]))
+    reader = rig.client(receive_bytes=4096)
+    first, second = rig.client(), rig.client()
+    reader.send(fetch_frame(12, [Ask(topic, max_bytes=8 << 20)], max_bytes=8 << 20))
+    eventually(lambda: rig.total("sent_bytes") > 0, "the answer begins")
+    first.send(cold_frame(b"a"))
+    eventually(lambda: len(entered) == 1, "one is in Python")
+    second.send(cold_frame(b"b"))
+    eventually(lambda: rig.server.statistics()["queued_requests"] == 1, "the other waits for it")
+    eventually(rig.silent_for_a_second)  # what is read next may not be in memory: it is set aside
+    rig.hot.add_worker()  # there is room in Python, and nobody is told
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(reader.receive)
+        eventually(lambda: len(entered) == 2, "both are in Python")
+        rig.pool.resize(0)  # neither comes back to a file that it has left
+        rig.pool.resize(1)
+        go_on.set()
+        assert len(answer.result(DEADLINE_S)) > 4 << 20
+    assert first.receive_cold() == (1, b"a") and second.receive_cold() == (1, b"b")
+
+
+def test_requests_that_python_has_no_memory_for_end_with_their_connections(
+    make_rig: Callable[..., Rig], stopped: Stopped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of what C had for it, and not only the first: they would wait for ever."""
+
+    def dispatch(request: WrappedRequest) -> None:
+        stopped()
+        request.respond(request.body)
+
+    rig = make_rig(handlers=1, dispatch=dispatch)
+    repacked = rig.create("repacked", stored_codec=3)
+    busy = rig.client()
+    busy.send(cold_frame(b"first"))
+    assert stopped.inside.wait(DEADLINE_S)
+    clients = [rig.client() for _ in range(3)]
+    for client in clients:
+        client.send(produce_frame(9, [(repacked, {0: build_batch()})]))
+    eventually(lambda: rig.server.statistics()["queued_requests"] == 3, "one run of them")
+    fails = FailsOnce(lambda reason: "cold")
+    monkeypatch.setattr(_hot, "_REASONS", fails)
+    stopped.go_on.set()
+    assert busy.receive_cold() == (1, b"first")
+    assert all(client.ended() for client in clients) and fails.failed
+    busy.send(cold_frame(b"later", 2))
+    assert busy.receive_cold() == (2, b"later")

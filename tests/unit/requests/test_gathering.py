@@ -13,6 +13,7 @@ from typing import Final
 import pytest
 
 from kbroker.errors import ErrorCode
+from kbroker.requests import _hot
 from kbroker.testing.file_faults import FileFaults
 from tests.support.led_log import LedLog
 from tests.support.record_batches import build_batch
@@ -20,6 +21,7 @@ from tests.unit.handlers.support import written
 from tests.unit.net.harness import (
     DEADLINE_S,
     Client,
+    FailsOnce,
     Rig,
     Topic,
     cold_frame,
@@ -362,6 +364,22 @@ def test_a_write_of_a_group_that_waits_for_it_has_it_at_once(patient: Rig) -> No
     assert follower.receives() == 1
     follower.asks()
     eventually(lambda: settled == [ErrorCode.NONE], "it is told")
+
+
+def test_who_waits_for_writes_is_told_when_there_is_memory_again(
+    patient: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them: a commit that is not answered keeps its client for ever."""
+    log = led(patient, BATCH).logs[0]
+    log.append(BATCH)
+    settled: list[ErrorCode] = []
+    for _ in range(3):
+        patient.hot.await_followers(log, 1, 0, LONG_MS, settled.append)
+    fails = FailsOnce(ErrorCode)
+    monkeypatch.setattr(_hot, "ErrorCode", fails)
+    patient.hot.close_parked()
+    eventually(lambda: len(settled) == 3, "they are told")
+    assert fails.failed
 
 
 @pytest.mark.parametrize("waited_for", [True, False])
