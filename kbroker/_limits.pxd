@@ -6,6 +6,7 @@ tests/unit/test_limits.py holds the two to each other. What only C bounds stands
 
 cdef enum:
     ARRAY_ITEMS_MAX = 1000000
+    TAGGED_FIELDS_MAX = 10000
     TEXT_BYTES_MAX = 0x7fff
     TOPIC_NAME_CHARS_MAX = 249
     PROCESSORS_MAX = 64

@@ -1,9 +1,9 @@
-"""Bounds that several units of Python obey and no operator chooses, by name, with unit and reason.
+"""Bounds that no operator chooses and somebody outside may meet, by name, with unit and reason.
 
 Level 0: plain integers, imports nothing of ours. What C keeps as well stands in `_limits.pxd`, held
-to this by a test; what only one unit keeps, in that unit. A bound an operator may choose is a
-configuration key instead (`config/definition.py`); a bound here closes a door that hostile or
-broken bytes would walk through, or keeps one turn of a loop short for the sake of everybody else.
+to this by a test; a bound that only one unit of C knows, in that unit. A bound an operator may
+choose is a configuration key instead (`config/definition.py`); a bound here closes a door that
+hostile or broken bytes would walk through, or keeps one turn of a loop short for everybody else.
 What happens at the bound is said beside it: block, throttle, reject or close.
 """
 

@@ -27,17 +27,24 @@ from kbroker.log.checkpoints import (
 from kbroker.log.dump import OF_THE_WHOLE_FILE, SegmentFile, StoredBatch
 from kbroker.log.producer_snapshots import decode
 from kbroker.log.verify import Verified, verify
-from kbroker.protocol.record_batch import Record, decode_batches
+from kbroker.protocol.record_batch import (
+    CONTROL,
+    DELETE_HORIZON,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    Record,
+    decode_batches,
+)
 from kbroker.protocol.wire import ProtocolError
 from kbroker.types import uuid_text
 
 Entry = Mapping[str, Any]
 
 FLAGS: Final = {
-    dump.LOG_APPEND_TIME: "log_append_time",
-    dump.TRANSACTIONAL: "transactional",
-    dump.CONTROL: "control",
-    dump.DELETE_HORIZON: "delete_horizon",
+    LOG_APPEND_TIME: "log_append_time",
+    TRANSACTIONAL: "transactional",
+    CONTROL: "control",
+    DELETE_HORIZON: "delete_horizon",
 }
 
 

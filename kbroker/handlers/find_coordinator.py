@@ -20,10 +20,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.coordinator.group._groups import partition_for
-from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC
 from kbroker.errors import ErrorCode
 from kbroker.handlers.services import brokers_as_seen
 from kbroker.handlers.topic_creation import topic_creator
+from kbroker.metadata.image import OFFSETS_TOPIC
 from kbroker.protocol.versions import is_flexible
 from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey

@@ -19,7 +19,6 @@ from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint32_t, uint64_
 
 from kbroker._atomics cimport kb_add_i64, kb_store_i64, kb_store_int
 from kbroker._error_codes cimport KAFKA_STORAGE_ERROR, NO_ERROR, RECORD_LIST_TOO_LARGE
-from kbroker.log._cursor cimport kb_put_u32, kb_put_u64
 from kbroker.log._file_operations cimport files, iovec
 from kbroker.log._producer_state cimport (
     ProducerBatch, producers_check, producers_commit, producers_note, producers_roll_back)
@@ -29,6 +28,7 @@ from kbroker.log._segment cimport (
 from kbroker.log._storage cimport (
     active_of, begin_writing_locked, end_writing_locked, log_roll, recent_add)
 from kbroker.log._types cimport Batch, Segment
+from kbroker.protocol._cursor cimport kb_put_u32, kb_put_u64
 
 cdef enum:
     BATCHES_PER_WRITE = 128       # a run holds 64 requests

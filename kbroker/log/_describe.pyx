@@ -12,10 +12,10 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 
 from kbroker._log cimport LocalLog
-from kbroker.log._cursor cimport kb_put_u32, kb_put_u64
 from kbroker.log._producer_state cimport Producer
 from kbroker.log._storage cimport (
     Log, lock_log, lock_to_look, log_size_bytes, unlock_log)
+from kbroker.protocol._cursor cimport kb_put_u32, kb_put_u64
 
 from kbroker.errors import ErrorCode, KafkaError
 

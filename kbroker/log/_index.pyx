@@ -25,8 +25,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from kbroker._atomics cimport kb_load_ptr, kb_store_ptr
-from kbroker.log._cursor cimport get_i32, get_i64, kb_put_u32, kb_put_u64
 from kbroker.log._file_operations cimport files
+from kbroker.protocol._cursor cimport get_i32, get_i64, kb_put_u32, kb_put_u64
 
 cdef extern from "<sys/mman.h>" nogil:
     enum:

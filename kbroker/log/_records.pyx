@@ -23,9 +23,9 @@ from kbroker.log._codecs cimport (
     KB_STREAM_NO_CODEC, KB_STREAM_NO_MEMORY, KB_STREAM_OK, KB_STREAM_TOO_LONG, kb_stream,
     kb_stream_close, kb_stream_open, kb_stream_refill)
 from kbroker.log._record_stream cimport position, skip, take_varint, take_varlong
-from kbroker.log._cursor cimport get_i16, get_i32, get_i64, kb_get_u32, kb_put_u16, kb_put_u32, \
-    kb_put_u64
 from kbroker.log._types cimport NEEDS_PYTHON, VALIDATED, Batch
+from kbroker.protocol._cursor cimport (
+    get_i16, get_i32, get_i64, kb_get_u32, kb_put_u16, kb_put_u32, kb_put_u64)
 
 cdef extern from "crc32c.h" nogil:
     uint32_t kb_crc32c(uint32_t crc, const uint8_t* data, size_t length)

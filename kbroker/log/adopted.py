@@ -53,12 +53,6 @@ from kbroker.log.data_directory import (
     DataDirectory,
 )
 from kbroker.log.dump import (
-    CONTROL,
-    CRC_COVERS_FROM,
-    FORMAT,
-    LENGTH_COUNTS_FROM,
-    NO_TIMESTAMP,
-    TRANSACTIONAL,
     SegmentFile,
     base_offset_of,
     format_of,
@@ -69,9 +63,18 @@ from kbroker.log.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from kbroker.log.producer_snapshots import SnapshotError, decode, snapshot_files
 from kbroker.log.segment_files import CLEANED_SUFFIX, SWAP_SUFFIX
 from kbroker.log.set_aside import CUT_SUFFIX
-from kbroker.log.validator import BATCH_HEADER, HEADER_BYTES
 from kbroker.log.verify import verify
-from kbroker.protocol.record_batch import decode_batches
+from kbroker.protocol.record_batch import (
+    ATTRIBUTES_BEGIN,
+    BATCH_HEADER,
+    CONTROL,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+    decode_batches,
+)
 from kbroker.protocol.wire import ProtocolError
 from kbroker.types import TopicPartition
 
@@ -209,9 +212,9 @@ def check(log: ForeignLog) -> None:
             "have Apache Kafka write the topic once more, into a new one",
         )
     for path in segments:
-        if (found := format_of(path)) not in (None, FORMAT):
+        if (found := format_of(path)) not in (None, MAGIC):
             raise DataDirectoryError(
-                f"{path} holds batches of format {found}; only format {FORMAT} is read",
+                f"{path} holds batches of format {found}; only format {MAGIC} is read",
                 "have Apache Kafka write the topic once more, into a new one",
             )
     _check_epoch(log, log.leader_epoch)
@@ -330,10 +333,7 @@ def _close_gaps(directory: Path) -> None:
             is_whole = position == segment.size_bytes
         last = base_offset_of(following) - 1
         if is_whole and end <= last <= base_offset + INT_MAX:
-            with path.open("ab") as file:
-                file.write(_empty_batch(last, epoch))
-                file.flush()
-                os.fsync(file.fileno())
+            file_operations.append_to_file(path, _empty_batch(last, epoch))
 
 
 def _empty_batch(offset: int, leader_epoch: int) -> bytes:
@@ -341,11 +341,11 @@ def _empty_batch(offset: int, leader_epoch: int) -> bytes:
 
     def sealed(crc: int) -> bytes:
         return BATCH_HEADER.pack(
-            offset, HEADER_BYTES - LENGTH_COUNTS_FROM, leader_epoch, FORMAT, crc, 0, 0,
+            offset, HEADER_BYTES - LOG_OVERHEAD_BYTES, leader_epoch, MAGIC, crc, 0, 0,
             NO_TIMESTAMP, NO_TIMESTAMP, NO_PRODUCER, -1, -1, 0,
         )  # fmt: skip
 
-    return sealed(crc32c(sealed(0)[CRC_COVERS_FROM:]))
+    return sealed(crc32c(sealed(0)[ATTRIBUTES_BEGIN:]))
 
 
 def _damaged(log: ForeignLog, what: str) -> DataDirectoryError:
@@ -391,7 +391,8 @@ def undone(logs: Iterable[Copied], directory: DataDirectory) -> None:
     for log in logs:
         directory.forget(log.name)
         with contextlib.suppress(OSError):
-            (directory.path / str(log.name)).rename(_free_place(directory.path))
+            place = _free_place(directory.path)
+            file_operations.rename(directory.path / str(log.name), place)
     for file in CHECKPOINT_FILES:
         path, lines = directory.path / file, directory.kept(file)
         with contextlib.suppress(OSError, CheckpointError):

@@ -23,16 +23,18 @@ from typing import Final, NamedTuple, Self, TypeVar
 from kbroker.compression import Codec, CompressionError
 from kbroker.errors import ErrorCode
 from kbroker.log._tools import CodecMissing, RecordsWalk, crc32c, walk_records
-from kbroker.log.validator import BATCH_HEADER, CODEC_MASK, HEADER_BYTES, unpack_and_walk
+from kbroker.log.validator import unpack_and_walk
+from kbroker.protocol.record_batch import (
+    ATTRIBUTES_BEGIN,
+    BATCH_HEADER,
+    CODEC_MASK,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    NO_TIMESTAMP,
+)
 
-FORMAT: Final = 2
-LENGTH_COUNTS_FROM: Final = 12
-CRC_COVERS_FROM: Final = 21
-LOG_APPEND_TIME: Final = 0x08
-TRANSACTIONAL: Final = 0x10
-CONTROL: Final = 0x20
-DELETE_HORIZON: Final = 0x40
-NO_TIMESTAMP: Final = -1
 PIECE_BYTES: Final = 1 << 20
 OF_THE_WHOLE_FILE: Final = -1  # in the place of an offset
 
@@ -159,10 +161,10 @@ class SegmentFile:
             if len(head) < HEADER_BYTES:  # it was cut meanwhile
                 return
             _, length, magic = _AT_LENGTH.unpack_from(head)
-            if magic != FORMAT or length < HEADER_BYTES - LENGTH_COUNTS_FROM:
+            if magic != MAGIC or length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
                 return
             yield _stored(position, head)
-            position += LENGTH_COUNTS_FROM + length
+            position += LOG_OVERHEAD_BYTES + length
 
     def position_of(self, offset: int) -> int | None:
         """Where the batch begins that holds an offset, by headers alone; None: none does."""
@@ -188,11 +190,9 @@ class SegmentFile:
         if len(head) < HEADER_BYTES:
             raise self._damaged(position, f"{len(head)} bytes that are no batch at the end")
         base_offset, length, magic = _AT_LENGTH.unpack_from(head)
-        if magic != FORMAT:
-            raise self._damaged(
-                position, f"a batch of format {magic}; only format {FORMAT} is read"
-            )
-        size_bytes = LENGTH_COUNTS_FROM + length
+        if magic != MAGIC:
+            raise self._damaged(position, f"a batch of format {magic}; only format {MAGIC} is read")
+        size_bytes = LOG_OVERHEAD_BYTES + length
         left = self.size_bytes - position
         if not HEADER_BYTES <= size_bytes <= left:
             raise self._damaged(position, f"a batch of {size_bytes} bytes where {left} are left")
@@ -205,7 +205,7 @@ class SegmentFile:
         records = self._file.read(size_bytes - HEADER_BYTES)
         if len(records) < size_bytes - HEADER_BYTES:
             raise self._damaged(position, "the file was cut meanwhile")
-        actual = crc32c(records, crc32c(head[CRC_COVERS_FROM:]))
+        actual = crc32c(records, crc32c(head[ATTRIBUTES_BEGIN:]))
         if actual != batch.crc:
             raise self._damaged(position, f"the CRC is {actual:#010x}, not {batch.crc:#010x}")
         self._check_records(batch, head, records)
@@ -244,7 +244,7 @@ def _stored(position: int, head: bytes) -> StoredBatch:
         max_timestamp_ms, producer_id, producer_epoch, base_sequence, count,
     ) = BATCH_HEADER.unpack_from(head)  # fmt: skip
     return StoredBatch(
-        position, LENGTH_COUNTS_FROM + length, base_offset, base_offset + last_delta, leader_epoch,
+        position, LOG_OVERHEAD_BYTES + length, base_offset, base_offset + last_delta, leader_epoch,
         crc, attributes, base_timestamp_ms, max_timestamp_ms, producer_id, producer_epoch,
         base_sequence, count,
     )  # fmt: skip

@@ -86,6 +86,15 @@ def write_file(path: Path, data: bytes, *, sync: bool) -> None:
             os.fsync(file.fileno())
 
 
+def append_to_file(path: Path, data: bytes) -> None:
+    """Behind what is there; on the disk on return. A crash may leave any part of it."""
+    _before("open", path)
+    with open(path, "ab", buffering=0) as file:
+        _write(file, path, data)
+        _before("sync", path)
+        os.fsync(file.fileno())
+
+
 def copy_part(source: Path, position: int, end: int, target: Path) -> None:
     """A new file with what stands from `position` to `end`, on the disk on return."""
     _before("open", target)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kbroker.log import file_operations
+from kbroker.protocol.record_batch import LOG_OVERHEAD_BYTES
 
 logger: Final = logging.getLogger("kbroker.log")
 
@@ -37,7 +38,6 @@ _OF_AN_OFFSET: Final = re.compile(r"(\d{20})\.")
 
 # Base offset, length of what follows, then behind epoch, magic, CRC and attributes the last delta.
 _BATCH_FRONT: Final = struct.Struct(">qi11xi")
-_LENGTH_COUNTS_FROM: Final = 12
 
 
 class SegmentFile(NamedTuple):
@@ -134,5 +134,5 @@ def _next_offset(path: Path, size_bytes: int) -> int:
         if length <= 0 or last_delta < 0:
             raise OSError(errno.EIO, f"{os.strerror(errno.EIO)}: no batch at {position}", str(path))
         following = base_offset + last_delta + 1
-        position += _LENGTH_COUNTS_FROM + length
+        position += LOG_OVERHEAD_BYTES + length
     return following

@@ -7,7 +7,6 @@ unpacks what a client sent. Runs on a handler's thread; unpacking and walking re
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import Final
 
@@ -28,14 +27,9 @@ from kbroker.log._tools import (
     Unpacking,
     walk_records,
 )
+from kbroker.protocol.record_batch import BATCH_HEADER, CODEC_MASK, HEADER_BYTES
 
-HEADER_BYTES: Final = 61
-# base offset, length, leader epoch, magic, CRC, attributes, last offset delta, base timestamp,
-# largest timestamp, producer id, producer epoch, base sequence, record count
-BATCH_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 TWIN_BYTES_RATIO: Final = 3  # a codec's output, a copy of it, and the batch that is made of it
-CODEC_MASK: Final = 0x07
-
 
 # Shared by all that holds records in memory which the compiled log would read through a window.
 UNPACKED: Final = BytesBudget(limits.REPACKED_BYTES_MAX)

@@ -30,9 +30,8 @@ NO_BROKER_EPOCH: Final = -1
 ZERO_UUID: Final = UUID(int=0)
 _ONE_UUID: Final = UUID(int=1)  # reserved by Kafka for its metadata topic
 
-INTERNAL_TOPICS: Final = frozenset(
-    {"__consumer_offsets", "__transaction_state", "__share_group_state"}
-)
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
 
 
 NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})

@@ -6,16 +6,19 @@ that is too long sets `failed` and gives zero or NULL from then on, so that a pa
 at the end of a structure. Counts are compared with the bytes left before anything is reserved.
 
 Writers are plain pointers: the caller has reserved an upper bound computed from what was parsed.
+Fields at fixed places (`get_i32` and its like) are read by who has compared the length before.
 """
 
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from kbroker._limits cimport TAGGED_FIELDS_MAX
+
 cdef extern from "bytes.h" nogil:
-    unsigned short kb_get_u16(const uint8_t* at)
+    uint16_t kb_get_u16(const uint8_t* at)
     uint32_t kb_get_u32(const uint8_t* at)
     uint64_t kb_get_u64(const uint8_t* at)
-    void kb_put_u16(uint8_t* at, unsigned short value)
+    void kb_put_u16(uint8_t* at, uint16_t value)
     void kb_put_u32(uint8_t* at, uint32_t value)
     void kb_put_u64(uint8_t* at, uint64_t value)
 
@@ -129,6 +132,8 @@ cdef inline void skip_tags(Cursor* cursor, int flexible) noexcept nogil:
     if not flexible:
         return
     count = take_uvarint(cursor)
+    if count > TAGGED_FIELDS_MAX:
+        cursor.failed = 1
     while count > 0 and not cursor.failed:
         count -= 1
         take_uvarint(cursor)
@@ -159,7 +164,21 @@ cdef inline void take_header(
     skip_tags(cursor, flexible)
 
 
-# --- writing -------------------------------------------------------------------------------------
+# --- Fixed places: of big-endian numbers at any address, without a look at bounds -----------------
+
+cdef inline int16_t get_i16(const uint8_t* at) noexcept nogil:
+    return <int16_t>kb_get_u16(at)
+
+
+cdef inline int32_t get_i32(const uint8_t* at) noexcept nogil:
+    return <int32_t>kb_get_u32(at)
+
+
+cdef inline int64_t get_i64(const uint8_t* at) noexcept nogil:
+    return <int64_t>kb_get_u64(at)
+
+
+# --- Writing -------------------------------------------------------------------------------------
 
 cdef inline uint8_t* put_i8(uint8_t* at, int8_t value) noexcept nogil:
     at[0] = <uint8_t>value
@@ -167,7 +186,7 @@ cdef inline uint8_t* put_i8(uint8_t* at, int8_t value) noexcept nogil:
 
 
 cdef inline uint8_t* put_i16(uint8_t* at, int16_t value) noexcept nogil:
-    kb_put_u16(at, <unsigned short>value)
+    kb_put_u16(at, <uint16_t>value)
     return at + 2
 
 

@@ -14,9 +14,9 @@ A batch (big-endian; https://kafka.apache.org/documentation/#recordbatch):
     61 records
 
 The CRC-32C covers everything from the attributes on. Attributes: bits 0-2 codec, 3 timestamp type
-(LogAppendTime), 4 transactional, 5 control. A record is a signed varint of its length, then
-attributes, timestamp delta, offset delta, key, value and headers; lengths are zigzag varints and -1
-is null.
+(LogAppendTime), 4 transactional, 5 control, 6 the base timestamp is a delete horizon. A record is a
+signed varint of its length, then attributes, timestamp delta, offset delta, key, value and headers;
+lengths are zigzag varints and -1 is null.
 
 A fetched piece of log ends anywhere, so `decode_batches` stops silently at a batch that is not all
 there; everything else that does not fit is a `ProtocolError`. Pure functions; any thread may call.
@@ -42,16 +42,18 @@ from kbroker.protocol._crc32c import crc32c
 from kbroker.protocol.wire import ProtocolError
 
 MAGIC: Final = 2
+# tests/unit/protocol/test_record_batch.py holds these to what C has (`log/_records.pxd`).
 LOG_OVERHEAD_BYTES: Final = 12
 HEADER_BYTES: Final = 61
-_ATTRIBUTES_BEGIN: Final = 21
-_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+ATTRIBUTES_BEGIN: Final = 21
+BATCH_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _LENGTH_FIELD, _CRC_FIELD, _ATTRIBUTES_FIELD = 1, 4, 5
 _AFTER_CRC: Final = struct.Struct(">hiqqqhii")
-_CODEC_MASK: Final = 0x07
-_LOG_APPEND_TIME: Final = 0x08
-_TRANSACTIONAL: Final = 0x10
-_CONTROL: Final = 0x20
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
 
 _FIRST_OUTPUT_BYTES: Final = 64 * 1024
 
@@ -137,7 +139,7 @@ def encode_batch(
     if not records:
         raise ValueError("a batch holds at least one record")
     base_timestamp_ms = records[0].timestamp_ms
-    attributes = int(codec) | (_TRANSACTIONAL if transactional else 0)
+    attributes = int(codec) | (TRANSACTIONAL if transactional else 0)
     payload = compress(codec, _encode_records(records, base_timestamp_ms))
     covered = (
         _AFTER_CRC.pack(
@@ -255,20 +257,20 @@ def _decode_batch(data: bytes, limit_bytes: int | None) -> RecordBatch:
     (
         base_offset, _, leader_epoch, magic, crc, attributes, last_offset_delta, base_timestamp_ms,
         max_timestamp_ms, producer_id, producer_epoch, base_sequence, count,
-    ) = _HEADER.unpack_from(data)  # fmt: skip
+    ) = BATCH_HEADER.unpack_from(data)  # fmt: skip
     if magic != MAGIC:
         raise ProtocolError(f"a batch of format {magic}; only format 2 is read")
-    actual = crc32c(memoryview(data)[_ATTRIBUTES_BEGIN:])
+    actual = crc32c(memoryview(data)[ATTRIBUTES_BEGIN:])
     if actual != crc:
         raise ProtocolError(f"batch at offset {base_offset}: CRC is {actual:#x}, not {crc:#x}")
-    codec_id = attributes & _CODEC_MASK
+    codec_id = attributes & CODEC_MASK
     if codec_id > Codec.ZSTD:
         raise ProtocolError(f"unknown codec {codec_id}")
     codec = Codec(codec_id)
     payload = data[HEADER_BYTES:]
     if codec is not Codec.NONE:
         payload = _unpack(codec, payload, base_offset, limit_bytes)
-    log_append_time = bool(attributes & _LOG_APPEND_TIME)
+    log_append_time = bool(attributes & LOG_APPEND_TIME)
     cursor = _Cursor(payload, 0, len(payload))
     if count < 0 or count > len(payload):
         raise ProtocolError(f"{count} records in {len(payload)} bytes")
@@ -284,8 +286,8 @@ def _decode_batch(data: bytes, limit_bytes: int | None) -> RecordBatch:
         leader_epoch=leader_epoch,
         codec=codec,
         log_append_time=log_append_time,
-        transactional=bool(attributes & _TRANSACTIONAL),
-        control=bool(attributes & _CONTROL),
+        transactional=bool(attributes & TRANSACTIONAL),
+        control=bool(attributes & CONTROL),
         max_timestamp_ms=max_timestamp_ms,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
@@ -301,10 +303,10 @@ def packed_records(batch: bytes) -> tuple[Codec, memoryview]:
     """
     if len(batch) < HEADER_BYTES:
         raise ProtocolError("a record batch is shorter than its header")
-    header = _HEADER.unpack_from(batch)
-    if header[_CRC_FIELD] != crc32c(memoryview(batch)[_ATTRIBUTES_BEGIN:]):
+    header = BATCH_HEADER.unpack_from(batch)
+    if header[_CRC_FIELD] != crc32c(memoryview(batch)[ATTRIBUTES_BEGIN:]):
         raise ProtocolError("the batch's CRC is not that of its bytes")
-    number = header[_ATTRIBUTES_FIELD] & _CODEC_MASK
+    number = header[_ATTRIBUTES_FIELD] & CODEC_MASK
     if number > max(Codec):
         raise ProtocolError(f"unknown codec {number}")
     return Codec(number), memoryview(batch)[HEADER_BYTES:]
@@ -319,10 +321,10 @@ def repacked(
     """
     out = bytearray(HEADER_BYTES)
     compress_into(out, packing, pieces, bytes_max)
-    header = list(_HEADER.unpack_from(batch))
+    header = list(BATCH_HEADER.unpack_from(batch))
     header[_LENGTH_FIELD] = len(out) - LOG_OVERHEAD_BYTES
-    header[_ATTRIBUTES_FIELD] = header[_ATTRIBUTES_FIELD] & ~_CODEC_MASK | packing.codec
-    _HEADER.pack_into(out, 0, *header)
-    header[_CRC_FIELD] = crc32c(memoryview(out)[_ATTRIBUTES_BEGIN:])
-    _HEADER.pack_into(out, 0, *header)
+    header[_ATTRIBUTES_FIELD] = header[_ATTRIBUTES_FIELD] & ~CODEC_MASK | packing.codec
+    BATCH_HEADER.pack_into(out, 0, *header)
+    header[_CRC_FIELD] = crc32c(memoryview(out)[ATTRIBUTES_BEGIN:])
+    BATCH_HEADER.pack_into(out, 0, *header)
     return out

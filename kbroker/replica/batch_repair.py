@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Final
 from kbroker.clock import NS_PER_MS
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log._tools import crc32c
-from kbroker.log.validator import BATCH_HEADER, HEADER_BYTES, batch_offsets
+from kbroker.log.validator import batch_offsets
 from kbroker.peer import messages
 from kbroker.peer.address import Address
 from kbroker.peer.link import Link, open_link
+from kbroker.protocol.record_batch import BATCH_HEADER, HEADER_BYTES
 from kbroker.protocol.wire import ProtocolError
 from kbroker.types import ApiKey
 

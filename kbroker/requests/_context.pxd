@@ -32,9 +32,8 @@ cdef enum HotReason:
     REASON_COLD = 1               # not a hot API or version
     REASON_DECOMPRESS = 2         # a codec that C cannot open here
     REASON_RECOMPRESS = 3         # the topic wants another codec
-    REASON_INTERNAL_TOPIC = 4
-    REASON_METADATA = 5           # a topic to create, an error; see _metadata
-    REASON_GROUP = 6              # of a group, and not plainly right; see _offset_commit
+    REASON_METADATA = 4           # a topic to create, an error; see _metadata
+    REASON_GROUP = 5              # of a group, and not plainly right; see _offset_commit
 
 
 # What a parked request waits for at one partition: a fetch for bytes, a produce or a group's write

@@ -33,10 +33,9 @@ from kbroker.replica._metadata_view cimport (
     view_place_by_name,
 )
 from kbroker.replica._partition cimport partition_lock, partition_unlock
-from kbroker.requests._metadata_answer cimport HOST_BYTES, own_address
+from kbroker.requests._metadata_answer cimport HOST_BYTES, NO_NODE, own_address
 
 cdef enum:
-    NO_NODE = -1
     NODE_ENDPOINTS_TAG = 0
     LEADER_BYTES = 9              # id, epoch, the end of its own tags
     NODE_BYTES = 24               # of one, without host and rack

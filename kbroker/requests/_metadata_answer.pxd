@@ -7,6 +7,7 @@ from kbroker.requests._metadata_plan cimport MetadataPlan
 
 
 cdef enum:
+    NO_NODE = -1                  # in the place of a broker's id
     HOST_BYTES = 64               # the text of any IPv6 address
 
 cdef int64_t metadata_answer_bound(HotWorker* worker, MetadataPlan* plan) noexcept nogil

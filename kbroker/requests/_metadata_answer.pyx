@@ -63,8 +63,6 @@ cdef extern from "debug.h" nogil:
     void kb_assert(int condition, const char* text)
 
 cdef enum:
-    NO_NODE = -1
-
     INTERNAL_FROM = 1             # and the rack, and the controller
     CLUSTER_ID_FROM = 2
     THROTTLE_FROM = 3

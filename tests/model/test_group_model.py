@@ -29,11 +29,11 @@ from kbroker.coordinator.group._groups import GroupTable
 from kbroker.coordinator.group.group import Group
 from kbroker.coordinator.group.images import GroupImage
 from kbroker.coordinator.group.messages import Leaver, Protocols
-from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC
 from kbroker.coordinator.group.roster import Roster
 from kbroker.coordinator.group.states import GroupState
 from kbroker.coordinator.group.step import disagreement
 from kbroker.errors import ErrorCode
+from kbroker.metadata.image import OFFSETS_TOPIC
 from tests.support.led_log import LedLog, LedLogManager
 from tests.unit.coordinator.group.world import GROUP, Answer, World
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from kbroker.config import BrokerConfig
 from kbroker.coordinator.group._groups import ACTIVE, NOT_OWNER
-from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC, new_topic
+from kbroker.coordinator.group.offsets_topic import new_topic
 from kbroker.errors import KafkaError, UserError
 from kbroker.log.checkpoints import RECOVERY_POINT_FILE, read_offsets
 from kbroker.metadata.controller import NewTopic, TopicResult
 from kbroker.metadata.controller.events import Reassignment
 from kbroker.metadata.controller.records import CONTROLLER
-from kbroker.metadata.image import NO_LEADER
+from kbroker.metadata.image import NO_LEADER, OFFSETS_TOPIC
 from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
 from kbroker.types import TopicPartition
 from tests.simulation.broker import Broker, Running

@@ -18,9 +18,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kbroker.coordinator.group._groups import partition_for
-from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.metadata.image import NO_LEADER
+from kbroker.metadata.image import NO_LEADER, OFFSETS_TOPIC
 from kbroker.peer.group_messages import (
     NO_OFFSET,
     MemberIdentity,

@@ -21,10 +21,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC
 from kbroker.metadata.controller import records as nodes
 from kbroker.metadata.controller.events import BrokersChanged
-from kbroker.metadata.image import NO_LEADER, PartitionImage
+from kbroker.metadata.image import NO_LEADER, OFFSETS_TOPIC, PartitionImage
 from kbroker.metadata.store.base import Create, Operation, Set
 from kbroker.types import TopicPartition
 from tests.simulation.contents import GROUP_STATE, Contents, Record, commit_in, value_in

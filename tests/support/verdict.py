@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from kbroker.compression import CompressionError
 from kbroker.errors import ErrorCode
-from kbroker.log.validator import HEADER_BYTES, unpack_and_walk
+from kbroker.log.validator import unpack_and_walk
+from kbroker.protocol.record_batch import HEADER_BYTES
 
 
 def check_batch(batch: bytes, *, compacted: bool = False) -> ErrorCode:

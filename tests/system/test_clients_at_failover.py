@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC
+from kbroker.metadata.image import OFFSETS_TOPIC
 from kbroker.peer.client import Client
 from kbroker.testing import Cluster
 from kbroker.testing.inspection import wait_until

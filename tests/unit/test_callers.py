@@ -4,7 +4,7 @@ By name: a function, method, class or constant of kbroker, perf and spark_jobs h
 name is used anywhere in them, as a name, an attribute, or a word of a text without blanks (what is
 looked up by its name, "module:function"). Tests are no callers, but of `kbroker/testing`, which is
 there for them. Of Cython, functions, methods, enumerators and what is declared of C are looked at,
-by lines; a declaration is no use. The compiler sees the same for what is static in one unit.
+by lines; a declaration is no use. The compiler warns of the same for what is static in one unit.
 
 A decorator that is not Python's own hands its function to somebody (click, pytest, atexit).
 """
@@ -53,7 +53,6 @@ ALLOWED: Final = (
     ("kbroker/replica/_replica.pyx", "note_fetch|readable_bytes|last_stable_offset", "tests"),
     # Tables of somebody else's numbers, whole.
     ("kbroker/testing/_file_faults.pyx", "RENAME|MKDIR", "bits, in the order of OPERATIONS"),
-    ("kbroker/requests/", "REASON_INTERNAL_TOPIC", "figures, in the order of the reasons"),
 )  # fmt: skip
 PYTHONS_OWN: Final = frozenset(
     ("property", "staticmethod", "classmethod", "cached_property", "cache", "lru_cache",

@@ -35,10 +35,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kbroker.coordinator.group._groups import partition_for
 from kbroker.coordinator.group.group_records import RecordError, decode_group, group_of_key
-from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC
 from kbroker.errors import ErrorCode, InvariantError, KafkaError
 from kbroker.limits import LOG_GROUP_LINES_MAX
 from kbroker.log_lines import LogLines
+from kbroker.metadata.image import OFFSETS_TOPIC
 from kbroker.own_thread import OwnThread
 
 if TYPE_CHECKING:

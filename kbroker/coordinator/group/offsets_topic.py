@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from kbroker.errors import ErrorCode
 from kbroker.log_lines import LogLines
 from kbroker.metadata.controller.decisions import NewTopic
+from kbroker.metadata.image import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from kbroker.metadata.controller.decisions import TopicResult
 
 logger: Final = logging.getLogger("kbroker.groups")
-
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 class Controller(Protocol):

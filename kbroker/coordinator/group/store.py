@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from kbroker.coordinator.group._groups import Written, partition_for
 from kbroker.coordinator.group.group_records import encode_group, group_key
-from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC
 from kbroker.errors import ErrorCode
+from kbroker.metadata.image import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from kbroker.coordinator.group.images import GroupImage

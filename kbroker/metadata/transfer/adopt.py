@@ -28,7 +28,7 @@ from kbroker.metadata import meta_properties
 from kbroker.metadata.controller import records
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.controller.nodes import MetadataNodes
-from kbroker.metadata.image import INTERNAL_TOPICS, NO_CONFIGS, TopicImage
+from kbroker.metadata.image import INTERNAL_TOPICS, NO_CONFIGS, OFFSETS_TOPIC, TopicImage
 from kbroker.metadata.store.base import (
     MULTI_BYTES_MAX,
     Check,
@@ -41,7 +41,6 @@ from kbroker.metadata.store.embedded import DATABASE_FILE, EmbeddedStore
 from kbroker.metadata.topic_names import invalid_topic_name
 from kbroker.types import TopicPartition
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 # Of Apache Kafka's own workings; what groups have committed is adopted where it is asked for.
 OWN_TOPICS: Final = INTERNAL_TOPICS | {"__cluster_metadata", "__remote_log_metadata"}
 _OFFSETS_CONFIGS: Final = {

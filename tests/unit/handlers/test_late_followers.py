@@ -23,12 +23,11 @@ import pytest
 
 from kbroker.coordinator.group._groups import GroupTable
 from kbroker.coordinator.group.coordinator import GroupCoordinator
-from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC
 from kbroker.coordinator.group.store import OffsetsStore
 from kbroker.errors import ErrorCode
 from kbroker.log.loader import Checkpointed
 from kbroker.metadata.controller.decisions import new_topic_image
-from kbroker.metadata.image import ClusterImage, ImageDelta, TopicImage
+from kbroker.metadata.image import OFFSETS_TOPIC, ClusterImage, ImageDelta, TopicImage
 from kbroker.replica._replica import Replica
 from kbroker.types import ApiKey
 from tests.support.led_log import LedLog, open_led_log

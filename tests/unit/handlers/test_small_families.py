@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbroker.coordinator.group._groups import partition_for
-from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.metadata.image import OFFSETS_TOPIC
 from kbroker.types import ApiKey
 from tests.unit.handlers.support import CLUSTER_ID, FakeBroker, changed, request_of, written
 

@@ -9,9 +9,12 @@ from collections.abc import Callable
 
 import pytest
 
+from kbroker import limits
 from kbroker._net import WrappedRequest
+from kbroker.protocol.versions import FLEXIBLE_SINCE
+from kbroker.protocol.wire import encode_unsigned_varint
 from tests.system import process_facts
-from tests.unit.net.harness import Gate, Rig, cold_frame, eventually, framed, header
+from tests.unit.net.harness import COLD_KEY, Gate, Rig, cold_frame, eventually, framed, header
 
 REQUEST_BYTES_MAX = 1 << 20
 
@@ -106,6 +109,19 @@ def test_a_client_id_longer_than_the_frame_closes(rig: Rig, client_length: int) 
     client = rig.client()
     client.send(framed(struct.pack(">hhih", 16, 0, 1, client_length)))
     assert client.ended()
+
+
+@pytest.mark.parametrize("count", [limits.TAGGED_FIELDS_MAX, limits.TAGGED_FIELDS_MAX + 1])
+def test_a_header_with_more_tagged_fields_than_are_read_closes(rig: Rig, count: int) -> None:
+    """In C as in Python, so that it does not matter which of them has the request."""
+    version = FLEXIBLE_SINCE[COLD_KEY]
+    tags = encode_unsigned_varint(count) + b"\x01\x00" * count
+    client = rig.client()
+    client.send(framed(header(COLD_KEY, version)[:-1] + tags + b"body"))
+    if count <= limits.TAGGED_FIELDS_MAX:
+        assert client.receive_cold() == (1, b"\0body")  # its header has tagged fields, too
+    else:
+        assert client.ended()
 
 
 def test_announced_bytes_cost_no_memory(make_rig: Callable[..., Rig]) -> None:

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbroker.compression import PACKINGS, Codec, TooLongError
+from kbroker.protocol import record_batch
 from kbroker.protocol._crc32c import crc32c
 from kbroker.protocol.record_batch import (
+    BATCH_HEADER,
     HEADER_BYTES,
     Record,
     RecordBatch,
@@ -22,7 +24,9 @@ from kbroker.protocol.record_batch import (
     repacked,
 )
 from kbroker.protocol.wire import ProtocolError
+from tests.support.source_tree import ROOT, enum_members
 
+OF_C = dict(enum_members(ROOT / "kbroker" / "log" / "_records.pxd"))
 nullable = st.none() | st.binary(max_size=50)
 records = st.lists(
     st.builds(
@@ -208,3 +212,18 @@ def test_the_records_of_a_damaged_batch_are_not_given_out() -> None:
     for damaged, message in ((batch[:60], "header"), (batch[:-1], "CRC"), (unknown, "codec 5")):
         with pytest.raises(ProtocolError, match=message):
             packed_records(damaged)
+
+
+def test_what_c_knows_of_the_header_is_the_same() -> None:
+    ours = {
+        name: getattr(record_batch, name.removesuffix("_BIT"))
+        for name in OF_C
+        if not name.startswith(("AT_", "OUTLINE_"))
+    }
+    assert ours == {name: OF_C[name] for name in ours} and len(ours) == 6
+    places, at = [], 0
+    for field in BATCH_HEADER.format[1:]:
+        places.append(at)
+        at += struct.calcsize(f">{field}")
+    assert places == sorted(place for name, place in OF_C.items() if name.startswith("AT_"))
+    assert (at, record_batch.ATTRIBUTES_BEGIN) == (HEADER_BYTES, OF_C["AT_ATTRIBUTES"])

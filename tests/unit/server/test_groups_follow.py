@@ -12,9 +12,8 @@ import pytest
 
 from kbroker.config import BrokerConfig
 from kbroker.coordinator.group._groups import ACTIVE, NOT_OWNER, CommittedOffset
-from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC
 from kbroker.metadata.controller import NewTopic
-from kbroker.metadata.image import ClusterImage, ImageDelta
+from kbroker.metadata.image import OFFSETS_TOPIC, ClusterImage, ImageDelta
 from kbroker.server.broker import Broker
 from tests.unit.net.harness import eventually
 

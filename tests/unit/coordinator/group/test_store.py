@@ -23,11 +23,10 @@ from kbroker.coordinator.group._groups import (
 )
 from kbroker.coordinator.group.images import GroupImage, MemberImage
 from kbroker.coordinator.group.loader import GroupLoader
-from kbroker.coordinator.group.offsets_topic import OFFSETS_TOPIC
 from kbroker.coordinator.group.store import OffsetsStore
 from kbroker.errors import ErrorCode
 from kbroker.metadata.controller.decisions import new_topic_image
-from kbroker.metadata.image import ClusterImage, ImageDelta, TopicImage
+from kbroker.metadata.image import OFFSETS_TOPIC, ClusterImage, ImageDelta, TopicImage
 from tests.support.led_log import LedLog, LedLogManager
 from tests.unit.net.harness import eventually
 
