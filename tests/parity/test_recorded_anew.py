@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date
@@ -22,7 +23,7 @@ def test_every_vector_says_where_it_comes_from(family: str) -> None:
     recording = vectors.recording_of(family)
     assert recording.kafka == jars.KAFKA_VERSION
     assert date(2026, 1, 1) < date.fromisoformat(recording.date)
-    assert re.fullmatch(r"[0-9a-f]{7,40}( and changes)?", recording.commit)
+    assert re.fullmatch(r"[0-9a-f]{7,40}", recording.commit)
 
 
 def test_a_sample_has_every_family_and_comes_out_the_same_again() -> None:
@@ -44,6 +45,8 @@ def test_apache_kafka_still_answers_as_recorded() -> None:
     # On a busy machine a JVM may be late where a case says "nothing comes": those once more, with a
     # broker that does not have their topics yet.
     again = [each for each in chosen if _other(held, (each[0], each[1].label))]
+    if again:
+        warnings.warn(f"asked twice: {[case.label for _, case in again]}", stacklevel=1)
     with Side.kafka() as side:
         held |= side.hold((family, replace(case, alone=True)) for family, case in again)
     other = [found for key in held for found in _other(held, key)]

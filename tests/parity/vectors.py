@@ -33,7 +33,7 @@ class Recording:
 
     kafka: str  # the version of Apache Kafka that answered
     date: str
-    commit: str  # of the cases that asked, with "and changes" if they were not committed yet
+    commit: str  # of the cases that asked; "and changes", which a test refuses: not committed yet
 
     @classmethod
     def of_now(cls) -> Self:
