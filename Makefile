@@ -1,6 +1,6 @@
 # kbroker's commands; `make help` lists them. A fresh machine needs Linux, Python >= 3.11 with its
-# headers, a C compiler and zlib's header (Debian: gcc python3-dev, which brings zlib1g-dev); every
-# target brings the rest into $(VENV) by itself.
+# headers, a C compiler and zlib's header (Debian: make gcc python3-venv python3-dev, which brings
+# zlib1g-dev); every target brings the rest into $(VENV) by itself.
 #
 # Stamps in $(VENV) say which extras are installed; a change of pyproject.toml or constraints.txt
 # installs again. Compiled modules stand beside their sources (.so) and are made again when a source,

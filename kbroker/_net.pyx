@@ -277,12 +277,13 @@ cdef class SocketServer:
     def start(self):
         """Starts the processors, then the acceptors; OSError, and then none of them runs."""
         cdef int i
-        self.started = True
         try:
-            for i in range(self.processor_count):
-                if (processor_is_serving(self.processors[i])
-                        and processor_start(self.processors[i]) != 0):
-                    raise OSError("cannot start a network thread: raise the limit (ulimit -u)")
+            with self.resizing:
+                self.started = True
+                for i in range(self.processor_count):
+                    if (processor_is_serving(self.processors[i])
+                            and processor_start(self.processors[i]) != 0):
+                        raise OSError("cannot start a network thread: raise the limit (ulimit -u)")
             for i in range(self.acceptor_count):
                 if acceptor_start(self.acceptors[i]) != 0:
                     raise OSError("cannot start an acceptor thread: raise the limit (ulimit -u)")

@@ -1,4 +1,4 @@
-"""Bounds that no operator chooses and somebody outside may meet, by name, with unit and reason.
+"""Bounds that no operator chooses, by name, with unit and reason.
 
 Level 0: plain integers, imports nothing of ours. What C keeps as well stands in `_limits.pxd`, held
 to this by a test; a bound that only one unit of C knows, in that unit. A bound an operator may

@@ -18,6 +18,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -303,8 +304,7 @@ class PartitionLog(_log.LocalLog):
 
     def _cut_locked(self, offset: int, falls_to: Callable[[int], None]) -> None:
         base_offset, position, end_offset = place_of(self, offset)
-        self._promise_no_more_locked(base_offset, end_offset)
-        falls_to(end_offset)
+        self._promise_no_more_locked(base_offset, end_offset, partial(falls_to, end_offset))
         with self._or_offline():
             # From the end on: what a crash leaves is the beginning of the log.
             for behind in reversed(segments_from(self, base_offset + 1)):
@@ -317,8 +317,7 @@ class PartitionLog(_log.LocalLog):
         self._forget_behind(end_offset)
 
     def _begin_again_locked(self, offset: int, falls_to: Callable[[int], None]) -> None:
-        self._promise_no_more_locked(0, 0)
-        falls_to(offset)
+        self._promise_no_more_locked(0, 0, partial(falls_to, offset))
         with self._or_offline():
             self.epochs.clear()  # first: of a log without a file the batches tell, should this end
             producer_snapshots.remove_all(self.path)  # of batches that are gone nothing is known
@@ -329,15 +328,18 @@ class PartitionLog(_log.LocalLog):
         self._trimmed_to = offset
         self._forget_behind(offset)
 
-    def _promise_no_more_locked(self, settled: int, clean_to: int) -> None:
-        """A later start reads what is about to change, whatever a crash leaves of the change.
-
-        OSError: that is not written down, so nothing may change; the log goes on as it is.
+    def _promise_no_more_locked(
+        self, settled: int, clean_to: int, falls: Callable[[], None]
+    ) -> None:
+        """A later start reads what is about to change, whatever a crash leaves of the change; and
+        whoever asks hears of it. OSError: that is not written down, so nothing may change; the log
+        goes on as it is.
         """
         begin_cut(self, settled)
         self.cleaned_to = min(self.cleaned_to, clean_to)
         try:
             self.points_fell()
+            falls()
         except BaseException:
             give_up_cut(self)
             raise

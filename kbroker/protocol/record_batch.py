@@ -1,4 +1,5 @@
-"""Record batches of format v2, in plain Python: for our client, the command line and the tests.
+"""Record batches of format v2, in plain Python: for our client, the command line and the tests; and
+what their header is made of, for the log's Python as well.
 
 The broker's own path validates and patches batches in C and never parses one here.
 
@@ -42,7 +43,7 @@ from kbroker.protocol._crc32c import crc32c
 from kbroker.protocol.wire import ProtocolError
 
 MAGIC: Final = 2
-# tests/unit/protocol/test_record_batch.py holds these to what C has (`log/_records.pxd`).
+# tests/unit/protocol/test_record_batch.py holds to C what it has as well.
 LOG_OVERHEAD_BYTES: Final = 12
 HEADER_BYTES: Final = 61
 ATTRIBUTES_BEGIN: Final = 21

@@ -160,8 +160,8 @@ cdef class Replica:
             partition_follow_cut(self.partition)
 
     def _falls_to(self, int64_t offset):
-        # Before the log does: nobody is told of records as kept while they go, and whoever is made
-        # the leader in between acknowledges none that nobody else has.
+        # Before the log does, so that nobody is told of records as kept while they go. Where the
+        # end falls below the log's start, the high watermark stands there till that has fallen too.
         with nogil:
             partition_lower(self.partition, offset)
 

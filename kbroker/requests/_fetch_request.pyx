@@ -10,6 +10,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from kbroker._arena cimport arena_take
 from kbroker._atomics cimport kb_load_ptr
 from kbroker._error_codes cimport UNKNOWN_SERVER_ERROR
+from kbroker._limits cimport TAGGED_FIELDS_MAX
 from kbroker.net._types cimport Request
 from kbroker.protocol._cursor cimport (
     Cursor,
@@ -135,6 +136,8 @@ cdef void _parse_tags(Cursor* cursor, FetchPlan* plan) noexcept nogil:
     cdef uint32_t tag
     cdef uint32_t size
     cdef Cursor field
+    if count > TAGGED_FIELDS_MAX:
+        cursor.failed = 1
     while count > 0 and not cursor.failed:
         count -= 1
         tag = take_uvarint(cursor)

@@ -87,13 +87,15 @@ class HandlerPool:
 
     def _add(self) -> None:
         index = self._free_worker()
-        thread = self._thread(index)
+        thread = None
         try:
+            thread = self._thread(index)
             if self._started:
                 thread.start()
         except BaseException:
             self._hot.retire_worker(index)
-            self._leaving[index] = thread  # its place is free: it has never lived
+            if thread is not None:
+                self._leaving[index] = thread  # its place is free: it has never lived
             raise
         self._threads[index] = thread
 
@@ -135,8 +137,8 @@ class HandlerPool:
             self._watch_deadline(tick)
         except BaseException as error:
             # The handler must live, and nobody wait for a deadline that will not come.
-            self.failures.note("setting the deadline of parked requests", error)
             self._hot.expire(tick)
+            self.failures.note("setting the deadline of parked requests", error)
 
     def _tell_settled(self, worker: int) -> None:
         """Whoever waited for a group's write to have its followers."""

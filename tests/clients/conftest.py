@@ -33,10 +33,16 @@ MakeTopic = Callable[..., str]
 Start = Callable[[programs.Library], Agent]
 
 AGENTS_LOG_CHARACTERS = 20_000
-WAITED = re.compile("time[ds]?[ _-]?out|deadline|no answer in", re.IGNORECASE)
-# Scenarios of many processes of other people's clients, some of which lose a race of their own now
-# and then, on Apache Kafka too (kafka-python's join behind a restart): once more, and the summary
-# shows what failed the first time. What is ours alone is never run again.
+# What says so of waiting in vain: by a word, as "3 of 40 records", or by librdkafka's error codes
+# (-185, -192) and Kafka's (7).
+WAITED = re.compile(
+    r"time[ds]?[ _-]?out|deadline|no answer in|\d+ of \d+ records"
+    r"|error codes? \[?(?:[^]]*[ ,])?(?:-192|-185|7)\b",
+    re.IGNORECASE,
+)
+# Scenarios of many processes of other people's clients, which end by an error of their own now and
+# then, on Apache Kafka too: once more, and the summary shows what failed the first time. A member
+# that waits for ever fails: nobody can tell whose fault that is.
 WALKS_OF_MANY_CLIENTS = frozenset(
     {"test_matrix", "test_assignments", "test_side_by_side", "test_streams"}
 )

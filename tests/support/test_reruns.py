@@ -55,6 +55,8 @@ def test_a_rerun_is_counted_and_shows_how_it_failed(tmp_path: Path) -> None:
         (AgentError("java: TimeoutException: 60000 ms"), True, "", False),
         (AgentError("kcat: Local: Message timed out"), True, "", False),
         (AgentError("java: no answer in 90.0 s"), True, "", False),
+        (AgentError("java: IllegalStateException: 3 of 40 records"), True, "", False),
+        (AgentError("confluent-kafka: RuntimeError: error codes [0, -192]"), True, "", False),
         (TimeoutError(), True, "", False),
         (subprocess.TimeoutExpired("client", 1), True, "", False),
         (AssertionError(), True, "", False),

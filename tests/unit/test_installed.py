@@ -49,9 +49,7 @@ def test_the_image_and_the_readme_name_every_header_that_has_to_be_installed() -
         ("report", ["perf spark"]),
     ],
 )
-def test_a_target_brings_what_its_program_imports(
-    target: str, extras: list[str], tmp_path: Path
-) -> None:
+def test_a_target_installs_these_extras(target: str, extras: list[str], tmp_path: Path) -> None:
     """Nothing is run: what make would do in a tree without a virtual environment."""
     told = subprocess.run(
         ["make", "-n", target, f"VENV={tmp_path / 'venv'}"],

@@ -39,6 +39,7 @@ class Holdings:
         self._revoked: list[Partition] = []
         self._untaken: list[dict[str, Any]] = []
         self._next: dict[Partition, int] = {}
+        self.failed: BaseException | None = None  # what the member's loop ended with
 
     def add(self, partitions: Iterable[Partition]) -> None:
         with self._lock:
@@ -65,6 +66,7 @@ class Holdings:
             self._untaken += [r for r in records if (r["topic"], r["partition"]) in self._assigned]
 
     def take(self) -> list[dict[str, Any]]:
+        self._raise_if_failed()
         with self._lock:
             taken, self._untaken = self._untaken, []
             for record in taken:
@@ -75,7 +77,12 @@ class Holdings:
         with self._lock:
             return {at: next_ for at, next_ in self._next.items() if at in self._assigned}
 
+    def _raise_if_failed(self) -> None:
+        if self.failed is not None:
+            raise self.failed
+
     def show(self) -> Mapping[str, object]:
+        self._raise_if_failed()
         with self._lock:
             return {"now": sorted(self._assigned), "revoked": list(self._revoked)}
 
@@ -138,7 +145,11 @@ class Member:
             return
         started.set_result(None)
         while not self._stopping:
-            self.holdings.receive(self.do_poll())
+            try:
+                self.holdings.receive(self.do_poll())
+            except Exception as error:
+                self.holdings.failed = error  # whoever asks for records next is told
+                return
             while not self._calls.empty():
                 call, done = self._calls.get()
                 try:

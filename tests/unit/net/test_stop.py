@@ -61,6 +61,7 @@ def test_no_processor_waits_for_another_to_stop(make_rig: Callable[..., Rig]) ->
     with ThreadPoolExecutor(1) as pool:
         stopping = pool.submit(rig.stop)
         assert idle.ended()
+        eventually(lambda: connections()[1] == 0)  # counted a moment behind its end
         assert connections() == [1, 0], "the second was told when the first had ended"
         gate.release()
         stopping.result()

@@ -221,6 +221,8 @@ def test_what_c_knows_of_the_header_is_the_same() -> None:
         if not name.startswith(("AT_", "OUTLINE_"))
     }
     assert ours == {name: OF_C[name] for name in ours} and len(ours) == 6
+    filtered = dict(enum_members(ROOT / "kbroker" / "log" / "_batch_filter.pxd"))
+    assert filtered["DELETE_HORIZON_BIT"] == record_batch.DELETE_HORIZON
     places, at = [], 0
     for field in BATCH_HEADER.format[1:]:
         places.append(at)

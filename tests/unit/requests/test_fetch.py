@@ -9,7 +9,9 @@ from functools import partial
 
 import pytest
 
+from kbroker import limits
 from kbroker.errors import ErrorCode
+from kbroker.protocol.wire import encode_unsigned_varint
 from kbroker.types import ApiKey
 from tests.support.record_batches import build_batch, parse_batches
 from tests.system.process_facts import written_bytes
@@ -115,6 +117,18 @@ def test_a_frame_cut_anywhere_closes(rig: Rig, version: int) -> None:
         client.send(framed(payload[:length]))
         assert client.ended(), f"cut at {length} of {len(payload)}"
         client.close()
+
+
+@pytest.mark.parametrize("count", [limits.TAGGED_FIELDS_MAX, limits.TAGGED_FIELDS_MAX + 1])
+def test_more_tagged_fields_than_are_read_close(rig: Rig, count: int) -> None:
+    frame = fetch_frame(13, [Ask(rig.create("t"), 0, 0)])
+    tags = encode_unsigned_varint(count) + b"\x7f\x00" * count
+    client = rig.client()
+    client.send(framed(frame[4:-1] + tags))
+    if count <= limits.TAGGED_FIELDS_MAX:
+        assert fetched_in(13, client.receive()).only.error == 0
+    else:
+        assert client.ended()
 
 
 def ended_or_answered(rig: Rig, client: Client) -> bool:
