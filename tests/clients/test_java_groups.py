@@ -185,8 +185,9 @@ def test_verifiable_producer_and_consumer(tool: Tool, topic: str) -> None:
 
 def test_consumer_performance_and_latency(tool: Tool, topic: str, bootstrap: str) -> None:
     Confluent(bootstrap).produce(topic, [Record(b"x" * 100)] * 5000)
+    # Its own patience of 10 s has the join in it.
     told = tool.run("ConsumerPerformance", "--topic", topic, "--num-records", "5000",
-                    "--group", f"perf-{topic}")  # fmt: skip
+                    "--group", f"perf-{topic}", "--timeout", "60000")  # fmt: skip
     header, figures = (line.split(", ") for line in told.strip().splitlines()[-2:])
     assert dict(zip(header, figures, strict=True))["data.consumed.in.nMsg"] == "5000"
     told = tool.run("EndToEndLatency", "--topic", topic, "--num-records", "50",

@@ -71,9 +71,10 @@ def test_every_library_reads_what_one_wrote(
         assert received == as_received(records), f"read by {reader.name}"
     batches = batches_of(topic)
     assert sum(batch.record_count for batch in batches) == len(records)
-    plain = {batch.base_offset for batch in batches if batch.codec != codec}
-    # A library sends a batch plain where compression would not make it smaller: a lone record.
-    assert all(b.record_count == 1 for b in batches if b.base_offset in plain)
+    plain = [batch for batch in batches if batch.codec != codec]
+    # A library sends a batch plain where compression would not make it smaller: a few records,
+    # as its linger leaves them on a machine that is busy.
+    assert all(batch.record_count < corpus.RECORDS_THAT_PACK for batch in plain)
     assert len(plain) < len(batches)
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.cluster import replicas
-from tests.cluster.brokers import NODES, PLACES, TIMEOUT_S, Cluster, cluster
+from tests.cluster.brokers import NODES, PLACES, TIMEOUT_S, Cluster, cluster, wait
 from tests.cluster.checker import Violation, check
 from tests.cluster.history import History
 from tests.cluster.load import IDEMPOTENT_MAX, Load, contents
@@ -181,7 +181,8 @@ class Run:
 
     def _look_at_replicas(self) -> None:
         """Behind the end of everything, with every broker stopped in order."""
-        seen = self.cluster.seen_by(NODES[0]) or {}
+        self.cluster.wait_in_sync(self._timeout_s)  # somebody may have lagged while the load ended
+        seen = wait("where replicas are", lambda: self.cluster.seen_by(NODES[0]), self._timeout_s)
         placed = {place: seen[place].replicas for place in PLACES}
         brokers = self.cluster.brokers
         for node in NODES:

@@ -51,7 +51,8 @@ SETUPS: Final[Mapping[str, Mapping[str, object]]] = {
     },
     # Where members of groups are lost soon, and few fit into one.
     SHORT_SESSIONS: {**_ONE_NODE, "group.min.session.timeout.ms": 100, "group.max.size": 3},
-    DELAY: {**_ONE_NODE, "group.initial.rebalance.delay.ms": 1_000},
+    # Long enough for several to come within it, where a machine is busy.
+    DELAY: {**_ONE_NODE, "group.initial.rebalance.delay.ms": 2_000},
     # Whose settings are changed while it runs.
     "altered": _ONE_NODE,
     # What an operator may switch off, or make smaller.

@@ -33,7 +33,7 @@ from tests.support.read_topic import read_topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
-SILENT_MS = 6_000
+SILENT_MS = 10_000  # more than a batch takes, or a round of samples, on a busy machine
 WAIT_S = 120.0
 SAMPLED = {"metrics.topic.enable": True, "metrics.topic.interval.ms": 1_000}
 

@@ -123,12 +123,12 @@ def test_connections_are_bounded(broker: Broker) -> None:
 )
 def test_what_is_no_request_is_refused_and_closed(broker: Broker, sent: bytes) -> None:
     with socket.create_connection(address(broker), timeout=60) as rude:
-        rude.sendall(sent)
         answer = b""
         try:
+            rude.sendall(sent)
             while data := rude.recv(4096):
                 answer += data
-        except ConnectionResetError:
+        except ConnectionError:
             pass
     assert answer == b"" or answer.split()[1] in (b"400", b"413")
     assert get(broker, "/healthz").status == 200

@@ -21,6 +21,7 @@ import pytest
 from kbroker.config.keys_replication import RACK_AWARE_SELECTOR
 from kbroker.testing import Cluster, ClusterBroker
 from kbroker.testing.inspection import wait_until
+from tests.clients.agents.tools import TIMEOUT_S as TOOL_S
 from tests.clients.agents.tools import Tools
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(240)]
@@ -214,7 +215,7 @@ def test_the_java_consumer(whole: Cluster, tmp_path: Path) -> None:
                 "--topic", TOPIC, "--partition", "0", "--offset", "earliest",
                 "--max-messages", str(written + 20), "--command-config", str(settings),
             )  # fmt: skip
-            wait_until(lambda: bytes_out(near) - before >= wanted, "it reads there", TIMEOUT_S)
+            wait_until(lambda: bytes_out(near) - before >= wanted, "it reads there", TOOL_S)
             near.kill9()
             write(whole, 20)
             ran = run.result()

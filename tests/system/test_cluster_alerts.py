@@ -22,7 +22,7 @@ from kbroker.testing import Cluster
 from kbroker.testing.inspection import wait_until
 from tests.support import promtool
 
-pytestmark = [pytest.mark.client, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.client, pytest.mark.timeout(240)]
 
 TOPIC = "orders"
 MINUTES = 10

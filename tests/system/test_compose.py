@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.client, pytest.mark.timeout(120)]
 COMPOSE = ROOT / "deploy" / "compose.yaml"
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
 BROKERS = ("kbroker-1", "kbroker-2", "kbroker-3")
-STOP_S = 30
+STOP_S = 60
 
 
 def of_the_image(instruction: str) -> list[str]:

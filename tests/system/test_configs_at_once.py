@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.testing.plain import KEEPS_WHAT_IS_OLD
 from kbroker.testing.plain import PlainBroker as Broker
 from kbroker.types import ApiKey
 from perf.ports import free_port
@@ -73,7 +74,7 @@ class Traffic:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    with Broker(port=free_port()) as running:
+    with Broker(KEEPS_WHAT_IS_OLD, port=free_port()) as running:
         yield running
 
 
@@ -154,6 +155,7 @@ def test_settings_outlive_the_broker(broker: Broker, talk: Talk) -> None:
     broker.kill9()
     broker.restart()
     again = Talk(address(broker), "again")
+    again.settled(topic)  # behind a kill its log may still be read
     assert own_settings(again, topic) == {"max.message.bytes": "1000"}
     large = build_batch([Record(b"x" * 5000, key=b"k")])
     assert produce(again, topic, large).error_code.value == MESSAGE_TOO_LARGE

@@ -71,6 +71,8 @@ def test_the_other_directory_serves_on(tmp_path: Path, capsys: pytest.CaptureFix
         # As of a disk that is taken away; what is open stays so. Nobody writes to it from here on.
         second.rename(tmp_path / "away")
         eventually(lambda: f"{second} has failed" in broker.log_text(), "the failure is seen")
+        offline = f"_OfflineReplicaCount {len(lost)}\n"  # one after the other, behind that line
+        eventually(lambda: offline in get(broker, "/metrics").text, "what it holds is offline")
         assert directories(broker, capsys) == {
             str(first): "NONE", str(second): "KAFKA_STORAGE_ERROR"
         }  # fmt: skip

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.testing.plain import KEEPS_WHAT_IS_OLD
 from kbroker.testing.plain import PlainBroker as Broker
 from kbroker.types import ApiKey
 from tests.parity.cases._configs import BROKER, SET, incremental
@@ -63,7 +64,8 @@ def error_of(connection: Connection) -> int:
 
 
 def test_a_slow_disk_holds_up_those_who_asked_for_it(make_broker: MakeBroker, disk: Disk) -> None:
-    broker = make_broker({"num.io.threads": 4}, env=disk.environment()).start()
+    settings = {"num.io.threads": 4, **KEEPS_WHAT_IS_OLD}
+    broker = make_broker(settings, env=disk.environment()).start()
     talk = talk_with(broker)
     flushed = talk.topic("flushed", configs=EVERY_RECORD)
     quick = talk.topic("quick")
@@ -100,6 +102,7 @@ def test_a_sync_that_fails_takes_the_partition_offline(make_broker: MakeBroker, 
     assert not (broker.data_dir / ".kafka_cleanshutdown").exists()
     broker.start()  # which reads what the file holds
     talk = talk_with(broker)
+    talk.settled(flushed)  # beside what it serves by then
     assert produce(talk, flushed, BATCH).error_code.value == 0
     talk.close()
 
@@ -123,6 +126,7 @@ def test_a_kill_finds_the_recovery_point_at_the_end(make_broker: MakeBroker) -> 
     broker.kill9()
     broker.start()
     talk = talk_with(broker)
+    talk.settled(flushed, cached)  # behind a kill their logs may still be read
     for topic in (flushed, cached):  # the page cache outlives the process
         assert len(parse_batches(fetch(talk, topic, 0))) == 20
     talk.close()

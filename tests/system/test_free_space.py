@@ -6,6 +6,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kbroker.testing.plain import KEEPS_WHAT_IS_OLD
 from kbroker.testing.plain import PlainBroker as Broker
 from tests.support import broker_settings
 from tests.system.conftest import MakeBroker
@@ -69,7 +70,8 @@ def test_what_is_kept_no_longer_goes_at_once(
     make_broker: MakeBroker, bound: dict[str, str]
 ) -> None:
     """Neither the sweep, which comes a day later, nor the delay of an hour is waited for."""
-    broker = make_broker({"log.segment.delete.delay.ms": 3_600_000}).start()
+    settings = {**KEEPS_WHAT_IS_OLD, "log.segment.delete.delay.ms": 3_600_000}
+    broker = make_broker(settings).start()
     create(
         broker, "words",
         **{"segment.bytes": "1048576", "file.delete.delay.ms": "3600000", **bound},

@@ -143,8 +143,8 @@ def consumed(
     })  # fmt: skip
     try:
         where = confluent_kafka.TopicPartition(topic, 0)
-        eventually(lambda: bounds(consumer, where), "a leader")
-        assert bounds(consumer, where) == (found.start, found.end)
+        told = eventually(lambda: bounds(consumer, where), "a leader")
+        assert told == (found.start, found.end)
         where.offset = found.start
         consumer.assign([where])
         records: dict[int, tuple[bytes | None, bytes | None]] = {}

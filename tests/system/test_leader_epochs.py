@@ -211,7 +211,7 @@ def test_who_comes_back_with_another_history(cluster: Cluster, without: str | No
     """Both have m2, both die, and B has not had it on its disk. B leads and writes m3 where m2
     was. A comes back: its log ends where B's does, and is another one."""
     for node_id in (1, A, B):
-        cluster.add(node_id, session_timeout_ms=3_000)
+        cluster.add(node_id, session_timeout_ms=6_000)  # of a busy machine
     cluster.create(A, B)
     until(lambda: cluster.partition() == (A, [A, B]), "both are in sync")
     cluster.write("m1", "m2")

@@ -184,6 +184,7 @@ def test_idling_costs_little(broker: Broker) -> None:
     Confluent(broker.bootstrap).produce("t", [Record(b"x")])
     assert process_facts.resident_bytes(broker.pid) < IDLE_BYTES_MAX
     # What is loaded after the ready line takes its time once; any quiet second shows the rest.
+    process_facts.wait_until_quiet(broker.pid)
     shares = []
     for _ in range(5):
         began_ns, before_ns = time.monotonic_ns(), process_facts.cpu_ns(broker.pid)

@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from kbroker.testing.plain import KEEPS_WHAT_IS_OLD
 from tests.system.conftest import MakeBroker
 from tests.system.long_polls import Stress, address_of
 
@@ -18,7 +19,7 @@ PARTITIONS: Final = 120
 
 
 def test_every_fetch_is_woken_by_what_it_waits_for(make_broker: MakeBroker) -> None:
-    broker = make_broker().start()
+    broker = make_broker(KEEPS_WHAT_IS_OLD).start()  # whose records are of 1970
     problems = Stress(address_of(broker.bootstrap), partitions=PARTITIONS).run(SECONDS)
     assert problems == []
     assert broker.stop() == 0

@@ -41,7 +41,7 @@ def test_processes_of_a_cluster_are_measured_one_by_one(
 
 
 def test_preferred_leaders_come_back_only_where_they_are_to(tmp_path: Path) -> None:
-    plan = rebalance.RebalancePlan(rounds=1, partitions=4, rate=200.0, seconds=0.5)
+    plan = rebalance.RebalancePlan(rounds=1, partitions=4, rate=200.0, seconds=1.0)
     with_it, without = rebalance.measure(plan, tmp_path, print)
     assert (with_it.enabled, with_it.led, without.enabled, without.led) == ("true", 2, "false", 0)
     assert with_it.back_s is not None and without.back_s is None

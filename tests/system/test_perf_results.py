@@ -15,7 +15,7 @@ from kbroker.peer.client import Client
 from kbroker.peer.messages import NewTopic
 from kbroker.peer.producer import Producer
 from kbroker.protocol.record_batch import Record
-from kbroker.testing.plain import PlainBroker
+from kbroker.testing.plain import KEEPS_WHAT_IS_OLD, PlainBroker
 from perf import cli, network, results, results_table
 from perf.cells import Block, Cell
 from perf.histogram import Histogram, bucket_of
@@ -35,7 +35,7 @@ BLOCK = Block(
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[PlainBroker]:
-    with PlainBroker() as started:
+    with PlainBroker(KEEPS_WHAT_IS_OLD) as started:
         yield started
 
 

@@ -112,8 +112,8 @@ def test_others_are_served_until_it_is_read(
         index: (broker.node_id, ErrorCode.NONE) for index in range(2)
     }
     eventually(lambda: "being recovered" not in get(broker, "/readyz?verbose").text, "all are read")
-    log = broker.log_text()
-    assert "recovered, and online: slow-0" in log and " ERROR " not in log
+    eventually(lambda: "recovered, and online: slow-0" in broker.log_text(), "a line behind it")
+    assert " ERROR " not in broker.log_text()
     assert broker.stop() == 0
     assert (broker.data_dir / MARK).exists()
 
@@ -179,7 +179,8 @@ def test_in_a_cluster_nobody_leads_what_it_has_not_read(
     disk = Disk(tmp_path, files="/slow-", operations="read")
     settings = {
         "zookeeper.connect": zookeeper.connect + zookeeper.chroot(),
-        "zookeeper.session.timeout.ms": "4000",
+        # Nobody loses its session because the machine is busy.
+        "zookeeper.session.timeout.ms": "6000",
     }
     one, two, three = (
         make_broker({**settings, "node.id": str(node_id)}, env=disk.environment()).start()

@@ -203,7 +203,14 @@ KINDS = (Librdkafka, Aiokafka, Java)
 def cluster() -> Iterator[Cluster]:
     requirements.java()
     topics = {kind.topic: PARTITIONS for kind in KINDS}
-    with Cluster(3, {"min.insync.replicas": 2}, topics=topics) as made:
+    # Clients of three libraries on one machine: nobody is to lose its session, or its place among
+    # those in sync, but who is restarted.
+    settings = {
+        "min.insync.replicas": 2,
+        "zookeeper.session.timeout.ms": 6_000,
+        "replica.lag.time.max.ms": 10_000,
+    }
+    with Cluster(3, settings, topics=topics) as made:
         yield made
 
 

@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
+from kbroker.testing.plain import KEEPS_WHAT_IS_OLD
 from kbroker.testing.plain import PlainBroker as Broker
 from tests.fuzz.mutate import framed
 from tests.fuzz.neighbour import Neighbour
@@ -28,7 +29,7 @@ from tests.system.conftest import MakeBroker
 pytestmark = pytest.mark.client
 
 # A thousand at once, beside other tests: the default of 50 would have most of them try again.
-OVERRIDES = {"socket.listen.backlog.size": 4096}
+OVERRIDES = {"socket.listen.backlog.size": 4096, **KEEPS_WHAT_IS_OLD}
 
 TOPIC = "words"
 RESET = struct.pack("ii", 1, 0)
@@ -301,6 +302,7 @@ def test_a_thousand_connections_a_second(broker: Broker, beside: Beside) -> None
 
 
 def test_what_was_closed_is_in_the_log_and_the_log_is_short(broker: Broker, beside: Beside) -> None:
+    began = time.monotonic()
     for _ in range(300):
         with connect(broker) as peer:
             peer.send(struct.pack(">i", -1))
@@ -309,4 +311,5 @@ def test_what_was_closed_is_in_the_log_and_the_log_is_short(broker: Broker, besi
     eventually(
         lambda: sum(map(int, closed.findall(broker.log_text()))) == 300, "the log tells of all"
     )
-    assert len(closed.findall(broker.log_text())) <= 20
+    seconds = time.monotonic() - began  # there is a line for each, at most
+    assert len(closed.findall(broker.log_text())) <= max(20, 2 * seconds)

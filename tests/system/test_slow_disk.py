@@ -6,13 +6,16 @@ another topic is produced to and fetched from, by clients that must not notice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from kbroker.errors import ErrorCode
+from kbroker.testing.plain import KEEPS_WHAT_IS_OLD
+from kbroker.testing.plain import PlainBroker as Broker
 from kbroker.types import ApiKey
-from tests.parity.cases._groups import commit, heartbeat, stable
+from tests.parity.cases._groups import commit, describe, heartbeat, stable
 from tests.parity.requests import build
 from tests.parity.talk import Connection, Talk
 from tests.support.disk import Disk
@@ -24,6 +27,16 @@ from tests.system.test_settings_at_run_time import talk_with
 pytestmark = pytest.mark.timeout(120)
 
 BATCH = build_batch([Record(b"v", key=b"k")])
+
+
+@pytest.fixture
+def make_broker(make_broker: MakeBroker) -> MakeBroker:
+    """Of brokers that keep such a batch, which is of 1970."""
+
+    def make(settings: Mapping[str, object] | None = None, **more: object) -> Broker:
+        return make_broker({**KEEPS_WHAT_IS_OLD, **(settings or {})}, **more)
+
+    return make
 
 
 @pytest.fixture
@@ -44,6 +57,14 @@ def produce_frame(topic: str, index: int = 0, batch: bytes = BATCH) -> object:
 def error_of(connection: Connection) -> int:
     answer = connection.receive(record=False)
     return int(answer.responses[0].partition_responses[0].error_code.value)
+
+
+def have_groups(talk: Talk) -> None:
+    """Their topic is made, and its only partition loaded: who joins before that is told so."""
+    talk.quietly(build(ApiKey.FIND_COORDINATOR, 2, key="g", key_type=0))
+    talk.settled("__consumer_offsets")
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    talk.until(lambda: talk.quietly(describe(5, "g")).groups[0].error_code.value != loading)
 
 
 def assert_unhurt(talk: Talk, topic: str, times: int = 20) -> None:
@@ -133,8 +154,7 @@ def test_groups_whose_write_does_not_end(make_broker: MakeBroker, disk: Disk) ->
     ).start()
     talk = talk_with(broker)
     quick = talk.topic("quick")
-    talk.quietly(build(ApiKey.FIND_COORDINATOR, 2, key="g", key_type=0))
-    talk.settled("__consumer_offsets")
+    have_groups(talk)
     member = stable(talk)
     asked = commit(
         talk, 8, member.group, (quick, {0: 5}), generation=member.generation, member=member.id
@@ -165,8 +185,7 @@ def test_sessions_of_a_group_whose_write_does_not_end(make_broker: MakeBroker, d
     broker = make_broker(settings, env=disk.environment()).start()
     talk = talk_with(broker)
     quick = talk.topic("quick")
-    talk.quietly(build(ApiKey.FIND_COORDINATOR, 2, key="g", key_type=0))
-    talk.settled("__consumer_offsets")
+    have_groups(talk)
     member = stable(talk)
     asked = commit(
         talk, 8, member.group, (quick, {0: 5}), generation=member.generation, member=member.id

@@ -11,7 +11,7 @@ from kbroker.errors import ErrorCode
 from kbroker.testing.plain import PlainBroker as Broker
 from tests.support.alone import delay
 from tests.system.test_hostile import answer, connect, eventually
-from tests.system.test_outside_text import JOIN, OPTIONS, SYNC, found, join, text
+from tests.system.test_outside_text import JOIN, OPTIONS, SYNC, found, join, joined, text
 
 pytestmark = [pytest.mark.client, pytest.mark.alone]
 
@@ -22,7 +22,7 @@ STOP_S_MAX = 2.0  # it took four seconds, and a clean stop of an idle broker a t
 def test_who_waits_is_answered_and_the_stop_is_short(waits_in: str) -> None:
     with Broker(overrides=OPTIONS) as broker:
         assert eventually(lambda: found(broker))
-        code, generation, leader = join(broker, b"g")
+        code, generation, leader = joined(broker, b"g")
         assert code is ErrorCode.NONE
         if waits_in == "SyncGroup":
             with connect(broker) as second:

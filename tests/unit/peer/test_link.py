@@ -17,6 +17,7 @@ from kbroker.peer.frames import RESPONSE_BYTES_MAX
 from kbroker.peer.link import open_link
 
 Answer = Callable[[bytes], bytes]
+PATIENCE_MS = 60_000
 # ApiVersions 3 and 0 with one API: Metadata 4-12.
 VERSIONS_3 = b"\x00\x00\x02\x00\x03\x00\x04\x00\x0c\x00\x00\x00\x00\x00\x00"
 UNSUPPORTED = b"\x00\x23\x00\x00\x00\x00"
@@ -29,7 +30,7 @@ def server(*answers: Answer) -> Iterator[Address]:
     def serve() -> None:
         connected, _ = listening.accept()
         with connected:
-            connected.settimeout(10)
+            connected.settimeout(PATIENCE_MS / 1000)
             for answer in answers:
                 size = int.from_bytes(_exactly(connected, 4), "big")
                 connected.sendall(answer(_exactly(connected, size)))
@@ -38,7 +39,7 @@ def server(*answers: Answer) -> Iterator[Address]:
         thread = threading.Thread(target=serve)
         thread.start()
         yield Address("127.0.0.1", listening.getsockname()[1])
-        thread.join(10)
+        thread.join(PATIENCE_MS / 1000)
         assert not thread.is_alive()
 
 
@@ -59,14 +60,14 @@ def frame(body: bytes, *, correlation_id: bytes | None = None) -> Answer:
 
 def refusal(*answers: Answer) -> KafkaError:
     with server(*answers) as address, pytest.raises(KafkaError) as raised:
-        open_link(address, "test", 5_000, SystemClock())
+        open_link(address, "test", PATIENCE_MS, SystemClock())
     return raised.value
 
 
 def test_a_broker_that_knows_only_the_oldest_api_versions() -> None:
     oldest = b"\x00\x00\x00\x00\x00\x01\x00\x03\x00\x04\x00\x0c"
     with server(frame(UNSUPPORTED), frame(oldest)) as address:
-        link = open_link(address, "test", 5_000, SystemClock())
+        link = open_link(address, "test", PATIENCE_MS, SystemClock())
         assert link.versions == {3: (4, 12)}
         link.close()
 
@@ -96,5 +97,5 @@ def test_no_version_of_api_versions() -> None:
 
 def test_a_name_that_does_not_resolve() -> None:
     with pytest.raises(KafkaError, match=r"cannot connect to no-such-host\.invalid:1: ") as raised:
-        open_link(Address("no-such-host.invalid", 1), "test", 5_000, SystemClock())
+        open_link(Address("no-such-host.invalid", 1), "test", PATIENCE_MS, SystemClock())
     assert "[Errno" not in raised.value.message

@@ -21,7 +21,7 @@ from kbroker.replica.fetcher_settings import fetcher_settings, leader_links
 from kbroker.server.control_loop import ControlLoop
 from kbroker.types import ApiKey, TopicPartition
 from tests.support.fetched_cluster import Cluster, Node, records_of
-from tests.unit.net.harness import eventually
+from tests.unit.net.harness import DEADLINE_S, eventually
 
 PARTITIONS = 8
 
@@ -79,11 +79,11 @@ def test_partitions_are_fetched_over_sockets(tmp_path: Path, control: ControlLoo
     async def running() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
 
-    loop = control.submit(running()).result(10)
+    loop = control.submit(running()).result(DEADLINE_S)
     cluster = Cluster(tmp_path, loop, random.Random(1))  # type: ignore[arg-type]
     leader, names = cluster.nodes[1], [cluster.create("words", at) for at in range(PARTITIONS)]
     listener = Listener(leader)
-    control.submit(listener.start()).result(10)
+    control.submit(listener.start()).result(DEADLINE_S)
     config = BrokerConfig.load(overrides=["num.replica.fetchers=3"])
     failures = Failures("fetchers", logging.getLogger("tests"))
     follower = cluster.nodes[2].replicas
@@ -132,4 +132,4 @@ def cluster_append(
     async def append() -> None:
         cluster.append(name, value, 1)
 
-    control.submit(append()).result(10)
+    control.submit(append()).result(DEADLINE_S)

@@ -6,6 +6,7 @@ import errno
 import logging
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,8 @@ def test_a_topic_that_is_deleted_before_its_logs_are_read(held: Held, gate: Gate
     assert gate.reached.wait(DEADLINE_S)
     held.replicas.apply(held.image, ImageDelta(created=(topic,), from_store=True))
     clock = held.clock
-    threading.Thread(target=lambda: clock.wait_for_sleepers(1) and gate.open.set()).start()
+    waited = partial(clock.wait_for_sleepers, 1, DEADLINE_S)
+    threading.Thread(target=lambda: waited() and gate.open.set()).start()
     held.delete(topic)  # waits for the one that is being read, and not for those behind it
     assert held.replicas.replicas() == {}
     assert all(path.name.endswith("-delete") for path in held.path.glob("a-*"))

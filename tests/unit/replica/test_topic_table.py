@@ -14,7 +14,7 @@ from kbroker.replica._topic_table import TopicTable
 from tests.support.led_log import open_led_log
 from tests.support.record_batches import build_batch
 from tests.support.same_hash import names_of_many_hashes, names_of_one_hash, times_dearer
-from tests.unit.net.harness import Rig, Topic
+from tests.unit.net.harness import DEADLINE_S, Rig, Topic, eventually
 from tests.unit.requests.wire import (
     Ask,
     fetch,
@@ -168,11 +168,12 @@ def test_publishing_under_readers_and_writers(make_rig: Callable[..., Rig], hand
                 rig.create(topic.name)
             if done.is_set():
                 break
+        eventually(lambda: written[0] or done.is_set(), "the writer had a turn")
     finally:
         done.set()
         rig.hot.close_parked()
         for thread in threads:
-            thread.join(20)
+            thread.join(DEADLINE_S)
     assert not failures, failures
     assert stays.logs[0].log_end_offset == written[0]
     assert written[0] > 0

@@ -115,7 +115,7 @@ def test_work_is_done_by_the_thread_and_refused_beyond_the_bound(
 
     with connect(port):
         assert http.started.wait(60)
-        *done, refused = loop.submit(many()).result(10)
+        *done, refused = loop.submit(many()).result(60)
     assert done == [THREAD_NAME] * ADMIN_JOBS_MAX
     assert isinstance(refused, Busy)
 
@@ -128,8 +128,8 @@ def test_a_job_that_fails_is_its_callers_alone(
     with connect(port):
         assert http.started.wait(60)
         with pytest.raises(ZeroDivisionError):
-            loop.submit(port.run(lambda: 1 // 0)).result(10)
-        assert loop.submit(port.run(lambda: 5)).result(10) == 5
+            loop.submit(port.run(lambda: 1 // 0)).result(60)
+        assert loop.submit(port.run(lambda: 5)).result(60) == 5
 
 
 def test_both_loopbacks_share_a_free_port(port: AdminPort) -> None:

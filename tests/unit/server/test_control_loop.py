@@ -16,7 +16,7 @@ def test_a_coroutine_runs_on_the_loops_own_thread() -> None:
     loop = ControlLoop()
     loop.start()
     try:
-        assert loop.submit(_where()).result(10) == THREAD_NAME
+        assert loop.submit(_where()).result(60) == THREAD_NAME
     finally:
         loop.stop()
 

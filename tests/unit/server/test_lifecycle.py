@@ -133,8 +133,8 @@ def test_a_stop_from_another_thread_waits_for_the_step_and_ends_the_start() -> N
     while not lifecycle._stopping:
         pass
     go_on.set()
-    starter.join(10)
-    stopper.join(10)
+    starter.join(60)
+    stopper.join(60)
     assert (results, events) == ([False], ["-slow"])
 
 

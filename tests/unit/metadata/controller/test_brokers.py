@@ -107,7 +107,7 @@ def test_a_start_that_nobody_saw_end_is_an_end_and_a_start(
     # It takes the registration over.
     second.start(first.embedded.new_session(), directories=lambda: ["d3"])
     cluster.brokers[3] = second
-    eventually(lambda: cluster.epochs()[3] == second.controller.broker_epoch)
+    eventually(lambda: cluster.epochs().get(3) == second.controller.broker_epoch)
     assert (cluster.state.leader, cluster.state.isr, cluster.state.leader_epoch) == (2, (2,), 1)
     first.embedded.expire()
     first.stop()
@@ -145,7 +145,7 @@ def test_a_lossy_start_leaves_its_sets_in_the_write_that_elects(
     lossy = BrokerImage(3, lossy=True)
     second.start(first.embedded.new_session(), directories=lambda: ["d3"], broker=lossy)
     cluster.brokers[3] = second
-    eventually(lambda: cluster.epochs()[3] == second.controller.broker_epoch)
+    eventually(lambda: cluster.epochs().get(3) == second.controller.broker_epoch)
     state = cluster.state
     assert (state.leader, state.isr, state.eligible, state.partition_epoch) == (2, (2,), (), 1)
     # That was the loss, and it may catch up.

@@ -226,7 +226,7 @@ def test_a_start_while_the_store_was_away_is_one_as_well(cluster: Cluster, tmp_p
     eventually(lambda: one.controller.statistics().events_failed >= 2)  # it heard of that
     one.store.down = False
     one.controller.reload()
-    eventually(lambda: cluster.epochs()[3] == second.controller.broker_epoch)
+    eventually(lambda: cluster.epochs().get(3) == second.controller.broker_epoch)
     assert (cluster.state.leader, cluster.state.isr, cluster.state.leader_epoch) == (2, (2,), 1)
     first.store.down = True  # what it had registered is the second one's
     first.stop()
