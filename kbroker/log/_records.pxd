@@ -75,6 +75,9 @@ cdef struct Walk:
 
 
 # What a Produce request may carry for a partition is exactly one batch of magic 2.
+# Whether its codec takes several times as long as Snappy and LZ4; of a batch whose header is there.
+cdef int batch_unpacks_slowly(const Batch* batch) noexcept nogil
+
 cdef enum OutlineVerdict:
     OUTLINE_NORMAL = 0            # batch.error says how
     OUTLINE_DAMAGED = 1           # not even its size can be believed: the whole request fails

@@ -31,6 +31,7 @@ cdef extern from "crc32c.h" nogil:
     uint32_t kb_crc32c(uint32_t crc, const uint8_t* data, size_t length)
 
 cdef enum:
+    CODEC_GZIP = 1
     CODEC_ZSTD = 4
     ZSTD_PRODUCE_VERSION = 7      # the first Produce version whose clients know zstd
     NO_PRODUCER_ID = -1
@@ -39,6 +40,11 @@ cdef enum:
     NO_TIMESTAMP = -1
     BAD_RECORDS_MAX = 1024        # told to the client; a batch of millions is refused in a few KB
     RECORD_BYTES_MIN = 14         # of a batch of any magic, as its length counts them
+
+
+cdef int batch_unpacks_slowly(const Batch* batch) noexcept nogil:
+    cdef int codec = batch.data[AT_ATTRIBUTES + 1] & CODEC_MASK
+    return codec == CODEC_ZSTD or codec == CODEC_GZIP
 
 
 cdef int64_t unpacked_bytes_max(int64_t packed_bytes) noexcept nogil:

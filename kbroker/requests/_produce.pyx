@@ -45,6 +45,7 @@ from kbroker.log._records cimport (
     AT_ATTRIBUTES,
     CODEC_MASK,
     HEADER_BYTES,
+    batch_unpacks_slowly,
     OUTLINE_DAMAGED,
     OUTLINE_NORMAL,
     batch_outline,
@@ -54,9 +55,7 @@ from kbroker.log._storage cimport WRITE_STANDS, log_is_slow
 from kbroker.log._types cimport NEEDS_PYTHON, Batch
 from kbroker.log._validate cimport log_repacks, log_validate
 from kbroker.net._request_channel cimport (
-    request_channel_set_aside,
-    request_channel_shorten_runs,
-)
+    request_channel_set_aside, request_channel_shorten_runs)
 from kbroker.net._types cimport (
     ACTION_CLOSE,
     CAUSE_NO_MEMORY,
@@ -316,6 +315,7 @@ cdef void _plan_batch(
         if batch.length_bytes > HEADER_BYTES and batch.data[AT_ATTRIBUTES + 1] & CODEC_MASK:
             plan.compressed_bytes += batch.length_bytes
             plan.largest_bytes = max(plan.largest_bytes, <int64_t>batch.length_bytes)
+            plan.unpacks_slowly |= batch_unpacks_slowly(batch)
         slow = log_is_slow(place.partition.log)
         if slow > plan.slow_stands:
             plan.slow = place.partition.log
@@ -550,6 +550,8 @@ cdef ProducePlan* _plan_or_pass_on(
         return NULL
     if (plan.reason == REASON_NONE and plan.compressed_bytes >= PUT_OFF_BYTES
             and not worker.unpacks):
+        if plan.unpacks_slowly:
+            worker_give_up_role(worker)
         put_off_push(worker, request, plan.largest_bytes >= PUT_OFF_BYTES)
         return NULL
     if plan.reason == REASON_NONE:
@@ -566,7 +568,7 @@ cdef void produce_run(HotWorker* worker, Snapshot* snapshot, Request* first) noe
     Unpacking is slow work, of which nobody knows beforehand how slow: a request with PUT_OFF_BYTES
     of compressed batches is put off to the end of the run (`_run`), so that the others do not wait
     for it. After UNPACK_STEP_BYTES of smaller ones, or a millisecond of these, the role of taker is
-    given up, and what is validated so far is committed before more is unpacked.
+    given up (of a slow codec at once), and what is validated so far is committed before the rest.
     """
     cdef ProducePlan* plans = NULL
     cdef ProducePlan** place = &plans

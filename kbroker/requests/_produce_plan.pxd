@@ -52,3 +52,4 @@ cdef struct ProducePlan:
     int32_t batch_count
     int64_t compressed_bytes      # of its batches that are to be unpacked
     int64_t largest_bytes         # of one of them
+    int unpacks_slowly            # one of them is of such a codec
