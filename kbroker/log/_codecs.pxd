@@ -9,6 +9,8 @@ cdef extern from "codecs.h" nogil:
         KB_STREAM_TOO_LONG
         KB_STREAM_NO_MEMORY
         KB_STREAM_NO_CODEC
+        KB_CODEC_GZIP
+        KB_CODEC_ZSTD
     ctypedef struct kb_stream:
         const uint8_t* at
         const uint8_t* end

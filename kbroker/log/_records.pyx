@@ -20,8 +20,8 @@ from kbroker._error_codes cimport (
     MESSAGE_TOO_LARGE, NO_ERROR, UNSUPPORTED_COMPRESSION_TYPE)
 from kbroker._limits cimport UNPACKED_BYTES_MIN, UNPACKED_RATIO_MAX
 from kbroker.log._codecs cimport (
-    KB_STREAM_NO_CODEC, KB_STREAM_NO_MEMORY, KB_STREAM_OK, KB_STREAM_TOO_LONG, kb_stream,
-    kb_stream_close, kb_stream_open, kb_stream_refill)
+    KB_CODEC_GZIP, KB_CODEC_ZSTD, KB_STREAM_NO_CODEC, KB_STREAM_NO_MEMORY, KB_STREAM_OK,
+    KB_STREAM_TOO_LONG, kb_stream, kb_stream_close, kb_stream_open, kb_stream_refill)
 from kbroker.log._record_stream cimport position, skip, take_varint, take_varlong
 from kbroker.log._types cimport NEEDS_PYTHON, VALIDATED, Batch
 from kbroker.protocol._cursor cimport (
@@ -31,8 +31,6 @@ cdef extern from "crc32c.h" nogil:
     uint32_t kb_crc32c(uint32_t crc, const uint8_t* data, size_t length)
 
 cdef enum:
-    CODEC_GZIP = 1
-    CODEC_ZSTD = 4
     ZSTD_PRODUCE_VERSION = 7      # the first Produce version whose clients know zstd
     NO_PRODUCER_ID = -1
     MAGIC_MAX = 2
@@ -44,7 +42,7 @@ cdef enum:
 
 cdef int batch_unpacks_slowly(const Batch* batch) noexcept nogil:
     cdef int codec = batch.data[AT_ATTRIBUTES + 1] & CODEC_MASK
-    return codec == CODEC_ZSTD or codec == CODEC_GZIP
+    return codec == KB_CODEC_ZSTD or codec == KB_CODEC_GZIP
 
 
 cdef int64_t unpacked_bytes_max(int64_t packed_bytes) noexcept nogil:
@@ -394,9 +392,9 @@ cdef int batch_validate(
     batch.producer_epoch = header.producer_epoch
     batch.base_sequence = header.base_sequence
     batch.max_timestamp_ms = header.max_timestamp_ms
-    if batch.codec > CODEC_ZSTD:
+    if batch.codec > KB_CODEC_ZSTD:
         return reject(batch, UNSUPPORTED_COMPRESSION_TYPE, "there is no such compression type")
-    if (batch.codec == CODEC_ZSTD and batch.api_version < ZSTD_PRODUCE_VERSION
+    if (batch.codec == KB_CODEC_ZSTD and batch.api_version < ZSTD_PRODUCE_VERSION
             and not (batch.repacked and batch.prechecked)):   # what the topic wants, anybody gets
         return refuse(batch, UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
     if header.attributes & TRANSACTIONAL_BIT:

@@ -126,14 +126,20 @@ cdef inline int32_t take_count(Cursor* cursor, int flexible, size_t item_bytes_m
     return <int32_t>count
 
 
+cdef inline uint32_t take_tag_count(Cursor* cursor) noexcept nogil:
+    # How many tagged fields follow; a structure with more than anybody sends is malformed.
+    cdef uint32_t count = take_uvarint(cursor)
+    if count > TAGGED_FIELDS_MAX:
+        cursor.failed = 1
+    return count
+
+
 cdef inline void skip_tags(Cursor* cursor, int flexible) noexcept nogil:
     cdef uint32_t count
     cdef uint32_t size
     if not flexible:
         return
-    count = take_uvarint(cursor)
-    if count > TAGGED_FIELDS_MAX:
-        cursor.failed = 1
+    count = take_tag_count(cursor)
     while count > 0 and not cursor.failed:
         count -= 1
         take_uvarint(cursor)

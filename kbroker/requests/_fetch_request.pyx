@@ -10,7 +10,6 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from kbroker._arena cimport arena_take
 from kbroker._atomics cimport kb_load_ptr
 from kbroker._error_codes cimport UNKNOWN_SERVER_ERROR
-from kbroker._limits cimport TAGGED_FIELDS_MAX
 from kbroker.net._types cimport Request
 from kbroker.protocol._cursor cimport (
     Cursor,
@@ -23,6 +22,7 @@ from kbroker.protocol._cursor cimport (
     take_i64,
     take_i8,
     take_string,
+    take_tag_count,
     take_uvarint,
 )
 from kbroker.protocol._versions cimport FETCH_FLEXIBLE_SINCE
@@ -132,12 +132,10 @@ cdef int32_t _parse_topics(
 
 cdef void _parse_tags(Cursor* cursor, FetchPlan* plan) noexcept nogil:
     # The request's tagged fields: replica_state carries the replica id from version 15.
-    cdef uint32_t count = take_uvarint(cursor)
+    cdef uint32_t count = take_tag_count(cursor)
     cdef uint32_t tag
     cdef uint32_t size
     cdef Cursor field
-    if count > TAGGED_FIELDS_MAX:
-        cursor.failed = 1
     while count > 0 and not cursor.failed:
         count -= 1
         tag = take_uvarint(cursor)
