@@ -76,7 +76,7 @@ parity: setup ## record Apache Kafka's answers again, then compare ours with the
 	$(PY) -m tests.parity.compare $(ARGS)
 	$(PY) -m tests.clients.days.record
 
-test-asan: build $(VENV)/.test ## address and undefined sanitizers over the compiled core, ten minutes at most
+test-asan: build $(VENV)/.test ## address and undefined sanitizers over the compiled core, 20 minutes at most
 	@$(PY) -m tests.sanitizers.address $(ARGS)
 
 test-tsan: build $(VENV)/.test ## the thread sanitizer: replicas by themselves, then one broker under everything at once

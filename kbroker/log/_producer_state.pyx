@@ -12,12 +12,13 @@ partition does not know may begin with any sequence: its state may have expired 
 """
 
 from libc.errno cimport ENOMEM
-from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint64_t
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memmove, memset
 
 from kbroker._error_codes cimport INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER
 from kbroker._live_objects cimport LIVE_PRODUCERS, live_add
+from kbroker._name_hash cimport name_hash
 from kbroker.log._types cimport Batch
 
 cdef enum:
@@ -40,8 +41,9 @@ cdef inline int32_t first_sequence(const ProducerBatch* batch) noexcept nogil:
 # --- The table ------------------------------------------------------------------------------------
 
 cdef inline int64_t bucket_of(const ProducerTable* table, int64_t producer_id) noexcept nogil:
-    cdef uint64_t mixed = <uint64_t>producer_id * <uint64_t>0x9E3779B97F4A7C15
-    return <int64_t>((mixed >> 32) & <uint64_t>(table.bucket_count - 1))
+    # Keyed: a producer may come with any id, not only with one that it was given.
+    cdef uint32_t mixed = name_hash(<const uint8_t*>&producer_id, <int32_t>sizeof(producer_id))
+    return <int64_t>(mixed & <uint32_t>(table.bucket_count - 1))
 
 
 cdef Producer* producers_find(ProducerTable* table, int64_t producer_id) noexcept nogil:

@@ -28,7 +28,12 @@ from kbroker.log.validator import batch_offsets
 from kbroker.peer import messages
 from kbroker.peer.address import Address
 from kbroker.peer.link import Link, open_link
-from kbroker.protocol.record_batch import BATCH_HEADER, HEADER_BYTES
+from kbroker.protocol.record_batch import (
+    ATTRIBUTES_BEGIN,
+    BATCH_HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+)
 from kbroker.protocol.wire import ProtocolError
 from kbroker.types import ApiKey
 
@@ -44,8 +49,6 @@ if TYPE_CHECKING:
 logger: Final = logging.getLogger("kbroker.log")
 
 ANSWER_MS_MAX: Final = 2_000
-_CRC_FROM: Final = 21  # the attributes
-_LENGTH_FROM: Final = 12  # of what the length counts
 
 OpenLink = Callable[[Address, str, int, "Clock"], Link]
 
@@ -128,7 +131,7 @@ def first_batch(records: bytes) -> bytes:
     if len(records) < HEADER_BYTES:
         return b""
     _, length, *_ = BATCH_HEADER.unpack_from(records)
-    size = _LENGTH_FROM + length
+    size = LOG_OVERHEAD_BYTES + length
     return records[:size] if HEADER_BYTES <= size <= len(records) else b""
 
 
@@ -137,7 +140,7 @@ def is_the_same(replica: Replica, offset: int, ours: bytes, theirs: bytes) -> bo
     if not theirs or len(ours) != len(theirs):
         return False
     _, _, _, magic, crc, *_ = BATCH_HEADER.unpack_from(theirs)
-    if magic != 2 or crc32c(theirs[_CRC_FROM:]) != crc:
+    if magic != 2 or crc32c(theirs[ATTRIBUTES_BEGIN:]) != crc:
         return False
     base_offset, last_offset, leader_epoch = batch_offsets(theirs)
     if last_offset >= replica.high_watermark or base_offset < offset:

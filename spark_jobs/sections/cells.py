@@ -130,10 +130,6 @@ def size(value: float | None) -> str:
     return f"{value:,.0f} B"
 
 
-def milliseconds(ns: float | None) -> float | None:
-    return None if ns is None or ns != ns else ns / 1e6
-
-
 def brief(value: Any) -> str:
     """A record's text: one line, of bounded length, a dash where there is none."""
     if value is None:

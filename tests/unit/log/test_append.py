@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.log._results import ProducerEntry
 from tests.support.led_log import LedLog
 from tests.support.record_batches import Record, build_batch, parse_batches
+from tests.support.same_hash import cpu_ratio, ids_of_one_hash
 from tests.unit.log.conftest import OpenLog
 
 
@@ -192,6 +194,19 @@ def test_a_producer_that_expired_may_begin_anywhere(log: LedLog) -> None:
     assert log.append(idempotent(77)).base_offset == 2
     with pytest.raises(KafkaError):
         log.append(idempotent(77, producer_id=10))
+
+
+def test_nobody_chooses_the_places_of_producers(open_log: OpenLog) -> None:
+    """A producer that takes any id that it likes would make every append of others look at all."""
+
+    def know(ids: list[int]) -> None:
+        log = open_log()
+        for one in ids:
+            log.restore_producer(ProducerEntry(one, 0, 0, 0, 0, 5, 0, -1))
+        log.close(clean=False)
+
+    count = 16_384
+    assert cpu_ratio(know, ids_of_one_hash(count), list(range(count))) < 4
 
 
 # --- Writes that fail -----------------------------------------------------------------------------
