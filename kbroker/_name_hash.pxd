@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""One hash for the tables of names that peers choose; see _name_hash.pyx."""
+"""One hash for the tables of names and ids that peers choose; see _name_hash.pyx."""
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 

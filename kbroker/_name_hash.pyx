@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The hash of names that peers choose: topics, groups, members, addresses.
+"""The hash of names and ids that peers choose: topics, groups, members, producers, addresses.
 
 Under a key that is drawn when the process starts and never told, so that nobody can choose names
 which fall into one place of a table. It is the same for every table, since names carry their hash
