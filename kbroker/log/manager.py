@@ -380,14 +380,16 @@ class LogManager:
             if held is not None:
                 self._names_changed(held.directory, log.name)
 
-    def delete_topic_directories(self, topic: str, topic_id: UUID) -> None:
-        """Removes what a crash between the metadata and the files left of a deleted topic, or a
-        removal that failed; OSError if that fails again."""
+    def delete_topic_directories(self, deleted: Mapping[UUID, str]) -> None:
+        """Removes what a crash between the metadata and the files left of deleted topics, by id
+        and name, or a removal that failed; OSError if that fails again. Each data directory is
+        listed once, for all the topics: it may hold tens of thousands of logs."""
+        names = frozenset(deleted.values())
         failure: OSError | None = None
         for directory in self.usable:
             for name, path in directory.logs().items():
                 try:
-                    if name.topic == topic and placement.topic_id_of(path) == topic_id:
+                    if name.topic in names and placement.is_of_topics(deleted, name, path):
                         self._delete_directory(directory, name, path)
                 except OSError as error:
                     logger.error("%s cannot be deleted: %s", path, error)

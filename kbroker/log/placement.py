@@ -92,6 +92,12 @@ def topic_id_of(path: Path, metadata: bytes | None = None) -> UUID | None:
         return None
 
 
+def is_of_topics(topics: Mapping[UUID, str], name: TopicPartition, path: Path) -> bool:
+    """Whether the log in the directory is of one of these topics, by id and name."""
+    topic_id = topic_id_of(path)
+    return topic_id is not None and topics.get(topic_id) == name.topic
+
+
 def may_be(topic_id: UUID | None, wanted: UUID) -> bool:
     """Whether an id that was read, or could not be, may be the wanted one behind damage."""
     return topic_id is None or (topic_id.int ^ wanted.int).bit_count() <= _BITS_OF_A_CHARACTER

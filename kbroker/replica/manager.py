@@ -222,9 +222,9 @@ class ReplicaManager:
             self._remove(gone)
         over = {topic.name for topic in delta.deleted} - self._topic_ids.keys()
         self._offline = {name for name in self._offline if name.topic not in over}
-        for stale in delta.deleted:
-            self._logs.delete_topic_directories(stale.name, stale.topic_id)
         if delta.deleted:
+            deleted = {topic.topic_id: topic.name for topic in delta.deleted}
+            self._logs.delete_topic_directories(deleted)
             self._logs.make_names_last()
         opened = [*delta.created, *delta.changed]
         if opened:

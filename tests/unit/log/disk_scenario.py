@@ -131,7 +131,7 @@ def start(life: Life) -> tuple[LedLogManager, dict[str, LedLog]]:
     for topic, topic_id in TOPICS.items():
         with suppress(*EXPECTED):
             if life.witnesses[topic].deleted:
-                manager.delete_topic_directories(topic, topic_id)
+                manager.delete_topic_directories({topic_id: topic})
                 continue
             log = manager.open(topic, 0, topic_id, SETTINGS, new=not life.opened_before)
             log.set_leadership(1, True, life.epoch, 1)

@@ -379,7 +379,7 @@ def check(moment: Moment, *, moves: bool) -> None:
             manager.start()
             for name, topic in moment.topics.items():
                 if not topic.is_there:
-                    manager.delete_topic_directories(name, topic.id)
+                    manager.delete_topic_directories({topic.id: name})
                     continue
                 log = manager.open(name, 0, topic.id, SETTINGS[name], new=not topic.was_there)
                 check_log(manager, name, topic, log, expected)

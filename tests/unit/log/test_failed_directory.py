@@ -127,7 +127,7 @@ def test_a_topic_with_logs_there_can_be_deleted(broker: Broker) -> None:
         broker.run()
         for log in broker.logs:
             broker.manager.delete(log)
-        broker.manager.delete_topic_directories("words", TOPIC)
+        broker.manager.delete_topic_directories({TOPIC: "words"})
         broker.manager.set_aside_strays(lambda *_: False)
         broker.manager.make_names_last()
     assert broker.manager.open_logs() == []

@@ -196,9 +196,9 @@ def test_topic_directories_without_a_topic(managers: Managers, tmp_path: Path) -
 
     manager = managers.start("after")
     open_one = manager.open("words", 1, TOPIC, {})
-    manager.delete_topic_directories("words", OTHER)
+    manager.delete_topic_directories({OTHER: "words"})
     assert {"words-0", "words-1"} <= names(tmp_path / "after")
-    manager.delete_topic_directories("words", TOPIC)
+    manager.delete_topic_directories({TOPIC: "words"})
     assert {"words-1", "other-0"} == {n for n in names(tmp_path / "after") if n[-2:-1] == "-"}
     assert open_one.online
 

@@ -260,13 +260,13 @@ def test_what_cannot_be_let_go_of_is_asked_for_again(crashed: Crashed) -> None:
     crashed.manager.recovery_threads = 1
     crashed.start()
     crashed.is_reading(SLOW)
-    deleted = beside(lambda: crashed.manager.delete_topic_directories("slow", TOPIC))
+    deleted = beside(lambda: crashed.manager.delete_topic_directories({TOPIC: "slow"}))
     assert crashed.clock.wait_for_sleepers(1)
     crashed.clock.advance(FREE_WAIT_MS)
     with pytest.raises(OSError, match="is being read still"):
         deleted()
     crashed.all_read()
-    crashed.manager.delete_topic_directories("slow", TOPIC)
+    crashed.manager.delete_topic_directories({TOPIC: "slow"})
     assert {name for name in names(crashed.path) if name.startswith("slow")} == {
         name for name in names(crashed.path) if name.endswith("-delete")
     }

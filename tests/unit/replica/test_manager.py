@@ -63,9 +63,9 @@ class Held:
         self.replicas.apply(self.image, ImageDelta(created=(topic,)))
         return topic
 
-    def delete(self, topic: TopicImage) -> None:
-        self.image = self.image.without_topics([topic.name])
-        self.replicas.apply(self.image, ImageDelta(deleted=(topic,)))
+    def delete(self, *topics: TopicImage) -> None:
+        self.image = self.image.without_topics([topic.name for topic in topics])
+        self.replicas.apply(self.image, ImageDelta(deleted=topics))
 
     def grow(self, *topics: tuple[TopicImage, int]) -> list[TopicImage]:
         grown = [
@@ -197,6 +197,17 @@ def test_a_removal_lasts_before_it_is_told(held: Held) -> None:
         each for each in faults.seen if (each.operation, each.path) == ("sync", str(held.path))
     ]
     assert len(synced) == 1  # for all of them together
+
+
+def test_topics_deleted_together_have_the_directory_listed_once(held: Held) -> None:
+    topics = [held.create(f"topic-{number}", 1) for number in range(20)]
+    with FileFaults() as faults:
+        held.delete(*topics)
+    listed = [
+        each for each in faults.seen if (each.operation, each.path) == ("list", str(held.path))
+    ]
+    assert len(listed) == 1
+    assert not any(name.endswith("-0") for name in names(held.path))
 
 
 def test_a_partition_that_cannot_be_opened_stays_offline_beside_the_others(held: Held) -> None:
