@@ -118,6 +118,12 @@ GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 CLIENT_IN_FLIGHT_MAX: Final = 5
 # Events the controller has not taken yet. Full: the caller gets an error to retry, never blocks.
 CONTROLLER_EVENTS_MAX: Final = 10_000
+# One image of the cluster as bytes, which a broker that starts is sent: a million partitions are
+# some 60 MB. A larger one is refused by its receiver: MESSAGE_TOO_LARGE.
+IMAGE_BYTES_MAX: Final = 512 * 1024 * 1024
+# Names and values of all settings of topics, brokers, groups and subscriptions together: each
+# broker holds them and reads them at its start. A change that goes beyond: INVALID_CONFIG.
+SETTINGS_BYTES_MAX: Final = 64 * 1024 * 1024
 # Between two rounds over all logs: full segments to the disk, high watermarks and starts written.
 LOG_CHECKPOINT_PERIOD_MS: Final = 5_000
 # Behind a crash a start waits so long for the logs, before it serves those that are read by then;

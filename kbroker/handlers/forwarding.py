@@ -17,6 +17,7 @@ from kbroker.handlers.reply import Failure, Reply
 
 if TYPE_CHECKING:
     from kbroker.handlers.services import ColdRequest, Services
+    from kbroker.metadata.controller.update_parts import PartsReceived
     from kbroker.metadata.image import BrokerImage
 
 # Reads a request, or raises ProtocolError.
@@ -26,7 +27,10 @@ BETWEEN_BROKERS: Final = "kbroker-between-brokers"
 
 
 class Peers(Protocol):
-    """The way to other brokers."""
+    """The way to other brokers, and what came from them that is not complete yet."""
+
+    @property
+    def parts(self) -> PartsReceived: ...
 
     def forward(
         self,

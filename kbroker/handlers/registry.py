@@ -64,6 +64,7 @@ from kbroker.metadata.controller.image_updates import (
     SHUTDOWN_KEY,
     SHUTDOWN_VERSION,
     UPDATE_KEY,
+    UPDATE_PART_VERSION,
     UPDATE_VERSION,
 )
 from kbroker.protocol.versions import SERVED
@@ -245,6 +246,7 @@ APIS: Final[tuple[Api, ...]] = (
 BETWEEN_BROKERS: Final[Mapping[tuple[int, int], Handle]] = MappingProxyType(
     {
         (int(UPDATE_KEY), UPDATE_VERSION): update_metadata.handle,
+        (int(UPDATE_KEY), UPDATE_PART_VERSION): update_metadata.handle_part,
         (int(IN_SYNC_KEY), IN_SYNC_VERSION): alter_partition.handle,
         (int(SHUTDOWN_KEY), SHUTDOWN_VERSION): controlled_shutdown.handle,
     }

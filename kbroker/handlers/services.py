@@ -158,6 +158,11 @@ class Controller(Protocol):
         """Whether this broker is the controller."""
         ...
 
+    @property
+    def broker_epoch(self) -> int:
+        """Of this broker's registration."""
+        ...
+
     def create_topics(
         self, specs: Sequence[Any], validate_only: bool, done: Callable[[Any], None]
     ) -> None: ...

@@ -18,7 +18,8 @@ from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.forwarding import BETWEEN_BROKERS
 from kbroker.log_lines import LogLines
 from kbroker.metadata.controller.broker_messages import decode_answer, encode_update
-from kbroker.metadata.controller.image_updates import UPDATE_KEY, UPDATE_VERSION
+from kbroker.metadata.controller.image_updates import UPDATE_KEY
+from kbroker.metadata.controller.update_parts import PartsReceived, UpdateWays
 from kbroker.protocol.wire import ProtocolError
 from kbroker.types import ApiKey
 
@@ -48,6 +49,8 @@ class BrokerLinks:
     def __init__(self, submit: Submit) -> None:
         self._submit = submit
         self._client: NetworkClient | None = None
+        self._ways = UpdateWays()
+        self.parts = PartsReceived()
 
     def update(
         self,
@@ -87,11 +90,17 @@ class BrokerLinks:
         done: Callable[[ImageAnswer | None], None],
     ) -> None:
         answer: ImageAnswer | None = None
+        body = b""
         try:
             address = self._address(broker)
             body = encode_update(update)
-            reader = await self._peers().call(address, UPDATE_KEY, UPDATE_VERSION, body)
-            answer = decode_answer(reader)
+            last: ImageAnswer | None = None
+            for version, request in self._ways.requests(broker.node_id, update, body):
+                reader = await self._peers().call(address, UPDATE_KEY, version, request)
+                last = decode_answer(reader)
+                if last.error is not ErrorCode.NONE:
+                    break
+            answer = last
         except (KafkaError, ProtocolError) as error:
             lines.write(
                 logging.WARNING,
@@ -101,6 +110,8 @@ class BrokerLinks:
                 error,
             )
         finally:
+            if answer is None:
+                self._ways.not_answered(broker.node_id, update, body)
             done(answer)
 
     async def _forward(

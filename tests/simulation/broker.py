@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
@@ -45,11 +46,17 @@ from kbroker.metadata.controller.image_updates import (
     SHUTDOWN_KEY,
     SHUTDOWN_VERSION,
     UPDATE_KEY,
-    UPDATE_VERSION,
+    UPDATE_PART_VERSION,
     ImageAnswer,
     ImageUpdate,
 )
 from kbroker.metadata.controller.shutdown_messages import ShutdownAsked, encode_shutdown
+from kbroker.metadata.controller.update_parts import (
+    PART_BYTES,
+    WHOLE_BYTES_MAX,
+    PartsReceived,
+    UpdateWays,
+)
 from kbroker.metadata.image import BrokerImage, ClusterImage, ImageDelta, PartitionImage
 from kbroker.peer.address import Address
 from kbroker.protocol.wire import Reader
@@ -69,8 +76,17 @@ from tests.simulation.store import Session
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
 
-_HANDLERS = {
-    ApiKey.UPDATE_METADATA: update_metadata.handle,
+# From which size on an update of the image goes in parts, and how large they are.
+UPDATE_BYTES = (WHOLE_BYTES_MAX, PART_BYTES)
+
+
+def _update_metadata(running: Running, request: Request) -> None:
+    in_part = request.api_version == UPDATE_PART_VERSION
+    (update_metadata.handle_part if in_part else update_metadata.handle)(running, request)
+
+
+_HANDLERS: dict[int, Callable[[Any, Any], None]] = {
+    ApiKey.UPDATE_METADATA: _update_metadata,
     ApiKey.ALTER_PARTITION: alter_partition.handle,
     ApiKey.LIST_OFFSETS: list_offsets.handle,
     ApiKey.CONTROLLED_SHUTDOWN: controlled_shutdown.handle,
@@ -199,16 +215,31 @@ class Links:
 
     def __init__(self, own: Running) -> None:
         self._own = own
+        self._ways = UpdateWays(*UPDATE_BYTES)
+        self.parts = PartsReceived()
 
     def update(
         self, broker: BrokerImage, update: ImageUpdate, done: Callable[[ImageAnswer | None], None]
     ) -> None:
-        def answered(result: bytes | Lost) -> None:
-            lost = isinstance(result, Lost)
-            done(None if lost else decode_answer(Reader(result, flexible=True)))
-
         body = encode_update(update)
-        self._own.request(node_of(broker.host), UPDATE_KEY, UPDATE_VERSION, body, answered)
+        requests = deque(self._ways.requests(broker.node_id, update, body))
+
+        def answered(result: bytes | Lost) -> None:
+            if isinstance(result, Lost):
+                self._ways.not_answered(broker.node_id, update, body)
+                done(None)
+                return
+            answer = decode_answer(Reader(result, flexible=True))
+            if requests and answer.error is ErrorCode.NONE:
+                send()
+            else:
+                done(answer)
+
+        def send() -> None:
+            version, request = requests.popleft()
+            self._own.request(node_of(broker.host), UPDATE_KEY, version, request, answered)
+
+        send()
 
     def forward(
         self, broker: BrokerImage, api_key: int, version: int, body: bytes,
@@ -249,7 +280,7 @@ class Running:
         self.logs = LogManager([broker.directory], boot_id=boot_id, clock=self.clock)
         self._informed = False
         self.disk_failed = False  # at some time since this start
-        self.links = Links(self)
+        self.links = self.peers = Links(self)
         self._replication = Replication(
             broker.config,
             self.clock,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation import broker
 from tests.simulation.__main__ import main
 from tests.simulation.cluster import Cluster
 from tests.simulation.history import _write, run
@@ -34,6 +35,15 @@ def test_everything_holds_with_producers_that_do_not_wait(tmp_path: Path) -> Non
     assert main(arguments) == 0
     waited, sent_on = run(1), run(1, pipelined=True)
     assert sent_on.acknowledged > 3 * waited.acknowledged
+
+
+def test_everything_holds_where_images_are_larger_than_a_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = run(3)
+    monkeypatch.setattr(broker, "UPDATE_BYTES", (250, 100))
+    assert all(run(seed).violation is None for seed in range(20))
+    assert run(3).requests > whole.requests
 
 
 def test_a_write_waits_for_its_own_partition(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from kbroker.metadata.controller import records
 from kbroker.metadata.controller.decisions import ConfigChange, check_config_bytes
 from kbroker.metadata.controller.nodes import MetadataNodes
 from kbroker.metadata.controller.propagation import Propagation
+from kbroker.metadata.controller.settings_room import SettingsRoom
 from kbroker.metadata.image import ConfigKind, ConfigResource
 
 log = logging.getLogger("kbroker.controller")
@@ -119,13 +120,17 @@ class ConfigChanges:
         image = self._propagation.image
         planned: dict[ConfigResource, Mapping[str, str]] = {}
         results: ResourceResults = []
+        room = SettingsRoom(image)
         for change in changes:
             before = planned.get(change.resource, image.configs_of(*change.resource))
             plan = plan_change(before, change, self._rules)
             if isinstance(plan, KafkaError):
                 results.append(plan)
                 continue
-            results.append(None)
+            refused = room.take(before, plan)
+            results.append(refused)
+            if refused is not None:
+                continue
             if plan != before:
                 planned[change.resource] = plan
         if planned and not validate_only:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # (KIP-896), under a version of ours that it never had.
 UPDATE_KEY: Final = ApiKey.UPDATE_METADATA
 UPDATE_VERSION: Final = 1002
+# The same in parts (update_parts.py).
+UPDATE_PART_VERSION: Final = 1003
 
 # AlterPartition (KIP-497) with the epochs of KIP-903.
 IN_SYNC_KEY: Final = ApiKey.ALTER_PARTITION

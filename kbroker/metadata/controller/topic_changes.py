@@ -11,7 +11,7 @@ whose log does not open is deleted, partitions are removed, a configuration is w
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -36,7 +36,8 @@ from kbroker.metadata.controller.events import (
 )
 from kbroker.metadata.controller.nodes import MetadataNodes
 from kbroker.metadata.controller.propagation import Propagation
-from kbroker.metadata.image import TopicImage
+from kbroker.metadata.controller.settings_room import SettingsRoom
+from kbroker.metadata.image import NO_CONFIGS, TopicImage
 from kbroker.metadata.store.base import StoreError
 
 log = logging.getLogger("kbroker.controller")
@@ -71,9 +72,11 @@ class TopicChanges:
 
     def create_topics(self, nodes: MetadataNodes, event: CreateTopics) -> list[TopicResult]:
         image = self._propagation.image
-        plans = plan_topics(
+        room = SettingsRoom(image)
+        planned = plan_topics(
             image, event.specs, self._defaults(), self._new_id, self._placement_start
         )
+        plans = [_if_room(plan, NO_CONFIGS, room) for plan in planned]
         topics = _planned(plans)
         failures: dict[str, KafkaError] = {}
         if topics and not event.validate_only:
@@ -135,10 +138,12 @@ class TopicChanges:
         before = self._propagation.image.topics
         planned: dict[str, TopicImage] = {}
         plans: list[Plan] = []
+        room = SettingsRoom(self._propagation.image)
         for change in event.changes:
             # A later change of the same topic builds on the one before it.
             topic = planned.get(change.topic) or before.get(change.topic)
             plan = plan_config_change(topic, change, self._validate_configs, self._edit_list)
+            plan = _if_room(plan, NO_CONFIGS if topic is None else topic.configs, room)
             plans.append(plan)
             if isinstance(plan, TopicImage):
                 planned[plan.name] = plan
@@ -178,6 +183,11 @@ def forget_deletions(nodes: MetadataNodes, removed: list[TopicImage]) -> None:
         nodes.forget_deletions(removed)
     except StoreError as error:
         log.warning("tombstones of deleted topics remain: %s", error)
+
+
+def _if_room(plan: Plan, before: Mapping[str, str], room: SettingsRoom) -> Plan:
+    """The plan, or why the cluster cannot hold so many settings."""
+    return plan if isinstance(plan, KafkaError) else room.take(before, plan.configs) or plan
 
 
 def _planned(plans: Iterable[Plan]) -> list[TopicImage]:

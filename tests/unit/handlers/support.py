@@ -161,6 +161,7 @@ class FakeController:
             for node in range(NODE_ID, NODE_ID + brokers)
         )
         self.active = True
+        self.broker_epoch = 0
         self.followed: list[ImageUpdate] = []
         self.stopping: list[tuple[int, int]] = []
         self.leads_still: list[TopicPartition] | KafkaError = []

@@ -34,6 +34,7 @@ from kbroker.metadata.controller.shutdown_messages import (
     decode_remaining,
     encode_shutdown,
 )
+from kbroker.metadata.controller.update_parts import PartsReceived, UpdateWays
 from kbroker.metadata.image import NO_CONTROLLER, BrokerImage, ClusterImage
 from kbroker.protocol.versions import SERVED
 from kbroker.protocol.wire import Reader, Writer
@@ -53,6 +54,7 @@ class FakePeers:
     def __init__(self) -> None:
         self.asked: list[tuple[int, int, int, bytes]] = []
         self.answer: bytes | KafkaError = b"whatever"
+        self.parts = PartsReceived()
 
     def forward(
         self,
@@ -128,6 +130,42 @@ def test_the_image_of_the_controller_is_followed_and_answered(broker: FakeBroker
     assert broker.controller.followed == [UPDATE]
     assert request.answer == encode_answer(ANSWER)
     assert decode_answer(Reader(request.answer, flexible=True)) == ANSWER
+
+
+def sent_in_parts(broker: FakeBroker, update: ImageUpdate = UPDATE) -> list[ImageAnswer]:
+    ways = UpdateWays(whole_bytes_max=0, part_bytes=10)
+    requests = [
+        broker.send(UPDATE_KEY, version, body)
+        for version, body in ways.requests(NODE_ID, update, encode_update(update))
+    ]
+    assert len(requests) > 2
+    return [decode_answer(Reader(request.answer or b"", flexible=True)) for request in requests]
+
+
+def test_an_image_in_parts_is_followed_with_the_last_one(broker: FakeBroker) -> None:
+    broker.controller.broker_epoch = UPDATE.broker_epoch
+    *first, last = sent_in_parts(broker)
+    assert {*first} == {ImageAnswer(ErrorCode.NONE)}
+    assert broker.controller.followed == [UPDATE]
+    assert last == ANSWER
+
+
+def test_parts_for_another_start_of_this_broker_are_not_kept(broker: FakeBroker) -> None:
+    broker.controller.broker_epoch = UPDATE.broker_epoch + 1
+    assert {*sent_in_parts(broker)} == {ImageAnswer(ErrorCode.STALE_BROKER_EPOCH)}
+    assert not broker.controller.followed
+
+
+def test_a_whole_image_ends_one_that_came_in_part(broker: FakeBroker) -> None:
+    broker.controller.broker_epoch = UPDATE.broker_epoch
+    ways = UpdateWays(whole_bytes_max=0, part_bytes=10)
+    (version, first), second, *_ = ways.requests(NODE_ID, UPDATE, encode_update(UPDATE))
+    broker.send(UPDATE_KEY, version, first)
+    broker.send(UPDATE_KEY, UPDATE_VERSION, encode_update(UPDATE))
+    answer = broker.send(UPDATE_KEY, *second).answer
+    assert decode_answer(Reader(answer or b"", flexible=True)) == ImageAnswer(
+        ErrorCode.INVALID_UPDATE_VERSION
+    )
 
 
 @pytest.mark.parametrize(

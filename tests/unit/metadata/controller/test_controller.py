@@ -6,6 +6,7 @@ import errno
 import logging
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -15,10 +16,18 @@ import pytest
 
 from kbroker.errors import DataDirectoryError, ErrorCode, InvariantError, KafkaError
 from kbroker.limits import CONTROLLER_EVENTS_MAX
-from kbroker.metadata.controller import ConfigChange, NewTopic, TopicResult, records
+from kbroker.metadata.controller import (
+    ConfigChange,
+    NewTopic,
+    TopicResult,
+    config_changes,
+    records,
+    topic_changes,
+)
 from kbroker.metadata.controller import controller as controller_module
 from kbroker.metadata.controller.config_changes import ResourceChange
 from kbroker.metadata.controller.nodes import ensure_skeleton
+from kbroker.metadata.controller.settings_room import SettingsRoom
 from kbroker.metadata.image import (
     BrokerImage,
     ClusterImage,
@@ -230,6 +239,23 @@ def test_configs_change_together_with_the_image(broker: OneBroker) -> None:
     assert codes(broker.alter(ConfigChange("t", set={"bad": "1"}))) == [ErrorCode.INVALID_CONFIG]
     assert codes(broker.alter(ConfigChange("t", replace=True), validate_only=True)) == [OK]
     assert broker.image.topics["t"].configs == {"b": "2"}
+
+
+def test_settings_of_all_topics_together_have_a_bound(
+    broker: OneBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_changes, "SettingsRoom", partial(SettingsRoom, bytes_max=5))
+    first, second = (NewTopic(name, configs={"k": "1"}) for name in ("a", "b"))
+    assert codes(broker.create(first, second, NewTopic("c", configs={"k": "12"}))) == [
+        OK,
+        OK,
+        ErrorCode.INVALID_CONFIG,
+    ]
+    assert codes(broker.alter(ConfigChange("a", set={"k": "12"}))) == [OK]
+    assert codes(broker.alter(ConfigChange("b", set={"k": "12"}))) == [ErrorCode.INVALID_CONFIG]
+    assert broker.image.topics["b"].configs == {"k": "1"}
+    assert codes(broker.alter(ConfigChange("a", replace=True))) == [OK]
+    assert codes(broker.alter(ConfigChange("b", set={"k": "12"}))) == [OK]
 
 
 # --- a replica manager that fails -----------------------------------------------------------------
@@ -550,7 +576,7 @@ class AnySettings:
 
 
 def test_settings_of_many_that_change_are_one_line(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = OneBroker(tmp_path)
     controller = broker.start(rules=AnySettings())
@@ -561,6 +587,14 @@ def test_settings_of_many_that_change_are_one_line(
     with caplog.at_level(logging.INFO, "kbroker.controller"):
         results = wait(lambda done: controller.alter_resource_configs(changes, False, done))
     assert results == [None] * 500
+    monkeypatch.setattr(config_changes, "SettingsRoom", partial(SettingsRoom, bytes_max=2_001))
+    changes = [
+        ResourceChange(ConfigResource(ConfigKind.GROUP, f"group-{number}"), {"key": "22"})
+        for number in range(2)
+    ]
+    results = wait(lambda done: controller.alter_resource_configs(changes, False, done))
+    assert results[0] is None
+    assert results[1] is not None and results[1].code is ErrorCode.INVALID_CONFIG
     (line,) = [r.getMessage() for r in caplog.records if "settings" in r.getMessage()]
     assert "500" in line and "group group-0, " in line and len(line) < 500
     broker.stop()
