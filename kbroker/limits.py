@@ -136,6 +136,9 @@ LOG_REMOVAL_PERIOD_MS: Final = 500
 LOG_SPACE_PERIOD_MS: Final = 1_000
 # A period of a task longer than this never comes: 100 years.
 TASK_PERIOD_MS_MAX: Final = 100 * 366 * 86_400_000
+# A task that runs once and fails is tried again after this, until it works: what was short then
+# (descriptors, memory, a thread) may be there.
+TASK_RETRY_MS: Final = 1_000
 # A session idle for less than this does not give way to a new one (KIP-227).
 FETCH_SESSION_EVICTION_MS_MIN: Final = 120_000
 

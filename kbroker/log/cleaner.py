@@ -112,8 +112,12 @@ class LogCleaner:
         with self._sizing:
             while len(self._threads) < wanted and not self._stopping.is_set():
                 name = f"kbroker-log-cleaner-{len(self._threads)}"
-                self._threads.append(OwnThread(name, self._run))
-                self._threads[-1].start()
+                self._threads.append(OwnThread(name, self._run))  # which looks for itself there
+                try:
+                    self._threads[-1].start()
+                except BaseException:
+                    self._threads.pop()  # it has never lived; whoever asked asks again
+                    raise
             while len(self._threads) > wanted:
                 self._leaving.append(self._threads.pop())
             self._leaving = [thread for thread in self._leaving if thread.is_alive()]

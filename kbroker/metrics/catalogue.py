@@ -468,6 +468,8 @@ _RUNTIME: Final = (
            ("part",)),
     _plain("gauge", "threads_dead", "kbroker_threads_dead",
            "Threads of the broker that are lost: it must be restarted.", "threads"),
+    _plain("gauge", "tasks_failing", "kbroker_tasks_failing",
+           "Work that is to be done once, has failed and is tried again every second.", "tasks"),
     _plain("gauge", "build_info", "kbroker_build_info", "Always 1.", "",
            ("version", "python", "kafka")),
 )  # fmt: skip

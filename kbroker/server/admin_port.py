@@ -6,7 +6,9 @@ The HTTP side costs 9 MB and a third of a second of imports (ADR 13), so an idle
 bound sockets and the thread `kbroker-admin`, which sleeps in poll(2) on them. With the first
 connection it imports the HTTP side (`serve`, handed down from the command line, since server does
 not know admin) and hands the sockets to the control loop; connections wait in the kernel's backlog
-meanwhile. That may be during the start: whoever asks while logs are recovered gets an answer.
+meanwhile. That may be during the start: who asks while logs are recovered gets an answer. Where the
+imports or the first moments of HTTP fail (no descriptors, no memory), they are tried again after a
+pause, as long as a connection waits: a probe that is never answered has a healthy broker killed.
 
 Afterwards the same thread is the worker that collects metrics, so that the loop's other tenants do
 not wait for a scrape (`run`, one job at a time, `ADMIN_JOBS_MAX` waiting, then refused).
@@ -30,7 +32,7 @@ from kbroker.config.admin_listeners import AdminListener
 from kbroker.config.listeners import format_address
 from kbroker.errors import AddressInUse, UserError
 from kbroker.failures import Failures
-from kbroker.limits import ADMIN_BACKLOG, ADMIN_JOBS_MAX, THREAD_JOIN_TIMEOUT_MS
+from kbroker.limits import ADMIN_BACKLOG, ADMIN_JOBS_MAX, TASK_RETRY_MS, THREAD_JOIN_TIMEOUT_MS
 from kbroker.own_thread import OwnThread
 
 if TYPE_CHECKING:
@@ -155,20 +157,23 @@ class AdminPort:
             job()
 
     def _serve_the_first(self) -> bool:
-        if not self._wait_for_a_connection():
-            return False
-        try:
-            server = self._serve(self._sockets)
-            self._submit(server.start()).result()
-            self._server = server
-            if self._ending:  # asked for while the imports ran, and nobody saw the server
-                self._submit(server.stop()).result()
-        except Exception as error:
-            self.failures.note("serving the admin port", error)
-            for each in self._sockets:
-                each.close()  # nobody is to wait in a backlog that is never taken from
-            return False
-        return True
+        said = ""
+        while self._wait_for_a_connection():
+            try:
+                server = self._serve(self._sockets)
+                self._submit(server.start()).result()
+                self._server = server
+                if self._ending:  # asked for while the imports ran, before there was a server
+                    self._submit(server.stop()).result()
+                return True
+            except Exception as error:
+                before, said = said, str(error)
+                if said == before:
+                    self.failures.counted()
+                else:
+                    self.failures.note("serving the admin port", error)
+            self._pause()
+        return False
 
     def _given_up(self) -> None:
         """Whoever waits has the answer; who comes later finds nobody."""
@@ -183,6 +188,12 @@ class AdminPort:
             while not self._jobs and not self._ending:
                 self._jobs_changed.wait()
             return None if self._ending else self._jobs.popleft()
+
+    def _pause(self) -> None:
+        """Before another try; a stop ends it."""
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        poll.poll(TASK_RETRY_MS)
 
     def _wait_for_a_connection(self) -> bool:
         poll = select.poll()

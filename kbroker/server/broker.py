@@ -56,6 +56,7 @@ from kbroker.server.dynamic_config import DynamicConfig
 from kbroker.server.groups import Groups
 from kbroker.server.handler_pool import HandlerPool
 from kbroker.server.health import Health
+from kbroker.server.late_steps import LateSteps
 from kbroker.server.lifecycle import Lifecycle, Step, nothing
 from kbroker.server.live_objects import live_objects
 from kbroker.server.log_tasks import LogTasks
@@ -65,7 +66,7 @@ from kbroker.server.open_files import raise_open_file_limit
 from kbroker.server.readiness import RUNNING, STOPPING, Readiness
 from kbroker.server.ready import announce, remove_ready_file
 from kbroker.server.scheduler import Scheduler
-from kbroker.server.sockets import hot_path, listen, socket_server
+from kbroker.server.sockets import hot_path, listen_all, socket_server
 from kbroker.types import ApiKey, TopicPartition
 
 if TYPE_CHECKING:
@@ -127,6 +128,8 @@ class Broker:
         self._fetch_purgatory = Purgatory("Fetch", self._timer)
         self._deadlines = FetchDeadlines(self._hot, self._fetch_purgatory, SystemClock())
         self._scheduler = Scheduler(self._clock)
+        self._late = LateSteps(self._scheduler)
+        self._dynamic.on_failure = self._settings_lag
         log_dirs = [Path(directory) for directory in config.log_dirs]
         self._directories = Directories(log_dirs, data_dir, config.node_id)
         self._logs = LogManager(
@@ -157,11 +160,11 @@ class Broker:
         self._handler_failures = Failures("request handlers")
         parts = (
             self._groups.coordinator.failures, self._admin.failures, self._handler_failures,
-            request_failures, self._replication_failures,
+            request_failures, self._replication_failures, self._late.failures,
         )  # fmt: skip
         self.health = Health(self._own_threads, parts)
         informed = self._member.informed if self._member else None
-        self.readiness = Readiness(config.log_dirs, self.health.dead, informed)
+        self.readiness = Readiness(config.log_dirs, self.health.dead, informed, self._failing)
         self._lifecycle = Lifecycle(self._steps())
 
     def _join_cluster(self, config: BrokerConfig) -> ClusterMember | None:
@@ -188,7 +191,7 @@ class Broker:
 
     def _steps(self) -> list[Step]:
         """In the order in which they come up."""
-        member = self._member
+        member, late = self._member, self._late.step
         return [
             Step("open-file limit", raise_open_file_limit),
             Step("cluster identity", self._read_identity),
@@ -204,12 +207,13 @@ class Broker:
             Step("request handlers", self._start_handlers, self._stop_handlers),
             Step("network threads", self._start_network, self._stop_network),
             Step("first image", member.await_image if member else nothing),
-            Step("ready file", self._announce, self._withdraw),
             Step("scheduler", self._start_scheduler, self._scheduler.stop),
-            Step("groups", lambda: self._groups.start(self._scheduler), self._groups.stop),
-            Step("observer", self._schedule_observer, self._stop_observer),
-            Step("warm-up", self._warm_up),
-            Step("metrics topic", self._start_metrics_topic, self._stop_metrics_topic),
+            Step("ready file", self._announce, self._withdraw),
+            # From here on the broker serves: what is short for a moment does not end it.
+            late("groups", lambda: self._groups.start(self._scheduler), self._groups.stop),
+            late("observer", self._schedule_observer, self._stop_observer),
+            late("warm-up", self._warm_up),
+            late("metrics topic", self._start_metrics_topic, self._stop_metrics_topic),
             Step("leadership", stop=member.shutdown.run if member else nothing),
             Step("readiness", stop=self._readiness_ends),
         ]
@@ -277,19 +281,7 @@ class Broker:
         self._cluster_id = self._directories.identify()
 
     def _bind(self) -> None:
-        ipv4_ports = frozenset(
-            listener.port
-            for listener in self.config.listeners.listeners
-            if listener.host and not listener.is_ipv6 and listener.port
-        )
-        for name in self.config.listeners.names:
-            addresses = [
-                (listener.host, listener.port)
-                for listener in self.config.listeners.listeners
-                if listener.name == name
-            ]
-            backlog = self.config["socket.listen.backlog.size"]
-            self._bound[name] = listen(self._server, name, addresses, backlog, ipv4_ports)
+        self._bound = listen_all(self._server, self.config)
         first = self.config.listeners.names[0]
         self.bootstrap = self._bound[first][0]
 
@@ -397,6 +389,17 @@ class Broker:
         """What handlers call for a request that needs Python; `kbroker.testing` has its own."""
         return dispatch
 
+    def _failing(self) -> dict[str, str]:
+        """What was to be done once and is tried again, with why; any thread."""
+        lag = {f"settings of {what}": "cannot follow them" for what in self._dynamic.behind}
+        return {f"task {name}": why for name, why in self._scheduler.failing().items()} | lag
+
+    def _settings_lag(self) -> None:
+        self._scheduler.once("settings", self._settings_again, limits.TASK_RETRY_MS)
+
+    def _settings_again(self) -> None:
+        self._running_controller().in_step(self._dynamic.try_again)
+
     # --- settings at run time, on the controller's thread -----------------------------------------
 
     def _network_follows(self, before: BrokerConfig, now: BrokerConfig) -> None:
@@ -488,7 +491,7 @@ class Broker:
             if self._observer is None:
                 from kbroker.server.observe import Observer, Parts
 
-                self._observer = Observer(
+                observer = Observer(
                     Parts(
                         server=self._server,
                         hot=self._hot,
@@ -506,7 +509,8 @@ class Broker:
                     self._clock,
                     every_partition=self.config["metrics.partitions.enable"],
                 )
-                self._observer.start()
+                observer.start()
+                self._observer = observer
             return self._observer
 
     def _stop_observer(self) -> None:
@@ -528,13 +532,14 @@ class Broker:
 
         host, port = self._bound[self.config.listeners.inter_broker_name][0]
         bootstrap = format_address(reachable(host), port)
-        self._metrics_topic = MetricsTopic(
+        metrics_topic = MetricsTopic(
             Sampler(self, self.config.node_id, self._clock),
             lambda: PeerWriter(bootstrap),
             self._clock,
             self.config["metrics.topic.interval.ms"],
         )
-        self._metrics_topic.start()
+        metrics_topic.start()
+        self._metrics_topic = metrics_topic
 
     def _stop_metrics_topic(self) -> None:
         if self._metrics_topic is not None:

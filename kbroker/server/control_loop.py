@@ -36,7 +36,11 @@ class ControlLoop:
         self._loop.set_exception_handler(self._noted)
 
     def start(self) -> None:
-        self.thread.start()
+        try:
+            self.thread.start()
+        except BaseException:
+            self._loop.close()  # its descriptors are not left to a collection
+            raise
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine on the loop; RuntimeError where the loop is lost."""

@@ -5,7 +5,8 @@ so that everything comes up with the right values; from then on the controller c
 every image whose settings may have changed, before it publishes it and answers. Whoever must do
 something about a change (thread pools, bounds of connections, logs) is called in turn with the old
 and the new configuration; one that fails is a line in the log and does not keep the others back,
-since what is stored holds at the next start in any case.
+since what is stored holds at the next start in any case. It is called again until it works: it may
+have lacked memory or a thread (`on_failure`, `try_again`).
 
 `check` and `edit_list` are the controller's `ConfigRules`.
 
@@ -36,6 +37,10 @@ logger: Final = logging.getLogger("kbroker.config")
 Reaction = Callable[["BrokerConfig", "BrokerConfig"], None]
 
 
+def nothing() -> None:
+    """What could not follow stays so until the next change."""
+
+
 class DynamicConfig:
     """See the head of this file."""
 
@@ -46,6 +51,9 @@ class DynamicConfig:
         self._every = ConfigResource(ConfigKind.BROKER, "")
         self._held: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
         self._reactions: list[tuple[str, Reaction]] = []
+        # What could not follow, and the configuration that it followed last.
+        self._behind: dict[str, BrokerConfig] = {}
+        self.on_failure: Callable[[], None] = nothing
 
     def add(self, what: str, reaction: Reaction) -> None:
         """`reaction` does something about changes from now on; `what` names it in the log."""
@@ -70,10 +78,28 @@ class DynamicConfig:
             logger.warning("a setting made at run time is left out: %s", error.message)
         self._tell_changes(before)
         for what, reaction in self._reactions:
-            try:
-                reaction(before, self.config)
-            except Exception:
-                logger.exception("%s cannot follow the new configuration", what)
+            self._react(what, reaction, self._behind.get(what, before))
+
+    def _react(self, what: str, reaction: Reaction, before: BrokerConfig) -> None:
+        try:
+            reaction(before, self.config)
+        except Exception:
+            logger.exception("%s cannot follow the new configuration", what)
+            self._behind[what] = before
+            self.on_failure()
+        else:
+            self._behind.pop(what, None)
+
+    def try_again(self) -> None:
+        """What could not follow tries again: it may have lacked memory or a thread."""
+        for what, reaction in self._reactions:
+            if what in self._behind:
+                self._react(what, reaction, self._behind[what])
+
+    @property
+    def behind(self) -> list[str]:
+        """What could not follow the configuration yet; any thread."""
+        return sorted(self._behind)
 
     def _tell_changes(self, before: BrokerConfig) -> None:
         names = sorted({*before.set_names(), *self.config.set_names()})

@@ -403,6 +403,7 @@ class Observer:
                 ((part,), count) for part, count in self._parts.health.failures().items()
             ],
             "threads_dead": [((), len(self._parts.health.dead()))],
+            "tasks_failing": [((), len(self._parts.readiness.failing()))],
             "live_objects": [
                 ((kind,), count) for kind, count in live_objects(self._parts.server).items()
             ],

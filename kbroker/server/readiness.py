@@ -1,7 +1,8 @@
 """Whether this broker accepts Kafka's requests just now, and if not, why.
 
 The lifecycle's steps set the phase from the main thread; the admin side asks from its own. A broker
-is ready while it is running, none of its threads is dead, and every log directory can be written;
+is ready while it is running, none of its threads is dead, nothing that a start begins waits to be
+tried again, and every log directory can be written;
 what a directory says is asked for anew each time, two system calls each. In a cluster it must be
 registered as well, and told what holds.
 """
@@ -9,7 +10,7 @@ registered as well, and told what holds.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -34,12 +35,15 @@ class Readiness:
         log_dirs: Sequence[str],
         dead_threads: Callable[[], Sequence[str]] = tuple,
         informed: Callable[[], bool] | None = None,
+        failing: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """`dead_threads`: names of our threads that are lost (health.py). `informed`: whether a
+        """`dead_threads`: names of our threads that are lost (health.py). `failing`: what is to run
+        once, has failed and is tried again, with the last error. `informed`: whether a
         broker of a cluster knows what holds; None: it stands alone."""
         self._log_dirs = tuple(log_dirs)
         self._dead_threads = dead_threads
         self._informed = informed
+        self._failing = failing
         self.phase = STARTING
         self._absent: frozenset[Path] = frozenset()
         self._failed: Callable[[], Collection[Path]] = tuple
@@ -68,7 +72,15 @@ class Readiness:
             Check(f"thread {name}", False, "is dead: restart the broker")
             for name in self._dead_threads()
         ]
-        return [accepts, *dead, *(self._directory(path) for path in self._log_dirs)]
+        failing = [
+            Check(name, False, f"has failed and is tried again every second: {error}")
+            for name, error in self.failing().items()
+        ]
+        return [accepts, *dead, *failing, *(self._directory(path) for path in self._log_dirs)]
+
+    def failing(self) -> Mapping[str, str]:
+        """What has failed and is tried again, by name, with why."""
+        return self._failing()
 
     @property
     def running(self) -> bool:

@@ -8,7 +8,8 @@ says which task does not.
 
 A period is counted from the end of one run to the start of the next, so a slow task never runs
 against itself and missed runs are not made up for. A task that raises is logged and counted, and
-runs again after its period.
+runs again after its period; one without a period, which is to run once, after TASK_RETRY_MS, until
+it works, and is `failing` meanwhile.
 
 Any thread may schedule, cancel and trigger. The thread `kbroker-scheduler` sleeps until the next
 task is due and does not tick. One lock guards the queue; no task runs under it. Without `start`
@@ -18,6 +19,7 @@ the scheduler is manual: `run_due()` runs on the caller's thread all that is due
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import logging
 import threading
@@ -26,7 +28,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from kbroker.clock import NS_PER_MS, Clock, let_go_of_gil
-from kbroker.limits import PYTHON_STEP_MS_MAX
+from kbroker.limits import PYTHON_STEP_MS_MAX, TASK_RETRY_MS
 from kbroker.own_thread import OwnThread
 
 logger: Final = logging.getLogger("kbroker.scheduler")
@@ -46,6 +48,7 @@ class ScheduledTask:
         self.slow_steps = 0
         self.longest_step_ns = 0
         self.turn = 0  # counts the entries in the queue; an entry with an older turn is void
+        self.error = ""  # what the last run raised
         self.running = False
         self.again = False  # triggered while running
         self._work = work
@@ -102,9 +105,15 @@ class Scheduler:
         self.thread.await_end()
 
     def schedule(
-        self, name: str, work: Work, period_ms: int | None, delay_ms: int | None = None
+        self,
+        name: str,
+        work: Work,
+        period_ms: int | None,
+        delay_ms: int | None = None,
+        error: str = "",
     ) -> ScheduledTask:
-        """Run `work` after `delay_ms` (default: one period), then every period; None means once.
+        """Run `work` after `delay_ms` (default: one period), then every period; None means once,
+        and again after a while if it raised. `error`: what it raised when it was tried elsewhere.
 
         Names are unique among the tasks that still have a run before them.
         """
@@ -113,12 +122,18 @@ class Scheduler:
         if delay_ms is None:
             delay_ms = period_ms or 0
         task = ScheduledTask(name, work, period_ms)
+        task.error = error
         with self._lock:
             if name in self._tasks:
                 raise ValueError(f"a task named {name!r} is scheduled already")
             self._tasks[name] = task
             self._enqueue_locked(task, delay_ms)
         return task
+
+    def once(self, name: str, work: Work, delay_ms: int) -> None:
+        """Run `work` once after `delay_ms`, unless a task of this name is there already."""
+        with contextlib.suppress(ValueError):
+            self.schedule(name, work, None, delay_ms)
 
     def cancel(self, task: ScheduledTask) -> None:
         """No run of the task starts after this, and one under way takes no further step."""
@@ -138,6 +153,15 @@ class Scheduler:
             else:
                 self._enqueue_locked(task, 0)
             return True
+
+    def failing(self) -> dict[str, str]:
+        """Tasks that are to run once and have only failed so far: name and last error."""
+        with self._lock:
+            return {
+                name: task.error
+                for name, task in sorted(self._tasks.items())
+                if task.period_ms is None and task.error
+            }
 
     def run_due(self) -> int:
         """Do, on this thread, all that is due by the clock; how many steps that were."""
@@ -203,10 +227,15 @@ class Scheduler:
         started_ns = self._clock.monotonic_ns()
         try:
             more = task.step()
+            task.error = ""
         except BaseException as error:  # whatever it is: the task is in hand, and must not be lost
             more = False
             task.failures += 1
-            self.thread.failures.note(f"the background task {task.name}", error)
+            before, task.error = task.error, f"{type(error).__name__}: {error}"
+            if task.period_ms is None and task.error == before:
+                self.thread.failures.counted()  # said at the first try
+            else:
+                self.thread.failures.note(f"the background task {task.name}", error)
         took_ns = self._clock.monotonic_ns() - started_ns
         task.longest_step_ns = max(task.longest_step_ns, took_ns)
         if took_ns > PYTHON_STEP_MS_MAX * NS_PER_MS:
@@ -223,10 +252,12 @@ class Scheduler:
                 return
             if again:
                 self._enqueue_locked(task, 0)
-            elif task.period_ms is None:
-                self._forget_locked(task)
-            else:
+            elif task.period_ms is not None:
                 self._enqueue_locked(task, task.period_ms)
+            elif task.error:
+                self._enqueue_locked(task, TASK_RETRY_MS)
+            else:
+                self._forget_locked(task)
 
     def _loop(self) -> None:
         while self._sleep_until_due():

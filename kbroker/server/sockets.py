@@ -104,3 +104,17 @@ def listen(
                 f"cannot listen on {addresses}: {error.strerror}",
                 "set listeners to addresses of this machine",
             ) from error
+
+
+def listen_all(server: SocketServer, config: BrokerConfig) -> dict[str, list[tuple[str, int]]]:
+    """Every listener of the configuration; the addresses that were bound, by its name."""
+    listeners = config.listeners
+    ipv4_ports = frozenset(
+        each.port for each in listeners.listeners if each.host and not each.is_ipv6 and each.port
+    )
+    bound: dict[str, list[tuple[str, int]]] = {}
+    for name in listeners.names:
+        addresses = [(each.host, each.port) for each in listeners.listeners if each.name == name]
+        backlog = config["socket.listen.backlog.size"]
+        bound[name] = listen(server, name, addresses, backlog, ipv4_ports)
+    return bound

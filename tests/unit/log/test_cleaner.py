@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -23,6 +24,7 @@ from kbroker.log.cleanable import Cleanable, look
 from kbroker.log.cleaner import CleanerSettings, LogCleaner
 from kbroker.log.partition_log import Compaction, PartitionLog
 from kbroker.log.verify import verify
+from kbroker.own_thread import OwnThread
 from kbroker.protocol.record_batch import decode_batches
 from kbroker.types import TopicPartition
 from tests.support.led_log import LedLog, LedLogManager
@@ -346,6 +348,21 @@ def test_readers_go_on_across_a_swap(cleaners: Cleaners) -> None:
     records = held(log)
     for offset in range(60):
         assert first_from(log, offset) == min(at for at, _ in records if at >= offset)
+
+
+def test_a_thread_that_cannot_start_is_started_when_it_is_asked_for_again(
+    cleaners: Cleaners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleaners.settings = CleanerSettings(threads=1, backoff_ms=10)
+    with monkeypatch.context() as short:
+        short.setattr(OwnThread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
+        with pytest.raises(RuntimeError, match="new thread"):
+            cleaners.cleaner.resize()
+    assert cleaners.cleaner.threads == ()
+    cleaners.cleaner.resize()
+    (thread,) = cleaners.cleaner.threads
+    assert thread.is_alive()
+    cleaners.cleaner.stop()
 
 
 def test_threads_come_and_go(cleaners: Cleaners) -> None:

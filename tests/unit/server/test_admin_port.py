@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import logging
 import os
@@ -16,6 +17,7 @@ import pytest
 from kbroker.config.admin_listeners import AdminListener
 from kbroker.errors import AddressInUse, UserError
 from kbroker.limits import ADMIN_JOBS_MAX
+from kbroker.server import admin_port
 from kbroker.server.admin_port import THREAD_NAME, AdminPort, Busy
 from kbroker.server.control_loop import ControlLoop
 
@@ -31,8 +33,14 @@ class FakeHttp:
         self.starts = 0
         self.stops = 0
         self.started = threading.Event()
+        self.fails = 0  # so many times yet
+        self.has_failed = threading.Event()
 
     def serve(self, sockets: Sequence[socket.socket]) -> FakeHttp:
+        if self.fails:
+            self.fails -= 1
+            self.has_failed.set()
+            raise OSError(errno.EMFILE, "Too many open files")
         self.served = list(sockets)
         self.served_by = threading.current_thread().name
         return self
@@ -94,6 +102,28 @@ def test_the_first_connection_has_it_served(port: AdminPort, http: FakeHttp) -> 
     assert http.served_by == THREAD_NAME
     assert len(http.served) == http.starts == 1
     assert http.stops >= 1
+
+
+def test_what_fails_with_the_first_connection_is_tried_again(
+    port: AdminPort, http: FakeHttp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin_port, "TASK_RETRY_MS", 1)
+    http.fails = 3
+    port.bind(LOOPBACK, may_be_taken=False)
+    port.start()
+    with connect(port):
+        assert http.started.wait(60)
+    assert port.failures.count == 3 and http.starts == 1
+
+
+def test_a_stop_ends_the_pause_between_two_tries(port: AdminPort, http: FakeHttp) -> None:
+    http.fails = 1_000_000
+    port.bind(LOOPBACK, may_be_taken=False)
+    port.start()
+    with connect(port):
+        assert http.has_failed.wait(60)
+        port.stop()
+    assert http.starts == 0
 
 
 def test_work_is_done_by_the_thread_and_refused_beyond_the_bound(

@@ -67,6 +67,30 @@ def test_followers_are_told_once_and_one_that_fails_does_not_keep_the_others_bac
     assert "what fails cannot follow" in caplog.text
 
 
+def test_what_could_not_follow_is_called_again_from_what_it_followed_last() -> None:
+    held = started()
+    seen: list[tuple[int, int]] = []
+    asked_again: list[None] = []
+    short = True
+
+    def resize(before: BrokerConfig, now: BrokerConfig) -> None:
+        if short:
+            raise RuntimeError("can't start new thread")
+        seen.append((before["num.io.threads"], now["num.io.threads"]))
+
+    held.add("the handlers", resize)
+    held.on_failure = lambda: asked_again.append(None)
+    held.follow(image(own={"num.io.threads": "9"}))
+    held.follow(image(own={"num.io.threads": "10"}))
+    assert held.behind == ["the handlers"] and len(asked_again) == 2
+    held.try_again()
+    assert len(asked_again) == 3
+    short = False
+    held.try_again()
+    held.try_again()
+    assert seen == [(8, 10)] and held.behind == []
+
+
 def test_what_is_not_allowed_any_more_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     held = started()
     held.follow(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
 
 from kbroker.clock import ManualClock
+from kbroker.limits import TASK_RETRY_MS
 from kbroker.server.scheduler import Scheduler
 
 
@@ -64,6 +67,45 @@ def test_once_is_once_and_its_name_is_free_again(scheduler: Scheduler, clock: Ma
     scheduler.schedule("once", lambda: runs.append(2), period_ms=None)
     scheduler.run_due()
     assert runs == [1, 2]
+
+
+def test_what_is_to_run_once_runs_again_until_it_works(
+    scheduler: Scheduler, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries: list[int] = []
+
+    def begin() -> None:
+        tries.append(clock.monotonic_ms())
+        if len(tries) < 3:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    scheduler.schedule("begin", begin, period_ms=None)
+    assert scheduler.failing() == {}
+    scheduler.run_due()
+    assert scheduler.failing() == {"begin": "OSError: [Errno 24] Too many open files"}
+    for _ in range(3):
+        clock.advance(TASK_RETRY_MS)
+        scheduler.run_due()
+    assert tries == [0, TASK_RETRY_MS, 2 * TASK_RETRY_MS]
+    assert scheduler.failing() == scheduler.statistics() == {}
+    assert scheduler.thread.failures.count == 2
+    assert len([each for each in caplog.records if "begin" in each.getMessage()]) == 1
+
+
+def test_what_comes_every_period_is_not_failing(scheduler: Scheduler, clock: ManualClock) -> None:
+    work = Mock(side_effect=OSError)
+    scheduler.schedule("tick", work, period_ms=10, delay_ms=0)
+    scheduler.run_due()
+    assert scheduler.failing() == {}
+
+
+def test_once_leaves_what_is_scheduled_already(scheduler: Scheduler, clock: ManualClock) -> None:
+    runs: list[int] = []
+    scheduler.once("again", lambda: runs.append(1), 5)
+    scheduler.once("again", lambda: runs.append(2), 1)
+    clock.advance(5)
+    scheduler.run_due()
+    assert runs == [1]
 
 
 def test_steps_of_several_tasks_take_turns(scheduler: Scheduler, clock: ManualClock) -> None:

@@ -7,12 +7,14 @@ is done too early by another one, and the order is the one in which the signs ar
 
 from __future__ import annotations
 
+import errno
 import resource
 import socket
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -21,6 +23,7 @@ from kbroker.config import BrokerConfig
 from kbroker.metadata.controller import NewTopic
 from kbroker.server.broker import Broker
 from kbroker.server.lifecycle import Lifecycle, Step
+from kbroker.testing.inspection import wait_until
 from tests.unit.server.test_failed_start import ask
 
 Sign = Callable[[Broker], bool]
@@ -80,8 +83,8 @@ SIGNS: dict[str, Sign] = {
     "data directories": lambda b: in_directory(b, 1, "meta.properties"),
     "request handlers": lambda b: b._handlers is not None and b._handlers.threads[0].is_alive(),
     "network threads": lambda b: bound(b) and answers(b),
-    "ready file": lambda b: b._ready_file is not None and b._ready_file.exists(),
     "scheduler": lambda b: b._scheduler.thread.is_alive(),
+    "ready file": lambda b: b._ready_file is not None and b._ready_file.exists(),
     "groups": lambda b: b._groups.loader.thread.is_alive(),
     "observer": lambda b: "observer" in b._scheduler.statistics(),
     "warm-up": lambda b: b._loop.thread is not None,
@@ -146,6 +149,21 @@ def test_each_step_brings_what_it_is_named_for(tmp_path: Path) -> None:
     assert broker.stop()
     assert seen == {sign: sign for sign in SIGNS}
     assert stopped == [step.name for step in reversed(steps)]
+
+
+def test_a_shortage_after_the_ready_line_does_not_end_a_broker_that_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = OSError(errno.EMFILE, "Too many open files")
+    monkeypatch.setattr(Broker, "_warm_up", Mock(side_effect=[short, None]))
+    broker = make(tmp_path, "one")
+    assert broker.start()
+    assert answers(broker, PATIENCE_S)
+    (check,) = [each for each in broker.readiness.checks() if not each.ok]
+    assert "start of warm-up" in check.name and "Too many open files" in check.detail
+    broker._scheduler.trigger("start of warm-up")
+    wait_until(lambda: all(each.ok for each in broker.readiness.checks()), "it works then")
+    assert broker.stop()
 
 
 def test_a_stop_takes_back_what_was_brought(tmp_path: Path) -> None:
