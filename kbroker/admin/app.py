@@ -23,6 +23,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from kbroker.admin.hosts import is_allowed
 from kbroker.admin.scrape import Run, Scrapes, Source
 from kbroker.limits import ADMIN_NAMES_MAX
 
@@ -83,18 +84,26 @@ def make_app(backend: Backend, run: Run) -> ASGIApp:
         Route("/readyz", pages.readyz),
         Route("/metrics", pages.metrics),
     ]
-    return _without_bodies(Starlette(routes=routes))
+    return _guarded(Starlette(routes=routes))
 
 
-def _without_bodies(app: ASGIApp) -> ASGIApp:
-    """Refuses a request that announces a body before a byte of it is read."""
-    refusal = PlainTextResponse("no bodies here\n", 413, headers=_CLOSE)
+def _guarded(app: ASGIApp) -> ASGIApp:
+    """Refuses a request that announces a body before a byte of it is read, and one that names
+    another host (hosts.py)."""
+    no_bodies = PlainTextResponse("no bodies here\n", 413, headers=_CLOSE)
+    other_host = PlainTextResponse(
+        "this is not the host that you named: ask with Host: localhost\n", 421, headers=_CLOSE
+    )
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope.get("headers", ()))
         length = headers.get(b"content-length", b"0").strip(b"0")
+        host = headers.get(b"host")
+        local_address = (scope.get("server") or ("",))[0]
         if length or b"transfer-encoding" in headers:
-            await refusal(scope, receive, send)
+            await no_bodies(scope, receive, send)
+        elif not is_allowed(local_address, None if host is None else host.decode("latin-1")):
+            await other_host(scope, receive, send)
         else:
             await app(scope, receive, send)
 

@@ -5,8 +5,8 @@ on the control loop. uvicorn comes in through this file alone. It is used as a l
 handlers (the loop's thread is not the main one), no logging set-up, no access log, no lifespan.
 
 Bounds, beside those of limits.py: a connection is aborted when its request is not complete, or its
-answer not taken, in time. uvicorn itself has a timeout only between two requests, so one timer per
-connection does it all, from its first moment to its last.
+answer not taken, in time, and sooner where there are too many. uvicorn itself has a timeout only
+between two requests, so one timer per connection does it all, from its first moment to its last.
 """
 
 from __future__ import annotations
@@ -40,12 +40,30 @@ class BoundedProtocol(H11Protocol):
 
     _timer: asyncio.TimerHandle | None = None
     _in_request: bool = True  # a fresh connection is one that owes a request
+    _waits_since: float = 0.0  # for a complete request, on the loop's clock
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > ADMIN_CONNECTIONS_MAX:
-            transport.abort()
+        self._waits_since = self.loop.time()
+        self._make_room()
         self._rearm(ADMIN_REQUEST_TIMEOUT_S)
+
+    def _make_room(self) -> None:
+        """Where there are too many, the connection that has waited longest for a complete request
+        gives way: those that send none would keep out those that do. This one has waited least."""
+        held = [
+            each
+            for each in self.connections
+            if isinstance(each, BoundedProtocol) and not each.transport.is_closing()
+        ]
+        if len(held) > ADMIN_CONNECTIONS_MAX:
+            waiting = [each for each in held if not each.is_answering]
+            min(waiting, key=lambda each: each._waits_since).transport.abort()
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a request is complete and its answer is not."""
+        return self.cycle is not None and not self.cycle.response_complete
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
@@ -60,6 +78,7 @@ class BoundedProtocol(H11Protocol):
 
     def on_response_complete(self) -> None:
         self._in_request = False
+        self._waits_since = self.loop.time()
         # What the peer has not taken by then it will not want.
         unsent = self.transport.is_closing() or self.transport.get_write_buffer_size() > 0
         self._rearm(ADMIN_REQUEST_TIMEOUT_S if unsent else ADMIN_KEEP_ALIVE_S)

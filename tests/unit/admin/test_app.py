@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+import pytest
 
 from kbroker.admin.app import make_app
 from kbroker.limits import ADMIN_JOBS_MAX, ADMIN_NAMES_MAX
@@ -38,12 +41,14 @@ async def at_once(work: Callable[[], Any]) -> Any:
     return work()
 
 
-async def request(app: Any, path: str, method: str = "GET", **headers: str) -> Answer:
+async def request(
+    app: Any, path: str, method: str = "GET", server: str = "127.0.0.1", **headers: str
+) -> Answer:
     path, _, query = path.partition("?")
     sent: list[dict[str, Any]] = []
     raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": "http", "method": method, "path": path, "query_string": query.encode(),
-             "headers": raw, "root_path": ""}  # fmt: skip
+             "headers": raw, "root_path": "", "server": (server, 9644)}  # fmt: skip
 
     async def receive() -> dict[str, Any]:
         raise AssertionError("nobody reads a body")
@@ -57,12 +62,40 @@ async def request(app: Any, path: str, method: str = "GET", **headers: str) -> A
     return Answer(sent[0]["status"], answered, body.decode())
 
 
-def get(broker: FakeBroker, path: str, method: str = "GET", **headers: str) -> Answer:
-    return asyncio.run(request(make_app(broker, at_once), path, method, **headers))
+def get(broker: FakeBroker, path: str, method: str = "GET", **how: str) -> Answer:
+    return asyncio.run(request(make_app(broker, at_once), path, method, **how))
 
 
 def test_health() -> None:
     assert get(FakeBroker(), "/healthz").status == 200
+
+
+@pytest.mark.parametrize("server", ["127.0.0.1", "::1", "::ffff:127.0.0.1"])
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:9644", 200),
+        ("127.0.0.1:9644", 200),
+        ("[::1]:9644", 200),
+        ("broker.localhost", 200),
+        ("10.0.0.7", 200),
+        (socket.gethostname(), 200),
+        ("", 200),
+        ("page.example:9644", 421),
+        ("localhost.page.example", 421),
+        ("127.0.0.1.page.example", 421),
+        ("[::1].page.example", 421),
+    ],
+)
+def test_a_loopback_address_answers_no_page_of_another_host(
+    server: str, host: str, status: int
+) -> None:
+    answer = get(FakeBroker(), "/healthz", server=server, host=host)
+    assert answer.status == status
+
+
+def test_elsewhere_any_name_may_be_asked_for() -> None:
+    assert get(FakeBroker(), "/healthz", server="10.0.0.7", host="broker-1.example").status == 200
 
 
 def test_readiness_says_why_not() -> None:

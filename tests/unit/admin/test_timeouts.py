@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import socket
 import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,33 +14,56 @@ import pytest
 from kbroker.admin import server
 from kbroker.cli.start import serve_admin
 from kbroker.config import BrokerConfig
+from kbroker.limits import ADMIN_CONNECTIONS_MAX
 from kbroker.server.broker import Broker
 
 TIMEOUT_S = 0.5
+HALF = b"GET /healthz HTTP/1.1\r\nHo"
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nHo"])
+@contextmanager
+def admin_port(path: Path) -> Iterator[tuple[str, int]]:
+    """The address of a broker's."""
+    values = [
+        f"log.dirs={path}",
+        "listeners=PLAINTEXT://127.0.0.1:0",
+        "admin.listeners=http://127.0.0.1:0",
+    ]
+    broker = Broker(BrokerConfig.load(None, {}, values), path, serve_admin=serve_admin)
+    broker.start()
+    try:
+        host, _, port = broker._admin.url.removeprefix("http://").rpartition(":")
+        yield host, int(port)
+    finally:
+        assert broker.stop()
+
+
+@pytest.mark.parametrize("sent", [b"", HALF])
 def test_a_request_that_does_not_come_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     """Neither one that does not begin nor one that does not end."""
     monkeypatch.setattr(server, "ADMIN_REQUEST_TIMEOUT_S", TIMEOUT_S)
-    values = [
-        f"log.dirs={tmp_path}",
-        "listeners=PLAINTEXT://127.0.0.1:0",
-        "admin.listeners=http://127.0.0.1:0",
-    ]
-    broker = Broker(BrokerConfig.load(None, {}, values), tmp_path, serve_admin=serve_admin)
-    broker.start()
-    try:
-        host, _, port = broker._admin.url.removeprefix("http://").rpartition(":")
+    with admin_port(tmp_path) as address:
         began = time.monotonic()
-        with socket.create_connection((host, int(port)), timeout=60) as slow:
+        with socket.create_connection(address, timeout=60) as slow:
             slow.sendall(sent)
             try:
                 assert slow.recv(1) == b""
             except ConnectionResetError:
                 pass
         assert time.monotonic() - began >= TIMEOUT_S
-    finally:
-        assert broker.stop()
+
+
+def test_connections_that_owe_a_request_do_not_keep_out_one_that_sends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "ADMIN_REQUEST_TIMEOUT_S", 60)
+    with admin_port(tmp_path) as address, ExitStack() as stack:
+        for _ in range(ADMIN_CONNECTIONS_MAX + 8):
+            half = stack.enter_context(socket.create_connection(address, timeout=60))
+            half.sendall(HALF)
+        for _ in range(3):
+            url = "http://{}:{}/healthz".format(*address)
+            with urllib.request.urlopen(url, timeout=30) as answer:
+                assert answer.status == 200
