@@ -210,7 +210,9 @@ class InSyncSets:
             if led.replica.online and self._node_id in brokers:
                 in_sync = self._wanted(led, brokers)
                 if in_sync.keys() != {*led.partition.isr}:
-                    self._wait_for(led, in_sync)
+                    in_sync = self._wait_for(led, in_sync, brokers)
+                if in_sync.keys() != {*led.partition.isr}:
+                    self._say(led, in_sync)
                     yield (
                         led,
                         InSyncChange(
@@ -258,6 +260,9 @@ class InSyncSets:
     def _wanted(self, led: _Led, brokers: Mapping[int, BrokerImage]) -> dict[int, int]:
         """Brokers with their epochs."""
         now_ns = self._clock.monotonic_ns()
+        # Read before the followers are: of one that the high watermark waits for, it is not beyond
+        # the log end that is read after it.
+        reached = max(led.replica.high_watermark, led.began_offset)
         in_sync = {self._node_id: brokers[self._node_id].epoch}
         for each in (Follower(*found) for found in led.replica.followers()):
             broker = brokers.get(each.broker_id)
@@ -268,7 +273,7 @@ class InSyncSets:
             else:
                 stays = (
                     each.broker_epoch == broker.epoch
-                    and self._has_caught_up(each, led)
+                    and each.log_end_offset >= reached
                     and not self._lags(each, led, now_ns)  # it would have to leave at once
                 )
             if stays:
@@ -280,11 +285,27 @@ class InSyncSets:
             return False
         return now_ns - max(follower.caught_up_ns, led.began_ns) > self._lag_max_ns
 
-    def _has_caught_up(self, follower: Follower, led: _Led) -> bool:
-        return follower.log_end_offset >= max(led.replica.high_watermark, led.began_offset)
+    def _wait_for(
+        self, led: _Led, in_sync: Mapping[int, int], brokers: Mapping[int, BrokerImage]
+    ) -> dict[int, int]:
+        """What of this set may be asked for: all who may be in it must have what is committed.
 
-    def _wait_for(self, led: _Led, in_sync: Collection[int]) -> None:
-        """Before it is asked for: whoever may be in the set must have what is committed."""
+        The high watermark goes on while its followers are looked at. So it waits for those that are
+        to join first, and then they are compared with it once more. Apache Kafka holds one lock
+        over both.
+        """
+        joining = in_sync.keys() - {*led.partition.isr} - led.joining
+        led.joining |= joining
+        led.held_for.clear()
+        self._tell(led.replica, led.partition, led.joining)
+        again = self._wanted(led, brokers)
+        if overtaken := joining - again.keys():
+            led.joining -= overtaken
+            self._tell(led.replica, led.partition, led.joining)
+            self._wake(led.replica)
+        return {each: epoch for each, epoch in in_sync.items() if each in again}
+
+    def _say(self, led: _Led, in_sync: Collection[int]) -> None:
         left = sorted({*led.partition.isr}.difference(in_sync))
         joining = sorted({*in_sync}.difference(led.partition.isr))
         is_news, led.said = {*in_sync} != {*led.said}, in_sync  # a refusal is asked again and again
@@ -292,9 +313,6 @@ class InSyncSets:
             log.info("%s: brokers %s lag behind and are to leave", led.replica.name, left)
         if joining and is_news:
             log.info("%s: brokers %s have caught up and are to join", led.replica.name, joining)
-        led.joining.update(joining)
-        led.held_for.clear()
-        self._tell(led.replica, led.partition, led.joining)
 
     def _answered(self, outcome: Outcome) -> None:
         asked, self._in_flight = self._in_flight, []

@@ -177,6 +177,47 @@ def test_who_has_caught_up_is_to_join_and_is_waited_for_from_then_on(rig: Rig) -
     assert rig.log.high_watermark == 5
 
 
+def before_it_waits(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]
+) -> None:
+    """Once, between the look at the followers and the word to the log, as handlers do."""
+
+    def hears(*how: Any) -> None:
+        monkeypatch.setattr(in_sync, "set_leadership", set_leadership)
+        happens()
+        set_leadership(*how)
+
+    monkeypatch.setattr(in_sync, "set_leadership", hears)
+
+
+def test_who_is_overtaken_before_it_is_waited_for_is_not_asked_for(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elected, it would lead without a record that is committed."""
+    rig.lead(LEADER)
+    rig.fill(3)
+    rig.fetch(ONE, 3)
+    before_it_waits(rig, monkeypatch, lambda: rig.fill(1))
+    assert rig.look() == []
+    assert rig.log.high_watermark == 4
+    rig.fetch(ONE, 4)
+    assert rig.look() == [(LEADER, ONE)]
+
+
+def test_who_is_overtaken_keeps_no_other_from_joining(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.lead(LEADER)
+    rig.fill(3)
+    rig.fetch(ONE, 3)
+    rig.fetch(TWO, 3)
+    before_it_waits(rig, monkeypatch, lambda: (rig.fill(1), rig.fetch(ONE, 4)))
+    assert rig.look() == [(LEADER, ONE)]
+    rig.fill(1)
+    rig.fetch(ONE, 5)
+    assert rig.log.high_watermark == 5, "nothing waits for who was not asked for"
+
+
 def behind_by_one(rig: Rig) -> None:
     """Two lacks nothing but what came while its fetch was under way; the leader and One are in
     sync, and what is appended is committed with One's fetch."""
