@@ -25,6 +25,7 @@ class _ProcessorStatistics(TypedDict):
     sent_bytes: int
     idle_closed: int
     protocol_errors: int
+    unread_closed: int
     trains: int
     train_frames: int
     idle_ns: int
@@ -49,11 +50,15 @@ class _SocketServerStatistics(TypedDict):
     processors: list[_ProcessorStatistics]
     acceptors: list[_AcceptorStatistics]
     pipelined_bytes: int
+    unsent_bytes: int
     queued_requests: int
     queued_bytes: int
     queued_requests_peak: int
     takers_relieved: int
     requests_set_aside: int
+
+# One of the reasons in `SocketServer.closes`.
+UNREAD: str
 
 def give_back_memory() -> None: ...
 
@@ -73,6 +78,7 @@ class SocketServer:
         pipelined_requests_max: int,
         pipelined_bytes_max: int,
         pipelined_total_bytes_max: int,
+        unsent_bytes_max: int,
         send_buffer_bytes: int,
         receive_buffer_bytes: int,
     ) -> Self: ...

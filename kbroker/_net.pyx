@@ -15,12 +15,12 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
-import errno as _errno
 import socket as _socket
 import threading
 
 from kbroker._state import State
 from kbroker.errors import InvariantError
+from kbroker.net._listening import listening_socket
 
 from kbroker._atomics cimport kb_load_i64, kb_store_int
 from kbroker._figures cimport kb_figure
@@ -62,6 +62,7 @@ from kbroker.net._types cimport (
     CAUSE_PYTHON,
     CAUSE_SILENT_ERROR,
     CAUSE_STATE,
+    CAUSE_UNREAD,
     LISTENERS_MAX,
     USE_FETCH,
     USE_OTHER,
@@ -75,6 +76,10 @@ from kbroker.net._types cimport (
 from kbroker.protocol._cursor cimport Cursor, RequestHeader, kb_put_u32, take_header
 from kbroker.protocol._versions cimport API_PRODUCE, API_VERSIONS
 
+UNREAD = (
+    "answers that were not read, where those of all connections reached queued.max.response.bytes;"
+    " have clients read what they ask for, or raise it"
+)
 _CLOSE_CAUSES = {
     CAUSE_MALFORMED: "a Produce or Fetch that does not parse",
     CAUSE_SILENT_ERROR: "an error in a Produce with acks=0",
@@ -82,6 +87,7 @@ _CLOSE_CAUSES = {
     CAUSE_FRAME_SIZE: "a frame size out of bounds",
     CAUSE_STATE: "an event out of turn",
     CAUSE_HEADER: "a request header that does not parse",
+    CAUSE_UNREAD: UNREAD,
 }
 
 _USES = {USE_PRODUCE: "Produce", USE_FETCH: "Fetch", USE_OTHER: "other"}
@@ -103,7 +109,7 @@ cdef class SocketServer:
         int request_bytes_max, long long idle_ms_max, int connections_max,
         int connections_per_ip_max, bint pipelined, int pipelined_requests_max,
         long long pipelined_bytes_max, long long pipelined_total_bytes_max,
-        int send_buffer_bytes, int receive_buffer_bytes,
+        long long unsent_bytes_max, int send_buffer_bytes, int receive_buffer_bytes,
     ):
         if not 1 <= processors <= PROCESSORS_MAX:
             raise ValueError(
@@ -116,6 +122,7 @@ cdef class SocketServer:
         self.settings.pipelined_requests_max = pipelined_requests_max
         self.settings.pipelined_bytes_max = pipelined_bytes_max
         self.settings.pipelined_total_max = pipelined_total_bytes_max
+        self.settings.unsent_max = unsent_bytes_max
         self.settings.send_buffer_bytes = send_buffer_bytes
         self.settings.receive_buffer_bytes = receive_buffer_bytes
         self.settings.connections_max = connections_max
@@ -253,7 +260,7 @@ cdef class SocketServer:
             for host, port in addresses:
                 if port == 0 and bound:
                     port = bound[0][1]
-                opened = _listening_socket(
+                opened = listening_socket(
                     host, port, backlog, beside_ipv4 or port in ipv4_ports)
                 sockets.append(opened)
                 bound.append(opened.getsockname()[:2])
@@ -356,6 +363,7 @@ cdef class SocketServer:
                 for i in range(self.acceptor_count)
             ],
             "pipelined_bytes": kb_load_i64(&self.settings.pipelined_total),
+            "unsent_bytes": kb_load_i64(&self.settings.unsent_total),
             "queued_requests": queued,
             "queued_bytes": queued_bytes,
             "queued_requests_peak": peak,
@@ -377,6 +385,7 @@ cdef dict _processor_statistics(Processor* processor, list listeners, int64_t no
         "sent_bytes": kb_figure(&processor.sent_bytes),
         "idle_closed": kb_figure(&processor.idle_closed),
         "protocol_errors": kb_figure(&processor.protocol_errors),
+        "unread_closed": kb_figure(&processor.closes[CAUSE_UNREAD]),
         "trains": kb_figure(&processor.trains),
         "train_frames": kb_figure(&processor.train_frames),
         "turns_lent": kb_figure(&processor.turns_lent),
@@ -408,30 +417,6 @@ cdef dict _muted_statistics(MutedWaits* waits):
         "sum_ns": kb_figure(&waits.sum_ns),
         "histogram_us": [kb_figure(&waits.buckets[at]) for at in range(WAIT_BUCKETS)],
     }
-
-
-def _listening_socket(host, port, backlog, beside_ipv4):
-    if not host:
-        try:
-            return _listening_socket("::", port, backlog, beside_ipv4)
-        except OSError as error:
-            if error.errno not in (_errno.EAFNOSUPPORT, _errno.EADDRNOTAVAIL):
-                raise
-            host = "0.0.0.0"      # a machine without IPv6
-    family = _socket.AF_INET6 if ":" in host else _socket.AF_INET
-    listener = _socket.socket(family, _socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
-        if family == _socket.AF_INET6:
-            takes_ipv4 = host == "::" and not beside_ipv4
-            listener.setsockopt(_socket.IPPROTO_IPV6, _socket.IPV6_V6ONLY, not takes_ipv4)
-        listener.bind((host, port))
-        listener.listen(backlog)
-        listener.setblocking(False)
-    except BaseException:
-        listener.close()
-        raise
-    return listener
 
 
 cdef class WrappedRequest:

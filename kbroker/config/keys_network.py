@@ -35,6 +35,11 @@ def default_network_threads() -> int:
     return max(1, min(3, len(os.sched_getaffinity(0)) // 2))
 
 
+def _check_response_bytes(count: int) -> str | None:
+    """What is wrong, or None: below a megabyte clients would be cut off that read as they can."""
+    return None if count == -1 or count >= 1 << 20 else "-1, or 1048576 or more"
+
+
 def parse_ip_overrides(text: str) -> dict[str, int]:
     """`host:count` pairs of max.connections.per.ip.overrides; raises ValueError on anything else.
 
@@ -124,6 +129,15 @@ KEYS: Final = (
         "Bytes of requests that may wait for a handler; -1 sets no bound. At the bound no further"
         " request is read.",
         supported=True,
+    ),
+    Key(
+        "queued.max.response.bytes", LONG, -1,
+        "Bytes of answers of all connections together that may wait in memory because their"
+        " clients do not read them; -1: an eighth of the memory that the process may use. Beyond"
+        " half of it a connection with such answers is not read, beyond it those with most of them"
+        " are closed.",
+        check=_check_response_bytes, check_words="-1, or 1048576 or more",
+        supported=True, kafka="-",
     ),
     Key(
         "socket.request.max.bytes", INT, 104_857_600,

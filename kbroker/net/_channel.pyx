@@ -51,6 +51,7 @@ from kbroker._state cimport (
 from kbroker._sync cimport kb_now_ns
 from kbroker.net._frames cimport (
     FRAMES_BAD, FRAMES_ENDED, FRAMES_GOT, FRAMES_NONE, frames_drop, frames_next, frames_receive)
+from kbroker.net._muted_waits cimport note_waited, note_waits
 from kbroker.net._quotas cimport quota_release
 from kbroker.net._request cimport chunk_release, request_free
 from kbroker.net._request_times cimport request_note_sent
@@ -66,18 +67,17 @@ from kbroker.net._types cimport (
     LEFT_SENDING,
     PEER_ENDED,
     READ_AHEAD,
-    WAIT_BUCKETS,
     Channel,
-    MutedWaits,
     NetworkSettings,
     NewConnection,
     Processor,
     Request,
     RequestChannel,
 )
+from kbroker.net._unsent cimport (
+    unsent_add, unsent_add_queued, unsent_may_read, unsent_remove, unsent_remove_all)
 
 cdef extern from "socket_io.h" nogil:
-    int kb_has_bytes(int fd)
     void kb_addresses(int fd, uint8_t* local, unsigned short* local_port, uint8_t* peer,
                       unsigned short* peer_port, signed char* is_ipv6)
     int kb_epoll_add(int epoll_fd, int fd, void* data)
@@ -111,6 +111,7 @@ cdef int _may_read(Channel* channel) noexcept nogil:
         and not channel.closing
         and not channel.closed
         and (channel.cached_frames == 0 or _may_cache(channel))
+        and (channel.unsent_bytes == 0 or unsent_may_read(channel))
     )
 
 
@@ -167,36 +168,6 @@ cdef void channel_make_ready(Channel* channel) noexcept nogil:
     else:
         processor.ready_tail.next_ready = channel
     processor.ready_tail = channel
-
-
-cdef void _waits(Channel* channel) noexcept nogil:
-    # Muted with bytes waiting: what TotalTimeMs cannot see. A peer that only went away behind its
-    # long poll has none.
-    if channel.waiting_since_ns != 0:
-        return
-    if channel.rx == NULL and channel.readable == PEER_ENDED and not kb_has_bytes(channel.fd):
-        return
-    channel.waiting_since_ns = channel.processor.now_ns
-    kb_count(&channel.processor.muted[channel.listener].waiting, 1)
-
-
-cdef void _waited(Channel* channel) noexcept nogil:
-    cdef MutedWaits* waits = &channel.processor.muted[channel.listener]
-    cdef int64_t waited_ns
-    cdef int64_t waited_us
-    cdef int bucket = 0
-    if channel.waiting_since_ns == 0:
-        return
-    waited_ns = channel.processor.now_ns - channel.waiting_since_ns
-    waited_us = waited_ns // 1000
-    while waited_us > 0 and bucket < WAIT_BUCKETS - 1:
-        waited_us >>= 1
-        bucket += 1
-    kb_count(&waits.waiting, -1)
-    kb_count(&waits.count, 1)
-    kb_count(&waits.sum_ns, waited_ns)
-    kb_count(&waits.buckets[bucket], 1)
-    channel.waiting_since_ns = 0
 
 
 # --- birth ---------------------------------------------------------------------------------------
@@ -276,9 +247,9 @@ cdef void channel_turn(Channel* channel) noexcept nogil:
         return
     if not _may_read(channel):
         if channel.readable or channel.rx != NULL:
-            _waits(channel)
+            note_waits(channel)
         return
-    _waited(channel)
+    note_waited(channel)
     request = _take(channel)
     if request == NULL:
         if channel.readable and not channel.closed:
@@ -317,7 +288,7 @@ cdef void channel_received(Channel* channel, Request* request) noexcept nogil:
         channel.throttle_due = 0
         _fire(channel, THROTTLE_STARTED)
     if channel.rx != NULL or channel.readable:
-        _waits(channel)
+        note_waits(channel)
 
 
 cdef void _tell_left(Channel* channel, int how) noexcept nogil:
@@ -418,10 +389,14 @@ cdef void channel_answer(Channel* channel, Request* request) noexcept nogil:
             return
         if not waits_behind:
             _queue_send(channel, request)
+    if slots_count(&channel.slots) > 0 and not slots_head_ready(&channel.slots):
+        unsent_add(channel, request)  # it waits for an earlier one
     while slots_head_ready(&channel.slots):
         slots_pop(&channel.slots, &slot)
         _queue_send(channel, <Request*>slot.response)
     _send_queued(channel)
+    if channel.tx_head != NULL:
+        unsent_add_queued(channel)
     if not channel.closed:
         channel_make_ready(channel)
 
@@ -460,6 +435,8 @@ cdef void _sent(Channel* channel, Request* request) noexcept nogil:
     # The answer has left, whole. Its frames' events; the request is free again.
     cdef int closes = request.action == ACTION_CLOSE
     cdef int _frame
+    if request.is_unsent:
+        unsent_remove(channel, request)
     if request.cached:
         _note_cached(channel, -<int64_t>_cached_bytes(request))
         for _frame in range(request.frames):
@@ -542,6 +519,7 @@ cdef void channel_close(Channel* channel) noexcept nogil:
         return
     channel.closed = 1
     _note_cached(channel, -channel.cached_bytes)
+    unsent_remove_all(channel)
     # Taken out by name: a process that was forked and has not yet called exec holds the socket too,
     # and until then closing it here would leave this struct's address in the epoll set.
     kb_epoll_remove(processor.epoll_fd, channel.fd)
@@ -549,7 +527,7 @@ cdef void channel_close(Channel* channel) noexcept nogil:
     channel.fd = -1
     quota_release(channel.ip_entry)
     channel.ip_entry = NULL
-    _waited(channel)
+    note_waited(channel)
     kb_count(&processor.connection_count, -1)
     kb_count(&processor.muted[channel.listener].connections, -1)
     if channel.older != NULL:

@@ -5,6 +5,8 @@ from kbroker.net._types cimport Processor
 
 # Connections of which nothing has been heard for connections.max.idle.ms.
 cdef void close_idle(Processor* processor) noexcept nogil
+# Those of whose answers too much waits in memory: of the most first, until it is little enough.
+cdef void close_unread(Processor* processor) noexcept nogil
 # The memory of closed connections whose requests have all come back.
 cdef void reap_closed(Processor* processor) noexcept nogil
 # One step of a Processor that stops: 1 when all is sent, closed and back, or given up.

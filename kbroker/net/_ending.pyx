@@ -1,6 +1,10 @@
 # cython: language_level=3
 """How connections end, and a Processor with them. In the Processor's turn.
 
+Where unsent answers hold more memory than queued.max.response.bytes, the connection with
+most of them is closed, whichever Processor's it is: each tells the others how much that is of its
+own, and wakes the one that has more.
+
 One that stops lets answers that are queued leave, for at most a second (STOP_SEND), or closes at
 once (STOP_AT_ONCE). Its thread ends when every request that it lent has come back. STOP_RETIRE is
 for a Processor that others outlive: it takes no new connections and reads no more; each connection
@@ -11,12 +15,14 @@ parked for longer than RETIRE_NS_MAX loses its connection.
 
 from libc.stdint cimport int64_t
 
-from kbroker._atomics cimport kb_load_int
+from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_store_i64
 from kbroker._figures cimport kb_count
 from kbroker._lock_order cimport RANK_QUEUE, lock_ranked, unlock_ranked
 from kbroker._sync cimport kb_now_ns
 from kbroker.net._channel cimport channel_close, channel_reap
-from kbroker.net._types cimport STOP_AT_ONCE, STOP_RETIRE, Channel, Processor
+from kbroker.net._sleep cimport wake_processor
+from kbroker.net._types cimport CAUSE_UNREAD, STOP_AT_ONCE, STOP_RETIRE, Channel, Processor
+from kbroker.net._unsent cimport unsent_are_too_many
 
 cdef extern from "socket_io.h" nogil:
     void kb_end_sending(int fd)
@@ -38,6 +44,43 @@ cdef void close_idle(Processor* processor) noexcept nogil:
     ):
         kb_count(&processor.idle_closed, 1)
         channel_close(processor.oldest)
+
+
+cdef void close_unread(Processor* processor) noexcept nogil:
+    cdef Channel* channel
+    cdef Processor* other
+    while unsent_are_too_many(processor.settings):
+        channel = _most_unsent(processor)
+        other = _has_more_unsent(processor)
+        if other != NULL:
+            wake_processor(other)
+            return
+        if channel == NULL:
+            return
+        kb_count(&processor.closes[CAUSE_UNREAD], 1)
+        channel_close(channel)
+
+
+cdef Channel* _most_unsent(Processor* processor) noexcept nogil:
+    cdef Channel* channel = processor.oldest
+    cdef Channel* most = NULL
+    while channel != NULL:
+        if channel.unsent_bytes > (most.unsent_bytes if most != NULL else 0):
+            most = channel
+        channel = channel.newer
+    kb_store_i64(&processor.most_unsent, most.unsent_bytes if most != NULL else 0)
+    return most
+
+
+cdef Processor* _has_more_unsent(Processor* processor) noexcept nogil:
+    # Its figure may be too high: then it looks, lowers it, and wakes this one.
+    cdef Processor** others = processor.request_channel.processors
+    cdef Processor* most = processor
+    cdef int index
+    for index in range(kb_load_int(&processor.request_channel.processor_count)):
+        if kb_load_i64(&others[index].most_unsent) > kb_load_i64(&most.most_unsent):
+            most = others[index]
+    return most if most != processor else NULL
 
 
 cdef void reap_closed(Processor* processor) noexcept nogil:

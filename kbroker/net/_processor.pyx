@@ -50,7 +50,7 @@ from kbroker.net._channel cimport (
     channel_received,
     channel_turn,
 )
-from kbroker.net._ending cimport close_idle, has_stopped, reap_closed
+from kbroker.net._ending cimport close_idle, close_unread, has_stopped, reap_closed
 from kbroker.net._frames cimport frames_compact
 from kbroker.net._request cimport chunk_release
 from kbroker.net._request_channel cimport (
@@ -76,6 +76,7 @@ from kbroker.net._types cimport (
     RequestChannel,
     RequestList,
 )
+from kbroker.net._unsent cimport unsent_are_too_many
 
 cdef extern from "<stdio.h>" nogil:
     int snprintf(char* text, size_t size, const char* format, ...)
@@ -281,6 +282,7 @@ cdef void processor_tell_or_answer(Processor* processor) noexcept nogil:
         or processor.closed_head != processor.closed_before_sleep
         or processor.throttled != processor.throttled_before_sleep
         or kb_load_int(&processor.stopping)
+        or unsent_are_too_many(processor.settings)
         or _something_waits(processor)
     )
     unlock_ranked(&processor.turn, RANK_TURN)
@@ -557,6 +559,7 @@ cdef void* _main(void* argument) noexcept nogil:
     while True:
         _configure_new_connections(processor)
         _process_answers(processor, 0)
+        close_unread(processor)
         channel_end_throttles(processor)
         _process_ready(processor)
         _hand_over(processor)
@@ -572,5 +575,6 @@ cdef void* _main(void* argument) noexcept nogil:
         close_idle(processor)
         _compact(processor)
     unlock_ranked(&processor.turn, RANK_TURN)
+    kb_store_i64(&processor.most_unsent, 0)  # it closes no connection any more: see close_unread
     kb_store_int(&processor.ended, 1)
     return NULL

@@ -140,11 +140,14 @@ cdef uint8_t* answer_reserve(Request* request, uint32_t head_bytes, int parts) n
     """
     cdef uint8_t* head = _own_head(request)
     cdef Part* array = _own_parts(request)
+    cdef int64_t own_bytes = 0
     if head == NULL or head_bytes > INLINE_BYTES:
+        own_bytes = head_bytes
         head = <uint8_t*>malloc(head_bytes)
         if head == NULL:
             return NULL
     if array == NULL or parts > INLINE_PARTS:
+        own_bytes += sizeof(Part) * parts
         array = <Part*>malloc(sizeof(Part) * <size_t>parts)
         if array == NULL:
             if head != _own_head(request):
@@ -153,6 +156,7 @@ cdef uint8_t* answer_reserve(Request* request, uint32_t head_bytes, int parts) n
     answer_reset(request)
     request.head = head
     request.parts = array
+    request.own_bytes = own_bytes
     return head
 
 
@@ -190,6 +194,7 @@ cdef void answer_reset(Request* request) noexcept nogil:
             request.parts[i].keeper = NULL
     request.part_count = 0
     request.part_next = 0
+    request.own_bytes = 0
     if request.parts != _own_parts(request):
         free(request.parts)
         request.parts = _own_parts(request)

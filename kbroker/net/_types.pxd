@@ -59,7 +59,8 @@ cdef enum:
     CAUSE_STATE = 4               # an event that the channel's state does not allow
     CAUSE_HEADER = 5              # of a cold request
     CAUSE_PYTHON = 6              # its handler has logged the reason
-    CAUSES = 7
+    CAUSE_UNREAD = 7              # of all connections it left most answers in memory; see _unsent
+    CAUSES = 8
 
 
 cdef struct Request:
@@ -96,6 +97,8 @@ cdef struct Request:
     int part_count
     int part_next                 # the Processor's place in the parts
     Request* local_next           # in a list of locally processed requests
+    int64_t own_bytes             # of the answer in memory of its own: not in the inline buffers
+    int8_t is_unsent              # it counts among its channel's unsent bytes
     Part* parts                   # inline_parts or an allocation; NULL: compact, no answer yet
     uint8_t* head                 # the memory behind parts: inline_bytes or an allocation
     Part inline_parts[INLINE_PARTS]  # from here on not in a compact one
@@ -161,6 +164,7 @@ cdef struct Channel:
     int64_t cached_bytes
     Request* tx_head              # being sent, in order
     Request* tx_tail
+    int64_t unsent_bytes          # of answers that wait in memory; see _unsent
     # Book-keeping.
     int64_t last_active_ns
     int64_t state_since_ns        # it is in its state since then
@@ -229,6 +233,8 @@ cdef struct NetworkSettings:
     int64_t pipelined_bytes_max
     int64_t pipelined_total_max   # channel.pipelining.total.bytes, over all connections
     int64_t pipelined_total       # atomic
+    int64_t unsent_max            # queued.max.response.bytes, over all connections
+    int64_t unsent_total          # atomic
     int32_t send_buffer_bytes     # -1: the kernel tunes it
     int32_t receive_buffer_bytes
     int32_t connections_max       # max.connections
@@ -260,6 +266,7 @@ cdef struct Processor:
     Request* answers_tail
     Request* local_head           # locally processed, their answers come later
     int has_long_answers          # among them: not for who has the turn for a moment
+    int64_t most_unsent           # atomic: of one of its channels, or more: not lowered by a send
     # The thread's own.
     Chunk* shared
     Request* free_requests

@@ -11,6 +11,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from kbroker._net import UNREAD
+
 logger: Final = logging.getLogger("kbroker.network")
 
 
@@ -26,4 +28,6 @@ class ClosedConnections:
             added = count - self._told.get(reason, 0)
             if added:
                 self._told[reason] = count
-                logger.info("closed %d connection%s: %s", added, "s"[: added != 1], reason)
+                level = logging.WARNING if reason == UNREAD else logging.INFO
+                plural = "s"[: added != 1]
+                logger.log(level, "closed %d connection%s: %s", added, plural, reason)

@@ -77,6 +77,7 @@ def network(server: SocketServer) -> tuple[Samples, Totals, list[tuple[str, int]
         "request_queue_size": [((), figures["queued_requests"])],
         "request_queue_bytes": [((), figures["queued_bytes"])],
         "pipelined_bytes": [((), figures["pipelined_bytes"])],
+        "unsent_bytes": [((), figures["unsent_bytes"])],
         "train_frames": [((), sum(p["train_frames"] for p in figures["processors"]))],
     }
     threads = [(str(number), p) for number, p in enumerate(figures["processors"])]
@@ -84,6 +85,7 @@ def network(server: SocketServer) -> tuple[Samples, Totals, list[tuple[str, int]
         ("received_bytes", "received_bytes"),
         ("sent_bytes", "sent_bytes"),
         ("connections_idle_closed", "idle_closed"),
+        ("connections_unread_closed", "unread_closed"),
         ("protocol_errors", "protocol_errors"),
     ):
         samples[key] = [((number,), cast("Mapping[str, int]", p)[name]) for number, p in threads]

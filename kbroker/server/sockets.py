@@ -17,6 +17,7 @@ from kbroker.config.keys_replication import RACK_AWARE_SELECTOR
 from kbroker.errors import AddressInUse, UserError
 from kbroker.protocol.versions import FLEXIBLE_SINCE, SERVED
 from kbroker.requests._hot import HotPath
+from kbroker.server.resources import memory_limit
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ HOT: Final = (
     ApiKey.HEARTBEAT,
     ApiKey.OFFSET_COMMIT,
 )
+
+
+# Of the memory that the process may use, for answers that wait for their sockets.
+UNSENT_SHARE: Final = 8
 
 
 def hot_path(
@@ -64,6 +69,7 @@ def socket_server(config: BrokerConfig) -> SocketServer:
         pipelined_requests_max=config["channel.pipelining.max.requests"],
         pipelined_bytes_max=config["channel.pipelining.max.bytes"],
         pipelined_total_bytes_max=config["channel.pipelining.total.bytes"],
+        unsent_bytes_max=unsent_bytes_max(config),
         send_buffer_bytes=config["socket.send.buffer.bytes"],
         receive_buffer_bytes=config["socket.receive.buffer.bytes"],
     )
@@ -74,6 +80,12 @@ def socket_server(config: BrokerConfig) -> SocketServer:
     for api_key, version in FLEXIBLE_SINCE.items():
         server.set_flexible_from(api_key, version)
     return server
+
+
+def unsent_bytes_max(config: BrokerConfig) -> int:
+    """Of answers that wait in memory, over all connections."""
+    bound = config["queued.max.response.bytes"]
+    return bound if bound > 0 else memory_limit() // UNSENT_SHARE
 
 
 def listen(

@@ -37,6 +37,7 @@ def _hot_path() -> HotPath:
         pipelined_requests_max=1,
         pipelined_bytes_max=1,
         pipelined_total_bytes_max=1,
+        unsent_bytes_max=1,
         send_buffer_bytes=-1,
         receive_buffer_bytes=-1,
     )

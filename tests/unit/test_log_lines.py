@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from kbroker._net import UNREAD
 from kbroker.handlers.reply import close, lines
 from kbroker.limits import LOG_CAUSES_MAX
 from kbroker.log_lines import LogLines
@@ -87,6 +88,14 @@ def test_what_the_network_core_closed_is_told_by_reason(caplog: pytest.LogCaptur
         "closed 1 connection: too long",
         "closed 2 connections: malformed",
     ]
+
+
+def test_a_client_that_is_cut_off_for_what_it_does_not_read_is_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ClosedConnections(lambda: {UNREAD: 1}).tell()
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING and "queued.max.response.bytes" in record.message
 
 
 def test_several_lines_a_second_where_they_are_wanted(

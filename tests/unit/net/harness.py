@@ -333,6 +333,7 @@ SETTINGS: Final[dict[str, Any]] = {
     "pipelined_requests_max": 64,
     "pipelined_bytes_max": 1 << 20,
     "pipelined_total_bytes_max": 64 << 20,
+    "unsent_bytes_max": 256 << 20,
     "send_buffer_bytes": 102_400,
     "receive_buffer_bytes": 102_400,
 }

@@ -1,0 +1,15 @@
+# cython: language_level=3
+from kbroker.net._types cimport Channel, NetworkSettings, Request
+
+# This answer has to wait; it counts once.
+cdef void unsent_add(Channel* channel, Request* request) noexcept nogil
+# And so have all that are queued for the socket.
+cdef void unsent_add_queued(Channel* channel) noexcept nogil
+# It has left.
+cdef void unsent_remove(Channel* channel, const Request* request) noexcept nogil
+# The channel is closed: what it counted is freed.
+cdef void unsent_remove_all(Channel* channel) noexcept nogil
+# Whether a channel with such answers may be read: there may be more of them then.
+cdef int unsent_may_read(const Channel* channel) noexcept nogil
+# Whether connections must be closed: `_ending`.
+cdef int unsent_are_too_many(NetworkSettings* settings) noexcept nogil

@@ -1,0 +1,56 @@
+# cython: language_level=3
+"""Answers that wait in memory because their peers do not read them, over all connections.
+
+A request of a few bytes may have an answer of megabytes, and a peer that takes none of it costs
+nothing but a connection. So the bytes that such answers hold are counted together, and bounded by
+queued.max.response.bytes: beyond half of that a connection with such answers is not read, beyond
+it those with most are closed (`_ending`).
+
+What is counted is the memory of an answer, whole, from the first attempt to send it until all of it
+has left: one that its socket takes at once costs a comparison. A range of a file is not in memory.
+In the Processor's turn; only the total is shared.
+"""
+
+from libc.stdint cimport int64_t
+
+from kbroker._atomics cimport kb_add_i64, kb_load_i64, kb_store_i64
+from kbroker.net._types cimport Channel, NetworkSettings, Request
+
+
+cdef void _add(Channel* channel, int64_t delta_bytes) noexcept nogil:
+    channel.unsent_bytes += delta_bytes
+    kb_add_i64(&channel.processor.settings.unsent_total, delta_bytes)
+
+
+cdef void unsent_add(Channel* channel, Request* request) noexcept nogil:
+    if request.is_unsent or request.own_bytes == 0:
+        return
+    request.is_unsent = 1
+    _add(channel, request.own_bytes)
+    if channel.unsent_bytes > kb_load_i64(&channel.processor.most_unsent):
+        kb_store_i64(&channel.processor.most_unsent, channel.unsent_bytes)
+
+
+cdef void unsent_add_queued(Channel* channel) noexcept nogil:
+    cdef Request* request = channel.tx_head
+    while request != NULL:
+        unsent_add(channel, request)
+        request = request.next
+
+
+cdef void unsent_remove(Channel* channel, const Request* request) noexcept nogil:
+    _add(channel, -request.own_bytes)
+
+
+cdef void unsent_remove_all(Channel* channel) noexcept nogil:
+    if channel.unsent_bytes:
+        _add(channel, -channel.unsent_bytes)
+
+
+cdef int unsent_may_read(const Channel* channel) noexcept nogil:
+    cdef NetworkSettings* settings = channel.processor.settings
+    return kb_load_i64(&settings.unsent_total) <= settings.unsent_max // 2
+
+
+cdef int unsent_are_too_many(NetworkSettings* settings) noexcept nogil:
+    return kb_load_i64(&settings.unsent_total) > settings.unsent_max
