@@ -8,13 +8,14 @@ Any handler thread; takes each group's lock for the copying.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from kbroker.coordinator.group.messages import GroupDescription
 from kbroker.coordinator.group.states import GroupState
 from kbroker.errors import ErrorCode
 from kbroker.handlers.metadata_cache import OPERATIONS_NOT_ASKED
-from kbroker.handlers.repeats import NAMED_TOO_OFTEN, Repeats
+from kbroker.handlers.repeats import NAMED_TOO_OFTEN, answers_of
 from kbroker.handlers.reply import told
 from kbroker.protocol.versions import is_flexible
 from kbroker.protocol.wire import Reader, Writer
@@ -44,20 +45,14 @@ def decode(request: ColdRequest) -> tuple[list[str], bool]:
 def handle(services: Services, request: ColdRequest) -> None:
     groups, wanted = decode(request)
     version = request.api_version
-    out = _begin(version, len(groups))
-    known_of: dict[str, bytes] = {}
-    repeats = Repeats(request)
     # Kafka tells first of what needs no looking up; for one that asks for "" it is the order.
-    for group_id in sorted(groups, key=bool):
-        known = known_of.get(group_id)
-        if known is None:
-            known = known_of[group_id] = _described(services, version, group_id, wanted=wanted)
-        elif not repeats.allow(len(known)):
-            refusal = _nothing(version, group_id, ErrorCode.INVALID_REQUEST, NAMED_TOO_OFTEN)
-            known = known_of[group_id] = refusal
-        out.raw(known)
-    out.tags()
-    request.respond(out.getvalue())
+    answers = answers_of(
+        request,
+        sorted(groups, key=bool),
+        lambda group_id: _described(services, version, group_id, wanted=wanted),
+        lambda group_id: _nothing(version, group_id, ErrorCode.INVALID_REQUEST, NAMED_TOO_OFTEN),
+    )
+    request.respond(_encode(version, answers))
 
 
 def _described(services: Services, version: int, group_id: str, *, wanted: bool) -> bytes:
@@ -79,12 +74,15 @@ def _nothing(version: int, group_id: str, code: ErrorCode, message: str | None) 
     return _encoded(version, described, "", code, message)
 
 
-def _begin(version: int, count: int) -> Writer:
+def _encode(version: int, answers: Sequence[bytes]) -> bytes:
     out = Writer(flexible=is_flexible(ApiKey.DESCRIBE_GROUPS, version))
     if version >= _SINCE_THROTTLE:
         out.int32(0)
-    out.array(count)
-    return out
+    out.array(len(answers))
+    for answer in answers:
+        out.raw(answer)
+    out.tags()
+    return out.getvalue()
 
 
 def _encoded(
@@ -122,8 +120,8 @@ def _encoded(
 def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
     groups, _ = decode(request)
     version = request.api_version
-    out = _begin(version, len(groups))
-    for group_id in groups:
-        out.raw(_nothing(version, group_id, code, message or None))
-    out.tags()
-    return out.getvalue()
+
+    def failed(group_id: str) -> bytes:
+        return _nothing(version, group_id, code, message or None)
+
+    return _encode(version, answers_of(request, groups, failed, failed))

@@ -16,11 +16,12 @@ Any handler thread; holds no lock.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.coordinator.group._groups import partition_for
 from kbroker.errors import ErrorCode
+from kbroker.handlers.repeats import NAMED_TOO_OFTEN, answers_of
 from kbroker.handlers.services import brokers_as_seen
 from kbroker.handlers.topic_creation import topic_creator
 from kbroker.metadata.image import OFFSETS_TOPIC
@@ -85,11 +86,11 @@ def handle(services: Services, request: ColdRequest) -> None:
     asked = decode(request)
     version = request.api_version
     find_group = _Groups(services, request).find
-    found = [
-        find_group(key) if asked.key_type == GROUP else _refuse(asked.key_type, key, version)
-        for key in asked.keys
-    ]
-    request.respond(encode(version, asked.keys, found))
+
+    def found(key: str) -> Found:
+        return find_group(key) if asked.key_type == GROUP else _refuse(asked.key_type, key, version)
+
+    request.respond(_encode(request, asked.keys, found))
 
 
 class _Groups:
@@ -133,21 +134,25 @@ def _is_share_key(key: str) -> bool:
     return _SHARE_KEY.fullmatch(key) is not None
 
 
-def encode(version: int, keys: list[str], answers: Sequence[Found]) -> bytes:
+def _encode(request: ColdRequest, keys: list[str], find: Callable[[str], Found]) -> bytes:
+    version = request.api_version
     out = Writer(flexible=is_flexible(ApiKey.FIND_COORDINATOR, version))
     if version >= _SINCE_MESSAGE:
         out.int32(0)  # throttle time
     if version >= _SINCE_BATCH:
-        out.array(len(keys))
-        # A key takes a byte to name; what is said of it is mostly the same.
-        said: dict[Found, bytes] = {}
-        for key, found in zip(keys, answers, strict=True):
-            if found not in said:
-                said[found] = _encode_found(found)
-            out.string(key)
-            out.raw(said[found])
+        too_often = Found(ErrorCode.INVALID_REQUEST, NAMED_TOO_OFTEN)
+        answers = answers_of(
+            request,
+            keys,
+            lambda key: _encode_found(key, find(key)),
+            lambda key: _encode_found(key, too_often),
+        )
+        out.array(len(answers))
+        for answer in answers:
+            out.raw(answer)
     else:
-        (found,) = answers
+        (key,) = keys
+        found = find(key)
         out.int16(found.code)
         if version >= _SINCE_MESSAGE:
             # The one text that Apache Kafka has for "no error" in these versions.
@@ -157,8 +162,9 @@ def encode(version: int, keys: list[str], answers: Sequence[Found]) -> bytes:
     return out.getvalue()
 
 
-def _encode_found(found: Found) -> bytes:
+def _encode_found(key: str, found: Found) -> bytes:
     out = Writer(flexible=True)
+    out.string(key)
     _put_node(out, found)
     out.int16(found.code)
     out.string(found.message)
@@ -173,5 +179,4 @@ def _put_node(out: Writer, found: Found) -> None:
 
 
 def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    keys = decode(request).keys
-    return encode(request.api_version, keys, [Found(code, message)] * len(keys))
+    return _encode(request, decode(request).keys, lambda _: Found(code, message))

@@ -1,12 +1,16 @@
-"""What a request may have told again: who names one large thing thousands of times.
+"""What a request may have told again: one thing that is named thousands of times.
 
 Apache Kafka answers a group or a resource as often as it is named, and so do we; but a name costs
-ten bytes and its answer may be a hundred KB. So each is looked up and encoded once, and what is
-told again is bounded by a MB and the size of the request. Beyond it a name has an error.
+one byte to ten, and its answer may be a hundred KB. So each is looked up and encoded once, and what
+is told again is bounded by a MB and 16 times the size of the request. Beyond it a name has an
+error; where a name may cost less than its error, as in `answers_of`, it has that once.
+
+APIs whose answer to a name is never more than 16 times as long as the name need none of this.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from kbroker import limits
@@ -35,3 +39,27 @@ class Repeats:
             return False
         self._left -= size_bytes
         return True
+
+
+def answers_of(
+    request: ColdRequest,
+    names: Iterable[str],
+    answer: Callable[[str], bytes],
+    refusal: Callable[[str], bytes],
+) -> list[bytes]:
+    """The answers to names, in their order, each made once."""
+    repeats = Repeats(request)
+    answers: dict[str, bytes] = {}
+    refused: set[str] = set()
+    found: list[bytes] = []
+    for name in names:
+        known = answers.get(name)
+        if known is None:
+            known = answers[name] = answer(name)
+        elif name in refused:
+            continue
+        elif not repeats.allow(len(known)):
+            refused.add(name)
+            known = refusal(name)
+        found.append(known)
+    return found

@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 from kbroker.testing.plain import PlainBroker as Broker
 from kbroker.types import ApiKey
 from tests.fuzz.corpus import Ids, Template, templates
-from tests.fuzz.excess import distinct, filled, repeated
+from tests.fuzz.excess import distinct, filled, nameless, repeated
 from tests.fuzz.mutate import BLOCK, LAST, Maker, framed
 from tests.fuzz.talk import MAY_WAIT, SENTINEL, SENTINEL_ID
 from tests.fuzz.target import OVERRIDES, Admin, prepare
@@ -132,6 +132,8 @@ def _of_template(name: str, template: Template) -> Iterator[Callable[[], Candida
                 yield partial(_made, what, repeated, template, array, times)
                 what = f"{name}, array {at}: {times} of other names"
                 yield partial(_made, what, distinct, template, array, times)
+                what = f"{name}, array {at}: {times} without a name"
+                yield partial(_made, what, nameless, template, array, times)
 
 
 def _made(name: str, make: Callable[..., bytes], *of: object) -> Candidate:

@@ -49,21 +49,27 @@ def repeated(template: Template, array: Array, times: int) -> bytes:
     return whole[: array.begin] + count + items * times + whole[array.end :]
 
 
-def distinct(template: Template, array: Array, times: int) -> bytes:
-    """The items of an array again and again, each time under other, short names and numbers."""
+def distinct(template: Template, array: Array, times: int, *, named: bool = True) -> bytes:
+    """The items of an array again and again, each time under other, short names and numbers; or
+    each time without a name, in the fewest bytes."""
     whole = template.whole
     spots = [s for s in template.spots if array.items <= s.begin and s.end <= array.end]
     items, number = bytearray(), 0
     while number < times and len(items) < REPEAT_BYTES_MAX:
-        items += _renamed(template, array, spots, number)
+        items += _renamed(template, array, spots, number, b"%x" % number if named else b"")
         number += 1
     count = counted(template.flexible, array.count * number)
     return whole[: array.begin] + count + items + whole[array.end :]
 
 
-def _renamed(template: Template, array: Array, spots: list[Spot], number: int) -> bytes:
+def nameless(template: Template, array: Array, times: int) -> bytes:
+    return distinct(template, array, times, named=False)
+
+
+def _renamed(
+    template: Template, array: Array, spots: list[Spot], number: int, name: bytes
+) -> bytes:
     out, at = bytearray(), array.items
-    name = b"%x" % number
     for spot, following in zip(spots, [*spots[1:], None], strict=True):
         out += template.whole[at : spot.begin]
         at = spot.end

@@ -286,3 +286,4 @@ def test_a_group_that_is_named_again_is_told_again_within_bounds() -> None:
     assert codes[:3] == [ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NONE]
     assert codes[-1] == ErrorCode.INVALID_REQUEST and "too often" in told[-1].error_message
     assert codes.count(ErrorCode.NONE) == 1 + 4, "once, and as often as 1 MB has room for"
+    assert len(codes) == 1 + 5 + 1, "the error once: it is longer than what asks for it"

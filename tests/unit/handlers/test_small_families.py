@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kbroker import limits
 from kbroker.coordinator.group._groups import partition_for
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.find_coordinator import TRANSACTION
 from kbroker.metadata.image import OFFSETS_TOPIC
 from kbroker.types import ApiKey
 from tests.unit.handlers.support import CLUSTER_ID, FakeBroker, changed, request_of, written
@@ -125,6 +127,20 @@ def test_a_group_whose_partition_has_no_leader_has_no_coordinator() -> None:
     broker.controller.publish(broker.controller.image.with_topics([leaderless]))
     (found,) = coordinators(6, broker.call(find(6, ["g"])))
     assert found == ("g", ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1)
+
+
+def test_a_key_that_is_named_again_is_told_again_within_bounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of one byte each, a megabyte of keys would have an answer of 53."""
+    monkeypatch.setattr(limits, "REPEATED_ANSWER_BYTES_MAX", 0)
+    broker = FakeBroker()
+    told = coordinators(4, broker.call(find(4, ["", "other", *[""] * 1_000], TRANSACTION)))
+    refused = (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, "", -1)
+    assert told[:3] == [("", *refused), ("other", *refused), ("", *refused)]
+    assert told[-1] == ("", ErrorCode.INVALID_REQUEST, -1, "", -1)
+    assert {each[1] for each in told[:-1]} == {refused[0]}
+    assert 16 * 1_000 // 60 < len(told) < 16 * 1_100 // 30
 
 
 def test_a_topic_that_cannot_be_made_is_asked_for_again(caplog: pytest.LogCaptureFixture) -> None:
