@@ -18,6 +18,7 @@ cdef struct SessionPartition:
     int64_t sent_high_watermark
     int64_t sent_log_start
     int sent_error
+    uint8_t missing               # that was an error for want of a partition
     # By id, or by name for versions below 13.
     uint8_t topic_id[16]
     int32_t name_length
@@ -39,6 +40,7 @@ cdef struct FetchSession:
     int gather_paused             # of them
     int closed
     uint32_t count
+    uint32_t missing              # of these
     int64_t size_bytes            # of it and all that it has, as counted in the cache
     uint32_t buckets              # a power of two
     SessionPartition** hashed
@@ -88,4 +90,6 @@ cdef SessionPartition* session_follow_locked(
     int32_t index, int* full) noexcept nogil
 cdef void session_forget_locked(FetchSession* session, SessionPartition* entry) noexcept nogil
 cdef void session_to_tail_locked(FetchSession* session, SessionPartition* entry) noexcept nogil
+cdef void session_note_missing_locked(
+    FetchSession* session, SessionPartition* entry, int missing) noexcept nogil
 cdef int32_t session_next_epoch(int32_t epoch) noexcept nogil

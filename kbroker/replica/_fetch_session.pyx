@@ -414,6 +414,7 @@ cdef void session_forget_locked(FetchSession* session, SessionPartition* entry) 
         place = &place[0].next_hashed
     place[0] = entry.next_hashed
     _remove_locked(session, entry)
+    session_note_missing_locked(session, entry, 0)
     session.count -= 1
     kb_add_i64(&session.cache.partitions, -1)
     live_add(LIVE_SESSION_PARTITIONS, -1)
@@ -428,6 +429,14 @@ cdef void session_to_tail_locked(FetchSession* session, SessionPartition* entry)
     if session.last != entry:
         _remove_locked(session, entry)
         _append_locked(session, entry)
+
+
+cdef void session_note_missing_locked(
+    FetchSession* session, SessionPartition* entry, int missing) noexcept nogil:
+    """Whether the client has been told that there is no such partition here."""
+    if entry.missing != missing:
+        session.missing += 1 if missing else -1
+        entry.missing = <uint8_t>missing
 
 
 cdef int32_t session_next_epoch(int32_t epoch) noexcept nogil:

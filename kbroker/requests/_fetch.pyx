@@ -67,6 +67,7 @@ from kbroker.replica._fetch_session cimport (
     session_follow_locked,
     session_forget_locked,
     session_next_epoch,
+    session_note_missing_locked,
     session_partition_locked,
     session_release,
 )
@@ -98,6 +99,7 @@ from kbroker.requests._fetch_answer cimport (
 from kbroker.requests._fetch_gathers cimport fetch_gathers
 from kbroker.requests._fetch_plan cimport FINAL_EPOCH, TOPIC_IDS_FROM, FetchPlan, FetchTarget
 from kbroker.requests._fetch_request cimport fetch_parse
+from kbroker.requests._fetch_session_targets cimport session_targets_locked
 from kbroker.requests._fetch_unique cimport fetch_unique
 from kbroker.requests._leader_throttle cimport leader_throttle_holds
 from kbroker.requests._parked cimport PARK_READ_AGAIN, note_advanced, park_fetch
@@ -164,6 +166,7 @@ cdef int _follow_locked(FetchPlan* plan, FetchTarget* target) noexcept nogil:
         entry.max_bytes = <int32_t>target.max_bytes
         entry.leader_epoch = target.leader_epoch
         entry.fetched_epoch = target.fetched_epoch
+        session_note_missing_locked(plan.session, entry, 0)  # it is asked for: it is looked for
         target.entry = entry
     return -1 if full else 0
 
@@ -175,40 +178,13 @@ cdef int _change_session_locked(FetchPlan* plan) noexcept nogil:
     for i in range(plan.count):
         if _follow_locked(plan, &plan.targets[i]) != 0:
             return -1
-        plan.targets[i].entry = NULL  # the same request may forget it; see _targets_of_session
+        plan.targets[i].entry = NULL  # the same request may forget it; see session_targets_locked
     for i in range(plan.forgotten_count):
         target = &plan.forgotten[i]
         entry = session_partition_locked(
             plan.session, target.topic_id, target.name, target.name_length, target.index)
         if entry != NULL:
             session_forget_locked(plan.session, entry)
-    return 0
-
-
-cdef int _targets_of_session_locked(HotWorker* worker, FetchPlan* plan) noexcept nogil:
-    # An incremental fetch reads everything its session follows; -1: no memory.
-    cdef SessionPartition* entry = plan.session.first
-    cdef FetchTarget* target
-    plan.targets = <FetchTarget*>arena_take(
-        &worker.arena, sizeof(FetchTarget) * (plan.session.count + 1))
-    if plan.targets == NULL:
-        return -1
-    plan.count = 0
-    while entry != NULL:
-        target = &plan.targets[plan.count]
-        target.entry = entry
-        target.topic_id = entry.topic_id if plan.session.by_id else NULL
-        target.name = entry.name
-        target.name_length = entry.name_length
-        target.index = entry.index
-        target.leader_epoch = entry.leader_epoch
-        target.fetched_epoch = entry.fetched_epoch
-        target.fetch_offset = entry.fetch_offset
-        target.follower_start = entry.log_start_offset
-        target.max_bytes = entry.max_bytes
-        target.preferred = NO_PREFERRED_REPLICA
-        plan.count += 1
-        entry = entry.next
     return 0
 
 
@@ -431,7 +407,7 @@ cdef int _is_due(FetchPlan* plan) noexcept nogil:
 cdef int _choose_targets(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     # What the request names, or what its session follows; -1: no memory.
     if plan.incremental:
-        return _targets_of_session_locked(worker, plan)
+        return session_targets_locked(worker, plan)
     return fetch_unique(worker, plan)
 
 

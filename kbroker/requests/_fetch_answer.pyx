@@ -3,7 +3,8 @@
 
 What goes into an incremental answer: partitions with data, with an error (or just rid of one), with
 a diverging epoch, a better replica to read from, or whose high watermark or log start changed since
-the client was last told (KIP-227). A partition that returned data moves to the end of its session.
+the client was last told (KIP-227). A partition that returned data moves to the end of its session,
+and so does a missing one while others have to wait (`_fetch_session_targets`).
 Called with the session's lock held, if there is one; the ranges' segments pass to the request and
 are released when they have been sent.
 
@@ -42,7 +43,8 @@ from kbroker.protocol._cursor cimport (
     put_uvarint,
 )
 from kbroker.replica._closest cimport NO_PREFERRED_REPLICA
-from kbroker.replica._fetch_session cimport session_to_tail_locked
+from kbroker.replica._fetch_session cimport (
+    session_note_missing_locked, session_to_tail_locked)
 from kbroker.replica._partition cimport TO_LAST_STABLE, TO_LOG_END, partition_note_told
 from kbroker.requests._answers cimport worker_answer
 from kbroker.requests._context cimport ERROR_CODES, HotWorker
@@ -216,7 +218,11 @@ cdef void _remember(FetchPlan* plan, FetchTarget* target) noexcept nogil:
     target.entry.sent_error = target.error
     target.entry.sent_high_watermark = target.high_watermark
     target.entry.sent_log_start = target.log_start
-    if target.slice.length > 0 and plan.incremental:
+    session_note_missing_locked(
+        plan.session, target.entry, target.error != 0 and target.partition == NULL)
+    if plan.incremental and (
+        target.slice.length > 0 or (target.entry.missing and plan.leaves_out)
+    ):
         session_to_tail_locked(plan.session, target.entry)
 
 

@@ -83,4 +83,5 @@ cdef struct FetchPlan:
     int out_of_sync               # the follower, somewhere: it is to join, and nothing holds it up
     int has_news                  # of a high watermark: it waits NEWS_WAIT_MS at most
     int32_t not_there_count
+    int leaves_out                # partitions of its session that are missing
     LeadersTold leaders           # what the answer has told

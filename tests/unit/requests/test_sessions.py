@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.support.record_batches import build_batch
 from tests.unit.net.harness import Client, Rig, Topic, framed
 from tests.unit.requests.wire import FETCH_BY_ID, SESSION_VERSIONS, Ask, FetchAnswer, fetch
 
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 every_version = pytest.mark.parametrize("version", SESSION_VERSIONS)
 
 
@@ -83,6 +85,56 @@ def test_a_new_partition_joins_and_a_forgotten_one_leaves(rig: Rig, version: int
     append(topics[0], 0)
     left = session.next(forgotten=[(topics[0], 0)])
     assert indexes(left) == [1], "what was forgotten is not answered, whatever it holds"
+
+
+# So many partitions that are missing are looked for in one incremental fetch.
+MISSING_AT_ONCE = 1_000
+
+
+def missing(rig: Rig, version: int, more: int) -> tuple[Session, Topic, Topic]:
+    """A session that begins with one partition that is there; so many more than are looked for at
+    once are not."""
+    there, gone = rig.create("there"), Topic("gone", uuid.uuid4(), [])
+    asks = [Ask(there), *(Ask(gone, index) for index in range(MISSING_AT_ONCE + more))]
+    session = Session(rig.client(), version, asks)
+    assert len(session.first.partitions) == len(asks)
+    return session, there, gone
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_of_the_missing_so_many_are_told_in_turn(rig: Rig, version: int) -> None:
+    """Forty bytes have not all of a hundred thousand looked up and told again."""
+    session, there, _ = missing(rig, version, 5)
+    first, second = session.next(), session.next()
+    code = ErrorCode.UNKNOWN_TOPIC_ID if version >= FETCH_BY_ID else UNKNOWN
+    assert {each.error for each in first.partitions.values()} == {code}
+    assert indexes(first) == [*range(MISSING_AT_ONCE)]
+    assert indexes(second) == [*range(MISSING_AT_ONCE, MISSING_AT_ONCE + 5), *range(995)]
+    append(there)
+    data = session.next()
+    assert len(data.partitions) == MISSING_AT_ONCE + 1
+    assert [each.error for each in data.partitions.values() if each.records] == [0]
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_all_that_are_missing_are_told_each_time_while_they_are_few(rig: Rig, version: int) -> None:
+    """As by Apache Kafka."""
+    session, _, gone = missing(rig, version, 5)
+    few = session.next(forgotten=[(gone, index) for index in range(5)])
+    for answer in (few, session.next(), session.next()):
+        assert indexes(answer) == [*range(5, MISSING_AT_ONCE + 5)]
+
+
+def test_one_that_was_missing_is_found(rig: Rig) -> None:
+    """With the next fetch that names it, or within as many as it takes to look for all."""
+    session, _, _ = missing(rig, 12, 5)
+    topic = rig.create("gone", partitions=MISSING_AT_ONCE + 5)
+    append(topic, MISSING_AT_ONCE + 4)
+    append(topic, MISSING_AT_ONCE + 3)
+    named = session.next(Ask(topic, MISSING_AT_ONCE + 4))
+    assert named.partitions["gone", MISSING_AT_ONCE + 4].records
+    assert ("gone", MISSING_AT_ONCE + 3) not in named.partitions
+    assert session.next().partitions["gone", MISSING_AT_ONCE + 3].records
 
 
 @every_version
