@@ -1,4 +1,4 @@
-"""What a byte sent costs: CPU, bytes that are kept, bytes that are written, frame by frame.
+"""What a byte sent costs: CPU, bytes that are kept, written and told, frame by frame.
 
     python -m tests.fuzz.costs --draws 4000 --seed 1       against a broker of its own
 
@@ -25,13 +25,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
+from kbroker import limits
 from kbroker.testing.plain import PlainBroker as Broker
 from kbroker.types import ApiKey
 from tests.fuzz.corpus import Ids, Template, templates
-from tests.fuzz.excess import distinct, filled, nameless, repeated
+from tests.fuzz.excess import counted, distinct, filled, nameless, repeated
 from tests.fuzz.mutate import BLOCK, LAST, Maker, framed
 from tests.fuzz.talk import MAY_WAIT, SENTINEL, SENTINEL_ID
 from tests.fuzz.target import OVERRIDES, Admin, prepare
+from tests.fuzz.unread import UNREAD_MAX, beyond, kept
 from tests.system import process_facts
 
 CPU_MS_PER_KB_MAX: Final = 1.0
@@ -46,6 +48,10 @@ BOMB: Final = "MB of zeros"
 PACKED_ANEW: Final = "target-repacked"
 WRITTEN_PER_KB_MAX: Final = 256 << 10  # a topic that is made is a commit of some pages
 KEPT_PER_KB_MAX: Final = 64 << 10
+FETCH_BYTES_MAX: Final = 56 << 20  # fetch.max.bytes, and heads
+FOLLOWED: Final = 100_000  # as many as a session takes
+_SESSION_ID: Final = 4 + 5 + 4 + 2  # in an answer to Fetch, with its size
+SHORT_BYTES_MAX: Final = 64 << 10
 PEAK_MAX: Final = 300 << 20  # one request's memory while it is served
 WORST: Final = 10
 AGAIN: Final = 40  # of the dearest at first sight
@@ -57,8 +63,12 @@ _COPIES: Final = 20  # over which what is kept is looked at
 
 
 class Candidate(NamedTuple):
+    """A frame; or, made from the answer to one before it, one of the same length."""
+
     name: str
     frame: bytes
+    before: bytes = b""
+    then: Callable[[bytes], bytes] | None = None
 
 
 class Cost(NamedTuple):
@@ -69,6 +79,7 @@ class Cost(NamedTuple):
     written: float
     kept: float = 0.0
     peak: float = 0.0  # more resident while it was served
+    told: int = 0  # the length of its answer
 
     @property
     def kib(self) -> float:
@@ -78,13 +89,14 @@ class Cost(NamedTuple):
         return (
             f"{self.cpu_ms / self.kib:>9.3f} ms/KB {self.written / self.kib / 1024:>9.1f} KB/KB"
             f" {self.kept / self.kib / 1024:>8.1f} KB/KB {self.peak / 1e6:>7.1f} MB"
-            f" {self.cpu_ms:>9.2f} ms"
+            f" {self.cpu_ms:>9.2f} ms {self.told / 1e6:>7.2f} MB"
             f" {len(self.candidate.frame):>9,} bytes  {self.candidate.name}"
         )
 
 
 HEADING: Final = (
-    f"{'CPU':>15} {'written':>15} {'kept':>14} {'peak':>10} {'CPU':>12} {'length':>15}  frame"
+    f"{'CPU':>15} {'written':>15} {'kept':>14} {'peak':>10} {'CPU':>12} {'told':>10}"
+    f" {'length':>15}  frame"
 )
 
 
@@ -96,10 +108,39 @@ def candidates(seed: int, ids: Ids, draws: int) -> Iterator[Candidate]:
     maker = Maker(seed, ids)
     for name, frame in maker.batches():
         yield Candidate(f"Produce of {name}", frame)
+    yield from sessions()
     rest = [*_of_apis(ids), *_drawn(maker, draws, seed)]
     random.Random(seed).shuffle(rest)
     for make in rest:
         yield make()
+
+
+def sessions() -> Iterator[Candidate]:
+    """The next fetch of a session in which many partitions are followed that are not there."""
+    for version in (12, 13):
+        topic = bytes(15) + b"t" if version > 12 else b"\2t"
+        partitions = b"".join(
+            struct.pack(">iiqiqi", index, -1, 0, -1, -1, 1 << 20) + b"\0"
+            for index in range(FOLLOWED)
+        )
+        topics = b"\2" + topic + counted(True, FOLLOWED) + partitions + b"\0"
+        yield Candidate(
+            f"Fetch v{version}, the next of {FOLLOWED} partitions that are missing",
+            _fetch(version, 0, 0, b"\1"),
+            _fetch(version, 0, 0, topics),
+            partial(_next_fetch, version),
+        )
+
+
+def _fetch(version: int, session_id: int, epoch: int, topics: bytes) -> bytes:
+    head = struct.pack(">hhih", ApiKey.FETCH, version, 7, -1) + b"\0"
+    body = struct.pack(">iiiibii", -1, 0, 1, 1 << 20, 0, session_id, epoch)
+    return framed(head + body + topics + b"\1" + b"\1" + b"\0")
+
+
+def _next_fetch(version: int, answer: bytes) -> bytes:
+    (session_id,) = struct.unpack_from(">i", answer, _SESSION_ID)
+    return _fetch(version, session_id, 1, b"\1")
 
 
 def _of_apis(ids: Ids) -> Iterator[Callable[[], Candidate]]:
@@ -155,8 +196,9 @@ class Meter:
         found = [self._once(candidate) for _ in range(rounds)]
         return Cost(
             candidate,
-            statistics.median(cpu for cpu, _ in found),
-            statistics.median(written for _, written in found),
+            statistics.median(cpu for cpu, _, _ in found),
+            statistics.median(written for _, written, _ in found),
+            told=max(told for _, _, told in found),
         )
 
     def with_kept(self, cost: Cost) -> Cost:
@@ -177,20 +219,24 @@ class Meter:
     def _cpu_ms(self) -> float:
         return process_facts.cpu_ns(self._pid) / 1e6
 
-    def _once(self, candidate: Candidate) -> tuple[float, float]:
-        """CPU in ms and bytes written, less what the broker does by itself."""
+    def _once(self, candidate: Candidate) -> tuple[float, float, int]:
+        """CPU in ms and bytes written, less what the broker does by itself; bytes told."""
+        told = 0
+        frame = candidate.frame
         waits = int.from_bytes(candidate.frame[4:6], "big") in MAY_WAIT
         with socket.create_connection(self._address, timeout=WAIT_S) as peer:
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            peer.sendall(SENTINEL)
-            _until_sentinel(peer)
+            peer.sendall(candidate.before + SENTINEL)
+            answers = _until_sentinel(peer)
+            if candidate.then is not None:
+                frame = candidate.then(answers)
             written = process_facts.written_bytes(self._pid)
             cpu, at = self._cpu_ms(), time.monotonic()
             try:
                 # Sent in pieces, so that an early end by the broker is noticed.
-                peer.sendall(candidate.frame + SENTINEL)
+                peer.sendall(frame + SENTINEL)
                 peer.settimeout(0.2 if waits else WAIT_S)
-                _until_sentinel(peer)
+                told = len(_until_sentinel(peer))
             except TimeoutError:
                 if not waits:
                     self.failures.append(f"no answer in {WAIT_S} s: {candidate.name}")
@@ -199,7 +245,7 @@ class Meter:
             self._settled()
             took = time.monotonic() - at
             used = self._cpu_ms() - cpu - took * self._base_ms_per_s
-            return max(0.0, used), float(process_facts.written_bytes(self._pid) - written)
+            return max(0.0, used), float(process_facts.written_bytes(self._pid) - written), told
 
     def _settled(self) -> None:
         """Until no thread of the broker has worked for a moment."""
@@ -213,23 +259,22 @@ class Meter:
             before = now
 
 
-def _until_sentinel(peer: socket.socket) -> None:
-    """Past the answers up to the sentinel's; ConnectionError at the end of the stream."""
+def _until_sentinel(peer: socket.socket) -> bytes:
+    """The answers up to the sentinel's; ConnectionError at the end of the stream."""
     received = bytearray()
+    at = 0
     while True:
         data = peer.recv(1 << 18)
         if not data:
             raise ConnectionResetError("ended")
         received += data
-        at = 0
         while len(received) - at >= 4:
             size = struct.unpack_from(">i", received, at)[0]
             if len(received) - at < 4 + size:
                 break
             if received[at + 4 : at + 8] == SENTINEL_ID:
-                return
+                return bytes(received[:at])
             at += 4 + size
-        del received[:at]
 
 
 def measure(
@@ -247,6 +292,7 @@ def measure(
         costs.append(meter.cost(candidate))
     worst = {c.candidate for c in sorted(costs, key=_cpu)[-AGAIN:]}
     worst |= {c.candidate for c in sorted(costs, key=_written)[-WORST:]}
+    worst |= {c.candidate for c in sorted(costs, key=_told)[-WORST:]}
     again = [meter.with_kept(meter.cost(each, ROUNDS)) for each in worst]
     again.sort(key=_cpu, reverse=True)
     tell(f"{len(costs)} frames; the worst {WORST} by CPU:\n{HEADING}")
@@ -260,6 +306,7 @@ def measure(
     failures += [f"written: {c.text()}" for c in again if _written(c) > WRITTEN_PER_KB_MAX]
     failures += [f"kept: {c.text()}" for c in again if c.kept / c.kib > KEPT_PER_KB_MAX]
     failures += [f"peak: {c.text()}" for c in again if c.peak > PEAK_MAX]
+    failures += [f"told: {c.text()}" for c in costs if c.told > told_max(c)]
     return again, failures
 
 
@@ -279,6 +326,20 @@ def cpu_ms_max(cost: Cost) -> float:
     return begun * CPU_MS_PER_KB_MAX
 
 
+def _told(cost: Cost) -> int:
+    """For little: what a frame that is long takes while it is served is another bound's."""
+    return cost.told if len(cost.candidate.frame) <= SHORT_BYTES_MAX else 0
+
+
+def told_max(cost: Cost) -> int:
+    """Once what there is, and again what the limits of repeats let through. What a Fetch says that
+    it takes is its own."""
+    if cost.candidate.name.startswith("frame ") and not cost.candidate.before:
+        return FETCH_BYTES_MAX
+    again = limits.REPEATED_ANSWER_TIMES_MAX * len(cost.candidate.frame)
+    return 2 * (limits.REPEATED_ANSWER_BYTES_MAX + again)
+
+
 def _written(cost: Cost) -> float:
     return cost.written / cost.kib
 
@@ -291,12 +352,16 @@ def main() -> int:
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
     with contextlib.ExitStack() as stack:
-        broker = stack.enter_context(Broker(OVERRIDES))
+        overrides = {**OVERRIDES, "queued.max.response.bytes": UNREAD_MAX}
+        broker = stack.enter_context(Broker(overrides))
         host, _, port = broker.bootstrap.rpartition(":")
         address = (host, int(port))
         admin = Admin(address)
         found = candidates(options.seed, prepare(admin), options.draws)
-        _, failures = measure(address, broker.pid, found, options.seconds)
+        again, failures = measure(address, broker.pid, found, options.seconds)
+        longest = [each.candidate for each in sorted(again, key=_told)[-WORST:]]
+        print("the longest answers, read by nothing:", *(each.name for each in longest), sep="\n  ")
+        failures += beyond(kept(broker, longest))
         admin.topics()
         admin.close()
     print("\n".join(f"FAILED: {what}" for what in failures) or "all bars are met")

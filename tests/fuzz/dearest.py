@@ -29,6 +29,7 @@ def dearest(talk: Talk, topic: str, times: int = 2_000) -> Iterator[Candidate]:
     """`talk` is to the broker that they are for."""
     group = _group(talk, topic)
     for name, request in (
+        *_found(times),
         *_described(group, topic, times),
         *_offsets(talk, group, topic, times),
         *_left(group, times),
@@ -60,6 +61,12 @@ def _group(talk: Talk, topic: str) -> str:
     answer = talk.quietly(asked)
     assert answer.topics[0].partitions[0].error_code.value == 0, answer
     return member.group
+
+
+def _found(times: int) -> Iterator[tuple[str, Any]]:
+    for kind in (0, 1):
+        asked = build(ApiKey.FIND_COORDINATOR, 4, key_type=kind, coordinator_keys=[""] * times)
+        yield f"FindCoordinator v4, type {kind}, no key", asked
 
 
 def _described(group: str, topic: str, times: int) -> Iterator[tuple[str, Any]]:
