@@ -4,7 +4,9 @@
 (its events one by one, on the loop), replication with its fetchers and in-sync sets, replica and
 log manager, the group coordinator with its loader (a piece at a time), wired as
 `kbroker/server/broker.py` does; the handlers between brokers and of groups are the real ones, too.
-Played are the links, the scheduler and most of the request layer (`requests.py`).
+Before it asks for an in-sync set, the controller's thread of a leader may be interrupted: handlers,
+fetchers and other brokers go on for a moment. Played are the links, the scheduler and most of the
+request layer (`requests.py`).
 """
 
 from __future__ import annotations
@@ -62,6 +64,7 @@ from kbroker.peer.address import Address
 from kbroker.protocol.wire import Reader
 from kbroker.replica._replica import Replica
 from kbroker.replica._topic_table import TopicTable
+from kbroker.replica.in_sync import InSyncSets
 from kbroker.replica.manager import ReplicaManager
 from kbroker.server.dynamic_config import DynamicConfig
 from kbroker.server.groups import Groups
@@ -98,6 +101,7 @@ _HANDLERS: dict[int, Callable[[Any, Any], None]] = {
     ApiKey.LEAVE_GROUP: leave_group.handle,
 }
 _PORT = 9092
+INTERRUPTED_MS = (1, 10, 100, 400)
 RECOVERY_PAUSES_MS = (1, 100, 1_000, 10_000)
 
 
@@ -126,6 +130,8 @@ class SteppedEvents(EventLoop[Event]):
         self._dice = dice
         self._started = False
         self._free_at_ms = 0.0  # until then it has something else to do
+        self._interrupted = False
+        self._missed = 0
         self.handling: Event | None = None
 
     def _handled(self, event: Event) -> None:
@@ -160,8 +166,24 @@ class SteppedEvents(EventLoop[Event]):
     def hang(self, for_ms: int) -> None:
         self._free_at_ms = max(self._free_at_ms, self._process.now_ms + for_ms)
 
+    def interrupt(self, others: Callable[[], object]) -> None:
+        """In the midst of an event, while everything else goes on: handlers, fetchers, others."""
+        self._interrupted = True
+        others()
+        self._interrupted = False
+        missed, self._missed = self._missed, 0
+        for _ in range(missed):
+            self._process.later(0, self.turn)
+
+    def turn(self) -> None:
+        if self._interrupted:
+            self._missed += 1
+        else:
+            super().turn()
+
     def finish(self) -> None:
         """A stop: what is queued is done at once."""
+        self._interrupted = False
         while self.queued:
             self.turn()
 
@@ -293,6 +315,7 @@ class Running:
             partial(Link, self),
             random.Random(cluster.dice.random()),
         )
+        self._let_others_go_on(self._replication._in_sync)
         self.replicas = ReplicaManager(
             broker.config, self.node_id, self.logs, TopicTable(), self.wake, self._lead
         )
@@ -309,6 +332,19 @@ class Running:
         self.offsets.wake, self.offsets.wait = self.wake, self.produces.await_followers
         self.controller: Controller
         self.events: SteppedEvents
+
+    def _let_others_go_on(self, sets: InSyncSets) -> None:
+        """Between what it sees of its followers and what it asks for, at times."""
+        dice = random.Random(f"between {self.node_id} {self.clock.monotonic_ns()}")
+
+        def wait_for(led: Any, wanted: Any, brokers: Any) -> dict[int, int]:
+            if dice.randrange(2):
+                self.events.interrupt(lambda: self.loop.run_on(dice.choice(INTERRUPTED_MS)))
+            asked = type(sets)._wait_for(sets, led, wanted, brokers)
+            self.cluster.safety.asks_for(led.replica, {*asked}.difference(led.partition.isr))
+            return asked
+
+        sets._wait_for = wait_for  # type: ignore[method-assign, assignment]
 
     # --- life -------------------------------------------------------------------------------------
 

@@ -49,6 +49,12 @@ class StepLoop(asyncio.AbstractEventLoop):
             asyncio._set_running_loop(None)
         self._now_s = max(self._now_s, end_s)
 
+    def run_on(self, for_ms: int) -> None:
+        """Within a step, what happens meanwhile."""
+        end_s = self._now_s + for_ms / 1000
+        while self._next(end_s):
+            pass
+
     def _next(self, end_s: float) -> bool:
         if self._ready:
             handle = self._ready.popleft()

@@ -128,6 +128,16 @@ def _lossy_or_not(partition: PartitionImage, lossy: frozenset[int]) -> Partition
     return partition
 
 
+def _compared_before(
+    sets: in_sync.InSyncSets, led: Any, wanted: dict[int, int], brokers: Any
+) -> dict[int, int]:
+    """The high watermark waits for the joining, and may have gone past one of them before."""
+    led.joining.update(wanted.keys() - {*led.partition.isr})
+    led.held_for.clear()
+    sets._tell(led.replica, led.partition, led.joining)
+    return wanted
+
+
 class _AnyEpoch(int):
     def __eq__(self, other: object) -> bool:
         return True
@@ -210,6 +220,7 @@ PLANTED: dict[str, Plant] = {
     "without-epochs": Plant(FollowedPartition, "asked", _without_epochs, 40),
     "over-the-committed-set": Plant(in_sync, "set_leadership", _over_the_committed_set, 300),
     "over-all-replicas": Plant(in_sync, "set_leadership", _over_all, 60),
+    "compared-before-waited-for": Plant(in_sync.InSyncSets, "_wait_for", _compared_before, 100),
     "old-controller-obeyed": Plant(ImageFollower, "follow", _obeyed, 600, first=110),
     "unfenced": Plant(MetadataNodes, "_multi", _unfenced, 80),
     "producers-kept": Plant(PartitionLog, "truncate_to", _with_its_producers, 100),

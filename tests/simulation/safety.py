@@ -282,6 +282,16 @@ class Safety:
                 told = f"broker {node_id} is in sync, and has just started in epoch {known.epoch}"
                 self.fail("who joins has been seen as it is", told, partition)
 
+    def asks_for(self, replica: Replica, joining: set[int]) -> None:
+        """A leader, into its in-sync set: those that are elected from it have what is committed."""
+        for node_id, _, end, *_ in replica.followers():
+            if node_id in joining and end < replica.high_watermark:
+                self.fail(
+                    "who is asked for has what is committed",
+                    f"broker {node_id} has it to {end} of {replica.high_watermark}",
+                    self.partition(replica.name),
+                )
+
     def acknowledges(self, name: TopicPartition, value: bytes, offset: int) -> None:
         """A broker answers so with acks=-1."""
         self.look()
