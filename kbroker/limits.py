@@ -94,6 +94,8 @@ DELAY_MS_MAX: Final = 2**31 - 1
 
 # Producers in one DescribeProducers answer, 37 MB; further partitions are answered with an error.
 DESCRIBED_PRODUCERS_MAX: Final = 1_000_000
+# Settings in one CreateTopics answer, a KB for each topic; further topics are answered without.
+CREATED_SETTINGS_BYTES_MAX: Final = 16 * 1024 * 1024
 # What one request may have told again because it names something more than once: so much, and so
 # many times its own size; further ones are answered with an error.
 REPEATED_ANSWER_BYTES_MAX: Final = 1 << 20

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
+from kbroker import limits
 from kbroker.config import ConfigEntry, TopicConfig, describe_topic
 from kbroker.config.describe import describe_topic_key
 from kbroker.errors import ErrorCode, KafkaError
@@ -36,6 +37,9 @@ _CREATE_SINCE_ID: Final = 7
 _DELETE_SINCE_DISABLED_CODE: Final = 3
 _DELETE_SINCE_MESSAGE: Final = 5
 _DELETE_SINCE_ID: Final = 6
+
+# Tag 0: why a topic that was made is answered without its settings.
+_WITHOUT_SETTINGS: Final = {0: int(ErrorCode.INVALID_REQUEST).to_bytes(2, "big")}
 
 # The name of Apache Kafka's own metadata log, which no client may create.
 _METADATA_TOPIC: Final = "__cluster_metadata"
@@ -121,6 +125,7 @@ def _encode_created(
 ) -> bytes:
     """`config`: what topics that were made have beside their own settings."""
     described = None if config is None else _Described(version, config)
+    left = limits.CREATED_SETTINGS_BYTES_MAX
     out = Writer(flexible=is_flexible(ApiKey.CREATE_TOPICS, version))
     out.int32(0)  # throttle time
     out.array(len(results))
@@ -130,14 +135,20 @@ def _encode_created(
             out.uuid(result.topic_id)
         out.int16(result.error)
         out.string(told(result.message))
+        tagged = {}
         if version >= _CREATE_SINCE_CONFIGS:
             out.int32(result.partitions)
             out.int16(result.replication_factor)
             if described is None or result.error is not ErrorCode.NONE:
                 out.array(0)
+            elif left > 0:
+                settings = described.keys_of(result.configs)
+                left -= len(settings)
+                out.raw(settings)
             else:
-                out.raw(described.keys_of(result.configs))
-        out.tags()
+                out.array(None)
+                tagged = _WITHOUT_SETTINGS
+        out.tags(tagged)
     out.tags()
     return out.getvalue()
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kbroker import limits
 from kbroker.config import TOPIC_KEYS
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.types import ApiKey
@@ -50,6 +51,22 @@ def create(
 
 def codes(answer: Any) -> list[tuple[str, int]]:
     return [(topic.name, topic.error_code.value) for topic in answer.topics]
+
+
+@pytest.mark.parametrize("version", (5, 7))
+def test_settings_of_so_many_new_topics_are_told_and_no_more(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic is named by twelve bytes, and has a KB of settings."""
+    monkeypatch.setattr(limits, "CREATED_SETTINGS_BYTES_MAX", 2_000)
+    names = [{"name": f"t{number}"} for number in range(20)]
+    topics = FakeBroker().call(create(version, *names, validate_only=True)).topics
+    assert all(topic.error_code.value == 0 for topic in topics)
+    told = [topic for topic in topics if topic.configs]
+    left_out = topics[len(told) :]
+    assert 1 <= len(told) <= 3 and {topic.configs for topic in left_out} == {None}
+    assert {int(topic.topic_config_error_code) for topic in left_out} == {42}
+    assert {topic.num_partitions for topic in topics} == {1}
 
 
 @pytest.mark.parametrize("version", CREATE_VERSIONS)
