@@ -30,7 +30,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 from uuid import UUID
@@ -94,6 +94,16 @@ class DataDirectory:
     def taken(self) -> bool:
         """Whether it is this process's, between `open` and `close`."""
         return self._lock is not None
+
+    @property
+    def lock_name(self) -> str | None:
+        """The boot of the machine, device and inode of the file that this process has locked. While
+        the process lives no other one can hold a lock of the same name; a copy of the directory has
+        another inode. None: no lock is held, or the boot is not known."""
+        if self._lock is None or self._boot_id == UNKNOWN_BOOT:
+            return None
+        file = os.fstat(self._lock)
+        return f"{self._boot_id}:{file.st_dev}:{file.st_ino}"
 
     # --- Life -------------------------------------------------------------------------------------
 
@@ -328,6 +338,11 @@ def partition_of(name: str) -> TopicPartition | None:
     if str(int(index)) != index or len(index) > 10:
         return None
     return TopicPartition(topic, int(index))
+
+
+def lock_names(directories: Iterable[DataDirectory]) -> list[str]:
+    """What this process holds and no other one can; see `DataDirectory.lock_name`."""
+    return [name for each in directories if (name := each.lock_name) is not None]
 
 
 def in_threads(count: int, work: Callable[[Item], None], items: Sequence[Item]) -> None:

@@ -37,6 +37,7 @@ from kbroker.handlers.produce import ColdProduce
 from kbroker.handlers.registry import REGISTRY
 from kbroker.handlers.reply import failures as request_failures
 from kbroker.handlers.services import Services
+from kbroker.log.data_directory import lock_names
 from kbroker.log.manager import LogManager
 from kbroker.log.recovery import Recovery
 from kbroker.metadata.controller import Controller, ProducerIdManager
@@ -237,7 +238,7 @@ class Broker:
         lock: for signal handlers."""
         if self.readiness.phase != RUNNING:
             if self._member is not None:
-                self._member.first_image.given_up = True
+                self._member.give_up_start()
             self._lifecycle.give_up()
 
     @property
@@ -282,8 +283,7 @@ class Broker:
 
     def _bind(self) -> None:
         self._bound = listen_all(self._server, self.config)
-        first = self.config.listeners.names[0]
-        self.bootstrap = self._bound[first][0]
+        self.bootstrap = self._bound[self.config.listeners.names[0]][0]
 
     def _session(self) -> Store:
         if self._store is None:
@@ -301,7 +301,7 @@ class Broker:
             validate_configs=validate_topic_overrides,
             edit_list=edit_topic_list,
             broker=self._advertised.broker(self.config, self._bound, lossy=lossy),
-            directories=self._directories.locked_ids,
+            locks=lambda: lock_names(self._logs.usable),
             cluster_id=self._cluster_id,
             new_epochs_at_start=not self._logs.clean,
             show=self._show,

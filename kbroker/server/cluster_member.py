@@ -14,10 +14,11 @@ the start and the stop each of its methods has its turn.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kbroker.errors import MetadataStoreError
+from kbroker.errors import MetadataStoreError, UserError
 from kbroker.metadata.image import NO_CONTROLLER
 from kbroker.server.broker_links import BrokerLinks
 from kbroker.server.controlled_shutdown import ControlledShutdown
@@ -72,6 +73,12 @@ class ClusterMember:
         self.first_image = FirstImage(failures)
         self.shutdown = ControlledShutdown(config, clock, self.links, controller)
         self._rebalance = LeaderRebalance(controller)
+
+    def give_up_start(self) -> None:
+        """It waits for nothing any more. Takes no lock: for signal handlers."""
+        self.first_image.given_up = True
+        with suppress(UserError):  # the controller is not there yet
+            self._controller().start_given_up = True
 
     def schedule(self, scheduler: Scheduler) -> None:
         """What is looked at every so often."""

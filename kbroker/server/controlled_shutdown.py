@@ -52,6 +52,8 @@ IMAGE_WAIT_MS: Final = 1_000
 # However short or long the pause between two questions is, an answer is waited for so long.
 ANSWER_MS_MIN: Final = 1_000
 ANSWER_MS_MAX: Final = 30_000
+# The controller does not know this broker as it is registered.
+_UNKNOWN: Final = ErrorCode.STALE_BROKER_EPOCH
 
 
 class ControlledShutdown:
@@ -94,6 +96,8 @@ class ControlledShutdown:
                 took_ms = self._clock.monotonic_ms() - began_ms
                 logger.info("controlled shutdown: others lead what could be led, %d ms", took_ms)
                 return
+            if isinstance(remaining, KafkaError) and remaining.code is _UNKNOWN:
+                self._controller().doubt_registration()
             again_ms = asked_ms + backoff_ms
             if again_ms >= end_ms:
                 break

@@ -36,7 +36,6 @@ from kbroker.metadata.controller.nodes import (
     save_used_directories,
 )
 from kbroker.metadata.controller.records import used_directories_path
-from kbroker.metadata.controller.registration import add_directories
 from kbroker.metadata.meta_properties import MetaProperties, ensure, load
 from kbroker.metadata.store.embedded import DATABASE_FILE
 from kbroker.types import TopicPartition
@@ -134,14 +133,6 @@ class Directories:
         node = used_directories_path(self._node_id)
         return f"delete {node} in ZooKeeper and start again: other brokers' replicas are fetched"
 
-    def locked_ids(self) -> frozenset[str]:
-        """Of those that are there and have one by now. From any thread."""
-        return frozenset(
-            meta.directory_id
-            for path, meta in self._found.items()
-            if meta is not None and meta.directory_id and path not in self.absence.unused
-        )
-
     def claim(self, store: MetadataStore, cluster_id: str) -> None:
         """Every directory that is used is this cluster's and this broker's from now on."""
         used = dict(self._missing)
@@ -152,7 +143,6 @@ class Directories:
                     used[meta.directory_id] = os.path.abspath(path)
         self._used = used
         save_used_directories(store, self._node_id, used)
-        add_directories(store, self._node_id, used.keys() - self._missing.keys())
 
     def say_again(self, store: MetadataStore) -> None:
         """To a store that may have been told to forget it while this broker runs (`claim` has been

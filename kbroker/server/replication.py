@@ -225,25 +225,36 @@ class Replication:
 
     def _ask(self, changes: Sequence[InSyncChange], done: Callable[[Outcome], None]) -> None:
         controller = self._controller()
+
+        def told(outcome: Outcome) -> None:
+            if outcome is not None and any(_is_unknown(each) for each in outcome):
+                controller.doubt_registration()
+            done(outcome)
+
         if controller.active:
-            controller.alter_in_sync(self._node_id, controller.broker_epoch, changes, done)
+            controller.alter_in_sync(self._node_id, controller.broker_epoch, changes, told)
             return
         image = controller.image
         broker = image.brokers.get(image.controller_id)
         if broker is None or broker.node_id == self._node_id:
-            done([KafkaError(ErrorCode.NOT_CONTROLLER) for _ in changes])
+            told([KafkaError(ErrorCode.NOT_CONTROLLER) for _ in changes])
             return
         asked = InSyncAsked(self._node_id, controller.broker_epoch, tuple(changes))
 
         def answered(answer: bytes | KafkaError) -> None:
             outcome = _outcome(changes, answer)
-            controller.in_step(lambda: done(outcome))
+            controller.in_step(lambda: told(outcome))
 
         self._links.forward(broker, IN_SYNC_KEY, IN_SYNC_VERSION, encode_asked(asked), answered)
 
 
 def _is_led_by(partition: PartitionImage, leader: Leader) -> bool:
     return (leader.node_id, leader.leader_epoch) == (partition.leader, partition.leader_epoch)
+
+
+def _is_unknown(result: object) -> bool:
+    """Whether the controller does not know this broker as it is registered."""
+    return isinstance(result, KafkaError) and result.code is ErrorCode.STALE_BROKER_EPOCH
 
 
 def _outcome(changes: Sequence[InSyncChange], answer: bytes | KafkaError) -> Outcome:

@@ -367,7 +367,7 @@ class Running:
             validate_configs=validate_topic_overrides,
             edit_list=edit_topic_list,
             broker=BrokerImage(self.node_id, host_of(self.node_id), _PORT, lossy=self.logs.lossy),
-            directories=lambda: [f"directory-{self.node_id}"],
+            locks=lambda: [f"directory-{self.node_id}"],
             cluster_id=self.cluster.cluster_id,
             new_epochs_at_start=not self.logs.clean,
             new_id=lambda: UUID(int=dice.getrandbits(128)),

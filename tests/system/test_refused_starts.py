@@ -5,7 +5,9 @@ Real processes at a real ZooKeeper; who is there already serves on.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
@@ -42,11 +44,20 @@ def at(connect: str, node_id: int = 1) -> Mapping[str, object]:
     return {"zookeeper.connect": connect, "node.id": node_id}
 
 
-def test_an_id_that_is_in_use(zookeeper: ZooKeeper, make_broker: MakeBroker) -> None:
+@pytest.mark.parametrize("is_copy", [True, False])
+def test_an_id_that_is_in_use(
+    zookeeper: ZooKeeper, make_broker: MakeBroker, tmp_path: Path, is_copy: bool
+) -> None:
+    """Of another broker, or of the one from whose data directory this is a copy."""
     connect = zookeeper.connect + zookeeper.chroot()
     first = make_broker(at(connect)).start()
-    line = refused(make_broker(at(connect)), DataDirectoryError)
-    assert "a broker with node.id 1 is registered already -> give every broker its own" in line
+    assert serves(first)
+    data_dir = tmp_path / "twin"
+    if is_copy:
+        shutil.copytree(first.data_dir, data_dir)
+    settings = {**at(connect), "zookeeper.session.timeout.ms": 1_000}  # it waits as long, and 2 s
+    line = refused(make_broker(settings, data_dir=data_dir), DataDirectoryError)
+    assert "node.id 1 is in use" in line
     assert serves(first)
 
 

@@ -140,6 +140,10 @@ class Asking(ABC):
         self._post(AllocateProducerIds(count, done))
 
 
+def nobody_asked() -> None:
+    """The answer to a notice."""
+
+
 def not_controller(message: str) -> KafkaError:
     return KafkaError(ErrorCode.NOT_CONTROLLER, message)
 

@@ -23,6 +23,7 @@ from typing import Final
 
 from kbroker.errors import ErrorCode
 from kbroker.metadata.cluster_delta import ClusterDelta
+from kbroker.metadata.controller.events import BrokerAnswered, TellBrokerAgain
 from kbroker.metadata.controller.image_updates import (
     NOTHING,
     ImageAnswer,
@@ -45,6 +46,22 @@ class _Channel:
     sent: ClusterImage | None = None  # in flight, or to be sent again after a pause
     failures: int = 0
     asked: bool = False  # to answer once more, though there is nothing to tell it
+
+
+def channels_of(
+    node_id: int,
+    transport: Transport,
+    notify: Callable[[BrokerAnswered | TellBrokerAgain], None],
+    dice: random.Random | None,
+) -> BrokerChannels:
+    """Those of a controller, which `notify` gives events to handle."""
+    return BrokerChannels(
+        node_id,
+        transport,
+        lambda sent, answer: notify(BrokerAnswered(sent, answer)),
+        lambda sent: notify(TellBrokerAgain(sent)),
+        dice or random.Random(),
+    )
 
 
 class BrokerChannels:

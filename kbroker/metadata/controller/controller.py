@@ -36,7 +36,7 @@ from kbroker.clock import Clock
 from kbroker.errors import DataDirectoryError, ErrorCode, InvariantError, KafkaError, UserError
 from kbroker.limits import CONTROLLER_EVENTS_MAX
 from kbroker.metadata.controller import records
-from kbroker.metadata.controller.asking import Asking, abandoned, not_controller
+from kbroker.metadata.controller.asking import Asking, abandoned, nobody_asked, not_controller
 from kbroker.metadata.controller.config_changes import (
     ConfigChanges,
     ConfigRules,
@@ -85,7 +85,7 @@ from kbroker.metadata.controller.partition_changes import PartitionChanges
 from kbroker.metadata.controller.partition_states import RulesOf, clean_elections
 from kbroker.metadata.controller.producer_ids import ProducerIdBlock
 from kbroker.metadata.controller.propagation import Apply, Propagation, Show, nobody_copies
-from kbroker.metadata.controller.registration import Incarnation, register, start_trouble
+from kbroker.metadata.controller.registration import Locks, Registration, start_trouble
 from kbroker.metadata.controller.statistics import ControllerStatistics
 from kbroker.metadata.controller.topic_changes import Settings, TopicChanges, forget_deletions
 from kbroker.metadata.controller.unregistration import unregister
@@ -139,7 +139,7 @@ class Controller(Asking):
         validate_configs: ConfigValidator,
         edit_list: ListEditor,
         broker: BrokerImage | None = None,
-        directories: Callable[[], Collection[str]] = tuple,
+        locks: Locks = tuple,
         cluster_id: str | None = None,
         new_epochs_at_start: bool = False,
         new_id: Callable[[], UUID] = new_uuid,
@@ -153,19 +153,19 @@ class Controller(Asking):
         dice: random.Random | None = None,
         loop: MakeLoop[Event] = EventLoop,
     ) -> None:
-        """`directories`: see registration.py. `cluster_id`: a new cluster's, and an old one must
-        have it. `new_epochs_at_start` starts a new leader epoch everywhere: give it after an
-        unclean end, when logs may have lost a tail that consumers have seen. `show`, `follow`: see
+        """`locks`: see registration.py. `cluster_id`: a new cluster's, and an old one must have it.
+        `new_epochs_at_start` starts a new leader epoch everywhere: give it after an unclean end,
+        when logs may have lost a tail that consumers have seen. `show`, `follow`: see
         Propagation. `rules_of` is what a topic's settings say of elections. Without a `transport`
         no other broker is told anything; `dice` are for the pauses before something is sent again.
         `new_session` begins one in place of one that is over. `start_is_known` is called when a
         lossy `broker` has left its in-sync sets. `loop` is another than one with its own thread."""
         self._store = store
-        self._node_id = node_id
-        self._clock = clock
-        ours, is_retried = broker or BrokerImage(node_id), transport is not None
-        self._incarnation = Incarnation(ours, start_is_known, is_retried=is_retried)
-        self._directories = directories
+        self._node_id, self._clock = node_id, clock
+        session_ms = None if transport is None else config["zookeeper.session.timeout.ms"]
+        ours = broker or BrokerImage(node_id)
+        self._registration = Registration(ours, locks, clock, session_ms, start_is_known)
+        self.start_given_up = False  # set by a signal handler, which takes no lock
         self._cluster_id = cluster_id
         self._new_epochs = new_epochs_at_start
         self._election = Election(store, node_id, clock)
@@ -177,22 +177,15 @@ class Controller(Asking):
         self._follower: ImageFollower | None = None
         if transport is not None:
             # Imported for a cluster: a broker that stands alone is small.
-            from kbroker.metadata.controller.broker_channels import BrokerChannels
+            from kbroker.metadata.controller.broker_channels import channels_of
             from kbroker.metadata.controller.image_follower import ImageFollower
 
             self._follower = ImageFollower(self._propagation)
-            self._channels = BrokerChannels(
-                node_id,
-                transport,
-                lambda sent, answer: self._notify(BrokerAnswered(sent, answer)),
-                lambda sent: self._notify(TellBrokerAgain(sent)),
-                dice or random.Random(),
-            )
+            self._channels = channels_of(node_id, transport, self._notify, dice)
         self._configs = ConfigChanges(self._propagation, rules or NoSettings())
         self._changes = TopicChanges(self._propagation, config, validate_configs, edit_list, new_id)
         self._partitions = PartitionChanges(self._propagation, rules_of, node_id)
         self._own_logs = OwnLogs(self._propagation, self._partitions, node_id, self._try_again)
-        self._broker_epoch = NO_BROKER_EPOCH
         self._nodes: MetadataNodes | None = None  # None: somebody else is the controller
         self._stale = False  # the store may hold more than the image: read it again
         # The brokers as a controller knew them last; None: we have not been told, nor been it.
@@ -240,7 +233,11 @@ class Controller(Asking):
 
     @property
     def broker_epoch(self) -> int:  # of its registration; NO_BROKER_EPOCH before there is one
-        return self._broker_epoch
+        return self._registration.epoch
+
+    def doubt_registration(self) -> None:
+        """The controller has answered that it does not know this broker as it is registered."""
+        self.in_step(partial(self._doubt, self.broker_epoch))
 
     def logs_fail(self, names: Collection[TopicPartition]) -> None:
         """Nobody should lead these partitions here, whose logs are open, and no others than these
@@ -334,8 +331,7 @@ class Controller(Asking):
                 if self._channels is not None:
                     self._channels.retry(event.sent)
             case Start():
-                self._start()
-                return event.started
+                return self._start(event)
             case ControllerChanged():
                 self._controller_changed()
             case BrokersChanged():
@@ -357,7 +353,7 @@ class Controller(Asking):
                 self._leave()
             case _:
                 raise InvariantError(f"unknown event {event!r}")
-        return _nobody_asked
+        return nobody_asked
 
     def _alter(self, nodes: MetadataNodes, event: AlterConfigs | AlterResources) -> Answer:
         """Who may be elected by a setting must not be by another, if this is cut half way."""
@@ -376,7 +372,7 @@ class Controller(Asking):
 
     # --- office -----------------------------------------------------------------------------------
 
-    def _start(self) -> None:
+    def _start(self, event: Start) -> Answer:
         cluster_id = ensure_skeleton(self._store, self._cluster_id or uuid_text(new_uuid()))
         if self._cluster_id not in (None, cluster_id):
             raise DataDirectoryError(
@@ -384,17 +380,23 @@ class Controller(Asking):
                 "use the data directory and the store of one cluster together",
             )
         self._cluster_id = cluster_id
+        if self.start_given_up:
+            return event.started  # the stop comes next
+        until_ms = self._registration.wait_until_ms(self._store, event.until_ms)
+        if until_ms is not None:
+            self._try_again(event._replace(until_ms=until_ms))
+            return nobody_asked
         self._register()
         self._run_for_office()
         self._new_epochs = False
+        return event.started
 
     def _register(self) -> None:
         """In the session that there is now, of which everything is heard from here on."""
         store, session_id = self._store, self._store.session_id
         self._election = Election(store, self._node_id, self._clock)
         store.on_session_event(partial(self._on_session_event, session_id))
-        now_ms, broker = self._clock.wall_ms(), self._incarnation.broker
-        epoch = register(store, broker, self._directories(), now_ms)
+        self._registration.make(store)
         # Armed before standing for election, so that no loss of office goes unseen, nor a broker
         # that comes or goes after the brokers were read.
         for path, kind, event in (
@@ -403,7 +405,6 @@ class Controller(Asking):
             (records.LOG_DIR_EVENTS, WatchKind.CHILDREN, LogDirEvent()),
         ):
             store.watch(path, kind, partial(self._notify, event), persistent=True)
-        self._broker_epoch = epoch
 
     def _session_lost(self, session_id: int) -> None:
         """Others lead by now what we led. So we serve nobody as a leader until we are registered
@@ -413,11 +414,8 @@ class Controller(Asking):
         self._leave_office("the session with the metadata store is over")
         if self._new_session is None:
             return
-        self._broker_epoch = NO_BROKER_EPOCH
-        if self._follower is not None:
-            self._follower.forget()
         try:
-            self._propagation.lead_nothing()
+            self._lead_nothing()
             self._store = self._new_session()
             self._register()
         except Exception as error:
@@ -426,8 +424,27 @@ class Controller(Asking):
             log.error("broker %d is not registered, and tries again: %s", self._node_id, error)
             self._try_again(SessionLost(self._store.session_id))
             return
-        log.info("broker %d is registered again, in epoch %d", self._node_id, self._broker_epoch)
+        log.info("broker %d is registered again, in epoch %d", self._node_id, self.broker_epoch)
         self._run_for_office()
+
+    def _lead_nothing(self) -> None:
+        """This broker is not registered, as far as it knows."""
+        self._registration.epoch = NO_BROKER_EPOCH
+        if self._follower is not None:
+            self._follower.forget()
+        self._propagation.lead_nothing()
+
+    def _doubt(self, broker_epoch: int) -> None:
+        """The store decides; as long as it is away, others may lead what this broker led."""
+        if broker_epoch != self.broker_epoch:
+            return  # there has been another registration since
+        try:
+            if not self._registration.is_there(self._store):
+                self._session_lost(self._store.session_id)
+        except StoreUnavailableError:
+            self._leave_office("the controller does not know this broker, and the store is away")
+            self._lead_nothing()
+            self._try_again(InStep(partial(self._doubt, NO_BROKER_EPOCH)))
 
     def _try_again(self, event: Event) -> None:
         if self._transport is not None:
@@ -457,7 +474,7 @@ class Controller(Asking):
         if self._follower is None:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "This broker stands alone.")
         epoch = update.controller_epoch
-        if update.broker_epoch != self._broker_epoch:
+        if update.broker_epoch != self.broker_epoch:
             return ImageAnswer(ErrorCode.STALE_BROKER_EPOCH)
         if update.delta.cluster_id != self._cluster_id:
             return ImageAnswer(ErrorCode.INCONSISTENT_CLUSTER_ID)
@@ -473,7 +490,7 @@ class Controller(Asking):
         return answer
 
     def _hear_of_start(self, again: bool = False) -> None:
-        if not self._incarnation.heard(self._broker_epoch, self.image, again=again):
+        if not self._registration.heard(self.image, again=again):
             self._try_again(InStep(partial(self._hear_of_start, again=True)))
 
     def _note_answer(self, event: BrokerAnswered) -> None:
@@ -489,9 +506,9 @@ class Controller(Asking):
             self._channels.follow(self.image, self._election.epoch)
 
     def _brokers_changed(self) -> None:
-        ours = self._broker_epoch != NO_BROKER_EPOCH and records.broker_path(self._node_id)
-        if ours and self._new_session and not self._store.exists(ours):
-            log.warning("%s was removed while this broker runs: it registers again", ours)
+        ours = self.broker_epoch != NO_BROKER_EPOCH and self._new_session is not None
+        if ours and not self._registration.is_there(self._store):
+            log.warning("this broker's registration was removed or replaced: it registers again")
             self._session_lost(self._store.session_id)
         elif self._nodes is None:
             self._show_brokers()
@@ -542,11 +559,11 @@ class Controller(Asking):
 
     def _leave(self) -> None:
         """A clean stop: the next broker need not wait for our session to expire."""
-        self._incarnation.heard(self._broker_epoch, self.image, again=True)
+        self._registration.heard(self.image, again=True)
         try:
             if self._nodes is not None:
                 self._election.resign()
-            self._store.delete(records.broker_path(self._node_id))
+            self._registration.remove(self._store)
         except (SessionExpiredError, NoNodeError):
             pass  # already gone, which is what we want
         finally:
@@ -584,7 +601,3 @@ class Controller(Asking):
                 return KafkaError(
                     ErrorCode.UNKNOWN_SERVER_ERROR, "The controller failed; see the broker's log."
                 )
-
-
-def _nobody_asked() -> None:
-    """The answer to a notice."""

@@ -202,10 +202,12 @@ class InStep(NamedTuple):
 
 
 class Start(NamedTuple):
-    """`failed` is called, with anything, instead of `started` if the start did not work."""
+    """`failed` is called, with anything, instead of `started` if the start did not work. `until_ms`
+    is set while it waits for the end of another registration under this broker's id."""
 
     started: Callable[[], None]
     failed: Callable[[Exception], None]
+    until_ms: int | None = None
 
     def fail(self, error: KafkaError) -> None:
         self.failed(error)

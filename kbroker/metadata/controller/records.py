@@ -201,9 +201,7 @@ def tombstone_path(topic_id: UUID) -> str:
     return f"{DELETED_TOPICS}/{uuid_text(topic_id)}"
 
 
-def encode_broker(
-    broker: BrokerImage, registered_ms: int, directories: Collection[str] = ()
-) -> bytes:
+def encode_broker(broker: BrokerImage, registered_ms: int, locks: Collection[str] = ()) -> bytes:
     return _encode(
         _BROKER_VERSION,
         host=broker.host,
@@ -214,7 +212,7 @@ def encode_broker(
         rack=broker.rack,
         listener_security_protocol_map={each.name: each.protocol for each in broker.endpoints},
         features={},
-        directories=sorted(directories),
+        locks=sorted(locks),
         **({"lossy": True} if broker.lossy else {}),
     )
 
@@ -253,19 +251,14 @@ def decode_broker(path: str, data: bytes, epoch: int = NO_BROKER_EPOCH) -> Broke
     return BrokerImage(_int_name(path), host, port, rack, epoch, lossy, endpoints)
 
 
-def decode_broker_directories(path: str, data: bytes) -> frozenset[str]:
-    """The ids of the directories that a registered broker has; none in a node of Kafka's."""
+def decode_broker_locks(path: str, data: bytes) -> frozenset[str]:
+    """The names of the locks that the process of a registered broker holds; none in a node of
+    Apache Kafka's, and of a kbroker that did not say so."""
     fields = _Fields(path, data, _BROKER_VERSION)
-    directories = fields.get("directories", list) if fields.has("directories") else []
-    if not all(isinstance(each, str) for each in directories):
-        raise fields.damaged("a directory's id is no text")
-    return frozenset(directories)
-
-
-def with_directories(path: str, data: bytes, directories: Collection[str]) -> bytes:
-    """The same registration with these directories."""
-    decode_broker_directories(path, data)
-    return _encode(**{**json.loads(data), "directories": sorted(directories)})
+    locks = fields.get("locks", list) if fields.has("locks") else []
+    if not all(isinstance(each, str) for each in locks):
+        raise fields.damaged("the name of a lock is no text")
+    return frozenset(locks)
 
 
 def encode_used_directories(directories: Mapping[str, str]) -> bytes:

@@ -1,10 +1,13 @@
-"""A broker's registration: the ephemeral node that says it is alive, where, and with which disks.
+"""A broker's registration: the ephemeral node that says that it is alive, and where.
 
-Place in the flow: the controller's thread registers at start, the server adds the directories once
-they have ids. ZooKeeper keeps the node of a broker that was killed until its session times out. A
-broker that finds one under its id looks at the directories in it: whoever has locked one of them
-is what that process was before, and takes its place; /controller goes with it, if it was that too.
-Otherwise two brokers have one id, and the second does not start.
+Place in the flow: the controller's thread registers at start, and in each new session. ZooKeeper
+keeps the node of a broker that was killed until its session times out. The node names the locks of
+its data directories (`DataDirectory.lock_name`). A broker that finds a registration under its id
+and holds one of these locks has the proof that the process that made it is dead: it replaces the
+registration at once, and /controller with it, if that process was the controller. Without the proof
+(a copy of the data directory, another machine, a registration that names no locks) the other broker
+may be alive: the session is left to end, and if it does not, two brokers have one id and this one
+does not start (`Controller._start`).
 
 A registration says as well whether this start is **lossy**: its logs may be shorter than what the
 broker acknowledged before. The controller that takes account of it notes the broker epoch
@@ -18,11 +21,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from typing import Final
 
+from kbroker.clock import Clock
 from kbroker.errors import ConfigError, DataDirectoryError, MetadataStoreError
 from kbroker.metadata.controller import records
 from kbroker.metadata.controller.peer_versions import check_others, with_versions
-from kbroker.metadata.image import BrokerImage, ClusterImage
+from kbroker.metadata.image import NO_BROKER_EPOCH, BrokerImage, ClusterImage
 from kbroker.metadata.store.base import (
     BadVersionError,
     Create,
@@ -39,30 +44,84 @@ from kbroker.metadata.store.base import (
 
 log = logging.getLogger("kbroker.controller")
 
+# A server of ZooKeeper looks at its sessions once in a tick, by default two seconds.
+SESSION_END_MS: Final = 2_000
 
-class Incarnation:
-    """This start of our broker, as it registers: lossy, until a controller has heard that. Then
-    that is written down here, too, for the start after this one."""
+Locks = Callable[[], Collection[str]]
+
+
+class Registration:
+    """Of this start of our broker, in the session with the store that there is now.
+
+    It is lossy until a controller has heard that. Then that is written down here, too, for the
+    start after this one. On the controller's thread, but for `epoch`, which any thread may read.
+    """
 
     def __init__(
-        self, broker: BrokerImage, known: Callable[[], None], *, is_retried: bool = True
+        self,
+        broker: BrokerImage,
+        locks: Locks,
+        clock: Clock,
+        session_timeout_ms: int | None,
+        known: Callable[[], None],
     ) -> None:
-        """`known` is called once a controller has heard of a lossy start; OSError if that cannot be
-        written down. `is_retried`: then `heard` comes again by itself, else with every image."""
+        """`session_timeout_ms` is None where no other broker has a session. `known` is called once
+        a controller has heard of a lossy start; OSError if that cannot be written down. Where there
+        are others, `heard` comes again by itself then, else with every image."""
         self.broker = broker
+        self.epoch = NO_BROKER_EPOCH  # before there is one, and behind the end of its session
+        self._path = records.broker_path(broker.node_id)
+        self._locks = locks
+        self._clock = clock
+        self._session_timeout_ms = session_timeout_ms
         self._known = known
-        self._is_retried = is_retried
         self._is_noted = not broker.lossy
         self._comes_again = False
 
-    def heard(self, broker_epoch: int, image: ClusterImage, *, again: bool = False) -> bool:
+    def make(self, store: MetadataStore) -> None:
+        self.epoch = register(store, self.broker, self._locks(), self._clock.wall_ms())
+
+    def is_there(self, store: MetadataStore) -> bool:
+        """Whether the one in the store is this."""
+        try:
+            return store.get(self._path).created == self.epoch
+        except NoNodeError:
+            return False
+
+    def remove(self, store: MetadataStore) -> None:
+        """This, and no other one."""
+        if self.is_there(store):
+            store.delete(self._path)
+
+    def wait_until_ms(self, store: MetadataStore, until_ms: int | None) -> int | None:
+        """Until when a start waits for the end of another's session (None at first: it begins to
+        wait). None: it goes on, since the id is free or the time is over."""
+        if self._session_timeout_ms is None:
+            return None
+        now_ms = self._clock.monotonic_ms()
+        try:
+            if _is_of_the_dead(self._path, store.get(self._path), self._locks()):
+                return None
+        except NoNodeError:
+            return None
+        if until_ms is None:
+            wait_ms = self._session_timeout_ms + SESSION_END_MS
+            until_ms = now_ms + wait_ms
+            log.warning(
+                "node.id %d is registered, and it cannot be shown that the process that did it is"
+                " dead: waiting for the end of its session, %d ms at most",
+                self.broker.node_id, wait_ms,
+            )  # fmt: skip
+        return until_ms if now_ms < until_ms else None
+
+    def heard(self, image: ClusterImage, *, again: bool = False) -> bool:
         """This is an image that a controller has decided on. If that has taken account of this
         start, we do not register as lossy from then on. False if it could not be noted: as long as
         it is not, a crash of our process alone counts as a loss of what we have acknowledged since.
         Then it is to come `again`, once, whatever images come until that."""
         self._comes_again = self._comes_again and not again
         seen = image.brokers.get(self.broker.node_id)
-        if self._is_noted or seen is None or seen.epoch != broker_epoch or seen.lossy:
+        if self._is_noted or seen is None or seen.epoch != self.epoch or seen.lossy:
             return True
         self.broker = replace(self.broker, lossy=False)
         if self._comes_again:
@@ -71,21 +130,19 @@ class Incarnation:
             self._known()
         except OSError as error:
             log.warning("it cannot be noted that this lossy start is known, and again: %s", error)
-            self._comes_again = self._is_retried
+            self._comes_again = self._session_timeout_ms is not None
             return False
         self._is_noted = True
         return True
 
 
-def register(
-    store: MetadataStore, broker: BrokerImage, directories: Collection[str], now_ms: int
-) -> int:
+def register(store: MetadataStore, broker: BrokerImage, locks: Collection[str], now_ms: int) -> int:
     """The broker epoch of this incarnation: larger than that of every one before it.
 
-    `directories` are the ids of those that this process has locked. DataDirectoryError where
-    another broker has the id, MetadataStoreError where one is there with whom it cannot speak.
+    `locks` are the names of those that this process holds. DataDirectoryError where another broker
+    has the id, MetadataStoreError where one is there with whom it cannot speak.
     """
-    epoch = _be_there(store, broker, directories, now_ms)
+    epoch = _be_there(store, broker, locks, now_ms)
     try:
         # Behind the registration: of two that come at once one at least sees the other.
         check_others(store, broker.node_id)
@@ -96,10 +153,10 @@ def register(
 
 
 def _be_there(
-    store: MetadataStore, broker: BrokerImage, directories: Collection[str], now_ms: int
+    store: MetadataStore, broker: BrokerImage, locks: Collection[str], now_ms: int
 ) -> int:
     path = records.broker_path(broker.node_id)
-    data = with_versions(records.encode_broker(broker, now_ms, directories))
+    data = with_versions(records.encode_broker(broker, now_ms, locks))
     while True:
         try:
             store.create(path, data, ephemeral=True)
@@ -107,25 +164,10 @@ def _be_there(
         except NodeExistsError:
             pass
         try:
-            _replace(store, path, data, directories)
+            _replace(store, path, data, locks)
             return store.get(path).created
         except NoNodeError:
             continue  # its session has just ended
-
-
-def add_directories(store: MetadataStore, node_id: int, directories: Collection[str]) -> None:
-    """Say in our registration which directories we have, now that all have ids."""
-    path = records.broker_path(node_id)
-    while True:
-        node = store.get(path)
-        data = records.with_directories(path, node.data, directories)
-        if data == node.data:
-            return
-        try:
-            store.set(path, data, node.version)
-        except BadVersionError:
-            continue  # our other thread has registered anew
-        return
 
 
 def start_trouble(error: Exception) -> Exception:
@@ -142,13 +184,19 @@ def start_trouble(error: Exception) -> Exception:
     return error
 
 
-def _replace(store: MetadataStore, path: str, data: bytes, directories: Collection[str]) -> None:
+def _is_of_the_dead(path: str, node: Node, locks: Collection[str]) -> bool:
+    """Whether the process that made this registration is dead: it held a lock that we hold now."""
+    return not records.decode_broker_locks(path, node.data).isdisjoint(locks)
+
+
+def _replace(store: MetadataStore, path: str, data: bytes, locks: Collection[str]) -> None:
     dead = store.get(path)
-    if records.decode_broker_directories(path, dead.data).isdisjoint(directories):
+    if not _is_of_the_dead(path, dead, locks):
         raise DataDirectoryError(
-            f"a broker with node.id {path.rpartition('/')[2]} is registered already",
-            "give every broker its own node.id; one that was killed before its first start was"
-            " over is gone after zookeeper.session.timeout.ms",
+            f"node.id {path.rpartition('/')[2]} is in use: another broker is registered under it in"
+            f" {records.BROKER_IDS}, and its session with ZooKeeper goes on",
+            "stop that broker if it runs from a copy of this data directory, else give every broker"
+            " its own node.id",
         )
     operations: list[Operation] = [
         Delete(path, dead.version),

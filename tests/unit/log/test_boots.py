@@ -11,7 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.log.data_directory import BOOT_FILE, CLEAN_SHUTDOWN_FILE, DataDirectory
+from kbroker.log.data_directory import (
+    BOOT_FILE,
+    CLEAN_SHUTDOWN_FILE,
+    UNKNOWN_BOOT,
+    DataDirectory,
+    lock_names,
+)
 from kbroker.testing.file_faults import Fault, FileFaults
 from tests.support.led_log import LedLogManager
 from tests.support.record_batches import build_batch
@@ -43,6 +49,24 @@ class Machine:
 @pytest.fixture
 def machine(managers: Managers) -> Machine:
     return Machine(managers)
+
+
+def test_a_lock_has_one_name_in_one_boot_and_a_copy_has_another(tmp_path: Path) -> None:
+    def names_of(path: Path, boot_id: str) -> list[str]:
+        directory = DataDirectory(path, boot_id)
+        assert lock_names([directory]) == []
+        directory.open()
+        names = lock_names([directory])
+        directory.close(clean=True)
+        assert lock_names([directory]) == []
+        return names
+
+    before = names_of(tmp_path / "data", "a")
+    assert len(before) == 1 and names_of(tmp_path / "data", "a") == before
+    assert names_of(tmp_path / "data", "b") != before
+    assert names_of(tmp_path / "data", UNKNOWN_BOOT) == []
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    assert names_of(tmp_path / "copy", "a") != before
 
 
 def test_a_process_that_is_killed_loses_nothing_and_a_machine_may(machine: Machine) -> None:

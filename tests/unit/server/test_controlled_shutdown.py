@@ -48,7 +48,7 @@ class World:
         self.active = False
         self.broker_epoch = 5
         self.answers = list(answers)
-        self.asked = 0
+        self.asked = self.doubted = 0
         self.asked_of = US
         self.hangs = False  # whoever is asked
         self.then: Callable[[], None] = lambda: None
@@ -57,6 +57,10 @@ class World:
         peers: Any = self
         controller: Any = self
         self.shutdown = ControlledShutdown(config, SystemClock(), peers, lambda: controller)
+
+    def doubt_registration(self) -> None:
+        self.doubted += 1
+        self.publish(US)
 
     @property
     def image(self) -> ClusterImage:
@@ -131,6 +135,13 @@ def test_a_stop_does_not_wait_for_ever(
     assert world.asked >= 1
     assert "this broker stops although" in told()
     assert ("t-0" if answer == [NAME] else "NOT_CONTROLLER") in told()
+
+
+def test_who_is_not_known_to_the_controller_doubts_its_registration() -> None:
+    world = World(KafkaError(ErrorCode.STALE_BROKER_EPOCH), [])
+    world.then = lambda: world.publish(OTHER) if world.asked == 2 else None
+    world.shutdown.run()
+    assert (world.asked, world.doubted) == (2, 1)
 
 
 def test_who_may_not_or_cannot_hand_over_does_not_ask() -> None:

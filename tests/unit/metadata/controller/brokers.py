@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from kbroker.errors import KafkaError
+from kbroker.metadata.cluster_delta import ClusterDelta
 from kbroker.metadata.cluster_delta_codec import decode_delta, encode_delta
 from kbroker.metadata.controller import NewTopic
-from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
+from kbroker.metadata.controller.image_updates import NOTHING, ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.partition_states import ElectionRules, InSyncChange
 from kbroker.metadata.image import BrokerImage, ClusterImage, PartitionImage
 from kbroker.types import TopicPartition
@@ -101,7 +102,7 @@ class Cluster:
         broker = self.brokers[node_id] = OneBroker(directory, node_id)
         one = self.brokers[1] if node_id > 1 else None
         options: dict[str, Any] = {
-            "directories": lambda: [f"d{node_id}"],
+            "locks": lambda: [f"d{node_id}"],
             "rules_of": lambda _: self.rules,
             **more,
         }
@@ -169,3 +170,18 @@ def follow(cluster: Cluster) -> None:
     """Until all have what the controller has."""
     one = cluster.controller
     eventually(lambda: all(agree(each.image, one.image) for each in cluster.brokers.values()))
+
+
+def update_of(cluster: Cluster, to: OneBroker, **fields: int) -> ImageUpdate:
+    """One that would delete everything."""
+    update = ImageUpdate(
+        1,
+        cluster.controller.controller.statistics().controller_epoch,
+        to.controller.broker_epoch,
+        NOTHING,
+        1_000_000,
+        ClusterDelta.between(
+            ClusterImage(), ClusterImage(cluster_id=cluster.controller.image.cluster_id)
+        ),
+    )
+    return update._replace(**fields)

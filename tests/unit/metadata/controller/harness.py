@@ -33,7 +33,11 @@ from kbroker.metadata.store.embedded import EmbeddedStore
 from kbroker.types import TopicPartition
 
 WAIT_S = 60.0
-SETTINGS = {"num.partitions": 3, "default.replication.factor": 1}
+SETTINGS = {
+    "num.partitions": 3,
+    "default.replication.factor": 1,
+    "zookeeper.session.timeout.ms": 6_000,
+}
 
 
 def validate_configs(configs: Mapping[str, str]) -> None:

@@ -105,7 +105,7 @@ def test_a_start_that_nobody_saw_end_is_an_end_and_a_start(
     first = cluster.brokers[3]
     second = OneBroker(tmp_path, 3)
     # It takes the registration over.
-    second.start(first.embedded.new_session(), directories=lambda: ["d3"])
+    second.start(first.embedded.new_session(), locks=lambda: ["d3"])
     cluster.brokers[3] = second
     eventually(lambda: cluster.epochs().get(3) == second.controller.broker_epoch)
     assert (cluster.state.leader, cluster.state.isr, cluster.state.leader_epoch) == (2, (2,), 1)
@@ -124,7 +124,7 @@ def test_a_start_that_no_controller_saw_is_one_to_the_next_that_was_told_nothing
     one.controller._loop.stop()  # as a process that hangs: it stays in office
     cluster.brokers[2].stop()
     again = OneBroker(tmp_path, 2)
-    again.start(three.embedded.new_session(), directories=lambda: ["d2"], transport=Wire())
+    again.start(three.embedded.new_session(), locks=lambda: ["d2"], transport=Wire())
     assert not again.controller.active
     three.stop()
     one.embedded.close()
@@ -143,7 +143,7 @@ def test_a_lossy_start_leaves_its_sets_in_the_write_that_elects(
     first = cluster.brokers[3]
     second = OneBroker(tmp_path, 3)
     lossy = BrokerImage(3, lossy=True)
-    second.start(first.embedded.new_session(), directories=lambda: ["d3"], broker=lossy)
+    second.start(first.embedded.new_session(), locks=lambda: ["d3"], broker=lossy)
     cluster.brokers[3] = second
     eventually(lambda: cluster.epochs().get(3) == second.controller.broker_epoch)
     state = cluster.state
@@ -199,7 +199,7 @@ def test_of_which_lossy_start_account_was_taken(
 def test_a_controller_that_starts_finds_lossy_starts(tmp_path: Path, who: int) -> None:
     """Its own, or that of a broker whose controller died before it heard of it."""
     one = OneBroker(tmp_path, 1)
-    one.start(directories=lambda: ["d1"])
+    one.start(locks=lambda: ["d1"])
     two = one.embedded.new_session()
     register(two, BrokerImage(2), {"d2"}, 1)
     eventually(lambda: 2 in one.image.brokers)
@@ -213,7 +213,7 @@ def test_a_controller_that_starts_finds_lossy_starts(tmp_path: Path, who: int) -
     one = OneBroker(tmp_path, 1)
     one.start(
         two.new_session(),
-        directories=lambda: ["d1"],
+        locks=lambda: ["d1"],
         broker=BrokerImage(1, lossy=who == 1),
         start_is_known=lambda: known.append(True),
     )

@@ -97,7 +97,7 @@ def test_a_clean_stop_leaves_office_at_once(tmp_path: Path) -> None:
 
 def test_a_node_id_in_use_is_refused(broker: OneBroker, tmp_path: Path) -> None:
     twin = OneBroker(tmp_path / "unused", node_id=0)
-    with pytest.raises(DataDirectoryError, match=r"node.id 0 is registered"):
+    with pytest.raises(DataDirectoryError, match=r"node.id 0 is in use"):
         twin.start(broker.embedded.new_session())
     assert broker.controller.active
 

@@ -25,7 +25,7 @@ from kbroker.metadata.image import (
 )
 from kbroker.metadata.store.base import Create
 from kbroker.types import TopicPartition
-from tests.unit.metadata.controller.brokers import Cluster, Wire, agree, follow
+from tests.unit.metadata.controller.brokers import Cluster, Wire, agree, follow, update_of
 from tests.unit.metadata.controller.harness import OneBroker, eventually, wait
 
 
@@ -80,21 +80,6 @@ def test_nothing_queues_up_behind_a_slow_broker(cluster: Cluster, wire: Wire) ->
     wire.release()
     follow(cluster)
     assert sum(node_id == 3 for node_id, _ in wire.sent) <= 3
-
-
-def update_of(cluster: Cluster, to: OneBroker, **fields: int) -> ImageUpdate:
-    """One that would delete everything."""
-    update = ImageUpdate(
-        1,
-        cluster.controller.controller.statistics().controller_epoch,
-        to.controller.broker_epoch,
-        NOTHING,
-        1_000_000,
-        ClusterDelta.between(
-            ClusterImage(), ClusterImage(cluster_id=cluster.controller.image.cluster_id)
-        ),
-    )
-    return update._replace(**fields)
 
 
 def test_what_is_old_is_refused(cluster: Cluster) -> None:
@@ -221,14 +206,14 @@ def test_a_start_while_the_store_was_away_is_one_as_well(cluster: Cluster, tmp_p
     one.store.down = True
     assert one.create("u")[0].error is ErrorCode.KAFKA_STORAGE_ERROR
     second = OneBroker(tmp_path, 3)
-    second.start(first.embedded.new_session(), directories=lambda: ["d3"], transport=cluster.wire)
+    first.store.down = True  # its process is dead, and its session has not ended
+    second.start(first.embedded.new_session(), locks=lambda: ["d3"], transport=cluster.wire)
     cluster.brokers[3] = second
     eventually(lambda: one.controller.statistics().events_failed >= 2)  # it heard of that
     one.store.down = False
     one.controller.reload()
     eventually(lambda: cluster.epochs().get(3) == second.controller.broker_epoch)
     assert (cluster.state.leader, cluster.state.isr, cluster.state.leader_epoch) == (2, (2,), 1)
-    first.store.down = True  # what it had registered is the second one's
     first.stop()
 
 
@@ -288,7 +273,7 @@ def test_a_controller_whose_session_is_over_reads_the_store_again(tmp_path: Path
     wire = Wire()
     one = OneBroker(tmp_path, 1)
     wire.brokers[1] = one
-    one.start(transport=wire, new_session=one.next_session, directories=lambda: ["d1"])
+    one.start(transport=wire, new_session=one.next_session, locks=lambda: ["d1"])
     one.create("t")
     beside = one.embedded.new_session()  # the tree outlives its sessions
     before = one.image.brokers[1].epoch
@@ -318,7 +303,7 @@ def test_a_leader_that_cannot_open_its_log_is_replaced(cluster: Cluster, tmp_pat
     cluster.brokers[2] = two
     two.start(
         cluster.controller.embedded.new_session(),
-        directories=lambda: ["d2"],
+        locks=lambda: ["d2"],
         transport=cluster.wire,
         rules_of=lambda _: cluster.rules,
     )

@@ -91,7 +91,7 @@ def start_unread(cluster: Cluster, node_id: int, directory: Path, **more: Any) -
     cluster.brokers[node_id] = broker
     broker.start(
         cluster.controller.embedded.new_session(),
-        directories=lambda: [f"d{node_id}"],
+        locks=lambda: [f"d{node_id}"],
         transport=cluster.wire,
         rules_of=lambda _: cluster.rules,
         new_session=broker.next_session,
@@ -161,7 +161,7 @@ def test_the_controllers_own(cluster: Cluster, wire: Wire, tmp_path: Path) -> No
     cluster.brokers.pop(1).stop()
     one = cluster.brokers[1] = OneBroker(tmp_path, 1)
     one.replicas.offline = [UNREAD]
-    one.start(transport=wire, directories=lambda: ["d1"])
+    one.start(transport=wire, locks=lambda: ["d1"])
     ((leader, epoch),) = leaders(one)
     assert leader == NO_LEADER
     read(one, UNREAD)

@@ -46,7 +46,7 @@ WRITTEN = [
         b'{"version":5,"host":"h","port":9092,"jmx_port":-1,"timestamp":"5",'
         b'"endpoints":["INSIDE://h:9092","OUT://[::1]:9093"],"rack":null,'
         b'"listener_security_protocol_map":{"INSIDE":"PLAINTEXT","OUT":"SSL"},"features":{},'
-        b'"directories":[]}',
+        b'"locks":[]}',
         BROKER,
     ),
     (

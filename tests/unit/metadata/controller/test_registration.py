@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kbroker.clock import Clock, ManualClock
 from kbroker.errors import DataDirectoryError
 from kbroker.metadata.controller import records
 from kbroker.metadata.controller.registration import (
-    Incarnation,
-    add_directories,
+    SESSION_END_MS,
+    Registration,
     register,
 )
 from kbroker.metadata.image import BrokerImage, ClusterImage
@@ -21,6 +22,18 @@ from kbroker.metadata.store.embedded import EmbeddedStore
 
 OURS = BrokerImage(3, "h", 9092)
 PATH = records.broker_path(3)
+SESSION_MS = 6_000
+
+
+def registration(
+    *,
+    broker: BrokerImage = OURS,
+    locks: Collection[str] = (),
+    clock: Clock | None = None,
+    session_ms: int | None = SESSION_MS,
+    known: Callable[[], None] = lambda: None,
+) -> Registration:
+    return Registration(broker, lambda: locks, clock or ManualClock(), session_ms, known)
 
 
 @pytest.fixture
@@ -28,8 +41,7 @@ def dead(tmp_path: Path) -> Iterator[EmbeddedStore]:
     """A session with a registration, of which the process is gone and the end is not known."""
     store = EmbeddedStore.open(tmp_path)
     store.ensure(records.BROKER_IDS)
-    register(store, OURS, (), 1)
-    add_directories(store, 3, {"a", "b"})
+    register(store, OURS, {"a", "b"}, 1)
     yield store
     store.close()
 
@@ -41,21 +53,21 @@ def store(dead: EmbeddedStore) -> Iterator[EmbeddedStore]:
     store.close()
 
 
-def test_who_has_one_of_its_directories_takes_its_place(store: EmbeddedStore) -> None:
+def test_who_holds_one_of_its_locks_takes_its_place(store: EmbeddedStore) -> None:
     moved = BrokerImage(3, "h", 9093, "r")
     register(store, moved, {"b", "c"}, 2)
     node = store.get(PATH)
     assert node.owner == store.session_id
     assert records.decode_broker(PATH, node.data) == moved
-    assert records.decode_broker_directories(PATH, node.data) == {"b", "c"}
+    assert records.decode_broker_locks(PATH, node.data) == {"b", "c"}
 
 
-@pytest.mark.parametrize("directories", [set(), {"c"}])
-def test_who_has_none_of_them_is_another_broker(
-    dead: EmbeddedStore, store: EmbeddedStore, directories: set[str]
+@pytest.mark.parametrize("locks", [set(), {"c"}])
+def test_who_holds_none_of_them_is_another_broker(
+    dead: EmbeddedStore, store: EmbeddedStore, locks: set[str]
 ) -> None:
-    with pytest.raises(DataDirectoryError, match=r"node\.id 3 is registered already"):
-        register(store, OURS, directories, 2)
+    with pytest.raises(DataDirectoryError, match=r"node\.id 3 is in use"):
+        register(store, OURS, locks, 2)
     assert store.get(PATH).owner == dead.session_id
 
 
@@ -86,19 +98,59 @@ def test_a_session_that_ends_meanwhile_is_no_trouble(
     assert read(PATH).owner == store.session_id
 
 
-def test_directories_are_added_to_what_is_registered(dead: EmbeddedStore) -> None:
-    node = dead.get(PATH)
-    assert records.decode_broker(PATH, node.data) == OURS
-    assert records.decode_broker_directories(PATH, node.data) == {"a", "b"}
-    add_directories(dead, 3, {"b", "a"})
-    assert dead.get(PATH).version == node.version
-
-
-def test_a_registration_of_kafkas_has_no_directories() -> None:
-    data = b'{"version":4,"host":"h","port":1,"endpoints":[],"rack":null}'
-    assert records.decode_broker_directories(PATH, data) == frozenset()
+@pytest.mark.parametrize(
+    "said",
+    [
+        b'{"version":4,"host":"h","port":1,"endpoints":[],"rack":null}',  # Apache Kafka's
+        b'{"version":5,"host":"h","port":1,"endpoints":[],"directories":["a"]}',  # before locks
+    ],
+)
+def test_a_registration_that_names_no_locks_is_left_alone(
+    dead: EmbeddedStore, store: EmbeddedStore, said: bytes
+) -> None:
+    dead.set(PATH, said)
+    with pytest.raises(DataDirectoryError, match=r"node\.id 3 is in use"):
+        register(store, OURS, {"a"}, 2)
     with pytest.raises(DataDirectoryError, match="no text"):
-        records.decode_broker_directories(PATH, b'{"version":5,"directories":[1]}')
+        records.decode_broker_locks(PATH, b'{"version":5,"locks":[1]}')
+
+
+def test_a_start_waits_for_the_end_of_a_session_whose_process_may_live(
+    dead: EmbeddedStore, store: EmbeddedStore
+) -> None:
+    clock = ManualClock()
+    begun_ms = clock.monotonic_ms()
+    twin = registration(locks={"a copy's"}, clock=clock)
+    until_ms = twin.wait_until_ms(store, None)
+    assert until_ms == begun_ms + SESSION_MS + SESSION_END_MS
+    clock.advance(SESSION_MS)
+    assert twin.wait_until_ms(store, until_ms) == until_ms
+    clock.advance(SESSION_END_MS)
+    assert twin.wait_until_ms(store, until_ms) is None  # what follows is refused
+    dead.close()
+    assert registration(locks={"a copy's"}).wait_until_ms(store, None) is None
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_start_does_not_wait_for_the_dead_or_alone(store: EmbeddedStore, alone: bool) -> None:
+    ours = registration(locks={"c"} if alone else {"b"}, session_ms=None if alone else SESSION_MS)
+    assert ours.wait_until_ms(store, None) is None
+
+
+def test_another_ones_registration_is_not_ours_and_stays(
+    dead: EmbeddedStore, store: EmbeddedStore
+) -> None:
+    ours = registration(locks={"a"})
+    assert not ours.is_there(store)
+    ours.make(store)
+    assert ours.is_there(store)
+    other = store.new_session()
+    register(other, OURS, {"a"}, 3)
+    assert not ours.is_there(store)
+    ours.remove(store)
+    assert store.exists(PATH)
+    other.close()
+    assert not ours.is_there(store)
 
 
 def test_that_a_lossy_start_is_known_is_noted_again_once_however_many_images_come() -> None:
@@ -110,16 +162,19 @@ def test_that_a_lossy_start_is_known_is_noted_again_once_however_many_images_com
             raise OSError(errno.ENOSPC, "No space left on device")
 
     lossy = BrokerImage(3, lossy=True)
-    ours = Incarnation(lossy, note)
+    ours = registration(broker=lossy, known=note)
+    ours.epoch = 6
     unknown = ClusterImage().with_brokers([replace(lossy, epoch=7)])
     image = ClusterImage().with_brokers([replace(lossy, epoch=7, lossy=False)])
-    assert ours.heard(6, image) and ours.heard(7, unknown) and ours.broker.lossy
-    assert not ours.heard(7, image)  # it is to come again
+    assert ours.heard(image)
+    ours.epoch = 7
+    assert ours.heard(unknown) and ours.broker.lossy
+    assert not ours.heard(image)  # it is to come again
     assert not ours.broker.lossy  # or another session would make it a second loss
-    assert all(ours.heard(7, image) for _ in range(5))
+    assert all(ours.heard(image) for _ in range(5))
     assert tried == [1]
-    assert not ours.heard(7, image, again=True)
+    assert not ours.heard(image, again=True)
     full[0] = False
-    assert ours.heard(7, image) and tried == [2]
-    assert ours.heard(7, image, again=True) and tried == [3]
-    assert ours.heard(7, image) and tried == [3]
+    assert ours.heard(image) and tried == [2]
+    assert ours.heard(image, again=True) and tried == [3]
+    assert ours.heard(image) and tried == [3]

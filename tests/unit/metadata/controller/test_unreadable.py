@@ -178,9 +178,10 @@ def test_a_lossy_start_leaves_the_sets_of_a_topic_when_it_can_be_read(
     reload(one)
     first, second = cluster.brokers[3], OneBroker(tmp_path, 3)
     cluster.brokers[3] = second
+    first.store.down = True  # its process is dead, and its session has not ended
     second.start(
         first.embedded.new_session(),
-        directories=lambda: ["d3"],
+        locks=lambda: ["d3"],
         broker=BrokerImage(3, lossy=True),
         start_is_known=noted,
         transport=cluster.wire,

@@ -72,7 +72,7 @@ def test_of_one_that_is_gone_nothing_stays(cluster: Cluster, tmp_path: Path) -> 
     assert cluster.state.replicas == (3, 2)  # that is for a reassignment
     assert refused(cluster.controller, 3) is ErrorCode.BROKER_ID_NOT_REGISTERED
     # It may come back, with other disks.
-    cluster.start(3, tmp_path, directories=lambda: ["another"])
+    cluster.start(3, tmp_path, locks=lambda: ["another"])
     assert cluster.epochs().keys() == {1, 2, 3}
 
 

@@ -1,0 +1,142 @@
+"""A copy of a broker's data directory is started, or another broker has its id: two processes under
+one registration, of which the store knows one."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from kbroker.errors import DataDirectoryError
+from kbroker.metadata.controller import records
+from kbroker.metadata.controller.registration import SESSION_END_MS
+from kbroker.metadata.image import NO_BROKER_EPOCH, NO_LEADER, BrokerImage
+from kbroker.metadata.store.base import Create, Delete, MetadataStore
+from tests.unit.metadata.controller.brokers import Cluster, Wire, follow
+from tests.unit.metadata.controller.harness import (
+    SETTINGS,
+    FaultyStore,
+    OneBroker,
+    eventually,
+    wait,
+)
+
+
+def usurp(cluster: Cluster, node_id: int) -> MetadataStore:
+    """Another process takes the registration, as one did that asked for no proof."""
+    session = cluster.controller.embedded.new_session()
+    path = records.broker_path(node_id)
+    data = records.encode_broker(BrokerImage(node_id), 1, ["a copy's"])
+    session.multi([Delete(path), Create(path, data, ephemeral=True)])
+    return session
+
+
+def test_who_sees_another_in_its_place_leads_nothing_until_that_is_gone(
+    cluster: Cluster, wire: Wire
+) -> None:
+    cluster.make(3, 2)
+    follow(cluster)
+    three = cluster.brokers[3]
+    before = three.controller.broker_epoch
+    wire.holds.add(2)  # nobody tells it what others have become
+    twin = usurp(cluster, 3)
+    eventually(lambda: three.controller.broker_epoch == NO_BROKER_EPOCH and wire.pauses > 0)
+    assert [each.leader for each in three.image.partitions()] == [NO_LEADER]
+    wire.pauses_end()  # it tries again, and finds the other one there
+    eventually(lambda: wire.pauses > 0)
+    assert three.controller.broker_epoch == NO_BROKER_EPOCH
+    assert cluster.epochs()[3] > before
+    twin.close()
+    eventually(lambda: (wire.pauses_end(), three.controller.broker_epoch > before)[1])
+    wire.release()
+    follow(cluster)
+    assert three.controller.broker_epoch == cluster.epochs()[3]
+
+
+def test_a_clean_stop_leaves_anothers_registration(cluster: Cluster) -> None:
+    three = cluster.brokers[3]
+    three.store_is_away = True
+    twin = usurp(cluster, 3)
+    eventually(lambda: three.controller.broker_epoch == NO_BROKER_EPOCH)
+    three.store = FaultyStore(three.embedded)
+    cluster.brokers.pop(3).stop()
+    assert twin.exists(records.broker_path(3))
+    twin.close()
+
+
+@pytest.mark.parametrize("is_away", [True, False])
+def test_who_is_not_known_asks_the_store(cluster: Cluster, wire: Wire, is_away: bool) -> None:
+    """A controller that was replaced may be behind; where the store is away, it may be right."""
+    cluster.make(3, 2)
+    follow(cluster)
+    three = cluster.brokers[3]
+    before = three.controller.broker_epoch
+    three.store.down = is_away
+    three.controller.doubt_registration()
+    wait(lambda done: three.controller.in_step(lambda: done(None)))
+    if not is_away:
+        assert three.controller.broker_epoch == before
+        assert [each.leader for each in three.image.partitions()] == [3]
+        return
+    assert three.controller.broker_epoch == NO_BROKER_EPOCH
+    assert [each.leader for each in three.image.partitions()] == [NO_LEADER]
+    wire.pauses_end()
+    eventually(lambda: wire.pauses > 0)
+    three.store.down = False
+    eventually(lambda: (wire.pauses_end(), three.controller.broker_epoch > before)[1])
+    follow(cluster)
+
+
+def test_a_start_under_an_id_in_use_waits_and_then_says_so(
+    cluster: Cluster, wire: Wire, tmp_path: Path
+) -> None:
+    three, twin = cluster.brokers[3], OneBroker(tmp_path, 3)
+    failures: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            twin.start(three.embedded.new_session(), locks=lambda: ["a copy's"], transport=wire)
+        except DataDirectoryError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    eventually(lambda: wire.pauses > 0)
+    twin.clock.advance(SETTINGS["zookeeper.session.timeout.ms"])
+    wire.pauses_end()
+    eventually(lambda: wire.pauses > 0)
+    assert not failures
+    twin.clock.advance(SESSION_END_MS)
+    wire.pauses_end()
+    thread.join()
+    assert "node.id 3 is in use" in str(failures[0])
+    assert three.controller.broker_epoch == cluster.epochs()[3]
+
+
+@pytest.mark.parametrize("given_up", [True, False])
+def test_a_start_goes_on_when_the_other_session_ends_or_it_is_given_up(
+    cluster: Cluster, wire: Wire, tmp_path: Path, given_up: bool
+) -> None:
+    three, again = cluster.brokers[3], OneBroker(tmp_path, 3)
+    session = three.embedded.new_session()
+    thread = threading.Thread(
+        target=lambda: again.start(session, locks=lambda: ["other"], transport=wire)
+    )
+    thread.start()
+    eventually(lambda: wire.pauses > 0)
+    if given_up:
+        again.controller.start_given_up = True
+    else:
+        three.store.down = True
+        three.embedded.close()
+    wire.pauses_end()
+    thread.join()
+    assert (again.controller.broker_epoch == NO_BROKER_EPOCH) is given_up
+    if not given_up:
+        cluster.brokers[3] = again
+        eventually(lambda: cluster.epochs().get(3) == again.controller.broker_epoch)
+        three.stop()
+        return
+    again.stop()
+    assert cluster.controller.embedded.exists(records.broker_path(3))
