@@ -180,7 +180,7 @@ class Controller(Asking):
             from kbroker.metadata.controller.broker_channels import channels_of
             from kbroker.metadata.controller.image_follower import ImageFollower
 
-            self._follower = ImageFollower(self._propagation)
+            self._follower = ImageFollower(self._propagation, lambda: self._election.last_epoch())
             self._channels = channels_of(node_id, transport, self._notify, dice)
         self._configs = ConfigChanges(self._propagation, rules or NoSettings())
         self._changes = TopicChanges(self._propagation, config, validate_configs, edit_list, new_id)
@@ -473,15 +473,9 @@ class Controller(Asking):
     def _followed(self, update: ImageUpdate) -> ImageAnswer:
         if self._follower is None:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "This broker stands alone.")
-        epoch = update.controller_epoch
-        if update.broker_epoch != self.broker_epoch:
-            return ImageAnswer(ErrorCode.STALE_BROKER_EPOCH)
-        if update.delta.cluster_id != self._cluster_id:
-            return ImageAnswer(ErrorCode.INCONSISTENT_CLUSTER_ID)
-        if epoch > self._follower.epoch:
-            # Whoever can connect can say so. Only the store knows who was elected last.
-            if epoch != self._election.last_epoch():
-                return ImageAnswer(ErrorCode.STALE_CONTROLLER_EPOCH)
+        if error := self._follower.refusal(update, self.broker_epoch, self._cluster_id):
+            return ImageAnswer(error)
+        if (epoch := update.controller_epoch) > self._follower.epoch:
             self._leave_office(f"node {update.controller_id} is, in epoch {epoch}")
         answer = self._follower.follow(update)
         if answer.error is ErrorCode.NONE:
@@ -548,7 +542,10 @@ class Controller(Asking):
         if self._nodes is not None and self._election.holds_office():
             return
         self._leave_office("another controller was elected, or /controller was deleted")
-        self._run_for_office()
+        if self._follower is not None and self._follower.correct():
+            self._session_lost(self._store.session_id)  # so that all is told anew
+        else:
+            self._run_for_office()
 
     def _leave_office(self, reason: str) -> None:
         if self._nodes is not None:

@@ -6,15 +6,18 @@ this broker acknowledged last, the logs follow (`Propagation.catch_up`), the ima
 the answer names the partitions whose logs cannot be used. What does not fit changes nothing.
 
 Refused with Kafka's codes: a controller of an epoch before one that was obeyed, or of another than
-the last in the store (STALE_CONTROLLER_EPOCH), a request to another start of this broker
-(STALE_BROKER_EPOCH), of another cluster (INCONSISTENT_CLUSTER_ID), a difference from another image
-than ours (INVALID_UPDATE_VERSION; everything is sent then), and what was sent before something that
-came before it, over another connection: topics that were made in between would be deleted for it.
+the last in the store, where that can be asked (STALE_CONTROLLER_EPOCH), a request to another start
+of this broker (STALE_BROKER_EPOCH), of another cluster (INCONSISTENT_CLUSTER_ID), a difference from
+another image than ours (INVALID_UPDATE_VERSION; everything is sent then), and what was sent before
+something that came before it, over another connection: topics that were made in between would be
+deleted for it.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from kbroker.errors import ErrorCode
@@ -22,6 +25,9 @@ from kbroker.metadata.cluster_delta import DeltaMismatchError
 from kbroker.metadata.controller.image_updates import NOTHING, ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.propagation import Propagation
 from kbroker.metadata.image import ClusterImage, PartitionImage, delta_between
+from kbroker.metadata.store.base import StoreUnavailableError
+
+LastEpoch = Callable[[], int]
 
 log = logging.getLogger("kbroker.controller")
 
@@ -29,8 +35,11 @@ log = logging.getLogger("kbroker.controller")
 class ImageFollower:
     """See the head of this file; on the controller's thread only."""
 
-    def __init__(self, propagation: Propagation) -> None:
+    def __init__(self, propagation: Propagation, last_epoch: LastEpoch) -> None:
+        """`last_epoch` asks the store for the epoch of the last election; StoreUnavailableError
+        where it cannot be asked."""
         self._propagation = propagation
+        self._last_epoch = last_epoch
         self._epoch = NOTHING
         self._version = NOTHING
         self._image: ClusterImage | None = None  # as the controller said it, logs or not
@@ -44,6 +53,31 @@ class ImageFollower:
     def epoch(self) -> int:
         """Of the controller that was obeyed last."""
         return self._epoch
+
+    def refusal(self, update: ImageUpdate, broker_epoch: int, cluster_id: str | None) -> ErrorCode:
+        """NONE, or why a broker that is registered so does not listen."""
+        if update.broker_epoch != broker_epoch:
+            return ErrorCode.STALE_BROKER_EPOCH
+        if update.delta.cluster_id != cluster_id:
+            return ErrorCode.INCONSISTENT_CLUSTER_ID
+        if update.controller_epoch > self._epoch:
+            # Everybody who can connect can say so; only the store knows who was elected. Where it
+            # is out of reach, the sender is believed until it is back (`correct`).
+            with suppress(StoreUnavailableError):
+                if update.controller_epoch != self._last_epoch():
+                    return ErrorCode.STALE_CONTROLLER_EPOCH
+        return ErrorCode.NONE
+
+    def correct(self) -> bool:
+        """The store can be asked again. True if a controller was obeyed that was never elected:
+        what it has told does not count."""
+        last_epoch = self._last_epoch()
+        if self._epoch <= last_epoch:
+            return False
+        log.error("there was no controller of epoch %d, only %d yet", self._epoch, last_epoch)
+        self._epoch = last_epoch
+        self.forget()
+        return True
 
     def obey(self, controller_epoch: int) -> None:
         """Nobody of an epoch before this one is obeyed from now on; it may be our own."""

@@ -120,7 +120,7 @@ class Applied:
 def test_what_was_overtaken_by_what_came_after_it_deletes_nothing() -> None:
     """It was sent once more, over another connection, and then the first one was read."""
     applied: Any = Applied(ClusterImage(cluster_id="c"))
-    follower = ImageFollower(applied)
+    follower = ImageFollower(applied, lambda: 1)
     partition = PartitionImage("t", 0, (1, 2), (1, 2), 1, 0, 0)
     topic = TopicImage("t", UUID(int=1), (partition,), {}, False)
     images = {3: ClusterImage(cluster_id="c"), 4: ClusterImage(cluster_id="c").with_topics([topic])}
@@ -152,7 +152,7 @@ def test_what_is_known_of_a_partition_does_not_go_back() -> None:
     def hears(told: ClusterImage, known: ClusterImage) -> ClusterImage:
         applied: Any = Applied(known)
         update = ImageUpdate(2, 1, 1, NOTHING, 1, ClusterDelta.between(ClusterImage(), told))
-        assert ImageFollower(applied).follow(update).error is ErrorCode.NONE
+        assert ImageFollower(applied, lambda: 1).follow(update).error is ErrorCode.NONE
         image: ClusterImage = applied.image
         return image
 

@@ -4,16 +4,19 @@ one registration, of which the store knows one."""
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kbroker.errors import DataDirectoryError
+from kbroker.errors import DataDirectoryError, ErrorCode
+from kbroker.metadata.cluster_delta import ClusterDelta
 from kbroker.metadata.controller import records
+from kbroker.metadata.controller.image_updates import ImageAnswer
 from kbroker.metadata.controller.registration import SESSION_END_MS
-from kbroker.metadata.image import NO_BROKER_EPOCH, NO_LEADER, BrokerImage
-from kbroker.metadata.store.base import Create, Delete, MetadataStore
-from tests.unit.metadata.controller.brokers import Cluster, Wire, follow
+from kbroker.metadata.image import NO_BROKER_EPOCH, NO_LEADER, BrokerImage, ClusterImage
+from kbroker.metadata.store.base import Create, Delete, MetadataStore, SessionEvent
+from tests.unit.metadata.controller.brokers import Cluster, Wire, follow, update_of
 from tests.unit.metadata.controller.harness import (
     SETTINGS,
     FaultyStore,
@@ -140,3 +143,28 @@ def test_a_start_goes_on_when_the_other_session_ends_or_it_is_given_up(
         return
     again.stop()
     assert cluster.controller.embedded.exists(records.broker_path(3))
+
+
+def test_who_is_cut_off_from_the_store_follows_the_next_controller(cluster: Cluster) -> None:
+    cluster.make(3, 2)
+    follow(cluster)
+    two = cluster.brokers[2]
+    two.store.down = True
+    next_one = update_of(cluster, two)
+    told = cluster.controller.image.at_version(0)
+    delta = ClusterDelta.between(ClusterImage(), replace(told, controller_id=3))
+    next_one = next_one._replace(
+        controller_id=3, controller_epoch=next_one.controller_epoch + 1, delta=delta
+    )
+    answer: ImageAnswer = wait(lambda done: two.controller.follow(next_one, done))
+    assert answer.error is ErrorCode.NONE and two.image.controller_id == 3
+    late = update_of(cluster, two)
+    answer = wait(lambda done: two.controller.follow(late, done))
+    assert answer.error is ErrorCode.STALE_CONTROLLER_EPOCH
+    # Nobody was elected in that epoch: when the store is back, all is told anew.
+    before = two.controller.broker_epoch
+    two.store.down = False
+    two.controller._on_session_event(two.store.session_id, SessionEvent.CONNECTED)
+    eventually(lambda: two.controller.broker_epoch > before)
+    follow(cluster)
+    assert two.image.controller_id == 1
