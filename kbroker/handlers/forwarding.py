@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.reply import Failure, Reply
+from kbroker.metadata.image import NO_CONTROLLER
 
 if TYPE_CHECKING:
     from kbroker.handlers.services import ColdRequest, Services
@@ -62,7 +63,12 @@ def forward(services: Services, request: ColdRequest, decode: Decode, failure: F
     """Raises ProtocolError for what cannot be decoded: the connection between brokers is others',
     too, and would be closed for it."""
     decode(request)
-    reply = Reply(request, failure)
+    _ask(services, request, Reply(request, failure))
+
+
+def _ask(services: Services, request: ColdRequest, reply: Reply, *, again: bool = True) -> None:
+    """`again`: the next controller is asked if there is one before this one has answered, as by
+    Apache Kafka. Then it may have been done already, and the answer says so."""
     image = services.controller.image
     broker = image.brokers.get(image.controller_id)
     if services.peers is None or broker is None or broker.node_id == services.node_id:
@@ -70,9 +76,12 @@ def forward(services: Services, request: ColdRequest, decode: Decode, failure: F
         return
 
     def done(answer: bytes | KafkaError) -> None:
-        if isinstance(answer, KafkaError):
-            reply.fail(answer.code, answer.message)
-        else:
+        now = services.controller.image.controller_id
+        if not isinstance(answer, KafkaError):
             reply.send(lambda: answer)
+        elif again and now not in (broker.node_id, NO_CONTROLLER):
+            _ask(services, request, reply, again=False)
+        else:
+            reply.fail(answer.code, answer.message)
 
     services.peers.forward(broker, request.api_key, request.api_version, request.body, done)

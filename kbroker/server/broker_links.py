@@ -21,6 +21,7 @@ from kbroker.metadata.controller.broker_messages import decode_answer, encode_up
 from kbroker.metadata.controller.image_updates import UPDATE_KEY
 from kbroker.metadata.controller.update_parts import PartsReceived, UpdateWays
 from kbroker.protocol.wire import ProtocolError
+from kbroker.server.asked_controller import AskedController
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
@@ -46,8 +47,9 @@ Submit = Callable[[Coroutine[Any, Any, None]], "Future[None]"]
 class BrokerLinks:
     """See the head of this file; a `Transport` of BrokerChannels and the handlers' `Peers`."""
 
-    def __init__(self, submit: Submit) -> None:
+    def __init__(self, submit: Submit, controller_id: Callable[[], int]) -> None:
         self._submit = submit
+        self._asked = AskedController(controller_id)
         self._client: NetworkClient | None = None
         self._ways = UpdateWays()
         self.parts = PartsReceived()
@@ -68,8 +70,14 @@ class BrokerLinks:
         body: bytes,
         done: Callable[[bytes | KafkaError], None],
     ) -> None:
-        work = self._forward(broker, ApiKey(api_key), version, body, done)
-        self._begin(work, lambda: done(_not_sent("this broker cannot ask others")))
+        answered = self._asked.ask(broker.node_id, done)
+        work = self._forward(broker, ApiKey(api_key), version, body, answered)
+        self._begin(work, lambda: answered(_not_sent("this broker cannot ask others")))
+        self._asked.followed()  # there may be another one by now
+
+    def followed(self) -> None:
+        """There is another image: what was asked of another controller is given up."""
+        self._asked.followed()
 
     def later(self, delay_ms: int, call: Callable[[], None]) -> None:
         self._begin(self._later(delay_ms, call), _nothing)

@@ -66,7 +66,7 @@ class ClusterMember:
         self._replicas = replicas
         self._looked_for_strays = False
         self._controller = controller
-        self.links = BrokerLinks(submit)
+        self.links = BrokerLinks(submit, lambda: controller().image.controller_id)
         self.replication = Replication(
             config, clock, self.links, submit, replicas, controller, wake, failures
         )
@@ -97,6 +97,7 @@ class ClusterMember:
 
     def follow(self, image: ClusterImage) -> None:
         """This is published, and shown."""
+        self.links.followed()
         self.replication.follow(image)
         self.first_image.came()
         self.shutdown.followed()

@@ -55,6 +55,7 @@ class FakePeers:
         self.asked: list[tuple[int, int, int, bytes]] = []
         self.answer: bytes | KafkaError = b"whatever"
         self.parts = PartsReceived()
+        self.then: Callable[[], None] = lambda: None
 
     def forward(
         self,
@@ -65,6 +66,7 @@ class FakePeers:
         done: Callable[[bytes | KafkaError], None],
     ) -> None:
         self.asked.append((broker.node_id, api_key, version, body))
+        self.then()
         done(self.answer)
 
 
@@ -97,6 +99,26 @@ def test_what_only_the_controller_can_do_is_handed_on_as_it_came(broker: FakeBro
 def test_what_became_of_it_may_not_be_known(broker: FakeBroker) -> None:
     peers(broker).answer = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
     assert code_of(broker) is ErrorCode.REQUEST_TIMED_OUT
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER], ids=["given up", "not sent"]
+)
+def test_the_next_controller_is_asked_once(code: ErrorCode) -> None:
+    broker = FakeBroker(brokers=4)
+    asked = broker.services.peers = FakePeers()
+    broker.controller.active = False
+    asked.answer = KafkaError(code)
+
+    def elect_the_next() -> None:
+        broker.controller.image = replace(
+            broker.controller.image, controller_id=NODE_ID + 1 + len(asked.asked)
+        )
+
+    elect_the_next()
+    asked.then = elect_the_next
+    assert code_of(broker) is code
+    assert [node_id for node_id, *_ in asked.asked] == [NODE_ID + 1, NODE_ID + 2]
 
 
 def test_what_cannot_be_read_closes_the_connection_it_came_on(broker: FakeBroker) -> None:
