@@ -31,7 +31,7 @@ from kbroker.handlers.configs import (
     TOPIC,
     check_node,
 )
-from kbroker.handlers.forwarding import BETWEEN_BROKERS, forward, is_for_another
+from kbroker.handlers.forwarding import forward, is_for_another, is_from_a_broker
 from kbroker.handlers.reply import Reply, told
 from kbroker.metadata.controller.config_changes import ResourceChange
 from kbroker.metadata.controller.decisions import ConfigChange, TopicResult
@@ -240,7 +240,8 @@ def _change_loggers(
 
 def _node_of(services: Services, request: ColdRequest, resource: Resource) -> int:
     """The broker that a client means: this one, or the one that handed its request on."""
-    if request.client_id != BETWEEN_BROKERS or resource.type != BROKER:
+    inside = services.config.listeners.inter_broker_name
+    if not is_from_a_broker(request, inside) or resource.type != BROKER:
         return services.node_id
     known = {str(node_id): node_id for node_id in services.controller.image.brokers}
     return known.get(_named(resource)[1], services.node_id)

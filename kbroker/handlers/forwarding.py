@@ -4,7 +4,8 @@ Place in the flow: clients may take any broker for the controller (KIP-590), so 
 hands the requests of such APIs to `forward` where another broker is the controller. The body goes
 to it as it came, and the body of the answer back as it came. Brokers call themselves
 BETWEEN_BROKERS, and what comes from one is not handed on again: two that take each other for the
-controller say so, and the client asks once more.
+controller say so, and the client asks once more. A client id is no proof, so the name counts only
+on the listener that brokers have for each other (`inter.broker.listener.name`).
 """
 
 from __future__ import annotations
@@ -50,12 +51,17 @@ def is_between_brokers(services: Services, request: ColdRequest) -> bool:
     return services.peers is not None and request.listener == inside
 
 
+def is_from_a_broker(request: ColdRequest, inside: str) -> bool:
+    """Whether it says so, and came on `inside`, the brokers' listener."""
+    return request.client_id == BETWEEN_BROKERS and request.listener == inside
+
+
 def is_for_another(services: Services, request: ColdRequest) -> bool:
     """Whether this broker is one of several, not the controller, and was asked by a client."""
     return (
         services.peers is not None
         and not services.controller.active
-        and request.client_id != BETWEEN_BROKERS
+        and not is_from_a_broker(request, services.config.listeners.inter_broker_name)
     )
 
 

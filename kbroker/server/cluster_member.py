@@ -70,7 +70,7 @@ class ClusterMember:
         self.replication = Replication(
             config, clock, self.links, submit, replicas, controller, wake, failures
         )
-        self.first_image = FirstImage(failures)
+        self.first_image = FirstImage(failures, config.listeners.inter_broker_name)
         self.shutdown = ControlledShutdown(config, clock, self.links, controller)
         self._rebalance = LeaderRebalance(controller)
 

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from kbroker.handlers.forwarding import BETWEEN_BROKERS
+from kbroker.handlers.forwarding import is_from_a_broker
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
@@ -33,8 +33,10 @@ LOOK_MS: Final = 100
 class FirstImage:
     """See the head of this file."""
 
-    def __init__(self, failures: Failures) -> None:
-        """`failures`: where what a held request raises is said and counted."""
+    def __init__(self, failures: Failures, inside: str) -> None:
+        """`failures`: where what a held request raises is said and counted. `inside`: the listener
+        that brokers have for each other."""
+        self._inside = inside
         self._failures = failures
         self._lock = threading.Lock()
         self._held: list[Callable[[], None]] = []
@@ -56,7 +58,7 @@ class FirstImage:
         return dispatch_then
 
     def _may_pass(self, request: WrappedRequest) -> bool:
-        return request.api_key == ApiKey.API_VERSIONS or request.client_id == BETWEEN_BROKERS
+        return request.api_key == ApiKey.API_VERSIONS or is_from_a_broker(request, self._inside)
 
     def _hold(self, request: WrappedRequest, dispatch: Dispatch) -> bool:
         with self._lock:

@@ -47,6 +47,7 @@ from tests.unit.handlers.test_partitions import grow
 UPDATE = ImageUpdate(
     2, 7, 55, NOTHING, 9, ClusterDelta.between(ClusterImage(), ClusterImage(cluster_id="c"))
 )
+INSIDE = {"client_id": BETWEEN_BROKERS}
 ANSWER = ImageAnswer(ErrorCode.NONE, (TopicPartition("t", 3),))
 
 
@@ -129,6 +130,20 @@ def test_what_cannot_be_read_closes_the_connection_it_came_on(broker: FakeBroker
 def test_what_comes_from_a_broker_is_not_handed_on_again(broker: FakeBroker) -> None:
     assert code_of(broker, client_id=BETWEEN_BROKERS) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert not peers(broker).asked
+
+
+def test_a_client_that_calls_itself_a_broker_is_one_of_the_clients(broker: FakeBroker) -> None:
+    peers(broker).answer = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+    named = {"client_id": BETWEEN_BROKERS, "listener": "OUTSIDE"}
+    assert code_of(broker, **named) is ErrorCode.REQUEST_TIMED_OUT
+    assert len(peers(broker).asked) == 1
+    broker.controller.active = True
+    another = (configs.BROKER, str(NODE_ID + 1), [("log.retention.ms", 0, "5")])
+    asked = alter(configs.INCREMENTAL, 1, another)
+    refused, done = (broker.call(asked, **each).responses for each in (named, INSIDE))
+    assert [each.error_code for each in (*refused, *done)] == [
+        ErrorCode.INVALID_REQUEST, ErrorCode.NONE,
+    ]  # fmt: skip
 
 
 def test_the_controller_and_who_stands_alone_decide_themselves(broker: FakeBroker) -> None:

@@ -23,13 +23,16 @@ from kbroker.types import ApiKey
 class Asked:
     """As much of a request as decides whether it waits."""
 
-    def __init__(self, api_key: int, client_id: str | None = "c") -> None:
+    def __init__(
+        self, api_key: int, client_id: str | None = "c", listener: str = "OUTSIDE"
+    ) -> None:
         self.api_key = api_key
         self.client_id = client_id
+        self.listener = listener
 
 
 def first_image() -> FirstImage:
-    return FirstImage(Failures("replication"))
+    return FirstImage(Failures("replication"), "INSIDE")
 
 
 def dispatch_of(first: FirstImage, done: list[int]) -> Callable[[Any], None]:
@@ -41,14 +44,15 @@ def test_what_needs_metadata_waits_for_it_and_keeps_its_order() -> None:
     dispatch = dispatch_of(first, done)
     for key in (ApiKey.METADATA, ApiKey.API_VERSIONS, ApiKey.CREATE_TOPICS):
         dispatch(Asked(key))
-    dispatch(Asked(ApiKey.UPDATE_METADATA, BETWEEN_BROKERS))
+    dispatch(Asked(ApiKey.UPDATE_METADATA, BETWEEN_BROKERS, "INSIDE"))
+    dispatch(Asked(ApiKey.DELETE_TOPICS, BETWEEN_BROKERS))  # anybody can call himself so
     assert done == [ApiKey.API_VERSIONS, ApiKey.UPDATE_METADATA]
     assert not first.has_come
     first.came()
-    assert done[2:] == [ApiKey.METADATA, ApiKey.CREATE_TOPICS]
+    assert done[2:] == [ApiKey.METADATA, ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS]
     first.came()
     dispatch(Asked(ApiKey.METADATA))
-    assert done[4:] == [ApiKey.METADATA]
+    assert done[5:] == [ApiKey.METADATA]
     assert first.wait(0)
 
 
@@ -79,7 +83,7 @@ def test_nobody_waits_when_the_start_was_given_up() -> None:
 
 def test_one_that_fails_keeps_nobody_else_from_an_answer(caplog: pytest.LogCaptureFixture) -> None:
     failures, done = Failures("replication"), list[int]()
-    first = FirstImage(failures)
+    first = FirstImage(failures, "INSIDE")
 
     def fail(request: Any) -> None:
         raise ValueError(f"{request.api_key} went wrong")
