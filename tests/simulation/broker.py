@@ -15,7 +15,7 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -43,7 +43,7 @@ from kbroker.log.recovery import Recovery
 from kbroker.metadata.controller import Controller
 from kbroker.metadata.controller.broker_messages import decode_answer, encode_update
 from kbroker.metadata.controller.event_loop import EventLoop
-from kbroker.metadata.controller.events import Event
+from kbroker.metadata.controller.events import Event, Start
 from kbroker.metadata.controller.image_updates import (
     SHUTDOWN_KEY,
     SHUTDOWN_VERSION,
@@ -66,6 +66,7 @@ from kbroker.replica._replica import Replica
 from kbroker.replica._topic_table import TopicTable
 from kbroker.replica.in_sync import InSyncSets
 from kbroker.replica.manager import ReplicaManager
+from kbroker.server.asked_controller import AskedController
 from kbroker.server.dynamic_config import DynamicConfig
 from kbroker.server.groups import Groups
 from kbroker.server.replication import Replication
@@ -100,7 +101,8 @@ _HANDLERS: dict[int, Callable[[Any, Any], None]] = {
     ApiKey.HEARTBEAT: heartbeat.handle,
     ApiKey.LEAVE_GROUP: leave_group.handle,
 }
-_PORT = 9092
+PORT = 9092
+Started = Callable[[Exception | None], None]
 INTERRUPTED_MS = (1, 10, 100, 400)
 RECOVERY_PAUSES_MS = (1, 100, 1_000, 10_000)
 
@@ -239,6 +241,16 @@ class Links:
         self._own = own
         self._ways = UpdateWays(*UPDATE_BYTES)
         self.parts = PartsReceived()
+        self._asked = AskedController(lambda: own.controller.image.controller_id)
+        self._unanswered: dict[object, int] = {}
+
+    @property
+    def unanswered(self) -> Collection[int]:
+        """Brokers that were asked as the controller, of each request one."""
+        return self._unanswered.values()
+
+    def followed(self) -> None:
+        self._asked.followed()
 
     def update(
         self, broker: BrokerImage, update: ImageUpdate, done: Callable[[ImageAnswer | None], None]
@@ -275,16 +287,26 @@ class Links:
             else:
                 done(result)
 
+        request = object()
+        self._unanswered[request] = broker.node_id
+
+        def over(answer: bytes | KafkaError) -> None:
+            self._unanswered.pop(request)
+            asker(answer)
+
+        asker, done = done, self._asked.ask(broker.node_id, over)
         self._own.request(node_of(broker.host), ApiKey(api_key), version, body, answered)
+        self._asked.followed()
 
     def later(self, delay_ms: int, call: Callable[[], None]) -> None:
         self._own.process.later(delay_ms, call)
 
 
 class Running:
-    """One start of a broker. `start` may raise, as that of a real one; then it has ended."""
+    """One start of a broker, or of a copy of one, whose logs nobody asks for."""
 
-    def __init__(self, cluster: Cluster, broker: Broker) -> None:
+    def __init__(self, cluster: Cluster, broker: Broker, *, is_copy: bool = False) -> None:
+        self.is_copy = is_copy
         self.cluster = cluster
         self.broker = broker
         self.node_id = broker.node_id
@@ -348,9 +370,11 @@ class Running:
 
     # --- life -------------------------------------------------------------------------------------
 
-    def start(self) -> None:
+    def start(self, done: Started) -> None:
+        """Raises what comes before the registration; `done` gets what comes then, None: it runs. It
+        may wait for the end of another's session in between."""
         self.logs.start(recover=self._recover)
-        if self.logs.lossy:
+        if self.logs.lossy and not self.is_copy:
             self.cluster.safety.may_have_lost(self.node_id)
         dice, dynamic = random.Random(self.cluster.dice.random()), DynamicConfig(self.broker.config)
 
@@ -366,8 +390,8 @@ class Running:
             self._apply,
             validate_configs=validate_topic_overrides,
             edit_list=edit_topic_list,
-            broker=BrokerImage(self.node_id, host_of(self.node_id), _PORT, lossy=self.logs.lossy),
-            locks=lambda: [f"directory-{self.node_id}"],
+            broker=BrokerImage(self.node_id, host_of(self.node_id), PORT, lossy=self.logs.lossy),
+            locks=lambda: [self.broker.directory.name],
             cluster_id=self.cluster.cluster_id,
             new_epochs_at_start=not self.logs.clean,
             new_id=lambda: UUID(int=dice.getrandbits(128)),
@@ -381,8 +405,13 @@ class Running:
             dice=dice,
             loop=make_loop,
         )
-        self.controller.start()
-        self._replication.schedule(self)
+
+        def started() -> None:
+            self._replication.schedule(self)
+            done(None)
+
+        self.events.start()
+        self.events.post(Start(started, done))
 
     def _recover(self, recovery: Recovery, threads: int) -> None:
         """Log by log, each when the dice say, as beside what is served."""
@@ -429,7 +458,8 @@ class Running:
             self.groups.close()
             self.controller.stop()
             self.events.finish()
-        self.cluster.safety.ended(self)
+        if not self.is_copy:
+            self.cluster.safety.ended(self)
         self.process.die()
         self.produces.close()
         self._replication.stop()
@@ -473,6 +503,7 @@ class Running:
         """Not the empty one of a start."""
         self._informed = self._informed or self.controller.informed
         if self._informed:
+            self.links.followed()
             self._replication.follow(image)
 
     def _next_session(self) -> Session:
@@ -488,7 +519,12 @@ class Running:
         if partition.leader == self.node_id:
             self._led_since.setdefault(name, partition.leader_epoch)
         self.states[name] = partition
-        self.cluster.safety.led(self, replica, partition)
+        if not self.is_copy:
+            self.cluster.safety.led(self, replica, partition)
+
+    @property
+    def leads_any(self) -> bool:
+        return bool(self._led_since)
 
     def leads(self, name: TopicPartition) -> bool:
         return name in self._led_since
@@ -536,4 +572,5 @@ class Broker:
         self.directory = directory
         self.config = config
         self.running: Running | None = None
+        self.starting: Running | None = None
         self.isolated = 0  # from the store, so many times at once

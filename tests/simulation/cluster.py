@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import random
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from kbroker.config import BrokerConfig
@@ -27,12 +27,14 @@ from tests.simulation.broker import Broker, Running
 from tests.simulation.clients import Consumer, Producer
 from tests.simulation.group_clients import Committer
 from tests.simulation.group_members import Member
+from tests.simulation.living import Living
 from tests.simulation.loop import Process, StepLoop
 from tests.simulation.network import CLIENTS, Network
 from tests.simulation.pipelined_clients import PipelinedProducer
 from tests.simulation.power import Synced, cut_power
 from tests.simulation.safety import Safety, View
-from tests.simulation.store import Ensemble
+from tests.simulation.store import SESSION_MS, Ensemble
+from tests.simulation.twins import Twins
 
 TOPIC = "t"
 BROKERS = (1, 2, 3)
@@ -42,12 +44,14 @@ HOMES = PARTITIONS  # in the place of a partition: those of `__consumer_offsets`
 GROUPS = ("g1", "g2")
 RETRY_START_MS = 300
 RETRY_MOVE_MS = 300
+LATE_SENDS_MS = 400
 LATE_MOVES_MS = 2_000  # one that was asked for may wait in the controller's queue as long
 HAND_OVER_MS = 5  # others have heard by then, mostly, who leads what a broker that stops led
 # A broker that stands alone in the simulation's time: pauses and time-outs are shorter, as are the
 # histories.
 SETTINGS = {
     "replica.lag.time.max.ms": "1500",
+    "zookeeper.session.timeout.ms": str(SESSION_MS),
     "replica.fetch.wait.max.ms": "500",
     "replica.fetch.backoff.ms": "300",
     "group.initial.rebalance.delay.ms": "30",
@@ -112,11 +116,13 @@ class Cluster:
         self._disk_faults: FileFaults | None = None
         self.boots = dict.fromkeys(BROKERS, 1)
         self._moved = False  # replicas may be elsewhere than everywhere
+        self._twins, self._living = Twins(self), Living(self)
 
     def begin(self) -> None:
         """All run, and there are the topics."""
         for node_id in self.brokers:
             self.start(node_id)
+        self._living.begin()
         configs = {"min.insync.replicas": str(self.min_in_sync)}
         topics = [
             NewTopic(TOPIC, assignments=_spread(PARTITIONS, 0), configs=configs),
@@ -155,20 +161,27 @@ class Cluster:
 
     def start(self, node_id: int) -> None:
         broker = self.brokers[node_id]
-        if broker.running is not None:
+        if broker.running is not None or broker.starting is not None:
             return
-        running = Running(self, broker)
+        running = broker.starting = Running(self, broker)
         running.disk_failed = node_id in self._full
         if broker.isolated:
             self._cut_off(running)
         try:
-            running.start()
-        except (UserError, KafkaError, OSError):
-            # The store is out of reach, or the disk full: a person, or systemd, tries again.
-            running.end(clean=False)
-            self.loop.later(RETRY_START_MS, self.start, node_id)
+            running.start(partial(self._started, broker, running))
+        except (UserError, KafkaError, OSError) as error:
+            self._started(broker, running, error)
+
+    def _started(self, broker: Broker, running: Running, error: Exception | None) -> None:
+        broker.starting = None
+        if error is None:
+            broker.running = self.network.brokers[broker.node_id] = running
             return
-        broker.running = self.network.brokers[node_id] = running
+        # The store is out of reach, the disk full, the id in use: somebody tries again.
+        if not isinstance(error, UserError | KafkaError | OSError):
+            self.safety.fail("no step raises", f"at the start of {broker.node_id}: {error!r}")
+        running.end(clean=False)
+        self.loop.later(RETRY_START_MS, self.start, broker.node_id)
 
     def kill(self, node_id: int, down_ms: int) -> None:
         self._end(node_id, down_ms, clean=False)
@@ -269,6 +282,17 @@ class Cluster:
             ]
             self._disk_faults = FileFaults(*faults).__enter__()
 
+    def is_full(self, node_id: int) -> bool:
+        return node_id in self._full
+
+    def twin(self, node_id: int, for_ms: int) -> None:
+        """A copy of its data directory is started."""
+        self._twins.copy(node_id, for_ms)
+
+    def usurp(self, node_id: int, for_ms: int) -> None:
+        """Another process takes its registration."""
+        self._twins.usurp(node_id, for_ms)
+
     # --- the store --------------------------------------------------------------------------------
 
     def isolate(self, node_id: int, for_ms: int) -> None:
@@ -317,6 +341,14 @@ class Cluster:
             self.part(running.node_id, node_id, for_ms)
             self.loop.later(for_ms, self.drop, running.node_id, node_id)
 
+    def reachable(self) -> list[Running]:
+        """Those that run, and reach the store."""
+        return [
+            each
+            for each in self._all_running()
+            if not each.process.paused and not self.brokers[each.node_id].isolated
+        ]
+
     def _controllers(self) -> list[Running]:
         return [
             each
@@ -330,6 +362,11 @@ class Cluster:
         """One way."""
         self.network.cut(source, target)
         self.loop.later(for_ms, self.network.mend, source, target)
+
+    def late(self, source: int, target: int, for_ms: int) -> None:
+        """What is sent along that way now comes when nobody waits for an answer any more."""
+        self.network.delay(source, target, for_ms)
+        self.loop.later(LATE_SENDS_MS, self.network.delay, source, target, 0)
 
     def part(self, one: int, other: int, for_ms: int) -> None:
         self.cut(one, other, for_ms)
@@ -403,6 +440,7 @@ class Cluster:
     def heal(self) -> None:
         """Nothing is wrong any more."""
         self.network.mend_all()
+        self._twins.end()
         self._full.clear()
         self._limit_disks()
         for broker in self.brokers.values():
@@ -464,6 +502,7 @@ class Cluster:
     def close(self) -> None:
         self.clients.die()
         self.safety.watching = False
+        self._twins.end()
         self._full.clear()
         self._limit_disks()
         for running in self._all_running():

@@ -60,6 +60,7 @@ class Member(Committer):
         self._joined_as = ""
         self._stored_as = ""  # with an assignment
         self._heard_ms = self._sent_ms = 0
+        self._generation = 0  # the last one that was synced
 
     def _send(self, committing: Committing) -> None:
         if self.identity.generation == NO_GENERATION:
@@ -143,9 +144,19 @@ class Member(Committer):
             self._joined_as = told.member_id
             self._join(committing)
         elif told.error is ErrorCode.NONE:
+            self._goes_forward(told.generation)
             self._sync(committing, MemberIdentity(told.generation, told.member_id))
         else:
             self._refused(committing, told.error)
+
+    def _goes_forward(self, generation: int) -> None:
+        """One that was synced is in a record that is replicated."""
+        if generation < self._generation:
+            self._cluster.safety.fail(
+                "generations go forward",
+                f"{self._group}'s was {self._generation}, and is {generation}",
+                self._cluster.safety.partition(self._home),
+            )
 
     def _sync(self, committing: Committing, identity: MemberIdentity) -> None:
         assignments = {identity.member_id: b"all"}
@@ -154,6 +165,7 @@ class Member(Committer):
         def synced(committing: Committing, told: Any) -> None:
             if _error_of(told) is ErrorCode.NONE:
                 self.identity = identity
+                self._generation = max(self._generation, identity.generation)
                 self._send(committing)
             else:
                 self._refused(committing, _error_of(told))

@@ -1,6 +1,7 @@
 """What lies between the processes of a simulated cluster: requests on their way, and what is lost.
 
-A request arrives a moment later, or much later, or never; so does its answer. A way that is cut
+A request arrives a moment later, or much later (`delay`: when who asked has given up), or never; so
+does its answer. A way that is cut
 loses what is sent along it, in one direction only. Where nobody listens the asker is refused at
 once; a connection that is lost, or a process that dies, ends the request for who asked, though it
 may still be carried out. Whoever waits for an answer waits REQUEST_TIMEOUT_MS at most.
@@ -80,6 +81,7 @@ class Network:
         self._slow_percent = slow_percent
         self._cut: dict[tuple[int, int], int] = {}
         self._open: dict[Exchange, None] = {}
+        self._delays_ms: dict[tuple[int, int], int] = {}
         self.brokers: dict[int, Running] = {}
         self.requests = 0
 
@@ -95,7 +97,8 @@ class Network:
         if exchange.target is None:
             self.later(exchange.end, Lost.REFUSED)
         else:
-            self.later(exchange.arrive, serve)
+            delay_ms = self._delays_ms.get(ways, 0)
+            self.later(exchange.arrive, serve, delay_ms=delay_ms)
 
     def add(self, exchange: Exchange) -> None:
         """It is under way, for so long at most."""
@@ -103,13 +106,12 @@ class Network:
         self._open[exchange] = None
         exchange.timer = self._loop.later(REQUEST_TIMEOUT_MS, exchange.end, Lost.UNKNOWN)
 
-    def later(self, call: Callable[..., object], *args: object) -> None:
+    def later(self, call: Callable[..., object], *args: object, delay_ms: int = 0) -> None:
         """A moment later, as long as a message is under way."""
         dice = self._dice
         slow = dice.randrange(100) < self._slow_percent
-        self._loop.later(
-            dice.uniform(20, SLOW_MS_MAX) if slow else dice.uniform(0.5, 2), call, *args
-        )
+        moment_ms = dice.uniform(20, SLOW_MS_MAX) if slow else dice.uniform(0.5, 2)
+        self._loop.later(delay_ms + moment_ms, call, *args)
 
     def forget(self, exchange: Exchange) -> None:
         self._open.pop(exchange, None)
@@ -132,6 +134,11 @@ class Network:
 
     def mend_all(self) -> None:
         self._cut.clear()
+        self._delays_ms.clear()
+
+    def delay(self, source: int, target: int, delay_ms: int) -> None:
+        """Requests along that way come so much later, longer than REQUEST_TIMEOUT_MS or not."""
+        self._delays_ms[source, target] = delay_ms
 
     def drop(self, one: int, other: int) -> None:
         """The connections between two places are lost, with what was asked over them."""

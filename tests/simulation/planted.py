@@ -20,24 +20,34 @@ from kbroker.coordinator.group.store import OffsetsStore
 from kbroker.errors import ErrorCode
 from kbroker.handlers import offset_fetch
 from kbroker.log.partition_log import PartitionLog
-from kbroker.metadata.controller import partition_changes, partition_states, reassignment
+from kbroker.metadata.controller import (
+    partition_changes,
+    partition_states,
+    reassignment,
+    registration,
+)
 from kbroker.metadata.controller.image_follower import ImageFollower
 from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.nodes import MetadataNodes
+from kbroker.metadata.controller.partition_changes import PartitionChanges
 from kbroker.metadata.controller.partition_states import ElectionRules, InSyncChange
+from kbroker.metadata.controller.registration import Registration
 from kbroker.metadata.image import ClusterImage, PartitionImage
-from kbroker.metadata.store.base import Operation
+from kbroker.metadata.store.base import MetadataStore, Node, Operation
 from kbroker.peer.replica_fetch import Asked
 from kbroker.replica import in_sync, leadership
 from kbroker.replica._replica import Replica
 from kbroker.replica.fetcher_partition import UNKNOWN, FollowedPartition
+from kbroker.server.asked_controller import AskedController
 from tests.simulation import requests
+from tests.simulation.schedule import Act
 
 
 @dataclass(frozen=True)
 class Plant:
     """`seeds` are enough to find it, from `first` on: those before it say nothing, and take long.
-    `also` are further functions that it replaces."""
+    `also` are further functions that it replaces. `schedule`: what is left of one that finds it in
+    the history of seed `first`, where seeds by the thousand are for runs by hand."""
 
     owner: Any
     name: str
@@ -45,6 +55,7 @@ class Plant:
     seeds: int
     also: tuple[tuple[Any, str, Callable[..., Any]], ...] = ()
     first: int = 0
+    schedule: tuple[Act, ...] | None = None
 
     def switched_on(self) -> AbstractContextManager[Any]:
         with ExitStack() as patches:
@@ -59,6 +70,7 @@ _led = partition_states.led_among
 _truncate = PartitionLog.truncate_to
 _follow = ImageFollower.follow
 _check_members = partition_states._check_members
+_check_epochs = partition_states._check_epochs
 _Follower = in_sync.Follower
 _finished = reassignment.finished
 _load = GroupLoader._read
@@ -213,6 +225,30 @@ def _stable_or_not(request: Any) -> list[offset_fetch.AskedGroup]:
     return [group._replace(require_stable=False) for group in _decode_fetch(request)]
 
 
+def _dead_or_not(path: str, node: Node, locks: Collection[str]) -> bool:
+    """Whoever has the data directory, or a copy of it, takes the registration over."""
+    return True
+
+
+def _if_there_is_one(registration: Registration, store: MetadataStore) -> bool:
+    """A broker does not look whose registration it is that stands under its id."""
+    return store.exists(registration._path)
+
+
+def _not_given_up(asked: AskedController) -> None:
+    """A controller that was replaced is waited for until the time-out."""
+
+
+def _however_late(partition: PartitionImage, leader: int, change: InSyncChange) -> None:
+    """A request that a newer decision has overtaken is done all the same."""
+    _check_epochs(partition, leader, change._replace(partition_epoch=partition.partition_epoch))
+
+
+def _whoever_lives(changes: PartitionChanges, _: MetadataNodes, brokers: Any) -> None:
+    """Brokers come and go, and nobody is elected for it."""
+    changes._follow(changes._propagation.image.with_brokers(brokers))
+
+
 PLANTED: dict[str, Plant] = {
     "cut-to-the-high-watermark": Plant(
         FollowedPartition, "__init__", _cut_to_the_high_watermark, 100
@@ -244,4 +280,23 @@ PLANTED: dict[str, Plant] = {
     "unstable-told": Plant(offset_fetch, "decode", _stable_or_not, 150, first=30),
     "in-sync-when-added": Plant(partition_changes, "finished", _in_sync_when_added, 60),
     "the-dead-kept": Plant(partition_states, "_among", _with_the_dead, 40),
+    "a-copy-takes-over": Plant(registration, "_is_of_the_dead", _dead_or_not, 60),
+    "replaced-unseen": Plant(
+        Registration, "is_there", _if_there_is_one, 1, schedule=(Act(300, "usurp", (2, 3_000)),)
+    ),
+    "old-controller-awaited": Plant(AskedController, "followed", _not_given_up, 60, first=18),
+    "overtaken-accepted": Plant(
+        partition_states,
+        "_check_epochs",
+        _however_late,
+        1,
+        first=3,
+        schedule=(
+            Act(300, "kill", (2, 30)),
+            Act(380, "late", (3, 1, 2_600)),
+            Act(720, "part", (2, 3, 2_600)),
+            *(Act(at_ms, "produce", (0, 1)) for at_ms in range(900, 4_500, 300)),
+        ),
+    ),
+    "the-dead-lead": Plant(PartitionChanges, "brokers_changed", _whoever_lives, 20),
 }

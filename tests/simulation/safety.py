@@ -8,7 +8,8 @@ last known leader leads then, ADR 35, though another may by luck have lost nothi
 acknowledgement with acks=-1 says that a record is committed; consumers get nothing else. A log
 holds what was sent and no record twice. Epochs do not go back, nor does the high watermark of a
 leader; an epoch has one leader; who is not the controller any more changes nothing; who is dead, or
-has started again since it was seen, gets into no set.
+has started again since it was seen, gets into no set; a registration is taken over from the dead
+alone.
 
 The first violation ends the run. It may be seen inside of code that catches what is raised, so it
 is kept, and raised behind the step.
@@ -27,6 +28,7 @@ from kbroker.metadata.image import NO_LEADER, OFFSETS_TOPIC, PartitionImage
 from kbroker.metadata.store.base import Create, Operation, Set
 from kbroker.types import TopicPartition
 from tests.simulation.contents import GROUP_STATE, Contents, Record, commit_in, value_in
+from tests.simulation.network import CLIENTS
 
 if TYPE_CHECKING:
     from kbroker.replica._replica import Replica
@@ -98,6 +100,7 @@ class Safety:
         self.violation: Violation | None = None
         self.watching = True
         self._live: list[View] = []
+        self._registered: dict[str, Session] = {}
 
     def fail(self, rule: str, detail: str, partition: Partition | None = None) -> None:
         """Nothing more is said of a partition that has lost what may be lost."""
@@ -199,6 +202,8 @@ class Safety:
         """The store was changed."""
         tree = self._cluster.ensemble.tree
         for operation in operations:
+            if isinstance(operation, Create) and operation.path.startswith(f"{nodes.BROKER_IDS}/"):
+                self._registers(session, operation.path)
             if isinstance(operation, Set) and operation.path.count("/") == _TOPIC_PATH_PARTS:
                 self._placed(operation)
             if not isinstance(operation, Create | Set) or not operation.path.endswith("/state"):
@@ -220,6 +225,12 @@ class Safety:
             if before is not None:
                 joined = {*state.isr}.difference(before.isr, before.eligible)
                 self._joins_as_it_is(partition, joined, session)
+
+    def _registers(self, session: Session, path: str) -> None:
+        """Over the dead, or over a session that is over."""
+        before, self._registered[path] = self._registered.get(path), session
+        if before is not None and before.shares_with(session) and session.node_id != CLIENTS:
+            self.fail("an id is of one process", f"{path} was taken from one that lives")
 
     def _placed(self, operation: Set) -> None:
         """Who is no replica any more gives its log away."""

@@ -46,6 +46,8 @@ def schedule_of(dice: random.Random) -> tuple[list[Act], int]:
         how = (dice.randrange(len(GROUPS)), int(dice.random() < 0.8))
         acts.append(Act(dice.randrange(end_ms), "ask_committed", how))
     acts += _moves(dice, end_ms)
+    acts += _two_of_one(dice, end_ms)
+    acts += _overtaken(dice, end_ms)
     return sorted(acts), end_ms
 
 
@@ -104,6 +106,36 @@ def _moves(dice: random.Random, end_ms: int) -> list[Act]:
             acts.append(Act(at_ms, "reassign", (index, *target)))
             at_ms += dice.randint(1, 120)
     return acts
+
+
+def _two_of_one(dice: random.Random, end_ms: int) -> list[Act]:
+    """A copy of a broker that runs, or stands still, is started, or its registration is taken."""
+    if dice.random() < 0.75:
+        return []
+    at_ms, node_id = dice.randrange(end_ms), dice.choice(BROKERS)
+    acts = [Act(at_ms, dice.choice(("twin", "usurp")), (node_id, dice.randint(200, 4_000)))]
+    if dice.random() < 0.4:
+        what = dice.choice(("pause", "isolate", "kill"))
+        acts.append(Act(at_ms + dice.randint(1, 300), what, (node_id, dice.randint(20, 2_500))))
+    return acts
+
+
+def _overtaken(dice: random.Random, end_ms: int) -> list[Act]:
+    """What a broker asks comes when there is a newer decision: a follower comes back into the
+    in-sync set and leaves it again, and what was asked for the first comes behind that for the
+    second. Mostly before others have become the controller."""
+    if dice.random() < 0.75:
+        return []
+    at_ms = dice.randrange(dice.choice((300, end_ms)))
+    controller, follower, leader = dice.choice((BROKERS, dice.sample(BROKERS, 3)))
+    if dice.random() < 0.5:
+        follower, leader = leader, follower
+    late_ms, parted_ms = dice.randint(1_600, 3_500), dice.randint(1_800, 3_000)
+    return [
+        Act(at_ms, "kill", (follower, dice.randint(15, 60))),
+        Act(at_ms + dice.randint(50, 120), "late", (leader, controller, late_ms)),
+        Act(at_ms + dice.randint(350, 550), "part", (follower, leader, parted_ms)),
+    ]
 
 
 def _close_together(dice: random.Random, end_ms: int) -> list[Act]:

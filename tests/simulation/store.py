@@ -119,6 +119,11 @@ class Session(MetadataStore):
         self.watches: list[_Watch] = []
         self.lose_answer = False
 
+    def shares_with(self, other: Session) -> bool:
+        """Whether this is not over, and of a process that lives beside that of the other."""
+        is_open = self in self._ensemble.sessions
+        return is_open and self._process.alive and self._process is not other._process
+
     # --- what happens to it -----------------------------------------------------------------------
 
     def cut_off(self) -> None:

@@ -13,7 +13,9 @@ def test_it_is_found(name: str) -> None:
     plant = PLANTED[name]
     with plant.switched_on():
         seeds = range(plant.first, plant.first + plant.seeds)
-        assert any(run(seed).violation is not None for seed in seeds)
+        assert any(run(seed, plant.schedule).violation is not None for seed in seeds)
+    if plant.schedule is not None:
+        assert run(plant.first, plant.schedule).violation is None
 
 
 @pytest.mark.parametrize("name", ["producers-kept", "duplicate-at-once"])

@@ -440,8 +440,8 @@ class Controller(Asking):
             return  # there has been another registration since
         try:
             if not self._registration.is_there(self._store):
-                self._session_lost(self._store.session_id)
-        except StoreUnavailableError:
+                self._notify(SessionLost(self._store.session_id))
+        except StoreError:
             self._leave_office("the controller does not know this broker, and the store is away")
             self._lead_nothing()
             self._try_again(InStep(partial(self._doubt, NO_BROKER_EPOCH)))

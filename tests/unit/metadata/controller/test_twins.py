@@ -84,6 +84,7 @@ def test_who_is_not_known_asks_the_store(cluster: Cluster, wire: Wire, is_away: 
         return
     assert three.controller.broker_epoch == NO_BROKER_EPOCH
     assert [each.leader for each in three.image.partitions()] == [NO_LEADER]
+    assert three.controller.thread.failures.count == 0
     wire.pauses_end()
     eventually(lambda: wire.pauses > 0)
     three.store.down = False
