@@ -5,9 +5,8 @@ not exist yet, the first to ask has it made and is answered COORDINATOR_NOT_AVAI
 "later" and which every client retries; so is whoever asks while the partition has no leader, and
 for a share group, since there are none here.
 
-For a transactional id "later" would be a lie that a producer believes for a minute before it gives
-up without a reason, so it is TRANSACTIONAL_ID_AUTHORIZATION_FAILED with a message: the one code
-that both the Java client and librdkafka take as final here; either retries or ignores the others.
+A transactional id is refused for good, with the reason (`transactions.py`): "later" would be a lie
+that a producer believes for a minute before it gives up.
 
 Up to v3 a request asks for one key, from v4 for several, each with its own error.
 Any handler thread; holds no lock.
@@ -24,6 +23,7 @@ from kbroker.errors import ErrorCode
 from kbroker.handlers.repeats import NAMED_TOO_OFTEN, answers_of
 from kbroker.handlers.services import brokers_as_seen
 from kbroker.handlers.topic_creation import topic_creator
+from kbroker.handlers.transactions import NO_TRANSACTIONS, refusal
 from kbroker.metadata.image import OFFSETS_TOPIC
 from kbroker.protocol.versions import is_flexible
 from kbroker.protocol.wire import Reader, Writer
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 GROUP: Final = 0
 TRANSACTION: Final = 1
 SHARE: Final = 2
-
-NO_TRANSACTIONS: Final = "this broker does not serve transactions"
 
 _SINCE_KEY_TYPE: Final = 1
 _SINCE_MESSAGE: Final = 1
@@ -84,11 +82,10 @@ def decode(request: ColdRequest) -> Asked:
 
 def handle(services: Services, request: ColdRequest) -> None:
     asked = decode(request)
-    version = request.api_version
     find_group = _Groups(services, request).find
 
     def found(key: str) -> Found:
-        return find_group(key) if asked.key_type == GROUP else _refuse(asked.key_type, key, version)
+        return find_group(key) if asked.key_type == GROUP else _refuse(asked.key_type, key, request)
 
     request.respond(_encode(request, asked.keys, found))
 
@@ -119,9 +116,10 @@ class _Groups:
         return found
 
 
-def _refuse(key_type: int, key: str, version: int) -> Found:
+def _refuse(key_type: int, key: str, request: ColdRequest) -> Found:
+    version = request.api_version
     if key_type == TRANSACTION:
-        return Found(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS)
+        return Found(refusal(request), NO_TRANSACTIONS)
     if key_type == SHARE and version >= _SINCE_SHARE and _is_share_key(key):
         return _NOT_AVAILABLE
     if key_type == SHARE and version >= _SINCE_BATCH:

@@ -4,11 +4,8 @@ Without a transactional id a producer gets an id that nobody had before, at epoc
 epoch it brings along. Ids come from the controller in blocks, so most requests are answered at once
 and one in a thousand from the controller's thread.
 
-With a transactional id the answer is TRANSACTIONAL_ID_AUTHORIZATION_FAILED: this broker has no
-transactions, the Java client and librdkafka both take that code as final and tell the application,
-and neither would say anything clearer for another (UNSUPPORTED_VERSION and INVALID_TXN_STATE end as
-"unexpected error", the coordinator codes are retried). A client meets the same code, with the
-reason, in FindCoordinator before it comes here.
+With a transactional id the answer is a refusal, since this broker has no transactions
+(`transactions.py`). A client meets it, with the reason, in FindCoordinator before it comes here.
 
 Any handler thread; holds no lock.
 """
@@ -20,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.reply import Reply
+from kbroker.handlers.transactions import refusal
 from kbroker.protocol.versions import is_flexible
 from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
@@ -59,7 +57,7 @@ def handle(services: Services, request: ColdRequest) -> None:
     if asked.transactional_id == "":
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
     if asked.transactional_id is not None:
-        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        raise KafkaError(refusal(request))
     with Reply(request, failure) as reply:
         services.producer_ids.generate(partial(_answer, request.api_version, reply))
 

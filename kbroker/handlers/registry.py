@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.handlers import (
+    acls,
     alter_configs,
     alter_log_dirs,
     alter_partition,
@@ -28,6 +29,7 @@ from kbroker.handlers import (
     cluster,
     configs,
     controlled_shutdown,
+    delegation_tokens,
     delete_groups,
     delete_records,
     describe_groups,
@@ -50,8 +52,10 @@ from kbroker.handlers import (
     offset_for_leader_epoch,
     partitions,
     reassignments,
+    scram_credentials,
     sync_group,
     topics,
+    transactions,
     unregister_broker,
     update_metadata,
 )
@@ -239,6 +243,37 @@ APIS: Final[tuple[Api, ...]] = (
         unregister_broker.failure,
         for_controller=unregister_broker.decode,
     ),
+    # What is not there, as Apache Kafka answers where it is not configured.
+    Api(ApiKey.DESCRIBE_ACLS, acls.handle_describe, acls.describe_failure),
+    Api(ApiKey.CREATE_ACLS, acls.handle_create, acls.create_failure),
+    Api(ApiKey.DELETE_ACLS, acls.handle_delete, acls.delete_failure),
+    Api(
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        delegation_tokens.handle_create,
+        delegation_tokens.create_failure,
+    ),
+    Api(
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        delegation_tokens.handle_renew_or_expire,
+        delegation_tokens.renew_or_expire_failure,
+    ),
+    Api(
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        delegation_tokens.handle_renew_or_expire,
+        delegation_tokens.renew_or_expire_failure,
+    ),
+    Api(
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+        delegation_tokens.handle_describe,
+        delegation_tokens.describe_failure,
+    ),
+    Api(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        scram_credentials.handle,
+        scram_credentials.failure,
+    ),
+    Api(ApiKey.DESCRIBE_TRANSACTIONS, transactions.handle_describe, transactions.describe_failure),
+    Api(ApiKey.LIST_TRANSACTIONS, transactions.handle_list, transactions.list_failure),
 )
 
 # What brokers of a cluster ask each other, by key and version, on the listener that is theirs

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.handlers.transactions import NO_TRANSACTIONS
 from tests.clients.agents.tools import Tools
 from tests.clients.conftest import Server
 from tests.clients.test_java import Tool
+from tests.support import requirements
 from tests.unit.net.harness import eventually
 
 pytestmark = [pytest.mark.client, pytest.mark.java]
@@ -103,9 +105,32 @@ def test_kafka_configs_of_groups_and_client_metrics(
     eventually(lambda: "=" not in tool.run(CONFIGS, "--describe", *entity).replace("{}", ""))
 
 
-@pytest.mark.parametrize("kind", ["clients", "ips"])
+@pytest.mark.parametrize("kind", ["clients", "ips", "users"])
 def test_kafka_configs_of_quotas_that_nobody_has(tool: Tool, kind: str) -> None:
     assert tool.run(CONFIGS, "--describe", "--entity-type", kind) == ""
+
+
+def test_kafka_acls_without_an_authorizer(tool: Tool) -> None:
+    ran = tool.attempt("AclCommand", "--bootstrap-server", tool.bootstrap, "--list")
+    assert ran.returncode == 1
+    assert b"SecurityDisabledException" in ran.stdout + ran.stderr
+
+
+def test_kafka_transactions_lists_none(tool: Tool) -> None:
+    (head,) = tool.run("TransactionsCommand", "list").splitlines()
+    assert head.startswith("TransactionalId")
+
+
+def test_a_transactional_producer_of_java_says_why(tool: Tool, server: Server, topic: str) -> None:
+    if not server.kbroker:
+        requirements.skip_on_this_machine("Apache Kafka serves transactions")
+    ran = tool.attempt(
+        *("ProducerPerformance", "--topic", topic, "--num-records", "1", "--record-size", "1"),
+        *("--throughput", "-1", "--transactional-id", "orders-writer"),
+        *("--producer-props", f"bootstrap.servers={tool.bootstrap}"),
+    )
+    assert ran.returncode == 1
+    assert NO_TRANSACTIONS.encode() in ran.stdout + ran.stderr
 
 
 def test_kafka_features(tool: Tool, server: Server) -> None:

@@ -171,6 +171,8 @@ _VALUES: Final[Mapping[str, Any]] = {
     "types_filter": ("classic",), "generation_id_or_member_epoch": -1, "member_epoch": -1,
     "committed_offset": 7, "committed_leader_epoch": -1, "committed_metadata": "read up to here",
     "retention_time": -1, "retention_time_ms": -1, "require_stable": False,
+    "resource_type_filter": 1, "pattern_type_filter": 1, "resource_pattern_type": 3,
+    "operation": 3, "permission_type": 3, "state_filters": ("Ongoing", "Bogus"),
 }  # fmt: skip
 _CONFIG: Final = {"retention.ms": "86400000"}
 

@@ -93,6 +93,8 @@ UNORDERED: Final[dict[tuple[str, str], str]] = {
     ("OffsetFetchResponseGroup", "topics"): "a hash table's order in Apache Kafka",
     ("OffsetFetchResponseTopics", "partitions"): "a hash table's order in Apache Kafka",
     ("OffsetFetchResponseTopic", "partitions"): "a hash table's order in Apache Kafka",
+    ("DescribeUserScramCredentialsResponse", "results"): "a hash table's order in Apache Kafka",
+    ("ListTransactionsResponse", "unknown_state_filters"): "a hash table's order in Apache Kafka",
     ("OffsetDeleteResponse", "topics"): "topics that are not there come first in Apache Kafka",
     ("OffsetDeleteResponseTopic", "partitions"): "those that are not there come first",
 }
@@ -111,7 +113,7 @@ _MADE_MEMBER: Final = re.compile(r"(.*)-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]
 # Fields that name an entry of a list, so that its place can be told by more than a number.
 IDENTITY: Final = (
     *("name", "topic", "topic_name", "key", "partition_index", "partition", "index", "api_key"),
-    *("node_id", "broker_id", "log_dir", "topic_id", "group_id", "member_id"),
+    *("node_id", "broker_id", "log_dir", "topic_id", "group_id", "member_id", "user"),
 )
 
 
