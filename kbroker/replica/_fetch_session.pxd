@@ -11,6 +11,7 @@ cdef struct SessionPartition:
     int32_t index
     int32_t leader_epoch          # -1: not checked
     int32_t fetched_epoch         # the same
+    uint32_t name_hash            # by id: of the topic's name when it was here; 0: it never was
     int64_t fetch_offset
     int64_t log_start_offset      # of a follower's log
     int32_t max_bytes

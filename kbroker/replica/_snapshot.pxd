@@ -42,6 +42,7 @@ cdef void snapshot_leave(SnapshotReader* reader) noexcept nogil
 cdef TopicEntry* snapshot_by_name(
     Snapshot* snapshot, const uint8_t* name, int32_t length) noexcept nogil
 cdef TopicEntry* snapshot_by_id(Snapshot* snapshot, const uint8_t* topic_id) noexcept nogil
+cdef TopicEntry* snapshot_by_hash(Snapshot* snapshot, uint32_t wanted) noexcept nogil
 cdef TopicEntry* topic_entry_new(
     const uint8_t* name, int32_t length, const uint8_t* topic_id, int32_t partition_count,
     int internal) noexcept nogil

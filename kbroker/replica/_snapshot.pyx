@@ -154,6 +154,16 @@ cdef TopicEntry* snapshot_by_id(Snapshot* snapshot, const uint8_t* topic_id) noe
     return NULL
 
 
+cdef TopicEntry* snapshot_by_hash(Snapshot* snapshot, uint32_t wanted) noexcept nogil:
+    """A topic whose name has this hash: the same name again, but for one pair in four billion."""
+    cdef uint32_t place = wanted & snapshot.mask
+    cdef TopicEntry* entry = snapshot.by_name[place]
+    while entry != NULL and entry.name_hash != wanted:
+        place = (place + 1) & snapshot.mask
+        entry = snapshot.by_name[place]
+    return entry
+
+
 # --- publishing ----------------------------------------------------------------------------------
 
 cdef SnapshotRegistry* registry_new() noexcept nogil:

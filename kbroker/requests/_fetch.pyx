@@ -37,12 +37,9 @@ from kbroker._error_codes cimport (
     FETCH_SESSION_TOPIC_ID_ERROR,
     INVALID_FETCH_SESSION_EPOCH,
     NO_ERROR,
-    NOT_LEADER_OR_FOLLOWER,
     OFFSET_OUT_OF_RANGE,
     TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_LEADER_EPOCH,
-    UNKNOWN_TOPIC_ID,
-    UNKNOWN_TOPIC_OR_PARTITION,
 )
 from kbroker._figures cimport kb_count
 from kbroker._lock_order cimport RANK_SESSION, lock_ranked, try_lock_ranked, unlock_ranked
@@ -83,12 +80,7 @@ from kbroker.replica._partition cimport (
     partition_offsets,
     partition_read,
 )
-from kbroker.replica._snapshot cimport (
-    Snapshot,
-    TopicEntry,
-    snapshot_by_id,
-    snapshot_by_name,
-)
+from kbroker.replica._snapshot cimport Snapshot
 from kbroker.requests._answers cimport worker_answer
 from kbroker.requests._context cimport HotWorker
 from kbroker.requests._fetch_answer cimport (
@@ -97,6 +89,7 @@ from kbroker.requests._fetch_answer cimport (
     fetch_drop_slices,
 )
 from kbroker.requests._fetch_gathers cimport fetch_gathers
+from kbroker.requests._fetch_look_up cimport fetch_look_up
 from kbroker.requests._fetch_plan cimport FINAL_EPOCH, TOPIC_IDS_FROM, FetchPlan, FetchTarget
 from kbroker.requests._fetch_request cimport fetch_parse
 from kbroker.requests._fetch_session_targets cimport session_targets_locked
@@ -167,6 +160,9 @@ cdef int _follow_locked(FetchPlan* plan, FetchTarget* target) noexcept nogil:
         entry.leader_epoch = target.leader_epoch
         entry.fetched_epoch = target.fetched_epoch
         session_note_missing_locked(plan.session, entry, 0)  # it is asked for: it is looked for
+        entry.sent_error = NO_ERROR  # who names it anew hears of its error anew
+        if target.name_hash != 0:
+            entry.name_hash = target.name_hash
         target.entry = entry
     return -1 if full else 0
 
@@ -230,32 +226,6 @@ cdef void _leave_session(HotWorker* worker, FetchPlan* plan) noexcept nogil:
 
 
 # --- read ----------------------------------------------------------------------------------------
-
-cdef void _look_up(Snapshot* snapshot, FetchPlan* plan) noexcept nogil:
-    cdef TopicEntry* entry = NULL
-    cdef FetchTarget* target
-    cdef FetchTarget* before
-    cdef int32_t i
-    for i in range(plan.count):
-        target = &plan.targets[i]
-        before = &plan.targets[i - 1]
-        if i == 0 or target.name != before.name or target.topic_id != before.topic_id:
-            if target.topic_id != NULL:
-                entry = snapshot_by_id(snapshot, target.topic_id)
-            else:
-                entry = snapshot_by_name(snapshot, target.name, target.name_length)
-        if entry == NULL:
-            target.error = UNKNOWN_TOPIC_ID if target.topic_id != NULL \
-                else UNKNOWN_TOPIC_OR_PARTITION
-        elif target.index < 0 or target.index >= entry.partition_count:
-            target.error = UNKNOWN_TOPIC_OR_PARTITION
-        target.not_there = target.error != NO_ERROR
-        plan.not_there_count += target.not_there
-        if not target.not_there:
-            target.partition = entry.partitions[target.index]
-            if target.partition == NULL:
-                target.error = NOT_LEADER_OR_FOLLOWER
-
 
 cdef int _is_inside(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     # On the listener of the brokers, if that is known.
@@ -371,7 +341,7 @@ cdef void _read_target(
         return
     if target.error != NO_ERROR:
         # What is not there keeps nobody from waiting for what is, as in Apache Kafka.
-        plan.any_error |= not target.not_there
+        plan.any_error |= _is_news(target)
         return
     if target.diverges:
         partition_offsets(target.partition, &target.log_start, NULL,
@@ -379,6 +349,13 @@ cdef void _read_target(
         return
     _note_offsets(target, &offsets)
     plan.read_bytes += target.slice.length
+
+
+cdef int _is_news(FetchTarget* target) noexcept nogil:
+    # That a topic was made again is told at once, and after that as what is not there.
+    if target.not_there:
+        return target.made_again and target.entry.sent_error != target.error
+    return 1
 
 
 cdef void _read_all(HotWorker* worker, FetchPlan* plan) noexcept nogil:
@@ -400,7 +377,8 @@ cdef int _is_due(FetchPlan* plan) noexcept nogil:
         or plan.any_error
         or plan.read_bytes >= plan.min_bytes
         or plan.max_wait_ms <= 0
-        or plan.count == plan.not_there_count  # nothing at all, too
+        # Nothing of it is there; nor does a client who knows that ask without a pause.
+        or (plan.count == plan.not_there_count > plan.told_count) or plan.count == 0
     )
 
 
@@ -512,7 +490,7 @@ cdef void _serve(
         _close_frame(worker, request)
         return
     if plan.error == NO_ERROR:
-        _look_up(snapshot, plan)
+        fetch_look_up(snapshot, plan)
         if plan.replica_id >= 0:
             _refuse_stranger(worker, plan)
         plan.patience = _patience(worker)

@@ -191,6 +191,11 @@ cdef int _read_into(uint8_t* at, FileSlice* slice) noexcept nogil:
     return 0
 
 
+cdef inline int _was_not_looked_at(FetchTarget* target) noexcept nogil:
+    # Of a topic that was made again Kafka sees so only when it reads.
+    return target.not_there and not target.made_again
+
+
 cdef uint8_t* _put_target_head(uint8_t* at, FetchPlan* plan, FetchTarget* target) noexcept nogil:
     at = put_i32(at, target.index)
     at = put_i16(at, target.error)
@@ -201,7 +206,8 @@ cdef uint8_t* _put_target_head(uint8_t* at, FetchPlan* plan, FetchTarget* target
     # Aborted transactions: null unless the reader asked for committed records, or nothing was read.
     at = put_count(
         at, plan.flexible,
-        0 if target.not_there or (plan.isolation == TO_LAST_STABLE and target.error == 0) else -1)
+        -1 if target.error != 0 and not _was_not_looked_at(target)
+        or target.error == 0 and plan.isolation != TO_LAST_STABLE else 0)
     if plan.version >= 11:
         at = put_i32(at, target.preferred)
     if plan.flexible:
@@ -315,12 +321,14 @@ cdef void _move_back(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     cdef FetchTarget* moved = <FetchTarget*>arena_take(
         &worker.arena, sizeof(FetchTarget) * <size_t>plan.count)
     cdef int32_t read = 0
-    cdef int32_t not_there = plan.count - plan.not_there_count
+    cdef int32_t not_there = plan.count
     cdef int32_t i
     if moved == NULL:
         return
     for i in range(plan.count):
-        if plan.targets[i].not_there:
+        not_there -= _was_not_looked_at(&plan.targets[i])
+    for i in range(plan.count):
+        if _was_not_looked_at(&plan.targets[i]):
             moved[not_there] = plan.targets[i]
             not_there += 1
         else:

@@ -1,7 +1,7 @@
 # cython: language_level=3
 """A fetch on its way: what it asks, what its session adds, what was read."""
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from kbroker.log._types cimport FileSlice, Patience
 from kbroker.net._types cimport Request
@@ -35,6 +35,8 @@ cdef struct FetchTarget:
     # What was read.
     int16_t error
     int not_there                 # no such topic or partition: nothing was read
+    int made_again                # such a one: under its name there is another topic now
+    uint32_t name_hash            # of its topic, if that was found
     int32_t preferred             # the broker from which to read instead; -1: this one
     int held_back                 # a follower's: records would be over the leader's rate
     int diverges                  # the client's log is not ours: it is told where ours ends
@@ -84,4 +86,5 @@ cdef struct FetchPlan:
     int has_news                  # of a high watermark: it waits NEWS_WAIT_MS at most
     int32_t not_there_count
     int leaves_out                # partitions of its session that are missing
+    int32_t told_count            # of those that the session's client has been told already
     LeadersTold leaders           # what the answer has told

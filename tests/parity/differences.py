@@ -270,13 +270,10 @@ FETCH: Final = [
     ),
 ]
 PRODUCE_AND_FETCH: Final = [
-    *(
-        Difference(
-            f"produce_and_fetch: {what} v*",
-            "*/error_code*",
-            "an id that is gone is unknown; Apache Kafka has kept its name for this fetch",
-        )
-        for what in ("a topic deleted under a session", "a long poll of a topic that is deleted")
+    Difference(
+        "produce_and_fetch: a long poll of a topic that is deleted v*",
+        "*/error_code*",
+        "an id that is gone is unknown; Apache Kafka has kept its name for this fetch",
     ),
     Difference(
         "produce_and_fetch: a long poll of a topic that is deleted v*",

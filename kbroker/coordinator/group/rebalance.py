@@ -45,6 +45,19 @@ if TYPE_CHECKING:
 lines: Final = LogLines(logging.getLogger("kbroker.groups"), lines_max=LOG_GROUP_LINES_MAX)
 
 
+_GENERATION_MAX: Final = 2**31 - 1
+_FIRST_GENERATION: Final = 1
+
+
+def following(generation: int) -> int:
+    """The generation after this one.
+
+    The last that a message can say is followed by the first. Apache Kafka goes on at -2^31; but to
+    clients a generation below zero says that they are in none.
+    """
+    return _FIRST_GENERATION if generation == _GENERATION_MAX else generation + 1
+
+
 class Joining(NamedTuple):
     """A join on its way through the table."""
 
@@ -186,7 +199,7 @@ class Rebalance:
         self.protocol = None
         if self.state is not GroupState.DEAD:
             self.state = GroupState.EMPTY
-            self.generation += 1
+            self.generation = following(self.generation)
             self._write(self._image(), partial(self._empty_stored, None))
             self._changed = True
 
@@ -306,7 +319,7 @@ class Rebalance:
     def _form(self, cell: Cell, _: object) -> None:
         self.join_deadline.clear()
         self.roster.elect()
-        self.generation += 1
+        self.generation = following(self.generation)
         self.protocol = self.roster.choose()
         self._move(cell)
         self._changed = True
@@ -424,7 +437,7 @@ class Rebalance:
 
     def _emptied(self, cell: Cell, _: object) -> None:
         self.join_deadline.clear()
-        self.generation += 1
+        self.generation = following(self.generation)
         self.protocol = None
         self._move(cell)
         self._changed = True

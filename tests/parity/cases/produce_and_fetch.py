@@ -300,6 +300,21 @@ def session_deleted(talk: Talk, version: int) -> None:
     fetched.ask()
 
 
+@book.case(
+    "a topic made again under a session",
+    versions=SESSIONS,
+    over={"alone": False, "beside another": True},
+)
+def session_made_again(talk: Talk, version: int, beside: bool) -> None:
+    name = topic(talk, "a", partitions=2)
+    others = [(topic(talk, "b"), [part(0)])] if beside else []
+    fetched = Session(talk, version, (name, [part(0), part(1)]), *others)
+    talk.delete(name)
+    topic(talk, "a")  # without a second partition
+    fetched.ask(max_wait=8_000, min_bytes=1)
+    fetched.ask()
+
+
 @book.case("names and ids in one session", versions=(12, 13))
 def session_mixed(talk: Talk, version: int) -> None:
     name = topic(talk)

@@ -14,9 +14,18 @@ from kbroker.errors import ErrorCode
 from kbroker.types import ApiKey
 from tests.support.record_batches import build_batch
 from tests.unit.net.harness import Client, Rig, Topic, framed
-from tests.unit.requests.wire import FETCH_BY_ID, SESSION_VERSIONS, Ask, FetchAnswer, fetch
+from tests.unit.requests.wire import (
+    FETCH_BY_ID,
+    SESSION_VERSIONS,
+    Ask,
+    FetchAnswer,
+    fetch,
+    fetch_frame,
+    fetched_in,
+)
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+LONG_MS = 600_000
 every_version = pytest.mark.parametrize("version", SESSION_VERSIONS)
 
 
@@ -36,15 +45,16 @@ class Session:
         self.epoch = 1
 
     def next(self, *asks: Ask, **options: object) -> FetchAnswer:
-        answer = fetch(
-            self.client,
-            self.version,
-            asks,
-            session=(self.id, self.epoch),
-            **options,  # type: ignore[arg-type]
-        )
+        self.send(*asks, **options)
+        return self.receive()
+
+    def send(self, *asks: Ask, **options: Any) -> None:
+        session = (self.id, self.epoch)
+        self.client.send(fetch_frame(self.version, asks, session=session, **options))
         self.epoch += 1
-        return answer
+
+    def receive(self) -> FetchAnswer:
+        return fetched_in(self.version, self.client.receive())
 
 
 def indexes(answer: FetchAnswer) -> list[int]:
@@ -254,8 +264,73 @@ def test_a_deleted_topic_is_an_error_in_its_session(rig: Rig) -> None:
     session = Session(rig.client(), FETCH_BY_ID, [Ask(gone), Ask(here)])
     rig.delete("gone")
     answer = session.next()
-    assert answer.partitions[gone.topic_id, 0].error == ErrorCode.UNKNOWN_TOPIC_ID
+    assert answer.partitions[gone.topic_id, 0].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert list(answer.partitions) == [(gone.topic_id, 0)]
+
+
+def errors(answer: FetchAnswer) -> list[int]:
+    return [each.error for each in answer.partitions.values()]
+
+
+@pytest.mark.parametrize("asked_before", [0, 1])
+def test_a_topic_that_was_made_again_is_told_at_once(rig: Rig, asked_before: int) -> None:
+    gone, here = rig.create("gone", partitions=2), rig.create("here")
+    asks = [Ask(gone, 0), Ask(here), Ask(gone, 1)]
+    session = Session(rig.client(), FETCH_BY_ID, asks)
+    for _ in range(asked_before):
+        assert errors(session.next()) == []
+    rig.delete("gone")
+    rig.create("gone")
+    answer = session.next(max_wait_ms=LONG_MS)
+    assert {key: each.error for key, each in answer.partitions.items()} == {
+        (gone.topic_id, 0): ErrorCode.INCONSISTENT_TOPIC_ID,
+        # The new one has fewer partitions.
+        (gone.topic_id, 1): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    # That has been told: now it is waited for what is there, and told again with it.
+    session.send(max_wait_ms=LONG_MS)
+    rig.wait_parked(1)
+    append(here)
+    rig.hot.wake(here.logs[0])
+    assert sorted(errors(session.receive())) == [0, 3, 103]
+
+
+def test_a_client_without_a_session_does_not_learn_that_a_topic_was_made_again(rig: Rig) -> None:
+    gone = rig.create("gone")
+    rig.delete("gone")
+    rig.create("gone")
+    for options in ({}, {"session": (0, 0)}):
+        assert errors(fetch(rig.client(), FETCH_BY_ID, [Ask(gone)], **options)) == [100]
+
+
+@every_version
+def test_a_client_that_knows_that_nothing_is_there_waits(rig: Rig, version: int) -> None:
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    a, b = rig.create("a"), rig.create("b")
+    session = Session(rig.client(), version, [Ask(a), Ask(b)])
+    rig.delete("a")
+    rig.delete("b")
+    assert errors(session.next(max_wait_ms=LONG_MS)) == [unknown, unknown]
+    for _ in range(2):
+        session.send(max_wait_ms=LONG_MS)
+        rig.wait_parked(1)
+        rig.expire_all(session.client)
+        assert errors(session.receive()) == [unknown, unknown]
+    # What is named anew is told anew, and another error is news.
+    assert errors(session.next(Ask(a), max_wait_ms=LONG_MS)) == [unknown, unknown]
+    if version >= FETCH_BY_ID:
+        rig.create("a")
+        assert sorted(errors(session.next(max_wait_ms=LONG_MS))) == [3, 103]
+    assert rig.hot.statistics()["parked_fetches"] == 2
+
+
+def test_a_follower_hears_at_once_of_what_is_not_there(rig: Rig) -> None:
+    topic = followed(rig, 1)
+    session = FollowerSession(rig, ends(topic, 0))
+    rig.delete("t")
+    for _ in range(2):
+        answer = session.next(max_wait_ms=LONG_MS)
+        assert errors(answer) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
 # --- followers ----------------------------------------------------------------------------------
