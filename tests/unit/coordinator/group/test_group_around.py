@@ -304,3 +304,21 @@ def test_an_answer_that_fails_hurts_nobody_else() -> None:
     member.awaiting_join = broken
     assert world.join(follower).got.code is NONE
     assert waiting.waits
+
+
+@pytest.mark.parametrize("empties", [False, True])
+def test_the_last_generation_is_followed_by_the_first(empties: bool) -> None:
+    """The number is a record's, and Apache Kafka's record may have any."""
+    world = World()
+    (leader,) = world.stable()
+    later = World()
+    later.coordinator.load([world.store.written[-1]._replace(generation=2**31 - 1)])
+    assert later.heartbeat(leader, 2**31 - 1) is NONE
+    if empties:
+        assert later.leave(leader) == [NONE]
+        leader, joined = later.new()
+    else:
+        joined = later.join(leader, CHANGED)
+    assert (joined.got.code, joined.got.generation) == (NONE, 2 if empties else 1)
+    assert later.sync(leader, joined.got.generation).got.code is NONE
+    assert later.commit(leader) is NONE
