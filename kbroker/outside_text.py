@@ -9,7 +9,8 @@ Level 0: pure functions, any thread.
    kept of it, and `protocol.wire` refuses to write one.
 2. **Escaped where it is shown.** `shown` is what a line of the log or a message has of it: short,
    and without a character that ends a line or moves a cursor. The formatter of the log does the
-   same to whole lines (`server/logs.py`), so that a place that forgot cannot be used to forge one.
+   same to whole lines (`server/logs.py`), so that a place that forgot cannot be used to forge one;
+   so do the commands to each line and cell that they print for people (`cli/output.py`).
 3. **How often** it is shown is bounded by `log_lines`.
 """
 
@@ -45,6 +46,11 @@ def shown(text: str, chars_max: int = SHOWN_CHARS_MAX) -> str:
         return text
     escaped = "".join(map(_escaped, text[:chars_max]))
     return escaped if length <= chars_max else f"{escaped}... ({length} characters)"
+
+
+def escaped(text: str) -> str:
+    """The whole text in one line, and doing nothing to a terminal."""
+    return text if text.isprintable() else "".join(map(_escaped, text))
 
 
 def _escaped(character: str) -> str:

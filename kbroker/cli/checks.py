@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-import click
-
-from kbroker.cli.output import write_json
+from kbroker.cli.output import say, write_json
 
 OK: Final = "ok"
 NOTE: Final = "note"
@@ -47,7 +45,7 @@ def report(checks: Sequence[Check], output: str, *, more: bool = False) -> int:
     for check in checks:
         fix = f" -> {check.fix}" if check.fix else ""
         rest = f". {check.more}" if more and check.more else ""
-        click.echo(f"{check.verdict:<8} {check.name:<{width}}  {check.seen}{fix}{rest}")
+        say(f"{check.verdict:<8} {check.name:<{width}}  {check.seen}{fix}{rest}")
     return status
 
 

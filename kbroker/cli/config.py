@@ -14,7 +14,7 @@ import click
 
 from kbroker.cli import config_values
 from kbroker.cli.connect import bootstrap_option, connect
-from kbroker.cli.output import output_option, write_json
+from kbroker.cli.output import output_option, say, write_json
 from kbroker.config import BROKER_KEYS, TOPIC_KEYS, BrokerConfig, ConfigKey, ConfigSource
 from kbroker.config.definition import REMOVED_KEYS, find_broker_key, nearest_name
 from kbroker.config.describe import ConfigEntry, describe_broker_key, describe_topic_key
@@ -152,10 +152,10 @@ def _common(key: ConfigKey, entry: ConfigEntry, kind: str, origin: str) -> dict[
 
 
 def _print(explanation: dict[str, Any]) -> None:
-    click.echo(explanation["key"])
-    click.echo(f"  {explanation['help']}")
+    say(explanation["key"])
+    say(f"  {explanation['help']}")
     if not explanation["in_effect"]:
-        click.echo("  Known, without effect in this version.")
+        say("  Known, without effect in this version.")
     kafka = explanation.get("apache_kafka_default", explanation["default"])
     default = _shown(explanation["default"])
     if kafka != explanation["default"]:
@@ -173,7 +173,7 @@ def _print(explanation: dict[str, Any]) -> None:
     if behind:
         rows.append(("behind it", ", ".join(dict.fromkeys(behind))))
     for label, text in rows:
-        click.echo(f"  {label:<10}{text}")
+        say(f"  {label:<10}{text}")
 
 
 def _shown(value: str | None) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import click
 
 from kbroker.cli.connect import bootstrap_option, connect
-from kbroker.cli.output import output_option, print_table, write_json
+from kbroker.cli.output import output_option, print_table, say, write_json
 from kbroker.cli.topic import report_topics, split_config
 from kbroker.errors import UsageError
 
@@ -256,15 +256,15 @@ def explanation(entry: ConfigValue) -> dict[str, Any]:
 
 
 def print_explanation(of: str, explained: dict[str, Any]) -> None:
-    click.echo(f"{explained['key']} of {of}")
+    say(f"{explained['key']} of {of}")
     if explained["help"]:
-        click.echo(f"  {explained['help']}")
+        say(f"  {explained['help']}")
     value = "(hidden)" if explained["sensitive"] else _shown(explained)
-    click.echo(f"  {'value':<10}{value}, from: {explained['source']}")
+    say(f"  {'value':<10}{value}, from: {explained['source']}")
     if explained["type"]:
-        click.echo(f"  {'type':<10}{explained['type']}")
+        say(f"  {'type':<10}{explained['type']}")
     change = "when the broker starts" if explained["read_only"] else "at run time"
-    click.echo(f"  {'change':<10}{change}")
+    say(f"  {'change':<10}{change}")
     for synonym in explained["synonyms"][1:]:
         value = "(hidden)" if explained["sensitive"] else _shown(synonym)
-        click.echo(f"  {'behind it':<10}{synonym['name']}={value}, from: {synonym['source']}")
+        say(f"  {'behind it':<10}{synonym['name']}={value}, from: {synonym['source']}")

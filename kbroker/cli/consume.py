@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import click
 
 from kbroker.cli.connect import bootstrap_option, connect, refuse
+from kbroker.cli.output import say
 from kbroker.cli.partitions import log_offsets
 from kbroker.errors import ErrorCode, KafkaError, UsageError
 
@@ -252,7 +253,7 @@ def _misplaced(source: Source, where: TopicPartition, result: FetchResult) -> bo
         anew = source.restart(where)
         if anew is not None and anew != position:
             source.positions[where] = anew
-            click.echo(f"warning: {where} has no offset {position}, on from {anew}", err=True)
+            say(f"warning: {where} has no offset {position}, on from {anew}", err=True)
             return True
         raise refuse(result.error, str(where), f"there is no offset {position}")
     raise refuse(result.error, str(where), None)

@@ -16,6 +16,7 @@ from typing import Any, Final
 import click
 
 from kbroker.cli.moments import shown_moment
+from kbroker.cli.output import say
 from kbroker.errors import UsageError
 from kbroker.log import dump
 from kbroker.log.checkpoints import (
@@ -112,13 +113,13 @@ def _print(path: Path, records: bool, as_json: bool) -> bool:
             " partition.metadata",
         )
     if not as_json:
-        click.echo(f"{path}  {path.stat().st_size} bytes")
+        say(f"{path}  {path.stat().st_size} bytes")
     try:
         for entry in reader(path, records):
             _show(path, entry, as_json)
     except (ValueError, ProtocolError) as error:  # as every reader of a file says it
         said = str(error) if str(path) in str(error) else f"{path}: {error}"
-        click.echo(f"error: {said}", err=True)
+        say(f"error: {said}", err=True)
         return False
     return True
 
@@ -128,9 +129,9 @@ def _show(path: Path, entry: Entry, as_json: bool) -> None:
         click.echo(json.dumps({"file": str(path), **entry}, ensure_ascii=False))
         return
     listed = entry.get("records", [])
-    click.echo(f"  {_line(entry)}")
+    say(f"  {_line(entry)}")
     for record in listed:
-        click.echo(f"    {_line(record)}")
+        say(f"    {_line(record)}")
 
 
 def _line(entry: Entry) -> str:
@@ -260,13 +261,13 @@ def _say(found: Verified, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(_verified(found), ensure_ascii=False))
         return
-    click.echo(
+    say(
         f"{found.directory.name}: {'damaged' if found.damage else 'sound'};"
         f" records {found.records}, batches {found.batches}, segments {found.segments},"
         f" from offset {found.first_offset} to before {found.next_offset}"
     )
     for damage in found.damage:
-        click.echo(f"error: {damage}", err=True)
+        say(f"error: {damage}", err=True)
 
 
 def _verified(found: Verified) -> dict[str, Any]:

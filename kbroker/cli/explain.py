@@ -14,7 +14,7 @@ import click
 
 from kbroker.cli.connect import bootstrap_option, connect, refuse
 from kbroker.cli.moments import shown_moment
-from kbroker.cli.output import output_option, write_json
+from kbroker.cli.output import output_option, say, write_json
 from kbroker.cli.partitions import Chosen, existing
 from kbroker.errors import ErrorCode, KafkaError, UsageError, UserError
 
@@ -265,13 +265,13 @@ def _next_record(batch: RecordBatch, offset: int) -> str:
 
 
 def _print(told: dict[str, Any]) -> None:
-    click.echo(told["record"])
+    say(told["record"])
     for name, value in told.items():
         if isinstance(value, dict):
             shown = (f"{each.replace('_', ' ')} {_word(what)}" for each, what in value.items())
-            click.echo(f"  {name:10}{', '.join(shown)}")
+            say(f"  {name:10}{', '.join(shown)}")
         elif name != "record":
-            click.echo(f"  {name:10}{value}")
+            say(f"  {name:10}{value}")
 
 
 def _word(value: object) -> str:

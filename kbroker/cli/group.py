@@ -13,7 +13,7 @@ import click
 
 from kbroker.cli import group_reset
 from kbroker.cli.connect import bootstrap_option, connect
-from kbroker.cli.output import output_option, print_table, write_json
+from kbroker.cli.output import output_option, print_table, say, write_json
 from kbroker.cli.partitions import (
     by_partition,
     existing,
@@ -110,7 +110,7 @@ def describe(groups: tuple[str, ...], members: bool, bootstrap: str, output: str
                 click.echo()
             _print(description, members=members)
     for name in missing:
-        click.echo(f"error: {ErrorCode.GROUP_ID_NOT_FOUND.name} (69): group '{name}'", err=True)
+        say(f"error: {ErrorCode.GROUP_ID_NOT_FOUND.name} (69): group '{name}'", err=True)
     return 1 if missing else 0
 
 
@@ -279,7 +279,7 @@ def _description(
 def _print(description: dict[str, Any], *, members: bool) -> None:
     protocol = f", {description['protocol']}" if description["protocol"] else ""
     count = len(description["members"])
-    click.echo(
+    say(
         f"{description['group']}  {description['state']}{protocol}, "
         f"{count} member{'' if count == 1 else 's'}, "
         f"coordinator {description['coordinator']}, lag {description['lag']}"

@@ -14,7 +14,7 @@ import click
 
 from kbroker.cli.connect import bootstrap_option, connect, refuse
 from kbroker.cli.moments import parse_moment, parse_span
-from kbroker.cli.output import output_option, print_table, write_json
+from kbroker.cli.output import output_option, print_table, say, write_json
 from kbroker.cli.partitions import (
     Chosen,
     by_partition,
@@ -102,7 +102,7 @@ def reset(
 
 
 def say_dry_run() -> None:
-    click.echo("dry run: nothing was changed -> add --execute", err=True)
+    say("dry run: nothing was changed -> add --execute", err=True)
 
 
 def _one_mode(modes: Mapping[str, Any]) -> str:
@@ -211,7 +211,7 @@ def _since(moment_ms: int) -> Wanted:
 
 
 def _warn(text: str) -> None:
-    click.echo(f"warning: {text}", err=True)
+    say(f"warning: {text}", err=True)
 
 
 def _read_file(name: str, group: str) -> dict[TopicPartition, int]:
@@ -281,7 +281,7 @@ def _report(
         return 1 if refused else 0
     if export:
         for where in ordered:
-            click.echo(f"{where.topic},{where.partition},{new[where]}")
+            say(f"{where.topic},{where.partition},{new[where]}")
     else:
         print_table(
             ("TOPIC", "PARTITION", "BEFORE", "AFTER"),
@@ -293,7 +293,7 @@ def _report(
         )
     if refused:
         for where in refused[:-1]:
-            click.echo(f"error: {refuse(errors[where], str(where), None)}", err=True)
+            say(f"error: {refuse(errors[where], str(where), None)}", err=True)
         raise KafkaError(errors[refused[-1]], str(refused[-1]))
     if not execute and not export:
         say_dry_run()

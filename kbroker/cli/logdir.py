@@ -26,7 +26,7 @@ import click
 
 from kbroker.cli.connect import bootstrap_option, connect
 from kbroker.cli.metadata import data_dir_option, directory_of
-from kbroker.cli.output import output_option, write_json
+from kbroker.cli.output import output_option, say, write_json
 from kbroker.cli.partitions import existing, parse_chosen, report
 from kbroker.cli.topic import split_config
 from kbroker.errors import KafkaError, UsageError
@@ -81,7 +81,7 @@ def adopt(
         write_json([_fields(each) for each in copies])
         return
     for topic, count in Counter(each.name.topic for each in copies).items():
-        click.echo(f"{topic}: {count} partition{'s' if count > 1 else ''}")
+        say(f"{topic}: {count} partition{'s' if count > 1 else ''}")
         for each in copies:
             if each.name.topic == topic:
                 _show(each)
@@ -131,12 +131,12 @@ def _on_their_way(client: Client, node_id: int, wanted: set[TopicPartition]) -> 
 
 
 def _show(copy: Copied) -> None:
-    click.echo(
+    say(
         f"  {copy.name}: offsets {copy.start_offset:,} to {copy.end_offset:,},"
         f" {copy.size_bytes:,} bytes"
     )
     for path in copy.cut:
-        click.echo(f"  {copy.name}: a crash has torn its end, which is kept as {path}")
+        say(f"  {copy.name}: a crash has torn its end, which is kept as {path}")
 
 
 def _fields(copy: Copied) -> dict[str, Any]:

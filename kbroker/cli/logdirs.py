@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbroker.cli.connect import bootstrap_option, connect
-from kbroker.cli.output import output_option, print_table, write_json
+from kbroker.cli.output import output_option, print_table, say, write_json
 from kbroker.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _print_partitions(directories: list[dict[str, Any]]) -> None:
     print_table(("TOPIC", "PARTITION", "BROKER", "BYTES", "LAG", "DIRECTORY"), rows)
     for each in directories:
         if each["error"] != ErrorCode.NONE.name:
-            click.echo(f"error: broker {each['broker']}: {_failed(each)}", err=True)
+            say(f"error: broker {each['broker']}: {_failed(each)}", err=True)
 
 
 def _failed(directory: dict[str, Any]) -> str:

@@ -45,7 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def report(message: str, status: int) -> int:
     """Writes the one line of an expected failure and returns its status."""
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    from kbroker.outside_text import escaped  # a broker's message may quote what a client sent
+
+    print(f"error: {escaped(' '.join(message.split()))}", file=sys.stderr)
     return status
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kbroker.cli.output import output_option, write_json
+from kbroker.cli.output import output_option, say, write_json
 from kbroker.clock import SystemClock
 from kbroker.errors import UsageError
 
@@ -125,4 +125,4 @@ def _report(text: str, document: dict[str, Any], output: str) -> None:
     if output == "json":
         write_json(document)
     else:
-        click.echo(text)
+        say(text)

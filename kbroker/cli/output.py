@@ -2,6 +2,8 @@
 
 Text is for people and may change; JSON is for programs: one document on standard output, field
 names in snake_case, nothing else beside it. Errors go to standard error in both forms.
+
+Text may quote what clients have sent, so it is printed by `say` and `print_table` alone.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import click
+
+from kbroker.outside_text import escaped
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -35,12 +39,17 @@ def write_json(document: object) -> None:
     sys.stdout.write("\n")
 
 
+def say(line: str, *, err: bool = False) -> None:
+    """One line for people. Ids and names are others' text: what moves a cursor is escaped."""
+    click.echo(escaped(line), err=err)
+
+
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Columns as wide as they must be; nothing at all, not even titles, without rows."""
-    lines = [[str(cell) for cell in row] for row in rows]
+    lines = [[escaped(str(cell)) for cell in row] for row in rows]
     if not lines:
         return
     widths = [max(map(len, column)) for column in zip(titles, *lines, strict=True)]
     for line in [list(titles), *lines]:
         cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        click.echo("  ".join(cells).rstrip())
+        say("  ".join(cells).rstrip())

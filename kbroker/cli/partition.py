@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from kbroker.cli.connect import bootstrap_option, connect
-from kbroker.cli.output import output_option, print_table, write_json
+from kbroker.cli.output import output_option, print_table, say, write_json
 from kbroker.cli.partitions import existing, parse_chosen, report
 from kbroker.errors import ErrorCode, UsageError
 
@@ -77,7 +77,7 @@ def list_moves(watch: bool, bootstrap: str, output: str) -> None:
             if moving != before:
                 _print_moves(moving, output)
     if watch and output == "text":
-        click.echo("nothing moves")
+        say("nothing moves")
 
 
 @command.command("elect")

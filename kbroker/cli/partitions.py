@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-import click
-
 from kbroker.cli.connect import refuse
-from kbroker.cli.output import write_json
+from kbroker.cli.output import say, write_json
 from kbroker.errors import ErrorCode, UsageError
 
 if TYPE_CHECKING:
@@ -123,7 +121,7 @@ def report(results: Sequence[PartitionResult], done: str, output: str) -> int:
     else:
         for each in results:
             if each.error is ErrorCode.NONE:
-                click.echo(f"{each.partition}: {done}")
+                say(f"{each.partition}: {done}")
     for each in failed:
-        click.echo(f"error: {refuse(each.error, str(each.partition), each.message)}", err=True)
+        say(f"error: {refuse(each.error, str(each.partition), each.message)}", err=True)
     return 1 if failed else 0

@@ -17,9 +17,10 @@ import click
 
 from kbroker.cli.checks import size
 from kbroker.cli.connect import bootstrap_option, connect
-from kbroker.cli.output import output_option, print_table
+from kbroker.cli.output import output_option, print_table, say
 from kbroker.cli.partitions import shown
 from kbroker.errors import KafkaError, UserError
+from kbroker.outside_text import escaped
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -197,13 +198,13 @@ def hidden(what: str, every: Sequence[object], rows: int) -> str:
 
 
 def print_plain(frame: dict[str, Any], rows: int) -> None:
-    click.echo(headline(frame))
+    say(headline(frame))
     for titles, lines, more in tables(frame, rows):
         if lines:
             click.echo()
             print_table(titles, lines)
         if more:
-            click.echo(more)
+            say(more)
 
 
 # --- live ---
@@ -236,7 +237,7 @@ def draw(frame: dict[str, Any], rows: int) -> Group:
     from rich.text import Text
 
     trouble = "error" in frame or frame["leaderless"] or frame["under_replicated"]
-    parts: list[Any] = [Text(headline(frame), style="bold red" if trouble else "bold")]
+    parts: list[Any] = [Text(escaped(headline(frame)), style="bold red" if trouble else "bold")]
     for titles, lines, more in tables(frame, rows):
         table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
         for number, title in enumerate(titles):
@@ -245,7 +246,8 @@ def draw(frame: dict[str, Any], rows: int) -> Group:
         if not lines:
             continue
         for line in lines:
-            table.add_row(*[Text(cell) for cell in line])  # names are text, not markup
+            # Names are text of others: no markup, and nothing to a terminal.
+            table.add_row(*[Text(escaped(cell)) for cell in line])
         parts += [Text(), table]
         if more:
             parts.append(Text(more, style="dim"))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kbroker.cli.connect import bootstrap_option, connect, refuse
-from kbroker.cli.output import output_option, print_table, write_json
+from kbroker.cli.output import output_option, print_table, say, write_json
 from kbroker.errors import ErrorCode, UsageError
 from kbroker.types import TopicPartition, uuid_text
 
@@ -201,9 +201,9 @@ def _report_trimmed(results: Mapping[TopicPartition, DeleteRecordsResult], outpu
         return 1 if refused else 0
     for name, result in results.items():
         if result.error is ErrorCode.NONE:
-            click.echo(f"{name}: begins at {result.low_watermark}")
+            say(f"{name}: begins at {result.low_watermark}")
     for name in refused[:-1]:
-        click.echo(f"error: {refuse(results[name].error, str(name), None)}", err=True)
+        say(f"error: {refuse(results[name].error, str(name), None)}", err=True)
     if refused:
         raise refuse(results[refused[-1]].error, str(refused[-1]), None)
     return 0
@@ -229,9 +229,9 @@ def report_topics(results: Sequence[TopicResult], done: str, output: str) -> int
         return 1 if refused else 0
     for result in results:
         if result.error is ErrorCode.NONE:
-            click.echo(f"{result.name}: {done}")
+            say(f"{result.name}: {done}")
     for result in refused[:-1]:
-        click.echo(f"error: {refuse(result.error, result.name, result.message)}", err=True)
+        say(f"error: {refuse(result.error, result.name, result.message)}", err=True)
     if refused:
         raise refuse(refused[-1].error, refused[-1].name, refused[-1].message)
     return 0
@@ -270,13 +270,13 @@ def _description(
 
 
 def _print_description(description: dict[str, Any]) -> None:
-    click.echo(
+    say(
         f"{description['name']}  id {description['topic_id'] or 'none'}, "
         f"{len(description['partitions'])} partitions, "
         f"replication factor {description['replication_factor']}"
     )
     for name, value in sorted(description["configs"].items()):
-        click.echo(f"  {name}={value}")
+        say(f"  {name}={value}")
     rows = [
         [
             partition["partition"],
