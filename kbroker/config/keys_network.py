@@ -155,9 +155,11 @@ KEYS: Final = (
         low=1, also=(-1,), supported=True,
     ),
     Key(
-        "socket.listen.backlog.size", INT, 50,
-        "Connections that the kernel holds ready before the Acceptor takes them.",
-        low=1, supported=True,
+        "socket.listen.backlog.size", INT, 1_024,
+        "Connections that the kernel holds ready before the Acceptor takes them, at most its "
+        "net.core.somaxconn. Clients come in bursts, after a restart above all, and one that finds "
+        "no place waits a second until it asks again; a place costs memory only while it is taken.",
+        low=1, supported=True, kafka="50",
     ),
     Key(
         "socket.connection.setup.timeout.ms", LONG, 10_000,
