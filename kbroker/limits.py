@@ -59,6 +59,9 @@ REPACKED_BYTES_MIN: Final = 64 * 1024 * 1024
 
 # A cause that clients can provoke at will is told once in this time, with how often it came.
 LOG_LINE_PERIOD_MS: Final = 1_000
+# A client whose requests are not served is named once in this time: an operator finds the reason,
+# and the log stays short.
+CUT_OFF_LINE_PERIOD_MS: Final = 60_000
 # Causes that are told apart; a client that invents more shares one line.
 LOG_CAUSES_MAX: Final = 64
 # Of what groups do as their members come and go, in that time; the others are counted.

@@ -5,6 +5,9 @@ with each of them; a line for each would fill a disk and cost more than the requ
 cause are written as they are; the others within the same second are counted, and the next line says
 how many there were. Strings among the arguments are shown as `outside_text` shows them.
 
+A cause may be a client, and the period longer. Then many come and go: where there is no room, the
+causes whose period is over make some.
+
 Level 0. Bound: `LOG_CAUSES_MAX` causes, the rest share one. Any thread; the lock, a leaf, is held
 for a dictionary only.
 """
@@ -30,7 +33,7 @@ def first_few(names: Sequence[str]) -> str:
 
 
 class _Told(NamedTuple):
-    """A cause: when its next second begins, what is left of this one, how many were left out."""
+    """A cause: when its next period begins, what is left of this one, how many were left out."""
 
     due_ns: int
     room: int
@@ -38,9 +41,9 @@ class _Told(NamedTuple):
 
 
 class LogLines:
-    """One logger's lines, by cause: `lines_max` of each in a second."""
+    """One logger's lines, by cause: `lines_max` of each in a period."""
 
-    __slots__ = ("_causes", "_lines_max", "_lock", "_logger", "_monotonic_ns")
+    __slots__ = ("_causes", "_lines_max", "_lock", "_logger", "_monotonic_ns", "_period_ns")
 
     def __init__(
         self,
@@ -48,24 +51,27 @@ class LogLines:
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
         *,
         lines_max: int = 1,
+        period_ms: int = LOG_LINE_PERIOD_MS,
     ) -> None:
         self._logger = logger
         self._monotonic_ns = monotonic_ns
         self._lines_max = lines_max
+        self._period_ns = period_ms * 1_000_000
         self._lock = threading.Lock()
         self._causes: dict[str, _Told] = {}
 
     def write(self, level: int, cause: str, message: str, *args: Any, exc_info: Any = None) -> bool:
-        """Write the line unless its cause has had its lines of this second; False if counted."""
+        """Write the line unless its cause has had its lines of this period; False if counted."""
         now_ns = self._monotonic_ns()
         with self._lock:
-            if cause not in self._causes and len(self._causes) >= LOG_CAUSES_MAX:
+            if cause not in self._causes and not self._has_room_locked(now_ns):
                 cause = _OTHERS
             told = self._causes.get(cause)
             left_out = 0
             if told is None or now_ns >= told.due_ns:
                 left_out = 0 if told is None else told.left_out
-                told = _Told(now_ns + LOG_LINE_PERIOD_MS * 1_000_000, self._lines_max)
+                told = _Told(now_ns + self._period_ns, self._lines_max)
+                self._causes.pop(cause, None)  # so that the first are those that are due first
             if not told.room:
                 self._causes[cause] = told._replace(left_out=told.left_out + 1)
                 return False
@@ -75,4 +81,14 @@ class LogLines:
             args = (*args, left_out)
         args = tuple(shown(each) if isinstance(each, str) else each for each in args)
         self._logger.log(level, message, *args, exc_info=exc_info)
+        return True
+
+    def _has_room_locked(self, now_ns: int) -> bool:
+        """Whether one more cause fits; the one that was due first may go for it."""
+        if len(self._causes) < LOG_CAUSES_MAX:
+            return True
+        first = next(iter(self._causes))
+        if now_ns < self._causes[first].due_ns:
+            return False
+        del self._causes[first]
         return True

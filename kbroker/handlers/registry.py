@@ -61,7 +61,13 @@ from kbroker.handlers import (
 )
 from kbroker.handlers.api_versions import ApiVersions
 from kbroker.handlers.forwarding import Decode, forward, is_between_brokers, is_for_another
-from kbroker.handlers.reply import Failure, answer_exception, api_name, close
+from kbroker.handlers.reply import (
+    Failure,
+    answer_exception,
+    api_name,
+    close,
+    close_not_served,
+)
 from kbroker.metadata.controller.image_updates import (
     IN_SYNC_KEY,
     IN_SYNC_VERSION,
@@ -143,7 +149,7 @@ class Registry:
                 if is_between_brokers(services, request):
                     between(services, request)
                 else:
-                    close(request, f"{api_name(request)} is not served", cause="not served")
+                    close_not_served(request)
             elif api is not None and request.api_version in SERVED[api.key]:
                 if api.for_controller and api.failure and is_for_another(services, request):
                     forward(services, request, api.for_controller, api.failure)
@@ -154,7 +160,7 @@ class Registry:
             elif request.api_key == ApiKey.API_VERSIONS:
                 request.respond(self._api_versions.unsupported_version)
             else:
-                close(request, f"{api_name(request)} is not served", cause="not served")
+                close_not_served(request)
         except Exception as error:
             answer_exception(request, api.failure if api is not None else None, error)
 

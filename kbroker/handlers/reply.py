@@ -20,7 +20,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.failures import Failures
+from kbroker.limits import CUT_OFF_LINE_PERIOD_MS
 from kbroker.log_lines import LogLines
+from kbroker.outside_text import shown
+from kbroker.protocol.versions import SERVED
 from kbroker.protocol.wire import ProtocolError
 from kbroker.types import ApiKey
 
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 logger: Final = logging.getLogger("kbroker.request")
 # What a client can provoke as often as it likes is told once a second for each cause.
 lines: Final = LogLines(logger)
+# The reason why a client is cut off is logged at WARN, for each client once a minute.
+cut_off_lines: Final = LogLines(logger, period_ms=CUT_OFF_LINE_PERIOD_MS)
 # Requests that are answered with UNKNOWN_SERVER_ERROR because something of ours raised.
 failures: Final = Failures("requests")
 
@@ -149,10 +154,32 @@ def answer_exception(request: ColdRequest, failure: Failure | None, error: Excep
 def close(request: ColdRequest, reason: str, cause: str = "unanswerable") -> None:
     """Close the connection of a request that has no answer; never raises."""
     lines.write(logging.INFO, cause, "closing %s: %s", request.connection_id, reason)
+    _close(request, reason)
+
+
+def _close(request: ColdRequest, reason: str) -> None:
     try:
         request.close_connection(reason)
     except Exception as error:
         logger.error("closing %s failed: %r", request.connection_id, error)
+
+
+def close_not_served(request: ColdRequest) -> None:
+    """Close the connection of a request whose API, or version of it, is not served here."""
+    key = ApiKey.for_key(request.api_key)
+    served = None if key is None else SERVED.get(key)
+    versions = "" if served is None else f"; served are {served.min} to {served.max}"
+    reason = f"{api_name(request)} is not served{versions}"
+    client_id = shown(request.client_id or "")
+    cut_off_lines.write(
+        logging.WARNING,
+        f"{request.peer_host} {client_id}",
+        "closing %s of client '%s': %s",
+        request.connection_id,
+        client_id,
+        reason,
+    )
+    _close(request, reason)
 
 
 def api_name(request: ColdRequest) -> str:

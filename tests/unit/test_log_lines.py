@@ -34,6 +34,25 @@ def told(now: Now) -> LogLines:
     return LogLines(logging.getLogger("kbroker.request"), now)
 
 
+def test_where_there_is_no_room_a_cause_whose_period_is_over_makes_some(
+    now: Now, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = LogLines(logging.getLogger("kbroker.request"), now, period_ms=60_000)
+    for number in range(LOG_CAUSES_MAX):
+        assert told.write(logging.WARNING, f"client {number}", "cut off")
+        now.ns += SECOND_NS // 2
+    assert told.write(logging.WARNING, "one more", "cut off"), "the rest share a line"
+    assert not told.write(logging.WARNING, "and another", "cut off")
+    assert not told.write(logging.WARNING, "client 0", "cut off")
+    now.ns += 30 * SECOND_NS  # the first ones are due
+    caplog.clear()
+    assert told.write(logging.WARNING, "and another", "cut off")
+    assert not told.write(logging.WARNING, "and another", "cut off")
+    assert told.write(logging.WARNING, "client 4", "cut off")
+    assert len(told._causes) == LOG_CAUSES_MAX + 1
+    assert caplog.messages == ["cut off", "cut off"]
+
+
 def test_a_cause_is_told_once_a_second_with_what_was_left_out(
     told: LogLines, now: Now, caplog: pytest.LogCaptureFixture
 ) -> None:

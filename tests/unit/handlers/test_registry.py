@@ -10,9 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbroker.errors import ErrorCode, InvariantError, KafkaError
+from kbroker.handlers import reply
 from kbroker.handlers.registry import APIS, REGISTRY, Api, Registry
 from kbroker.handlers.reply import Reply
 from kbroker.handlers.services import ColdRequest, Services
+from kbroker.limits import CUT_OFF_LINE_PERIOD_MS
+from kbroker.log_lines import LogLines
 from kbroker.protocol.versions import SERVED
 from kbroker.protocol.wire import ProtocolError
 from kbroker.types import ApiKey
@@ -59,6 +62,36 @@ def test_what_is_not_served_closes_the_connection(key: int, version: int) -> Non
     request = dispatch(REGISTRY, key, version)
     assert request.answer is None
     assert request.closed is not None
+
+
+def test_a_client_that_is_cut_off_finds_the_reason_at_warn(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ns = 0
+    lines = LogLines(reply.logger, lambda: now_ns, period_ms=CUT_OFF_LINE_PERIOD_MS)
+    monkeypatch.setattr(reply, "cut_off_lines", lines)
+    services = FakeBroker().services
+
+    def ask(client_id: str, host: str, version: int = 2) -> None:
+        request = FakeRequest(ApiKey.PRODUCE, version, b"", client_id=client_id, peer_host=host)
+        REGISTRY.dispatch(services, request)
+        assert request.closed == f"Produce v{version} is not served; served are 3 to 13"
+
+    for _ in range(3):
+        ask("old", "10.0.0.1")
+    ask("old", "10.0.0.2")
+    ask("other\n", "10.0.0.2", 99)
+    now_ns += 61 * 1_000_000_000
+    ask("old", "10.0.0.1")
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
+    line = "closing {} of client '{}': Produce v{} is not served; served are 3 to 13"
+    connection = FakeRequest(0, 0, b"").connection_id
+    assert caplog.messages == [
+        line.format(connection, "old", 2),
+        line.format(connection, "old", 2),
+        line.format(connection, "other\\n", 99),
+        line.format(connection, "old", 2) + " (and 2 like it before)",
+    ]
 
 
 @pytest.mark.parametrize("version", [0, 2, 3, 13])
