@@ -1,7 +1,9 @@
 """OffsetCommit (8): how far a group has read.
 
 What the compiled path cannot decide comes here, whole; this file is the authority, and what C
-answers are its bytes. An offset is in the log before it is answered, and its followers have it, as
+answers are its bytes. Who may commit is asked of the group, and checked again under the lock under
+which the offsets are written, as C does: between the two the member may have been fenced, or the
+group deleted. An offset is in the log before it is answered, and its followers have it, as
 acks=-1 asks.
 
 A partition that is not there is refused alone (3, by id 100), and so is a text longer than
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from kbroker.coordinator.group._groups import CommittedOffset, Written
+from kbroker.coordinator.group.seams import Committer
 from kbroker.errors import ErrorCode
 from kbroker.handlers.reply import Reply
 from kbroker.protocol.versions import is_flexible
@@ -38,6 +41,8 @@ _SINCE_TOPIC_ID: Final = 10
 _NO_RETENTION: Final = -1
 _NO_END_MS: Final = 2**63 - 1  # a retention may be as long as a number can say
 _NO_LEADER_EPOCH: Final = -1
+# A group may change between the check and the write, and is then asked again.
+_CHECKS_MAX: Final = 3
 
 # A topic as a request names it: a name, or from version 10 on its id.
 TopicKey = str | UUID | None
@@ -147,6 +152,31 @@ def _commit(
     topics: list[tuple[TopicImage, AskedTopic]],
     answer: Callable[[list[Told]], None],
 ) -> None:
+    for times in range(_CHECKS_MAX):
+        committer = Committer(
+            asked.member_id, asked.instance_id, asked.generation, checked_twice=times > 0
+        )
+        told, offsets = _checked(services, version, asked, topics)
+        written = Written()
+        refused = 0
+        if offsets:
+            refused = services.offsets.commit(asked.group_id, offsets, written, committer)
+        if refused != ErrorCode.ILLEGAL_GENERATION:
+            break
+    else:
+        refused = ErrorCode.COORDINATOR_NOT_AVAILABLE  # the group changes faster than we look
+    if not offsets:
+        answer(told)
+        return
+    services.offsets.when_replicated(
+        written, refused, lambda code: answer(_with_error(told, code) if code else told)
+    )
+
+
+def _checked(
+    services: Services, version: int, asked: Asked, topics: list[tuple[TopicImage, AskedTopic]]
+) -> tuple[list[Told], list[CommittedOffset]]:
+    """What the group says now: the answer, and what is to be written for it."""
     longest = services.config["offset.metadata.max.bytes"]
     code = services.groups.check_commit(
         asked.group_id,
@@ -172,14 +202,7 @@ def _commit(
             if not error:
                 offsets.append(_committed(topic, partition, now_ms, expire_ms))
         told.append(Told(key, errors))
-    if not offsets:
-        answer(told)
-        return
-    written = Written()
-    refused = services.offsets.commit(asked.group_id, offsets, written)
-    services.offsets.when_replicated(
-        written, refused, lambda code: answer(_with_error(told, code) if code else told)
-    )
+    return told, offsets
 
 
 def _with_error(told: list[Told], code: ErrorCode) -> list[Told]:

@@ -3,6 +3,7 @@ from libc.stdint cimport int64_t
 
 from kbroker.coordinator.group._structs cimport Appended, GroupShards, Shard
 from kbroker.replica._replica cimport Replica
+from kbroker.coordinator.group._writing cimport Committer
 
 
 cdef class Written:
@@ -18,7 +19,9 @@ cdef class GroupTable:
     cdef public object wait       # HotPath.await_followers, or None
     cdef Shard* _shard(self, int partition) except NULL
     cdef Shard* _shard_of(self, str group_id)
-    cdef int _append(self, Shard* shard, list pairs, list topic_ids, Written written) except? -2
+    cdef int _append(
+        self, Shard* shard, list pairs, list topic_ids, Written written,
+        const Committer* committer) except? -2
     cdef int _written(
         self, Shard* shard, int error, const Appended* appended, Written written) except? -2
     cdef int64_t _shift_ms(self) noexcept nogil

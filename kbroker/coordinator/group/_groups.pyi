@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Self
 
 from typing_extensions import disjoint_base
 
-from kbroker.coordinator.group.seams import ShownGroup
+from kbroker.coordinator.group.seams import Committer, ShownGroup
 from kbroker.errors import ErrorCode
 from kbroker.replica._replica import Replica
 
@@ -145,8 +145,13 @@ class GroupTable:
         group_id: str,
         offsets: Sequence[CommittedOffset],
         written: Written | None = None,
+        committer: Committer | None = None,
     ) -> int:
-        """Appends and applies; the caller has checked that the group may. An error code."""
+        """Appends and applies. An error code.
+
+        The caller has checked that the committer may. ILLEGAL_GENERATION: that is no longer so, or
+        nothing of the group is shown here; nothing was written, and the caller checks again.
+        """
 
     def remove_offsets(
         self,

@@ -30,6 +30,7 @@ from kbroker.coordinator.group._offset_records cimport (
 from kbroker.coordinator.group._offsets cimport high_watermark_of
 from kbroker.coordinator.group._python cimport (
     committed_of,
+    committer_of,
     encoded_key,
     fetched_init,
     fetched_topics,
@@ -60,7 +61,7 @@ from kbroker.coordinator.group._structs cimport (
     Shard)
 from kbroker.coordinator.group._tombstones cimport (
     Behind, group_delete_locked, offsets_remove_locked)
-from kbroker.coordinator.group._writing cimport records_build, records_write_locked
+from kbroker.coordinator.group._writing cimport Committer, records_build, records_write_locked
 from kbroker.errors import ErrorCode
 from kbroker.log._records cimport HEADER_BYTES
 from kbroker.log._types cimport Batch
@@ -297,10 +298,10 @@ cdef class GroupTable:
 
     def append(self, int partition, records, Written written=None):
         cdef Shard* shard = self._shard(partition)
-        return self._append(shard, list(records), None, written)
+        return self._append(shard, list(records), None, written, NULL)
 
     cdef int _append(
-        self, Shard* shard, list pairs, list topic_ids, Written written,
+        self, Shard* shard, list pairs, list topic_ids, Written written, const Committer* committer,
     ) except? -2:
         # One batch, applied and, with nothing held, told to who waits for the log.
         cdef Py_ssize_t count = len(pairs)
@@ -332,7 +333,7 @@ cdef class GroupTable:
                 shard_lock(shard)
                 error = shard_error_locked(shard)
                 if error == 0:
-                    error = records_write_locked(shard, &batch, texts, ids, count)
+                    error = records_write_locked(shard, &batch, texts, ids, count, committer)
                 shard_unlock(shard)
             appended = appended_of(&batch)
         finally:
@@ -388,18 +389,20 @@ cdef class GroupTable:
     cdef int64_t _shift_ms(self) noexcept nogil:
         return kb_load_i64(&self.shards.clock_shift_ms)
 
-    def commit(self, str group_id not None, offsets, Written written=None):
+    def commit(self, str group_id not None, offsets, Written written=None, committer=None):
         cdef Shard* shard = self._shard_of(group_id)
+        cdef Committer checked
         if shard == NULL:
             return COORDINATOR_NOT_AVAILABLE
         group = name_bytes(group_id)
         # Every record has the group's name in it: few bytes of a request could be gigabytes here.
         if sum([len(group) + len(offset.metadata) for offset in offsets]) > COMMIT_BYTES_MAX:
             return MESSAGE_TOO_LARGE
+        kept = committer_of(&checked, group, committer)  # as long as `checked` points into it
         return self._append(shard, [
             (encoded_key(group, name_bytes(offset.topic), offset.partition), offset_value(offset))
             for offset in offsets
-        ], [offset.topic_id for offset in offsets], written)
+        ], [offset.topic_id for offset in offsets], written, &checked if kept else NULL)
 
     def remove_offsets(
         self, str group_id not None, partitions, *, int64_t committed_until_ms=-1,

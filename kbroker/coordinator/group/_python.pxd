@@ -6,12 +6,15 @@ from kbroker.coordinator.group._copies cimport Copy
 from kbroker.coordinator.group._fetching cimport Fetched
 from kbroker.coordinator.group._offset_records cimport Text
 from kbroker.coordinator.group._structs cimport Member, Shard
+from kbroker.coordinator.group._writing cimport Committer
 
 # String.hashCode of Java.
 cdef int java_hash(str text) except? -1
 cdef Text text_of(bytes data) noexcept
 cdef Text* texts_of(Arena* arena, list pairs) except NULL
 cdef bytes name_bytes(str text)
+# A Committer of Python's in the form of C, which points into what is returned; of None, None.
+cdef list committer_of(Committer* checked, bytes group, committer)
 cdef const uint8_t* topic_id_at(bytes topic_id) except? NULL
 cdef str str_of(const Text* text)
 cdef bytes encoded_key(bytes group, bytes topic, int32_t partition)

@@ -121,6 +121,23 @@ cdef bytes name_bytes(str text):
     return data
 
 
+cdef list committer_of(Committer* checked, bytes group, committer):
+    cdef bytes member
+    cdef bytes instance
+    if committer is None:
+        return None
+    member = name_bytes(committer.member_id)
+    instance = name_bytes(committer.instance_id or "")
+    checked.group = text_of(group)
+    checked.member = text_of(member)
+    checked.instance = text_of(instance)
+    if committer.instance_id is None:
+        checked.instance.length = -1
+    checked.generation = committer.generation
+    checked.checked_twice = committer.checked_twice
+    return [group, member, instance]
+
+
 cdef const uint8_t* topic_id_at(bytes topic_id) except? NULL:
     # Good while the object lives; of None NULL.
     if topic_id is None:

@@ -1,9 +1,18 @@
 # cython: language_level=3
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kbroker.coordinator.group._offset_records cimport Text
 from kbroker.coordinator.group._structs cimport Shard
 from kbroker.log._types cimport Batch
+
+# Who commits offsets: checked again with the lock held under which they are written.
+cdef struct Committer:
+    Text group
+    Text member
+    Text instance                 # length -1: none
+    int32_t generation            # below 0: of nobody in particular
+    int checked_twice             # Python has said so twice: C may not know the group or the member
+
 
 # A batch of records, keys and values in turn, in `memory`, which has room for it.
 cdef void records_build(
@@ -11,7 +20,9 @@ cdef void records_build(
 ) noexcept nogil
 
 # Appends it, and what it says of offsets holds in the shard. 0, or an error as a coordinator says
-# it. `topic_ids`: NULLs, or what the value of an offset has no room for.
+# it; ILLEGAL_GENERATION: the committer (NULL: nobody) may not, or may not any more, and nothing was
+# written. `topic_ids`: NULLs, or what the value of an offset has no room for.
 cdef int records_write_locked(
     Shard* shard, Batch* batch, const Text* texts, const uint8_t** topic_ids, Py_ssize_t count,
+    const Committer* committer,
 ) noexcept nogil

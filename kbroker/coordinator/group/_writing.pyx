@@ -2,9 +2,11 @@
 """Records that Python has put together, in one batch into the log and into the shard."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memcmp
 
-from kbroker._error_codes cimport UNKNOWN_SERVER_ERROR
+from kbroker._error_codes cimport ILLEGAL_GENERATION, UNKNOWN_SERVER_ERROR
 from kbroker.coordinator.group._loading cimport NO_MEMORY, record_apply_locked
+from kbroker.coordinator.group._members cimport member_find_locked
 from kbroker.coordinator.group._offset_records cimport (
     BatchWriter,
     Text,
@@ -12,8 +14,10 @@ from kbroker.coordinator.group._offset_records cimport (
     batch_end,
     batch_put_record,
 )
-from kbroker.coordinator.group._shards cimport batch_prepare, shard_append_locked
-from kbroker.coordinator.group._structs cimport Shard
+from kbroker.coordinator.group._shards cimport (
+    batch_prepare, group_find_locked, shard_append_locked)
+from kbroker.coordinator.group._structs cimport (
+    GROUP_EMPTY, GROUP_PREPARING_REBALANCE, GROUP_STABLE, Group, Member, Shard)
 from kbroker.log._types cimport Batch
 
 
@@ -28,10 +32,35 @@ cdef void records_build(
     batch_prepare(batch, memory, batch_end(&writer), <int32_t>count, now_ms)
 
 
+cdef int _accepts_locked(Shard* shard, const Committer* committer) noexcept nogil:
+    # As the compiled OffsetCommit: what Python has checked may have changed since.
+    cdef Group* group = group_find_locked(shard, committer.group.at, committer.group.length)
+    cdef Member* member
+    if group == NULL or not group.shown:
+        return committer.generation < 0 or committer.checked_twice
+    if committer.generation < 0 and group.state == GROUP_EMPTY:
+        return 1
+    if group.generation != committer.generation or (
+        group.state != GROUP_STABLE and group.state != GROUP_PREPARING_REBALANCE
+    ):
+        return 0
+    member = member_find_locked(group, committer.member.at, committer.member.length)
+    if member == NULL:
+        return committer.checked_twice  # who waits for its first generation is not shown
+    return (
+        committer.instance.length < 0
+        or (committer.instance.length == member.instance_length
+            and memcmp(committer.instance.at, member.id + member.id_length,
+                       <size_t>committer.instance.length) == 0))
+
+
 cdef int records_write_locked(
     Shard* shard, Batch* batch, const Text* texts, const uint8_t** topic_ids, Py_ssize_t count,
+    const Committer* committer,
 ) noexcept nogil:
     cdef Py_ssize_t i
+    if committer != NULL and not _accepts_locked(shard, committer):
+        return ILLEGAL_GENERATION
     shard_append_locked(shard, batch, batch.max_timestamp_ms)
     if batch.error != 0:
         return batch.error

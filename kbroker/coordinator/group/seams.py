@@ -58,6 +58,15 @@ class GroupStore(Protocol):
         ...
 
 
+class Committer(NamedTuple):
+    """Who commits offsets to a group; `checked_twice`: the group has said twice that it may."""
+
+    member_id: str
+    instance_id: str | None
+    generation: int  # below 0: nobody in particular
+    checked_twice: bool = False
+
+
 class HotView(Protocol):
     """The groups as C sees them. Any thread; never calls back."""
 

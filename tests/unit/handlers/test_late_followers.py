@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from kbroker.log.loader import Checkpointed
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import OFFSETS_TOPIC, ClusterImage, ImageDelta, TopicImage
 from kbroker.replica._replica import Replica
+from kbroker.testing import schemas
 from kbroker.types import ApiKey
 from tests.support.led_log import LedLog, open_led_log
 from tests.unit.handlers.support import (
@@ -107,7 +109,9 @@ def broker(tmp_path: Path) -> Iterator[Coordinating]:
     log.close(clean=False)
 
 
-def commit(group: str, offset: int, name: str = "orders") -> Any:
+def commit(
+    group: str, offset: int, name: str = "orders", *, member: str = "", generation: int = -1
+) -> Any:
     key = ApiKey.OFFSET_COMMIT
     partition = part_of(
         key, 9, "OffsetCommitRequestPartition", partition_index=0, committed_offset=offset,
@@ -115,7 +119,12 @@ def commit(group: str, offset: int, name: str = "orders") -> Any:
     )  # fmt: skip
     topic = part_of(key, 9, "OffsetCommitRequestTopic", name=name, partitions=(partition,))
     return request_of(
-        key, 9, group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=(topic,)
+        key,
+        9,
+        group_id=group,
+        generation_id_or_member_epoch=generation,
+        member_id=member,
+        topics=(topic,),
     )
 
 
@@ -207,3 +216,102 @@ def test_what_the_log_never_takes_changes_nothing(broker: Coordinating) -> None:
     assert told.topics[0].partitions[0].error_code.value == never
     assert broker.log.log_end_offset == end
     assert len(broker.services.offsets.offsets("g")) == len(names)
+
+
+# --- a group that changes while a commit is between its check and its write ---------------------
+
+
+def between(
+    monkeypatch: pytest.MonkeyPatch, broker: Coordinating, *changes: Callable[[], object]
+) -> None:
+    """One after the other, each behind a check of a commit."""
+    check, left = broker.services.groups.check_commit, list(changes)
+
+    def checked(*asked: Any, **how: Any) -> ErrorCode:
+        code = check(*asked, **how)
+        if left:
+            left.pop(0)()
+        return code
+
+    monkeypatch.setattr(broker.services.groups, "check_commit", checked)
+
+
+def error_of(answer: Any) -> int:
+    code: int = answer.topics[0].partitions[0].error_code.value
+    return code
+
+
+def stable(broker: Coordinating) -> str:
+    member_id: str = broker.call(join(3)).member_id
+    assert broker.in_time(sync(2, member_id)).error_code.value == ErrorCode.NONE
+    return member_id
+
+
+def test_a_member_that_is_removed_meanwhile_commits_nothing(
+    broker: Coordinating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = stable(broker)
+    between(monkeypatch, broker, lambda: broker.in_time(leave("g", member)))
+    told = broker.in_time(commit("g", 5, member=member, generation=1))
+    assert error_of(told) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert shown(broker, "g") == -1
+
+
+def test_a_member_of_the_generation_before_commits_nothing(
+    broker: Coordinating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = stable(broker)
+    again = schemas.request_module(ApiKey.JOIN_GROUP, 3).JoinGroupRequestProtocol
+    protocols = (again(name="range", metadata=b"other topics"),)
+    between(monkeypatch, broker, lambda: broker.ask(join(3, member, protocols=protocols)))
+    told = broker.in_time(commit("g", 5, member=member, generation=1))
+    assert error_of(told) == ErrorCode.ILLEGAL_GENERATION
+    assert shown(broker, "g") == -1
+
+
+def test_a_group_that_is_deleted_meanwhile_has_no_offsets(
+    broker: Coordinating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = stable(broker)
+
+    def gone() -> None:
+        broker.in_time(leave("g", member))
+        (deleted,) = broker.in_time(delete("g")).results
+        assert deleted.error_code.value == ErrorCode.NONE
+
+    between(monkeypatch, broker, gone)
+    told = broker.in_time(commit("g", 5, member=member, generation=1))
+    assert error_of(told) == ErrorCode.GROUP_ID_NOT_FOUND
+    assert broker.services.offsets.offsets("g") == []
+
+
+def test_offsets_of_nobody_are_refused_when_members_have_come(
+    broker: Coordinating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.in_time(commit("g", 4))
+    between(monkeypatch, broker, lambda: stable(broker))
+    assert error_of(broker.in_time(commit("g", 5))) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert shown(broker, "g") == 4
+
+
+def test_of_a_group_that_c_does_not_know_python_is_asked_twice(broker: Coordinating) -> None:
+    member = stable(broker)
+    broker.services.offsets.remove_members("g")
+    told = broker.in_time(commit("g", 5, member=member, generation=1))
+    assert (error_of(told), shown(broker, "g")) == (ErrorCode.NONE, 5)
+
+
+def test_a_group_that_changes_with_each_look_is_asked_later(
+    broker: Coordinating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C is shown another generation than the check has seen, three times."""
+    member = stable(broker)
+    table = broker.services.offsets
+
+    def shows(generation: int) -> None:
+        table.show_members("g", state=3, generation=generation, members=[(member, None)])
+
+    between(monkeypatch, broker, *[partial(shows, 9)] * 3)
+    told = broker.ask(commit("g", 5, member=member, generation=1))
+    assert error_of(answer_of(told)) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert shown(broker, "g") == -1
