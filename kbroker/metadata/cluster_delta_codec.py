@@ -30,6 +30,7 @@ from kbroker.protocol.wire import ProtocolError, Reader, Writer
 
 _KINDS: Final = frozenset(ConfigKind)
 _LOSSY_TAG: Final = 0  # of a broker; without content
+_MIN_IN_SYNC_TAG: Final = 0  # of a partition; a broker that does not know it goes by its own
 
 
 def encode_delta(delta: ClusterDelta) -> bytes:
@@ -155,7 +156,15 @@ def _write_partitions(writer: Writer, partitions: Sequence[PartitionImage]) -> N
             partition.removing,
         ):
             _write_nodes(writer, nodes)
-        writer.tags()
+        writer.tags(_tags_of(partition))
+
+
+def _tags_of(partition: PartitionImage) -> dict[int, bytes]:
+    if not partition.min_in_sync:
+        return {}
+    writer = Writer(flexible=True)
+    writer.int32(partition.min_in_sync)
+    return {_MIN_IN_SYNC_TAG: writer.getvalue()}
 
 
 def _read_partitions(reader: Reader, topic: str) -> Iterable[PartitionImage]:
@@ -165,11 +174,17 @@ def _read_partitions(reader: Reader, topic: str) -> Iterable[PartitionImage]:
         leader_epoch = _within(reader.int32(), 0)
         partition_epoch = _within(reader.int32(), 0)
         replicas, isr, eligible, adding, removing = (_read_nodes(reader) for _ in range(5))
-        reader.tags()
+        min_in_sync = _read_min_in_sync(reader)
         if not {*isr, *eligible, *adding, *removing, leader} <= {*replicas, NO_LEADER}:
             raise ProtocolError(f"{topic}-{index}: leader or in-sync replica is no replica")
         state = isr, leader, leader_epoch, partition_epoch, eligible
-        yield PartitionImage(topic, index, replicas, *state, adding, removing)
+        yield PartitionImage(topic, index, replicas, *state, adding, removing, min_in_sync)
+
+
+def _read_min_in_sync(reader: Reader) -> int:
+    tagged: list[int] = []
+    reader.tags({_MIN_IN_SYNC_TAG: lambda tag: tagged.append(_within(tag.int32(), 0))})
+    return tagged[0] if tagged else 0
 
 
 def _write_nodes(writer: Writer, nodes: Sequence[int]) -> None:

@@ -100,6 +100,8 @@ class PartitionImage:
 
     While it is reassigned `replicas` are those that it is to have, then those it had and is to
     lose, `removing`; `adding` are those it is to have and had not (reassignments.py).
+    `min_in_sync` is the min.insync.replicas that the controller decided with, of this partition: a
+    leader goes by no smaller number. 0: the controller that wrote this did not say it.
     """
 
     topic: str
@@ -112,6 +114,7 @@ class PartitionImage:
     eligible: tuple[int, ...] = ()
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
+    min_in_sync: int = 0
 
     @property
     def places(self) -> tuple[tuple[int, ...], ...]:

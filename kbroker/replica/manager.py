@@ -112,6 +112,12 @@ def log_settings(config: TopicConfig, replicas: int) -> dict[str, Any]:
     }
 
 
+def needed_in_sync(own: int, partition: PartitionImage) -> int:
+    """How many replicas must be in sync. By the controller's number others than those in sync are
+    eligible, so the high watermark does not move by a smaller one, whatever our settings say."""
+    return max(own, partition.min_in_sync)
+
+
 def _names(topic: TopicImage) -> Iterator[TopicPartition]:
     return (TopicPartition(topic.name, each.index) for each in topic.partitions)
 
@@ -332,7 +338,7 @@ class ReplicaManager:
                 fresh.append(replica)
                 partitions[name] = replica
             elif replica.log.min_insync_replicas != settings(partition)["min_insync_replicas"]:
-                replica.log.configure(**settings(partition))  # it has more or fewer replicas now
+                replica.log.configure(**settings(partition))  # by the controller's word
             self._lead(replica, partition)
             self._throttle(replica, topic)
             replicas.append(replica)
@@ -345,13 +351,15 @@ class ReplicaManager:
 
     def _settings_of(self, topic: TopicImage) -> Callable[[PartitionImage], dict[str, Any]]:
         config = TopicConfig(self._config, topic.configs)
-        by_factor: dict[int, dict[str, Any]] = {}
+        known: dict[tuple[int, int], dict[str, Any]] = {}
 
         def of(partition: PartitionImage) -> dict[str, Any]:
-            factor = partition.replication_factor
-            if factor not in by_factor:
-                by_factor[factor] = log_settings(config, factor)
-            return by_factor[factor]
+            key = partition.replication_factor, partition.min_in_sync
+            if key not in known:
+                settings = log_settings(config, partition.replication_factor)
+                needed = needed_in_sync(settings["min_insync_replicas"], partition)
+                known[key] = {**settings, "min_insync_replicas": needed}
+            return known[key]
 
         return of
 

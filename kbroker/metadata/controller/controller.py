@@ -357,17 +357,17 @@ class Controller(Asking):
 
     def _alter(self, nodes: MetadataNodes, event: AlterConfigs | AlterResources) -> Answer:
         """Who may be elected by a setting must not be by another, if this is cut half way."""
-        touched = [each for each in event.changes if touches(each, MIN_IN_SYNC)]
-        if touched and not event.validate_only:
-            topics = [each.topic for each in touched if isinstance(each, ConfigChange)]
+        fewer = [each for each in event.changes if touches(each, MIN_IN_SYNC)]
+        if fewer and not event.validate_only:
+            topics = [each.topic for each in fewer if isinstance(each, ConfigChange)]
             self._partitions.forget_eligible(nodes, topics or None)  # a broker's: all
         if isinstance(event, AlterConfigs):
             answer: Answer = partial(event.done, self._changes.alter_configs(nodes, event))
         else:
             altered = self._configs.alter(nodes, event.changes, event.validate_only)
             answer = partial(event.done, altered)
-        if touched:
-            self._partitions.finish_moves(nodes)
+        if fewer:
+            self._partitions.settings_changed(nodes)
         return answer
 
     # --- office -----------------------------------------------------------------------------------

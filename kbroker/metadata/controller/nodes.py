@@ -445,14 +445,7 @@ def _as_stored(initial: PartitionImage, node: Node) -> PartitionImage:
     state = records.decode_partition(path, node.data)
     if not {*state.isr, *state.eligible, state.leader} <= {*initial.replicas, NO_LEADER}:
         raise records.damaged(path, "leader, in-sync or eligible replica is no replica")
-    return replace(
-        initial,
-        isr=state.isr,
-        eligible=state.eligible,
-        leader=state.leader,
-        leader_epoch=state.leader_epoch,
-        partition_epoch=node.version,
-    )
+    return replace(initial, **state._asdict(), partition_epoch=node.version)
 
 
 def load_brokers(store: MetadataStore) -> tuple[BrokerImage, ...]:

@@ -29,6 +29,7 @@ from kbroker.metadata.controller.partition_states import (
     after_brokers_changed,
     alter_in_sync,
     before_stop,
+    decided,
     nobody_eligible,
     others_may_lead,
     preferred_election,
@@ -344,11 +345,11 @@ class PartitionChanges:
         check_target(image, partition, wanted.target, factor_may_change)
         return reassigned(partition, wanted.target, alive, rules)
 
-    def finish_moves(self, nodes: MetadataNodes) -> None:
-        """Reassignments that are at their end by settings that are others now."""
+    def settings_changed(self, nodes: MetadataNodes) -> None:
+        """What is otherwise by settings of elections that are others now: who leads, where unclean
+        elections are allowed; reassignments that are at their end; how many must be in sync."""
         image = self._propagation.image
-        moving = [each for each in image.partitions() if each.is_reassigned]
-        if moving and (changed := self._finished(image, moving)):
+        if changed := self._changed(image, image.brokers, self._closed()):
             self._follow(self._write(nodes, image, changed))
 
     def _finished(
@@ -453,6 +454,7 @@ class PartitionChanges:
         ended = {_name(each): each for each in self._finished(image, moving)} if moving else {}
         for each in changed:
             state = ended.get(_name(each), each)
+            state = decided(state, self._rules_of(image.topics[each.topic]))
             was = image.topics[each.topic].partitions[each.index]
             if was.is_reassigned and not state.is_reassigned:
                 log.info("%s is on brokers %s now", _name(state), list(state.replicas))

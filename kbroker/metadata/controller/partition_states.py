@@ -10,8 +10,13 @@ Three sets of replicas (KIP-966):
     eligible    left the in-sync set while fewer than min.insync.replicas stayed in it. The high
                 watermark stands still then (the leader sees to that), so they have every record
                 below it as well and may be elected without loss. None once enough are in sync,
-                and none any more when that setting changes.
+                and none any more when that number becomes smaller.
     the rest    may lack records; lead only where unclean.leader.election.enable says so
+
+Leader and controller may differ in min.insync.replicas: their files do, in a rolling restart that
+changes it. So the controller writes the number that it decided with into the state, and a leader
+goes by the larger of that and its own. A smaller number than the last one comes without eligible
+replicas (`decided`): by it the high watermark may move, and they would lack records.
 
 The in-sync set in the store is never empty, as in Apache Kafka up to 3.9: of replicas that all died
 the last leader stays in it and the others are eligible. Every change of leader, to nobody as well,
@@ -41,9 +46,12 @@ class ElectionRules(NamedTuple):
     min_in_sync: int = 1
     unclean: bool = False
 
-    def enough(self, partition: PartitionImage, in_sync: int) -> bool:
+    def needed(self, partition: PartitionImage) -> int:
         """More than all replicas cannot be asked for."""
-        return in_sync >= min(self.min_in_sync, max(1, partition.replication_factor))
+        return min(self.min_in_sync, max(1, partition.replication_factor))
+
+    def enough(self, partition: PartitionImage, in_sync: int) -> bool:
+        return in_sync >= self.needed(partition)
 
 
 RulesOf = Callable[[TopicImage], ElectionRules]
@@ -206,6 +214,16 @@ def alter_in_sync(
     return with_in_sync(partition, isr, rules_of(topic))
 
 
+def decided(partition: PartitionImage, rules: ElectionRules) -> PartitionImage:
+    """This state as it is written: with the min.insync.replicas that was decided with, and with
+    nobody eligible where that is smaller than before."""
+    needed = rules.needed(partition)
+    if needed == partition.min_in_sync:
+        return partition
+    eligible = partition.eligible if needed > partition.min_in_sync else ()
+    return replace(partition, min_in_sync=needed, eligible=eligible)
+
+
 def nobody_eligible(topics: Iterable[TopicImage]) -> list[PartitionImage]:
     """The partitions of these topics that have eligible replicas, without any: by another
     min.insync.replicas the high watermark may move, and they would lack records."""
@@ -291,6 +309,8 @@ def _among(
         state = led_among(state, living, rules)
     if state.leader != NO_LEADER and state.eligible and rules.enough(state, len(state.isr)):
         state = replace(state, eligible=())  # by settings that are not those of when they left
+    if state.leader != NO_LEADER and rules.needed(state) < state.min_in_sync > len(state.isr):
+        state = decided(state, rules)  # acks=all is refused there by a number that holds no more
     return state
 
 

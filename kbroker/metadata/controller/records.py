@@ -125,6 +125,7 @@ class PartitionRecord(NamedTuple):
     leader_epoch: int
     isr: tuple[int, ...]
     eligible: tuple[int, ...]
+    min_in_sync: int = 0  # it does not say, as those of an earlier kbroker
 
 
 class TombstoneRecord(NamedTuple):
@@ -343,6 +344,7 @@ def encode_partition(partition: PartitionImage, controller_epoch: int) -> bytes:
         controller_epoch=controller_epoch,
         isr=partition.isr,
         **({"eligible": partition.eligible} if partition.eligible else {}),
+        **({"min_in_sync": partition.min_in_sync} if partition.min_in_sync else {}),
     )
 
 
@@ -365,6 +367,7 @@ def _partition_of(fields: _Fields) -> PartitionRecord:
         fields.integer("leader_epoch", 0, INT32_MAX),
         fields.node_ids(fields.get("isr", list)),
         fields.node_ids(fields.get("eligible", list)) if fields.has("eligible") else (),
+        fields.integer("min_in_sync", 0, INT32_MAX) if fields.has("min_in_sync") else 0,
     )
 
 

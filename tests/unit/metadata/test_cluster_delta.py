@@ -42,6 +42,7 @@ def topics(draw: st.DrawFn, name: str) -> TopicImage:
                 leader=draw(st.sampled_from([*each.replicas, NO_LEADER])),
                 isr=draw(st.just(each.replicas) | st.just(each.replicas[:1])),
                 eligible=draw(st.just(()) | st.just(each.replicas[1:])),
+                min_in_sync=draw(st.integers(0, 3)),
             )
             for each in topic.partitions
         ),

@@ -111,6 +111,25 @@ def test_added_partitions_take_records_and_the_old_ones_stay_open(held: Held) ->
     assert held.log("a", 3).log_end_offset == 1
 
 
+@pytest.mark.parametrize(("told", "own", "used"), [(0, 1, 1), (2, 1, 2), (2, 3, 3)])
+def test_no_fewer_need_to_be_in_sync_than_the_controller_says(
+    held: Held, told: int, own: int, used: int
+) -> None:
+    """By its number others are eligible, and it may be another than that of our settings."""
+    topic = held.create("a", 1).with_configs({"min.insync.replicas": str(own)})
+    three = replace(topic.partitions[0], replicas=(NODE_ID, 2, 3), min_in_sync=told)
+    topic = replace(topic, partitions=(three,))
+    image = held.image.with_topics([topic])
+    held.replicas.apply(image, ImageDelta(changed=(topic,)))
+    assert held.log("a", 0).log.min_insync_replicas == used
+    held.replicas.apply(image, ImageDelta(reconfigured=(topic,)))
+    log = held.log("a", 0)
+    assert log.log.min_insync_replicas == used
+    # In sync alone: with more that are needed a record is not committed.
+    log.append(build_batch())
+    assert log.high_watermark == (1 if used == 1 else 0)
+
+
 def test_a_log_that_cannot_be_opened_leaves_all_as_it_was(held: Held) -> None:
     one, two = held.create("a", 1), held.create("b", 1)
     (held.path / "b-2").write_text("in the way")

@@ -20,6 +20,7 @@ from kbroker.metadata.controller.partition_states import (
     after_brokers_changed,
     alter_in_sync,
     before_stop,
+    decided,
     nobody_eligible,
     others_may_lead,
     preferred_election,
@@ -261,6 +262,35 @@ def test_other_settings_end_eligibility() -> None:
         assert [told(each) for each in changed] == [(1, (1,), (), epoch)]
 
 
+@pytest.mark.parametrize(
+    ("known", "minimum", "eligible"),
+    [
+        pytest.param(2, 2, (2,), id="the same"),
+        pytest.param(2, 3, (2,), id="larger: by neither the high watermark moves"),
+        pytest.param(3, 2, (), id="smaller"),
+        pytest.param(3, 9, (2,), id="no more than there are replicas"),
+        pytest.param(0, 2, (2,), id="of a controller that did not say it"),
+    ],
+)
+def test_a_state_says_the_minimum_that_was_decided_with(
+    known: int, minimum: int, eligible: tuple[int, ...]
+) -> None:
+    before = only(image(leader=1, isr=(1,), eligible=(2,), min_in_sync=known))
+    after = decided(before, ElectionRules(minimum))
+    assert after == replace(before, eligible=eligible, min_in_sync=min(minimum, 3))
+
+
+def test_a_smaller_minimum_is_written_at_once_where_it_is_waited_for() -> None:
+    few = image(leader=1, isr=(1,), min_in_sync=2)
+    (state,) = after_brokers_changed(few, NODES, lambda _: ElectionRules(1))
+    assert state == replace(only(few), min_in_sync=1)
+    for enough in ({"isr": (1, 2)}, {"isr": (1,), "leader": NO_LEADER}):
+        cluster = image((2,), **{"leader": 1, "min_in_sync": 2, **enough})
+        alive = (1, 2) if "leader" not in enough else (0, 2)
+        assert after_brokers_changed(cluster, alive, lambda _: ElectionRules(1)) == []
+    assert after_brokers_changed(few, NODES, lambda _: ElectionRules(3)) == []
+
+
 class Records(RuleBasedStateMachine):
     """One partition of three brokers, and how many records each of them has on its disk.
 
@@ -274,7 +304,8 @@ class Records(RuleBasedStateMachine):
         self.alive = set(NODES)
         self.written = dict.fromkeys(NODES, 0)  # by broker: the records that it has
         self.high_watermark = 0
-        self.election = ElectionRules(2)
+        self.election = ElectionRules(2)  # of the controller
+        self.leaders_minimum = 2  # of the settings of who leads
         self.cut: set[int] = set()  # machines that stopped, of which no controller has heard
         self.stopped: set[int] = set()  # those, and who did since the high watermark moved
         self.fewest = 2  # min.insync.replicas since then
@@ -284,7 +315,7 @@ class Records(RuleBasedStateMachine):
         return only(self.cluster)
 
     def take(self, changed: list[PartitionImage], lossy: Collection[int] = ()) -> None:
-        for now in changed:
+        for now in (decided(each, self.election) for each in changed):
             was = self.state
             assert now.leader_epoch >= was.leader_epoch
             same = now.leader == was.leader and now.leader not in lossy
@@ -357,11 +388,12 @@ class Records(RuleBasedStateMachine):
         self.advance()
 
     def advance(self) -> None:
-        if len(self.state.isr) >= self.election.min_in_sync:
+        minimum = max(self.leaders_minimum, self.state.min_in_sync)
+        if len(self.state.isr) >= minimum:
             end = min(self.written[node] for node in self.state.isr)
             if end > self.high_watermark:
                 self.high_watermark = end
-                self.fewest = self.election.min_in_sync
+                self.fewest = minimum
                 self.stopped = {*self.cut}
 
     @precondition(lambda self: self.state.leader in self.alive)
@@ -381,8 +413,17 @@ class Records(RuleBasedStateMachine):
     @rule(minimum=st.integers(1, 3))
     def settings_change(self, minimum: int) -> None:
         self.take(nobody_eligible(self.cluster.topics.values()))
+        self.settings_of_the_controller_differ(minimum)
+        self.settings_of_the_leader_differ(minimum)
+
+    @rule(minimum=st.integers(1, 3))
+    def settings_of_the_controller_differ(self, minimum: int) -> None:
         self.election = ElectionRules(minimum)
         self.fewest = min(self.fewest, minimum)
+
+    @rule(minimum=st.integers(1, 3))
+    def settings_of_the_leader_differ(self, minimum: int) -> None:
+        self.leaders_minimum = minimum
 
     @invariant()
     def the_sets_are_what_they_say(self) -> None:

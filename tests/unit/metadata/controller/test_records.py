@@ -103,6 +103,19 @@ def test_what_is_written_reads_back(
     assert decode(path, unknown) == value  # a field more is no reason to refuse
 
 
+def test_what_a_partition_says_of_eligible_replicas_reads_back() -> None:
+    state = replace(first_partition_state("t", 0, (3, 1)), isr=(3,), eligible=(1,), min_in_sync=2)
+    data = records.encode_partition(state, 9)
+    assert data == (
+        b'{"version":1,"leader":3,"leader_epoch":0,"controller_epoch":9,"isr":[3],"eligible":[1],'
+        b'"min_in_sync":2}'
+    )
+    assert records.decode_partition("", data) == PartitionRecord(3, 0, (3,), (1,), 2)
+    damaged = data.replace(b":2}", b":-1}")
+    with pytest.raises(DataDirectoryError, match="min_in_sync"):
+        records.decode_partition("/state", damaged)
+
+
 @pytest.mark.parametrize(("path", "decode"), DECODERS)
 @given(data=st.data())
 def test_any_other_bytes_are_refused_with_the_path(path: str, decode: Any, data: Any) -> None:

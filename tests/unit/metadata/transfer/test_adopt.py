@@ -95,7 +95,7 @@ def test_a_topic_is_as_its_logs_know_it(data: Path, tmp_path: Path) -> None:
     assert records.decode_topic(path, tree(data)[path]) == (WORDS, ((0,), (0,)), {}, {})
     for index in range(2):
         state = state_of(data, TopicPartition("words", index))
-        assert state == (0, EPOCH + index + 1, (0,), ())
+        assert state == (0, EPOCH + index + 1, (0,), (), 0)
     assert configs_of(data, "words") == {
         "retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "compact"
     }  # fmt: skip
