@@ -44,6 +44,11 @@ class ResourceChange(NamedTuple):
     subtract: Mapping[str, str] = _NOTHING
 
 
+# The settings that elections go by.
+MIN_IN_SYNC: Final = "min.insync.replicas"
+UNCLEAN: Final = "unclean.leader.election.enable"
+
+
 def touches(change: ConfigChange | ResourceChange, key: str) -> bool:
     """Whether this may change what the key is for a topic."""
     if isinstance(change, ResourceChange) and change.resource.kind is not ConfigKind.BROKER:

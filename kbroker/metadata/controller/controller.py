@@ -41,9 +41,8 @@ from kbroker.metadata.controller.config_changes import (
     ConfigChanges,
     ConfigRules,
     NoSettings,
-    touches,
 )
-from kbroker.metadata.controller.decisions import ConfigChange, ConfigValidator, ListEditor
+from kbroker.metadata.controller.decisions import ConfigValidator, ListEditor
 from kbroker.metadata.controller.election import Election
 from kbroker.metadata.controller.event_loop import EventLoop, MakeLoop
 from kbroker.metadata.controller.events import (
@@ -116,7 +115,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("kbroker.controller")
 
 THREAD_NAME: Final = "kbroker-controller"
-MIN_IN_SYNC: Final = "min.insync.replicas"
 
 Answer = Callable[[], None]
 # Heard while the store is away as well, or nobody would be told anything ever after.
@@ -356,18 +354,14 @@ class Controller(Asking):
         return nobody_asked
 
     def _alter(self, nodes: MetadataNodes, event: AlterConfigs | AlterResources) -> Answer:
-        """Who may be elected by a setting must not be by another, if this is cut half way."""
-        fewer = [each for each in event.changes if touches(each, MIN_IN_SYNC)]
-        if fewer and not event.validate_only:
-            topics = [each.topic for each in fewer if isinstance(each, ConfigChange)]
-            self._partitions.forget_eligible(nodes, topics or None)  # a broker's: all
+        if not event.validate_only:
+            self._partitions.settings_change(nodes, event.changes)
         if isinstance(event, AlterConfigs):
             answer: Answer = partial(event.done, self._changes.alter_configs(nodes, event))
         else:
             altered = self._configs.alter(nodes, event.changes, event.validate_only)
             answer = partial(event.done, altered)
-        if fewer:
-            self._partitions.settings_changed(nodes)
+        self._partitions.settings_changed(nodes, event.changes)
         return answer
 
     # --- office -----------------------------------------------------------------------------------
@@ -519,6 +513,7 @@ class Controller(Asking):
             .with_topics(loaded.topics)
             .with_configs(loaded.configs)
         )
+        self._propagation.follow_settings(image)  # before we elect by them
         # Whoever does not know which brokers there were cannot tell who has started again since.
         anew = self._new_epochs or (self._known is None and self._channels is not None)
         known, lost = self._known or image.brokers, loaded.unreadable

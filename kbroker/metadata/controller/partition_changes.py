@@ -14,7 +14,13 @@ from types import MappingProxyType
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log_lines import first_few
-from kbroker.metadata.controller.decisions import CHANGED_PARTITIONS_MAX
+from kbroker.metadata.controller.config_changes import (
+    MIN_IN_SYNC,
+    UNCLEAN,
+    ResourceChange,
+    touches,
+)
+from kbroker.metadata.controller.decisions import CHANGED_PARTITIONS_MAX, ConfigChange
 from kbroker.metadata.controller.events import (
     AlterInSync,
     ElectLeaders,
@@ -54,6 +60,8 @@ from kbroker.metadata.image import (
 from kbroker.types import TopicPartition
 
 log = logging.getLogger("kbroker.controller")
+
+SettingsChange = ConfigChange | ResourceChange
 
 
 @dataclass(slots=True)
@@ -345,9 +353,19 @@ class PartitionChanges:
         check_target(image, partition, wanted.target, factor_may_change)
         return reassigned(partition, wanted.target, alive, rules)
 
-    def settings_changed(self, nodes: MetadataNodes) -> None:
+    def settings_change(self, nodes: MetadataNodes, changes: Sequence[SettingsChange]) -> None:
+        """They are about to. Who may be elected by a min.insync.replicas must not be by another,
+        if this is cut half way."""
+        touched = [each for each in changes if touches(each, MIN_IN_SYNC)]
+        if touched:
+            topics = [each.topic for each in touched if isinstance(each, ConfigChange)]
+            self._forget_eligible(nodes, topics or None)  # a broker's: all
+
+    def settings_changed(self, nodes: MetadataNodes, changes: Sequence[SettingsChange]) -> None:
         """What is otherwise by settings of elections that are others now: who leads, where unclean
         elections are allowed; reassignments that are at their end; how many must be in sync."""
+        if not any(touches(each, key) for each in changes for key in (MIN_IN_SYNC, UNCLEAN)):
+            return
         image = self._propagation.image
         if changed := self._changed(image, image.brokers, self._closed()):
             self._follow(self._write(nodes, image, changed))
@@ -365,8 +383,8 @@ class PartitionChanges:
                 found.append(state)
         return found
 
-    def forget_eligible(self, nodes: MetadataNodes, topics: Iterable[str] | None) -> None:
-        """Of these topics, or of all, before min.insync.replicas changes for them."""
+    def _forget_eligible(self, nodes: MetadataNodes, topics: Iterable[str] | None) -> None:
+        """Of these topics, or of all."""
         image = self._propagation.image
         names = image.topics if topics is None else topics
         known = [image.topics[name] for name in {*names} if name in image.topics]

@@ -91,6 +91,10 @@ class Propagation:
         self._image = image.at_version(self._image.version + 1)
         self._show(self._image)
 
+    def follow_settings(self, image: ClusterImage) -> None:
+        """Be what the settings of this image say, ahead of the rest of it."""
+        self._follow(image.at_version(self._image.version + 1))
+
     def check_readable(self, topic: str) -> None:
         """KafkaError where what is known of a topic may be older than the store."""
         if topic in self.unreadable:
@@ -171,7 +175,7 @@ class Propagation:
         Nothing can be taken back here: a partition whose log does not open has no leader, and
         nor has a topic that fails in another way.
         """
-        self._follow(image.at_version(self._image.version + 1))
+        self.follow_settings(image)
         try:
             offline = self._call(image, delta)
         except Exception as error:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kbroker.config import BrokerConfig, validate_topic_overrides
-from kbroker.metadata.controller import records
+from kbroker.metadata.controller import ConfigChange, records
 from kbroker.metadata.controller.config_changes import ResourceChange
 from kbroker.metadata.controller.partition_states import ElectionRules
 from kbroker.metadata.image import NO_LEADER, ConfigKind, ConfigResource, PartitionImage
@@ -66,6 +66,44 @@ def kept(cluster: Cluster) -> records.PartitionRecord:
 
 def sets(state: PartitionImage | records.PartitionRecord) -> tuple[object, ...]:
     return state.isr, state.eligible, state.min_in_sync
+
+
+def test_unclean_elections_that_a_topic_allows_now_are_made_at_once(cluster: Configured) -> None:
+    cluster.lose_the_leader()
+    cluster.controller.alter(ConfigChange("t", set={UNCLEAN: "true"}), validate_only=True)
+    assert cluster.state.leader == NO_LEADER
+    cluster.controller.alter(ConfigChange("t", set={UNCLEAN: "true"}))
+    assert (cluster.state.leader, cluster.state.isr) == (2, (2,))
+    assert cluster.controller.controller.statistics().unclean_elections == 1
+
+
+def test_unclean_elections_that_are_allowed_everywhere_are_made_at_once(
+    cluster: Configured,
+) -> None:
+    cluster.lose_the_leader()
+    cluster.set_everywhere("log.retention.ms", "100000")
+    assert cluster.state.leader == NO_LEADER
+    cluster.set_everywhere(UNCLEAN, "true")
+    assert (cluster.state.leader, cluster.state.isr) == (2, (2,))
+
+
+def test_a_controller_elects_by_what_the_store_says_last(
+    cluster: Configured, wire: Wire, tmp_path: Path
+) -> None:
+    """And not by what it was told before: that unclean elections are allowed."""
+    cluster.make(1, 2)
+    cluster.alter(1, 1)
+    cluster.set_everywhere(UNCLEAN, "true")
+    follow(cluster)
+    wire.loses = {2, 3}
+    cluster.set_everywhere(UNCLEAN, "false")
+    cluster.brokers.pop(1).stop()
+    others = cluster.brokers.values()
+    eventually(lambda: any(each.controller.active for each in others))
+    (last,) = [each for each in others if each.controller.active]
+    eventually(lambda: last.image.brokers.keys() == {2, 3})
+    assert last.image.topics["t"].partitions[0].leader == NO_LEADER
+    assert last.controller.statistics().unclean_elections == 0
 
 
 def test_a_leader_is_told_the_minimum_by_which_others_are_eligible(
