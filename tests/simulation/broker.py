@@ -315,7 +315,6 @@ class Running:
         self.process = Process(cluster.loop)
         self.session = cluster.ensemble.begin_session(self.process, self.node_id)
         self.failures = Failures(f"broker {self.node_id}", logging.getLogger("simulation"))
-        self.min_in_sync = cluster.min_in_sync
         self.fetches, self.produces = Fetches(self), Produces(self)
         # As the controller said it, by the replica's partition.
         self.states: dict[TopicPartition, PartitionImage] = {}
@@ -377,6 +376,8 @@ class Running:
         if self.logs.lossy and not self.is_copy:
             self.cluster.safety.may_have_lost(self.node_id)
         dice, dynamic = random.Random(self.cluster.dice.random()), DynamicConfig(self.broker.config)
+
+        dynamic.add("the logs", self._logs_follow)
 
         def make_loop(*how: Any) -> SteppedEvents:
             self.events = SteppedEvents(self.process, dice, *how)
@@ -486,6 +487,9 @@ class Running:
 
     def _submit(self, work: Coroutine[Any, Any, None]) -> Any:
         return self.loop.create_task(work)
+
+    def _logs_follow(self, before: BrokerConfig, config: BrokerConfig) -> None:
+        self.replicas.follow_config(config, self.controller.image.topics.values())
 
     # --- the controller's word --------------------------------------------------------------------
 

@@ -18,9 +18,10 @@ from kbroker.coordinator.group.offsets_topic import new_topic
 from kbroker.errors import KafkaError, UserError
 from kbroker.log.checkpoints import RECOVERY_POINT_FILE, read_offsets
 from kbroker.metadata.controller import NewTopic, TopicResult
+from kbroker.metadata.controller.config_changes import MIN_IN_SYNC, ResourceChange
 from kbroker.metadata.controller.events import Reassignment
 from kbroker.metadata.controller.records import CONTROLLER
-from kbroker.metadata.image import NO_LEADER, OFFSETS_TOPIC
+from kbroker.metadata.image import NO_LEADER, OFFSETS_TOPIC, ConfigKind, ConfigResource
 from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
 from kbroker.types import TopicPartition
 from tests.simulation.broker import Broker, Running
@@ -40,6 +41,7 @@ TOPIC = "t"
 BROKERS = (1, 2, 3)
 PARTITIONS = 2
 HOMES = PARTITIONS  # in the place of a partition: those of `__consumer_offsets`
+EVERY_BROKER = 0  # in the place of a broker: what is set for all of them
 # Of two partitions of `__consumer_offsets` each has its own; the second has a member.
 GROUPS = ("g1", "g2")
 RETRY_START_MS = 300
@@ -61,8 +63,8 @@ SETTINGS = {
 
 
 @cache
-def config_of(node_id: int) -> BrokerConfig:
-    settings = {**SETTINGS, "node.id": str(node_id)}
+def config_of(node_id: int, min_in_sync: int) -> BrokerConfig:
+    settings = {**SETTINGS, "node.id": str(node_id), MIN_IN_SYNC: str(min_in_sync)}
     return BrokerConfig.load(overrides=[f"{key}={value}" for key, value in settings.items()])
 
 
@@ -82,7 +84,7 @@ class Cluster:
     def __init__(self, directory: Path, dice: random.Random, *, pipelined: bool = False) -> None:
         self.dice = dice
         self.cluster_id = "simulated-cluster-0001"
-        self.min_in_sync = 2
+        self.min_in_sync = 2  # the least that any broker's settings have said so far
         self.safety = Safety(self)
         # Not all of a loop: as much as is asked for.
         self.loop = StepLoop(self.safety.after_step)  # type: ignore[abstract]
@@ -99,7 +101,8 @@ class Cluster:
         homes = dice.choice((1, 1, 1, 2))
         self.homes = [TopicPartition(OFFSETS_TOPIC, index) for index in range(homes)]
         self.brokers = {
-            each: Broker(each, directory / f"broker-{each}", config_of(each)) for each in BROKERS
+            each: Broker(each, directory / f"broker-{each}", config_of(each, self.min_in_sync))
+            for each in BROKERS
         }
         kinds = ((True, -1), (True, -1), (False, -1), (False, 1))
         made = PipelinedProducer if pipelined else Producer
@@ -120,17 +123,14 @@ class Cluster:
 
     def begin(self) -> None:
         """All run, and there are the topics."""
-        for node_id in self.brokers:
+        for node_id, broker in self.brokers.items():
+            broker.config = config_of(node_id, self.min_in_sync)
             self.start(node_id)
         self._living.begin()
-        configs = {"min.insync.replicas": str(self.min_in_sync)}
+        configs = new_topic(self.brokers[BROKERS[0]].config).configs
         topics = [
-            NewTopic(TOPIC, assignments=_spread(PARTITIONS, 0), configs=configs),
-            NewTopic(
-                OFFSETS_TOPIC,
-                assignments=_spread(len(self.homes), 1),
-                configs={**new_topic(config_of(BROKERS[0])).configs, **configs},
-            ),
+            NewTopic(TOPIC, assignments=_spread(PARTITIONS, 0)),
+            NewTopic(OFFSETS_TOPIC, assignments=_spread(len(self.homes), 1), configs=configs),
         ]
         results: list[TopicResult] = []
         controller = self.running(BROKERS[0]).controller
@@ -383,6 +383,27 @@ class Cluster:
         self.network.drop(one, other)
 
     # --- what people and clients do ---------------------------------------------------------------
+
+    def renew(self, node_id: int, min_in_sync: int, down_ms: int) -> None:
+        """Its file says another number, with which it starts again."""
+        self._may_be(min_in_sync)
+        self.brokers[node_id].config = config_of(node_id, min_in_sync)
+        self.stop(node_id, down_ms)
+
+    def override(self, node_id: int, min_in_sync: int) -> None:
+        """Set at run time for one broker, for all of them (EVERY_BROKER), or for none any more."""
+        self._may_be(min_in_sync or self.min_in_sync)
+        name = "" if node_id == EVERY_BROKER else str(node_id)
+        change = ResourceChange(
+            ConfigResource(ConfigKind.BROKER, name),
+            {MIN_IN_SYNC: str(min_in_sync)} if min_in_sync else {},
+            frozenset() if min_in_sync else frozenset({MIN_IN_SYNC}),
+        )
+        for running in self._controllers():
+            running.controller.alter_resource_configs([change], False, lambda results: None)
+
+    def _may_be(self, min_in_sync: int) -> None:
+        self.min_in_sync = min(self.min_in_sync, min_in_sync)
 
     def checkpoint(self, node_id: int) -> None:
         running = self.brokers[node_id].running

@@ -35,7 +35,7 @@ from kbroker.metadata.controller.registration import Registration
 from kbroker.metadata.image import ClusterImage, PartitionImage
 from kbroker.metadata.store.base import MetadataStore, Node, Operation
 from kbroker.peer.replica_fetch import Asked
-from kbroker.replica import in_sync, leadership
+from kbroker.replica import in_sync, leadership, manager
 from kbroker.replica._replica import Replica
 from kbroker.replica.fetcher_partition import UNKNOWN, FollowedPartition
 from kbroker.server.asked_controller import AskedController
@@ -249,6 +249,12 @@ def _whoever_lives(changes: PartitionChanges, _: MetadataNodes, brokers: Any) ->
     changes._follow(changes._propagation.image.with_brokers(brokers))
 
 
+def _by_its_own_minimum(own: int, partition: PartitionImage) -> int:
+    """A leader goes by the min.insync.replicas of its settings, whatever the controller decided
+    with."""
+    return own
+
+
 PLANTED: dict[str, Plant] = {
     "cut-to-the-high-watermark": Plant(
         FollowedPartition, "__init__", _cut_to_the_high_watermark, 100
@@ -279,6 +285,7 @@ PLANTED: dict[str, Plant] = {
     "members-not-loaded": Plant(GroupCoordinator, "load", _no_members, 40),
     "unstable-told": Plant(offset_fetch, "decode", _stable_or_not, 150, first=30),
     "in-sync-when-added": Plant(partition_changes, "finished", _in_sync_when_added, 60),
+    "minimum-of-its-own": Plant(manager, "needed_in_sync", _by_its_own_minimum, 40, first=20),
     "the-dead-kept": Plant(partition_states, "_among", _with_the_dead, 40),
     "a-copy-takes-over": Plant(registration, "_is_of_the_dead", _dead_or_not, 60),
     "replaced-unseen": Plant(

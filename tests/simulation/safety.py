@@ -122,13 +122,13 @@ class Safety:
             value_of = commit_in if replica.name.topic == OFFSETS_TOPIC else value_in
             contents = Contents(running.broker.directory / str(replica.name), value_of)
             view = partition.views[running.node_id] = View(running.node_id, replica.name, contents)
+        view.leads = state.leader == running.node_id
         if view.replica is not replica:
             self._opened(partition, view, replica)
         if state.partition_epoch < view.partition_epoch:
             told = f"at broker {view.node_id}: {view.partition_epoch}, then {state.partition_epoch}"
             self.fail("partition epochs go forward", told, partition)
         view.partition_epoch = state.partition_epoch
-        view.leads = state.leader == running.node_id
         self._note(partition, view)
         if running.node_id not in state.replicas:
             self._live.remove(view)
@@ -154,7 +154,7 @@ class Safety:
         view.contents = Contents(view.contents.directory, view.contents.value_of)
         if view not in self._live:
             self._live.append(view)
-        view.replica, view.leader_epoch, view.partition_epoch = replica, -1, -1
+        view.replica, view.leader_epoch, view.partition_epoch = replica, replica.leader_epoch, -1
         view.end_offset = replica.log_end_offset
         now = self._read(partition, view, view.end_offset)
         view.high_watermark = view.checked = min(replica.high_watermark, view.end_offset)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-from tests.simulation.cluster import BROKERS, GROUPS, HOMES, PARTITIONS
+from tests.simulation.cluster import BROKERS, EVERY_BROKER, GROUPS, HOMES, PARTITIONS
 from tests.simulation.network import CLIENTS
 
 FAULTS_MIN, FAULTS_MAX = 3, 12
@@ -48,6 +48,7 @@ def schedule_of(dice: random.Random) -> tuple[list[Act], int]:
     acts += _moves(dice, end_ms)
     acts += _two_of_one(dice, end_ms)
     acts += _overtaken(dice, end_ms)
+    acts += _settings(dice, end_ms)
     return sorted(acts), end_ms
 
 
@@ -136,6 +137,23 @@ def _overtaken(dice: random.Random, end_ms: int) -> list[Act]:
         Act(at_ms + dice.randint(50, 120), "late", (leader, controller, late_ms)),
         Act(at_ms + dice.randint(350, 550), "part", (follower, leader, parted_ms)),
     ]
+
+
+def _settings(dice: random.Random, end_ms: int) -> list[Act]:
+    """Brokers have another min.insync.replicas one after the other, or one of them alone."""
+    if dice.random() < 0.5:
+        return []
+    at_ms = dice.randrange(end_ms)
+    acts = []
+    for number in dice.choice(((1,), (1,), (1, 2))):
+        for node_id in dice.sample(BROKERS, dice.randint(1, 3)):
+            acts.append(Act(at_ms, "renew", (node_id, number, dice.randint(20, 400))))
+            at_ms += dice.randint(100, 900)
+    if dice.random() < 0.5:
+        for _ in range(dice.randint(1, 3)):
+            how = (dice.choice((EVERY_BROKER, *BROKERS)), dice.choice((0, 1, 2)))
+            acts.append(Act(dice.randrange(end_ms), "override", how))
+    return acts
 
 
 def _close_together(dice: random.Random, end_ms: int) -> list[Act]:
