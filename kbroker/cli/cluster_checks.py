@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.cli.checks import FAILING, OK, WARNING, Check
 from kbroker.cli.health import MIN_IN_SYNC, TOPICS_ASKED_MAX, min_in_sync
+from kbroker.config.agreed import AGREED
 from kbroker.errors import KafkaError, UserError
 from kbroker.metadata.store.zookeeper_settings import CONNECT, parse_connect
 
@@ -38,6 +39,8 @@ MINIMUMS: Final = {
     MIN_IN_SYNC: DEFAULT_FACTOR,
     "transaction.state.log.min.isr": "transaction.state.log.replication.factor",
 }
+# In which brokers should agree, and what is looked at beside.
+COMPARED: Final = tuple(dict.fromkeys((*AGREED, *REPLICATION_KEYS)))
 CONNECT_TIMEOUT_S: Final = 2.0
 _NAMED_MAX: Final = 3
 
@@ -114,17 +117,17 @@ def cluster(client: Client) -> Iterator[Check]:
     if len(metadata.brokers) < 2:
         return
     yield racks({each.node_id: each.rack for each in metadata.brokers.values()})
-    yield alike("settings", "the same settings of replication", _by_key(known))
+    yield alike("settings", "the same settings where they should agree", _by_key(known))
     yield alike("versions", "the same versions of the protocol", _versions(client))
     yield topics(metadata, client)
 
 
 def _settings(client: Client, node_id: int) -> Settings:
-    """What the running broker replicates by; nothing if it does not tell."""
+    """Of the running broker; nothing if it does not tell."""
     from kbroker.peer.config_messages import BROKER_RESOURCE, Resource
 
     try:
-        entries = client.configs(Resource(BROKER_RESOURCE, str(node_id)), REPLICATION_KEYS)
+        entries = client.configs(Resource(BROKER_RESOURCE, str(node_id)), COMPARED)
     except KafkaError:
         return {}
     return {entry.name: entry.value for entry in entries}

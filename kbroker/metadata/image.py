@@ -74,7 +74,8 @@ class BrokerImage:
     """A registered broker. `host` and `port` are for brokers, `endpoints` for clients, by listener.
 
     `port` is -1 while it does not accept connections. `lossy`: its logs may be shorter than what it
-    acknowledged before this start, and it has not left every set for that yet.
+    acknowledged before this start, and it has not left every set for that yet. `settings` are those
+    in which brokers should agree: a broker registers with its own, and no image has them.
     """
 
     node_id: int
@@ -84,6 +85,7 @@ class BrokerImage:
     epoch: int = NO_BROKER_EPOCH
     lossy: bool = False
     endpoints: tuple[BrokerEndpoint, ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
 
     def address_on(self, listener: str) -> tuple[str, int] | None:
         """Where clients of a listener of this name reach it; None: it has none."""

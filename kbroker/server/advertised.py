@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kbroker.metadata.image import BrokerEndpoint, BrokerImage
+from kbroker.metadata.store.zookeeper_settings import CONNECT
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
@@ -42,11 +43,19 @@ class Advertised:
     def broker(
         self, config: BrokerConfig, bound: dict[str, list[tuple[str, int]]], *, lossy: bool
     ) -> BrokerImage:
-        """This start of the broker, as it registers."""
+        """This start of the broker, as it registers; `config` as it was started with."""
         endpoints = self.registered(bound)
         _, host, port, _ = endpoints[0]
         node_id, rack = config.node_id, config["broker.rack"]
-        return BrokerImage(node_id, host, port, rack, lossy=lossy, endpoints=endpoints)
+        settings: tuple[tuple[str, str], ...] = ()
+        if config[CONNECT]:
+            # Imported for a cluster: a broker that stands alone is small.
+            from kbroker.config.agreed import agreed_settings
+
+            settings = tuple(agreed_settings(config).items())
+        return BrokerImage(
+            node_id, host, port, rack, lossy=lossy, endpoints=endpoints, settings=settings
+        )
 
     def registered(self, bound: dict[str, list[tuple[str, int]]]) -> tuple[BrokerEndpoint, ...]:
         """What goes into the metadata store, from what was bound by listener name.

@@ -300,7 +300,7 @@ class Broker:
             self._apply,
             validate_configs=validate_topic_overrides,
             edit_list=edit_topic_list,
-            broker=self._advertised.broker(self.config, self._bound, lossy=lossy),
+            broker=self._advertised.broker(self._dynamic.started, self._bound, lossy=lossy),
             locks=lambda: lock_names(self._logs.usable),
             cluster_id=self._cluster_id,
             new_epochs_at_start=not self._logs.clean,
@@ -323,14 +323,14 @@ class Broker:
 
     def _claim_directories(self) -> None:
         self._directories.claim(self._session(), self._running_controller().image.cluster_id)
+        if self._member is not None:
+            self._member.compare_settings(self._session())
 
     def _show(self, image: ClusterImage) -> None:
-        member = self._member
-        if member is None:
+        if self._member is None or self._member.shows():
             self._publisher.show(image)
-        elif member.shows():
-            self._publisher.show(image)
-            member.follow(image)
+            if self._member is not None:
+                self._member.follow(image)
 
     def _apply(self, image: ClusterImage, delta: ImageDelta) -> list[TopicPartition]:
         if self._member is not None:
@@ -350,16 +350,15 @@ class Broker:
             self._member.replication.stop()
 
     def _start_handlers(self) -> None:
-        if self._controller is None:
-            raise UserError("the controller is not there")
+        controller = self._running_controller()
         services = self._services = Services(
             config=self.config,
             clock=self._clock,
-            controller=self._controller,
+            controller=controller,
             replicas=self._replicas,
-            producer_ids=ProducerIdManager(self._controller.allocate_producer_ids),
+            producer_ids=ProducerIdManager(controller.allocate_producer_ids),
             call_later=self._timer.call_later,
-            cluster_id=self._controller.image.cluster_id,
+            cluster_id=controller.image.cluster_id,
             node_id=self.config.node_id,
             advertised=self._advertised,
             peers=self._member.links if self._member else None,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import MetadataStoreError, UserError
 from kbroker.metadata.image import NO_CONTROLLER
+from kbroker.server.agreed_settings import warn_of_differences
 from kbroker.server.broker_links import BrokerLinks
 from kbroker.server.controlled_shutdown import ControlledShutdown
 from kbroker.server.first_image import FirstImage
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from kbroker.log.scrubber import Repair
     from kbroker.metadata.controller import Controller
     from kbroker.metadata.image import ClusterImage
+    from kbroker.metadata.store.base import MetadataStore
     from kbroker.replica._replica import Replica
     from kbroker.replica.fetcher_manager import Submit
     from kbroker.replica.manager import ReplicaManager
@@ -90,6 +92,10 @@ class ClusterMember:
         if not self._looked_for_strays:
             self._looked_for_strays = True
             self._logs.set_aside_strays(partial(_is_on, image, self._config.node_id))
+
+    def compare_settings(self, store: MetadataStore) -> None:
+        """With those of the brokers that are registered beside this one."""
+        warn_of_differences(store, self._config.node_id)
 
     def shows(self) -> bool:
         """Whether an image that is published now may be seen: not the empty one of a start."""

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from kbroker.config import TopicConfig, dynamic
+from kbroker.config.agreed import AGREED, agreed_settings
 from kbroker.config.definition import find_broker_key
 from kbroker.metadata.controller.nodes import load_resource_configs
 from kbroker.metadata.controller.partition_states import ElectionRules
@@ -46,7 +47,7 @@ class DynamicConfig:
 
     def __init__(self, started: BrokerConfig) -> None:
         self.config = started
-        self._started = started
+        self.started = started
         self._own = ConfigResource(ConfigKind.BROKER, str(started.node_id))
         self._every = ConfigResource(ConfigKind.BROKER, "")
         self._held: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
@@ -73,10 +74,11 @@ class DynamicConfig:
             return
         self._held = (dict(every), dict(own))
         before = self.config
-        self.config, errors = dynamic.with_overrides(self._started, every, own)
+        self.config, errors = dynamic.with_overrides(self.started, every, own)
         for error in errors:
             logger.warning("a setting made at run time is left out: %s", error.message)
         self._tell_changes(before)
+        self._warn_of_own(every, own)
         for what, reaction in self._reactions:
             self._react(what, reaction, self._behind.get(what, before))
 
@@ -100,6 +102,21 @@ class DynamicConfig:
     def behind(self) -> list[str]:
         """What could not follow the configuration yet; any thread."""
         return sorted(self._behind)
+
+    def _warn_of_own(self, every: Mapping[str, str], own: Mapping[str, str]) -> None:
+        """Of what is set for this broker alone where all should agree."""
+        if agreed := [name for name in AGREED if name in own]:
+            others, _ = dynamic.with_overrides(self.started, every, {})
+            ours, theirs = agreed_settings(self.config), agreed_settings(others)
+            for name in agreed:
+                if ours[name] != theirs[name]:
+                    logger.warning(
+                        "%s is %s at this broker alone, and %s without its own setting: brokers"
+                        " should agree -> set it for all of them, or remove it here",
+                        name,
+                        ours[name],
+                        theirs[name],
+                    )
 
     def _tell_changes(self, before: BrokerConfig) -> None:
         names = sorted({*before.set_names(), *self.config.set_names()})

@@ -215,6 +215,7 @@ def encode_broker(broker: BrokerImage, registered_ms: int, locks: Collection[str
         features={},
         locks=sorted(locks),
         **({"lossy": True} if broker.lossy else {}),
+        **({"settings": dict(broker.settings)} if broker.settings else {}),
     )
 
 
@@ -260,6 +261,15 @@ def decode_broker_locks(path: str, data: bytes) -> frozenset[str]:
     if not all(isinstance(each, str) for each in locks):
         raise fields.damaged("the name of a lock is no text")
     return frozenset(locks)
+
+
+def decode_broker_settings(path: str, data: bytes) -> dict[str, str]:
+    """What a registered broker's file says; nothing in a node of Kafka's or an earlier kbroker."""
+    fields = _Fields(path, data, _BROKER_VERSION)
+    settings: dict[str, str] = fields.get("settings", dict) if fields.has("settings") else {}
+    if not all(isinstance(each, str) for each in settings.values()):
+        raise fields.damaged("a setting is no text")
+    return settings
 
 
 def encode_used_directories(directories: Mapping[str, str]) -> bytes:

@@ -1,0 +1,61 @@
+"""The settings in which the brokers of a cluster should agree, as texts that can be compared.
+
+Each of these is read by one broker for all: by the one that is the controller, leads a partition or
+coordinates a group just now. Where brokers differ, what holds changes with the next election.
+docs/cluster.md says of each what a difference does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kbroker.config.definition import BROKER_KEYS
+from kbroker.config.key import InvalidValue, format_value, parse_value
+from kbroker.config.topic import TopicConfig
+
+if TYPE_CHECKING:
+    from kbroker.config.broker import BrokerConfig
+
+_RETENTION_MS: Final = "log.retention.ms"  # which log.retention.hours and .minutes say as well
+AGREED: Final = (
+    "min.insync.replicas",
+    "unclean.leader.election.enable",
+    "replica.lag.time.max.ms",
+    "default.replication.factor",
+    "num.partitions",
+    "auto.create.topics.enable",
+    "delete.topic.enable",
+    "auto.leader.rebalance.enable",
+    "message.max.bytes",
+    "log.cleanup.policy",
+    _RETENTION_MS,
+    "log.retention.bytes",
+    "log.message.timestamp.type",
+    "offsets.topic.num.partitions",
+    "offsets.topic.replication.factor",
+    "offsets.topic.segment.bytes",
+    "offsets.retention.minutes",
+    "offset.metadata.max.bytes",
+    "group.min.session.timeout.ms",
+    "group.max.session.timeout.ms",
+    "group.max.size",
+    "replica.selector.class",
+)
+UNSET: Final = "unset"
+
+
+def agreed_settings(config: BrokerConfig) -> dict[str, str]:
+    """What this configuration says of each."""
+    found = {name: format_value(BROKER_KEYS[name], config[name]) for name in AGREED}
+    retention_ms = TopicConfig(config, {})["retention.ms"]
+    found[_RETENTION_MS] = str(retention_ms)
+    return {name: UNSET if text is None else text for name, text in found.items()}
+
+
+def same_text(name: str, text: str) -> str:
+    """The text of a value as `agreed_settings` writes it."""
+    key = BROKER_KEYS[name]
+    try:
+        return format_value(key, parse_value(key, text)) or UNSET
+    except InvalidValue:
+        return text
