@@ -297,7 +297,7 @@ PLANTED: dict[str, Plant] = {
         "_check_epochs",
         _however_late,
         1,
-        first=3,
+        first=25,
         schedule=(
             Act(300, "kill", (2, 30)),
             Act(380, "late", (3, 1, 2_600)),
