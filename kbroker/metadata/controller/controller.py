@@ -168,7 +168,9 @@ class Controller(Asking):
         self._new_epochs = new_epochs_at_start
         self._election = Election(store, node_id, clock)
         self._loop = loop(THREAD_NAME, self._handle, CONTROLLER_EVENTS_MAX, abandoned, clock)
-        self._propagation = Propagation(apply, show, follow, self.thread.failures, node_id)
+        self._propagation = Propagation(
+            apply, show, follow, self.thread.failures, node_id, self._announce
+        )
         self._new_session = new_session
         self._transport = transport
         self._channels: BrokerChannels | None = None
@@ -492,6 +494,10 @@ class Controller(Asking):
         self._known = self.image.brokers
         if self._channels is not None:
             self._channels.follow(self.image, self._election.epoch)
+
+    def _announce(self, image: ClusterImage) -> None:
+        if self._nodes is not None and self._channels is not None:
+            self._channels.follow(image, self._election.epoch)
 
     def _brokers_changed(self) -> None:
         ours = self.broker_epoch != NO_BROKER_EPOCH and self._new_session is not None

@@ -113,7 +113,7 @@ class PartitionChanges:
         """Follow the image, just read; of `delta.deleted`, the topics that are removed for good.
         What we cannot use of it then, others lead, or nobody in another epoch: what is published
         without a leader is in the epoch of ours still, and must get into no write."""
-        removed = self._propagation.catch_up(image, delta)
+        removed = self._propagation.catch_up(self._propagation.announce(image), delta)
         ours = frozenset(
             (name, self._node_id)
             for name in self._propagation.unusable
@@ -503,8 +503,9 @@ class PartitionChanges:
             )
 
     def _follow(self, image: ClusterImage) -> None:
-        before = self._propagation.image
-        delta = delta_between(before, image)
+        """The other brokers first: what they do does not wait for a disk of this one."""
+        delta = delta_between(self._propagation.image, image)
+        image = self._propagation.announce(image)
         self._propagation.catch_up(image, ImageDelta(changed=delta.changed, from_store=True))
 
 

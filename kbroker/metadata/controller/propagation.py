@@ -3,6 +3,8 @@
 Place in the flow: the controller thread calls one of these after each write. `apply` makes the
 listener (the replica manager) follow first; only then is the image published, as one reference that
 any thread may read; and then `show` tells who answers from a copy of it. Nobody else publishes.
+What is decided about leaders and in-sync sets is announced before that: the other brokers get it
+while the logs here follow, which on a bad disk may take long (docs/adr/0040).
 
 When `apply` raises for several topics at once, nobody knows which of them it was, so each is
 applied alone, which idempotence allows; what still fails is left out and reported. Removal is the
@@ -51,8 +53,10 @@ class Propagation:
         follow: Show = nobody_copies,
         failures: Failures | None = None,
         node_id: int = NO_LEADER,
+        tell: Show = nobody_copies,
     ) -> None:
         """`node_id`: the broker whose logs `apply` opens; it leads nothing that did not open.
+        `tell` sends an image to the other brokers that is announced.
 
         `show` gets every image right after it has been published, `follow` one whose settings of
         brokers may have changed, before anything else does; neither may raise.
@@ -62,7 +66,10 @@ class Propagation:
         self._failures = failures or Failures("controller")
         self._follow = follow
         self._show = show
+        self._tell = tell
         self._image = ClusterImage()
+        self._announced: ClusterImage | None = None
+        self._version = self._image.version  # the last one that was announced or published
         self._unremoved: dict[UUID, TopicImage] = {}  # several may have had one name
         # Topics that the store could not be asked for: what is known of them may be old.
         self.unreadable: frozenset[str] = frozenset()
@@ -87,13 +94,26 @@ class Propagation:
         return self.failing | self._offline
 
     def publish(self, image: ClusterImage) -> None:
-        """Make this the image, under the next version."""
-        self._image = image.at_version(self._image.version + 1)
+        """Make this the image, under the next version, or the one under which it was announced."""
+        self._image = self._next(image)
+        self._version, self._announced = self._image.version, None
         self._show(self._image)
 
     def follow_settings(self, image: ClusterImage) -> None:
         """Be what the settings of this image say, ahead of the rest of it."""
-        self._follow(image.at_version(self._image.version + 1))
+        self._follow(self._next(image))
+
+    def announce(self, image: ClusterImage) -> ClusterImage:
+        """Send this to the other brokers, under the next version, before it is followed here. What
+        comes of that, if it is another image, has a version of its own."""
+        self._announced = image = image.at_version(self._version + 1)
+        self._version = image.version
+        self._tell(image)
+        return image
+
+    def _next(self, image: ClusterImage) -> ClusterImage:
+        """As it will be published."""
+        return image if image is self._announced else image.at_version(self._version + 1)
 
     def check_readable(self, topic: str) -> None:
         """KafkaError where what is known of a topic may be older than the store."""
@@ -116,7 +136,7 @@ class Propagation:
     def configure(self, changed: Mapping[ConfigResource, Mapping[str, str]]) -> None:
         """Follow and publish new settings of what is no topic."""
         image = self._image.with_configs(changed)
-        self._follow(image.at_version(self._image.version + 1))
+        self._follow(self._next(image))
         self.publish(image)
 
     def delete(self, topics: Sequence[TopicImage]) -> list[TopicImage]:
@@ -263,7 +283,7 @@ class Propagation:
         return removed
 
     def _call(self, image: ClusterImage, delta: ImageDelta) -> Collection[TopicPartition]:
-        return self._apply(image.at_version(self._image.version + 1), delta)
+        return self._apply(self._next(image), delta)
 
 
 def _reason(topic: TopicImage, error: Exception) -> KafkaError:

@@ -84,8 +84,11 @@ class Wire:
 class Cluster:
     """Broker 1, which is the controller, and others, each with a session of its own."""
 
-    def __init__(self, directory: Path, wire: Wire | None = None) -> None:
+    def __init__(
+        self, directory: Path, wire: Wire | None = None, make: type[OneBroker] = OneBroker
+    ) -> None:
         """`wire`: how the controller tells the others; None: not at all."""
+        self._make = make
         self.brokers: dict[int, OneBroker] = {}
         self.rules = ElectionRules()
         self.wire = wire
@@ -99,7 +102,7 @@ class Cluster:
         return self.brokers[1]
 
     def start(self, node_id: int, directory: Path, **more: Any) -> None:
-        broker = self.brokers[node_id] = OneBroker(directory, node_id)
+        broker = self.brokers[node_id] = self._make(directory, node_id)
         one = self.brokers[1] if node_id > 1 else None
         options: dict[str, Any] = {
             "locks": lambda: [f"d{node_id}"],
