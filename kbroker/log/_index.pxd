@@ -36,6 +36,9 @@ cdef int index_reserve(Index* index, const char* path, int32_t entries) noexcept
 
 # Unmaps, cuts the file to what is used; the index can be read afterwards, not written.
 cdef int index_trim(Index* index, const char* path) noexcept nogil
+# The two halves of that: out of memory, 1 where the file is longer than its entries; and the file.
+cdef int index_end(Index* index) noexcept nogil
+cdef int index_shorten(const Index* index, const char* path) noexcept nogil
 
 # Where in an entry of offsets the position stands, and in one of times the relative offset.
 cdef enum:

@@ -156,13 +156,21 @@ cdef int cut_file(const char* path, int64_t size_bytes) noexcept nogil:
     return status
 
 
-cdef int index_trim(Index* index, const char* path) noexcept nogil:
+cdef int index_end(Index* index) noexcept nogil:
     cdef int32_t entries = index.entries
     if index.entries_max == 0:
         return 0
     index_close(index)
     index.entries = entries
-    return cut_file(path, <int64_t>entries * index.entry_bytes)
+    return 1
+
+
+cdef int index_shorten(const Index* index, const char* path) noexcept nogil:
+    return cut_file(path, <int64_t>index.entries * index.entry_bytes)
+
+
+cdef int index_trim(Index* index, const char* path) noexcept nogil:
+    return index_shorten(index, path) if index_end(index) else 0
 
 
 cdef void index_close(Index* index) noexcept nogil:

@@ -86,6 +86,11 @@ cdef int segment_index_full(Segment* segment) noexcept nogil
 # No more appends: the last time index entry, both indexes cut to size. 0 or an errno.
 cdef int segment_end_times(Segment* segment) noexcept nogil
 cdef int segment_seal(Segment* segment) noexcept nogil
+# The same in three steps, of which the second alone touches no file: room for the last entry, 1 if
+# there is to be one; the end, in memory, which index files are too long; those.
+cdef int segment_reserve_end(Segment* segment, int* status) noexcept nogil
+cdef int segment_end(Segment* segment, int has_room) noexcept nogil
+cdef void segment_shorten(Segment* segment, int which) noexcept nogil
 # Empties both indexes for writing anew. 0 or an errno.
 cdef int segment_reset_indexes(Segment* segment, int64_t index_bytes) noexcept nogil
 # Data and indexes to the disk. 0 or an errno. Needs a reference, not the lock.

@@ -21,8 +21,9 @@ from kbroker._live_objects cimport LIVE_SEGMENTS, live_add
 from kbroker.log._file_operations cimport files
 from kbroker.log._index cimport (
     AT_POSITION, AT_RELATIVE_OFFSET, BY_KEY, OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, IndexEntry,
-    index_close, index_cut, index_look_up, index_look_up_now, index_open_readable,
-    index_open_writable, index_reserve, index_trim, offset_index_append, time_index_append)
+    index_close, index_cut, index_end, index_look_up, index_look_up_now, index_open_readable,
+    index_open_writable, index_reserve, index_shorten, index_trim, offset_index_append,
+    time_index_append)
 from kbroker.log._records cimport HEADER_BYTES, header_plausible, header_read
 
 cdef extern from "<fcntl.h>" nogil:
@@ -204,18 +205,43 @@ cdef void slice_release(FileSlice* slice) noexcept nogil:
     slice.length = 0
 
 
-cdef int segment_end_times(Segment* segment) noexcept nogil:
-    # The last entry is the largest timestamp; what is said already is not said again.
+cdef int segment_reserve_end(Segment* segment, int* status) noexcept nogil:
     cdef SegmentPart* part = part_of(segment)
-    cdef int status
+    status[0] = 0
     if part.index_bytes or part.times.entries_max == 0 or part.max_timestamp_ms < 0:
         return 0
-    status = index_reserve(&part.times, part.times_path, 1)
-    if status == 0:
-        time_index_append(
-            &part.times, part.max_timestamp_ms,
-            <int32_t>(part.max_timestamp_offset - segment.base_offset))
+    status[0] = index_reserve(&part.times, part.times_path, 1)
+    return status[0] == 0
+
+
+cdef void note_end(Segment* segment) noexcept nogil:
+    # The last entry is the largest timestamp; what is said already is not said again.
+    cdef SegmentPart* part = part_of(segment)
+    time_index_append(
+        &part.times, part.max_timestamp_ms,
+        <int32_t>(part.max_timestamp_offset - segment.base_offset))
+
+
+cdef int segment_end_times(Segment* segment) noexcept nogil:
+    cdef int status
+    if segment_reserve_end(segment, &status):
+        note_end(segment)
     return status
+
+
+cdef int segment_end(Segment* segment, int has_room) noexcept nogil:
+    cdef SegmentPart* part = part_of(segment)
+    if has_room:
+        note_end(segment)
+    return index_end(&part.offsets) | index_end(&part.times) << 1
+
+
+cdef void segment_shorten(Segment* segment, int which) noexcept nogil:
+    cdef SegmentPart* part = part_of(segment)
+    if which & 1:
+        index_shorten(&part.offsets, part.offsets_path)
+    if which & 2:
+        index_shorten(&part.times, part.times_path)
 
 
 cdef int segment_seal(Segment* segment) noexcept nogil:

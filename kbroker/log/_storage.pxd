@@ -6,8 +6,8 @@ A log knows bytes and offsets; who leads and what may be read is the replica's
 
 Locks: `Log.lock` is of the kind partition in the lock order (`_lock_order`); the replica's fields
 are under it too. `_locked` functions want it held; all others take it themselves and never hold it
-on return. While an append writes its bytes the lock is free: who only looks goes on, who changes
-the log waits for the write.
+on return. While an append writes its bytes, or makes the files of its next segment, the lock is
+free: who only looks goes on, who changes the log waits for the write.
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -150,10 +150,17 @@ cdef inline int lock_to_look_if(Log* log, Patience patience) noexcept nogil:
     lock_to_look(log)
     return 1
 
+# The same of who waits till a moment, NEVER_GIVES_UP or none (0): 0, it came and the lock did not.
+# `to_change`: not while bytes are written.
+cdef enum:
+    NEVER_GIVES_UP = -1
+cdef int lock_log_until(Log* log, int64_t until_ns, int to_change) noexcept nogil
+
 cdef inline void unlock_log(Log* log) noexcept nogil:
     unlock_ranked(&log.lock, RANK_PARTITION)
 
-# Around the writing of an append's bytes, of which so many go out: others may look meanwhile.
+# Around the writing of an append's bytes, of which so many go out, or the making of a segment's
+# files: others may look meanwhile.
 cdef void begin_writing_locked(Log* log) noexcept nogil
 cdef void end_writing_locked(Log* log, int64_t size_bytes) noexcept nogil
 cdef void wait_written_locked(Log* log) noexcept nogil
@@ -190,6 +197,7 @@ cdef int64_t log_size_bytes(const Log* log) noexcept nogil
 cdef Bound log_end_locked(const Log* log) noexcept nogil
 
 # Ends the active segment and begins one at `base_offset`. 0 or an errno, and nothing has changed.
+# The lock is free while files are made, as it is while bytes are written.
 cdef int log_roll(Log* log, int64_t base_offset, int64_t now_ms) noexcept nogil
 
 # The recent batches of the active segment.

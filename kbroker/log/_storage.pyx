@@ -9,15 +9,16 @@ An append lets go of the lock while its bytes are written, as that may take long
 reader finds has changed yet, so those who only look go on (`lock_to_look`), and those who change
 the log, or want to see what is tentative, wait until it is written (`lock_log`).
 
-A roll creates files, which takes about 0.1 ms; the next segment begins at the offset that the next
-batch will have. Nothing is synced here: the flush in the background does it, and the recovery
-point says how far it came.
+A roll creates files, which takes about 0.1 ms, or on a bad disk no end: it lets go of the lock in
+the same way. The next segment begins at the offset that the next batch will have. Nothing is synced
+here: the flush in the background does it, and the recovery point says how far it came.
 """
 
 from libc.errno cimport ENOMEM
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memmove, strdup
+from posix.unistd cimport usleep
 
 from kbroker._atomics cimport kb_add_int, kb_load_i64, kb_store_i64
 from kbroker._live_objects cimport LIVE_LOGS, live_add
@@ -26,10 +27,12 @@ from kbroker._sync cimport (
     pthread_mutex_destroy)
 from kbroker.log._flush_times cimport flush_figures_release
 from kbroker.log._producer_state cimport producers_clear
-from kbroker.log._segment cimport segment_create, segment_drop_reference, segment_seal
+from kbroker.log._segment cimport (
+    segment_create, segment_drop_reference, segment_end, segment_reserve_end, segment_shorten)
 from kbroker.log._types cimport Segment
 
 cdef enum:
+    LOCK_POLL_US = 50
     SLOW_WRITE_NS = 2000000       # and a nanosecond for each byte: the page cache is faster
     SLOW_FOR_TIMES = 8            # as long as the slow write took, the next ones count as slow
     SLOW_FOR_NS_MAX = 10000000000
@@ -101,6 +104,23 @@ cdef void wait_written_locked(Log* log) noexcept nogil:
     while log.writing_since_ns != 0:
         pthread_cond_wait(&log.written, &log.lock)
     log.writing_waiters -= 1
+
+
+cdef int lock_log_until(Log* log, int64_t until_ns, int to_change) noexcept nogil:
+    if until_ns == NEVER_GIVES_UP:
+        if to_change:
+            lock_log(log)
+        else:
+            lock_to_look(log)
+        return 1
+    while True:
+        if try_lock_ranked(&log.lock, RANK_PARTITION):
+            if not to_change or log.writing_since_ns == 0:
+                return 1
+            unlock_log(log)
+        if kb_now_ns() >= until_ns:
+            return 0
+        usleep(LOCK_POLL_US)
 
 
 cdef int log_is_slow(Log* log) noexcept nogil:
@@ -201,24 +221,32 @@ cdef Bound log_end_locked(const Log* log) noexcept nogil:
 
 
 cdef int log_roll(Log* log, int64_t base_offset, int64_t now_ms) noexcept nogil:
-    cdef int status
+    cdef int status, end_status, has_room, too_long
+    cdef Segment* ended = active_of(log)
     cdef Segment* following
-    if active_of(log).base_offset >= base_offset:    # it is empty and may simply go on
+    if ended.base_offset >= base_offset:    # it is empty and may simply go on
         return 0
     status = make_room(log)
     if status != 0:
         return status
+    # Only who looks comes by from here on: the list of segments and its room stay as they are.
+    begin_writing_locked(log)
     following = segment_create(
         log.directory, base_offset, log.settings.index_bytes, now_ms, &status)
-    if following == NULL:
-        return status
-    # From here on nothing can fail that would leave the new files behind. A seal that fails leaves
-    # index files too long; recovery or the next open writes them anew.
-    segment_seal(active_of(log))
-    log_add_segment(log, following)
-    recent_clear(log)
-    log.rolls += 1
-    return 0
+    if following != NULL:
+        has_room = segment_reserve_end(ended, &end_status)
+        lock_ranked(&log.lock, RANK_PARTITION)
+        # From here on nothing can fail that would leave the new files behind. A seal that fails
+        # leaves index files too long; recovery or the next open writes them anew.
+        too_long = segment_end(ended, has_room)
+        log_add_segment(log, following)
+        recent_clear(log)
+        log.rolls += 1
+        unlock_ranked(&log.lock, RANK_PARTITION)
+        segment_shorten(ended, too_long)
+        status = 0
+    end_writing_locked(log, 0)
+    return status
 
 
 # --- Where recent batches lie ---------------------------------------------------------------------

@@ -73,14 +73,19 @@ class LeaderEpochs:
         """The newest epoch, -1 if none."""
         return self._entries[-1][0] if self._entries else -1
 
-    def assign(self, epoch: int, start_offset: int) -> None:
-        """Epoch `epoch` begins at `start_offset`. One that is not newer changes nothing."""
-        with self._lock:
-            if epoch <= self.latest:
-                return
-            # An epoch in which nothing was written gives way to the one that begins at its place.
-            kept = [entry for entry in self._entries if entry[1] < start_offset]
-            self._replace_locked([*kept, (epoch, start_offset)], start_offset)
+    def assign(self, epoch: int, start_offset: int, wait_s: float = -1) -> bool:
+        """Epoch `epoch` begins at `start_offset`. One that is not newer changes nothing. False:
+        somebody has been writing the file for `wait_s`; below 0 that is waited for."""
+        if not self._lock.acquire(timeout=wait_s):
+            return False
+        try:
+            if epoch > self.latest:
+                # An epoch in which nothing was written gives way to the one that begins there.
+                kept = [entry for entry in self._entries if entry[1] < start_offset]
+                self._replace_locked([*kept, (epoch, start_offset)], start_offset)
+            return True
+        finally:
+            self._lock.release()
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest epoch at or below `epoch`; (-1, -1) if unknown.

@@ -31,7 +31,7 @@ from kbroker.log._read cimport (
     Found, log_bound_locked, log_find_locked, log_readable_bytes_locked, log_slice)
 from kbroker.log._retention cimport Retention, retained_from_locked
 from kbroker.log._storage cimport (
-    Log, lock_log, lock_to_look_if, log_acquire, log_end_locked, log_release)
+    Log, lock_log, lock_log_until, lock_to_look_if, log_acquire, log_end_locked, log_release)
 from kbroker.log._types cimport READ_WOULD_WAIT
 from kbroker.log._trim cimport log_move_start_locked
 from kbroker.replica._followers cimport (
@@ -78,11 +78,13 @@ cdef void partition_release(Partition* partition) noexcept nogil:
 
 # --- Leadership and the high watermark ------------------------------------------------------------
 
-cdef void partition_set_leadership(
+cdef int partition_set_leadership(
     Partition* partition, int32_t leader_id, int is_leader, int32_t leader_epoch,
-    int32_t in_sync_count, Follower* fresh, int32_t count
+    int32_t in_sync_count, Follower* fresh, int32_t count, int64_t until_ns
 ) noexcept nogil:
-    lock_log(partition.log)
+    # A write that is under way ends in the epoch in which it began: who appends has noted that.
+    if not lock_log_until(partition.log, until_ns, 0):
+        return 0
     followers_replace(
         &partition.followers, fresh, count,
         not partition.is_leader or leader_epoch != partition.leader_epoch)
@@ -96,12 +98,21 @@ cdef void partition_set_leadership(
     partition.in_sync_count = in_sync_count
     partition_advance_locked(partition)
     unlock_log(partition.log)
+    return 1
 
 
-cdef void partition_begin_epoch(Partition* partition, int begins) noexcept nogil:
-    lock_log(partition.log)
+cdef int partition_begin_epoch(
+    Partition* partition, int begins, int64_t until_ns
+) noexcept nogil:
+    if not lock_log_until(partition.log, until_ns, 0):
+        return 0
     partition.begins_epoch = begins
     unlock_log(partition.log)
+    if begins:
+        if not lock_log_until(partition.log, until_ns, 1):
+            return 0
+        unlock_log(partition.log)
+    return 1
 
 
 cdef int16_t _move_high_watermark_locked(Partition* partition, int64_t offset) noexcept nogil:
@@ -348,7 +359,9 @@ cdef void partition_note_awaited_locked(Partition* partition, const Batch* batch
         kb_store_i64(&partition.awaited_end, batch.last_offset + 1)
 
 
-cdef int _note_waiting_locked(Partition* partition, Batch* first) noexcept nogil:
+cdef int _note_waiting_locked(
+    Partition* partition, Batch* first, int32_t led_since
+) noexcept nogil:
     cdef Batch* batch = first
     cdef int waiting = 0
     while batch != NULL:
@@ -356,7 +369,7 @@ cdef int _note_waiting_locked(Partition* partition, Batch* first) noexcept nogil
         if (batch.acks == -1 and batch.error == NO_ERROR
                 and batch.last_offset >= partition.high_watermark.offset):
             batch.awaits_followers = 1
-            batch.led_since = partition.led_since
+            batch.led_since = led_since
             partition_note_awaited_locked(partition, batch)
             waiting = 1
         batch = batch.next
@@ -365,8 +378,10 @@ cdef int _note_waiting_locked(Partition* partition, Batch* first) noexcept nogil
 
 cdef int partition_append(Partition* partition, Batch* first, int64_t now_ms) noexcept nogil:
     cdef Log* log = partition.log
+    cdef int32_t led_since
     cdef int waiting = 0
     lock_log(log)
+    led_since = partition.led_since   # another may lead before this is written
     if log.online and not partition.is_leader:
         refuse_batches(
             first, NOT_LEADER_OR_FOLLOWER, "this broker does not lead the partition")
@@ -381,7 +396,7 @@ cdef int partition_append(Partition* partition, Batch* first, int64_t now_ms) no
     log_append_locked(log, first, partition.leader_epoch, now_ms)
     partition_advance_locked(partition)
     if partition.high_watermark.offset < log.log_end_offset:
-        waiting = _note_waiting_locked(partition, first)
+        waiting = _note_waiting_locked(partition, first, led_since)
     unlock_log(log)
     return waiting
 

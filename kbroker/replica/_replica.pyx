@@ -16,11 +16,12 @@ from libc.string cimport memcpy
 
 from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_store_int
 from kbroker._log cimport LocalLog
-from kbroker._sync cimport kb_wall_ms
+from kbroker._sync cimport kb_now_ns, kb_wall_ms
 from kbroker.log._append_follower cimport Followed
 from kbroker.log._flush cimport FLUSH_RECORDS
 from kbroker.log._retention cimport Retention
 from kbroker.log._slice cimport Slice
+from kbroker.log._storage cimport NEVER_GIVES_UP, lock_log_until
 from kbroker.log._time_search cimport TimedOffset, log_find_by_time, log_find_max_timestamp
 from kbroker.log._types cimport NEEDS_PYTHON, WAITS_FOR_DISK, Batch, Bound
 from kbroker.log._validate cimport log_validate
@@ -40,6 +41,7 @@ from kbroker.replica import offset_lookup
 
 cdef enum:
     LATEST_PRODUCE_VERSION = 13
+    LOOK_NS_MAX = 1000000         # for the lock of a log, by who looks at thousands
 
 
 cdef str text_of(const char* message):
@@ -62,19 +64,24 @@ cdef Bound _high_watermark(Partition* partition) noexcept nogil:
     return bound
 
 
-cdef int _begin_epoch(Replica replica, int32_t leader_epoch) except -1:
-    # At the log's end, where nothing of an earlier epoch comes meanwhile.
+cdef int _begin_epoch(Replica replica, int32_t leader_epoch, int64_t until_ns) except -1:
+    # At the log's end, where nothing of an earlier epoch comes meanwhile. 0: not until then.
+    cdef int begun
+    cdef double wait_s = -1
     if leader_epoch <= replica.log.epochs.latest:
-        return 0
+        return 1
     with nogil:
-        partition_begin_epoch(replica.partition, 1)
+        begun = partition_begin_epoch(replica.partition, 1, until_ns)
+    if not begun:
+        return 0
+    if until_ns != NEVER_GIVES_UP:
+        wait_s = max(0.0, (until_ns - kb_now_ns()) / 1e9)
     try:
-        replica.log.epochs.assign(leader_epoch, replica.log_end_offset)
+        return replica.log.epochs.assign(leader_epoch, replica.log_end_offset, wait_s)
     except BaseException:
         with nogil:
-            partition_begin_epoch(replica.partition, 0)
+            partition_begin_epoch(replica.partition, 0, NEVER_GIVES_UP)
         raise
-    return 0
 
 
 cdef class Replica:
@@ -97,22 +104,27 @@ cdef class Replica:
 
     def set_leadership(
         self, int32_t leader_id, bint is_leader, int32_t leader_epoch, int32_t in_sync_count,
-        dict followers = None, object broker_epochs = None,
-    ) -> None:
+        dict followers = None, object broker_epochs = None, *, int64_t wait_ns = NEVER_GIVES_UP,
+    ) -> bool:
         """Who leads, in which epoch, and how many replicas are in sync with it, itself among them.
 
         `followers` of a leader: brokers that have a replica, each with whether the high watermark
         waits for it. `broker_epochs` are those of the brokers that are registered. A leader's
-        epoch begins at the log's end, in its file before it is used. OSError if it cannot be
-        written. Who becomes the leader brings to the disk what is due, as the high watermark waits
-        for that.
+        epoch begins at the log's end, behind the write that is under way. OSError if it cannot be
+        noted. Who becomes the leader brings to the disk what is due, as the high watermark waits
+        for that, unless it may not wait for long: then somebody else does (`flush_is_due`).
+
+        With `wait_ns` the log is waited for so long at most. False: it did not come, and this is to
+        be said again; who is to lead in another epoch appends nothing until then.
         """
         cdef int begins = is_leader and not self.partition.is_leader
         cdef int32_t count = <int32_t>len(followers) if is_leader and followers else 0
+        cdef int64_t until_ns = NEVER_GIVES_UP if wait_ns < 0 else kb_now_ns() + wait_ns
         cdef Follower* fresh = NULL
+        cdef int is_set
         epochs = broker_epochs or {}
-        if is_leader:
-            _begin_epoch(self, leader_epoch)
+        if is_leader and not _begin_epoch(self, leader_epoch, until_ns):
+            return False
         if count:
             fresh = <Follower*>calloc(<size_t>count, sizeof(Follower))
             if fresh == NULL:
@@ -122,11 +134,20 @@ cdef class Replica:
                 fresh[<int32_t>at].in_sync = bool(in_sync)
                 fresh[<int32_t>at].registered_epoch = epochs.get(broker_id, -1)
         with nogil:
-            partition_set_leadership(
-                self.partition, leader_id, is_leader, leader_epoch, in_sync_count, fresh, count)
-            if begins and kb_load_int(&self.partition.log.flush_due):
+            is_set = partition_set_leadership(
+                self.partition, leader_id, is_leader, leader_epoch, in_sync_count, fresh, count,
+                until_ns)
+            if is_set and begins and wait_ns < 0 and kb_load_int(&self.partition.log.flush_due):
                 # If it fails the log is offline, or the next append tries again.
                 partition_flush(self.partition, FLUSH_RECORDS, NULL)
+        if not is_set:
+            free(fresh)
+        return bool(is_set)
+
+    @property
+    def flush_is_due(self) -> bool:
+        """Whether the high watermark waits for a flush; see `flush_if_due`."""
+        return bool(kb_load_int(&self.partition.log.flush_due))
 
     def throttle(self, bint throttled) -> None:
         """Whether followers out of sync share the leader's rate for what they get of it."""
@@ -233,17 +254,21 @@ cdef class Replica:
     def followers(self) -> list:
         """(broker id, whether the high watermark waits for it, log end offset or -1, when it last
         had everything, when it last fetched, its broker epoch or -1), times in nanoseconds or 0
-        for never."""
+        for never. BlockingIOError where the log's lock is somebody's for long."""
         cdef Follower* copies = NULL
-        cdef int32_t count, at
+        cdef int32_t count = 0, at
+        cdef int locked
         with nogil:
-            partition_lock(self.partition)
-            count = self.partition.followers.count
-            if count:
-                copies = <Follower*>malloc(<size_t>count * sizeof(Follower))
-            if copies != NULL:
-                memcpy(copies, self.partition.followers.list, <size_t>count * sizeof(Follower))
-            partition_unlock(self.partition)
+            locked = lock_log_until(self.partition.log, kb_now_ns() + LOOK_NS_MAX, 0)
+            if locked:
+                count = self.partition.followers.count
+                if count:
+                    copies = <Follower*>malloc(<size_t>count * sizeof(Follower))
+                if copies != NULL:
+                    memcpy(copies, self.partition.followers.list, <size_t>count * sizeof(Follower))
+                partition_unlock(self.partition)
+        if not locked:
+            raise BlockingIOError(f"the log of {self.name} is being changed")
         if count and copies == NULL:
             raise MemoryError
         found = [
@@ -256,13 +281,14 @@ cdef class Replica:
 
     def followers_keep_up(self, int64_t since_ns) -> bool:
         """Whether the high watermark waits for every follower, and each has all that there is, or
-        had it at that time or later. Thousands of partitions are asked this ten times a second."""
-        cdef int keep_up
+        had it at that time or later. Thousands of partitions are asked this ten times a second: one
+        whose lock is somebody's says yes, and is asked again soon."""
+        cdef int keep_up = 1
         with nogil:
-            partition_lock(self.partition)
-            keep_up = followers_keep_up(
-                &self.partition.followers, self.partition.log.log_end_offset, since_ns)
-            partition_unlock(self.partition)
+            if lock_log_until(self.partition.log, 0, 0):
+                keep_up = followers_keep_up(
+                    &self.partition.followers, self.partition.log.log_end_offset, since_ns)
+                partition_unlock(self.partition)
         return bool(keep_up)
 
     # --- Appending and reading --------------------------------------------------------------------

@@ -27,11 +27,21 @@ cdef struct SnapshotReader:
     uint64_t epoch                # atomic: 0 outside a hot call
 
 
+# What no reader finds any more, and a reader that came before may still look at. The first field of
+# what holds it; `release` frees both.
+cdef struct Retired:
+    Retired* next
+    uint64_t epoch                # readers of an earlier one may be in it
+    void (*release)(Retired* retired) noexcept nogil
+
+
 cdef struct SnapshotRegistry:
     pthread_mutex_t lock          # of the publisher; "table" in the lock order
     Snapshot* current             # atomic
     uint64_t epoch                # atomic
     SnapshotReader* readers
+    Retired* retired_first        # by epoch
+    Retired* retired_last
 
 
 cdef SnapshotRegistry* registry_new() noexcept nogil
@@ -50,5 +60,8 @@ cdef void topic_entry_free(TopicEntry* entry) noexcept nogil
 cdef int registry_publish(
     SnapshotRegistry* registry, TopicEntry** added, int added_count,
     const uint8_t** removed_ids, int removed_count) noexcept nogil
-cdef void* registry_swap(
-    SnapshotRegistry* registry, void** place, void* fresh) noexcept nogil
+# Takes over `retired`, which holds what stood in that place.
+cdef void registry_swap(
+    SnapshotRegistry* registry, void** place, void* fresh, Retired* retired) noexcept nogil
+# Frees what every reader has left; how much of it a reader is still in.
+cdef int registry_reclaim(SnapshotRegistry* registry) noexcept nogil

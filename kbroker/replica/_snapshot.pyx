@@ -3,16 +3,18 @@
 
 The replica manager publishes a new snapshot for every change of topics; handlers read the current
 one. Reading costs two atomic stores: a reader writes the epoch it entered in and zero when it
-leaves. The publisher swaps the pointer, moves the epoch on and waits until no reader is inside an
-older epoch; only then it frees the old tables and the entries that nobody lists any more. Entries
+leaves. The publisher swaps the pointer, moves the epoch on and **retires** the old tables and the
+entries that nobody lists any more: they are freed when no reader is inside an older epoch. Entries
 are shared between snapshots, so publishing copies pointers, not topics.
 
-Bounds: hot calls last well below a millisecond, so a publisher waits about as long; it must not
-hold the GIL meanwhile. A removed partition lives on through its references (parked fetches, slices)
-and answers as offline. Lock: `registry.lock`, the first of the order (table); readers take none.
+Hot calls last well below a millisecond, but for one at a file that hangs. So a publisher waits
+GRACE_NS at most, and not at all while something it retired before is still looked at; what is left
+is freed by the next one. A removed partition lives on through its references (parked fetches,
+slices, retired entries) and answers as offline. The publisher must not hold the GIL. Lock:
+`registry.lock`, the first of the order (table); readers take none.
 """
 
-from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 from posix.unistd cimport usleep
@@ -26,12 +28,21 @@ from kbroker._atomics cimport (
 )
 from kbroker._lock_order cimport RANK_TABLE, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker._name_hash cimport name_hash
-from kbroker._sync cimport pthread_mutex_destroy
+from kbroker._sync cimport kb_now_ns, pthread_mutex_destroy
 from kbroker.replica._partition cimport Partition, partition_release
 
 cdef enum:
     CAPACITY_MIN = 64
     GRACE_POLL_US = 50
+    GRACE_NS = 5000000
+
+
+# A snapshot that another has taken the place of, and the entries that went with it.
+cdef struct OldSnapshot:
+    Retired retired               # the first
+    Snapshot* snapshot
+    TopicEntry** entries
+    int count
 
 
 # --- building ------------------------------------------------------------------------------------
@@ -183,8 +194,13 @@ cdef void registry_free(SnapshotRegistry* registry) noexcept nogil:
     """When no thread makes hot calls any more."""
     cdef SnapshotReader* reader
     cdef uint32_t place
+    cdef Retired* retired
     if registry == NULL:
         return
+    while registry.retired_first != NULL:
+        retired = registry.retired_first
+        registry.retired_first = retired.next
+        retired.release(retired)
     for place in range(registry.current.mask + 1):
         if registry.current.by_name[place] != NULL:
             topic_entry_free(registry.current.by_name[place])
@@ -212,15 +228,71 @@ cdef int _is_removed(
     return 0
 
 
-cdef void _wait_for_readers_locked(SnapshotRegistry* registry, uint64_t epoch) noexcept nogil:
+cdef int _is_inside_locked(SnapshotRegistry* registry, uint64_t epoch) noexcept nogil:
+    # Whether a reader came before this epoch and has not left.
     cdef SnapshotReader* reader = registry.readers
     cdef uint64_t inside
     while reader != NULL:
         inside = kb_load_u64(&reader.epoch)
-        while inside != 0 and inside < epoch:
-            usleep(GRACE_POLL_US)
-            inside = kb_load_u64(&reader.epoch)
+        if inside != 0 and inside < epoch:
+            return 1
         reader = reader.next
+    return 0
+
+
+cdef void _reclaim_locked(SnapshotRegistry* registry) noexcept nogil:
+    cdef Retired* retired = registry.retired_first
+    while retired != NULL and not _is_inside_locked(registry, retired.epoch):
+        registry.retired_first = retired.next
+        retired.release(retired)
+        retired = registry.retired_first
+
+
+cdef void _retire_locked(SnapshotRegistry* registry, Retired* retired) noexcept nogil:
+    # Behind the swap, which nobody who enters from here on can miss.
+    cdef int64_t until_ns = kb_now_ns() + GRACE_NS
+    _reclaim_locked(registry)
+    retired.next = NULL
+    retired.epoch = kb_add_u64(&registry.epoch, 1)
+    if registry.retired_first != NULL:
+        registry.retired_last.next = retired
+        registry.retired_last = retired
+        return                    # who stands in one of before stands in this one, too
+    registry.retired_first = registry.retired_last = retired
+    while _is_inside_locked(registry, retired.epoch) and kb_now_ns() < until_ns:
+        usleep(GRACE_POLL_US)
+    _reclaim_locked(registry)
+
+
+cdef int registry_reclaim(SnapshotRegistry* registry) noexcept nogil:
+    cdef Retired* retired
+    cdef int left = 0
+    lock_ranked(&registry.lock, RANK_TABLE)
+    _reclaim_locked(registry)
+    retired = registry.retired_first
+    while retired != NULL:
+        left += 1
+        retired = retired.next
+    unlock_ranked(&registry.lock, RANK_TABLE)
+    return left
+
+
+cdef void _old_snapshot_release(Retired* retired) noexcept nogil:
+    cdef OldSnapshot* old = <OldSnapshot*>retired
+    cdef int i
+    for i in range(old.count):
+        topic_entry_free(old.entries[i])
+    _snapshot_free(old.snapshot)
+    free(old)
+
+
+cdef OldSnapshot* _old_snapshot_new(int entries_max) noexcept nogil:
+    cdef OldSnapshot* old = <OldSnapshot*>calloc(
+        1, sizeof(OldSnapshot) + <size_t>entries_max * sizeof(TopicEntry*))
+    if old != NULL:
+        old.retired.release = _old_snapshot_release
+        old.entries = <TopicEntry**>(<char*>old + sizeof(OldSnapshot))
+    return old
 
 
 cdef int registry_publish(
@@ -229,52 +301,44 @@ cdef int registry_publish(
 ) noexcept nogil:
     """Adds (or replaces, by id) and removes topics; -1: no memory, nothing changed.
 
-    Without the GIL. On return no reader can see a removed entry, and its partitions' references
-    have been given back.
+    Without the GIL. On return no reader finds a removed entry; one that had found it may still be
+    at it, and its partitions' references are given back behind that.
     """
-    cdef Snapshot* old
-    cdef Snapshot* fresh
+    cdef OldSnapshot* old = _old_snapshot_new(added_count + removed_count)
+    cdef Snapshot* fresh = NULL
     cdef TopicEntry* entry
     cdef uint32_t place
-    cdef uint64_t epoch
     cdef int i
     lock_ranked(&registry.lock, RANK_TABLE)
-    old = registry.current
-    fresh = _snapshot_new(old.count + <uint32_t>added_count)
+    if old != NULL:
+        old.snapshot = registry.current
+        fresh = _snapshot_new(old.snapshot.count + <uint32_t>added_count)
     if fresh == NULL:
         unlock_ranked(&registry.lock, RANK_TABLE)
+        free(old)
         return -1
-    for place in range(old.mask + 1):
-        entry = old.by_name[place]
-        if entry != NULL and not _is_removed(
-            entry, added, added_count, removed_ids, removed_count
-        ):
+    for place in range(old.snapshot.mask + 1):
+        entry = old.snapshot.by_name[place]
+        if entry == NULL:
+            continue
+        if _is_removed(entry, added, added_count, removed_ids, removed_count):
+            old.entries[old.count] = entry
+            old.count += 1
+        else:
             _insert(fresh, entry)
     for i in range(added_count):
         _insert(fresh, added[i])
     kb_store_ptr(<void**>&registry.current, fresh)
-    epoch = kb_add_u64(&registry.epoch, 1)
-    _wait_for_readers_locked(registry, epoch)
-    for place in range(old.mask + 1):
-        entry = old.by_name[place]
-        if entry != NULL and _is_removed(entry, added, added_count, removed_ids, removed_count):
-            topic_entry_free(entry)
-    _snapshot_free(old)
+    _retire_locked(registry, &old.retired)
     unlock_ranked(&registry.lock, RANK_TABLE)
     return 0
 
 
-cdef void* registry_swap(SnapshotRegistry* registry, void** place, void* fresh) noexcept nogil:
-    """Puts `fresh` where readers look between enter and leave; returns what was there before.
-
-    Without the GIL, like publishing: on return no reader can hold the old one any more.
-    """
-    cdef uint64_t epoch
-    cdef void* old
+cdef void registry_swap(
+    SnapshotRegistry* registry, void** place, void* fresh, Retired* retired,
+) noexcept nogil:
+    """Puts `fresh` where readers look between enter and leave. Without the GIL, like publishing."""
     lock_ranked(&registry.lock, RANK_TABLE)
-    old = place[0]
     kb_store_ptr(place, fresh)
-    epoch = kb_add_u64(&registry.epoch, 1)
-    _wait_for_readers_locked(registry, epoch)
+    _retire_locked(registry, retired)
     unlock_ranked(&registry.lock, RANK_TABLE)
-    return old

@@ -5,9 +5,10 @@ Metadata shows.
     before an image is published: `publish`, from the replica manager: topic -> partitions
     after it:                     `show`, from the MetadataPublisher: topics, leaders, brokers
 
-Owner: the controller's thread. Both wait for readers inside a hot call, so they release the GIL
-for everything but reading their arguments. The hot path reads what they left and never comes back
-here. A `ShownRow` is filled in pieces, so that a topic of many partitions does not hold the GIL.
+Owner: the controller's thread. Both wait a moment for readers inside a hot call, so they release
+the GIL for everything but reading their arguments. One that stays there is not waited for: what it
+looks at is kept until it has left. The hot path reads what they left and never comes back here. A
+`ShownRow` is filled in pieces, so that a topic of many partitions does not hold the GIL.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -31,15 +32,25 @@ from kbroker.replica._metadata_view cimport (
 from kbroker.replica._partition cimport partition_acquire
 from kbroker.replica._replica cimport Replica
 from kbroker.replica._snapshot cimport (
+    Retired,
     SnapshotRegistry,
     TopicEntry,
     registry_free,
     registry_new,
     registry_publish,
+    registry_reclaim,
     registry_swap,
     topic_entry_free,
     topic_entry_new,
 )
+
+
+# A view that another has taken the place of, and the topics that went with it; -1: all.
+cdef struct OldView:
+    Retired retired               # the first
+    MetadataView* view
+    ShownTopic** gone
+    int count
 
 
 cdef class TopicTable:
@@ -59,7 +70,7 @@ cdef class TopicTable:
 
         `added`: (name, topic id of 16 bytes, internal, list of Replica or None by index);
         one that is there already, by id, is replaced. `removed`: topic ids. When this returns, no
-        hot call sees a removed topic.
+        hot call finds a removed topic; one that hangs may still be at it.
         """
         cdef int added_count = len(added)
         cdef int removed_count = len(removed)
@@ -100,37 +111,38 @@ cdef class TopicTable:
         cdef list added_rows = list(rows)
         cdef int added_count = <int>len(added_rows)
         cdef ShownTopic** added = <ShownTopic**>calloc(added_count + 1, sizeof(ShownTopic*))
-        cdef ShownTopic** gone = NULL
+        cdef OldView* old = NULL
         cdef int gone_count = 0
         cdef bytes encoded
         cdef int i
         cdef MetadataView* fresh = NULL
         try:
-            gone = <ShownTopic**>calloc(
-                <size_t>(added_count + len(removed) + 1), sizeof(ShownTopic*))
-            if added == NULL or gone == NULL:
+            old = _old_view_new(self.shown, added_count + <int>len(removed))
+            if added == NULL or old == NULL:
                 raise MemoryError
             for i in range(added_count):
                 added[i] = _whole(added_rows[i])
             for name in removed:
                 encoded = name.encode()
                 gone_count += _mark_gone(
-                    self.shown, <const uint8_t*>encoded, <int32_t>len(encoded), &gone[gone_count])
+                    self.shown, <const uint8_t*>encoded, <int32_t>len(encoded),
+                    &old.gone[gone_count])
             with nogil:
                 for i in range(added_count):
                     gone_count += _mark_gone(
-                        self.shown, added[i].name, added[i].name_length, &gone[gone_count])
+                        self.shown, added[i].name, added[i].name_length, &old.gone[gone_count])
             fresh = self._build(added, added_count, gone_count, brokers, cluster_id)
             for i in range(added_count):
                 (<ShownRow>added_rows[i]).topic = NULL
+            old.count = gone_count
             with nogil:
-                _replace(self.registry, &self.shown, fresh, gone, gone_count)
+                registry_swap(self.registry, <void**>&self.shown, fresh, &old.retired)
         finally:
-            if fresh == NULL:
+            if fresh == NULL and old != NULL:
                 for i in range(gone_count):
-                    gone[i].gone = 0
+                    old.gone[i].gone = 0
+                free(old)
             free(added)
-            free(gone)
 
     cdef MetadataView* _build(
         self, ShownTopic** added, int added_count, int gone_count, object brokers,
@@ -156,10 +168,19 @@ cdef class TopicTable:
 
     def hide(self):
         """Shows nothing: Python answers Metadata until the next `show`, which begins with none."""
-        cdef MetadataView* old
+        cdef OldView* old = _old_view_new(self.shown, 0)
+        if old == NULL:
+            raise MemoryError
+        old.count = -1
         with nogil:
-            old = <MetadataView*>registry_swap(self.registry, <void**>&self.shown, NULL)
-            view_free_with_topics(old)
+            registry_swap(self.registry, <void**>&self.shown, NULL, &old.retired)
+
+    def reclaim(self) -> int:
+        """Frees what hot calls have left since it was replaced; of how much one has not left."""
+        cdef int left
+        with nogil:
+            left = registry_reclaim(self.registry)
+        return left
 
 
 cdef class ShownRow:
@@ -287,15 +308,26 @@ cdef int _fill_brokers(MetadataView* view, brokers, str cluster_id, bytes text) 
     return 0
 
 
-cdef void _replace(
-    SnapshotRegistry* registry, MetadataView** place, MetadataView* fresh,
-    ShownTopic** gone, int gone_count,
-) noexcept nogil:
-    cdef MetadataView* old = <MetadataView*>registry_swap(registry, <void**>place, fresh)
+cdef void _old_view_release(Retired* retired) noexcept nogil:
+    cdef OldView* old = <OldView*>retired
     cdef int i
-    for i in range(gone_count):
-        shown_topic_free(gone[i])
-    view_free(old)
+    if old.count < 0:
+        view_free_with_topics(old.view)
+    else:
+        for i in range(old.count):
+            shown_topic_free(old.gone[i])
+        view_free(old.view)
+    free(old)
+
+
+cdef OldView* _old_view_new(MetadataView* view, int gone_max) noexcept nogil:
+    cdef OldView* old = <OldView*>calloc(
+        1, sizeof(OldView) + <size_t>gone_max * sizeof(ShownTopic*))
+    if old != NULL:
+        old.retired.release = _old_view_release
+        old.view = view
+        old.gone = <ShownTopic**>(<char*>old + sizeof(OldView))
+    return old
 
 
 cdef int _check_topic_id(bytes topic_id) except -1:

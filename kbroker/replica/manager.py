@@ -239,6 +239,10 @@ class ReplicaManager:
             self._configure(topic)
         return [name for topic in opened for name in _names(topic) if name in self._offline]
 
+    def reclaim(self) -> None:
+        """Frees what hot calls have left of topics that are gone or replaced. From any thread."""
+        self._table.reclaim()
+
     def follow_config(self, config: BrokerConfig, topics: Iterable[TopicImage]) -> None:
         """Another configuration of the broker, of which topics have what they do not set.
 

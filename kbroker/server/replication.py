@@ -222,6 +222,7 @@ class Replication:
     def _look_now(self) -> None:
         self._look_waits = False
         self._in_sync.look(self._controller().image.brokers)
+        self._replicas().reclaim()
 
     def _ask(self, changes: Sequence[InSyncChange], done: Callable[[Outcome], None]) -> None:
         controller = self._controller()

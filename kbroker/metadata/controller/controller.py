@@ -171,8 +171,7 @@ class Controller(Asking):
         self._propagation = Propagation(
             apply, show, follow, self.thread.failures, node_id, self._announce
         )
-        self._new_session = new_session
-        self._transport = transport
+        self._new_session, self._transport = new_session, transport
         self._channels: BrokerChannels | None = None
         self._follower: ImageFollower | None = None
         if transport is not None:

@@ -168,11 +168,11 @@ def test_no_record_of_an_epoch_is_behind_the_start_of_the_next(
     fill(log, 3)
     assign = log.epochs.assign
 
-    def assign_between_appends(epoch: int, start_offset: int) -> None:
+    def assign_between_appends(epoch: int, start_offset: int, wait_s: float) -> bool:
         with pytest.raises(KafkaError) as caught:
             fill(log, 1)
         assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assign(epoch, start_offset)
+        return assign(epoch, start_offset, wait_s)
 
     monkeypatch.setattr(log.epochs, "assign", assign_between_appends)
     log.set_leadership(LEADER, True, 2, 3, {ONE: True, TWO: True})
@@ -186,7 +186,7 @@ def test_an_epoch_that_cannot_be_written_down_leaves_the_leader_to_the_last_one(
 ) -> None:
     log = open_leader()
 
-    def no_assign(epoch: int, start_offset: int) -> None:
+    def no_assign(epoch: int, start_offset: int, wait_s: float) -> None:
         raise OSError(errno.ENOSPC, "no space")
 
     with monkeypatch.context() as patched, pytest.raises(OSError, match="no space"):
