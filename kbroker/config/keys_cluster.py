@@ -112,6 +112,12 @@ KEYS: Final = (
         supported=True, kafka="-",
     ),
     Key(
+        "controller.event.max.ms", INT, 5_000,
+        "How long the controller may be at one event, such as an election, before it gives its"
+        " office up to another broker; at most once a minute.",
+        low=1_000, supported=True, kafka="-",
+    ),
+    Key(
         "controller.socket.timeout.ms", INT, 30_000,
         "Timeout of the connection between controller and brokers.",
     ),

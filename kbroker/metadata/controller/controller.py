@@ -265,6 +265,14 @@ class Controller(Asking):
     def thread(self) -> OwnThread:
         return self._loop.thread
 
+    def event_in_office(self) -> tuple[str, int] | None:
+        """In office, what is being handled and since when, in ns of the clock; any thread."""
+        return self._loop.handling if self.active else None
+
+    def give_up_office(self) -> None:
+        """Let another broker be elected; session and registration stay. From any thread."""
+        self._election.resign()
+
     # --- the controller thread --------------------------------------------------------------------
 
     def _handle(self, event: Event) -> None:
@@ -491,8 +499,7 @@ class Controller(Asking):
         if self._nodes is None or self._stale:
             return
         self._known = self.image.brokers
-        if self._channels is not None:
-            self._channels.follow(self.image, self._election.epoch)
+        self._announce(self.image)
 
     def _announce(self, image: ClusterImage) -> None:
         if self._nodes is not None and self._channels is not None:
