@@ -286,12 +286,7 @@ cdef class LocalLog:
     @property
     def failed_writes(self) -> int:
         """Writes and rolls that failed since it was opened; if it is online, they were undone."""
-        cdef int64_t count
-        with nogil:
-            lock_to_look(self.storage)
-            count = self.storage.failed_writes
-            unlock_log(self.storage)
-        return count
+        return kb_load_i64(&self.storage.failed_writes)
 
     @property
     def recovery_point(self) -> int:

@@ -1,12 +1,17 @@
 """FetcherManager: whom each partition of this broker is fetched from, as the controller says.
 
-`follow` and `stop` are called on the controller's thread (or who stops it), the fetchers live on
-the control loop. On return of `follow` no partition that it names is changed any more by what an
-earlier leader says; the new word is on its way to the loop, in order. So a replica is made a leader
-behind `follow` or `remove`, and a follower before it.
+`follow`, `look` and `stop` are called on the controller's thread (or who stops it), the fetchers
+live on a loop of their own. On return of `follow` no partition that it names is changed any more by
+what an earlier leader says, but for those that `changes` names, whose log is being changed for
+long; the new word is on its way to the loop, in order. So a replica is made a leader behind
+`follow` or `remove`, when `changes` does not name it, and a follower before it.
 
 One fetcher for each broker that is followed and each of `num.replica.fetchers`: a partition always
 belongs to the same of them. A fetcher without partitions ends, and its links with it.
+
+An append keeps the loop until the disk has the bytes. Where one takes longer than HANGS_MS, `look`
+leaves the loop to it and goes on with another one: all partitions are followed anew from there, and
+that log's when its change is over. LOOPS_LEFT_MAX loops may be left so; then who hangs keeps all.
 """
 
 from __future__ import annotations
@@ -16,9 +21,10 @@ import logging
 import random
 import zlib
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from kbroker.log_lines import LogLines
+from kbroker.log_lines import LogLines, first_few
 from kbroker.replica.fetcher import ReplicaFetcher, Source, Us
 from kbroker.replica.fetcher_partition import FollowedPartition
 from kbroker.replica.fetcher_settings import FetcherSettings, Link
@@ -37,6 +43,39 @@ if TYPE_CHECKING:
 logger: Final = logging.getLogger("kbroker.replica")
 
 Submit = Callable[[Coroutine[Any, Any, None]], "Future[None]"]
+
+# For the changes under way, all together, where others lead; and at the stop.
+CHANGE_WAIT_S: Final = 0.02
+STOP_WAIT_S: Final = 5.0
+# A loop that has been at one change for so long is left to it.
+HANGS_MS: Final = 500
+LOOPS_LEFT_MAX: Final = 8
+
+
+class Loop(Protocol):
+    """A thread with an asyncio loop."""
+
+    def submit(self, work: Coroutine[Any, Any, None]) -> Future[None]: ...
+    def stop(self) -> None: ...
+
+
+@dataclass(eq=False, slots=True)
+class _Crew:
+    """A loop, and the fetchers that live on it."""
+
+    submit: Submit
+    stop: Callable[[], None]
+    fetchers: dict[Source, tuple[ReplicaFetcher, asyncio.Task[None]]] = field(default_factory=dict)
+    ended: tuple[int, int] = (0, 0)  # what fetchers that are no more have asked and fetched
+    is_over: bool = False  # it was left, and goes on again
+
+    @property
+    def requests(self) -> int:
+        return self.ended[0] + sum(each.requests for each, _ in list(self.fetchers.values()))
+
+    @property
+    def bytes_fetched(self) -> int:
+        return self.ended[1] + sum(each.bytes_fetched for each, _ in list(self.fetchers.values()))
 
 
 class Leader(NamedTuple):
@@ -77,11 +116,19 @@ class FetcherManager:
         failures: Failures,
         wake: Callable[[Replica], None],
         is_throttled: Callable[[TopicPartition], bool] = lambda _: False,
+        loops: Callable[[], Loop] | None = None,
     ) -> None:
         """`submit` runs a coroutine on the loop; `connect` is called there. `wake` answers the
-        consumers that wait at a replica for what was fetched."""
+        consumers that wait at a replica for what was fetched. `loops` makes loops of our own, which
+        are used instead, and left where they hang."""
         self._us = us
-        self._submit = submit
+        self._loops = loops
+        self._crew = _Crew(submit, _nothing) if loops is None else _crew(loops())
+        self._left: list[_Crew] = []
+        self._of_left = (0, 0)  # requests and bytes of those that are over
+        # Changes under way, with how many there have been and when that was seen first.
+        self._seen: dict[FollowedPartition, tuple[int, int]] = {}
+        self._ending: dict[TopicPartition, FollowedPartition] = {}  # with a change under way
         self._connect = connect
         self._replica_of = replica_of
         self._settings = settings
@@ -94,9 +141,6 @@ class FetcherManager:
         self._lines = LogLines(logger, clock.monotonic_ns)
         # Replaced and never changed, so that any thread may read it.
         self._followed: Mapping[TopicPartition, _Followed] = {}
-        # The loop's.
-        self._fetchers: dict[Source, tuple[ReplicaFetcher, asyncio.Task[None]]] = {}
-        self._ended_fetchers = (0, 0)  # requests, bytes
 
     # --- the controller's thread ---
 
@@ -106,27 +150,105 @@ class FetcherManager:
         The replica is there and knows the epoch. The same word again changes nothing, but for a
         partition that had gone offline.
         """
+        self._follow(changes, CHANGE_WAIT_S)
+
+    def _follow(self, changes: Mapping[TopicPartition, Leader | None], wait_s: float) -> None:
         followed = dict(self._followed)
         ended: list[FollowedPartition] = []
         begun: list[_Followed] = []
+        until_ms = self._clock.monotonic_ms() + wait_s * 1000
         for name, leader in changes.items():
             known = followed.get(name)
             replica = self._replica_of(name) if leader is not None else None
             if known is not None and known.leader == leader and _serves(known, replica):
                 continue
             if known is not None:
-                known.partition.end()
+                left_s = max(0.0, (until_ms - self._clock.monotonic_ms()) / 1000)
+                self._end_one(known.partition, left_s)
                 ended.append(known.partition)
                 del followed[name]
             if leader is not None and replica is not None:
-                partition = FollowedPartition(
-                    name, leader.topic_id, leader.leader_epoch, replica, self._lines, self._wake
-                )
-                followed[name] = _Followed(leader, partition)
+                followed[name] = self._begun(name, leader, replica)
                 begun.append(followed[name])
         self._followed = followed
         if ended or begun:
-            self._tell(self._change(ended, begun))
+            self._tell(self._change(self._crew, ended, begun))
+
+    def _begun(self, name: TopicPartition, leader: Leader, replica: Replica) -> _Followed:
+        partition = FollowedPartition(
+            name,
+            leader.topic_id,
+            leader.leader_epoch,
+            replica,
+            self._lines,
+            self._wake,
+            self._ending.get(name),
+        )
+        return _Followed(leader, partition)
+
+    def _end_one(self, partition: FollowedPartition, wait_s: float) -> None:
+        if partition.end(wait_s):
+            self._ending.pop(partition.name, None)
+        else:
+            self._ending[partition.name] = partition
+
+    def changes(self, name: TopicPartition) -> bool:
+        """Whether something that an earlier leader has said is still being done to this log."""
+        partition = self._ending.get(name)
+        if partition is None:
+            return False
+        if not partition.is_over():
+            return True
+        del self._ending[name]
+        return False
+
+    def look(self) -> None:
+        """Every so often: a loop that hangs at a log is left to it."""
+        for crew in [each for each in self._left if each.is_over]:
+            self._left.remove(crew)
+            requests, bytes_fetched = self._of_left
+            self._of_left = requests + crew.requests, bytes_fetched + crew.bytes_fetched
+            crew.stop()
+        if self._loops is None or len(self._left) == LOOPS_LEFT_MAX:
+            return
+        now_ms = self._clock.monotonic_ms()
+        changed = self._changed(now_ms)
+        hangs = [name for name, since_ms in changed if now_ms - since_ms >= HANGS_MS]
+        if hangs:
+            logger.error(
+                "the log of %s hangs: its disk does not answer; other partitions are followed on",
+                first_few([str(name) for name in hangs]),
+            )
+            self._go_on_with(_crew(self._loops()))
+
+    def _changed(self, now_ms: int) -> Iterator[tuple[TopicPartition, int]]:
+        """Logs that the loop is changing, with when a look has seen that first."""
+        before, self._seen = self._seen, {}
+        for each in self.followed():
+            if (changes := each.changes) & 1:
+                seen = before.get(each)
+                if seen is None or seen[0] != changes:
+                    seen = changes, now_ms
+                self._seen[each] = seen
+                yield each.name, seen[1]
+
+    def _go_on_with(self, crew: _Crew) -> None:
+        left, self._crew = self._crew, crew
+        self._left.append(left)
+        self._seen.clear()
+        followed: dict[TopicPartition, _Followed] = {}
+        for name, (leader, partition) in self._followed.items():
+            self._end_one(partition, 0)
+            followed[name] = self._begun(name, leader, partition.replica)
+        self._followed = followed
+        self._tell(self._change(crew, [], list(followed.values())))
+        left.submit(self._leave(left))
+
+    async def _leave(self, crew: _Crew) -> None:
+        """It has come back from what it was left to."""
+        for source in list(crew.fetchers):
+            self._end(crew, source)
+        crew.is_over = True
 
     def remove(self, names: Iterable[TopicPartition]) -> None:
         """These partitions have no log here any more, or soon have none."""
@@ -142,16 +264,19 @@ class FetcherManager:
         self.follow(leaders)
 
     def stop(self) -> None:
-        """On return no log is changed by a fetcher any more; their links end soon."""
-        self.remove(list(self._followed))
+        """On return no log is changed by a fetcher any more, but by one that hangs; their links end
+        soon."""
+        self._follow(dict.fromkeys(self._followed), STOP_WAIT_S)
+        for crew in (self._crew, *self._left):
+            crew.stop()
 
     # --- any thread ---
 
     @property
     def bytes_fetched(self) -> int:
         """Of record batches, since the start."""
-        fetchers = [fetcher for fetcher, _ in list(self._fetchers.values())]
-        return self._ended_fetchers[1] + sum(each.bytes_fetched for each in fetchers)
+        crews = (self._crew, *self._left)
+        return self._of_left[1] + sum(each.bytes_fetched for each in crews)
 
     def followed(self) -> Iterator[FollowedPartition]:
         """Every partition that is fetched."""
@@ -159,37 +284,38 @@ class FetcherManager:
 
     def statistics(self) -> FetcherStatistics:
         partitions = [each.partition for each in self._followed.values()]
-        fetchers = [fetcher for fetcher, _ in list(self._fetchers.values())]
-        requests, _ = self._ended_fetchers
+        crews = (self._crew, *self._left)
         return FetcherStatistics(
-            fetchers=len(fetchers),
+            fetchers=len(self._crew.fetchers),
             partitions=len(partitions),
-            requests=requests + sum(each.requests for each in fetchers),
+            requests=self._of_left[0] + sum(each.requests for each in crews),
             bytes_fetched=self.bytes_fetched,
             lag={each.name: each.lag for each in partitions},
             failed=[each.name for each in partitions if each.failures or each.offline],
         )
 
-    # --- the loop ---
+    # --- a loop ---
 
     def _tell(self, work: Coroutine[Any, Any, None]) -> None:
         try:
-            self._submit(work)
+            self._crew.submit(work)
         except RuntimeError as error:  # the loop is lost, or has been stopped
             work.close()
             self._failures.note("following other brokers", error)
 
-    async def _change(self, ended: list[FollowedPartition], begun: list[_Followed]) -> None:
+    async def _change(
+        self, crew: _Crew, ended: list[FollowedPartition], begun: list[_Followed]
+    ) -> None:
         """Without a wait in it: what the controller said first is done first."""
         try:
-            for fetcher, _ in self._fetchers.values():
+            for fetcher, _ in crew.fetchers.values():
                 for partition in ended:
                     fetcher.forget(partition)
             for leader, partition in begun:
                 if not partition.ended:
-                    self._fetcher(self._source(leader, partition.name)).follow(partition)
-            for source in [each for each, (it, _) in self._fetchers.items() if not it.partitions]:
-                self._end(source)
+                    self._fetcher(crew, self._source(leader, partition.name)).follow(partition)
+            for source in [each for each, (it, _) in crew.fetchers.items() if not it.partitions]:
+                self._end(crew, source)
         except Exception as error:
             self._failures.note("following other brokers", error)
 
@@ -199,8 +325,8 @@ class FetcherManager:
         index = spread % self._fetchers_per_source
         return Source(leader.node_id, leader.address, index)
 
-    def _fetcher(self, source: Source) -> ReplicaFetcher:
-        if source not in self._fetchers:
+    def _fetcher(self, crew: _Crew, source: Source) -> ReplicaFetcher:
+        if source not in crew.fetchers:
             fetcher = ReplicaFetcher(
                 self._us,
                 source,
@@ -213,14 +339,22 @@ class FetcherManager:
                 self.throttle,
             )
             task = asyncio.get_running_loop().create_task(fetcher.run())
-            self._fetchers[source] = fetcher, task
-        return self._fetchers[source][0]
+            crew.fetchers[source] = fetcher, task
+        return crew.fetchers[source][0]
 
-    def _end(self, source: Source) -> None:
-        fetcher, task = self._fetchers.pop(source)
+    def _end(self, crew: _Crew, source: Source) -> None:
+        fetcher, task = crew.fetchers.pop(source)
         task.cancel()
-        requests, bytes_fetched = self._ended_fetchers
-        self._ended_fetchers = requests + fetcher.requests, bytes_fetched + fetcher.bytes_fetched
+        requests, bytes_fetched = crew.ended
+        crew.ended = requests + fetcher.requests, bytes_fetched + fetcher.bytes_fetched
+
+
+def _crew(loop: Loop) -> _Crew:
+    return _Crew(loop.submit, loop.stop)
+
+
+def _nothing() -> None:
+    """A loop that is others' as well is not ours to stop."""
 
 
 def _serves(known: _Followed, replica: Replica | None) -> bool:

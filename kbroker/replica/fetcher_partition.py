@@ -4,10 +4,11 @@ Place in the flow: `ReplicaFetcher` puts what `asked` says into a request and gi
 to `apply`; the log does what is decided here. When the controller names another leader or epoch, a
 new object takes this one's place, and this one is `end`ed: whatever comes back for it is dropped.
 
-The lock orders both. The fetcher holds it while it looks at an answer and changes the log; who ends
-the partition, on the controller's thread, waits for that, and afterwards nothing that an old leader
-said can reach the log any more. So a replica is made a leader behind `end`: a cut is no single step
-under the log's own lock, and must not meet an append as leader.
+The lock orders both. The fetcher holds it while it looks at an answer and changes the log; behind
+that, nothing that an old leader said can reach the log any more. So a replica is made a leader when
+`is_over`: a cut is no single step under the log's own lock, and must not meet an append as leader.
+Who ends the partition, on the controller's thread, waits a moment for that, not for a disk that
+hangs. The object that takes this one's place has the same lock, and leaves the log alone till then.
 
 An answer counts only for the position it was asked for. One that comes twice, or late, finds that
 the log has gone on.
@@ -74,8 +75,10 @@ class FollowedPartition:
         replica: Replica,
         lines: LogLines,
         wake: Callable[[Replica], None],
+        after: FollowedPartition | None = None,
     ) -> None:
-        """`wake` is for who reads here and waits for what comes."""
+        """`wake` is for who reads here and waits for what comes. `after`: whose place it takes, in
+        which a change may be under way."""
         self.name = name
         self.topic_id = topic_id
         self.leader_epoch = leader_epoch
@@ -87,13 +90,22 @@ class FollowedPartition:
         self.leader_high_watermark = UNKNOWN
         self._lines = lines
         self._wake = wake
-        self._lock = threading.Lock()
+        self._lock: threading.Lock = threading.Lock() if after is None else after._lock
         self._ended = False
+        self.changes = 0  # that have begun and that are over: odd while one is under way
 
-    def end(self) -> None:
-        """On return nothing of this leader's epoch changes the log any more; from any thread."""
-        with self._lock:
-            self._ended = True
+    def end(self, wait_s: float = -1) -> bool:
+        """Nothing that this leader says from now on changes the log; from any thread. Whether that
+        is so already of what it has said; `wait_s`: to be waited for, below 0 for good."""
+        self._ended = True
+        return self.is_over(wait_s)
+
+    def is_over(self, wait_s: float = 0) -> bool:
+        """Whether no change is under way."""
+        if not self._lock.acquire(timeout=wait_s):
+            return False
+        self._lock.release()
+        return True
 
     @property
     def ended(self) -> bool:
@@ -119,10 +131,18 @@ class FollowedPartition:
         """Before it is `asked`: who asks from the end of the log says that all before is here. By
         `flush.messages` that is on the disk: usually since it came, but not what stood before a
         fault, was cut, or came as a leader's. Else why it cannot be asked."""
+        if not self.replica.flush_is_due:
+            return None
+        if not self._lock.acquire(blocking=False):
+            return Outcome.NOT_YET
+        self.changes += 1
         try:
             self.replica.flush_if_due()
         except OSError as error:
             return self._disk_failed(error)
+        finally:
+            self.changes += 1
+            self._lock.release()
         return None
 
     def asked(self) -> Asked:
@@ -149,15 +169,20 @@ class FollowedPartition:
 
     def _change(self, asked: Asked, change_locked: Callable[[], Outcome]) -> Outcome:
         before = self._readable()
-        with self._lock:
+        if not self._lock.acquire(blocking=False):
+            return Outcome.NOT_YET  # what the leader before has said is being done
+        self.changes += 1
+        try:
             if not self._is_meant(asked):
                 return Outcome.DROPPED
-            try:
-                outcome = change_locked()
-            except KafkaError as error:
-                outcome = self._refused(error)
-            except OSError as error:
-                outcome = self._disk_failed(error)
+            outcome = change_locked()
+        except KafkaError as error:
+            outcome = self._refused(error)
+        except OSError as error:
+            outcome = self._disk_failed(error)
+        finally:
+            self.changes += 1
+            self._lock.release()
         # Consumers that read here wait for that; who waits behind the end of a log that was cut is
         # told, too. Records alone are nothing to them before they are committed.
         if self.replica.has_watchers and (outcome is Outcome.CUT or self._readable() != before):

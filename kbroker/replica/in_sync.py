@@ -14,10 +14,17 @@ another epoch.
 
 One request at a time, for all partitions. On the controller's thread only, in step with the images
 that it applies.
+
+A log that is being changed cannot be told everything at once: who leads in an epoch that begins
+behind a write waits for the write, and on a disk that hangs that does not end. All logs of one
+image, or look, are waited for LOG_WAIT_MS together. Those that are late then are told by the next
+look as things are then, and until then they are where they were: an older epoch, as everywhere
+where an image has not come yet. Nothing is asked for in their name.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,6 +53,9 @@ REFUSED_PAUSE_MS: Final = 1_000
 # A follower that had everything so short a time ago is about to reach the high watermark. That
 # waits for it so long at most, and behind somebody who did not come not again for a while.
 NEAR_MS: Final = 500
+# For all logs that are being changed, on the thread that follows images and elects.
+LOG_WAIT_MS: Final = 20
+LATE_LOG_WAIT_MS: Final = 1  # of those that were so the last time
 HOLD_MS_MAX: Final = 1_000
 HOLD_PAUSE_MS: Final = 10_000
 
@@ -81,6 +91,7 @@ class _Led:
     hold_again_ns: int = 0  # when that may be, behind somebody who did not come
     ask_again_ns: int = 0  # when that may be, behind a refusal
     said: Collection[int] = ()  # the in-sync set that a line of the log told last
+    in_late_epoch: bool = False  # it has not begun yet
 
     @property
     def waited_for(self) -> set[int]:
@@ -107,15 +118,20 @@ class InSyncSets:
         wake: Callable[[Replica], None],
         clock: Clock,
         lag_time_max_ms: int,
+        is_changed: Callable[[TopicPartition], bool] = lambda _: False,
     ) -> None:
         """`ask` hands changes to the controller; its callback comes on the controller's thread.
-        `wake` is for who waits for a high watermark that moved."""
+        `wake` is for who waits for a high watermark that moved. `is_changed`: whether what a leader
+        before has said is being done to a log, which cannot lead meanwhile."""
         self._node_id = node_id
         self._ask = ask
         self._wake = wake
         self._clock = clock
         self._lag_max_ns = lag_time_max_ms * NS_PER_MS
         self._broker_epochs: dict[int, int] = {}
+        self._is_changed = is_changed
+        self._waits_until_ns = 0  # for logs that are being changed
+        self._late: dict[TopicPartition, tuple[Replica, PartitionImage]] = {}
         self._led: dict[TopicPartition, _Led] = {}
         self._in_flight: list[tuple[_Led, InSyncChange]] = []
         self._unknown: list[tuple[_Led, InSyncChange]] = []  # what became of it
@@ -126,6 +142,7 @@ class InSyncSets:
     def know(self, brokers: Mapping[int, BrokerImage]) -> None:
         """Who is registered, in the image that is applied next. Every leader hears of it: a start
         before these is not listened to any more."""
+        self._wait_for_logs(LOG_WAIT_MS)
         epochs = {node_id: broker.epoch for node_id, broker in brokers.items()}
         if epochs != self._broker_epochs:
             self._broker_epochs = epochs
@@ -136,10 +153,31 @@ class InSyncSets:
                     # It leads in an older epoch, in which nobody fetches: `lead` has said so.
                     lines.write(logging.ERROR, str(name), "%s cannot be led: %s", str(name), error)
 
+    def _wait_for_logs(self, wait_ms: int) -> None:
+        """For all that are told from here on, together."""
+        self._waits_until_ns = self._clock.monotonic_ns() + wait_ms * NS_PER_MS
+
     def _tell(
         self, replica: Replica, partition: PartitionImage, joining: Collection[int] = ()
-    ) -> None:
-        set_leadership(self._node_id, replica, partition, joining, self._broker_epochs)
+    ) -> bool:
+        """False: it is late, and told by the next look."""
+        name = replica.name
+        wait_ns = max(0, self._waits_until_ns - self._clock.monotonic_ns())
+        leads = partition.leader == self._node_id
+        if not (leads and self._is_changed(name)) and set_leadership(
+            self._node_id, replica, partition, joining, self._broker_epochs, wait_ns
+        ):
+            self._late.pop(name, None)
+            return True
+        if name not in self._late:
+            lines.write(
+                logging.WARNING,
+                "late",
+                "%s is being changed for long: it follows what was decided when that is over",
+                str(name),
+            )
+        self._late[name] = replica, partition
+        return False
 
     def lead(self, replica: Replica, partition: PartitionImage) -> None:
         """What the controller says of a partition that is here, to its replica."""
@@ -148,12 +186,16 @@ class InSyncSets:
         else:
             joining = set()
             self._led.pop(replica.name, None)
-        self._tell(replica, partition, joining)
+        told = self._tell(replica, partition, joining)
+        if not told and (led := self._led.get(replica.name)) is not None:
+            led.in_late_epoch = True
 
     def forget(self, topic_ids: Collection[UUID]) -> None:
         """These topics are not here any more; others may have their names by now."""
         for name in [name for name, led in self._led.items() if led.replica.topic_id in topic_ids]:
             del self._led[name]
+        for name in [name for name, (it, _) in self._late.items() if it.topic_id in topic_ids]:
+            del self._late[name]
 
     def _note(self, replica: Replica, partition: PartitionImage) -> _Led:
         led = self._led.get(replica.name)
@@ -179,6 +221,9 @@ class InSyncSets:
 
     def look(self, brokers: Mapping[int, BrokerImage]) -> None:
         """Ask for what the followers' fetches call for, unless a request is on its way."""
+        if self._late:
+            self._tell_late()
+        self._wait_for_logs(LOG_WAIT_MS)
         if self._in_flight:
             return
         changes = [each for each in self._unknown if self._is_current(*each)]
@@ -188,6 +233,29 @@ class InSyncSets:
         if changes:
             self._in_flight = changes
             self._ask([change for _, change in changes], self._answered)
+
+    def _tell_late(self) -> None:
+        """As things are now."""
+        self._wait_for_logs(LATE_LOG_WAIT_MS)
+        for name, (replica, partition) in list(self._late.items()):
+            led = self._led.get(name)
+            if led is not None and led.replica is not replica:
+                led = None
+            try:
+                if led is None:
+                    told = self._tell(replica, partition)
+                else:
+                    told = self._tell(replica, led.partition, led.waited_for)
+            except OSError as error:
+                lines.write(logging.ERROR, str(name), "%s cannot be led: %s", str(name), error)
+                del self._late[name]
+                continue
+            if told:
+                if led is not None and led.in_late_epoch:
+                    led.in_late_epoch = False
+                    led.began_ns = self._clock.monotonic_ns()
+                    led.began_offset = replica.log_end_offset
+                self._wake(replica)
 
     def _is_current(self, led: _Led, change: InSyncChange) -> bool:
         """Whether the partition is still what it was when this was asked for."""
@@ -202,15 +270,18 @@ class InSyncSets:
         now_ns = self._clock.monotonic_ns()
         alive = frozenset(brokers)
         for name, led in self._led.items():
-            if name in asked or now_ns < led.ask_again_ns:
+            if name in asked or name in self._late or now_ns < led.ask_again_ns:
                 continue
             if led.is_settled(alive, now_ns - self._lag_max_ns):
                 led.said = ()
                 continue
             if led.replica.online and self._node_id in brokers:
-                in_sync = self._wanted(led, brokers)
-                if in_sync.keys() != {*led.partition.isr}:
-                    in_sync = self._wait_for(led, in_sync, brokers)
+                try:
+                    in_sync = self._wanted(led, brokers)
+                    if in_sync.keys() != {*led.partition.isr}:
+                        in_sync = self._wait_for(led, in_sync, brokers)
+                except BlockingIOError:
+                    continue  # its log is being changed: at the next look
                 if in_sync.keys() != {*led.partition.isr}:
                     self._say(led, in_sync)
                     yield (
@@ -225,7 +296,8 @@ class InSyncSets:
                     )
                 else:
                     led.said = ()
-                    self._hold(led, brokers, now_ns)
+                    with contextlib.suppress(BlockingIOError):
+                        self._hold(led, brokers, now_ns)
 
     def _hold(self, led: _Led, brokers: Mapping[int, BrokerImage], now_ns: int) -> None:
         """The high watermark waits for who is about to reach it.
@@ -297,7 +369,9 @@ class InSyncSets:
         joining = in_sync.keys() - {*led.partition.isr} - led.joining
         led.joining |= joining
         led.held_for.clear()
-        self._tell(led.replica, led.partition, led.joining)
+        if not self._tell(led.replica, led.partition, led.joining):
+            led.joining -= joining
+            raise BlockingIOError(f"the log of {led.replica.name} is being changed")
         again = self._wanted(led, brokers)
         if overtaken := joining - again.keys():
             led.joining -= overtaken

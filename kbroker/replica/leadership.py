@@ -20,11 +20,13 @@ def set_leadership(
     partition: PartitionImage,
     joining: Collection[int] = (),
     broker_epochs: Mapping[int, int] = _NOT_KNOWN,
-) -> None:
+    wait_ns: int = -1,
+) -> bool:
     """Who leads, and for whom the high watermark waits: the committed in-sync set and who is
     joining it. `broker_epochs` are those of the registered brokers: who says that it is an older
-    start is not heard."""
-    replica.set_leadership(
+    start is not heard. False: its log was being changed for `wait_ns`, and this is to be said once
+    more; below 0 it is waited for."""
+    return replica.set_leadership(
         partition.leader,
         partition.leader == node_id,
         partition.leader_epoch,
@@ -35,4 +37,5 @@ def set_leadership(
             if each != node_id
         },
         broker_epochs,
+        wait_ns=wait_ns,
     )

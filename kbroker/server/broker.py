@@ -345,9 +345,8 @@ class Broker:
     def _stop_controller(self) -> None:
         if self._controller is not None:
             self._controller.stop()
-        # Behind the controller's thread, which follows every image that it still takes.
         if self._member is not None:
-            self._member.replication.stop()
+            self._member.stop()
 
     def _start_handlers(self) -> None:
         controller = self._running_controller()
@@ -559,6 +558,7 @@ class Broker:
         yield self._loop.thread
         yield None if self._metrics_topic is None else self._metrics_topic.thread
         yield from self._log_tasks.threads
+        yield from () if self._member is None else self._member.threads
         yield from () if self._handlers is None else self._handlers.threads
 
     # --- figures, from any thread -----------------------------------------------------------------

@@ -6,6 +6,8 @@
     rebalance       leadership goes back to the preferred replicas
     first image     nobody is answered, and nothing is called ready, before it is told what holds
     repair          what the scrub finds damaged is asked of the other replicas
+    watch           a thread that touches no disk: who is in sync, logs that fail, an event of the
+                    controller that takes too long
 
 Imported where `zookeeper.connect` is set. `server/broker.py` builds one and says in which step of
 the start and the stop each of its methods has its turn.
@@ -13,19 +15,22 @@ the start and the stop each of its methods has its turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import MetadataStoreError, UserError
+from kbroker.metadata.controller.office_watch import OFFICE_LOOK_MS, OfficeWatch
 from kbroker.metadata.image import NO_CONTROLLER
 from kbroker.server.agreed_settings import warn_of_differences
 from kbroker.server.broker_links import BrokerLinks
 from kbroker.server.controlled_shutdown import ControlledShutdown
 from kbroker.server.first_image import FirstImage
 from kbroker.server.leader_rebalance import LeaderRebalance
+from kbroker.server.loop_on_demand import LoopOnDemand
 from kbroker.server.replication import Replication
+from kbroker.server.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -38,13 +43,14 @@ if TYPE_CHECKING:
     from kbroker.metadata.controller import Controller
     from kbroker.metadata.image import ClusterImage
     from kbroker.metadata.store.base import MetadataStore
+    from kbroker.own_thread import OwnThread
     from kbroker.replica._replica import Replica
     from kbroker.replica.fetcher_manager import Submit
     from kbroker.replica.manager import ReplicaManager
-    from kbroker.server.scheduler import Scheduler
     from kbroker.types import TopicPartition
 
 WAIT_KEY: Final = "initial.broker.registration.timeout.ms"
+EVENT_MAX_KEY: Final = "controller.event.max.ms"
 
 
 class ClusterMember:
@@ -69,9 +75,12 @@ class ClusterMember:
         self._looked_for_strays = False
         self._controller = controller
         self.links = BrokerLinks(submit, lambda: controller().image.controller_id)
+        self._loops: list[LoopOnDemand] = []
         self.replication = Replication(
-            config, clock, self.links, submit, replicas, controller, wake, failures
-        )
+            config, clock, self.links, submit, replicas, controller, wake, failures,
+            loops=self._fetcher_loop,
+        )  # fmt: skip
+        self._watch = Scheduler(clock, "kbroker-watch")
         self.first_image = FirstImage(failures, config.listeners.inter_broker_name)
         self.shutdown = ControlledShutdown(config, clock, self.links, controller)
         self._rebalance = LeaderRebalance(controller)
@@ -83,9 +92,33 @@ class ClusterMember:
             self._controller().start_given_up = True
 
     def schedule(self, scheduler: Scheduler) -> None:
-        """What is looked at every so often."""
-        self.replication.schedule(scheduler)
+        """What is looked at every so often; the `scheduler` may hang at a disk."""
         self._rebalance.schedule(scheduler, self._config)
+        self.replication.schedule(self._watch)
+        controller = self._controller()
+        office = OfficeWatch(controller.event_in_office, controller.give_up_office, self._clock)
+        max_ms = self._config[EVENT_MAX_KEY]
+        self._watch.schedule("controller-event", lambda: office.look(max_ms), OFFICE_LOOK_MS)
+        self._watch.start()
+
+    def stop(self) -> None:
+        """Behind the controller's thread, which follows every image that it still takes."""
+        self._watch.stop()
+        self.replication.stop()
+
+    @property
+    def threads(self) -> Iterable[OwnThread]:
+        """Those that there are now."""
+        yield self._watch.thread
+        yield from (each.thread for each in self._loops if each.thread is not None)
+
+    def _fetcher_loop(self) -> LoopOnDemand:
+        self._loops = [
+            each for each in self._loops if each.thread is None or each.thread.is_alive()
+        ]
+        loop = LoopOnDemand("kbroker-fetcher")
+        self._loops.append(loop)
+        return loop
 
     def applied(self, image: ClusterImage) -> None:
         """Its logs are open, and nobody has seen it yet."""

@@ -1,8 +1,9 @@
 """The control loop: one thread with an asyncio loop on uvloop, for what is rare or talks to peers.
 
-It starts after the ready line, so that nobody's first request waits for its imports. Replica
-fetchers, peer connections and the HTTP side are its tenants as they come; the data path never is: a
-Produce or Fetch does not touch it.
+It starts after the ready line, so that nobody's first request waits for its imports. Peer
+connections and the HTTP side are its tenants as they come; the data path never is: a Produce or
+Fetch does not touch it. Replica fetchers have loops of this kind for themselves, since they write
+to logs (`replica/fetcher_manager.py`).
 
 `submit` may be called from any thread and answers with a concurrent future. `stop` cancels what is
 still running and joins the thread. Where uvloop has no wheel the standard loop does the same.
@@ -30,9 +31,9 @@ T = TypeVar("T")
 class ControlLoop:
     """`start`, `submit`, `stop`; each once but submit."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = THREAD_NAME) -> None:
         self._loop = _new_loop()
-        self.thread: Final = OwnThread(THREAD_NAME, self._run, self._end)
+        self.thread: Final = OwnThread(name, self._run, self._end)
         self._loop.set_exception_handler(self._noted)
 
     def start(self) -> None:
@@ -46,7 +47,7 @@ class ControlLoop:
         """Run a coroutine on the loop; RuntimeError where the loop is lost."""
         if self.thread.dead:
             work.close()
-            raise RuntimeError(f"{THREAD_NAME} is dead")
+            raise RuntimeError(f"{self.thread.name} is dead")
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def stop(self) -> None:
@@ -54,7 +55,7 @@ class ControlLoop:
             self._loop.call_soon_threadsafe(self._loop.stop)
         self.thread.join(STOP_TIMEOUT_S)
         if self.thread.is_alive():
-            logger.warning("%s is still busy; it is left behind", THREAD_NAME)
+            logger.warning("%s is still busy; it is left behind", self.thread.name)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -21,7 +21,8 @@ T = TypeVar("T")
 class LoopOnDemand:
     """`submit` starts it; `stop` ends it, if it was started."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "kbroker-control") -> None:
+        self._name = name
         self._lock = threading.Lock()
         self._loop: ControlLoop | None = None
 
@@ -35,7 +36,7 @@ class LoopOnDemand:
             if self._loop is None:
                 from kbroker.server.control_loop import ControlLoop
 
-                loop = ControlLoop()
+                loop = ControlLoop(self._name)
                 loop.start()
                 self._loop = loop
         return self._loop.submit(work)

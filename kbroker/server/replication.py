@@ -5,7 +5,9 @@ every partition whose leader it changes, so that no word of an earlier leader ar
 says to each replica who leads it and for whom its high watermark waits; when the image is
 published, `follow` begins to fetch what others lead now. All of it on the controller's thread, and
 so is every look at who is in sync; what the controller answers to that comes back to this thread.
-Logs that fail are looked for on the scheduler's, and the controller is told of them.
+It waits for no disk: what a log that is being changed for long is to follow, it follows when that
+is over (`in_sync.py`), and fetchers leave it (`fetcher_manager.py`). Logs that fail are looked for
+on the thread that watches, and the controller is told of them.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
         TopicImage,
     )
     from kbroker.replica._replica import Replica
-    from kbroker.replica.fetcher_manager import Submit
+    from kbroker.replica.fetcher_manager import Loop, Submit
     from kbroker.replica.fetcher_settings import Link
     from kbroker.replica.manager import ReplicaManager
     from kbroker.server.broker_links import BrokerLinks
@@ -81,15 +83,22 @@ class Replication:
         failures: Failures,
         connect: Callable[[Address], Link] | None = None,
         dice: random.Random | None = None,
+        loops: Callable[[], Loop] | None = None,
     ) -> None:
         """`replicas` and `controller` are asked for when there are images to follow; `connect` is
-        another way to leaders than sockets, `dice` are for the pauses before one is asked again."""
+        another way to leaders than sockets, `dice` are for the pauses before one is asked again;
+        `loops` makes the loops on which fetchers live, instead of `submit`'s."""
         self._node_id = config.node_id
         self._links = links
         self._replicas = replicas
         self._controller = controller
         self._in_sync = InSyncSets(
-            config.node_id, self._ask, wake, clock, config["replica.lag.time.max.ms"]
+            config.node_id,
+            self._ask,
+            wake,
+            clock,
+            config["replica.lag.time.max.ms"],
+            lambda name: self.fetchers.changes(name),
         )
         self.fetchers = FetcherManager(
             Us(config.node_id, lambda: self._controller().broker_epoch),
@@ -102,6 +111,7 @@ class Replication:
             failures,
             wake,
             self._is_throttled,
+            loops,
         )
         self.fetchers.throttle.bytes_per_s = config[THROTTLED_RATE]
         self._brokers: Mapping[int, BrokerImage] = {}
@@ -222,6 +232,7 @@ class Replication:
     def _look_now(self) -> None:
         self._look_waits = False
         self._in_sync.look(self._controller().image.brokers)
+        self.fetchers.look()
         self._replicas().reclaim()
 
     def _ask(self, changes: Sequence[InSyncChange], done: Callable[[Outcome], None]) -> None:

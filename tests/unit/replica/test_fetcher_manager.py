@@ -151,7 +151,7 @@ def test_a_loop_that_is_lost_is_said(tell: Tell, monkeypatch: pytest.MonkeyPatch
         def dead(work: Any) -> Any:
             raise RuntimeError("kbroker-control is dead")
 
-        monkeypatch.setattr(cluster.nodes[2].manager, "_submit", dead)
+        monkeypatch.setattr(cluster.nodes[2].manager._crew, "submit", dead)
         cluster.elect(words, 1)
         assert cluster.nodes[2].failures.count == 1
 
@@ -177,6 +177,8 @@ class SlowReplica:
         self.log_end_offset = 11
         return 11
 
+    flush_is_due = False
+
     def flush_if_due(self) -> None: ...
     def follow_bounds(self, *_: Any) -> None: ...
 
@@ -194,7 +196,12 @@ def test_an_end_waits_for_the_append_that_is_under_way_and_nothing_comes_behind_
     controller = threading.Thread(target=partition.end)
     controller.start()
     controller.join(0.05)
-    assert controller.is_alive() and not partition.ended
+    assert controller.is_alive()
+    assert not partition.is_over() and not partition.end(wait_s=0)
+    after = FollowedPartition(
+        name, UUID(int=1), 4, replica, LogLines(logger), lambda _: None, partition
+    )
+    assert after.apply(asked, fetched, 0) is Outcome.NOT_YET
     replica.go_on.set()
     loop.join(10)
     controller.join(10)

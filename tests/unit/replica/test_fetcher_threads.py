@@ -19,8 +19,10 @@ from kbroker.replica.fetcher import Us
 from kbroker.replica.fetcher_manager import FetcherManager, Leader
 from kbroker.replica.fetcher_settings import fetcher_settings, leader_links
 from kbroker.server.control_loop import ControlLoop
+from kbroker.server.loop_on_demand import LoopOnDemand
 from kbroker.types import ApiKey, TopicPartition
 from tests.support.fetched_cluster import Cluster, Node, records_of
+from tests.support.standing_disk import standing
 from tests.unit.net.harness import DEADLINE_S, eventually
 
 PARTITIONS = 8
@@ -121,6 +123,66 @@ def test_partitions_are_fetched_over_sockets(tmp_path: Path, control: ControlLoo
         assert [record.epoch for record in records_of(follower[name])] == [0, 1, 2]
     eventually(lambda: manager.statistics().fetchers == listener.connections == 0)
     assert failures.count == 0
+    for node in cluster.nodes.values():
+        for replica in node.replicas.values():
+            replica.close()
+
+
+def test_a_log_that_hangs_keeps_no_other_from_its_leader(
+    tmp_path: Path, control: ControlLoop
+) -> None:
+    async def running() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    loop = control.submit(running()).result(DEADLINE_S)
+    cluster = Cluster(tmp_path, loop, random.Random(1))  # type: ignore[arg-type]
+    leader, names = cluster.nodes[1], [cluster.create("words", at) for at in range(PARTITIONS)]
+    listener = Listener(leader)
+    control.submit(listener.start()).result(DEADLINE_S)
+    follower = cluster.nodes[2].replicas
+    manager = FetcherManager(
+        Us(2, lambda: 7),
+        control.submit,
+        leader_links(BrokerConfig.load(), "broker-2-fetcher"),
+        follower.get,
+        fetcher_settings(BrokerConfig.load()),
+        SystemClock(),
+        random.Random(2),
+        Failures("fetchers", logging.getLogger("tests")),
+        lambda _: None,
+        loops=lambda: LoopOnDemand("kbroker-fetcher"),
+    )
+    for name in names:
+        leader.replicas[name].set_leadership(1, True, 0, 2, {2: True})
+        leader.leading[name] = True
+        follower[name].set_leadership(1, False, 0, 2)
+        cluster.leaders[name] = 1
+    where = Leader(cluster.topic_ids["words"], 1, listener.address, 0)
+    hung, others = names[0], names[1:]
+    file = f"{follower[hung].path.parent.name}/{follower[hung].path.name}/{0:020}.log"
+    with standing(("write", file)) as disk:
+        manager.follow(dict.fromkeys(names, where))
+        cluster_append(cluster, hung, b"v", control)
+        disk.wait()
+        for name in others:
+            cluster_append(cluster, name, b"v", control)
+
+        def caught_up() -> bool:
+            manager.look()
+            return all(cluster.caught_up(name) for name in others)
+
+        eventually(caught_up)
+        assert not cluster.caught_up(hung)
+        manager.follow({hung: None})  # this broker is to lead it, say
+        assert manager.changes(hung)
+        manager.follow({hung: where})
+        disk.go_on()
+    cluster_append(cluster, hung, b"w", control)
+    eventually(lambda: cluster.caught_up(hung) and not manager.changes(hung))
+    assert records_of(follower[hung]) == records_of(leader.replicas[hung])
+    manager.look()
+    manager.stop()
+    eventually(lambda: listener.connections == 0)
     for node in cluster.nodes.values():
         for replica in node.replicas.values():
             replica.close()

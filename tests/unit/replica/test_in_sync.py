@@ -28,6 +28,7 @@ from kbroker.replica.in_sync import (
 from kbroker.replica.leadership import set_leadership
 from tests.support.led_log import LedLog, open_led_log
 from tests.support.record_batches import build_batch
+from tests.support.standing_disk import standing
 
 LEADER, ONE, TWO = 1, 2, 3
 LAG_MS = 30_000
@@ -76,6 +77,24 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     log = open_led_log(tmp_path / "words-0", "words", 0, uuid.UUID(int=1), {})
     yield Rig(log)
     log.close()
+
+
+def test_a_log_that_is_being_changed_is_told_when_that_is_over(rig: Rig) -> None:
+    rig.lead(LEADER, ONE, TWO)
+    with standing(("write", ".log")) as disk:
+        writing = disk.begin(lambda: rig.log.append(build_batch()))
+        # Nothing of the epoch that is led already waits for the write.
+        disk.soon(lambda: rig.lead(LEADER, ONE, partition_epoch=8))
+        assert rig.log.leader_epoch == 4 and disk.soon(rig.log.followers)[0][1]
+        disk.soon(lambda: rig.lead(LEADER, ONE, partition_epoch=9, leader_epoch=5))
+        assert rig.log.leader_epoch == 4
+        rig.clock.advance(LAG_MS + 1)
+        assert disk.soon(rig.look) == []  # of an epoch that has not begun nothing is asked
+        assert rig.log.leader_epoch == 4
+        disk.go_on()
+        writing.result()
+    rig.look()
+    assert (rig.log.leader_epoch, rig.log.epochs.entries[-1]) == (5, (5, 1))
 
 
 def test_who_has_had_nothing_new_for_too_long_is_to_leave(rig: Rig) -> None:
