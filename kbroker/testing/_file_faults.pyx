@@ -4,8 +4,9 @@
 `install` puts functions into `kbroker.log._file_operations.files` that note each operation and
 look for a rule that names it; `remove` puts the system's own back. A rule fits by operation and by
 a part of the path, skips so many that fit, then makes so many fail: with an errno, after a few
-bytes, or late. `file_faults.py` is the face of it; Python's operations come in through `ask`. One
-who watches is called before each, with the GIL: for a test whose log has one thread.
+bytes, or late; or it lets them hang until `let_go`. `file_faults.py` is the face of it; Python's
+operations come in through `ask`. One who watches is called before each, with the GIL: for a test
+whose log has one thread.
 
 Any thread, with or without the GIL: one mutex over rules and notes, a leaf. Installing is for a
 time when no other thread of the log is inside a call. A test's process only: the broker never
@@ -19,6 +20,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport strncpy, strstr
 
 from kbroker._sync cimport (
+    pthread_cond_broadcast, pthread_cond_init, pthread_cond_t, pthread_cond_wait,
     pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock)
 from kbroker.log._file_operations cimport FileOperations, files, iovec
 
@@ -59,6 +61,7 @@ cdef struct Rule:
     int error                     # 0: none
     int64_t bytes_max             # what a read or a write moves; -1: all
     int64_t delay_us
+    int hangs
 
 
 cdef struct Note:
@@ -83,8 +86,13 @@ cdef Rule rules[RULES_MAX]
 cdef int32_t rule_count = 0
 cdef Note* notes = NULL
 cdef int64_t note_count = 0, note_max = 0
+cdef int notes_nothing = 0
+cdef pthread_cond_t goes_on
+cdef int64_t times_let_go = 0
+cdef int64_t hanging = 0          # operations, now
 
 pthread_mutex_init(&mutex, NULL)
+pthread_cond_init(&goes_on, NULL)
 system = files
 
 
@@ -93,6 +101,8 @@ cdef void note_locked(
 ) noexcept nogil:
     global notes, note_count, note_max
     cdef Note* larger
+    if notes_nothing:
+        return
     if note_count == note_max:
         if note_max >= NOTES_MAX:
             return
@@ -116,6 +126,15 @@ cdef void tell_watcher(Operation operation, const char* path) noexcept:
     except BaseException as error:
         if watcher_failed is None:
             watcher_failed = error
+
+
+cdef void hang_locked() noexcept nogil:
+    global hanging
+    cdef int64_t before = times_let_go
+    hanging += 1
+    while times_let_go == before:
+        pthread_cond_wait(&goes_on, &mutex)
+    hanging -= 1
 
 
 cdef Verdict decide(Operation operation, const char* path, int64_t length) noexcept nogil:
@@ -143,6 +162,8 @@ cdef Verdict decide(Operation operation, const char* path, int64_t length) noexc
         verdict.error = rule.error
         verdict.bytes_max = rule.bytes_max
         delay_us = rule.delay_us
+        if rule.hangs:
+            hang_locked()         # the rules may be others behind it
         break
     note_locked(operation, path, length, verdict.error != 0 or verdict.bytes_max >= 0)
     pthread_mutex_unlock(&mutex)
@@ -289,10 +310,43 @@ def watch(object called) -> None:
     is_watched = called is not None
 
 
+def hang_only() -> None:
+    """Nothing is noted from here on: for a process that goes on for long."""
+    global notes_nothing
+    notes_nothing = 1
+
+
+def let_go() -> int:
+    """What hangs goes on, and nothing hangs any more; how many operations did."""
+    global times_let_go, rule_count
+    cdef int32_t at, kept = 0
+    pthread_mutex_lock(&mutex)
+    for at in range(rule_count):
+        if not rules[at].hangs:
+            rules[kept] = rules[at]
+            kept += 1
+    rule_count = kept
+    times_let_go += 1
+    count = hanging
+    pthread_cond_broadcast(&goes_on)
+    pthread_mutex_unlock(&mutex)
+    return count
+
+
+def hung() -> int:
+    """How many operations hang now."""
+    pthread_mutex_lock(&mutex)
+    count = hanging
+    pthread_mutex_unlock(&mutex)
+    return count
+
+
 def remove() -> object:
     """The system's own calls again; no rules and no notes. What the watcher raised, or None."""
-    global notes, note_count, note_max, rule_count
+    global notes, note_count, note_max, rule_count, notes_nothing
     (&files)[0] = system
+    let_go()
+    notes_nothing = 0
     failed = watcher_failed
     watch(None)
     pthread_mutex_lock(&mutex)
@@ -307,7 +361,7 @@ def remove() -> object:
 
 def add_rule(
     operations, path_part, int64_t skip, int64_t times, int error, int64_t bytes_max,
-    int64_t delay_us,
+    int64_t delay_us, bint hangs=False,
 ) -> None:
     """See `file_faults.Fault`. No operations: all."""
     global rule_count
@@ -324,6 +378,7 @@ def add_rule(
     rule.error = error
     rule.bytes_max = bytes_max
     rule.delay_us = delay_us
+    rule.hangs = hangs
     pthread_mutex_lock(&mutex)
     rules[rule_count] = rule
     rule_count += 1

@@ -234,6 +234,20 @@ class Broker(PlainBroker, Inspected):
             self._tell({"op": "off", "number": None})
         self._has_rules = False
 
+    def hang_files(self, path_part: str, *operations: str) -> None:
+        """Operations (all, or those named: "write", "open", "sync", ...) on files of its logs whose
+        paths have this in them hang from now on: a disk that does not answer."""
+        self._tell({"op": "hang", "path_part": path_part, "operations": operations})
+
+    @property
+    def hung_operations(self) -> int:
+        """How many hang now."""
+        return int(self._tell({"op": "hung"}))
+
+    def let_files_go(self) -> int:
+        """What hangs goes on, and nothing hangs any more; how many operations did."""
+        return int(self._tell({"op": "let_files_go"}))
+
     def drop_connections(self) -> int:
         """End all connections, as a restart or a network does; clients may come back at once."""
         return int(self._tell({"op": "drop_connections"}))

@@ -27,7 +27,8 @@ FOREVER: Final = 1 << 62
 
 @dataclass(frozen=True)
 class Fault:
-    """The `nth` operation that fits, and `times - 1` after it: an error, few bytes, or slow."""
+    """The `nth` operation that fits, and `times - 1` after it: an error, few bytes, slow, or
+    hanging until `FileFaults.let_go`."""
 
     operations: tuple[str, ...] = ()  # none: any
     path_part: str = ""
@@ -36,6 +37,7 @@ class Fault:
     error: int = 0  # an errno
     bytes_max: int = -1  # of a read or a write; in Python a write is out of space behind them
     delay_ms: float = 0
+    hangs: bool = False
 
 
 class Seen(NamedTuple):
@@ -54,13 +56,22 @@ class FileFaults:
     that asks for it: where only one thread works on the log. What it raises the block raises.
     """
 
-    def __init__(self, *faults: Fault, before: Callable[[str, str], object] | None = None) -> None:
+    def __init__(
+        self,
+        *faults: Fault,
+        before: Callable[[str, str], object] | None = None,
+        only_hang: bool = False,
+    ) -> None:
+        """`only_hang`: nothing is noted, in a process that goes on for long."""
+        self._only_hang = only_hang
         self._faults = faults
         self._before = before
         self.seen: list[Seen] = []
 
     def __enter__(self) -> FileFaults:
         _file_faults.watch(self._before)
+        if self._only_hang:
+            _file_faults.hang_only()
         _file_faults.install()
         file_operations.hook = _file_faults.ask
         for fault in self._faults:
@@ -83,8 +94,17 @@ class FileFaults:
         """One more; the first that fits an operation decides. It counts from now on."""
         _file_faults.add_rule(
             fault.operations, fault.path_part, fault.nth - 1, fault.times, fault.error,
-            fault.bytes_max, int(fault.delay_ms * 1000),
+            fault.bytes_max, int(fault.delay_ms * 1000), fault.hangs,
         )  # fmt: skip
+
+    @property
+    def hung(self) -> int:
+        """Operations that hang now."""
+        return _file_faults.hung()
+
+    def let_go(self) -> int:
+        """What hangs goes on, and nothing hangs any more; how many operations did."""
+        return _file_faults.let_go()
 
     def look(self) -> list[Seen]:
         """What has been done so far."""

@@ -35,6 +35,7 @@ from kbroker.server.lifecycle import nothing
 from kbroker.server.sockets import HOT
 from kbroker.testing import failures
 from kbroker.testing.faults import INSPECTOR_CLIENT_ID, Fault, Faults, Trace
+from kbroker.testing.hanging_files import HangingFiles
 from kbroker.testing.shifted_clock import ShiftedClock
 from kbroker.types import ApiKey
 
@@ -60,6 +61,7 @@ class InspectedBroker(Broker):
             config, data_dir, ready_file, serve_admin, before_logs, clock=self._shifted
         )
         self._faults = Faults()
+        self._files = HangingFiles()
         self._trace = Trace()
         self._tracing = False
         self._dispatch_cold: Dispatch = _nobody
@@ -228,6 +230,15 @@ class InspectedBroker(Broker):
 
     def _do_live_objects(self) -> dict[str, int]:
         return self.live_objects()
+
+    def _do_hang(self, *, path_part: str, operations: list[str]) -> None:
+        self._files.hang(path_part, operations)
+
+    def _do_hung(self) -> int:
+        return self._files.hung()
+
+    def _do_let_files_go(self) -> int:
+        return self._files.let_go()
 
     def _do_drop_connections(self) -> int:
         """Ends every connection to the broker's listeners; how many there were."""

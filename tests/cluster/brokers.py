@@ -24,6 +24,7 @@ from kbroker.errors import ErrorCode, KafkaError, UserError
 from kbroker.peer.client import Client
 from kbroker.peer.messages import NewTopic, PartitionMetadata
 from kbroker.testing import keeper
+from kbroker.testing.control import ControlClient
 from kbroker.testing.plain import PlainBroker
 from kbroker.testing.process import Process
 from kbroker.types import TopicPartition
@@ -93,6 +94,28 @@ class ClusterBroker(PlainBroker):
         self.address = f"{host}:{port}"
         self.paused = False
         self._namespace = namespace
+        self._control: ControlClient | None = None
+
+    @property
+    def control_path(self) -> Path:
+        return self.scratch_dir / "control"
+
+    def program(self) -> list[str]:
+        return ["-m", "kbroker.testing.hanging_files", str(self.control_path), "start"]
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.control_path.unlink(missing_ok=True)
+
+    def hang(self, path_part: str) -> None:
+        """Operations on files of its logs with this in their paths hang, until `let_files_go`."""
+        if self._control is None:
+            self._control = ControlClient(self.control_path)
+        self._control({"op": "hang", "path_part": path_part, "operations": []})
+
+    def let_files_go(self) -> int:
+        """How many operations hung."""
+        return 0 if self._control is None else int(self._control({"op": "let_files_go"}))
 
     def launch(self) -> Process:
         if self._namespace is None:
@@ -111,6 +134,9 @@ class ClusterBroker(PlainBroker):
     def _forget(self) -> None:
         super()._forget()
         self.paused = False
+        if self._control is not None:
+            self._control.close()
+            self._control = None
 
 
 class Cluster:

@@ -23,7 +23,7 @@ SEED: Final = "7"
 LONGEST_S: Final = "1.5"
 RUN_S: Final = 360.0
 PROCESSES: Final = (
-    "kill", "pause", "controller-create", "zookeeper", "restart", "expiry", "kill-all",
+    "kill", "pause", "hang-disk", "controller-create", "zookeeper", "restart", "expiry", "kill-all",
 )  # fmt: skip
 MACHINES: Final = ("cut", "disk-full", "one-way-cut", "delay", "reassign", "controller-elect")
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import errno
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from kbroker.errors import KafkaError
 from kbroker.log import file_operations
+from kbroker.testing import _file_faults
 from kbroker.testing.file_faults import FOREVER, OPERATIONS, Fault, FileFaults
+from kbroker.testing.hanging_files import HangingFiles
 from tests.support.record_batches import build_batch
 from tests.unit.log.conftest import OpenLog, log, open_log
+from tests.unit.net.harness import eventually
 
 __all__ = ["log", "open_log"]
 
@@ -89,3 +93,24 @@ def test_a_fault_picks_its_files(open_log: OpenLog) -> None:
     ):
         open_log()
     assert [Path(each.path).suffix for each in faults.seen if each.failed] == [".timeindex"]
+
+
+def test_what_hangs_goes_on_when_it_is_let_go(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log()
+    files = HangingFiles()
+    files.hang(str(log.directory), ["write"])
+    try:
+        with ThreadPoolExecutor() as pool:
+            writing = pool.submit(log.append, build_batch())
+            eventually(lambda: files.control({"op": "hung"}) == 1)
+            file_operations.replace_file(tmp_path / "elsewhere", b"text")
+            assert not writing.done()
+            assert files.control({"op": "let_files_go"}) == 1
+            assert writing.result().base_offset == 0
+        assert log.append(build_batch()).base_offset == 1
+        assert files.hung() == 0
+        with pytest.raises(ValueError, match="no such order: fall"):
+            files.control({"op": "fall"})
+    finally:
+        _file_faults.remove()
+        file_operations.hook = None

@@ -1,0 +1,89 @@
+"""One log of one broker hangs, in each of its roles, and a broker dies: every other log is served.
+
+A hang is none of a few milliseconds: it lasts until the test ends it. So whatever waited for it
+would wait for good, and nothing here depends on how fast the machine is.
+"""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Iterator
+
+import confluent_kafka
+import pytest
+
+from kbroker.testing import Cluster, ClusterBroker
+from kbroker.testing.inspection import wait_until
+
+pytestmark = [pytest.mark.client, pytest.mark.timeout(300)]
+
+TOPIC = "orders"
+PARTITIONS = 9
+SERVED_S = 60
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    settings = {"auto.leader.rebalance.enable": False, "min.insync.replicas": 1}
+    with Cluster(3, settings, topics={TOPIC: PARTITIONS}) as made:
+        yield made
+
+
+def producer_of(cluster: Cluster, acks: str) -> confluent_kafka.Producer:
+    settings = {
+        "bootstrap.servers": cluster.bootstrap,
+        "acks": acks,
+        "enable.idempotence": acks == "all",
+        "message.timeout.ms": 300_000,
+        "linger.ms": 0,
+    }
+    return confluent_kafka.Producer(settings)
+
+
+def hung_and_victim(
+    cluster: Cluster, at_controller: bool, leads: bool
+) -> tuple[ClusterBroker, ClusterBroker, ClusterBroker]:
+    """Whose log hangs, who leads that partition, and who dies."""
+    controller = cluster.controller()
+    other, third = (each for each in cluster.brokers.values() if each is not controller)
+    hung = controller if at_controller else other
+    beside = other if at_controller else controller
+    return hung, hung if leads else beside, third
+
+
+@pytest.mark.parametrize("leads", [True, False], ids=["leader", "follower"])
+@pytest.mark.parametrize("at_controller", [True, False], ids=["controller", "another"])
+def test_who_leads_elsewhere_is_elected_and_serves(
+    cluster: Cluster, at_controller: bool, leads: bool
+) -> None:
+    cluster.wait_in_sync(TOPIC)
+    hung, leader, victim = hung_and_victim(cluster, at_controller, leads)
+    place = 0
+    cluster.move_leader(TOPIC, place, leader)
+    others = [index for index in range(PARTITIONS) if index != place]
+    for index in others[:3]:
+        cluster.move_leader(TOPIC, index, victim)
+
+    first = producer_of(cluster, "1")
+    hung.hang_files(f"/{TOPIC}-{place}/")
+    first.produce(TOPIC, "hangs", partition=place)
+    first.poll(0)
+    wait_until(lambda: hung.hung_operations > 0, "the log hangs")
+    victim.kill9()
+    beside = producer_of(cluster, "all")
+    failed: list[object] = []
+    for index in others:
+        beside.produce(
+            TOPIC, "goes on", partition=index, on_delivery=lambda e, _: e and failed.append(e)
+        )
+    assert beside.flush(SERVED_S) == 0, "healthy partitions wait for the log that hangs"
+    assert not failed
+    assert hung.hung_operations > 0
+    for page in ("/metrics", "/readyz"):
+        with urllib.request.urlopen(hung.admin + page, timeout=SERVED_S) as answer:
+            assert answer.status == 200
+
+    assert hung.let_files_go() > 0
+    victim.start()
+    assert first.flush(SERVED_S) == 0
+    cluster.wait_in_sync(TOPIC)
