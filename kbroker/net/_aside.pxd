@@ -9,9 +9,14 @@ from kbroker.net._types cimport AsideRequests, Request
 cdef int aside_add(
     AsideRequests* aside, Request* request, void* file, int64_t count_max) noexcept nogil
 # Whether what is added for that file now is served without waiting for other files.
-cdef int aside_has_turn(AsideRequests* aside, void* file, int handlers) noexcept nogil
+# `elsewhere`: how many of the handlers are in Python, or stand in a run.
+cdef int aside_has_turn(
+    AsideRequests* aside, void* file, int handlers, int elsewhere) noexcept nogil
+# Whether whoever is at a file has been there for long: nobody is; or nobody comes back soon.
+cdef int aside_stands(const AsideRequests* aside, int64_t now_ns) noexcept nogil
 # The file of the first request whose file nobody serves, noted as served from now on; or NULL.
-cdef void* aside_next_file(AsideRequests* aside, int handlers) noexcept nogil
+cdef void* aside_next_file(
+    AsideRequests* aside, int handlers, int elsewhere, int64_t now_ns) noexcept nogil
 # What waits for a file, in its order: at least one, if nobody took it since aside_next_file.
 cdef int aside_take(
     AsideRequests* aside, void* file, Request** run, int count_max, int64_t bytes_max

@@ -7,7 +7,10 @@ produce to a partition whose writes are slow or under way, a heartbeat or a comm
 groups that stands behind such a write, a fetch of what is not in memory, a range that sendfile
 would wait for. A file (whatever has that address) is served by one handler at a time, which takes
 along what has gathered: so one handler stands at one slow file, however many wait for it, and half
-of the handlers at slow files altogether.
+of the handlers at slow files altogether; fewer, where others are in Python or stand in a run, so
+that one is left for the queue. Who takes from a queue that is never empty serves a file between two
+runs, if nobody has begun to serve one of late: those at whom handlers stand for long are no reason
+for the others to wait.
 
 Bounds: as many requests as the queue may hold, and ASIDE_BYTES_MAX; then the handler that has the
 next one does it itself. So it does where a file was slow of late, no more, while half of the
@@ -17,10 +20,11 @@ request channel's lock; lists are searched from the front.
 
 from libc.stdint cimport int64_t
 
-from kbroker.net._types cimport SLOW_FILES_MAX, AsideRequests, Request
+from kbroker.net._types cimport BOUNDED_FROM, SLOW_FILES_MAX, AsideRequests, Request
 
 cdef enum:
     ASIDE_BYTES_MAX = 64 << 20
+    STANDS_NS = 10000000          # at a file: its handler is not back soon
 
 
 cdef int aside_add(
@@ -52,21 +56,37 @@ cdef int _is_served(AsideRequests* aside, void* file) noexcept nogil:
     return 0
 
 
-cdef inline int _has_room(const AsideRequests* aside, int handlers) noexcept nogil:
-    return aside.file_count < min(max(1, handlers // 2), <int>SLOW_FILES_MAX)
+cdef inline int _has_room(const AsideRequests* aside, int handlers, int elsewhere) noexcept nogil:
+    cdef int most = min(max(1, handlers // 2), <int>SLOW_FILES_MAX)
+    if handlers >= BOUNDED_FROM:
+        most = min(most, handlers - 1 - elsewhere)
+    return aside.file_count < most
 
 
-cdef int aside_has_turn(AsideRequests* aside, void* file, int handlers) noexcept nogil:
-    return _has_room(aside, handlers) or _is_served(aside, file)
+cdef int aside_has_turn(
+    AsideRequests* aside, void* file, int handlers, int elsewhere
+) noexcept nogil:
+    return _has_room(aside, handlers, elsewhere) or _is_served(aside, file)
 
 
-cdef void* aside_next_file(AsideRequests* aside, int handlers) noexcept nogil:
+cdef int aside_stands(const AsideRequests* aside, int64_t now_ns) noexcept nogil:
+    cdef int i
+    for i in range(aside.file_count):
+        if now_ns - aside.since_ns[i] < STANDS_NS:
+            return 0
+    return 1
+
+
+cdef void* aside_next_file(
+    AsideRequests* aside, int handlers, int elsewhere, int64_t now_ns
+) noexcept nogil:
     cdef Request* request = aside.head
-    if not _has_room(aside, handlers):
+    if not _has_room(aside, handlers, elsewhere):
         return NULL
     while request != NULL:
         if not _is_served(aside, request.slow_file):
             aside.files[aside.file_count] = request.slow_file
+            aside.since_ns[aside.file_count] = now_ns
             aside.file_count += 1
             return request.slow_file
         request = request.next
@@ -107,4 +127,5 @@ cdef void aside_served(AsideRequests* aside, void* file) noexcept nogil:
         if aside.files[i] == file:
             aside.file_count -= 1
             aside.files[i] = aside.files[aside.file_count]
+            aside.since_ns[i] = aside.since_ns[aside.file_count]
             return

@@ -3,8 +3,8 @@ from kbroker.net._types cimport Handler, InPython, Request
 
 # All with the lock of the request channel held.
 
-# Whether a request for Python has to wait; `handlers`: how many serve.
-cdef int python_is_full(InPython* python, int handlers) noexcept nogil
+# Whether a request for Python has to wait; `handlers`: how many serve, and how many are at files.
+cdef int python_is_full(InPython* python, int handlers, int at_files) noexcept nogil
 cdef void python_enter(InPython* python, Handler* handler) noexcept nogil
 # Nothing, if it was not there.
 cdef void python_leave(InPython* python, Handler* handler) noexcept nogil

@@ -6,6 +6,9 @@ what needs no Python, and when all of them are there a produce waits for whateve
 handler of four (one at least, if there are two) stays out. What needs Python meanwhile leaves the
 queue and waits here in its order; whoever comes back from Python takes it, before anything else.
 
+It is so beside slow files, too (_aside): of BOUNDED_FROM handlers or more one that is neither at a
+file nor in Python is left for the queue, and one place at a file is kept free of Python.
+
 So while something waits here somebody is in Python and will look, or all handlers are busy (one of
 them with something slow, before which it left this here) and look when they are back: whoever may
 enter and sleeps is woken. Requests that wait count as queued, so the queue's bounds hold for both
@@ -13,15 +16,18 @@ together. Everything is under the request channel's lock.
 """
 
 from kbroker.net._request cimport request_detach
-from kbroker.net._types cimport Handler, InPython, Request
+from kbroker.net._types cimport BOUNDED_FROM, Handler, InPython, Request
 
 cdef enum:
     ONE_STAYS_OF = 4
     COPIED_BYTES_MAX = 4096
 
 
-cdef int python_is_full(InPython* python, int handlers) noexcept nogil:
-    return python.handlers >= max(1, handlers - max(1, handlers // <int>ONE_STAYS_OF))
+cdef int python_is_full(InPython* python, int handlers, int at_files) noexcept nogil:
+    cdef int most = max(1, handlers - max(1, handlers // <int>ONE_STAYS_OF))
+    if handlers >= BOUNDED_FROM:
+        most = max(1, min(most, handlers - 1 - max(1, at_files)))
+    return python.handlers >= most
 
 
 cdef void python_enter(InPython* python, Handler* handler) noexcept nogil:

@@ -50,7 +50,7 @@ from kbroker._sync cimport (
     kb_now_ns,
 )
 from kbroker.net._aside cimport (
-    aside_add, aside_has_turn, aside_next_file, aside_served, aside_take)
+    aside_add, aside_has_turn, aside_next_file, aside_served, aside_stands, aside_take)
 from kbroker.net._in_python cimport (
     python_add,
     python_enter,
@@ -92,7 +92,29 @@ cdef int request_is_hot(RequestChannel* channel, Request* request) noexcept nogi
 
 
 cdef inline int _may_enter_locked(RequestChannel* channel) noexcept nogil:
-    return not python_is_full(&channel.python, kb_load_int(&channel.handler_count))
+    return not python_is_full(
+        &channel.python, kb_load_int(&channel.handler_count),
+        channel.aside.file_count + channel.standing)
+
+
+cdef inline int _elsewhere_locked(RequestChannel* channel) noexcept nogil:
+    # Handlers that are neither at slow files nor free.
+    return channel.python.handlers + channel.standing
+
+
+cdef void* _next_file_locked(RequestChannel* channel) noexcept nogil:
+    return aside_next_file(
+        &channel.aside, kb_load_int(&channel.handler_count), _elsewhere_locked(channel),
+        kb_now_ns())
+
+
+cdef inline void _relieve_locked(RequestChannel* channel) noexcept nogil:
+    # The taker, if there is one, stands somewhere.
+    if channel.taker == NULL:
+        return
+    channel.relieved += 1
+    channel.taker.stands = 1
+    channel.standing += 1
 
 
 cdef inline void _leave_to_python_locked(RequestChannel* channel, int64_t now_ns) noexcept nogil:
@@ -113,6 +135,12 @@ cdef inline int _wants_taker_locked(RequestChannel* channel, int64_t now_ns) noe
         channel.taker == NULL or now_ns - channel.run_since_ns > LONG_RUN_NS)
 
 
+cdef inline void _is_back_locked(RequestChannel* channel, Handler* handler) noexcept nogil:
+    if handler.stands:
+        handler.stands = 0
+        channel.standing -= 1
+
+
 cdef Handler* _pop_sleeper_locked(RequestChannel* channel) noexcept nogil:
     # Its word is written under the lock: a sleeper whose time runs out just now must see what it
     # was given, or that is lost.
@@ -130,7 +158,7 @@ cdef Handler* _give_role_locked(RequestChannel* channel, int64_t now_ns) noexcep
     _leave_to_python_locked(channel, now_ns)
     if not _wants_taker_locked(channel, now_ns):
         return NULL
-    channel.relieved += channel.taker != NULL
+    _relieve_locked(channel)
     channel.taker = _pop_sleeper_locked(channel)
     channel.run_since_ns = INT64_MAX  # waking it once more would help nobody
     return channel.taker
@@ -141,7 +169,7 @@ cdef Handler* _give_aside_locked(RequestChannel* channel) noexcept nogil:
     cdef Handler* handler
     cdef void* file = NULL
     if channel.sleepers != NULL:
-        file = aside_next_file(&channel.aside, kb_load_int(&channel.handler_count))
+        file = _next_file_locked(channel)
     if file == NULL:
         return NULL
     handler = _pop_sleeper_locked(channel)
@@ -314,14 +342,16 @@ cdef int _take_locked(
 
 cdef int _take_aside_locked(
     RequestChannel* channel, Handler* handler, int takes, Request** run, int* count,
+    int64_t now_ns,
 ) noexcept nogil:
     # Whether this handler has a run of what was set aside: it was woken for one, or has nothing
     # else to do, or nobody else could. Then it takes turns with the queue.
     if handler.slow_file == NULL and channel.aside.head != NULL and (
         not takes
-        or (channel.sleepers == NULL and channel.aside.file_count == 0 and not handler.was_aside)
+        or (channel.sleepers == NULL and not handler.was_aside
+            and aside_stands(&channel.aside, now_ns))
     ):
-        handler.slow_file = aside_next_file(&channel.aside, kb_load_int(&channel.handler_count))
+        handler.slow_file = _next_file_locked(channel)
     handler.was_aside = handler.slow_file != NULL
     if handler.slow_file == NULL:
         return 0
@@ -365,6 +395,7 @@ cdef int request_channel_take(
     cdef Handler* woken
     lock_ranked(&channel.lock, RANK_QUEUE)
     python_leave(&channel.python, handler)
+    _is_back_locked(channel, handler)
     if had_role and channel.taker == handler:
         channel.taker = NULL
         if channel.head == NULL:
@@ -373,13 +404,13 @@ cdef int request_channel_take(
         _leave_to_python_locked(channel, now_ns)
         takes = _wants_taker_locked(channel, now_ns)
         waited = _take_waiting_locked(channel, handler, run, count, now_ns)
-        if not waited and _take_aside_locked(channel, handler, takes, run, count):
+        if not waited and _take_aside_locked(channel, handler, takes, run, count, now_ns):
             unlock_ranked(&channel.lock, RANK_QUEUE)
             return TAKE_ASIDE
         if waited or takes:
             status = TAKE_COLD
             if not waited:
-                channel.relieved += channel.taker != NULL
+                _relieve_locked(channel)
                 status = _take_locked(channel, handler, run, count, now_ns)
             room = channel.stalled
             channel.stalled = 0
@@ -461,6 +492,7 @@ cdef int request_channel_enter_python(
     cdef int enters
     lock_ranked(&channel.lock, RANK_QUEUE)
     enters = in_any_case or _may_enter_locked(channel)
+    _is_back_locked(channel, handler)
     if enters:
         python_enter(&channel.python, handler)
     else:
@@ -488,6 +520,7 @@ cdef void request_channel_leave_python(RequestChannel* channel, Handler* handler
     cdef Handler* woken = NULL
     lock_ranked(&channel.lock, RANK_QUEUE)
     python_leave(&channel.python, handler)
+    _is_back_locked(channel, handler)
     if channel.python.head != NULL and channel.sleepers != NULL:
         woken = _pop_sleeper_locked(channel)
     unlock_ranked(&channel.lock, RANK_QUEUE)
@@ -506,7 +539,8 @@ cdef int request_channel_set_aside(
     cdef int added = 0
     lock_ranked(&channel.lock, RANK_QUEUE)
     if not channel.closed and (stands or aside_has_turn(
-            &channel.aside, slow_file, kb_load_int(&channel.handler_count))):
+            &channel.aside, slow_file, kb_load_int(&channel.handler_count),
+            _elsewhere_locked(channel))):
         added = aside_add(&channel.aside, request, slow_file, channel.count_max)
         woken = _give_aside_locked(channel)
     unlock_ranked(&channel.lock, RANK_QUEUE)

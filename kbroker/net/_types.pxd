@@ -315,6 +315,7 @@ cdef struct Handler:
     int asleep                    # in the stack of sleepers
     void* slow_file               # it serves what was set aside for this one
     int was_aside                 # its last run had been
+    int stands                    # it was relieved as the taker, and is not back
     int in_python                 # counted as there, under the request channel's lock
     Handler* below
     int index
@@ -326,6 +327,7 @@ cdef struct Handler:
 
 cdef enum:
     SLOW_FILES_MAX = 32
+    BOUNDED_FROM = 4              # handlers: of so many one is left for the queue, whatever stands
 
 
 # Requests that wait for slow files, and files that somebody stands at. Under the request
@@ -336,6 +338,7 @@ cdef struct AsideRequests:
     int64_t count
     int64_t bytes
     void* files[SLOW_FILES_MAX]   # being served, each by one handler
+    int64_t since_ns[SLOW_FILES_MAX]
     int file_count
     int64_t total                 # ever
 
@@ -358,6 +361,7 @@ cdef struct RequestChannel:
     Handler* taker                # who takes, or has been woken to
     int64_t run_since_ns          # when it took its run; INT64_MAX: it has yet to
     int64_t relieved              # takers whose run took long
+    int standing                  # of them, those that are not back
     AsideRequests aside
     InPython python
     Handler* sleepers             # a stack: the warmest first
