@@ -20,7 +20,7 @@ log refuses has the whole pause at once, and one that is throttled (`throttle.py
 rate asks for. Who has a pause is in no session. Which partition was served goes behind the others,
 here or at the leader, so that an answer's bound on bytes starves nobody.
 
-Owner: one asyncio loop, the control loop in a broker. An append gives the GIL away and keeps the
+Owner: one asyncio loop, the fetchers' in a broker. An append gives the GIL away and keeps the
 loop until the disk has the bytes (docs/adr/0034); between two appends others may have their turn.
 """
 
