@@ -245,15 +245,10 @@ class Controller(Asking):
         self._notify(LogsFail())
 
     def statistics(self) -> ControllerStatistics:
-        return ControllerStatistics.of(
-            self.image,
-            active=self.active,
-            controller_epoch=self._election.epoch,
-            loop=self._loop,
-            events_handled=self._events_handled,
-            events_failed=self._events_failed,
-            elections=self._partitions.elections,
-        )
+        office = self.active, self._election.epoch
+        counts = self._events_handled, self._events_failed
+        elections = self._partitions.elections
+        return ControllerStatistics.of(self.image, self._loop, office, counts, elections)
 
     def _post(self, event: Event) -> None:
         if not self._loop.post(event):
@@ -519,12 +514,9 @@ class Controller(Asking):
         """Make the image what the store says, and everybody who listens follow."""
         nodes, self._stale = self._office(), True  # until this has worked
         loaded = nodes.load(self.image)
-        image = (
-            ClusterImage(cluster_id=self._cluster_id or "", controller_id=self._node_id)
-            .with_brokers(loaded.brokers)
-            .with_topics(loaded.topics)
-            .with_configs(loaded.configs)
-        )
+        image = ClusterImage(cluster_id=self._cluster_id or "", controller_id=self._node_id)
+        image = image.with_brokers(loaded.brokers).with_topics(loaded.topics)
+        image = image.with_configs(loaded.configs)
         self._propagation.follow_settings(image)  # before we elect by them
         # Whoever does not know which brokers there were cannot tell who has started again since.
         anew = self._new_epochs or (self._known is None and self._channels is not None)

@@ -31,21 +31,18 @@ class ControllerStatistics(NamedTuple):
     def of(
         cls,
         image: ClusterImage,
-        *,
-        active: bool,
-        controller_epoch: int,
         loop: EventLoop[Event],
-        events_handled: int,
-        events_failed: int,
+        office: tuple[bool, int],
+        counts: tuple[int, int],
         elections: Elections,
     ) -> ControllerStatistics:
+        """`office`: whether this broker is in office, and its controller's epoch. `counts`: events
+        that were handled, and of these those that failed."""
         return cls(
-            active,
-            controller_epoch,
+            *office,
             image.version,
             loop.queued,
-            events_handled,
-            events_failed,
+            *counts,
             len(image.topics),
             image.partition_count,
             image.offline_partition_count,
