@@ -19,7 +19,6 @@ the scheduler is manual: `run_due()` runs on the caller's thread all that is due
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import logging
 import threading
@@ -50,7 +49,7 @@ class ScheduledTask:
         self.turn = 0  # counts the entries in the queue; an entry with an older turn is void
         self.error = ""  # what the last run raised
         self.running = False
-        self.again = False  # triggered while running
+        self.again_ms: int | None = None  # asked for while running: to run again after this
         self._work = work
         self._steps: Iterator[None] | None = None
 
@@ -131,9 +130,15 @@ class Scheduler:
         return task
 
     def once(self, name: str, work: Work, delay_ms: int) -> None:
-        """Run `work` once after `delay_ms`, unless a task of this name is there already."""
-        with contextlib.suppress(ValueError):
-            self.schedule(name, work, None, delay_ms)
+        """Run `work` once after `delay_ms`; if a task of this name is to run, that is enough. If it
+        is running, it runs again: what it began may be what asks for it."""
+        with self._lock:
+            task = self._tasks.get(name)
+            if task is None:
+                task = self._tasks[name] = ScheduledTask(name, work, None)
+                self._enqueue_locked(task, delay_ms)
+            elif task.running and task.again_ms is None:
+                task.again_ms = delay_ms
 
     def cancel(self, task: ScheduledTask) -> None:
         """No run of the task starts after this, and one under way takes no further step."""
@@ -149,7 +154,7 @@ class Scheduler:
             if task is None:
                 return False
             if task.running:
-                task.again = True
+                task.again_ms = 0
             else:
                 self._enqueue_locked(task, 0)
             return True
@@ -247,11 +252,11 @@ class Scheduler:
         task.runs += 1
         with self._lock:
             task.running = False
-            again, task.again = task.again, False
+            again_ms, task.again_ms = task.again_ms, None
             if task.cancelled:
                 return
-            if again:
-                self._enqueue_locked(task, 0)
+            if again_ms is not None:
+                self._enqueue_locked(task, again_ms)
             elif task.period_ms is not None:
                 self._enqueue_locked(task, task.period_ms)
             elif task.error:

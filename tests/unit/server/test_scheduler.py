@@ -108,6 +108,24 @@ def test_once_leaves_what_is_scheduled_already(scheduler: Scheduler, clock: Manu
     assert runs == [1]
 
 
+def test_once_is_not_lost_while_the_task_runs(scheduler: Scheduler, clock: ManualClock) -> None:
+    """What it began on another thread may fail before its run is over, and ask for another."""
+    runs: list[int] = []
+
+    def work() -> None:
+        runs.append(clock.monotonic_ms())
+        if len(runs) < 3:
+            scheduler.once("settings", work, 1_000)
+            scheduler.once("settings", work, 1_000)
+
+    scheduler.once("settings", work, 1_000)
+    for _ in range(4):
+        clock.advance(1_000)
+        scheduler.run_due()
+    assert runs == [1_000, 2_000, 3_000]
+    assert scheduler.statistics() == {}
+
+
 def test_steps_of_several_tasks_take_turns(scheduler: Scheduler, clock: ManualClock) -> None:
     order: list[str] = []
 
