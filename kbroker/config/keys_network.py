@@ -134,8 +134,8 @@ KEYS: Final = (
         "queued.max.response.bytes", LONG, -1,
         "Bytes of answers of all connections together that may wait in memory because their"
         " clients do not read them; -1: an eighth of the memory that the process may use. Beyond"
-        " half of it a connection with such answers is not read, beyond it those with most of them"
-        " are closed.",
+        " half of it a connection with such answers is not read, beyond it those are closed whose"
+        " clients have taken nothing for longest; one that alone has such answers is left.",
         check=_check_response_bytes, check_words="-1, or 1048576 or more",
         supported=True, kafka="-",
     ),

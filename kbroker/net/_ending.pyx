@@ -1,9 +1,11 @@
 # cython: language_level=3
 """How connections end, and a Processor with them. In the Processor's turn.
 
-Where unsent answers hold more memory than queued.max.response.bytes, the connection with
-most of them is closed, whichever Processor's it is: each tells the others how much that is of its
-own, and wakes the one that has more.
+Where unsent answers hold more memory than queued.max.response.bytes, the connection that has some
+and has taken nothing for longest is closed, whichever Processor's it is: each tells the others
+since when that is so of its own, and wakes the one with an earlier time. Not the one with most: a
+client that reads a long answer would be closed for many short ones that are never read. One that
+alone has such answers is left: an answer may be longer than the bound.
 
 One that stops lets answers that are queued leave, for at most a second (STOP_SEND), or closes at
 once (STOP_AT_ONCE). Its thread ends when every request that it lent has come back. STOP_RETIRE is
@@ -22,7 +24,7 @@ from kbroker._sync cimport kb_now_ns
 from kbroker.net._channel cimport channel_close, channel_reap
 from kbroker.net._sleep cimport wake_processor
 from kbroker.net._types cimport CAUSE_UNREAD, STOP_AT_ONCE, STOP_RETIRE, Channel, Processor
-from kbroker.net._unsent cimport unsent_are_too_many
+from kbroker.net._unsent cimport unsent_are_too_many, unsent_is_alone
 
 cdef extern from "socket_io.h" nogil:
     void kb_end_sending(int fd)
@@ -50,37 +52,40 @@ cdef void close_unread(Processor* processor) noexcept nogil:
     cdef Channel* channel
     cdef Processor* other
     while unsent_are_too_many(processor.settings):
-        channel = _most_unsent(processor)
-        other = _has_more_unsent(processor)
+        if kb_load_i64(&processor.unread_since_ns) == 0:
+            return                # it has none; a Processor that adds some looks by itself
+        channel = _longest_unread(processor)
+        other = _is_unread_for_longer(processor)
         if other != NULL:
             wake_processor(other)
             return
-        if channel == NULL:
+        if channel == NULL or unsent_is_alone(channel):
             return
         kb_count(&processor.closes[CAUSE_UNREAD], 1)
         channel_close(channel)
 
 
-cdef Channel* _most_unsent(Processor* processor) noexcept nogil:
+cdef Channel* _longest_unread(Processor* processor) noexcept nogil:
     cdef Channel* channel = processor.oldest
-    cdef Channel* most = NULL
-    while channel != NULL:
-        if channel.unsent_bytes > (most.unsent_bytes if most != NULL else 0):
-            most = channel
+    while channel != NULL and channel.unsent_bytes == 0:
         channel = channel.newer
-    kb_store_i64(&processor.most_unsent, most.unsent_bytes if most != NULL else 0)
-    return most
+    kb_store_i64(&processor.unread_since_ns, channel.last_active_ns if channel != NULL else 0)
+    return channel
 
 
-cdef Processor* _has_more_unsent(Processor* processor) noexcept nogil:
-    # Its figure may be too high: then it looks, lowers it, and wakes this one.
+cdef Processor* _is_unread_for_longer(Processor* processor) noexcept nogil:
+    # Its time may be too early, since a send does not move it: then it looks, and wakes this one.
     cdef Processor** others = processor.request_channel.processors
-    cdef Processor* most = processor
+    cdef Processor* longest = NULL
+    cdef int64_t since_ns = kb_load_i64(&processor.unread_since_ns)
+    cdef int64_t other_ns
     cdef int index
     for index in range(kb_load_int(&processor.request_channel.processor_count)):
-        if kb_load_i64(&others[index].most_unsent) > kb_load_i64(&most.most_unsent):
-            most = others[index]
-    return most if most != processor else NULL
+        other_ns = kb_load_i64(&others[index].unread_since_ns)
+        if other_ns != 0 and (since_ns == 0 or other_ns < since_ns):
+            longest = others[index]
+            since_ns = other_ns
+    return longest
 
 
 cdef void reap_closed(Processor* processor) noexcept nogil:

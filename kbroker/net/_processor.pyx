@@ -575,6 +575,6 @@ cdef void* _main(void* argument) noexcept nogil:
         close_idle(processor)
         _compact(processor)
     unlock_ranked(&processor.turn, RANK_TURN)
-    kb_store_i64(&processor.most_unsent, 0)  # it closes no connection any more: see close_unread
+    kb_store_i64(&processor.unread_since_ns, 0)  # it closes no connection any more: close_unread
     kb_store_int(&processor.ended, 1)
     return NULL

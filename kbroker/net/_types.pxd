@@ -59,7 +59,7 @@ cdef enum:
     CAUSE_STATE = 4               # an event that the channel's state does not allow
     CAUSE_HEADER = 5              # of a cold request
     CAUSE_PYTHON = 6              # its handler has logged the reason
-    CAUSE_UNREAD = 7              # of all connections it left most answers in memory; see _unsent
+    CAUSE_UNREAD = 7              # it left answers in memory and took none for longest: _unsent
     CAUSES = 8
 
 
@@ -266,7 +266,7 @@ cdef struct Processor:
     Request* answers_tail
     Request* local_head           # locally processed, their answers come later
     int has_long_answers          # among them: not for who has the turn for a moment
-    int64_t most_unsent           # atomic: of one of its channels, or more: not lowered by a send
+    int64_t unread_since_ns       # atomic: by one of its channels, or before; 0: by none
     # The thread's own.
     Chunk* shared
     Request* free_requests

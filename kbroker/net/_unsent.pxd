@@ -11,5 +11,7 @@ cdef void unsent_remove(Channel* channel, const Request* request) noexcept nogil
 cdef void unsent_remove_all(Channel* channel) noexcept nogil
 # Whether a channel with such answers may be read: there may be more of them then.
 cdef int unsent_may_read(const Channel* channel) noexcept nogil
+# Whether no other channel has any.
+cdef int unsent_is_alone(const Channel* channel) noexcept nogil
 # Whether connections must be closed: `_ending`.
 cdef int unsent_are_too_many(NetworkSettings* settings) noexcept nogil

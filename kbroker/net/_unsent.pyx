@@ -4,7 +4,7 @@
 A request of a few bytes may have an answer of megabytes, and a peer that takes none of it costs
 nothing but a connection. So the bytes that such answers hold are counted together, and bounded by
 queued.max.response.bytes: beyond half of that a connection with such answers is not read, beyond
-it those with most are closed (`_ending`).
+it those are closed whose peers have taken nothing for longest (`_ending`).
 
 What is counted is the memory of an answer, whole, from the first attempt to send it until all of it
 has left: one that its socket takes at once costs a comparison. A range of a file is not in memory.
@@ -23,12 +23,14 @@ cdef void _add(Channel* channel, int64_t delta_bytes) noexcept nogil:
 
 
 cdef void unsent_add(Channel* channel, Request* request) noexcept nogil:
+    cdef int64_t since_ns
     if request.is_unsent or request.own_bytes == 0:
         return
     request.is_unsent = 1
     _add(channel, request.own_bytes)
-    if channel.unsent_bytes > kb_load_i64(&channel.processor.most_unsent):
-        kb_store_i64(&channel.processor.most_unsent, channel.unsent_bytes)
+    since_ns = kb_load_i64(&channel.processor.unread_since_ns)
+    if since_ns == 0 or channel.last_active_ns < since_ns:
+        kb_store_i64(&channel.processor.unread_since_ns, channel.last_active_ns)
 
 
 cdef void unsent_add_queued(Channel* channel) noexcept nogil:
@@ -50,6 +52,10 @@ cdef void unsent_remove_all(Channel* channel) noexcept nogil:
 cdef int unsent_may_read(const Channel* channel) noexcept nogil:
     cdef NetworkSettings* settings = channel.processor.settings
     return kb_load_i64(&settings.unsent_total) <= settings.unsent_max // 2
+
+
+cdef int unsent_is_alone(const Channel* channel) noexcept nogil:
+    return kb_load_i64(&channel.processor.settings.unsent_total) == channel.unsent_bytes
 
 
 cdef int unsent_are_too_many(NetworkSettings* settings) noexcept nogil:

@@ -74,45 +74,77 @@ def test_an_answer_that_its_socket_takes_at_once_is_never_counted(rig: Rig) -> N
 
 
 @pytest.mark.parametrize("processors", [1, 3])
-def test_beyond_the_bound_those_with_most_are_closed(
+def test_beyond_the_bound_those_are_closed_that_took_nothing_for_longest(
     make_rig: Callable[..., Rig], processors: int
 ) -> None:
     """Whichever network thread has them; a client that reads is served on."""
     rig = make_rig(unsent_bytes_max=4 * LONG, processors=processors)
-    sizes = {b"small": 2 * MB, b"large": LONG}
-    rig.dispatch = lambda request: request.respond(b"x" * sizes.get(request.body, 1))
-    small = rig.client(receive_bytes=4096)
-    small.send(cold_frame(b"small"))
-    eventually(lambda: unsent(rig) > sizes[b"small"], "it waits")
-    neighbour = rig.client()
+    long_answers(rig)
+    deaf: list[Client] = []
     for count in range(1, 12):
-        deaf = rig.client(receive_bytes=4096)
-        deaf.send(cold_frame(b"large"))
+        deaf.append(rig.client(receive_bytes=4096))
+        deaf[-1].send(cold_frame())
         eventually(
-            lambda count=count: rig.total("unread_closed") >= count - 3, "the bound is kept to"
+            lambda count=count: (
+                unsent(rig) > min(count, 3) * LONG
+                and rig.total("unread_closed") == max(0, count - 3)
+            ),
+            "the bound is kept to",
         )
-        neighbour.send(cold_frame(b"ok"))
-        assert neighbour.receive_cold() == (1, b"x")
-    eventually(lambda: unsent(rig) <= 4 * LONG, "all that is left is below it")
-    assert rig.total("unread_closed") == rig.server.closes()[UNREAD] == 8
-    assert len(small.receive()) == sizes[b"small"] + 4, "the one with least is left alone"
+    assert unsent(rig) <= 4 * LONG
+    assert rig.server.closes()[UNREAD] == 8
+    for left in deaf[-3:]:
+        assert len(left.receive()) == LONG + 4
+
+
+@pytest.mark.parametrize("processors", [1, 2])
+def test_a_client_that_reads_a_long_answer_is_not_closed_for_short_ones(
+    make_rig: Callable[..., Rig], processors: int
+) -> None:
+    """Though it has most: that would be so each time that it comes again."""
+    rig = make_rig(unsent_bytes_max=2 * LONG, processors=processors)
+    sizes = {b"long": LONG, b"short": MB}
+    rig.dispatch = lambda request: request.respond(b"x" * sizes[request.body])
+    for count in range(1, 8):
+        rig.client(receive_bytes=4096).send(cold_frame(b"short"))
+        eventually(lambda count=count: unsent(rig) > count * MB, "it waits")
+    for _ in range(3):
+        reader = rig.client()
+        reader.send(cold_frame(b"long"))
+        assert len(reader.receive()) == LONG + 4
+    assert rig.total("unread_closed") >= 3
+
+
+def test_an_answer_alone_may_be_longer_than_the_bound(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(unsent_bytes_max=MB, processors=2)
+    long_answers(rig)
+    reader = rig.client(receive_bytes=4096)
+    reader.send(cold_frame())
+    eventually(lambda: unsent(rig) > LONG, "it waits")
+    assert len(reader.receive()) == LONG + 4
+    eventually(lambda: unsent(rig) == 0, "it has left")
+    deaf = rig.client(receive_bytes=4096)
+    deaf.send(cold_frame())
+    eventually(lambda: unsent(rig) > LONG, "it waits")
+    reader.send(cold_frame())
+    eventually(lambda: rig.total("unread_closed") == 1, "beside another it goes")
+    assert len(reader.receive()) == LONG + 4
 
 
 def test_a_network_thread_that_has_ended_is_not_waited_for(make_rig: Callable[..., Rig]) -> None:
-    """What it had at most is more than any of the others has."""
+    """What it had was unread for longer than any that the others have."""
     rig = make_rig(unsent_bytes_max=3 * LONG, processors=2)
-    sizes = {b"more": LONG, b"less": LONG - MB // 4}
-    rig.dispatch = lambda request: request.respond(b"x" * sizes[request.body])
+    long_answers(rig)
     for count in (1, 2):
-        rig.client(receive_bytes=4096).send(cold_frame(b"more"))
+        rig.client(receive_bytes=4096).send(cold_frame())
         eventually(lambda count=count: unsent(rig) > count * LONG, "one on each thread")
     for client in rig.clients:
         client.reset()
     eventually(lambda: unsent(rig) == 0, "they are gone")
     rig.server.resize(1)
     eventually(lambda: "network-1" not in thread_names(os.getpid()), "its thread ends")
-    for _ in range(4):
-        rig.client(receive_bytes=4096).send(cold_frame(b"less"))
+    for _ in range(3):
+        rig.client(receive_bytes=4096).send(cold_frame())
     eventually(lambda: rig.total("unread_closed") == 1, "the bound is kept to")
 
 
