@@ -151,7 +151,8 @@ FETCH_SESSION_EVICTION_MS_MIN: Final = 120_000
 
 # The kernel's queue; also all that holds connections until the HTTP side has been imported.
 ADMIN_BACKLOG: Final = 64
-# Prometheus, a probe and a few people. Full: the one that owes a request for longest is closed.
+# Prometheus, a probe and a few people. Full: the one is closed that does not ask, or does not read
+# what it asked for, for longest.
 ADMIN_CONNECTIONS_MAX: Final = 32
 # Request line and headers together. Longer: 400 and closed.
 ADMIN_HEADER_BYTES_MAX: Final = 16 * 1024

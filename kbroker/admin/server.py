@@ -40,7 +40,7 @@ class BoundedProtocol(H11Protocol):
 
     _timer: asyncio.TimerHandle | None = None
     _in_request: bool = True  # a fresh connection is one that owes a request
-    _waits_since: float = 0.0  # for a complete request, on the loop's clock
+    _waits_since: float = 0.0  # for the peer, on the loop's clock
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -49,21 +49,27 @@ class BoundedProtocol(H11Protocol):
         self._rearm(ADMIN_REQUEST_TIMEOUT_S)
 
     def _make_room(self) -> None:
-        """Where there are too many, the connection that has waited longest for a complete request
-        gives way: those that send none would keep out those that do. This one has waited least."""
+        """Where there are too many, the connection whose peer owes something for longest gives way:
+        those that send no request, or do not read, would keep out those that do. This one has
+        waited least."""
         held = [
             each
             for each in self.connections
             if isinstance(each, BoundedProtocol) and not each.transport.is_closing()
         ]
         if len(held) > ADMIN_CONNECTIONS_MAX:
-            waiting = [each for each in held if not each.is_answering]
+            waiting = [each for each in held if not each.is_answering or each.is_unread]
             min(waiting, key=lambda each: each._waits_since).transport.abort()
 
     @property
     def is_answering(self) -> bool:
         """Whether a request is complete and its answer is not."""
         return self.cycle is not None and not self.cycle.response_complete
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether the peer has not taken all that was written."""
+        return bool(self.transport.get_write_buffer_size())
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:

@@ -31,6 +31,8 @@ def admin_port(path: Path) -> Iterator[tuple[str, int]]:
     ]
     broker = Broker(BrokerConfig.load(None, {}, values), path, serve_admin=serve_admin)
     broker.start()
+    for each in broker._admin._sockets:
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # those accepted inherit it
     try:
         host, _, port = broker._admin.url.removeprefix("http://").rpartition(":")
         yield host, int(port)
@@ -63,6 +65,25 @@ def test_connections_that_owe_a_request_do_not_keep_out_one_that_sends_it(
         for _ in range(ADMIN_CONNECTIONS_MAX + 8):
             half = stack.enter_context(socket.create_connection(address, timeout=60))
             half.sendall(HALF)
+        for _ in range(3):
+            url = "http://{}:{}/healthz".format(*address)
+            with urllib.request.urlopen(url, timeout=30) as answer:
+                assert answer.status == 200
+
+
+def test_connections_that_do_not_read_do_not_keep_out_one_that_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has an answer that it does not take, and asks for more."""
+    monkeypatch.setattr(server, "ADMIN_REQUEST_TIMEOUT_S", 60)
+    with admin_port(tmp_path) as address, ExitStack() as stack:
+        for _ in range(ADMIN_CONNECTIONS_MAX):
+            deaf = stack.enter_context(socket.socket())
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.settimeout(60)
+            deaf.connect(address)
+            deaf.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3)
+            assert deaf.recv(1), "it is answered"
         for _ in range(3):
             url = "http://{}:{}/healthz".format(*address)
             with urllib.request.urlopen(url, timeout=30) as answer:
