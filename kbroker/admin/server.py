@@ -139,9 +139,21 @@ class AdminServer:
         self._task: asyncio.Task[Any] | None = None
 
     async def start(self) -> None:
+        """Raises what uvicorn ends with, where it ends before it serves; then it may be tried again
+        with the same sockets, of which uvicorn closes copies."""
         self._server = _Uvicorn(self._config)
-        self._task = asyncio.create_task(self._server.serve(self._sockets))
-        await self._server.serving.wait()
+        copies = [each.dup() for each in self._sockets]
+        self._task = asyncio.create_task(self._server.serve(copies))
+        serving = asyncio.create_task(self._server.serving.wait())
+        await asyncio.wait({self._task, serving}, return_when=asyncio.FIRST_COMPLETED)
+        if self._task.done():
+            serving.cancel()
+            for opened in getattr(self._server, "servers", ()):
+                opened.close()
+            for copy in copies:
+                copy.close()
+            self._task.result()
+            raise RuntimeError("uvicorn has ended before it served")
         logger.debug("the admin port is served")
 
     async def stop(self) -> None:
