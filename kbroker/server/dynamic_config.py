@@ -54,6 +54,7 @@ class DynamicConfig:
         self._reactions: list[tuple[str, Reaction]] = []
         # What could not follow, and the configuration that it followed last.
         self._behind: dict[str, BrokerConfig] = {}
+        self._said: dict[str, str] = {}  # why, as the log has it
         self.on_failure: Callable[[], None] = nothing
 
     def add(self, what: str, reaction: Reaction) -> None:
@@ -85,12 +86,15 @@ class DynamicConfig:
     def _react(self, what: str, reaction: Reaction, before: BrokerConfig) -> None:
         try:
             reaction(before, self.config)
-        except Exception:
-            logger.exception("%s cannot follow the new configuration", what)
+        except Exception as error:
+            if self._said.get(what) != str(error):  # the same is not said once a second
+                logger.exception("%s cannot follow the new configuration", what)
+            self._said[what] = str(error)
             self._behind[what] = before
             self.on_failure()
         else:
             self._behind.pop(what, None)
+            self._said.pop(what, None)
 
     def try_again(self) -> None:
         """What could not follow tries again: it may have lacked memory or a thread."""

@@ -91,6 +91,32 @@ def test_what_could_not_follow_is_called_again_from_what_it_followed_last() -> N
     assert seen == [(8, 10)] and held.behind == []
 
 
+def test_why_something_cannot_follow_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    held = started()
+    why = "can't start new thread"
+
+    def resize(before: BrokerConfig, now: BrokerConfig) -> None:
+        if why:
+            raise RuntimeError(why)
+
+    def said() -> int:
+        return caplog.text.count("the handlers cannot follow")
+
+    held.add("the handlers", resize)
+    held.follow(image(own={"num.io.threads": "9"}))
+    for _ in range(3):
+        held.try_again()
+    assert said() == 1
+    why = "Cannot allocate memory"
+    held.try_again()
+    assert said() == 2
+    why = ""
+    held.try_again()
+    why = "Cannot allocate memory"
+    held.follow(image(own={"num.io.threads": "10"}))
+    assert said() == 3
+
+
 def test_what_is_not_allowed_any_more_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     held = started()
     held.follow(
