@@ -42,8 +42,8 @@ from kbroker.log._records cimport CODEC_MASK, CONTROL_BIT, HEADER_BYTES, Header,
 from kbroker.log._retention cimport segment_newest_ms
 from kbroker.log._segment cimport (
     part_of, segment_add_reference, segment_create_named, segment_drop_reference,
-    segment_note_batch, segment_renamed, segment_reserve, segment_seal, segment_sync,
-    segment_unlink)
+    segment_file_bytes, segment_note_batch, segment_renamed, segment_reserve, segment_seal,
+    segment_sync, segment_unlink)
 from kbroker.log._storage cimport (
     Log, lock_log, lock_to_look, log_find_segment, log_replace_segments, unlock_log)
 from kbroker.log._types cimport Segment
@@ -182,7 +182,8 @@ cdef class Cleaning:
                     if log.segments[at + 1].base_offset <= log.log_start_offset:
                         continue      # on its way out
                     self.segments[self.count] = log.segments[at]
-                    self.sizes[self.count] = log.segments[at].size_bytes
+                    # With stray bytes, which may have been batches: they end the cleaning.
+                    self.sizes[self.count] = segment_file_bytes(log.segments[at])
                     segment_add_reference(log.segments[at])
                     self.count += 1
                     taken_end = log.segments[at + 1].base_offset

@@ -13,6 +13,7 @@ from libc.stdlib cimport calloc, free, malloc
 
 from kbroker._log cimport LocalLog
 from kbroker.log._producer_state cimport Producer
+from kbroker.log._segment cimport part_of
 from kbroker.log._storage cimport (
     Log, lock_log, lock_to_look, log_size_bytes, unlock_log)
 from kbroker.protocol._cursor cimport kb_put_u32, kb_put_u64
@@ -98,3 +99,19 @@ def sizes(list logs not None) -> list:
     finally:
         free(found)
         free(size_bytes)
+
+
+def unreadable_bytes(list logs not None) -> int:
+    """How many bytes of the segments of these logs are no whole batches, and sent to nobody."""
+    cdef Log* log
+    cdef int64_t total = 0
+    cdef Py_ssize_t number
+    cdef int32_t at
+    for number in range(len(logs)):
+        log = (<LocalLog?>logs[number]).storage
+        with nogil:
+            lock_to_look(log)
+            for at in range(log.segment_count):
+                total += part_of(log.segments[at]).stray_bytes
+            unlock_log(log)
+    return total

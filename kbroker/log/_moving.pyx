@@ -26,7 +26,8 @@ from kbroker.log._file_operations cimport files, iovec
 from kbroker.log._index cimport Index, index_close, index_open_readable
 from kbroker.log._segment cimport (
     SegmentPart, part_of, segment_activate, segment_add_reference, segment_create_named,
-    segment_drop_reference, segment_renamed, segment_sync, segment_sync_records)
+    segment_drop_reference, segment_file_bytes, segment_renamed, segment_sync,
+    segment_sync_records)
 from kbroker.log._storage cimport (
     Log, active_of, begin_writing_locked, end_writing_locked, lock_log, lock_to_look,
     log_find_segment, log_has_segment, unlock_log)
@@ -175,7 +176,7 @@ cdef class SegmentCopy:
 
     @property
     def left_bytes(self) -> int:
-        return kb_load_i64(&self.segment.size_bytes) - self.copied_bytes
+        return segment_file_bytes(self.segment) - self.copied_bytes
 
     def copy(self) -> int:
         """The next bytes of what there is, 256 KB at most; how many. OSError."""
@@ -221,7 +222,8 @@ cdef class SegmentCopy:
             part.bytes_since_entry = ours.bytes_since_entry
             part.largest_batch_bytes = kb_load_i64(&ours.largest_batch_bytes)
             unlock_log(storage)
-            self.fresh.size_bytes = self.copied_bytes
+            part.stray_bytes = ours.stray_bytes
+            self.fresh.size_bytes = self.copied_bytes - part.stray_bytes
             index_close(&part.offsets)
             index_close(&part.times)
             status = write_index(&ours.offsets, ours.offsets_path, part.offsets_path)

@@ -2,8 +2,9 @@
 """Opening a log, segment by segment: what the loader (`loader.py`) asks of the C units.
 
 Before the log is online: nobody else has its segments, so no lock is taken. A segment is loaded for
-reading and its .log is not changed; what becomes of one that is damaged is the loader's decision,
-and the last one is then made the active one. An OSError says that the disk did not answer.
+reading and its .log is not changed; what follows its last whole batch nobody reads. What becomes of
+one that is damaged is the loader's decision, and the last one is then made the active one. An
+OSError says that the disk did not answer.
 """
 
 from libc.stdint cimport int64_t
@@ -11,9 +12,10 @@ from libc.stdint cimport int64_t
 from kbroker._log cimport LocalLog
 from kbroker._sync cimport kb_wall_ms
 from kbroker.log._types cimport Segment
-from kbroker.log._recovery cimport Recovered, check_segment, truncate_segment
+from kbroker.log._recovery cimport (
+    Recovered, check_segment, find_readable_end, truncate_segment)
 from kbroker.log._segment cimport (
-    segment_activate, segment_activate_later, segment_drop_reference, segment_open,
+    part_of, segment_activate, segment_activate_later, segment_drop_reference, segment_open,
     segment_sync_records)
 from kbroker.log._storage cimport (
     Log, active_of, log_add_segment, log_drop_segments_after)
@@ -39,7 +41,7 @@ def load_segment(LocalLog log not None, int64_t base_offset, *, bint recover) ->
     cdef Segment* segment
     cdef Recovered found
     cdef int status = 0
-    cdef int64_t file_bytes = 0
+    cdef int64_t file_bytes = 0, readable_bytes = 0
     with nogil:
         segment = segment_open(storage.directory, base_offset, kb_wall_ms(), &status)
         if segment != NULL:
@@ -47,6 +49,11 @@ def load_segment(LocalLog log not None, int64_t base_offset, *, bint recover) ->
             status = check_segment(
                 segment, recover, storage.settings.index_bytes,
                 storage.settings.index_interval_bytes, &found)
+            if status == 0 and found.reason != NULL:
+                # Readers go on at the next segment: a client that was sent stray bytes may abort.
+                status = find_readable_end(segment, &found, &readable_bytes)
+                part_of(segment).stray_bytes = file_bytes - readable_bytes
+                segment.size_bytes = readable_bytes
             if status == 0:
                 status = log_add_segment(storage, segment)
             if status != 0:

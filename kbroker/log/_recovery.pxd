@@ -25,6 +25,11 @@ cdef int check_segment(
     Segment* segment, int recover, int64_t index_bytes, int64_t index_interval_bytes,
     Recovered* out) noexcept nogil
 
+# Where the batches of a segment end of which that said a reason: the index entry from which it came
+# may have led it into the midst of one, and a batch whose CRC is wrong is no end. 0 or an errno.
+cdef int find_readable_end(
+    Segment* segment, const Recovered* found, int64_t* end) noexcept nogil
+
 # The first batch at or behind `offset` with an epoch above `epoch`: 1, and both are set to its own;
 # 0 if there is none before the end or the first damage, -1 and an errno if the file cannot be read.
 cdef int find_newer_epoch(

@@ -265,6 +265,16 @@ cdef int check_segment(
     return out.status
 
 
+cdef int find_readable_end(
+    Segment* segment, const Recovered* found, int64_t* end) noexcept nogil:
+    cdef Scan scan
+    scan_begin(&scan, segment.fd, 0, segment.size_bytes)
+    while scan_next(&scan) == 1:
+        scan_advance(&scan)
+    end[0] = max(scan.position, found.valid_bytes if found.batches else 0)
+    return scan.status
+
+
 cdef int find_newer_epoch(
     Segment* segment, int32_t* epoch, int64_t* offset, int* status
 ) noexcept nogil:
@@ -292,6 +302,7 @@ cdef int truncate_segment(Segment* segment, int64_t size_bytes) noexcept nogil:
         if errno != EINTR:
             return errno
     kb_store_i64(&segment.size_bytes, size_bytes)
+    part_of(segment).stray_bytes = 0
     return 0
 
 

@@ -18,7 +18,7 @@ from kbroker.log._batch_source cimport (
     source_begin, source_close, source_next)
 from kbroker.log._file_operations cimport files, iovec
 from kbroker.log._segment cimport (
-    segment_add_reference, segment_drop_reference, segment_sync_records)
+    segment_add_reference, segment_drop_reference, segment_file_bytes, segment_sync_records)
 from kbroker.log._storage cimport (
     Log, lock_to_look, log_find_segment, log_has_segment, unlock_log)
 from kbroker.log._types cimport Segment
@@ -57,7 +57,7 @@ cdef class SegmentScrub:
             unlock_log(storage)
         if self.segment == NULL or self.segment.base_offset != base_offset:
             raise KeyError(base_offset)
-        self.size_bytes = self.segment.size_bytes
+        self.size_bytes = segment_file_bytes(self.segment)
         self.next_offset = base_offset
         self.source.segments = &self.segment
         self.source.sizes = &self.size_bytes

@@ -24,6 +24,7 @@ cdef struct SegmentPart:
     int64_t created_ms            # when it was created or opened: the roll's, without timestamps
     int64_t bytes_since_entry
     int64_t largest_batch_bytes   # atomic; INT64_MAX where nobody has looked
+    int64_t stray_bytes           # at its file's end, beyond `size_bytes`: no whole batches
     # Of all its batches, where a recovery has read them since the last append: otherwise INT32_MAX,
     # and 1.
     int32_t largest_leader_epoch
@@ -51,6 +52,10 @@ cdef struct Scan:
 
 cdef inline SegmentPart* part_of(Segment* segment) noexcept nogil:
     return <SegmentPart*>segment.index
+
+# Of its file, with what nobody is sent.
+cdef inline int64_t segment_file_bytes(Segment* segment) noexcept nogil:
+    return kb_load_i64(&segment.size_bytes) + part_of(segment).stray_bytes
 
 # NULL and an errno in `status` if it cannot be opened or created; then no file of its name is left
 # behind by the creation. The caller owns one reference. An opened one is for reading.

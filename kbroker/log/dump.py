@@ -132,6 +132,7 @@ class SegmentFile:
         self._file: BufferedReader = path.open("rb")
         self.size_bytes = os.fstat(self._file.fileno()).st_size
         self.next_offset = self.base_offset  # behind the last batch that was read
+        self.zeros_at: int | None = None  # where the batches ended, if only zeros follow
 
     def __enter__(self) -> Self:
         return self
@@ -186,6 +187,7 @@ class SegmentFile:
         head = self._file.read(HEADER_BYTES)
         if not any(head):
             self._check_only_zeros(position)
+            self.zeros_at = position if head else None
             return None
         if len(head) < HEADER_BYTES:
             raise self._damaged(position, f"{len(head)} bytes that are no batch at the end")

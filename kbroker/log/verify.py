@@ -45,7 +45,8 @@ def verify(directory: Path) -> Verified:
     """All that is wrong with the files of a partition; OSError if they cannot be listed."""
     found = Verified(directory)
     names = sorted(path for path in directory.iterdir() if path.is_file())
-    _collect(found, [path for path in names if path.suffix == ".log"], _Segments(found).check)
+    segments = [path for path in names if path.suffix == ".log"]
+    _collect(found, segments, _Segments(found, segments[-1:]).check)
     for suffix, check in ((".txnindex", _check_aborted), (".snapshot", _check_snapshot)):
         _collect(found, [path for path in names if path.suffix == suffix], check)
     small: dict[str, Callable[[Path], object]] = {
@@ -72,8 +73,10 @@ def _collect(found: Verified, paths: list[Path], check: Callable[[Path], object]
 class _Segments:
     """The `.log` files of one directory in their order."""
 
-    def __init__(self, found: Verified) -> None:
+    def __init__(self, found: Verified, active: list[Path]) -> None:
+        """`active`: the last one, which may have been made longer beforehand."""
         self._found = found
+        self._active = active
         self._epoch = -1
 
     def check(self, path: Path) -> None:
@@ -99,6 +102,11 @@ class _Segments:
                     found.batches += 1
                     found.records += batch.record_count
                 index.end()
+                if segment.zeros_at is not None and path not in self._active:
+                    raise DamagedLog(
+                        path, segment.next_offset, segment.zeros_at,
+                        f"{segment.size_bytes - segment.zeros_at} zeros that are no batch",
+                    )  # fmt: skip
             finally:
                 found.next_offset = segment.next_offset
                 found.damage += index.damage

@@ -215,6 +215,14 @@ _STRICTER: Final = (
         "The broker's log says where. Replace the replica's disk while another one is in sync.",
     ),
     Alert(
+        "KbrokerUnreadableBytes",
+        "kbroker_log_unreadable_bytes > 0",
+        "0m",
+        "critical",
+        "{{ $value }} bytes of full segments on {{ $labels.instance }} cannot be read",
+        "Records may be lost there. kbroker dump-log --verify shows where; replace the replica.",
+    ),
+    Alert(
         "KbrokerUncleanElections",
         "kafka_controller_ControllerStats_UncleanLeaderElectionsPerSec > 0.0001",
         "0m",

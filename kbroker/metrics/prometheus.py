@@ -65,6 +65,7 @@ RESOURCE_NAMES: Final = (
     "kbroker_log_dir_log_bytes",
     "kafka_log_LogCleanerManager_uncleanable_partitions_count",
     "kbroker_log_scrub_damaged_batches",
+    "kbroker_log_unreadable_bytes",
     "process_resident_memory_bytes",
     "kbroker_memory_limit_bytes",
     "kbroker_memory_limit_share",

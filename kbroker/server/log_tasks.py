@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kbroker import limits
+from kbroker.log._describe import unreadable_bytes
 from kbroker.log.free_space import FreeSpace
 from kbroker.metadata.image import INTERNAL_TOPICS
 from kbroker.replica.retention import Retention
@@ -140,7 +141,8 @@ class LogTasks:
 
     def samples(self) -> Mapping[str, list[Sample]]:
         """Figures by the catalogue's keys; before somebody works, of nothing done."""
-        return {**self._scrub_samples(), **self._cleaner_samples()}
+        unreadable: list[Sample] = [((), unreadable_bytes(self._logs.open_logs()))]
+        return {"log_unreadable": unreadable, **self._scrub_samples(), **self._cleaner_samples()}
 
     def _scrub_samples(self) -> Mapping[str, list[Sample]]:
         if self._scrubber is None:
