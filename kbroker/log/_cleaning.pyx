@@ -9,9 +9,10 @@
     swap_in      it takes the place of its group in the log; the caller gives the files their names
 
 What stays of a batch is `_batch_filter.pyx`'s to say. One of which nothing does goes, but for the
-one that a producer's sequence is known by, and the last of a group, so that the next segment begins
-where this one ends: those stay, without records. Markers of transactions stay. A batch that keeps
-all of its records keeps its bytes; the others are packed again with their codec.
+one that a producer's sequence is known by, and the last that is cleaned, so that the log's end is
+in its files: those stay, without records. A group may become a segment without bytes, which the
+next cleaning merges with others. Markers of transactions stay. A batch that keeps all of its
+records keeps its bytes; the others are packed again with their codec.
 
 `map_keys` and `clean` return after so many bytes, so that their caller can hold them back, or stop.
 A batch that is not sound ends it all (`Uncleanable`), and nothing has been touched.
@@ -114,6 +115,7 @@ cdef class Cleaning:
     cdef Segment* fresh           # the new one; NULL: there is none
     cdef int64_t fresh_bytes      # in its file
     cdef int32_t group_at, group_end
+    cdef int32_t cleaned_end      # after the last segment of the last group
     cdef bint swapped_in          # the new one is the log's, whatever its files are called
     cdef readonly int64_t bytes_mapped
     cdef readonly int64_t bytes_read
@@ -302,6 +304,7 @@ cdef class Cleaning:
                 end += 1
             found.append((first, end))
             first = end
+        self.cleaned_end = first
         return found
 
     def begin_group(self, int32_t first, int32_t end) -> None:
@@ -330,7 +333,7 @@ cdef class Cleaning:
     cdef int _stays_empty(self) noexcept nogil:
         cdef const Header* header = &self.source.header
         cdef int64_t low = 0, high = self.producer_count, middle
-        if source_is_at_last(&self.source):
+        if self.group_end == self.cleaned_end and source_is_at_last(&self.source):
             return 1
         if header.producer_id < 0:
             return 0

@@ -20,7 +20,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport strdup
 
-from kbroker._atomics cimport kb_load_i64
+from kbroker._atomics cimport kb_load_i64, kb_load_int
 from kbroker._log cimport LocalLog
 from kbroker.log._file_operations cimport files, iovec
 from kbroker.log._index cimport Index, index_close, index_open_readable
@@ -223,6 +223,7 @@ cdef class SegmentCopy:
             part.largest_batch_bytes = kb_load_i64(&ours.largest_batch_bytes)
             unlock_log(storage)
             part.stray_bytes = ours.stray_bytes
+            part.may_hold_empty = kb_load_int(&ours.may_hold_empty)
             self.fresh.size_bytes = self.copied_bytes - part.stray_bytes
             index_close(&part.offsets)
             index_close(&part.times)

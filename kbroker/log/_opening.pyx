@@ -64,7 +64,7 @@ def load_segment(LocalLog log not None, int64_t base_offset, *, bint recover) ->
     return LoadedSegment(
         base_offset, found.valid_bytes, file_bytes, found.next_offset,
         found.last_leader_epoch, found.batches, reason, bool(found.torn),
-        bool(found.rebuilt))
+        bool(found.rebuilt), bool(found.has_gaps))
 
 
 def unload_last_segment(LocalLog log not None) -> None:

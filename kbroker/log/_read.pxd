@@ -9,6 +9,7 @@ from kbroker.log._types cimport Bound, FileSlice, Patience, Segment
 
 cdef struct Found:
     Patience patience             # in: what finding it may wait for
+    int passes_empty              # in: goes on behind batches without records
     Segment* segment              # one reference, or NULL: nothing to read
     int64_t position              # of the batch, or where to begin to scan for it; or IN_A_FILE
     int64_t size_bytes            # of the batch; 0 if not known
@@ -28,8 +29,10 @@ cdef int16_t log_find_locked(
 
 # What was found as a slice from the start of the batch that holds `offset`, at most max_bytes long
 # (cut anywhere, as Kafka does), except that with `whole_first` a first batch larger than that is
-# given whole, and without it a first batch that would be cut gives an empty slice. Takes the lock,
-# and over the found segment. 0 or an error: 2 damage, 56 storage, READ_WOULD_WAIT.
+# given whole, and without it a first batch that would be cut gives an empty slice. Where that batch
+# has no records, and `passes_empty`, it starts at the first one after it that has some; if all up
+# to the bound are empty, at the last of them. Takes the lock, and over the found segment. 0 or an
+# error: 2 damage, 56 storage, READ_WOULD_WAIT.
 cdef int16_t log_slice(
     Log* log, Found* found, int64_t offset, const Bound* bound, int64_t max_bytes, int whole_first,
     FileSlice* out) noexcept nogil

@@ -12,6 +12,10 @@ it is READ_WOULD_WAIT, and comes again from where waiting is allowed.
 One on a Processor's thread waits for nothing: it neither asks an index nor waits for the lock. A
 slice behind the recent tail says whether it is cold.
 
+A client's read does not start with batches that compaction left without records: librdkafka takes
+an answer without any record for a sign that its fetch size is too small, doubles it, and after some
+ten of them gives up. A follower has to have them all.
+
 A read never passes its bound: the high watermark of a consumer, the log's end of a follower. A
 bound has its place in the files with it, so that it costs no look into them either.
 """
@@ -19,13 +23,13 @@ bound has its place in the files with it, so that it costs no look into them eit
 from libc.errno cimport EAGAIN
 from libc.stdint cimport int16_t, int32_t, int64_t
 
-from kbroker._atomics cimport kb_load_i64
+from kbroker._atomics cimport kb_load_i64, kb_load_int
 from kbroker._error_codes cimport (
     CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, NO_ERROR, OFFSET_OUT_OF_RANGE)
 from kbroker.log._index_look cimport log_scan_start
 from kbroker.log._records cimport HEADER_BYTES
 from kbroker.log._segment cimport (
-    Scan, part_of, scan_begin, scan_from_index, scan_next, scan_to_offset,
+    Scan, part_of, scan_advance, scan_begin, scan_from_index, scan_next, scan_to_offset,
     segment_add_reference, segment_drop_reference, segment_scan_start, segment_scan_start_now)
 from kbroker.log._storage cimport (
     HandedOut, Log, RecentBatch, handed_out_find, handed_out_note, lock_to_look_if,
@@ -36,6 +40,7 @@ from kbroker.log._warmth cimport look_whether_cold
 
 cdef enum:
     ABOUT_A_BATCH_BYTES = 64 << 10  # asked for: worth a look where the next slice begins
+    EMPTY_PASSED_MAX = 4096         # batches in one read: 250 KB of the file are read for them
 
 
 cdef int64_t bytes_below(const Log* log, int32_t at, const Bound* bound) noexcept nogil:
@@ -195,6 +200,63 @@ cdef void look_for_next(Found* found, int64_t length) noexcept nogil:
         found.size_bytes = 0
 
 
+cdef inline int may_be_empty(const Found* found) noexcept nogil:
+    # A batch of a header alone has no records.
+    if found.size_bytes == 0:
+        return kb_load_int(&part_of(found.segment).may_hold_empty)
+    return found.size_bytes == HEADER_BYTES
+
+
+cdef int pass_empty_here(Found* found, int32_t* passed, int16_t* error) noexcept nogil:
+    # 1: `found` is the first batch with records, or enough were passed. 0: there is none in this
+    # segment; `found` is its last batch, or has no next offset.
+    cdef Scan scan
+    cdef int status
+    scan_begin(&scan, found.segment.fd, found.position, found.limit)
+    scan.must_not_wait = found.patience < WAITS_FOR_DISK
+    status = scan_next(&scan)
+    while status == 1:
+        found.position = scan.position
+        found.size_bytes = scan.header.size_bytes
+        found.next_offset = scan.header.base_offset + scan.header.last_offset_delta + 1
+        if scan.header.record_count > 0 or passed[0] == EMPTY_PASSED_MAX:
+            return 1
+        passed[0] += 1
+        scan_advance(&scan)
+        status = scan_next(&scan)
+    if status < 0 and not scan.torn:
+        error[0] = error_of(&scan)
+    return 0
+
+
+cdef int16_t pass_empty(
+    Log* log, Found* found, int64_t offset, const Bound* bound
+) noexcept nogil:
+    # From an exact position to the first batch with records, in a later segment too. Without one
+    # below the bound to the last batch: it brings the client to the bound.
+    cdef Found last
+    cdef int32_t passed = 0
+    cdef int16_t error = NO_ERROR
+    last.segment = NULL
+    while not pass_empty_here(found, &passed, &error) and error == NO_ERROR:
+        if found.next_offset >= 0:
+            if last.segment != NULL:
+                segment_drop_reference(last.segment)
+            last = found[0]
+            segment_add_reference(last.segment)
+            offset = last.next_offset
+        found.position = found.limit
+        error = scan_for(log, found, offset, bound)
+        if error != NO_ERROR:
+            break
+        if found.segment == NULL:
+            found[0] = last
+            return NO_ERROR
+    if last.segment != NULL:
+        segment_drop_reference(last.segment)
+    return error
+
+
 cdef inline int64_t largest_of(Segment* segment) noexcept nogil:
     return kb_load_i64(&part_of(segment).largest_batch_bytes)
 
@@ -248,6 +310,13 @@ cdef int16_t log_slice(
         return error
     if found.segment == NULL:
         return NO_ERROR
+    if found.passes_empty and may_be_empty(found):
+        error = pass_empty(log, found, offset, bound)
+        if error != NO_ERROR and found.segment != NULL:
+            segment_drop_reference(found.segment)
+        if error != NO_ERROR or found.segment == NULL:
+            return error
+        offset = found.next_offset - 1    # a follower finds the first one at the offset itself
     error = cut(found, max_bytes, whole_first, out)
     if found.behind_tail and out.segment != NULL:
         look_whether_cold(log, out, found.limit, found.patience)

@@ -16,6 +16,7 @@ cdef struct Recovered:
     const char* reason            # why the scan ended before the end of the file, or NULL
     int torn                      # it ended in a batch that is longer than what is left
     int rebuilt                   # every batch was checked, and the indexes are new
+    int has_gaps                  # then: records are missing, as where the cleaner was
 
 
 # `recover`: reads every batch from the start, checks it, builds both indexes anew. Otherwise the

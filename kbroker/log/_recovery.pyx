@@ -141,6 +141,9 @@ cdef void recover_segment(
         if out.status != 0:
             break
         segment_note_batch(segment, scan.position, &scan.header, index_interval_bytes)
+        out.has_gaps |= (
+            scan.header.base_offset != out.next_offset
+            or scan.header.record_count != scan.header.last_offset_delta + 1)
         out.next_offset = scan.header.base_offset + scan.header.last_offset_delta + 1
         out.last_leader_epoch = scan.header.leader_epoch
         out.batches += 1
@@ -164,6 +167,7 @@ cdef void begin(Segment* segment, Recovered* out) noexcept nogil:
     out.reason = NULL
     out.torn = 0
     out.rebuilt = 0
+    out.has_gaps = 0
 
 
 cdef int check_offsets(Segment* segment, int* fits) noexcept nogil:

@@ -24,6 +24,7 @@ class LoadedSegment(NamedTuple):
     """What opening one segment found. `reason` is empty if the whole file is good.
 
     `torn`: it ends in the middle of a batch. `rebuilt`: all of it was read, for its indexes.
+    `has_gaps`: so read, it lacks records between the first and the last, as a cleaning leaves it.
     """
 
     base_offset: int
@@ -35,6 +36,7 @@ class LoadedSegment(NamedTuple):
     reason: str
     torn: bool
     rebuilt: bool
+    has_gaps: bool
 
 
 class ProducerEntry(NamedTuple):

@@ -25,6 +25,7 @@ cdef struct SegmentPart:
     int64_t bytes_since_entry
     int64_t largest_batch_bytes   # atomic; INT64_MAX where nobody has looked
     int64_t stray_bytes           # at its file's end, beyond `size_bytes`: no whole batches
+    int may_hold_empty            # atomic: batches without records; 1 where nobody has looked
     # Of all its batches, where a recovery has read them since the last append: otherwise INT32_MAX,
     # and 1.
     int32_t largest_leader_epoch

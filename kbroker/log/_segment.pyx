@@ -16,7 +16,7 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport strlen
 
-from kbroker._atomics cimport kb_add_int, kb_store_i64
+from kbroker._atomics cimport kb_add_int, kb_store_i64, kb_store_int
 from kbroker._live_objects cimport LIVE_SEGMENTS, live_add
 from kbroker.log._file_operations cimport files
 from kbroker.log._index cimport (
@@ -142,6 +142,7 @@ cdef Segment* segment_open(
     cdef SegmentPart* part = part_of(segment)
     part.created_ms = now_ms
     part.largest_batch_bytes = INT64_MAX
+    part.may_hold_empty = 1
     segment.fd = files.open(part.log_path, O_RDWR | O_CLOEXEC, 0)
     status[0] = errno if segment.fd < 0 else 0
     if status[0] == 0:
@@ -257,6 +258,7 @@ cdef int segment_reset_indexes(Segment* segment, int64_t index_bytes) noexcept n
     cdef SegmentPart* part = part_of(segment)
     part.bytes_since_entry = 0
     part.largest_batch_bytes = 0
+    part.may_hold_empty = 0
     part.max_timestamp_ms = -1
     part.max_timestamp_offset = segment.base_offset
     part.first_timestamp_ms = -1
@@ -357,6 +359,8 @@ cdef void segment_note_batch(
         if header.max_timestamp_ms > part.max_timestamp_ms:
             part.max_timestamp_ms = header.max_timestamp_ms
             part.max_timestamp_offset = last_offset
+    elif not part.may_hold_empty:
+        kb_store_int(&part.may_hold_empty, 1)
     if part.bytes_since_entry > index_interval_bytes and relative <= INT32_MAX:
         offset_index_append(&part.offsets, <int32_t>relative, <int32_t>position)
         # The last place is for the sealing: a segment's largest timestamp is never lost.

@@ -189,6 +189,7 @@ class _Loading:
     directory: Path
     checkpointed: Checkpointed
     files: list[SegmentFile]
+    has_gaps: bool = False  # in what was loaded so far
 
     def path(self, base_offset: int) -> Path:
         return self.directory / f"{base_offset:020d}.log"
@@ -203,9 +204,15 @@ class _Loading:
     def is_lost_before(self, at: int, end_offset: int) -> bool:
         """Whether the log went on once, up to this segment: a power cut leaves the name of a file
         that is newer than the bytes which it takes. A segment begins where the one before it ends,
-        but behind a jump that no segment could hold."""
-        jump = self.files[at].base_offset - end_offset
-        return 0 < jump < _JUMP_MIN and self.must_recover(at - 1)
+        except after a jump that no segment could hold, and where the cleaner dropped the batches
+        between them. It cleans what is settled alone; in a directory that lost its checkpoint the
+        segments up to here tell whether it was there."""
+        base_offset, known = self.files[at].base_offset, self.checkpointed
+        if base_offset <= max(known.recovery_point, known.cleaned_to):
+            return False
+        if not known.recovery_point and self.has_gaps:
+            return False
+        return 0 < base_offset - end_offset < _JUMP_MIN and self.must_recover(at - 1)
 
 
 def _load_segments(loading: _Loading, go_on: Callable[[], None]) -> LoadedSegment:
@@ -237,6 +244,7 @@ def _load_segments(loading: _Loading, go_on: Callable[[], None]) -> LoadedSegmen
             _keep_aside_from(loading, at)
             break
         loaded = load_segment(log, file.base_offset, recover=loading.must_recover(at))
+        loading.has_gaps |= loaded.has_gaps
         if loaded.reason and (loading.must_recover(at) or at + 1 == len(files)):
             loaded = _end_here(loading, at, loaded)
             break

@@ -450,6 +450,7 @@ cdef int16_t partition_read(
     out.cold = 0
     found.segment = NULL
     found.patience = patience
+    found.passes_empty = isolation != TO_LOG_END
     if not lock_to_look_if(log, patience):
         return READ_WOULD_WAIT
     error = partition_may_answer_locked(partition, read_from)

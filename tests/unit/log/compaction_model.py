@@ -103,6 +103,7 @@ class History:
         self.now_ms = 1_000_000
         self.epoch = 0
         self.cleaned_to = 0
+        self.recovery_point = 0  # as the checkpoint has it
         self.sequences: dict[int, int] = {}
         self.restored: set[int] = set()  # producers as a snapshot had them, of before a cut
         self.lent: list[tuple[object, bytes]] = []
@@ -113,7 +114,11 @@ class History:
         log = open_led_log(self.path, "words", 0, TOPIC_ID, self.settings, checkpointed)
         self.epoch += 1
         log.set_leadership(1, True, self.epoch, 1)
+        log.log.points_fell = self._note_recovery_point
         return log
+
+    def _note_recovery_point(self) -> None:
+        self.recovery_point = self.log.settled_recovery_point
 
     def run(self, steps: int) -> None:
         doings = [
@@ -206,14 +211,15 @@ class History:
 
     def reopen(self) -> None:
         self.close(clean=True)
-        end, start = self.end, self.start
+        self.recovery_point = end = self.end
+        start = self.start
         self.log = self._open(Checkpointed(True, end, end, start))
         self.check()
 
     def crash(self) -> None:
         known = self._sequences()
         self.close(clean=False)
-        self.log = self._open(Checkpointed(False, 0, self.end, self.start))
+        self.log = self._open(Checkpointed(False, self.recovery_point, self.end, self.start))
         assert self._sequences() == known
         self.check()
 
@@ -243,6 +249,8 @@ class History:
         )  # fmt: skip
         while cleaning.map_keys(STEP_BYTES):
             pass
+        self.log.flush_rolled()
+        self._note_recovery_point()
         assert first_dirty <= cleaning.mapped_end <= end
         read_end = 0
         for first, behind in cleaning.groups(self.settings["segment_bytes"]):
@@ -255,6 +263,7 @@ class History:
         self.model.clean(first_dirty, cleaning.mapped_end, read_end, self.now_ms)
         self.cleaned_to = self.log.log.cleaned_to = cleaning.mapped_end
         self.cleanings += 1
+        self._check_empty_ones(read_end)
         self.check()
         self.log.trim()
 
@@ -262,7 +271,10 @@ class History:
 
     def check(self) -> None:
         """Records below the start are there until their segment goes."""
-        found, start = self._read_all(), self.log.log_start_offset
+        found, start = self._read_all(as_follower=True), self.log.log_start_offset
+        assert [batch for batch in found if batch.records] == [
+            batch for batch in self._read_all(as_follower=False) if batch.records
+        ]
         held = {
             record.offset: (record.key, record.value, record.timestamp_ms, len(record.headers))
             for batch in found
@@ -281,16 +293,27 @@ class History:
                 assert (entry.producer_id, entry.last_offset) in there
         assert not (damage := verify(self.path).damage), damage
 
-    def _read_all(self) -> list[RecordBatch]:
+    def _check_empty_ones(self, read_end: int) -> None:
+        """Of a batch without records the broker needs the last sequence, or the offset at which
+        the cleaning ended."""
+        entries = self.log.producer_entries()[1]
+        needed = {(entry.producer_id, entry.last_offset) for entry in entries}
+        for batch in self._read_all(as_follower=True):
+            if not batch.records and batch.last_offset + 1 < read_end:
+                assert (batch.producer_id, batch.last_offset) in needed
+
+    def _read_all(self, *, as_follower: bool) -> list[RecordBatch]:
+        """A consumer is brought to the end as well, over batches that it does not get."""
         batches: list[RecordBatch] = []
         offset, end = self.log.log_start_offset, self.log.log_end_offset
         while offset < end:
-            parsed = list(decode_batches(self.log.read(offset, 10_000)))
+            data = self.log.read(offset, 10_000, to_log_end=as_follower)
+            parsed = list(decode_batches(data))
             if not parsed:
-                break
+                break  # the end was cut to where a segment begins, whose batches are gone
+            assert as_follower or parsed[0].records or parsed[-1].last_offset + 1 == end
             batches += parsed
             offset = parsed[-1].last_offset + 1
-        assert offset == end  # where a segment ends the next one begins
         return batches
 
 

@@ -468,7 +468,7 @@ def check_epochs(topic: Topic, log: LedLog, batches: list[RecordBatch], start: i
 def read_all(log: LedLog) -> list[RecordBatch]:
     batches: list[RecordBatch] = []
     offset = log.log_start_offset
-    while data := log.read(offset):
+    while data := log.read(offset, to_log_end=True):
         batches += decode_batches(data)
         offset = batches[-1].last_offset + 1
     return batches
