@@ -112,10 +112,7 @@ class LogTasks:
                 limits.LOG_RECOVERED_PERIOD_MS,
             )
         if config["log.cleaner.enable"]:
-            scheduler.schedule(
-                "log-cleaner", self._begin_cleaning, None,
-                delay_ms=config["log.initial.task.delay.ms"],
-            )  # fmt: skip
+            scheduler.schedule("log-cleaner", self._begin_cleaning, None)
 
         logs.moves.begin_again()
 

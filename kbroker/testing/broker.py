@@ -41,6 +41,7 @@ DEFAULTS: Final[Mapping[str, object]] = {
     "group.initial.rebalance.delay.ms": 0,
     "offsets.topic.num.partitions": 1,
     **KEEPS_WHAT_IS_OLD,
+    "log.cleaner.enable": False,  # `compact` cleans nevertheless
 }
 
 THROTTLED: Final = (ApiKey.PRODUCE, ApiKey.FETCH)

@@ -18,6 +18,7 @@ from kbroker.server.scheduler import Scheduler
 from kbroker.types import TopicPartition
 
 TASK = "recovered-logs"
+NO_CLEANER = BrokerConfig.load(None, {}, ["log.cleaner.enable=false"])
 NAMES = [TopicPartition("a", index) for index in range(3)]
 
 
@@ -42,7 +43,7 @@ def test_logs_that_are_ready_are_told_until_all_are(tmp_path: Path, left: int) -
     logs: Any = LogManager([tmp_path])
     recoveries = logs.recoveries = FakeRecoveries(left)
     tasks = LogTasks(
-        logs, dict, lambda replica: None, clock, lambda: BrokerConfig.load(None, {}, []),
+        logs, dict, lambda replica: None, clock, lambda: NO_CLEANER,
         lambda names: told.append([*names]),
     )  # fmt: skip
     scheduler = Scheduler(clock)
@@ -72,7 +73,7 @@ def test_a_move_that_was_cut_waits_for_the_log_that_is_told_last(tmp_path: Path)
     logs: Any = LogManager([tmp_path])
     recoveries = logs.recoveries = FakeRecoveries(1)
     tasks = LogTasks(
-        logs, dict, lambda replica: None, clock, lambda: BrokerConfig.load(None, {}, []),
+        logs, dict, lambda replica: None, clock, lambda: NO_CLEANER,
         lambda names: None,
     )  # fmt: skip
     cut = Unfinished(NAMES[0], DataDirectory(tmp_path), tmp_path / "a-0.x-future")
@@ -90,3 +91,20 @@ def test_a_move_that_was_cut_waits_for_the_log_that_is_told_last(tmp_path: Path)
     clock.advance(limits.LOG_RECOVERED_PERIOD_MS)
     scheduler.run_due()
     assert asked == NAMES[:1] and TASK not in scheduler.statistics()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_cleaner_begins_with_the_start(tmp_path: Path, *, enabled: bool) -> None:
+    clock = ManualClock()
+    config = BrokerConfig.load(None, {}, []) if enabled else NO_CLEANER
+    logs: Any = LogManager([tmp_path])
+    tasks = LogTasks(
+        logs, dict, lambda replica: None, clock, lambda: config, lambda names: None
+    )  # fmt: skip
+    scheduler = Scheduler(clock)
+    tasks.schedule(scheduler)
+    try:
+        scheduler.run_due()
+        assert [thread.name for thread in tasks.threads] == ["kbroker-log-cleaner-0"] * enabled
+    finally:
+        tasks.stop()
