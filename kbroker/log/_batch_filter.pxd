@@ -27,8 +27,10 @@ cdef struct BatchFilter:
     int64_t now_ms
     int64_t delete_retention_ms
     Buffer key                    # of a record whose key comes in pieces
-    Buffer out                    # the batch that was made, its records not packed
+    Buffer out                    # the batch that is made, or what is next of its records
     Passed passed
+    int horizon_is_over           # of the batch: its tombstones go
+    void* writing                 # how far its records are written; its own
 
 # In all of these `header` is the batch's, and its `records` may have been unpacked by somebody
 # else: `codec` is 0 then. STEP_UNPACK: nobody here can.
@@ -39,10 +41,17 @@ cdef Step filter_map(
     Trouble* trouble) noexcept nogil
 
 # What of the batch stays. STEP_DONE: `passed` says how many of its records; all, and nothing else
-# is to be said of it, if `out` is empty. STEP_PACK: as STEP_DONE, and `out` is to be packed.
+# is to be said of it, if `out` is empty, else that is the batch. STEP_PACK: as STEP_DONE, `out` is
+# the header, and its records, to be packed, come from `filter_write`.
 cdef Step filter_batch(
     BatchFilter* filter, const Header* header, const uint8_t* batch, const uint8_t* records,
     int64_t length, int codec, Trouble* trouble) noexcept nogil
+
+# The records that stay, behind what is in `out`, up to `out_bytes_max` in it: STEP_MORE. STEP_DONE:
+# these were the last. The batch is the one that was filtered last, and there still.
+cdef Step filter_write(
+    BatchFilter* filter, const Header* header, int64_t out_bytes_max, Trouble* trouble
+) noexcept nogil
 
 # The batch without records, into `out`: its offsets, its producer, its largest timestamp. 0 or
 # ENOMEM.

@@ -7,16 +7,20 @@ time, as the base from which its timestamps count (KIP-534). What lies behind th
 was mapped stays. Records that stay are copied; offsets and timestamps are what they were.
 https://kafka.apache.org/documentation/#compaction
 
+Records are read twice: to see which stay, and to write them, in pieces. However much a batch
+unpacks to, only a window of it is in memory.
+
 The bytes are a disk's: records are read through a `kb_stream` that never passes its end, and a
 record must take exactly what it announces. No GIL, no lock.
 """
 
 from libc.errno cimport ENOMEM
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from kbroker.log._batch_source cimport (
-    STEP_DAMAGED, STEP_DONE, STEP_FAILED, STEP_FULL, STEP_PACK, STEP_UNPACK)
+    STEP_DAMAGED, STEP_DONE, STEP_FAILED, STEP_FULL, STEP_MORE, STEP_PACK, STEP_UNPACK)
 from kbroker.log._buffer cimport buffer_close, buffer_reserve
 from kbroker.log._codecs cimport (
     KB_STREAM_NO_MEMORY, KB_STREAM_OK, kb_stream, kb_stream_close, kb_stream_open,
@@ -33,7 +37,17 @@ cdef enum:
     NO_TIMESTAMP = -1
     VARINT_BYTES_MAX = 10
     NUMBERS_BYTES_MAX = 31        # attributes and three of them
-    NULL_LENGTH = 1               # -1 as a varint
+    VALUE_LENGTH_BYTES_MAX = 5    # a varint of 32 bits
+
+
+cdef struct Writing:
+    # The records of a batch, from its beginning again, of which those that stay are written.
+    kb_stream stream
+    int is_open
+    int codec
+    int32_t seen                  # of the batch's records
+    int64_t rest                  # bytes of the last of them that are to be copied
+    int64_t base_timestamp_ms
 
 
 cdef struct Front:
@@ -48,6 +62,9 @@ cdef struct Front:
 
 
 cdef void filter_close(BatchFilter* filter) noexcept nogil:
+    if filter.writing != NULL:
+        end_writing(<Writing*>filter.writing)
+    free(filter.writing)
     key_map_close(&filter.map)
     buffer_close(&filter.key)
     buffer_close(&filter.out)
@@ -176,8 +193,8 @@ cdef inline int put_varlong(uint8_t* to, int64_t value) noexcept nogil:
 cdef int put_front(
     Buffer* out, const Front* front, int64_t base_timestamp_ms, int64_t rest
 ) noexcept nogil:
-    # A record up to behind its key, with `rest` bytes to come; its time counts from the base. 0 or
-    # ENOMEM: there is room for the rest, too.
+    # A record up to its key, with `rest` bytes to come; its time counts from the base. 0 or
+    # ENOMEM: there is room for the length of its value, too.
     cdef uint8_t[NUMBERS_BYTES_MAX] numbers
     cdef int64_t key_bytes = max(front.key_length, 0)
     cdef int size = 1
@@ -186,7 +203,8 @@ cdef int put_front(
         numbers + size, <int64_t>(<uint64_t>front.timestamp_ms - <uint64_t>base_timestamp_ms))
     size += put_varlong(numbers + size, front.offset_delta)
     size += put_varlong(numbers + size, front.key_length)
-    if buffer_reserve(out, VARINT_BYTES_MAX + size + key_bytes + rest) != 0:
+    if buffer_reserve(
+            out, VARINT_BYTES_MAX + size + key_bytes + VALUE_LENGTH_BYTES_MAX) != 0:
         return ENOMEM
     out.size += put_varlong(out.data + out.size, size + key_bytes + rest)
     memcpy(out.data + out.size, numbers, <size_t>size)
@@ -197,43 +215,56 @@ cdef int put_front(
     return 0
 
 
-cdef Step pass_record(
-    BatchFilter* filter, const Header* header, kb_stream* stream, int64_t base_timestamp_ms,
-    int horizon_is_over, Trouble* trouble
+cdef int take_value_length(kb_stream* stream, uint8_t* raw, int* size) noexcept nogil:
+    # As it is written, into `raw`. 1: there is a value; 0: null, a tombstone; -1: not well formed.
+    cdef uint64_t value = 0
+    size[0] = 0
+    while size[0] < VALUE_LENGTH_BYTES_MAX:
+        if take_bytes(stream, raw + size[0], 1) < 0:
+            return -1
+        value |= <uint64_t>(raw[size[0]] & 0x7F) << (7 * size[0])
+        size[0] += 1
+        if raw[size[0] - 1] < 0x80:
+            return not value & 1  # zigzag: odd is below 0
+    return -1
+
+
+cdef inline int tombstone_goes(
+    const BatchFilter* filter, const Front* front, int horizon_is_over
+) noexcept nogil:
+    return horizon_is_over and front.offset < filter.mapped_end
+
+
+cdef Step look_at_record(
+    BatchFilter* filter, const Header* header, kb_stream* stream, int horizon_is_over,
+    Trouble* trouble
 ) noexcept nogil:
     cdef Passed* passed = &filter.passed
-    cdef int64_t before = filter.out.size, rest
-    cdef uint8_t* value
+    cdef uint8_t[VALUE_LENGTH_BYTES_MAX] raw
+    cdef int size, has_value
     cdef Front front
     cdef Step step = read_front(stream, header, &filter.key, &front, trouble)
     if step != STEP_DONE:
         return step
     passed.seen += 1
-    rest = front.end - position(stream)
-    if not is_kept(filter, &front):
-        return STEP_DONE if skip(stream, rest) == 0 else not_well_formed(trouble)
-    if put_front(&filter.out, &front, base_timestamp_ms, rest) != 0:
-        return no_memory(trouble)
-    value = filter.out.data + filter.out.size
-    if take_bytes(stream, value, rest) < 0:
+    if is_kept(filter, &front):
+        has_value = take_value_length(stream, raw, &size)
+        if has_value < 0 or position(stream) > front.end:
+            return not_well_formed(trouble)
+        if has_value or not tombstone_goes(filter, &front, horizon_is_over):
+            passed.kept += 1
+            passed.tombstones += not has_value
+            passed.max_timestamp_ms = max(passed.max_timestamp_ms, front.timestamp_ms)
+    if skip(stream, front.end - position(stream)) < 0:
         return not_well_formed(trouble)
-    filter.out.size += rest
-    if value[0] == NULL_LENGTH:
-        if horizon_is_over and front.offset < filter.mapped_end:
-            filter.out.size = before
-            return STEP_DONE
-        passed.tombstones += 1
-    passed.kept += 1
-    if front.timestamp_ms > passed.max_timestamp_ms:
-        passed.max_timestamp_ms = front.timestamp_ms
     return STEP_DONE
 
 
-cdef Step pass_records(
+cdef Step look_at_records(
     BatchFilter* filter, const Header* header, const uint8_t* records, int64_t length, int codec,
-    int64_t base_timestamp_ms, Trouble* trouble
+    Trouble* trouble
 ) noexcept nogil:
-    # Those that stay, into `out` behind room for a header.
+    # How many stay, and which times they have.
     cdef kb_stream stream
     cdef Step step = STEP_DONE
     cdef int32_t _at
@@ -241,15 +272,11 @@ cdef Step pass_records(
         header.attributes & DELETE_HORIZON_BIT and header.base_timestamp_ms <= filter.now_ms)
     memset(&filter.passed, 0, sizeof(Passed))
     filter.passed.max_timestamp_ms = NO_TIMESTAMP
-    filter.out.size = 0
-    if buffer_reserve(&filter.out, HEADER_BYTES) != 0:
-        return no_memory(trouble)
-    filter.out.size = HEADER_BYTES
+    filter.horizon_is_over = horizon_is_over
     kb_stream_open(&stream, codec, records, <size_t>length, unpacked_bytes_max(length))
     if stream.status == KB_STREAM_OK:
         for _at in range(header.record_count):
-            step = pass_record(
-                filter, header, &stream, base_timestamp_ms, horizon_is_over, trouble)
+            step = look_at_record(filter, header, &stream, horizon_is_over, trouble)
             if step != STEP_DONE:
                 break
         else:
@@ -260,21 +287,126 @@ cdef Step pass_records(
     return step
 
 
-cdef void put_header(
+# --- What stays is written, window by window ------------------------------------------------------
+
+cdef void end_writing(Writing* writing) noexcept nogil:
+    if writing.is_open:
+        kb_stream_close(&writing.stream)
+    writing.is_open = 0
+
+
+cdef int begin_writing(
+    BatchFilter* filter, const uint8_t* records, int64_t length, int codec,
+    int64_t base_timestamp_ms
+) noexcept nogil:
+    # 0 or ENOMEM.
+    cdef Writing* writing
+    if filter.writing == NULL:
+        filter.writing = calloc(1, sizeof(Writing))
+        if filter.writing == NULL:
+            return ENOMEM
+    writing = <Writing*>filter.writing
+    end_writing(writing)
+    kb_stream_open(
+        &writing.stream, codec, records, <size_t>length, unpacked_bytes_max(length))
+    writing.is_open = 1
+    writing.codec = codec
+    writing.seen = 0
+    writing.rest = 0
+    writing.base_timestamp_ms = base_timestamp_ms
+    return 0
+
+
+cdef Step write_front(
+    BatchFilter* filter, const Header* header, Trouble* trouble
+) noexcept nogil:
+    # Of the next record what comes before its value, if it stays; `rest` is to follow.
+    cdef Writing* writing = <Writing*>filter.writing
+    cdef kb_stream* stream = &writing.stream
+    cdef uint8_t[VALUE_LENGTH_BYTES_MAX] raw
+    cdef int64_t before = filter.out.size
+    cdef int size, has_value
+    cdef Front front
+    cdef Step step = read_front(stream, header, &filter.key, &front, trouble)
+    if step != STEP_DONE:
+        return step
+    writing.seen += 1
+    if is_kept(filter, &front):
+        if put_front(
+                &filter.out, &front, writing.base_timestamp_ms, front.end - position(stream)) != 0:
+            return no_memory(trouble)
+        has_value = take_value_length(stream, raw, &size)
+        if has_value < 0:
+            return not_well_formed(trouble)
+        if has_value or not tombstone_goes(filter, &front, filter.horizon_is_over):
+            memcpy(filter.out.data + filter.out.size, raw, <size_t>size)
+            filter.out.size += size
+            writing.rest = front.end - position(stream)
+            return STEP_DONE
+        filter.out.size = before
+    return STEP_DONE if skip(
+        stream, front.end - position(stream)) == 0 else not_well_formed(trouble)
+
+
+cdef Step write_rest(BatchFilter* filter, int64_t room, Trouble* trouble) noexcept nogil:
+    # Of the last record so many bytes at most.
+    cdef Writing* writing = <Writing*>filter.writing
+    cdef int64_t length = min(writing.rest, room)
+    if buffer_reserve(&filter.out, length) != 0:
+        return no_memory(trouble)
+    if take_bytes(&writing.stream, filter.out.data + filter.out.size, length) < 0:
+        return not_well_formed(trouble)
+    filter.out.size += length
+    writing.rest -= length
+    return STEP_DONE
+
+
+cdef Step filter_write(
+    BatchFilter* filter, const Header* header, int64_t out_bytes_max, Trouble* trouble
+) noexcept nogil:
+    cdef Writing* writing = <Writing*>filter.writing
+    cdef Step step = STEP_DONE
+    while step == STEP_DONE and (writing.rest or writing.seen < header.record_count):
+        if filter.out.size >= out_bytes_max:
+            return STEP_MORE
+        if writing.rest:
+            step = write_rest(filter, out_bytes_max - filter.out.size, trouble)
+        else:
+            step = write_front(filter, header, trouble)
+    if step == STEP_DONE:
+        step = end_of_records(&writing.stream, trouble)
+    if writing.stream.status != KB_STREAM_OK:
+        step = stream_failed(&writing.stream, writing.codec, trouble)
+    end_writing(writing)
+    return step
+
+
+cdef int put_header(
     BatchFilter* filter, const Header* header, const uint8_t* batch, int attributes,
     int64_t base_timestamp_ms
 ) noexcept nogil:
-    # Of what stands in `out`, which is not packed.
-    cdef uint8_t* data = filter.out.data
+    # Into `out`, of records that are not packed; its length and CRC are not there yet. 0 or ENOMEM.
+    cdef uint8_t* data
     cdef int64_t max_timestamp_ms = filter.passed.max_timestamp_ms
     if attributes & LOG_APPEND_TIME_BIT or filter.passed.kept == 0:
         max_timestamp_ms = header.max_timestamp_ms
+    filter.out.size = 0
+    if buffer_reserve(&filter.out, HEADER_BYTES) != 0:
+        return ENOMEM
+    filter.out.size = HEADER_BYTES
+    data = filter.out.data
     memcpy(data, batch, HEADER_BYTES)
-    kb_put_u32(data + AT_LENGTH, <uint32_t>(filter.out.size - LOG_OVERHEAD_BYTES))
     kb_put_u16(data + AT_ATTRIBUTES, <uint16_t>(attributes & ~CODEC_MASK))
     kb_put_u64(data + AT_BASE_TIMESTAMP, <uint64_t>base_timestamp_ms)
     kb_put_u64(data + AT_MAX_TIMESTAMP, <uint64_t>max_timestamp_ms)
     kb_put_u32(data + AT_RECORD_COUNT, <uint32_t>filter.passed.kept)
+    return 0
+
+
+cdef void seal_header(BatchFilter* filter) noexcept nogil:
+    # All of the batch is in `out`.
+    cdef uint8_t* data = filter.out.data
+    kb_put_u32(data + AT_LENGTH, <uint32_t>(filter.out.size - LOG_OVERHEAD_BYTES))
     kb_put_u32(data + AT_CRC, batch_crc(data, filter.out.size))
 
 
@@ -285,30 +417,35 @@ cdef Step filter_batch(
     cdef int64_t end = header.base_offset + header.last_offset_delta + 1
     cdef int64_t base_ms = header.base_timestamp_ms
     cdef int attributes = header.attributes
-    cdef Step step = pass_records(filter, header, records, length, codec, base_ms, trouble)
-    if (step == STEP_DONE and filter.passed.tombstones and end <= filter.mapped_end
+    cdef Step step = look_at_records(filter, header, records, length, codec, trouble)
+    filter.out.size = 0
+    if step != STEP_DONE:
+        return step
+    if (filter.passed.tombstones and end <= filter.mapped_end
             and not attributes & DELETE_HORIZON_BIT):
         base_ms = filter.now_ms + min(
             filter.delete_retention_ms, INT64_MAX - filter.now_ms)
         attributes |= DELETE_HORIZON_BIT
-        step = pass_records(filter, header, records, length, codec, base_ms, trouble)
-    if step != STEP_DONE:
-        return step
     if filter.passed.kept == 0 or (
             filter.passed.kept == filter.passed.seen and attributes == header.attributes):
-        filter.out.size = 0
         return STEP_DONE
-    put_header(filter, header, batch, attributes, base_ms)
-    return STEP_PACK if header.attributes & CODEC_MASK else STEP_DONE
+    if (put_header(filter, header, batch, attributes, base_ms) != 0
+            or begin_writing(filter, records, length, codec, base_ms) != 0):
+        return no_memory(trouble)
+    if header.attributes & CODEC_MASK:
+        return STEP_PACK
+    step = filter_write(filter, header, INT64_MAX, trouble)
+    if step == STEP_DONE:
+        seal_header(filter)
+    return step
 
 
 cdef int filter_make_empty(
     BatchFilter* filter, const Header* header, const uint8_t* batch
 ) noexcept nogil:
-    filter.out.size = 0
-    if buffer_reserve(&filter.out, HEADER_BYTES) != 0:
-        return ENOMEM
-    filter.out.size = HEADER_BYTES
     filter.passed.kept = 0
-    put_header(filter, header, batch, header.attributes & ~DELETE_HORIZON_BIT, NO_TIMESTAMP)
+    if put_header(
+            filter, header, batch, header.attributes & ~DELETE_HORIZON_BIT, NO_TIMESTAMP) != 0:
+        return ENOMEM
+    seal_header(filter)
     return 0

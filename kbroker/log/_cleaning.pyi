@@ -1,7 +1,4 @@
 from kbroker._log import LocalLog
-from kbroker.log._results import SegmentFigures
-
-def segment_figures(log: LocalLog) -> list[SegmentFigures]: ...
 
 class Cleaning:
     bytes_mapped: int

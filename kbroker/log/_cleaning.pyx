@@ -24,14 +24,15 @@ files are read without it, through references. No GIL, but to pack, and to unpac
 from libc.errno cimport EFBIG, EINTR, EIO, ENOMEM, errno
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, strdup
+from libc.string cimport memcpy, memmove, strdup
 
 cimport cython
 
+from kbroker._limits cimport UNPACKED_PIECE_BYTES
 from kbroker._log cimport LocalLog
 from kbroker._sync cimport kb_wall_ms
 from kbroker.log._batch_filter cimport (
-    BatchFilter, filter_batch, filter_close, filter_make_empty, filter_map)
+    BatchFilter, filter_batch, filter_close, filter_make_empty, filter_map, filter_write)
 from kbroker.log._batch_source cimport (
     STEP_DAMAGED, STEP_DONE, STEP_FAILED, STEP_MORE, STEP_PACK, STEP_UNPACK, BatchSource, Step,
     Trouble, source_advance, source_begin, source_close, source_is_at_last, source_next)
@@ -40,7 +41,6 @@ from kbroker.log._file_operations cimport files, iovec
 from kbroker.log._index cimport OFFSET_ENTRY_BYTES
 from kbroker.log._key_map cimport key_map_open
 from kbroker.log._records cimport CODEC_MASK, CONTROL_BIT, HEADER_BYTES, Header, header_read
-from kbroker.log._retention cimport segment_newest_ms
 from kbroker.log._segment cimport (
     part_of, segment_add_reference, segment_create_named, segment_drop_reference,
     segment_file_bytes, segment_note_batch, segment_renamed, segment_reserve, segment_seal,
@@ -52,7 +52,7 @@ from kbroker.log._types cimport Segment
 import os
 
 from kbroker.compression import PACKINGS, Codec, CompressionError, decompress, unpacked_bytes_max
-from kbroker.log._results import SegmentFigures, Uncleanable
+from kbroker.log._results import Uncleanable
 from kbroker.protocol.record_batch import repacked
 
 cdef extern from "<fcntl.h>" nogil:
@@ -66,32 +66,6 @@ cdef enum:
 cdef struct KnownProducer:
     int64_t producer_id
     int64_t last_offset           # of its last batch
-
-
-def segment_figures(LocalLog log not None) -> list:
-    """Of every segment, oldest first; the last one is active."""
-    cdef Log* storage = log.storage
-    cdef int64_t* figures = NULL
-    cdef int32_t count = 0, at
-    with nogil:
-        lock_to_look(storage)
-        count = storage.segment_count
-        figures = <int64_t*>calloc(4 * <size_t>count + 1, sizeof(int64_t))
-        if figures != NULL:
-            for at in range(count):
-                figures[4 * at] = storage.segments[at].base_offset
-                figures[4 * at + 1] = storage.segments[at].size_bytes
-                figures[4 * at + 2] = part_of(storage.segments[at]).first_timestamp_ms
-                figures[4 * at + 3] = segment_newest_ms(storage.segments[at])
-        unlock_log(storage)
-    if figures == NULL:
-        raise MemoryError
-    found = [
-        SegmentFigures(
-            figures[4 * at], figures[4 * at + 1], figures[4 * at + 2], figures[4 * at + 3])
-        for at in range(count)]
-    free(figures)
-    return found
 
 
 @cython.final
@@ -424,10 +398,29 @@ cdef class Cleaning:
             raise Uncleanable(self._where(str(error))) from error
 
     cdef Step _emit_packed(self):
-        cdef bytes plain = self.filter.out.data[:self.filter.out.size]
-        cdef bytearray packed = repacked(
-            plain, PACKINGS[self._codec()], [memoryview(plain)[HEADER_BYTES:]], INT32_MAX)
+        cdef bytes header = self.filter.out.data[:HEADER_BYTES]
+        cdef bytearray packed
+        self.filter.out.size = 0
+        packed = repacked(header, PACKINGS[self._codec()], self._pieces(), INT32_MAX)
         return self._emit(<const uint8_t*><char*>packed, len(packed))
+
+    def _pieces(self):
+        """The records that stay of the batch at hand, of one length each but the last."""
+        cdef Buffer* out = &self.filter.out
+        cdef Step step = STEP_MORE
+        cdef bytes piece
+        while step == STEP_MORE:
+            with nogil:
+                step = filter_write(
+                    &self.filter, &self.source.header, UNPACKED_PIECE_BYTES, &self.trouble)
+            self._raise_if_bad(step)
+            piece = out.data[:min(out.size, UNPACKED_PIECE_BYTES)]
+            out.size -= len(piece)
+            memmove(out.data, out.data + len(piece), <size_t>out.size)
+            if piece:
+                yield piece
+        if out.size:
+            yield out.data[:out.size]
 
     # --- Writing ----------------------------------------------------------------------------------
 

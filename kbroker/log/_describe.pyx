@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""What DescribeProducers and DescribeLogDirs tell of logs, copied out under each log's own lock.
+"""What is told of logs and of their segments, copied out under each log's own lock.
 
 Sizes are read for many logs in one go without the GIL. Producers are written in the form in which
 the answer carries them, since a partition may know a hundred thousand: 4 MB that never become
@@ -13,12 +13,14 @@ from libc.stdlib cimport calloc, free, malloc
 
 from kbroker._log cimport LocalLog
 from kbroker.log._producer_state cimport Producer
+from kbroker.log._retention cimport segment_newest_ms
 from kbroker.log._segment cimport part_of
 from kbroker.log._storage cimport (
     Log, lock_log, lock_to_look, log_size_bytes, unlock_log)
 from kbroker.protocol._cursor cimport kb_put_u32, kb_put_u64
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.log._results import SegmentFigures
 
 cdef enum:
     # Producer id, epoch, last sequence, last timestamp, coordinator epoch, the transaction's start,
@@ -115,3 +117,29 @@ def unreadable_bytes(list logs not None) -> int:
                 total += part_of(log.segments[at]).stray_bytes
             unlock_log(log)
     return total
+
+
+def segment_figures(LocalLog log not None) -> list:
+    """Of every segment, oldest first; the last one is active."""
+    cdef Log* storage = log.storage
+    cdef int64_t* figures = NULL
+    cdef int32_t count = 0, at
+    with nogil:
+        lock_to_look(storage)
+        count = storage.segment_count
+        figures = <int64_t*>calloc(4 * <size_t>count + 1, sizeof(int64_t))
+        if figures != NULL:
+            for at in range(count):
+                figures[4 * at] = storage.segments[at].base_offset
+                figures[4 * at + 1] = storage.segments[at].size_bytes
+                figures[4 * at + 2] = part_of(storage.segments[at]).first_timestamp_ms
+                figures[4 * at + 3] = segment_newest_ms(storage.segments[at])
+        unlock_log(storage)
+    if figures == NULL:
+        raise MemoryError
+    found = [
+        SegmentFigures(
+            figures[4 * at], figures[4 * at + 1], figures[4 * at + 2], figures[4 * at + 3])
+        for at in range(count)]
+    free(figures)
+    return found

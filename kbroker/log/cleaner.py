@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from kbroker.clock import Clock
-from kbroker.log._cleaning import Cleaning, segment_figures
+from kbroker.log._cleaning import Cleaning
+from kbroker.log._describe import segment_figures
 from kbroker.log._results import Uncleanable
 from kbroker.log.checkpointing import Checkpointing
 from kbroker.log.checkpoints import CLEANER_FILE, RECOVERY_POINT_FILE

@@ -25,7 +25,7 @@ from uuid import uuid4
 
 from kbroker.errors import InvariantError
 from kbroker.log import file_operations, producer_snapshots
-from kbroker.log._cleaning import segment_figures
+from kbroker.log._describe import segment_figures
 from kbroker.log._moving import SegmentCopy, begin_swap, end_swap, put_in_place
 from kbroker.log.checkpoints import PARTITION_METADATA_FILE, write_partition_metadata
 from kbroker.log.data_directory import DataDirectory, partition_of

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from kbroker.clock import Clock
-from kbroker.log._cleaning import segment_figures
+from kbroker.log._describe import segment_figures
 from kbroker.log._results import DamagedBatch
 from kbroker.log._scrub import SegmentScrub
 from kbroker.log.partition_log import PartitionLog

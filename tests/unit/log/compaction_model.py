@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from kbroker.log._cleaning import Cleaning, segment_figures
+from kbroker.log._cleaning import Cleaning
+from kbroker.log._describe import segment_figures
 from kbroker.log.loader import Checkpointed
 from kbroker.log.verify import verify
 from kbroker.protocol.record_batch import RecordBatch, decode_batches

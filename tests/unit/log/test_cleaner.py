@@ -17,7 +17,8 @@ from kbroker.clock import ManualClock
 from kbroker.config.key import LONG_MAX
 from kbroker.log import cleaner as cleaner_module
 from kbroker.log import file_operations
-from kbroker.log._cleaning import Cleaning, segment_figures
+from kbroker.log._cleaning import Cleaning
+from kbroker.log._describe import segment_figures
 from kbroker.log._results import SegmentFigures
 from kbroker.log.checkpoints import read_offsets
 from kbroker.log.cleanable import Cleanable, look
