@@ -15,6 +15,8 @@ from uuid import UUID
 from kbroker.errors import ErrorCode, InvariantError, KafkaError
 from kbroker.metadata.controller.config_changes import ResourceChange, ResourcesCallback
 from kbroker.metadata.controller.decisions import ConfigChange, MorePartitions, NewTopic
+from kbroker.metadata.controller.election import Election
+from kbroker.metadata.controller.event_loop import EventLoop
 from kbroker.metadata.controller.events import (
     AllocateProducerIds,
     AlterConfigs,
@@ -48,6 +50,22 @@ PRODUCER_IDS_AT_ONCE_MAX: Final = 1_000_000
 
 class Asking(ABC):
     """See the head of this file."""
+
+    _loop: EventLoop[Event]
+    _election: Election
+
+    @property
+    @abstractmethod
+    def active(self) -> bool:
+        """Whether this broker is the controller."""
+
+    def event_in_office(self) -> tuple[str, int] | None:
+        """In office: the event that is being handled, and since when in ns of the clock."""
+        return self._loop.at_work if self.active else None
+
+    def give_up_office(self) -> None:
+        """Let another broker be elected; session and registration stay. StoreError."""
+        self._election.resign()
 
     @abstractmethod
     def _post(self, event: Event) -> None:

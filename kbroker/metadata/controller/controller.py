@@ -260,14 +260,6 @@ class Controller(Asking):
     def thread(self) -> OwnThread:
         return self._loop.thread
 
-    def event_in_office(self) -> tuple[str, int] | None:
-        """In office, what is being handled and since when, in ns of the clock; any thread."""
-        return self._loop.handling if self.active else None
-
-    def give_up_office(self) -> None:
-        """Let another broker be elected; session and registration stay. From any thread."""
-        self._election.resign()
-
     # --- the controller thread --------------------------------------------------------------------
 
     def _handle(self, event: Event) -> None:

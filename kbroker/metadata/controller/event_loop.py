@@ -47,7 +47,7 @@ class EventLoop(Generic[E]):
         self._queue: deque[tuple[int, E]] = deque()  # each with when it came
         self._stopping = False
         # The event that is being handled, by its name, and since when; from any thread.
-        self.handling: tuple[str, int] | None = None
+        self.at_work: tuple[str, int] | None = None
         self._thread = OwnThread(name, self._run, self._given_up)
 
     def start(self) -> None:
@@ -104,14 +104,14 @@ class EventLoop(Generic[E]):
             posted_ns, event = self._queue.popleft()
         taken_ns = self._clock.monotonic_ns()
         self.waited.note(taken_ns - posted_ns)
-        self.handling = type(event).__name__, taken_ns
+        self.at_work = type(event).__name__, taken_ns
         try:
             self._handle(event)
         except BaseException as error:
             # The handler answers its own failures; this is the net below it.
             self._thread.failures.note(f"the event {type(event).__name__}", error)
             self._abandon(event)
-        self.handling = None
+        self.at_work = None
         self.took.note(self._clock.monotonic_ns() - taken_ns)
 
     def _given_up(self) -> None:
