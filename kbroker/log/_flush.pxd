@@ -1,5 +1,6 @@
 # cython: language_level=3
 from kbroker.log._storage cimport Log
+from kbroker.log._types cimport Segment
 
 
 cdef enum FlushDepth:
@@ -11,3 +12,7 @@ cdef enum FlushDepth:
 # Brings the log to the disk. Takes the lock, but not while the disk works. 0 or an errno; after a
 # write that failed the log is offline.
 cdef int log_flush(Log* log, FlushDepth depth) noexcept nogil
+
+# Brings one segment's records to the disk beside whatever flushes the log, by the same rules. 0 or
+# an errno; then the log is offline.
+cdef int log_sync_segment(Log* log, Segment* segment) noexcept nogil

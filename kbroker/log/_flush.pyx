@@ -15,8 +15,10 @@ behind (`settled_offset`).
 Where a log is cut meanwhile the sync counts for nothing: what it brought to the disk may be gone,
 and other records stand there.
 
-A sync that fails is told once: the kernel drops the pages and says yes the next time. So nobody
-knows what the file holds, and the log goes offline, as after a write that cannot be undone.
+The kernel reports a lost write to one sync of the file only, drops the pages and says yes the next
+time. So nobody knows what the file holds, and the log goes offline, as after a write that cannot be
+undone. The sync of another flush, at the same time, may be the one that says yes: a flush whose
+syncs succeeded waits for those that were under way then, and moves nothing if one of them failed.
 """
 
 from libc.errno cimport EDQUOT, EINTR, EIO, ENOENT, ENOMEM, ENOSPC, errno
@@ -25,7 +27,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport strdup
 
 from kbroker._atomics cimport kb_store_i64, kb_store_int
-from kbroker._sync cimport kb_now_ns
+from kbroker._sync cimport kb_now_ns, pthread_cond_broadcast, pthread_cond_wait
 from kbroker.log._file_operations cimport files
 from kbroker.log._flush_times cimport flush_note
 from kbroker.log._segment cimport (
@@ -52,6 +54,9 @@ cdef struct Flushing:
     int64_t end                   # the recovery point, if all goes well
     char* directory               # in which files have appeared since it was synced, or NULL
     int64_t cuts                  # of the log
+    Flushing* next                # in the log's list, under its lock
+    int synced                    # its syncs are over, and a failure is noted in the log
+    int64_t number                # a later flush of the log has a higher one
 
 
 cdef int begin_locked(Log* log, int64_t log_end, FlushDepth depth, Flushing* it) noexcept nogil:
@@ -143,6 +148,45 @@ cdef void finish_locked(Log* log, FlushDepth depth, Flushing* it) noexcept nogil
         kb_store_int(&log.flush_due, 0)
 
 
+cdef void enlist_locked(Log* log, Flushing* it) noexcept nogil:
+    it.next = <Flushing*>log.flushing
+    it.number = it.next.number + 1 if it.next != NULL else 1
+    log.flushing = it
+
+
+cdef void leave_locked(Log* log, Flushing* it) noexcept nogil:
+    cdef Flushing* before = <Flushing*>log.flushing
+    if before == it:
+        log.flushing = it.next
+        return
+    while before.next != it:
+        before = before.next
+    before.next = it.next
+
+
+cdef int another_syncs_locked(Log* log, int64_t last_number) noexcept nogil:
+    cdef Flushing* each = <Flushing*>log.flushing
+    while each != NULL:
+        if not each.synced and each.number <= last_number:
+            return 1
+        each = each.next
+    return 0
+
+
+cdef void note_synced_locked(Log* log, Flushing* it) noexcept nogil:
+    it.synced = 1
+    pthread_cond_broadcast(&log.flush_synced)
+
+
+cdef void await_others_locked(Log* log, Flushing* it) noexcept nogil:
+    # Those that were under way when the syncs of this one ended. It is marked before: two flushes
+    # never wait for each other.
+    cdef int64_t last_number = (<Flushing*>log.flushing).number
+    note_synced_locked(log, it)
+    while another_syncs_locked(log, last_number):
+        pthread_cond_wait(&log.flush_synced, &log.lock)
+
+
 cdef int log_flush(Log* log, FlushDepth depth) noexcept nogil:
     cdef Flushing it
     cdef int64_t began_ns
@@ -154,8 +198,11 @@ cdef int log_flush(Log* log, FlushDepth depth) noexcept nogil:
     it.end = -1
     it.directory = NULL
     it.cuts = 0
+    it.synced = 0
     lock_log(log)
     status = begin_locked(log, log.log_end_offset, depth, &it)
+    if status == 0 and it.rolled != NULL:
+        enlist_locked(log, &it)
     unlock_log(log)
     if status == 0 and it.rolled != NULL:
         began_ns = kb_now_ns()
@@ -163,14 +210,34 @@ cdef int log_flush(Log* log, FlushDepth depth) noexcept nogil:
         if it.active != NULL or it.rolled_count:
             flush_note(log.flush_figures, kb_now_ns() - began_ns)
         lock_log(log)
-        if status == 0 and not log.online and log.segment_count:
-            status = EIO          # another flush was told what this one's pages have met
-        elif status == 0:
-            finish_locked(log, depth, &it)
-        elif status in (EIO, ENOSPC, EDQUOT):       # what the kernel calls a lost write
+        if status in (EIO, ENOSPC, EDQUOT):       # what the kernel calls a lost write
             kb_store_int(&log.online, 0)
             log.failed_flushes += 1
+        await_others_locked(log, &it)
+        leave_locked(log, &it)
+        if status == 0 and not log.online:
+            # Another flush was told what this one's pages have met; or the log was closed.
+            status = EIO if log.segment_count else 0
+        elif status == 0:
+            finish_locked(log, depth, &it)
         unlock_log(log)
     free(it.rolled)
     free(it.directory)
+    return status
+
+
+cdef int log_sync_segment(Log* log, Segment* segment) noexcept nogil:
+    cdef Flushing it
+    cdef int status
+    it.synced = 0
+    lock_log(log)
+    enlist_locked(log, &it)
+    unlock_log(log)
+    status = segment_sync_records(segment)
+    lock_log(log)
+    if status != 0:
+        kb_store_int(&log.online, 0)
+    note_synced_locked(log, &it)
+    leave_locked(log, &it)
+    unlock_log(log)
     return status

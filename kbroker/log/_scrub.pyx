@@ -17,8 +17,9 @@ from kbroker.log._batch_source cimport (
     STEP_DAMAGED, STEP_DONE, STEP_FAILED, STEP_MORE, BatchSource, Step, Trouble, source_advance,
     source_begin, source_close, source_next)
 from kbroker.log._file_operations cimport files, iovec
+from kbroker.log._flush cimport log_sync_segment
 from kbroker.log._segment cimport (
-    segment_add_reference, segment_drop_reference, segment_file_bytes, segment_sync_records)
+    segment_add_reference, segment_drop_reference, segment_file_bytes)
 from kbroker.log._storage cimport (
     Log, lock_to_look, log_find_segment, log_has_segment, unlock_log)
 from kbroker.log._types cimport Segment
@@ -139,10 +140,10 @@ cdef class SegmentScrub:
             done += written
 
     def sync(self) -> None:
-        """Brings it to the disk. OSError: nobody knows whether it is there."""
+        """Brings it to the disk. OSError: it may not be there, and the log is offline."""
         cdef int status
         with nogil:
-            status = segment_sync_records(self.segment)
+            status = log_sync_segment(self.log.storage, self.segment)
         if status != 0:
             raise self._os_error(status)
 

@@ -102,6 +102,8 @@ cdef struct Log:
     int64_t named_base_offset     # of the newest file whose name is on the disk; -1: none
     int64_t cuts                  # how often its end was taken away: see _truncate.pyx
     int being_cut                 # no flush moves its points
+    void* flushing                # the flushes that are under way, a list of _flush.pyx
+    pthread_cond_t flush_synced   # one of them knows what became of its syncs
     int refuses_producers         # atomic: its data directory is nearly full
     int64_t flushed_ns            # atomic: when something was brought to the disk last
     FlushFigures* flush_figures   # a reference; NULL: its flushes are not counted

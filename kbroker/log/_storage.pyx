@@ -50,6 +50,7 @@ cdef Log* log_new(const char* directory) noexcept nogil:
         return NULL
     live_add(LIVE_LOGS, 1)
     pthread_cond_init(&log.written, NULL)
+    pthread_cond_init(&log.flush_synced, NULL)
     log.refs = 1
     log.named_base_offset = -1
     handed_out_clear(log)
@@ -65,6 +66,7 @@ cdef void log_release(Log* log) noexcept nogil:
         return
     log_drop_segments_after(log, 0)
     pthread_cond_destroy(&log.written)
+    pthread_cond_destroy(&log.flush_synced)
     pthread_mutex_destroy(&log.lock)
     live_add(LIVE_LOGS, -1)
     producers_clear(&log.producers)

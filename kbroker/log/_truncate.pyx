@@ -25,12 +25,12 @@ import os
 from kbroker._atomics cimport kb_load_int, kb_store_i64, kb_store_int
 from kbroker._log cimport LocalLog
 from kbroker._sync cimport kb_wall_ms
+from kbroker.log._flush cimport log_sync_segment
 from kbroker.log._producer_state cimport producers_clear
 from kbroker.log._recovery cimport Recovered, check_segment, truncate_segment
 from kbroker.log._segment cimport (
     Scan, scan_advance, scan_begin, scan_from_index, scan_next, segment_activate, segment_create,
-    segment_cut_indexes, segment_drop_reference, segment_open, segment_scan_start,
-    segment_sync_records)
+    segment_cut_indexes, segment_drop_reference, segment_open, segment_scan_start)
 from kbroker.log._storage cimport (
     Log, active_of, handed_out_clear, lock_log, lock_to_look, log_add_segment,
     log_drop_segments_after, log_find_segment, recent_clear, unlock_log)
@@ -216,9 +216,7 @@ def cut_end(LocalLog log not None, int64_t offset, *, bint replaced) -> bool:
         if status == 0:
             # Before a segment behind it has a name on the disk: a later start would find both, the
             # one over what the other lost. Nobody appends or closes meanwhile.
-            status = segment_sync_records(active_of(storage))
-            if status != 0:
-                kb_store_int(&storage.online, 0)
+            status = log_sync_segment(storage, active_of(storage))
     if status == EBUSY:
         return False
     if status:

@@ -6,6 +6,7 @@ import errno
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from kbroker.clock import ManualClock
 from kbroker.config.key import LONG_MAX
 from kbroker.log._flush_times import FlushTimes
+from kbroker.log._scrub import SegmentScrub
 from kbroker.log.checkpoints import RECOVERY_POINT_FILE
 from kbroker.testing.file_faults import Fault, FileFaults
 from tests.support.led_log import LedLog, LedLogManager
@@ -301,3 +303,68 @@ def test_what_a_failed_sync_has_lost_no_later_one_brings_back(managed: Managed) 
     assert "a 0 0" in managed.points()
     with pytest.raises(OSError, match="Input/output error"):
         log.flush()  # who waits for it is not told that all is well
+
+
+def refused(work: Callable[[], object]) -> None:
+    with pytest.raises(OSError, match="Input/output error"):
+        work()
+
+
+def overtaken(work: Callable[[], object], first_work: Callable[[], object]) -> None:
+    """The kernel reports the lost pages to the first, which hears of it late, and says yes to the
+    second."""
+    heard: list[bool] = []
+
+    def first() -> None:
+        refused(first_work)
+        heard.append(True)
+
+    with FileFaults(Fault(("sync",), ".log", error=errno.EIO, delay_ms=200)) as faults:
+        thread = threading.Thread(target=first)
+        thread.start()
+        eventually(lambda: any(seen.operation == "sync" for seen in faults.look()), "it syncs")
+        work()
+        thread.join()
+    assert heard == [True]
+
+
+def test_a_flush_that_overtakes_a_failed_one_moves_nothing(open_log: OpenLog) -> None:
+    log = open_log()
+    log.append(THREE)
+    overtaken(lambda: refused(log.flush), log.flush)
+    assert (log.online, log.recovery_point) == (False, 0)
+
+
+def test_nobody_reads_what_an_overtaking_flush_may_have_lost(open_log: OpenLog) -> None:
+    log = open_log(flush_messages=1)
+    overtaken(lambda: refused(lambda: log.append(THREE)), lambda: log.append(THREE))
+    assert (log.online, log.recovery_point, log.high_watermark) == (False, 0, 0)
+
+
+@pytest.mark.parametrize("what", ["cut", "repair"])
+def test_syncs_of_cuts_and_repairs_count_as_well(open_log: OpenLog, what: str) -> None:
+    log = open_log(segment_bytes=2 * len(THREE))
+    for _ in range(3):
+        log.append(THREE)
+
+    def repair() -> None:
+        scrub = SegmentScrub(log.log, 0)
+        log.restore(scrub, 0, log.read(0)[: len(THREE)])
+
+    def flush() -> None:
+        with suppress(OSError):  # a log that could not be cut is closed, and has nothing to flush
+            log.flush()
+
+    overtaken(flush, repair if what == "repair" else lambda: log.truncate_to(6))
+    assert (log.online, log.recovery_point) == (False, 0)
+
+
+def test_flushes_that_end_together_do_not_wait_for_each_other(open_log: OpenLog) -> None:
+    log = open_log(flush_messages=1)
+    with FileFaults(Fault(("sync",), ".log", times=8, delay_ms=20)):
+        threads = [threading.Thread(target=log.append, args=(THREE,)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+    assert (log.recovery_point, log.high_watermark) == (24, 24)
