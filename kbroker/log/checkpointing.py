@@ -53,19 +53,26 @@ class Checkpointing:
         for it in self._held([log.name]):
             self.write(file, it.directory)
 
-    def write_log_starts(self, logs: Iterable[PartitionLog]) -> None:
+    def write_log_starts(self, logs: Iterable[PartitionLog]) -> dict[TopicPartition, OSError]:
         """Puts the starts of these logs where a later start of the broker finds them.
 
-        On return they survive a kill and a power cut. Looks at no other log: a client asks for one
-        as often as it likes.
+        On return they survive a kill and a power cut, but for the logs that are answered, with the
+        reason. Looks at no other log: a client asks for one as often as it likes.
         """
         left = {log.name for log in logs}
+        failed: dict[TopicPartition, OSError] = {}
         while held := self._held(left):
             directory = held[0].directory
             with directory.checkpoint_locks[LOG_START_FILE]:
                 # One that is in another by now has its turn there.
                 here = [it.log for it in self._held(left) if it.directory is directory]
                 starts = {log.name: start for log in here if (start := log.log_start_offset) > 0}
-                if not directory.failed:  # those of one that has are offline
+                try:
+                    if directory.failed:
+                        raise OSError(errno.EIO, "it has failed", str(directory.path))
                     directory.update_checkpoint(LOG_START_FILE, starts)
+                except OSError as error:
+                    failed.update(dict.fromkeys((log.name for log in here), error))
             left -= {log.name for log in here}
+        closed = {name: OSError(errno.EBADF, "its log is closed", str(name)) for name in left}
+        return {**failed, **closed}

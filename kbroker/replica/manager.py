@@ -174,8 +174,7 @@ class ReplicaManager:
         """Moves starts of logs forward, -1 to the high watermark; where each is now, or why not.
 
         From any thread. On return the new starts survive the end of this process, and fetches that
-        waited below them are answered. Followers' logs follow with
-        their next fetch, which is not waited for.
+        waited below them are answered, as are followers' fetches: their logs follow.
         """
         results: dict[TopicPartition, int | KafkaError] = {}
         moved: list[Replica] = []
@@ -188,12 +187,12 @@ class ReplicaManager:
                 moved.append(replica)
             except KafkaError as error:
                 results[name] = error
-        try:
-            self._logs.checkpointing.write_log_starts([replica.log for replica in moved])
-        except OSError as error:
-            logger.error("the starts of logs cannot be written: %s", error)
-            for replica in moved:
-                results[replica.name] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+        failed = self._logs.checkpointing.write_log_starts([replica.log for replica in moved])
+        for name, reason in failed.items():
+            results[name] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(reason))
+        for reason in {id(each): each for each in failed.values()}.values():
+            logger.error("the starts of logs cannot be written: %s", reason)
+            self._logs.trouble.look_behind(reason, self._logs.usable)
         for replica in moved:
             self._wake(replica)
         return results

@@ -77,8 +77,8 @@ def delete_records(life: Life, manager: LedLogManager, log: LedLog, offset: int)
     witness.asked_start = max(witness.asked_start, offset)
     with suppress(*EXPECTED):
         log.delete_records(offset)
-        manager.checkpointing.write_log_starts([log])
-        witness.start = max(witness.start, offset)
+        if not manager.checkpointing.write_log_starts([log]):
+            witness.start = max(witness.start, offset)
 
 
 def background(manager: LedLogManager) -> None:

@@ -265,7 +265,7 @@ class History:
 
     def delete_records(self) -> None:
         topic, log = self.move_start()
-        self.manager.checkpointing.write_log_starts([log])
+        assert not self.manager.checkpointing.write_log_starts([log])
         topic.start = log.log_start_offset
 
     def retire(self) -> None:

@@ -181,6 +181,37 @@ def test_a_start_that_cannot_be_written_is_an_error_and_holds_all_the_same(
     assert read_offsets(held.path / LOG_START_FILE) == {name: 1}
 
 
+def test_a_start_is_on_file_or_its_partition_is_told_so(tmp_path: Path) -> None:
+    """Of several directories one fails between the move of the start and its checkpoint; and a log
+    may be closed there."""
+    paths = [tmp_path / name for name in ("one", "two", "three")]
+    logs = LogManager(paths, clock=ManualClock())
+    logs.start()
+    replicas = ReplicaManager(
+        BrokerConfig.load(None, {}, []), NODE_ID, logs, TopicTable(), lambda _: None
+    )
+    topic = new_topic_image("a", new_uuid(), [(NODE_ID,)] * 3, {})
+    replicas.apply(ClusterImage().with_topics([topic]), ImageDelta(created=(topic,)))
+    found = [replicas.partition("a", index) for index in range(3)]
+    for each in found:
+        assert each is not None
+        each.append(build_batch())
+    by_path = {each.log.path.parent: each for each in found if each is not None}
+    kept, lost, closed = (by_path[path] for path in paths)
+    (directory,) = (each for each in logs.usable if each.path == paths[1])
+    directory.failed = True
+    logs.close(closed.log)
+    failed = logs.checkpointing.write_log_starts([each.log for each in by_path.values()])
+    assert failed.keys() == {lost.name, closed.name}
+    results = replicas.delete_records({kept.name: 1, lost.name: 1})
+    assert results[kept.name] == 1
+    error = results[lost.name]
+    assert isinstance(error, KafkaError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert read_offsets(paths[0] / LOG_START_FILE) == {kept.name: 1}
+    assert not (paths[1] / LOG_START_FILE).exists()
+    logs.stop()
+
+
 def names(path: Path) -> set[str]:
     return {entry.name for entry in path.iterdir() if entry.is_dir()}
 
