@@ -93,6 +93,10 @@ TIMER_WHEEL_SIZE: Final = 20
 # No operation is parked longer: a client's int32 of milliseconds is the largest wait there is.
 DELAY_MS_MAX: Final = 2**31 - 1
 
+# How long a DeleteRecords waits for followers, whatever time-out it names: it keeps its request in
+# memory, also when its connection has gone. Clients name 30 to 60 seconds.
+DELETE_RECORDS_WAIT_MS_MAX: Final = 300_000
+
 # --- Producers ------------------------------------------------------------------------------------
 
 # Producers in one DescribeProducers answer, 37 MB; further partitions are answered with an error.

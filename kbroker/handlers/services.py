@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 
 NO_LEADER_EPOCH: Final = -1
 
+# (replica, offset, timeout in ms, done): `done` is called once, now or on a handler's thread, with
+# NONE when the logs of all live replicas begin at the offset or later, else with the reason.
+AwaitLowWatermark = Callable[[Any, int, int, Callable[[ErrorCode], object]], None]
+
 # Node id to (host, port, rack).
 BrokersSeen = Mapping[int, tuple[str, int, str | None]]
 
@@ -100,13 +104,18 @@ class LeaderEpochs(Protocol):
 
 
 class LedReplica(Protocol):
-    """What ListOffsets, OffsetForLeaderEpoch and DescribeProducers ask of a replica that leads."""
+    """What handlers ask of a replica that leads."""
 
     @property
     def epochs(self) -> LeaderEpochs: ...
 
     @property
     def log_start_offset(self) -> int: ...
+
+    @property
+    def low_watermark(self) -> int:
+        """The least log start of the live replicas; -1: one has not said it yet."""
+        ...
 
     @property
     def log_end_offset(self) -> int: ...
@@ -219,6 +228,7 @@ class Services:
     controller: Controller
     replicas: Replicas
     producer_ids: ProducerIds
+    await_low_watermark: AwaitLowWatermark
     call_later: CallLater
     cluster_id: str
     node_id: int

@@ -46,5 +46,10 @@ cdef void follower_note_fetch(
 cdef int followers_keep_up(
     const Followers* followers, int64_t end_offset, int64_t since_ns) noexcept nogil
 
+# The least log start of the followers whose brokers are registered, at most `log_start_offset`; -1
+# if one of them has not said it in this leader epoch.
+cdef int64_t followers_low_watermark(
+    const Followers* followers, int64_t log_start_offset) noexcept nogil
+
 # Up to where everybody in sync has the log, not beyond `end_offset`; -1 if somebody has not said.
 cdef int64_t followers_reached(const Followers* followers, int64_t end_offset) noexcept nogil

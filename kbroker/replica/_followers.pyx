@@ -78,3 +78,14 @@ cdef int64_t followers_reached(const Followers* followers, int64_t end_offset) n
         if followers.list[at].in_sync and followers.list[at].log_end_offset < reached:
             reached = followers.list[at].log_end_offset
     return reached
+
+
+cdef int64_t followers_low_watermark(
+    const Followers* followers, int64_t log_start_offset
+) noexcept nogil:
+    cdef int64_t low = log_start_offset
+    cdef int32_t at
+    for at in range(followers.count):
+        if followers.list[at].registered_epoch >= 0:
+            low = min(low, followers.list[at].log_start_offset)
+    return low

@@ -48,6 +48,7 @@ cdef struct Partition:
     # Owned by the request path: who waits for this partition, under the lock.
     Watchers waiting_fetches
     Watchers waiting_produces     # in the order of their offsets
+    Watchers waiting_deletions    # of records, in the order of the new starts
     int has_watchers              # atomic; set before the last look, read after an append
     int consumers_waiting         # atomic; of waiting_fetches
     int followers_lingering       # atomic; of these the followers' that wait for more than there is
@@ -115,6 +116,11 @@ cdef int partition_append(Partition* partition, Batch* first, int64_t now_ms) no
 # epoch goes on waiting.
 cdef int partition_settle_locked(const Partition* partition, Batch* batch) noexcept nogil
 
+# 1: a deletion of records does not wait any more; its error is 0 where the low watermark has
+# reached the `last_offset` of its batch, 6 or 56 where this broker does not lead or has no log.
+cdef int partition_settle_deletion_locked(
+    const Partition* partition, Batch* batch) noexcept nogil
+
 # As follower, what the leader of that epoch sent: log_append_follower_locked. `out` has the error,
 # among them 6 where this broker leads, 74 and 75 where the epoch is older or newer than its own.
 cdef void partition_append_as_follower(
@@ -141,7 +147,7 @@ cdef struct NotedFetch:
     int64_t offset
     int64_t log_start_offset      # of its log; -1: it does not say
     int64_t now_ns
-    int moved                     # the high watermark did: others may wait for that
+    int moved                     # high watermark or low watermark did: others may wait for that
     News news                     # of the high watermark, that it has not been told
     int in_sync                   # the high watermark waits for it
 
@@ -219,6 +225,9 @@ cdef int16_t partition_epoch_end(
     Partition* partition, int32_t asked, ReadFrom read_from, Patience patience, int32_t* epoch,
     int64_t* end_offset
 ) noexcept nogil
+
+# Of a leader: below it no live replica has records; -1 if one has not said where its log begins.
+cdef int64_t partition_low_watermark_locked(const Partition* partition) noexcept nogil
 
 # Moves the log's start to an offset, -1 to the high watermark; `start` is where it is then.
 cdef int16_t partition_delete_records(

@@ -35,7 +35,8 @@ from kbroker.log._storage cimport (
 from kbroker.log._types cimport READ_WOULD_WAIT
 from kbroker.log._trim cimport log_move_start_locked
 from kbroker.replica._followers cimport (
-    follower_note_fetch, followers_find, followers_free, followers_reached, followers_replace)
+    follower_note_fetch, followers_find, followers_free, followers_low_watermark,
+    followers_reached, followers_replace)
 
 
 cdef Partition* partition_new(
@@ -309,10 +310,12 @@ cdef int16_t partition_note_fetch(Partition* partition, NotedFetch* fetch) noexc
         before = partition.high_watermark.offset
         brings = fetch.offset > follower.log_end_offset
         follower_note_fetch(follower, fetch.offset, partition.log.log_end_offset, fetch.now_ns)
+        fetch.moved = (partition.waiting_deletions.first != NULL
+                       and fetch.log_start_offset > follower.log_start_offset)
         follower.log_start_offset = fetch.log_start_offset
         follower.broker_epoch = fetch.broker_epoch
         partition_advance_locked(partition)
-        fetch.moved = partition.high_watermark.offset > before
+        fetch.moved |= partition.high_watermark.offset > before
         fetch.news = _news_locked(partition, follower, brings)
         fetch.in_sync = follower.in_sync
     partition_unlock(partition)
@@ -480,6 +483,21 @@ cdef int64_t partition_readable_bytes_locked(
 
 cdef int partition_in_older_segment_locked(Partition* partition, int64_t offset) noexcept nogil:
     return offset < partition.high_watermark.segment_base
+
+
+cdef int64_t partition_low_watermark_locked(const Partition* partition) noexcept nogil:
+    return followers_low_watermark(&partition.followers, partition.log.log_start_offset)
+
+
+cdef int partition_settle_deletion_locked(
+    const Partition* partition, Batch* batch
+) noexcept nogil:
+    cdef int16_t error = _leads_locked(partition)
+    if error == NO_ERROR and partition_low_watermark_locked(partition) < batch.last_offset:
+        return 0
+    batch.error = error
+    batch.awaits_followers = 0
+    return 1
 
 
 cdef int16_t partition_delete_records(

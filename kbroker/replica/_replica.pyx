@@ -31,7 +31,8 @@ from kbroker.replica._partition cimport (
     Partition, ReplicaOffsets, partition_advance_locked, partition_append,
     partition_append_as_follower, partition_apply_retention, partition_begin_epoch,
     partition_delete_records, partition_flush, partition_follow_bounds, partition_follow_cut,
-    partition_lock, partition_lower, partition_new, partition_note_fetch, partition_read,
+    partition_lock, partition_low_watermark_locked, partition_lower, partition_new,
+    partition_note_fetch, partition_read,
     partition_readable_bytes_locked, partition_release, partition_set_high_watermark,
     partition_set_leadership, partition_unlock)
 
@@ -440,6 +441,21 @@ cdef class Replica:
         if error:
             raise KafkaError(ErrorCode(error))
         return start
+
+    @property
+    def low_watermark(self) -> int:
+        """Of a leader: below it no live replica has records; -1: one has not said it yet."""
+        cdef int64_t low
+        with nogil:
+            partition_lock(self.partition)
+            low = partition_low_watermark_locked(self.partition)
+            partition_unlock(self.partition)
+        return low
+
+    @property
+    def deletions_wait(self) -> bool:
+        """Whether a deletion of records waits for the low watermark."""
+        return self.partition.waiting_deletions.first != NULL
 
     def apply_retention(self, int64_t age_ms, int64_t size_bytes, int64_t now_ms) -> int:
         """Moves the log's start to where these have it begin; where it is then, -1: as it was.

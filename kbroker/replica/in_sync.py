@@ -149,6 +149,8 @@ class InSyncSets:
             for name, led in self._led.items():
                 try:
                     self._tell(led.replica, led.partition, led.waited_for)
+                    if led.replica.deletions_wait:  # for live followers only
+                        self._wake(led.replica)
                 except OSError as error:
                     # It leads in an older epoch, in which nobody fetches: `lead` has said so.
                     lines.write(logging.ERROR, str(name), "%s cannot be led: %s", str(name), error)

@@ -37,7 +37,7 @@ cdef enum HotReason:
 
 
 # What a parked request waits for at one partition: a fetch for bytes, a produce or a group's write
-# until the followers have one batch.
+# until the followers have one batch, a deletion of records until their logs begin at an offset.
 cdef struct ParkedWatch:
     ParkedWatch* previous         # in one of the partition's lists, under its lock
     ParkedWatch* next
@@ -45,8 +45,10 @@ cdef struct ParkedWatch:
     Partition* partition          # one reference
     int64_t counted               # of it in the request's `found`, under the same lock
     Batch* batch                  # of a write; what becomes of it, under the same lock
+    int deletes                   # its batch stands for a deletion of records
     int64_t fetch_offset
     int64_t high_watermark        # of a follower's fetch: beyond it there is something to tell
+    int64_t log_start             # of a follower's fetch: beyond it there is, too
     int held_back                 # a follower's fetch: by the leader's rate, until its deadline
     int32_t leader_epoch          # in which a consumer believes; -1: it does not say
     int32_t max_bytes
@@ -56,7 +58,7 @@ cdef struct ParkedWatch:
 cdef struct ParkedRequest:
     int refs                      # atomic: the deadline list's one, and each visitor's
     int state                     # atomic: ParkedState, moved by parked_fire() alone
-    Request* request              # NULL: of a group's write, and Python is told
+    Request* request              # NULL: of a group's write or a deletion, and Python is told
     ParkedTable* table
     void* produce                 # ProducePlan: what a produce will answer
     void* group_write             # GroupWrite; where both are NULL it is a fetch
@@ -173,7 +175,7 @@ cdef struct HotWorker:
     void* unflushed               # ProducePlan
     uint64_t ticks[TICKS_MAX]
     int tick_count
-    ParkedRequest* settled        # writes of Python's that are over, each with a reference
+    ParkedRequest* settled        # of Python's that are over, each with a reference
     # Figures, written by the worker's thread, read by anyone.
     int64_t produce_requests
     int64_t produce_partitions    # named by these requests

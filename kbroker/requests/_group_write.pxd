@@ -10,7 +10,8 @@ from kbroker.requests._context cimport HotWorker, ParkedRequest
 cdef struct GroupWrite:
     Batch batch                   # what it waits with; its records are in the log
     int64_t number                # Python's, of a write without a request
-    int32_t error                 # as a coordinator says it, once it is over
+    int deletes                   # it waits for a low watermark: replica/_partition.pxd
+    int32_t error                 # as who asked for it says it, once it is over
     int32_t place_count
     uint32_t* places              # in the same allocation: of the errors in the request's answer
 

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Writes to `__consumer_offsets` that wait for their followers, and who is told of it then.
+"""What waits for followers beside produces: writes of groups, and deletions of records.
 
 A commit that was answered must outlive this broker, so where the offsets' partition has followers
 its answer waits, as a produce with acks=-1 does and in the same lists (`_parked`): one watch, for
@@ -13,14 +13,20 @@ the last batch. There are two kinds:
 
 Errors are a coordinator's: 16 where this broker leads no more, has not led all the time, or stops;
 15 where too few are in sync by then or `offsets.commit.timeout.ms` is over. The records stay, as in
-Apache Kafka. Threads: the worker's own; no lock is held.
+Apache Kafka.
+
+A deletion of records (`replica/record_deletion.py`) is of the second kind: it waits until the logs
+of all live replicas begin at an offset or later, which is the `last_offset` of its batch. Its
+errors are 6 where this broker leads no more or stops, 56 where its log has failed, 7 when its time
+is over. Threads: the worker's own; no lock is held.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 
 from kbroker._atomics cimport kb_load_i64, kb_load_int
-from kbroker._error_codes cimport COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
+from kbroker._error_codes cimport (
+    COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT)
 from kbroker._figures cimport kb_count
 from kbroker.coordinator.group._shards cimport coordinator_error
 from kbroker.log._types cimport Batch
@@ -48,9 +54,14 @@ cdef GroupWrite* group_write_new(const Batch* batch, int32_t place_count) noexce
 
 cdef void _end(HotWorker* worker, GroupWrite* write) noexcept nogil:
     # Whoever has it now is the last to look at its batch.
-    if not write.batch.awaits_followers:
+    cdef int closing = kb_load_int(&worker.context.parked.closing)
+    if write.deletes and not write.batch.awaits_followers:
+        write.error = write.batch.error
+    elif write.deletes:
+        write.error = NOT_LEADER_OR_FOLLOWER if closing else REQUEST_TIMED_OUT
+    elif not write.batch.awaits_followers:
         write.error = coordinator_error(write.batch.error)
-    elif kb_load_int(&worker.context.parked.closing):
+    elif closing:
         write.error = NOT_COORDINATOR
     else:
         write.error = COORDINATOR_NOT_AVAILABLE
@@ -79,6 +90,7 @@ cdef ParkedRequest* _parked(
     parked.wanted = 1
     parked.watches[0].parked = parked
     parked.watches[0].batch = &write.batch
+    parked.watches[0].deletes = write.deletes
     parked.watches[0].partition = partition
     partition_acquire(partition)
     return parked

@@ -1,8 +1,10 @@
 # cython: language_level=3
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
 from kbroker._net cimport SocketServer
 from kbroker.coordinator.group._groups cimport GroupTable
+from kbroker.log._types cimport Batch
+from kbroker.replica._replica cimport Replica
 from kbroker.replica._topic_table cimport TopicTable
 from kbroker.requests._context cimport HotContext, HotWorker
 
@@ -26,4 +28,7 @@ cdef class HotPath:
     cdef int64_t last_number      # under own_lock
     cdef public object watch_deadline  # of parked requests: the handlers' own, set by their pool
     cdef list _wrap_cold(self, HotWorker* worker)
+    cdef int _await(
+        self, Replica replica, Batch* batch, int deletes, int32_t timeout_ms, object done,
+    ) except -1
     cdef list _take_ticks(self, HotWorker* worker)

@@ -115,6 +115,13 @@ class HotPath:
         timeout_ms: int,
         done: Callable[[ErrorCode], object],
     ) -> None: ...
+    def await_low_watermark(
+        self,
+        replica: Replica,
+        offset: int,
+        timeout_ms: int,
+        done: Callable[[ErrorCode], object],
+    ) -> None: ...
     # behind `serve`, for the same worker: (who is to be told, what)
     def take_settled(self, index: int) -> list[tuple[Callable[[ErrorCode], object], ErrorCode]]: ...
     # called with the ticks that a wait without a request makes new

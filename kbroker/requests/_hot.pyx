@@ -365,17 +365,33 @@ cdef class HotPath:
         """Has `done` called once with what a coordinator says, when the followers have an offset
         that was written while this broker led since that epoch, or it is known that they will not:
         now, or on a handler's thread."""
-        cdef HotWorker* worker = self.own_worker
         cdef Batch batch
-        cdef GroupWrite* write
-        cdef int status
         batch_prepare(&batch, NULL, 0, 1, 0)
         batch.last_offset = last_offset
         batch.led_since = led_since
+        self._await(replica, &batch, 0, timeout_ms, done)
+
+    def await_low_watermark(
+        self, Replica replica not None, int64_t offset, int32_t timeout_ms, done not None,
+    ):
+        """Has `done` called once with an error, NONE when the logs of all live replicas begin there
+        or later: now, or on a handler's thread."""
+        cdef Batch batch
+        batch_prepare(&batch, NULL, 0, 1, 0)
+        batch.last_offset = offset
+        self._await(replica, &batch, 1, timeout_ms, done)
+
+    cdef int _await(
+        self, Replica replica, Batch* batch, int deletes, int32_t timeout_ms, object done,
+    ) except -1:
+        cdef HotWorker* worker = self.own_worker
+        cdef GroupWrite* write
+        cdef int status
         batch.awaits_followers = 1
-        write = group_write_new(&batch, 0)
+        write = group_write_new(batch, 0)
         if write == NULL:
             raise MemoryError
+        write.deletes = deletes
         with self.own_lock:
             self.last_number += 1
             write.number = self.last_number
@@ -390,6 +406,7 @@ cdef class HotPath:
             self.watch_deadline(tick)
         if status != WRITE_WAITS:
             done(ErrorCode(status))
+        return 0
 
     def take_settled(self, int index):
         """What `serve` came back with beside requests: (who waited for a write, what to tell)."""

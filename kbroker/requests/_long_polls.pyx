@@ -28,7 +28,8 @@ from kbroker._atomics cimport (
 from kbroker._lock_order cimport RANK_QUEUE, lock_ranked, unlock_ranked
 from kbroker.net._request_channel cimport request_channel_give_to_python
 from kbroker.net._types cimport ACTION_NO_OP, LEFT
-from kbroker.replica._partition cimport Partition, partition_lock, partition_unlock
+from kbroker.replica._partition cimport (
+    Partition, Watchers, partition_lock, partition_unlock)
 from kbroker.replica._snapshot cimport Snapshot, snapshot_enter, snapshot_leave
 from kbroker.requests._answers cimport worker_answer, worker_give_up_role, worker_hand_over
 from kbroker.requests._context cimport (
@@ -145,6 +146,25 @@ cdef void _forget_unsettled(Due* due) noexcept nogil:
     due.count = kept
 
 
+cdef void _settle_locked(
+    HotWorker* worker, Due* due, const Watchers* watchers
+) noexcept nogil:
+    # In the order of their offsets: the first that waits on ends the look.
+    cdef ParkedRequest* parked
+    cdef ParkedWatch* watch = <ParkedWatch*>watchers.first
+    cdef ParkedWatch* following
+    while watch != NULL and _has_room(worker, due):
+        following = watch.next
+        parked = watch.parked
+        kb_add_int(&parked.refs, 1)    # before it is settled: then others need no lock of ours
+        watch_count_locked(watch)
+        if watch.linked:
+            kb_add_int(&parked.refs, -1)  # not the last one: it is listed
+            return
+        _note(due, parked)
+        watch = following
+
+
 cdef void long_polls_wake(
     HotWorker* worker, Snapshot* snapshot, Partition* partition
 ) noexcept nogil:
@@ -152,7 +172,6 @@ cdef void long_polls_wake(
     cdef Due due
     cdef ParkedRequest* parked
     cdef ParkedWatch* watch
-    cdef ParkedWatch* following
     _begin(&due)
     partition_lock(partition)
     watch = <ParkedWatch*>partition.waiting_fetches.first
@@ -164,17 +183,8 @@ cdef void long_polls_wake(
             kb_add_int(&parked.refs, 1)
             _note(&due, parked)
         watch = watch.next
-    watch = <ParkedWatch*>partition.waiting_produces.first
-    while watch != NULL and _has_room(worker, &due):
-        following = watch.next
-        parked = watch.parked
-        kb_add_int(&parked.refs, 1)    # before it is settled: then others need no lock of ours
-        watch_count_locked(watch)
-        if watch.linked:          # it waits on, and so does everything behind it
-            kb_add_int(&parked.refs, -1)  # not the last one: it is listed
-            break
-        _note(&due, parked)
-        watch = following
+    _settle_locked(worker, &due, &partition.waiting_produces)
+    _settle_locked(worker, &due, &partition.waiting_deletions)
     partition_unlock(partition)
     _forget_unsettled(&due)
     _complete(worker, snapshot, &due)

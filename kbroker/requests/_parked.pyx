@@ -60,6 +60,7 @@ from kbroker.replica._partition cimport (
     partition_note_awaited_locked,
     partition_readable_bytes_locked,
     partition_release,
+    partition_settle_deletion_locked,
     partition_settle_locked,
     partition_unlock,
 )
@@ -135,10 +136,16 @@ cdef void parked_drop(ParkedRequest* parked) noexcept nogil:
 cdef void watch_count_locked(ParkedWatch* watch) noexcept nogil:
     if watch.batch == NULL:
         _count_bytes_locked(watch)
-    elif watch.counted == 0 and partition_settle_locked(watch.partition, watch.batch):
+    elif watch.counted == 0 and _settle_locked(watch):
         watch.counted = 1
         kb_add_u64(&watch.parked.found, 1)
         _unlink_locked(watch)
+
+
+cdef int _settle_locked(ParkedWatch* watch) noexcept nogil:
+    if watch.deletes:
+        return partition_settle_deletion_locked(watch.partition, watch.batch)
+    return partition_settle_locked(watch.partition, watch.batch)
 
 
 cdef void _count_bytes_locked(ParkedWatch* watch) noexcept nogil:
@@ -159,7 +166,9 @@ cdef void _count_bytes_locked(ParkedWatch* watch) noexcept nogil:
     ):
         kb_store_int(&parked.must_answer, 1)
         return
-    if parked.isolation == TO_LOG_END and partition.high_watermark.offset > watch.high_watermark:
+    if parked.isolation == TO_LOG_END and (
+            partition.high_watermark.offset > watch.high_watermark
+            or partition.log.log_start_offset > watch.log_start):
         kb_store_int(&parked.must_answer, 1)  # a follower is told, unless it will be soon
     if watch.held_back:
         return
@@ -182,6 +191,8 @@ cdef int parked_has_enough(ParkedRequest* parked) noexcept nogil:
 
 
 cdef inline Watchers* _list_of(ParkedWatch* watch) noexcept nogil:
+    if watch.deletes:
+        return &watch.partition.waiting_deletions
     if watch.batch != NULL:
         return &watch.partition.waiting_produces
     return &watch.partition.waiting_fetches
@@ -209,7 +220,8 @@ cdef void _link_locked(ParkedWatch* watch) noexcept nogil:
         watchers.last = watch
     kb_store_int(&watch.linked, 1)
     if watch.batch != NULL:
-        partition_note_awaited_locked(watch.partition, watch.batch)
+        if not watch.deletes:
+            partition_note_awaited_locked(watch.partition, watch.batch)
     elif watch.parked.isolation != TO_LOG_END:
         kb_add_int(&watch.partition.consumers_waiting, 1)
     elif watch.parked.lingers:
@@ -230,7 +242,8 @@ cdef void _unlink_locked(ParkedWatch* watch) noexcept nogil:
     else:
         watchers.last = watch.previous
     if (watch.partition.waiting_fetches.first == NULL
-            and watch.partition.waiting_produces.first == NULL):
+            and watch.partition.waiting_produces.first == NULL
+            and watch.partition.waiting_deletions.first == NULL):
         kb_store_int(&watch.partition.has_watchers, 0)
     if watch.batch == NULL and watch.parked.isolation != TO_LOG_END:
         kb_add_int(&watch.partition.consumers_waiting, -1)
@@ -517,6 +530,7 @@ cdef void _watch_targets(ParkedRequest* parked, FetchPlan* plan) noexcept nogil:
         watch.partition = target.partition
         watch.fetch_offset = target.fetch_offset
         watch.high_watermark = INT64_MAX if plan.has_news else target.high_watermark
+        watch.log_start = target.log_start
         watch.held_back = target.held_back
         watch.max_bytes = <int>target.max_bytes
         watch.leader_epoch = target.leader_epoch if plan.replica_id < 0 else -1

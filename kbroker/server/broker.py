@@ -10,9 +10,8 @@ closes the listening sockets, answers what is parked, sends what is on its way, 
 threads, before anything below it goes. What may well fail, such as a port in use, comes before
 the logs, and a start that fails before there are network threads leaves them as they were.
 
-The main thread does the starting and stopping. After the start the garbage collector's generations
-are frozen and the switch interval is set to half a millisecond, so that a thread in C that needs
-the GIL for a cold request waits no longer than that behind a busy one.
+The main thread starts and stops. After the start the garbage collector's generations are frozen,
+and a switch interval of half a millisecond bounds what a cold request waits for the GIL.
 """
 
 from __future__ import annotations
@@ -356,6 +355,7 @@ class Broker:
             controller=controller,
             replicas=self._replicas,
             producer_ids=ProducerIdManager(controller.allocate_producer_ids),
+            await_low_watermark=self._hot.await_low_watermark,
             call_later=self._timer.call_later,
             cluster_id=controller.image.cluster_id,
             node_id=self.config.node_id,

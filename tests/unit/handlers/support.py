@@ -100,6 +100,7 @@ class FakeLog:
     leader_epoch: int = 0
     records: list[tuple[int, int, int]] = field(default_factory=list)  # offset, timestamp, epoch
     epochs: KnownEpochs = field(default_factory=lambda: KnownEpochs((0, 0)))
+    follower_start: int = 2**63 - 1  # of the live follower that is the furthest behind
     producers: list[tuple[int, ...]] = field(default_factory=list)
 
     def offset_for_time(self, timestamp_ms: int) -> tuple[int, int, int] | None:
@@ -108,6 +109,10 @@ class FakeLog:
 
     def offset_of_max_timestamp(self) -> tuple[int, int, int] | None:
         return max(self.records, key=lambda r: (r[1], -r[0]), default=None)
+
+    @property
+    def low_watermark(self) -> int:
+        return min(self.log_start_offset, self.follower_start)
 
     def encode_producers(self) -> tuple[int, bytes]:
         encoded = b"".join(struct.pack(">qiiqiqx", *each) for each in self.producers)
@@ -368,12 +373,15 @@ class FakeBroker:
         self.groups = GroupCoordinator(
             lambda: self.config, self.clock, self.timer.call_later, MemoryStore(), NoView()
         )
+        # (replica, offset, timeout in ms, who is called when it is over)
+        self.awaited: list[tuple[FakeLog, int, int, Callable[[ErrorCode], object]]] = []
         self.services = Services(
             config=self.config,
             clock=self.clock,
             controller=self.controller,
             replicas=self.replicas,
             producer_ids=self.producer_ids,
+            await_low_watermark=lambda *waiting: self.awaited.append(waiting),
             call_later=self.timer.call_later,
             cluster_id=CLUSTER_ID,
             node_id=NODE_ID,

@@ -8,8 +8,16 @@ from typing import Any
 import pytest
 
 from kbroker.errors import ErrorCode
+from kbroker.limits import DELETE_RECORDS_WAIT_MS_MAX
 from kbroker.types import ApiKey
-from tests.unit.handlers.support import FakeBroker, changed, part_of, request_of, written
+from tests.unit.handlers.support import (
+    FakeBroker,
+    answer_of,
+    changed,
+    part_of,
+    request_of,
+    written,
+)
 
 VERSIONS = range(3)
 
@@ -137,3 +145,68 @@ def test_bytes_that_are_no_request_close_the_connection(version: int) -> None:
     for size in range(len(whole)):
         request = broker_with_records().send(ApiKey.DELETE_RECORDS, version, whole[:size])
         assert request.closed is not None and request.answer is None
+
+
+# --- followers ------------------------------------------------------------------------------------
+
+
+def followed_broker() -> FakeBroker:
+    broker = broker_with_records()
+    broker.replicas.logs["a", 0].follower_start = 0
+    return broker
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_answer_waits_for_the_live_followers(version: int) -> None:
+    broker = followed_broker()
+    log = broker.replicas.logs["a", 0]
+    request = broker.ask(trim(version, ("a", {0: 6, 1: 0, 7: 0}), timeout_ms=77))
+    ((replica, offset, timeout_ms, done),) = broker.awaited
+    assert (replica, offset, timeout_ms, request.answer) == (log, 6, 77, None)
+    assert log.log_start_offset == 6
+    log.follower_start = 6
+    done(ErrorCode.NONE)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert outcome(answer_of(request)) == [("a", 0, 6, 0), ("a", 1, 0, 0), ("a", 7, -1, unknown)]
+
+
+def test_an_offset_that_all_have_left_is_not_waited_for() -> None:
+    broker = followed_broker()
+    log = broker.replicas.logs["a", 0]
+    log.log_start_offset, log.follower_start = 8, 5
+    assert outcome(broker.call(trim(2, ("a", {0: 5})))) == [("a", 0, 5, 0)]
+    broker.ask(trim(2, ("a", {0: -1})))
+    assert [offset for _, offset, *_ in broker.awaited] == [10]
+
+
+@pytest.mark.parametrize(
+    ("code", "low_watermark"),
+    [(ErrorCode.REQUEST_TIMED_OUT, 2), (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)],
+)
+def test_what_else_ends_the_wait(code: ErrorCode, low_watermark: int) -> None:
+    broker = followed_broker()
+    other = broker.replicas.logs["a", 1]
+    other.log_end_offset = other.high_watermark = 4
+    other.follower_start = 0
+    request = broker.ask(trim(2, ("a", {0: 6, 1: 4})))
+    (log, *_, done), (*_, other_done) = broker.awaited
+    log.follower_start = 2
+    done(code)
+    assert request.answer is None  # the other one waits on
+    other.follower_start = 4
+    other_done(ErrorCode.NONE)
+    assert outcome(answer_of(request)) == [("a", 0, low_watermark, code), ("a", 1, 4, 0)]
+
+
+def test_a_wait_has_an_end_whatever_the_client_asks_for() -> None:
+    broker = followed_broker()
+    broker.ask(trim(2, ("a", {0: 6}), timeout_ms=2**31 - 1))
+    assert [timeout_ms for *_, timeout_ms, _ in broker.awaited] == [DELETE_RECORDS_WAIT_MS_MAX]
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, -(2**31)])
+def test_without_time_nothing_is_waited_for(timeout_ms: int) -> None:
+    broker = followed_broker()
+    answer = broker.call(trim(2, ("a", {0: 6}), timeout_ms=timeout_ms))
+    assert outcome(answer) == [("a", 0, 0, ErrorCode.REQUEST_TIMED_OUT)]
+    assert broker.awaited == []

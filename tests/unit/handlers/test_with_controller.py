@@ -71,6 +71,7 @@ class Broker:
             controller=self.controller,
             replicas=self.replicas,
             producer_ids=ProducerIdManager(self.controller.allocate_producer_ids),
+            await_low_watermark=lambda *waiting: None,
             call_later=lambda delay_ms, action: lambda: None,
             cluster_id=self.controller.image.cluster_id,
             node_id=1,
