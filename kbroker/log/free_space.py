@@ -5,9 +5,9 @@ refuse what producers send, as a log does whose write has failed (KAFKA_STORAGE_
 try again), so that what the broker itself has to write still finds room: commits, groups,
 checkpoints, copies of what others lead. Reads go on; with room enough again, so do producers.
 
-What such a broker leads others lead, where somebody else is in sync (`replica/failing_logs.py`).
-Before that, and where the setting is not set, records that are kept no longer go at once, and so do
-files that wait for `file.delete.delay.ms`.
+What such a broker leads another leads that is in sync and has room (`replica/failing_logs.py`,
+`metadata/controller/refusing_logs.py`). Before that, and where the setting is not set, records that
+are kept no longer go at once, and so do files that wait for `file.delete.delay.ms`.
 
 On the scheduler's thread. No lock of its own.
 """

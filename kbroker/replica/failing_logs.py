@@ -7,7 +7,8 @@ Place in the flow: looked at every so often; what is found is said to the contro
     failing     writes were refused, by a full disk, say, and the log is as it was before them. It
                 may take the next one, so it is named for PAUSE_MS after the last that failed; but
                 not where nobody else could lead: producers are told, and try again
-    refusing    its disk is nearly full (`log/free_space.py`), and it leads where another could
+    refusing    its disk is nearly full (`log/free_space.py`). It is as good as any other, and stays
+                in sync; the controller, which knows who else refuses, has another lead if one can
 
 One thread at a time. A log is asked for three numbers, so thousands cost a millisecond.
 """
@@ -28,6 +29,13 @@ if TYPE_CHECKING:
 PAUSE_MS: Final = 10_000
 
 
+class Trouble(NamedTuple):
+    """Of the replicas here: those that nobody should lead, and those that others should lead."""
+
+    failing: frozenset[TopicPartition] = frozenset()
+    refusing: frozenset[TopicPartition] = frozenset()
+
+
 class _Seen(NamedTuple):
     replica: Replica
     failed_writes: int
@@ -42,12 +50,11 @@ class FailingLogs:
         self._clock = clock
         self._seen: dict[TopicPartition, _Seen] = {}
 
-    def look(
-        self, replicas: Mapping[TopicPartition, Replica], image: ClusterImage
-    ) -> frozenset[TopicPartition]:
-        """Those of the replicas here that nobody should lead now."""
+    def look(self, replicas: Mapping[TopicPartition, Replica], image: ClusterImage) -> Trouble:
+        """As things are now."""
         now_ms = self._clock.monotonic_ms()
         found: set[TopicPartition] = set()
+        refusing: set[TopicPartition] = set()
         seen: dict[TopicPartition, _Seen] = {}
         for name, replica in replicas.items():
             if not replica.online:
@@ -59,15 +66,10 @@ class FailingLogs:
                 seen[name] = known
                 if now_ms < known.until_ms and not self._is_alone(image, name):
                     found.add(name)
-            elif replica.log.refuses_producers and self._leads_beside_others(image, name):
-                found.add(name)
+            if replica.log.refuses_producers:
+                refusing.add(name)
         self._seen = seen
-        return frozenset(found)
-
-    def _leads_beside_others(self, image: ClusterImage, name: TopicPartition) -> bool:
-        partition = image.partition(*name)
-        leads = partition is not None and partition.leader == self._node_id
-        return leads and not self._is_alone(image, name)
+        return Trouble(frozenset(found), frozenset(refusing))
 
     def _is_alone(self, image: ClusterImage, name: TopicPartition) -> bool:
         """Whether it leads and nobody could be elected in its place."""

@@ -29,7 +29,7 @@ from kbroker.metadata.controller.in_sync_messages import (
 )
 from kbroker.peer.address import Address
 from kbroker.protocol.wire import ProtocolError
-from kbroker.replica.failing_logs import FailingLogs
+from kbroker.replica.failing_logs import FailingLogs, Trouble
 from kbroker.replica.fetcher import Us
 from kbroker.replica.fetcher_manager import FetcherManager, Leader
 from kbroker.replica.fetcher_settings import fetcher_settings, leader_links
@@ -119,7 +119,7 @@ class Replication:
         self._touched: dict[str, None] = {}  # topics, in order, since an image was published
         self._look_waits = False  # for its turn on the controller's thread
         self._logs = FailingLogs(config.node_id, clock)
-        self._failing: frozenset[TopicPartition] = frozenset()  # as the controller was told
+        self._trouble = Trouble()  # as the controller was told
 
     # --- images, on the controller's thread -------------------------------------------------------
 
@@ -209,17 +209,22 @@ class Replication:
 
     def _look_at_logs(self) -> None:
         controller = self._controller()
-        failing = self._logs.look(self._replicas().replicas(), controller.image)
-        if failing == self._failing:
+        trouble = self._logs.look(self._replicas().replicas(), controller.image)
+        if trouble == self._trouble:
             return
-        if failing - self._failing:
+        if trouble.failing - self._trouble.failing:
             logger.error(
                 "others are to lead %s: the logs here cannot be written; make room on the disk or"
                 " mend it, and start this broker again for those that are offline",
-                first_few([str(name) for name in sorted(failing)]),
+                first_few([str(name) for name in sorted(trouble.failing)]),
             )
-        self._failing = failing
-        controller.logs_fail(failing)
+        if trouble.refusing - self._trouble.refusing:
+            logger.warning(
+                "others are to lead %s, if they have more room: log.dir.min.free.bytes",
+                first_few([str(name) for name in sorted(trouble.refusing)]),
+            )
+        self._trouble = trouble
+        controller.logs_fail(trouble.failing, trouble.refusing)
 
     # --- in-sync sets -----------------------------------------------------------------------------
 

@@ -40,17 +40,23 @@ def decode_update(body: bytes) -> ImageUpdate:
 def encode_answer(answer: ImageAnswer) -> bytes:
     writer = Writer(flexible=True)
     writer.int16(answer.error)
-    writer.array(len(answer.offline))
-    for topic, partition in answer.offline:
-        writer.string(topic)
-        writer.int32(partition)
+    for names in (answer.offline, answer.refusing):
+        writer.array(len(names))
+        for topic, partition in names:
+            writer.string(topic)
+            writer.int32(partition)
     writer.tags()
     return writer.getvalue()
 
 
 def decode_answer(reader: Reader) -> ImageAnswer:
     """Raises ProtocolError."""
-    error = ErrorCode.for_code(reader.int16())
-    offline = tuple(TopicPartition(reader.string(), reader.int32()) for _ in range(reader.array()))
+    answer = ImageAnswer(
+        ErrorCode.for_code(reader.int16()), _decode_names(reader), _decode_names(reader)
+    )
     reader.tags()
-    return ImageAnswer(error, offline)
+    return answer
+
+
+def _decode_names(reader: Reader) -> tuple[TopicPartition, ...]:
+    return tuple(TopicPartition(reader.string(), reader.int32()) for _ in range(reader.array()))

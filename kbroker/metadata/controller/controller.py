@@ -238,10 +238,13 @@ class Controller(Asking):
         """The controller has answered that it does not know this broker as it is registered."""
         self.in_step(partial(self._doubt, self.broker_epoch))
 
-    def logs_fail(self, names: Collection[TopicPartition]) -> None:
+    def logs_fail(
+        self, names: Collection[TopicPartition], refusing: Collection[TopicPartition] = ()
+    ) -> None:
         """Nobody should lead these partitions here, whose logs are open, and no others than these
-        and those that did not open."""
+        and those that did not open; nor what is `refusing` producers, if another can."""
         self._propagation.failing = frozenset(names)
+        self._propagation.refusing = frozenset(refusing)
         self._notify(LogsFail())
 
     def statistics(self) -> ControllerStatistics:
@@ -481,6 +484,7 @@ class Controller(Asking):
         sent, answer = event
         if self._channels and self._nodes and self._channels.answered(sent, answer) and answer:
             self._partitions.note_closed(self._nodes, sent.node_id, answer.offline)
+            self._partitions.note_refusing(self._nodes, sent.node_id, answer.refusing)
 
     def _tell_brokers(self) -> None:
         if self._nodes is None or self._stale:

@@ -108,7 +108,8 @@ class ImageFollower:
         image = _with_newer(image, self._propagation.image)
         delta = delta_between(self._propagation.image, image)
         self._propagation.catch_up(image, replace(delta, from_store=True))
-        return ImageAnswer(ErrorCode.NONE, tuple(sorted(self._propagation.unusable)))
+        unusable, refusing = self._propagation.unusable, self._propagation.refusing
+        return ImageAnswer(ErrorCode.NONE, tuple(sorted(unusable)), tuple(sorted(refusing)))
 
 
 def _with_newer(told: ClusterImage, known: ClusterImage) -> ClusterImage:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # The request that carries one: a key that clients never send and Apache Kafka 4 has given up
 # (KIP-896), under a version of ours that it never had.
 UPDATE_KEY: Final = ApiKey.UPDATE_METADATA
-UPDATE_VERSION: Final = 1002
+UPDATE_VERSION: Final = 1004
 # The same in parts (update_parts.py).
 UPDATE_PART_VERSION: Final = 1003
 
@@ -56,10 +56,12 @@ class Sent(NamedTuple):
 
 
 class ImageAnswer(NamedTuple):
-    """NONE: the broker is at that version, but for these partitions, whose logs it cannot use."""
+    """NONE: the broker is at that version, but for the `offline` partitions, whose logs it cannot
+    use. The `refusing` are where it refuses producers: others are to lead them, if they can."""
 
     error: ErrorCode
     offline: tuple[TopicPartition, ...] = ()
+    refusing: tuple[TopicPartition, ...] = ()
 
 
 class Transport(Protocol):

@@ -48,6 +48,7 @@ from kbroker.metadata.controller.reassignment import (
     finished,
     reassigned,
 )
+from kbroker.metadata.controller.refusing_logs import RefusingLogs
 from kbroker.metadata.image import (
     NO_LEADER,
     BrokerImage,
@@ -81,6 +82,7 @@ class PartitionChanges:
         self._node_id = node_id
         self._rules_of = rules_of
         self._closed_at: dict[int, tuple[TopicPartition, ...]] = {}
+        self._refusing = RefusingLogs(propagation, node_id)
         self._shutting_down: dict[int, int] = {}  # of brokers, the epochs in which they are
         # Lossy starts that are not noted, since of topics that cannot be read nothing is written:
         # brokers with their epochs and these topics.
@@ -102,6 +104,7 @@ class PartitionChanges:
         Of what is `unreadable` nothing is written from here on."""
         self._propagation.unreadable = unreadable
         self._closed_at.clear()
+        self._refusing.forget_others()
         lossy = self._lossy(image)
         failing = frozenset((name, self._node_id) for name in self._propagation.failing)
         changed = self._changed(image, known, failing, lossy, new_epochs=new_epochs)
@@ -133,6 +136,7 @@ class PartitionChanges:
         stayed = _stayed(image, before.brokers)
         for node_id in [each for each in self._closed_at if each not in stayed]:
             del self._closed_at[node_id]  # whoever starts again says it again
+        self._refusing.forget_others(stayed)
         lossy = self._lossy(image)
         changed = self._changed(image, before.brokers, self._closed(), lossy)
         image = self._write(nodes, image, changed, lossy)
@@ -177,8 +181,29 @@ class PartitionChanges:
         moving = [each for each in now.partitions() if each.is_reassigned]
         if moving:
             now = now.with_partitions(self._finished(now, moving))
+        now = now.with_partitions(self._led_elsewhere(now, closed))
         pairs = zip(image.partitions(), now.partitions(), strict=True)
         return [after for before, after in pairs if after is not before and after != before]
+
+    def note_refusing(
+        self, nodes: MetadataNodes, node_id: int, refusing: Sequence[TopicPartition]
+    ) -> None:
+        """A broker refuses producers at these partitions, and at no others."""
+        if self._refusing.note(node_id, refusing):
+            log.warning("broker %d refuses producers at %d of its logs", node_id, len(refusing))
+            self._give_way(nodes)
+
+    def _give_way(self, nodes: MetadataNodes) -> None:
+        """Leaders that refuse producers, where another can lead now."""
+        image = self._propagation.image
+        if changed := self._led_elsewhere(image, self._closed()):
+            self._follow(self._write(nodes, image, changed))
+
+    def _led_elsewhere(
+        self, image: ClusterImage, closed: Collection[tuple[TopicPartition, int]]
+    ) -> list[PartitionImage]:
+        able = image.brokers.keys() - self._stopping(image)
+        return self._refusing.led_elsewhere(image.partitions(), able, closed)
 
     def note_closed(
         self, nodes: MetadataNodes, node_id: int, closed: Sequence[TopicPartition]
@@ -199,6 +224,7 @@ class PartitionChanges:
         self._closed_at[node_id] = tuple(closed)
         if changed:
             self._follow(written)
+            self._give_way(nodes)
 
     def note_opened(self, nodes: MetadataNodes, names: Iterable[TopicPartition]) -> None:
         """Logs here are open that were not: who may lead these partitions now does."""
@@ -209,6 +235,7 @@ class PartitionChanges:
         found = after_brokers_changed(some, image.brokers, self._rules_of, closed=self._closed())
         if changed := [each for each in found if _name(each) in names]:
             self._follow(self._write(nodes, image, changed))
+            self._give_way(nodes)
 
     def alter_in_sync(
         self, nodes: MetadataNodes, event: AlterInSync
@@ -234,6 +261,7 @@ class PartitionChanges:
                 image = image.with_partitions([written])
         if changed:
             self._follow(self._write(nodes, self._propagation.image, changed))
+            self._give_way(nodes)
         now = self._propagation.image
         return [
             plan if isinstance(plan, KafkaError) else now.topics[plan.topic].partitions[plan.index]
@@ -276,6 +304,8 @@ class PartitionChanges:
         able = image.brokers.keys() - self._stopping(image)
         results: Outcomes = []
         changed: dict[TopicPartition, PartitionImage] = {}
+        if not event.unclean:  # who refuses producers leads only where nobody else can
+            closed |= self._refusing.all()
         for name in event.partitions:
             alive = [node for node in able if (name, node) not in closed]
             plan = self._elected(image, name, event.unclean, alive)

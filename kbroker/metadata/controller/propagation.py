@@ -78,6 +78,8 @@ class Propagation:
         self._unled: dict[TopicPartition, PartitionImage] = {}
         # Of logs that are open here: those that nobody should lead. Set by any thread, whole.
         self.failing: frozenset[TopicPartition] = frozenset()
+        # And those that refuse producers, for want of room: others are to lead, if they can.
+        self.refusing: frozenset[TopicPartition] = frozenset()
 
     @property
     def image(self) -> ClusterImage:

@@ -15,7 +15,7 @@ from kbroker.log.manager import LogManager
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import BrokerImage, ClusterImage
 from kbroker.replica._replica import Replica
-from kbroker.replica.failing_logs import PAUSE_MS, FailingLogs
+from kbroker.replica.failing_logs import PAUSE_MS, FailingLogs, Trouble
 from kbroker.testing.file_faults import Fault, FileFaults
 from kbroker.types import TopicPartition
 from tests.support.record_batches import build_batch
@@ -41,6 +41,9 @@ class Disk:
         self.alive: tuple[int, ...] = (US, OTHER)
 
     def look(self) -> frozenset[TopicPartition]:
+        return self.trouble().failing
+
+    def trouble(self) -> Trouble:
         topic = new_topic_image(NAME.topic, TOPIC_ID, [self.replicas], {})
         image = ClusterImage().with_topics([topic])
         image = image.with_brokers([BrokerImage(node_id) for node_id in self.alive])
@@ -57,16 +60,16 @@ class Disk:
         self.replica.append(BATCH)
 
 
-def test_a_leader_whose_disk_is_nearly_full_gives_way_where_another_can_lead(disk: Disk) -> None:
+def test_a_log_on_a_disk_that_is_nearly_full_refuses_and_does_not_fail(disk: Disk) -> None:
+    """Whoever leads, and whether others could: that is the controller's to judge."""
     disk.log.refuse_producers(True)
-    assert disk.look() == {NAME}
+    assert disk.trouble() == Trouble(frozenset(), {NAME})
     disk.alive = (US,)
-    assert disk.look() == frozenset()
+    assert disk.trouble() == Trouble(frozenset(), {NAME})
     disk.alive, disk.replicas = (US, OTHER), (OTHER, US)  # the other one leads
-    assert disk.look() == frozenset()
-    disk.replicas = (US, OTHER)
+    assert disk.trouble() == Trouble(frozenset(), {NAME})
     disk.log.refuse_producers(False)
-    assert disk.look() == frozenset()
+    assert disk.trouble() == Trouble()
 
 
 @pytest.fixture

@@ -109,6 +109,7 @@ class Applied:
     """A propagation that takes whatever it is given."""
 
     unusable: frozenset[TopicPartition] = frozenset()
+    refusing: frozenset[TopicPartition] = frozenset()
 
     def __init__(self, image: ClusterImage) -> None:
         self.image = image
