@@ -168,6 +168,8 @@ class ImageDelta:
     from_store: bool = False
     # Of the partitions that are offline these alone are tried again; None: all.
     only: frozenset[TopicPartition] | None = None
+    # Made just now all the same: their logs cannot be here yet, and begin where there is room.
+    new: frozenset[TopicPartition] = frozenset()
 
     def __bool__(self) -> bool:
         return bool(self.deleted or self.created or self.changed or self.reconfigured)

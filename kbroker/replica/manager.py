@@ -233,7 +233,7 @@ class ReplicaManager:
             self._logs.make_names_last()
         opened = [*delta.created, *delta.changed]
         if opened:
-            self._open(opened, delta.from_store, delta.only)
+            self._open(opened, delta)
         for topic in delta.reconfigured:
             self._configure(topic)
         return [name for topic in opened for name in _names(topic) if name in self._offline]
@@ -252,9 +252,8 @@ class ReplicaManager:
             for topic in topics:
                 self._configure(topic)
 
-    def _open(
-        self, topics: list[TopicImage], from_store: bool, only: frozenset[TopicPartition] | None
-    ) -> None:
+    def _open(self, topics: list[TopicImage], delta: ImageDelta) -> None:
+        from_store, only = delta.from_store, delta.only
         # What stays offline, though its topic is applied: a log that cannot be read may take long
         # to say so once more.
         left = self._offline - only if from_store and only is not None else frozenset()
@@ -265,7 +264,7 @@ class ReplicaManager:
         try:
             for topic in topics:
                 taken += self._taken_away(topic, partitions)
-                rows.append(self._open_topic(topic, from_store, left, partitions, fresh))
+                rows.append(self._open_topic(topic, delta, left, partitions, fresh))
             self._logs.make_names_last()
             self._table.publish(rows, [])
         except BaseException:
@@ -314,12 +313,12 @@ class ReplicaManager:
     def _open_topic(
         self,
         topic: TopicImage,
-        from_store: bool,
+        delta: ImageDelta,
         left: Set[TopicPartition],
         partitions: dict[TopicPartition, Replica],
         fresh: list[Replica],
     ) -> Row:
-        settings = self._settings_of(topic)
+        settings, from_store = self._settings_of(topic), delta.from_store
         replicas: list[Replica | None] = []
         for partition in topic.partitions:
             name = TopicPartition(topic.name, partition.index)
@@ -333,7 +332,7 @@ class ReplicaManager:
                 continue
             if replica is None or replica.topic_id != topic.topic_id:
                 how = settings(partition)
-                new = not from_store or self._is_new_here(partition)
+                new = not from_store or name in delta.new or self._is_new_here(partition)
                 replica = self._open_replica(name, topic.topic_id, how, from_store, new)
                 if replica is None:
                     replicas.append(None)

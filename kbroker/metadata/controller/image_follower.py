@@ -24,8 +24,9 @@ from kbroker.errors import ErrorCode
 from kbroker.metadata.cluster_delta import DeltaMismatchError
 from kbroker.metadata.controller.image_updates import NOTHING, ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.propagation import Propagation
-from kbroker.metadata.image import ClusterImage, PartitionImage, delta_between
+from kbroker.metadata.image import ClusterImage, ImageDelta, PartitionImage, delta_between
 from kbroker.metadata.store.base import StoreUnavailableError
+from kbroker.types import TopicPartition
 
 LastEpoch = Callable[[], int]
 
@@ -43,6 +44,7 @@ class ImageFollower:
         self._epoch = NOTHING
         self._version = NOTHING
         self._image: ClusterImage | None = None  # as the controller said it, logs or not
+        self._informed = False  # since this process began
 
     @property
     def follows(self) -> bool:
@@ -105,11 +107,29 @@ class ImageFollower:
             log.warning("the controller's image does not fit: %s", error)
             return ImageAnswer(ErrorCode.INVALID_UPDATE_VERSION)
         self._version, self._image = update.version, image
-        image = _with_newer(image, self._propagation.image)
-        delta = delta_between(self._propagation.image, image)
-        self._propagation.catch_up(image, replace(delta, from_store=True))
+        known = self._propagation.image
+        image = _with_newer(image, known)
+        delta = delta_between(known, image)
+        new = _made_since(known, delta) if self._informed else frozenset()
+        self._informed = True
+        self._propagation.catch_up(image, replace(delta, from_store=True, new=new))
         unusable, refusing = self._propagation.unusable, self._propagation.refusing
         return ImageAnswer(ErrorCode.NONE, tuple(sorted(unusable)), tuple(sorted(refusing)))
+
+
+def _made_since(known: ClusterImage, delta: ImageDelta) -> frozenset[TopicPartition]:
+    """The partitions that nobody can have written to before: this process knew of all that there
+    were, and they are as they were made. A start of a broker that is in sync changes that state."""
+    new: set[TopicPartition] = set()
+    for topic in (*delta.created, *delta.changed):
+        before = known.topic_by_id(topic.topic_id)
+        first = 0 if before is None else len(before.partitions)
+        new.update(
+            TopicPartition(topic.name, each.index)
+            for each in topic.partitions[first:]
+            if each.leader_epoch == each.partition_epoch == 0
+        )
+    return frozenset(new)
 
 
 def _with_newer(told: ClusterImage, known: ClusterImage) -> ClusterImage:

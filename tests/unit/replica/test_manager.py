@@ -212,6 +212,25 @@ def test_a_start_is_on_file_or_its_partition_is_told_so(tmp_path: Path) -> None:
     logs.stop()
 
 
+def test_a_new_replica_begins_where_there_is_a_directory_that_works(tmp_path: Path) -> None:
+    """At a broker that hears of it from the controller. Others of the topic are read as before."""
+    paths = [tmp_path / name for name in ("one", "two")]
+    logs = LogManager(paths, clock=ManualClock())
+    logs.start()
+    replicas = ReplicaManager(
+        BrokerConfig.load(None, {}, []), NODE_ID, logs, TopicTable(), lambda _: None
+    )
+    (broken,) = (each for each in logs.usable if each.path == paths[0])
+    broken.failed = True
+    topic = new_topic_image("a", new_uuid(), [(NODE_ID,)] * 2, {})
+    old, new = TopicPartition("a", 0), TopicPartition("a", 1)
+    delta = ImageDelta(created=(topic,), from_store=True, new=frozenset([new]))
+    assert replicas.apply(ClusterImage().with_topics([topic]), delta) == [old]
+    replica = replicas.partition(*new)
+    assert replica is not None and replica.log.path.parent == paths[1]
+    logs.stop()
+
+
 def names(path: Path) -> set[str]:
     return {entry.name for entry in path.iterdir() if entry.is_dir()}
 
