@@ -9,9 +9,8 @@ when its log is open, and a callback only ever sees an image that contains its c
 are the queue, the office and the reading of the store.
 
 `apply(image, delta)` runs on the controller thread and must be idempotent (see `ImageDelta`). If it
-raises, the topics of the delta are applied one by one, and those that fail are taken back: created
-ones are deleted again, added partitions removed, configurations restored. At start there is nothing
-to take back: a partition whose log cannot be opened stays, without a leader.
+raises, the topics of the delta are applied one by one. Where one fails its configuration is
+restored; logs that do not open are offline, and new ones of a broker that stands alone taken back.
 
 Crash rules: a change is in the store before anything else happens, so after a kill -9 the next
 start finds it whole and finishes it, whether or not anybody was told. When the outcome of a write
@@ -26,7 +25,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -83,7 +82,7 @@ from kbroker.metadata.controller.own_logs import OwnLogs
 from kbroker.metadata.controller.partition_changes import PartitionChanges
 from kbroker.metadata.controller.partition_states import RulesOf, clean_elections
 from kbroker.metadata.controller.producer_ids import ProducerIdBlock
-from kbroker.metadata.controller.propagation import Apply, Propagation, Show, nobody_copies
+from kbroker.metadata.controller.propagation import Apply, Names, Propagation, Show, nobody_copies
 from kbroker.metadata.controller.registration import Locks, Registration, start_trouble
 from kbroker.metadata.controller.statistics import ControllerStatistics
 from kbroker.metadata.controller.topic_changes import Settings, TopicChanges, forget_deletions
@@ -106,7 +105,7 @@ from kbroker.metadata.store.base import (
     WatchKind,
 )
 from kbroker.own_thread import OwnThread
-from kbroker.types import TopicPartition, uuid_text
+from kbroker.types import uuid_text
 
 if TYPE_CHECKING:
     from kbroker.metadata.controller.broker_channels import BrokerChannels
@@ -158,8 +157,7 @@ class Controller(Asking):
         no other broker is told anything; `dice` are for the pauses before something is sent again.
         `new_session` begins one in place of one that is over. `start_is_known` is called when a
         lossy `broker` has left its in-sync sets. `loop` is another than one with its own thread."""
-        self._store = store
-        self._node_id, self._clock = node_id, clock
+        self._store, self._node_id, self._clock = store, node_id, clock
         session_ms = None if transport is None else config["zookeeper.session.timeout.ms"]
         ours = broker or BrokerImage(node_id)
         self._registration = Registration(ours, locks, clock, session_ms, start_is_known)
@@ -179,11 +177,12 @@ class Controller(Asking):
             from kbroker.metadata.controller.broker_channels import channels_of
             from kbroker.metadata.controller.image_follower import ImageFollower
 
+            self._propagation.in_cluster = True
             self._follower = ImageFollower(self._propagation, lambda: self._election.last_epoch())
             self._channels = channels_of(node_id, transport, self._notify, dice)
         self._configs = ConfigChanges(self._propagation, rules or NoSettings())
-        self._changes = TopicChanges(self._propagation, config, validate_configs, edit_list, new_id)
         self._partitions = PartitionChanges(self._propagation, rules_of, node_id)
+        self._changes = TopicChanges(self._partitions, config, validate_configs, edit_list, new_id)
         self._own_logs = OwnLogs(self._propagation, self._partitions, node_id, self._try_again)
         self._nodes: MetadataNodes | None = None  # None: somebody else is the controller
         self._stale = False  # the store may hold more than the image: read it again
@@ -238,13 +237,10 @@ class Controller(Asking):
         """The controller has answered that it does not know this broker as it is registered."""
         self.in_step(partial(self._doubt, self.broker_epoch))
 
-    def logs_fail(
-        self, names: Collection[TopicPartition], refusing: Collection[TopicPartition] = ()
-    ) -> None:
+    def logs_fail(self, names: Names, refusing: Names = ()) -> None:
         """Nobody should lead these partitions here, whose logs are open, and no others than these
         and those that did not open; nor what is `refusing` producers, if another can."""
-        self._propagation.failing = frozenset(names)
-        self._propagation.refusing = frozenset(refusing)
+        self._propagation.logs_fail(names, refusing)
         self._notify(LogsFail())
 
     def statistics(self) -> ControllerStatistics:
@@ -483,8 +479,7 @@ class Controller(Asking):
     def _note_answer(self, event: BrokerAnswered) -> None:
         sent, answer = event
         if self._channels and self._nodes and self._channels.answered(sent, answer) and answer:
-            self._partitions.note_closed(self._nodes, sent.node_id, answer.offline)
-            self._partitions.note_refusing(self._nodes, sent.node_id, answer.refusing)
+            self._partitions.note_closed(self._nodes, sent.node_id, answer.offline, answer.refusing)
 
     def _tell_brokers(self) -> None:
         if self._nodes is None or self._stale:

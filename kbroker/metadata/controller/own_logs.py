@@ -52,9 +52,8 @@ class OwnLogs:
         does of who registers, too."""
         if nodes is not None:
             unusable = sorted(self._propagation.unusable)
-            self._partitions.note_closed(nodes, self._node_id, unusable)
             refusing = sorted(self._propagation.refusing)
-            self._partitions.note_refusing(nodes, self._node_id, refusing)
+            self._partitions.note_closed(nodes, self._node_id, unusable, refusing)
             return
         try:
             note_log_dir_event(store, self._node_id)

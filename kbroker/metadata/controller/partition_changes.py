@@ -78,7 +78,7 @@ class PartitionChanges:
 
     def __init__(self, propagation: Propagation, rules_of: RulesOf, node_id: int) -> None:
         """`node_id` is the broker's whose logs follow here."""
-        self._propagation = propagation
+        self._propagation = self.propagation = propagation
         self._node_id = node_id
         self._rules_of = rules_of
         self._closed_at: dict[int, tuple[TopicPartition, ...]] = {}
@@ -185,14 +185,6 @@ class PartitionChanges:
         pairs = zip(image.partitions(), now.partitions(), strict=True)
         return [after for before, after in pairs if after is not before and after != before]
 
-    def note_refusing(
-        self, nodes: MetadataNodes, node_id: int, refusing: Sequence[TopicPartition]
-    ) -> None:
-        """A broker refuses producers at these partitions, and at no others."""
-        if self._refusing.note(node_id, refusing):
-            log.warning("broker %d refuses producers at %d of its logs", node_id, len(refusing))
-            self._give_way(nodes)
-
     def _give_way(self, nodes: MetadataNodes) -> None:
         """Leaders that refuse producers, where another can lead now."""
         image = self._propagation.image
@@ -206,9 +198,17 @@ class PartitionChanges:
         return self._refusing.led_elsewhere(image.partitions(), able, closed)
 
     def note_closed(
-        self, nodes: MetadataNodes, node_id: int, closed: Sequence[TopicPartition]
+        self,
+        nodes: MetadataNodes,
+        node_id: int,
+        closed: Sequence[TopicPartition],
+        refusing: Sequence[TopicPartition] = (),
     ) -> None:
-        """A broker cannot use the logs of these partitions, and of no others."""
+        """A broker cannot use the logs of these partitions, and of no others; it refuses producers
+        at those, and at no others."""
+        if self._refusing.note(node_id, refusing):
+            log.warning("broker %d refuses producers at %d of its logs", node_id, len(refusing))
+            self._give_way(nodes)
         if self._closed_at.get(node_id, ()) == tuple(closed):
             return
         image = self._propagation.image
@@ -226,10 +226,16 @@ class PartitionChanges:
             self._follow(written)
             self._give_way(nodes)
 
-    def note_opened(self, nodes: MetadataNodes, names: Iterable[TopicPartition]) -> None:
-        """Logs here are open that were not: who may lead these partitions now does."""
+    def note_opened(
+        self,
+        nodes: MetadataNodes,
+        names: Iterable[TopicPartition],
+        stored: Iterable[PartitionImage] = (),
+    ) -> None:
+        """Logs here are open that were not, or are not that are new: who may lead these partitions
+        now does. `stored` is what the store says where something else is published."""
         names = frozenset(names)
-        image = self._propagation.image
+        image = self._propagation.image.with_partitions(stored)
         topics = {name: image.topics[name] for name in {each.topic for each in names}}
         some = replace(image, topics=MappingProxyType(topics))
         found = after_brokers_changed(some, image.brokers, self._rules_of, closed=self._closed())

@@ -34,6 +34,9 @@ from kbroker.types import TopicPartition
 
 log = logging.getLogger("kbroker.controller")
 
+# What is said of several partitions.
+Names = Collection[TopicPartition]
+
 # Answers which partitions stay offline, of those that were read in the store.
 Apply = Callable[[ClusterImage, ImageDelta], Collection[TopicPartition]]
 Show = Callable[[ClusterImage], None]
@@ -63,6 +66,9 @@ class Propagation:
         """
         self._apply = apply
         self._node_id = node_id
+        # There a new log that does not open is an offline replica, as at any other broker; of a
+        # broker that stands alone it is an error, and the topic is not made.
+        self.in_cluster = False
         self._failures = failures or Failures("controller")
         self._follow = follow
         self._show = show
@@ -95,6 +101,10 @@ class Propagation:
         """The partitions that are not to be led here: offline, or failing."""
         return self.failing | self._offline
 
+    def logs_fail(self, failing: Names, refusing: Names) -> None:
+        """These do now, and no others; from any thread."""
+        self.failing, self.refusing = frozenset(failing), frozenset(refusing)
+
     def publish(self, image: ClusterImage) -> None:
         """Make this the image, under the next version, or the one under which it was announced."""
         self._image = self._next(image)
@@ -125,11 +135,33 @@ class Propagation:
 
     def create(self, topics: Sequence[TopicImage]) -> dict[str, KafkaError]:
         """Open and publish new topics; those that could not be opened, with the reason."""
-        return self._one_by_one(topics, lambda some: ImageDelta(created=tuple(some)))
+        return self._one_by_one(
+            topics, lambda some: self._made(some, ImageDelta(created=tuple(some)))
+        )
 
     def change(self, topics: Sequence[TopicImage]) -> dict[str, KafkaError]:
         """Open and publish partitions that were added; topics where one could not be opened."""
-        return self._one_by_one(topics, lambda some: ImageDelta(changed=tuple(some)))
+        return self._one_by_one(
+            topics, lambda some: self._made(some, ImageDelta(changed=tuple(some)))
+        )
+
+    def _made(self, topics: Sequence[TopicImage], delta: ImageDelta) -> ImageDelta:
+        if not self.in_cluster:
+            return delta
+        image = self._image
+        names = (TopicPartition(each.name, it.index) for each in topics for it in each.partitions)
+        new = frozenset(name for name in names if image.partition(*name) is None)
+        return replace(delta, from_store=True, only=new, new=new)
+
+    def as_stored(self, names: Iterable[TopicPartition]) -> list[PartitionImage]:
+        """What the store says of those of these partitions that this broker should lead and cannot:
+        they are published without a leader, in the epoch in which it leads."""
+        stored = {name: self._unled[name] for name in names if name in self._unled}
+        return [
+            state
+            for name, state in stored.items()
+            if replace(state, leader=NO_LEADER) == self._image.partition(*name)
+        ]
 
     def reconfigure(self, topics: Sequence[TopicImage]) -> dict[str, KafkaError]:
         """Apply and publish new configurations; those that could not be applied."""
@@ -211,7 +243,8 @@ class Propagation:
         self._note_offline(delta.deleted, ())
         for topic in (*delta.created, *delta.changed):
             try:
-                offline = self._call(image, ImageDelta(created=(topic,), from_store=True))
+                one = ImageDelta(created=(topic,), from_store=True, new=delta.new)
+                offline = self._call(image, one)
             except Exception as error:
                 self._failures.note("opening a topic", error)
                 log.error("topic %s cannot be opened and has no leader: %s", topic.name, error)
@@ -248,20 +281,39 @@ class Propagation:
     ) -> dict[str, KafkaError]:
         """All at once if that works, else each alone; the failures by name."""
         failures: dict[str, KafkaError] = {}
-        image = self._image.with_topics(topics)
+        image, delta = self._image.with_topics(topics), delta_of(topics)
         try:
-            self._call(image, delta_of(topics))
+            offline = self._call(image, delta)
         except Exception as error:
+            if len(topics) == 1 and delta.new and isinstance(error, KafkaError | OSError):
+                log.error("new logs of topic %s are offline here: %s", topics[0].name, error)
+                self._publish_made(image, topics, self._not_open(image, topics[0], delta))
+                return failures
             if len(topics) == 1:
                 if not isinstance(error, KafkaError | OSError):
                     self._failures.counted()
                 return {topics[0].name: _reason(topics[0], error)}
         else:
-            self.publish(image)
+            self._publish_made(image, topics, offline)
             return failures
         for topic in topics:
             failures.update(self._one_by_one([topic], delta_of))
         return failures
+
+    def _publish_made(
+        self, image: ClusterImage, topics: Sequence[TopicImage], offline: Collection[TopicPartition]
+    ) -> None:
+        self._note_offline(topics, offline)
+        self.publish(self._without_leaders(image, offline))
+
+    def _not_open(
+        self, image: ClusterImage, topic: TopicImage, delta: ImageDelta
+    ) -> list[TopicPartition]:
+        """What is offline here of a topic of which nothing that is new could be opened."""
+        before = {name for name in self._offline if name.topic == topic.name}
+        new = [name for name in delta.new if name.topic == topic.name]
+        named = ((name, image.partition(*name)) for name in new)
+        return [*before, *(name for name, it in named if it and self._node_id in it.replicas)]
 
     def _remove(self, image: ClusterImage, topics: Sequence[TopicImage]) -> list[TopicImage]:
         removed: list[TopicImage] = []

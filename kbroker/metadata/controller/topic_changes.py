@@ -35,7 +35,7 @@ from kbroker.metadata.controller.events import (
     failed_deletion,
 )
 from kbroker.metadata.controller.nodes import MetadataNodes
-from kbroker.metadata.controller.propagation import Propagation
+from kbroker.metadata.controller.partition_changes import PartitionChanges
 from kbroker.metadata.controller.settings_room import SettingsRoom
 from kbroker.metadata.image import NO_CONFIGS, TopicImage
 from kbroker.metadata.store.base import StoreError
@@ -57,17 +57,18 @@ class TopicChanges:
 
     def __init__(
         self,
-        propagation: Propagation,
+        partitions: PartitionChanges,
         config: Settings,
         validate_configs: ConfigValidator,
         edit_list: ListEditor,
         new_id: Callable[[], UUID],
     ) -> None:
-        self._propagation = propagation
+        self._propagation = partitions.propagation
         self._config = config
         self._validate_configs = validate_configs
         self._edit_list = edit_list
         self._new_id = new_id
+        self._partitions = partitions
         self._placement_start = 0
 
     def create_topics(self, nodes: MetadataNodes, event: CreateTopics) -> list[TopicResult]:
@@ -91,6 +92,7 @@ class TopicChanges:
                 nodes.delete_topics(undone)
                 forget_deletions(nodes, self._propagation.delete(undone))
             made = [topic for topic in topics if topic.name not in failures]
+            self._give_up(nodes, made)
             log.info("created %d topics: %s", len(made), _names(made))
         return [
             _result(spec.name, plan, failures)
@@ -114,6 +116,7 @@ class TopicChanges:
                     [(topic, before[topic.name]) for topic in topics if topic.name in failures]
                 )
             grown = [topic for topic in topics if topic.name not in failures]
+            self._give_up(nodes, grown)
             log.info("added partitions to %d topics: %s", len(grown), _names(grown))
         return [
             _result(wanted.topic, plan, failures)
@@ -159,6 +162,20 @@ class TopicChanges:
             _result(change.topic, plan, failures)
             for change, plan in zip(event.changes, plans, strict=True)
         ]
+
+    def _give_up(self, nodes: MetadataNodes, topics: Iterable[TopicImage]) -> None:
+        """Of these, just made, others lead what did not open here, and nobody waits for it. Where
+        there are no others nothing is decided: it is led again when it opens."""
+        names = {topic.name: topic for topic in topics}
+        offline = [
+            each
+            for each in self._propagation.offline
+            if each.topic in names
+            and len(names[each.topic].partitions[each.partition].replicas) > 1
+        ]
+        if offline:
+            stored = self._propagation.as_stored(offline)
+            self._partitions.note_opened(nodes, offline, stored)
 
     def _if_readable(self, plan: Plan) -> Plan:
         """Its partitions are not added to where what is known of them may be old."""

@@ -41,6 +41,7 @@ class Decided:
         self.propagation.catch_up(image, ImageDelta(created=tuple(image.topics.values())))
         self.changes = PartitionChanges(self.propagation, clean_elections, 1)
         self.written: list[PartitionImage] = []
+        self.closed: dict[int, list[TopicPartition]] = {}
         self.nodes = cast("MetadataNodes", self)
 
     def set_partitions(self, changed: Sequence[PartitionImage]) -> list[PartitionImage]:
@@ -51,7 +52,8 @@ class Decided:
         """These do, and nobody else."""
         self.propagation.refusing = frozenset([NAME] if 1 in brokers else ())
         for each in (1, 2, 3):
-            self.changes.note_refusing(self.nodes, each, [NAME] if each in brokers else [])
+            closed = self.closed.get(each, [])
+            self.changes.note_closed(self.nodes, each, closed, [NAME] if each in brokers else [])
 
     def all_in_sync(self) -> None:
         """The leader asks for it."""
@@ -100,7 +102,8 @@ def test_who_is_out_of_sync_does_not_lead_for_it_but_as_soon_as_it_is_in_sync() 
 
 def test_neither_do_the_dead_those_that_stop_and_those_whose_log_fails() -> None:
     decided = Decided()
-    decided.changes.note_closed(decided.nodes, 2, [NAME])
+    decided.closed[2] = [NAME]
+    decided.refuse()
     decided.changes.shut_down(decided.nodes, ShutDown(3, 13, lambda _: None))
     before = decided.now
     decided.refuse(1)
@@ -134,7 +137,7 @@ def test_a_start_has_said_nothing_yet() -> None:
     again = [replace(each, epoch=22) if each.node_id == 2 else each for each in decided.brokers]
     decided.changes.brokers_changed(decided.nodes, again)
     decided.all_in_sync()
-    decided.changes.note_refusing(decided.nodes, 3, [NAME])
+    decided.changes.note_closed(decided.nodes, 3, [], [NAME])
     assert decided.now == (2, ALL)
 
 
