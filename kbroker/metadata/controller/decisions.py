@@ -12,7 +12,7 @@ case is stricter: of two topics of one request that collide with each other only
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -123,8 +123,10 @@ def plan_topics(
     defaults: Defaults,
     new_id: Callable[[], UUID],
     placement_start: int,
+    stopping: Collection[int] = (),
 ) -> list[TopicImage | KafkaError]:
-    """For each spec the topic to create, or why not; nothing depends on later specs."""
+    """For each spec the topic to create, or why not; nothing depends on later specs. Replicas are
+    placed on brokers that are `stopping` only where the others are too few."""
     if sum(_partitions_asked(spec, defaults) for spec in specs) > CHANGED_PARTITIONS_MAX:
         message = f"Excessively large request: more than {CHANGED_PARTITIONS_MAX} partitions."
         return [KafkaError(ErrorCode.POLICY_VIOLATION, message) for _ in specs]
@@ -138,7 +140,10 @@ def plan_topics(
             if spec.assignments:
                 replicas = _assigned_replicas(spec, image.brokers)
             else:
-                replicas = _placed_replicas(spec, defaults, image.brokers, placement_start)
+                factor, partitions = _size(spec, defaults)
+                replicas = _placed_replicas(
+                    partitions, factor, image.brokers, placement_start, stopping
+                )
                 placement_start += len(replicas)
         except KafkaError as error:
             plans.append(error)
@@ -184,9 +189,13 @@ def plan_deletion(image: ClusterImage, topic: str | UUID) -> TopicImage | KafkaE
 
 
 def plan_partitions(
-    image: ClusterImage, wanted: Sequence[MorePartitions], placement_start: int
+    image: ClusterImage,
+    wanted: Sequence[MorePartitions],
+    placement_start: int,
+    stopping: Collection[int] = (),
 ) -> list[TopicImage | KafkaError]:
-    """For each the topic with its new partitions, or why not. A topic named twice has neither."""
+    """For each the topic with its new partitions, or why not. A topic named twice has neither.
+    `stopping` as for new topics."""
     times = Counter(each.topic for each in wanted)
     left = CHANGED_PARTITIONS_MAX
     plans: list[TopicImage | KafkaError] = []
@@ -202,7 +211,7 @@ def plan_partitions(
             if left < 0:
                 # As Apache Kafka has it: that much of the request is a record too many for it.
                 raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-            replicas = _added_replicas(topic, each, image.brokers, placement_start)
+            replicas = _added_replicas(topic, each, image.brokers, placement_start, stopping)
         except KafkaError as error:
             plans.append(error)
             continue
@@ -381,18 +390,16 @@ def _topic_to_grow(image: ClusterImage, wanted: MorePartitions) -> TopicImage:
 
 
 def _added_replicas(
-    topic: TopicImage, wanted: MorePartitions, brokers: Mapping[int, BrokerImage], start: int
+    topic: TopicImage,
+    wanted: MorePartitions,
+    brokers: Mapping[int, BrokerImage],
+    start: int,
+    stopping: Collection[int],
 ) -> list[tuple[int, ...]]:
     first, factor = len(topic.partitions), topic.replication_factor
     added = wanted.partitions - first
     if wanted.assignments is None:
-        if factor > len(brokers):
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"Replication factor {factor} cannot be reached: "
-                f"only {len(brokers)} broker(s) are registered.",
-            )
-        return place_replicas(added, factor, _racks(brokers), start)
+        return _placed_replicas(added, factor, brokers, start, stopping)
     if len(wanted.assignments) != added:
         raise _bad_assignment(
             f"{added} partitions are to be added and {len(wanted.assignments)} are assigned."
@@ -421,9 +428,8 @@ def _bad_assignment(message: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
 
-def _placed_replicas(
-    spec: NewTopic, defaults: Defaults, brokers: Mapping[int, BrokerImage], start: int
-) -> list[tuple[int, ...]]:
+def _size(spec: NewTopic, defaults: Defaults) -> tuple[int, int]:
+    """The replication factor and how many partitions."""
     factor, partitions = spec.replication_factor, spec.partitions
     if factor < USE_DEFAULT or factor == 0:
         raise KafkaError(
@@ -436,11 +442,25 @@ def _placed_replicas(
             "Number of partitions must be larger than 0, or -1 for the broker's default.",
         )
     factor = defaults.replication_factor if factor == USE_DEFAULT else factor
-    partitions = defaults.partitions if partitions == USE_DEFAULT else partitions
+    return factor, defaults.partitions if partitions == USE_DEFAULT else partitions
+
+
+def _placed_replicas(
+    partitions: int,
+    factor: int,
+    brokers: Mapping[int, BrokerImage],
+    start: int,
+    stopping: Collection[int],
+) -> list[tuple[int, ...]]:
     if factor > len(brokers):
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Replication factor {factor} cannot be reached: "
             f"only {len(brokers)} broker(s) are registered.",
         )
-    return place_replicas(partitions, factor, _racks(brokers), start)
+    staying = {node: broker for node, broker in brokers.items() if node not in stopping}
+    if factor <= len(staying):
+        return place_replicas(partitions, factor, _racks(staying), start)
+    placed = place_replicas(partitions, factor, _racks(brokers), start)
+    # Who stops leads nothing that another could.
+    return [tuple(sorted(nodes, key=lambda node: node in stopping)) for nodes in placed]

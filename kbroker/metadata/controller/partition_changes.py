@@ -296,6 +296,11 @@ class PartitionChanges:
             self._follow(self._write(nodes, image, changed))
         return bool(changed)
 
+    @property
+    def stopping(self) -> frozenset[int]:
+        """Brokers that are about to stop."""
+        return self._stopping(self._propagation.image)
+
     def _stopping(self, image: ClusterImage) -> frozenset[int]:
         """Who has said so since it started last."""
         return frozenset(

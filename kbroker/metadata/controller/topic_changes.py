@@ -74,9 +74,8 @@ class TopicChanges:
     def create_topics(self, nodes: MetadataNodes, event: CreateTopics) -> list[TopicResult]:
         image = self._propagation.image
         room = SettingsRoom(image)
-        planned = plan_topics(
-            image, event.specs, self._defaults(), self._new_id, self._placement_start
-        )
+        start, stopping = self._placement_start, self._partitions.stopping
+        planned = plan_topics(image, event.specs, self._defaults(), self._new_id, start, stopping)
         plans = [_if_room(plan, NO_CONFIGS, room) for plan in planned]
         topics = _planned(plans)
         failures: dict[str, KafkaError] = {}
@@ -101,7 +100,8 @@ class TopicChanges:
 
     def create_partitions(self, nodes: MetadataNodes, event: CreatePartitions) -> list[TopicResult]:
         before = self._propagation.image.topics
-        planned = plan_partitions(self._propagation.image, event.wanted, self._placement_start)
+        start, stopping = self._placement_start, self._partitions.stopping
+        planned = plan_partitions(self._propagation.image, event.wanted, start, stopping)
         plans = [self._if_readable(plan) for plan in planned]
         topics = _planned(plans)
         failures: dict[str, KafkaError] = {}

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.metadata.controller import ConfigChange, NewTopic, nodes, records
+from kbroker.metadata.controller import ConfigChange, MorePartitions, NewTopic, nodes, records
 from kbroker.metadata.controller.events import Reassignment
 from kbroker.metadata.controller.nodes import ensure_skeleton, load_brokers, load_replicas
 from kbroker.metadata.controller.partition_states import ElectionRules
@@ -331,6 +331,26 @@ def test_others_lead_before_a_broker_stops(cluster: Cluster, tmp_path: Path) -> 
     cluster.alter(2, 2, 3)
     assert cluster.shut_down(2) == []
     assert (cluster.state.leader, cluster.state.isr) == (3, (3,))
+
+
+def test_what_is_made_while_a_broker_stops_goes_to_the_others(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Until it has started again."""
+
+    def placed(name: str) -> set[int]:
+        assert not cluster.controller.create(NewTopic(name, 6, 1))[0].error
+        topic = cluster.controller.image.topics[name]
+        return {node for each in topic.partitions for node in each.replicas}
+
+    cluster.shut_down(3)
+    assert placed("a") == {1, 2}
+    assert not cluster.controller.grow(MorePartitions("a", 12))[0].error
+    partitions = cluster.controller.image.topics["a"].partitions
+    assert {each.replicas for each in partitions} == {(1,), (2,)}
+    cluster.end(3)
+    cluster.start(3, tmp_path)
+    assert placed("b") == {1, 2, 3}
 
 
 def test_the_controller_stops_like_any_other(cluster: Cluster) -> None:

@@ -203,3 +203,22 @@ def test_a_bad_value_is_told_before_a_missing_topic() -> None:
     ):
         plan = plan_config_change(None, ConfigChange("t", **fields), validate_configs, edit_list)
         assert isinstance(plan, KafkaError) and plan.code is code
+
+
+@pytest.mark.parametrize(
+    ("factor", "stopping", "placed"),
+    [
+        (2, set(), [(0, 1), (1, 2), (2, 0)]),
+        (2, {0}, [(1, 2), (2, 1), (1, 2)]),
+        (1, {0, 1}, [(2,), (2,), (2,)]),
+        # The others are too few: they lead.
+        (3, {0}, [(1, 2, 0), (1, 2, 0), (2, 1, 0)]),
+        (1, {0, 1, 2}, [(0,), (1,), (2,)]),
+    ],
+)
+def test_brokers_that_stop_get_no_replicas_that_others_can_have(
+    factor: int, stopping: set[int], placed: list[tuple[int, ...]]
+) -> None:
+    (topic,) = plan_topics(cluster(), [NewTopic("t", 3, factor)], DEFAULTS, ids(), 0, stopping)
+    assert isinstance(topic, TopicImage)
+    assert [each.replicas for each in topic.partitions] == placed

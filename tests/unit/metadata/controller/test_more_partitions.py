@@ -185,3 +185,9 @@ def test_a_rollback_cut_anywhere_leaves_whole_topics(tmp_path: Path) -> None:
         assert len(broker.image.topics["a"].partitions) in (4, 7)
 
     assert die_at_every_step(tmp_path, act, check) > 4
+
+
+def test_brokers_that_stop_get_no_added_replicas() -> None:
+    (grown,) = plan_partitions(image(0, 1, 2), [MorePartitions("b", 4)], 0, {0, 2})
+    assert isinstance(grown, TopicImage)
+    assert [each.replicas for each in grown.partitions] == [(0,), (1,), (1,), (1,)]
