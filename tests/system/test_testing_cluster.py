@@ -9,8 +9,11 @@ from collections.abc import Iterator
 import confluent_kafka
 import pytest
 
+from kbroker.errors import ErrorCode
+from kbroker.peer.client import Client
 from kbroker.testing import BrokerFailed, Cluster, ClusterBroker
 from kbroker.testing.inspection import wait_until
+from kbroker.types import TopicPartition
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(180)]
 
@@ -86,6 +89,22 @@ def test_a_leader_is_killed_and_comes_back(cluster: Cluster) -> None:
     wait_until(lambda: cluster.leader("orders", 0) is not killed, "another leads")
     write(cluster, "two")
     assert values(cluster) == [*before, b"one", b"two"]
+    killed.start()
+    cluster.wait_in_sync("orders")
+
+
+def test_what_was_deleted_does_not_come_back_with_the_next_leader(cluster: Cluster) -> None:
+    """The answer comes when the followers have it, and they are told at once."""
+    for value in ("three", "four"):
+        write(cluster, value)
+    killed = cluster.leader("orders", 0)
+    name = TopicPartition("orders", 0)
+    with Client(killed.bootstrap) as client:
+        deleted = client.delete_records({name: -1})[name]
+    killed.kill9()
+    assert deleted.error is ErrorCode.NONE and deleted.low_watermark >= 2
+    wait_until(lambda: cluster.leader("orders", 0) is not killed, "another leads")
+    assert values(cluster) == []
     killed.start()
     cluster.wait_in_sync("orders")
 
