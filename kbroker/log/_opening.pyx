@@ -41,7 +41,7 @@ def load_segment(LocalLog log not None, int64_t base_offset, *, bint recover) ->
     cdef Segment* segment
     cdef Recovered found
     cdef int status = 0
-    cdef int64_t file_bytes = 0, readable_bytes = 0
+    cdef int64_t file_bytes = 0, whole_bytes = 0
     with nogil:
         segment = segment_open(storage.directory, base_offset, kb_wall_ms(), &status)
         if segment != NULL:
@@ -51,9 +51,9 @@ def load_segment(LocalLog log not None, int64_t base_offset, *, bint recover) ->
                 storage.settings.index_interval_bytes, &found)
             if status == 0 and found.reason != NULL:
                 # Readers go on at the next segment: a client that was sent stray bytes may abort.
-                status = find_readable_end(segment, &found, &readable_bytes)
-                part_of(segment).stray_bytes = file_bytes - readable_bytes
-                segment.size_bytes = readable_bytes
+                status = find_readable_end(segment, &found, &whole_bytes)
+                part_of(segment).stray_bytes = file_bytes - whole_bytes
+                segment.size_bytes = whole_bytes
             if status == 0:
                 status = log_add_segment(storage, segment)
             if status != 0:
