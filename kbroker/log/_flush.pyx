@@ -33,7 +33,7 @@ from kbroker.log._flush_times cimport flush_note
 from kbroker.log._segment cimport (
     segment_add_reference, segment_drop_reference, segment_sync, segment_sync_records,
     segment_was_synced)
-from kbroker.log._storage cimport Log, active_of, lock_log, unlock_log
+from kbroker.log._storage cimport Log, active_of, lock_log, unlock_log, wait_written_locked
 from kbroker.log._types cimport Segment
 
 cdef extern from "<fcntl.h>" nogil:
@@ -185,6 +185,8 @@ cdef void await_others_locked(Log* log, Flushing* it) noexcept nogil:
     note_synced_locked(log, it)
     while another_syncs_locked(log, last_number):
         pthread_cond_wait(&log.flush_synced, &log.lock)
+    if log.writing_since_ns != 0:     # begun meanwhile; see lock_log
+        wait_written_locked(log)
 
 
 cdef int log_flush(Log* log, FlushDepth depth) noexcept nogil:
