@@ -35,11 +35,11 @@ from kbroker.metadata.controller.partition_states import (
     after_brokers_changed,
     alter_in_sync,
     before_stop,
+    check_registered,
     decided,
+    election,
     nobody_eligible,
     others_may_lead,
-    preferred_election,
-    unclean_election,
 )
 from kbroker.metadata.controller.propagation import Propagation
 from kbroker.metadata.controller.reassignment import (
@@ -248,7 +248,7 @@ class PartitionChanges:
     ) -> list[PartitionImage | KafkaError]:
         """One for each change that was asked for: the partition as it is now, or why not."""
         image = self._propagation.image
-        _check_registered(image, event.leader, event.broker_epoch)
+        check_registered(image, event.leader, event.broker_epoch)
         stopping, closed = self._stopping(image), self._closed()
         plans: list[PartitionImage | KafkaError] = []
         changed: list[PartitionImage] = []
@@ -278,7 +278,7 @@ class PartitionChanges:
         """A broker is about to stop: others lead, where others are in sync. What it leads still
         and others may come to lead."""
         image = self._propagation.image
-        _check_registered(image, event.node_id, event.broker_epoch)
+        check_registered(image, event.node_id, event.broker_epoch)
         self._shutting_down[event.node_id] = event.broker_epoch
         changed = self._changed(image, image.brokers, self._closed())
         if changed:
@@ -341,7 +341,7 @@ class PartitionChanges:
             self._propagation.check_readable(name.topic)
         except KafkaError as error:
             return error
-        return _election(image, name, unclean, alive)
+        return election(image, name, unclean, alive)
 
     def reassign(self, nodes: MetadataNodes, event: Reassign) -> Outcomes:
         """Partitions are on their way to where they are to be; each one's own outcome."""
@@ -594,21 +594,3 @@ def _stayed(image: ClusterImage, known: Mapping[int, BrokerImage]) -> list[int]:
         for node_id, broker in image.brokers.items()
         if node_id in known and known[node_id].epoch == broker.epoch
     ]
-
-
-def _check_registered(image: ClusterImage, node_id: int, broker_epoch: int) -> None:
-    broker = image.brokers.get(node_id)
-    if broker is None or broker.epoch != broker_epoch:
-        raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"Broker {node_id} is not registered so.")
-
-
-def _election(
-    image: ClusterImage,
-    name: TopicPartition,
-    unclean: bool,
-    alive: Collection[int],
-) -> PartitionImage | KafkaError:
-    partition = image.partition(*name)
-    if partition is None:
-        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {name}")
-    return (unclean_election if unclean else preferred_election)(partition, alive)

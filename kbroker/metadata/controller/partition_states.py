@@ -159,6 +159,23 @@ def preferred_election(
     return replace(partition, leader=first, leader_epoch=partition.leader_epoch + 1)
 
 
+def election(
+    image: ClusterImage, name: TopicPartition, unclean: bool, alive: Collection[int]
+) -> PartitionImage | KafkaError:
+    """The partition as `preferred_election` or `unclean_election` has it, or why not."""
+    partition = image.partition(*name)
+    if partition is None:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {name}")
+    return (unclean_election if unclean else preferred_election)(partition, alive)
+
+
+def check_registered(image: ClusterImage, node_id: int, broker_epoch: int) -> None:
+    """KafkaError: the broker is not, or has started again."""
+    broker = image.brokers.get(node_id)
+    if broker is None or broker.epoch != broker_epoch:
+        raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"Broker {node_id} is not registered so.")
+
+
 def not_preferred(image: ClusterImage) -> Iterator[TopicPartition]:
     """The partitions that somebody else leads though the preferred replica could."""
     for topic in image.topics.values():
