@@ -42,7 +42,7 @@ from kbroker.replica import offset_lookup
 
 cdef enum:
     LATEST_PRODUCE_VERSION = 13
-    LOOK_NS_MAX = 1000000         # for the lock of a log, by who looks at thousands
+    LOOK_NS_MAX = 20000000        # for the lock of a log, by who looks at thousands
 
 
 cdef str text_of(const char* message):

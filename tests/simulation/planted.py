@@ -90,14 +90,14 @@ def _without_epochs(partition: FollowedPartition) -> Asked:
 
 def _over_the_committed_set(
     node_id: int, replica: Replica, partition: PartitionImage, joining: Any = (), *how: Any
-) -> None:
-    leadership.set_leadership(node_id, replica, partition, (), *how)
+) -> bool:
+    return leadership.set_leadership(node_id, replica, partition, (), *how)
 
 
 def _over_all(
     node_id: int, replica: Replica, partition: PartitionImage, joining: Any = (), *how: Any
-) -> None:
-    leadership.set_leadership(node_id, replica, partition, partition.replicas, *how)
+) -> bool:
+    return leadership.set_leadership(node_id, replica, partition, partition.replicas, *how)
 
 
 def _obeyed(follower: ImageFollower, update: ImageUpdate) -> ImageAnswer:
@@ -165,9 +165,9 @@ def _whenever_it_fetched(*found: Any) -> in_sync.Follower:
 
 def _whoever_fetches(
     node_id: int, replica: Replica, partition: PartitionImage, joining: Any = (), *how: Any
-) -> None:
+) -> bool:
     """The replica does not know which starts of the others are registered."""
-    leadership.set_leadership(node_id, replica, partition, joining)
+    return leadership.set_leadership(node_id, replica, partition, joining)
 
 
 def _of_any_start(

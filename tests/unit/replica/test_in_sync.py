@@ -201,10 +201,10 @@ def before_it_waits(
 ) -> None:
     """Once, between the look at the followers and the word to the log, as handlers do."""
 
-    def hears(*how: Any) -> None:
+    def hears(*how: Any) -> bool:
         monkeypatch.setattr(in_sync, "set_leadership", set_leadership)
         happens()
-        set_leadership(*how)
+        return set_leadership(*how)
 
     monkeypatch.setattr(in_sync, "set_leadership", hears)
 
