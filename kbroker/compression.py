@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
@@ -73,7 +74,7 @@ class TooLongError(CompressionError):
 
 
 def unpacked_bytes_max(packed_bytes: int) -> int:
-    """The most that records of this size may unpack to, in C as in Python."""
+    """The most that a client's records of this size may unpack to, in C as in Python."""
     return max(limits.UNPACKED_BYTES_MIN, limits.UNPACKED_RATIO_MAX * packed_bytes)
 
 
@@ -139,11 +140,16 @@ def _zstd(pieces: Iterable[bytes | memoryview], level: int) -> Iterator[bytes]:
     yield bytes(packer.finish())
 
 
-def decompress(codec: Codec, data: bytes, output_bytes_max: int) -> bytes:
-    """What was packed; CompressionError if it is damaged or longer than allowed."""
+def decompress(codec: Codec, data: bytes, output_bytes_max: int | None = None) -> bytes:
+    """What was packed; CompressionError if it is damaged or longer than allowed.
+
+    None: as long as it is. For what a broker has stored: it looked at the length before.
+    """
     if codec is Codec.NONE:
         return data
     try:
+        if output_bytes_max is None:
+            return _unbounded(codec, data)
         if codec is Codec.GZIP:
             return _gunzip(data, output_bytes_max)
         if codec is Codec.SNAPPY:
@@ -163,6 +169,17 @@ def _cramjam() -> ModuleType:
     import cramjam
 
     return cramjam
+
+
+def _unbounded(codec: Codec, data: bytes) -> bytes:
+    if codec is Codec.GZIP:
+        return _gunzip(data, sys.maxsize - 1)
+    if codec is Codec.SNAPPY:
+        return _unsnappy(data, sys.maxsize)
+    if not data:
+        raise CompressionError("no bytes at all")
+    module = _cramjam().lz4 if codec is Codec.LZ4 else _cramjam().zstd
+    return bytes(module.decompress(data))
 
 
 def _into(module: ModuleType, data: bytes, output_bytes_max: int) -> bytes:

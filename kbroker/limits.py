@@ -42,7 +42,7 @@ TRAIN_BYTES_MAX: Final = 256 * 1024
 
 # --- Compressed records ---------------------------------------------------------------------------
 
-# What a batch's records may unpack to: so many times their size, and this much in any case. The
+# What a produced batch may unpack to: so many times its size, and this much in any case. The
 # same formula over a frame's size bounds all of its batches together. MESSAGE_TOO_LARGE.
 UNPACKED_RATIO_MAX: Final = 256
 UNPACKED_BYTES_MIN: Final = 64 * 1024 * 1024

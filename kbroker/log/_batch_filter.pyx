@@ -23,14 +23,14 @@ from kbroker.log._batch_source cimport (
     STEP_DAMAGED, STEP_DONE, STEP_FAILED, STEP_FULL, STEP_MORE, STEP_PACK, STEP_UNPACK)
 from kbroker.log._buffer cimport buffer_close, buffer_reserve
 from kbroker.log._codecs cimport (
-    KB_STREAM_NO_MEMORY, KB_STREAM_OK, kb_stream, kb_stream_close, kb_stream_open,
+    KB_CODEC_NONE, KB_STREAM_NO_MEMORY, KB_STREAM_OK, kb_stream, kb_stream_close, kb_stream_open,
     kb_stream_refill)
 from kbroker.log._key_map cimport KEY_MAP_FULL, key_map_close, key_map_get, key_map_put
-from kbroker.log._record_stream cimport position, skip, take_bytes, take_varint, take_varlong
+from kbroker.log._record_stream cimport (
+    position, skip, skip_field, take_bytes, take_varint, take_varlong)
 from kbroker.log._records cimport (
     AT_ATTRIBUTES, AT_BASE_TIMESTAMP, AT_CRC, AT_LENGTH, AT_MAX_TIMESTAMP, AT_RECORD_COUNT,
-    CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME_BIT, LOG_OVERHEAD_BYTES, batch_crc,
-    unpacked_bytes_max)
+    CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME_BIT, LOG_OVERHEAD_BYTES, batch_crc)
 from kbroker.protocol._cursor cimport kb_put_u16, kb_put_u32, kb_put_u64
 
 cdef enum:
@@ -151,7 +151,7 @@ cdef Step filter_map(
     cdef kb_stream stream
     cdef Step step = STEP_DONE
     cdef int32_t _at
-    kb_stream_open(&stream, codec, records, <size_t>length, unpacked_bytes_max(length))
+    kb_stream_open(&stream, codec, records, <size_t>length, INT64_MAX)
     if stream.status == KB_STREAM_OK:
         for _at in range(header.record_count):
             step = map_record(filter, header, &stream, trouble)
@@ -273,7 +273,7 @@ cdef Step look_at_records(
     memset(&filter.passed, 0, sizeof(Passed))
     filter.passed.max_timestamp_ms = NO_TIMESTAMP
     filter.horizon_is_over = horizon_is_over
-    kb_stream_open(&stream, codec, records, <size_t>length, unpacked_bytes_max(length))
+    kb_stream_open(&stream, codec, records, <size_t>length, INT64_MAX)
     if stream.status == KB_STREAM_OK:
         for _at in range(header.record_count):
             step = look_at_record(filter, header, &stream, horizon_is_over, trouble)
@@ -308,7 +308,7 @@ cdef int begin_writing(
     writing = <Writing*>filter.writing
     end_writing(writing)
     kb_stream_open(
-        &writing.stream, codec, records, <size_t>length, unpacked_bytes_max(length))
+        &writing.stream, codec, records, <size_t>length, INT64_MAX)
     writing.is_open = 1
     writing.codec = codec
     writing.seen = 0

@@ -9,6 +9,7 @@ cdef extern from "codecs.h" nogil:
         KB_STREAM_TOO_LONG
         KB_STREAM_NO_MEMORY
         KB_STREAM_NO_CODEC
+        KB_CODEC_NONE
         KB_CODEC_GZIP
         KB_CODEC_ZSTD
     ctypedef struct kb_stream:

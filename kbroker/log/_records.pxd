@@ -51,7 +51,7 @@ cdef struct Rules:
     int8_t gaps                   # offsets may leave gaps, as compaction makes them
     int64_t timestamp_min_ms      # CreateTime window, inclusive; the extremes for none
     int64_t timestamp_max_ms
-    int64_t unpacked_bytes_max    # what the records may unpack to, beside unpacked_bytes_max()
+    int64_t unpacked_bytes_max    # what the records may unpack to
     int64_t wanted_timestamp_ms   # the first record at or after it is noted; INT64_MAX for none
     int32_t wanted_delta_min      # ... with this offset delta or a larger one
     Arena* arena                  # where bad records are listed; NULL: only counted
@@ -88,7 +88,7 @@ cdef int batch_outline(Batch* batch) noexcept nogil
 
 cdef const char* bad_record_text(int32_t bad_record) noexcept nogil
 
-# The most that records of a batch may unpack to, here and wherever Python unpacks them.
+# The most that a client's records may unpack to. What is in a log has no bound by ratio.
 cdef int64_t unpacked_bytes_max(int64_t packed_bytes) noexcept nogil
 
 # Rules that refuse nothing and look for nothing.

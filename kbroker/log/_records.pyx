@@ -22,7 +22,8 @@ from kbroker._limits cimport UNPACKED_BYTES_MIN, UNPACKED_RATIO_MAX
 from kbroker.log._codecs cimport (
     KB_CODEC_GZIP, KB_CODEC_ZSTD, KB_STREAM_NO_CODEC, KB_STREAM_NO_MEMORY, KB_STREAM_OK,
     KB_STREAM_TOO_LONG, kb_stream, kb_stream_close, kb_stream_open, kb_stream_refill)
-from kbroker.log._record_stream cimport position, skip, take_varint, take_varlong
+from kbroker.log._record_stream cimport (
+    position, skip, skip_field, skip_headers, take_varint, take_varlong)
 from kbroker.log._types cimport NEEDS_PYTHON, VALIDATED, Batch
 from kbroker.protocol._cursor cimport (
     get_i16, get_i32, get_i64, kb_get_u32, kb_put_u16, kb_put_u32, kb_put_u64)
@@ -46,10 +47,11 @@ cdef int batch_unpacks_slowly(const Batch* batch) noexcept nogil:
 
 
 cdef int64_t unpacked_bytes_max(int64_t packed_bytes) noexcept nogil:
-    """What records may unpack to: 256 times their size, and 64 MB in any case.
+    """What a client's records may unpack to: 256 times their size, and 64 MB in any case.
 
     More is refused as too large. Real text reaches 10; a Java producer's own bound on a request is
-    far below either.
+    far below either. It holds for what is produced alone: the same records may be packed anew, by a
+    topic's own codec or by the cleaner, into less than a 256th.
     """
     cdef int64_t bytes_max = packed_bytes * UNPACKED_RATIO_MAX
     return bytes_max if bytes_max > UNPACKED_BYTES_MIN else UNPACKED_BYTES_MIN
@@ -125,29 +127,6 @@ cdef const char* bad_record_text(int32_t bad_record) noexcept nogil:
     return "a compacted topic takes no record without a key"
 
 
-cdef inline int walk_field(kb_stream* stream, int64_t end, int32_t* length) noexcept nogil:
-    # A length and as many bytes, all of them inside the record that ends at `end`.
-    if take_varint(stream, length) < 0 or length[0] < -1:
-        return -1
-    if length[0] > 0:
-        if length[0] > end - position(stream):
-            return -1
-        return skip(stream, length[0])
-    return 0
-
-
-cdef int walk_headers(kb_stream* stream, int64_t end) noexcept nogil:
-    cdef int32_t count, length, _at
-    if take_varint(stream, &count) < 0 or count < 0 or count > (end - position(stream)) / 2:
-        return -1
-    for _at in range(count):
-        if walk_field(stream, end, &length) < 0 or length < 0:    # a header's key is never null
-            return -1
-        if walk_field(stream, end, &length) < 0:
-            return -1
-    return 0
-
-
 cdef int walk_record(
     kb_stream* stream, int32_t index, int64_t base_timestamp_ms, const Rules* rules, Walk* walk
 ) noexcept nogil:
@@ -160,9 +139,9 @@ cdef int walk_record(
         return fail(walk, INVALID_RECORD, index, "a record is cut off or not well formed")
     if take_varint(stream, &offset_delta) < 0:
         return fail(walk, INVALID_RECORD, index, "a record is cut off or not well formed")
-    if walk_field(stream, end, &key_length) < 0 or walk_field(stream, end, &value_length) < 0:
+    if skip_field(stream, end, &key_length) < 0 or skip_field(stream, end, &value_length) < 0:
         return fail(walk, INVALID_RECORD, index, "a key or value does not fit in its record")
-    if walk_headers(stream, end) < 0:
+    if skip_headers(stream, end) < 0:
         return fail(walk, INVALID_RECORD, index, "a record's headers do not fit in it")
     if position(stream) != end:
         return fail(walk, INVALID_RECORD, index, "a record's length disagrees with its fields")
@@ -189,11 +168,8 @@ cdef int records_walk(
     const Rules* rules, Walk* walk
 ) noexcept nogil:
     cdef kb_stream stream
-    cdef int64_t bytes_max = unpacked_bytes_max(length)
     cdef int32_t index
     cdef int status
-    if bytes_max > rules.unpacked_bytes_max:
-        bytes_max = rules.unpacked_bytes_max
     walk.error = NO_ERROR
     walk.record = -1
     walk.message = NULL
@@ -204,7 +180,8 @@ cdef int records_walk(
     walk.bad_count = 0
     walk.bad = NULL
     walk.bad_timestamps = 0
-    status = kb_stream_open(&stream, codec, records, <size_t>length, bytes_max)
+    status = kb_stream_open(
+        &stream, codec, records, <size_t>length, rules.unpacked_bytes_max)
     if status == KB_STREAM_OK:
         for index in range(count):
             if walk_record(&stream, index, base_timestamp_ms, rules, walk) < 0:
@@ -356,8 +333,10 @@ cdef int batch_walk(Batch* batch, const Header* header, const Rules* rules) noex
     # What it unpacks to is taken from what its request may. 1: the codec's library is missing.
     cdef Rules bounded = rules[0]
     cdef Walk walk
+    bounded.unpacked_bytes_max = unpacked_bytes_max(header.size_bytes - HEADER_BYTES)
     if batch.unpacked_left != NULL:
-        bounded.unpacked_bytes_max = batch.unpacked_left[0]
+        bounded.unpacked_bytes_max = min(
+            bounded.unpacked_bytes_max, batch.unpacked_left[0])
     if records_walk(
             batch.data + HEADER_BYTES, header.size_bytes - HEADER_BYTES, batch.codec,
             header.record_count, header.base_timestamp_ms, &bounded, &walk):

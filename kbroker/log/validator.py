@@ -25,11 +25,14 @@ from kbroker.log._tools import (
     CodecTooLong,
     RecordsWalk,
     Unpacking,
+    unpack,
     walk_records,
 )
 from kbroker.protocol.record_batch import BATCH_HEADER, CODEC_MASK, HEADER_BYTES
 
 TWIN_BYTES_RATIO: Final = 3  # a codec's output, a copy of it, and the batch that is made of it
+
+_NO_BOUND: Final = 2**63 - 1
 
 # Shared by all that holds records in memory which the compiled log would read through a window.
 UNPACKED: Final = BytesBudget(limits.REPACKED_BYTES_MAX)
@@ -53,6 +56,19 @@ def unpacked_whole(codec: Codec, packed: memoryview, output_bytes_max: int) -> b
     return decompress(codec, bytes(packed), bytes_max)
 
 
+def unpacked_stored(codec: Codec, packed: bytes) -> bytes:
+    """The records of a batch of a log, in C where it can; CompressionError.
+
+    Without a bound: how far they were packed was looked at when they came.
+    """
+    try:
+        return unpack(packed, codec, _NO_BOUND)
+    except CodecMissing:
+        return decompress(codec, packed)
+    except CodecError as error:
+        raise CompressionError(str(error)) from error
+
+
 def unpack_and_walk(
     batch: bytes,
     *,
@@ -69,10 +85,10 @@ def unpack_and_walk(
     number = attributes & CODEC_MASK
     if number > max(Codec):
         raise CompressionError(f"there is no codec {number}")
-    bytes_max = unpacked_bytes_max(len(packed))
-    with UNPACKED.held(TWIN_BYTES_RATIO * bytes_max):
+    # What it will take nobody knows; it is not less than it would be as a client's.
+    with UNPACKED.held(TWIN_BYTES_RATIO * unpacked_bytes_max(len(packed))):
         return walk_records(
-            decompress(Codec(number), packed, bytes_max),
+            decompress(Codec(number), packed),
             Codec.NONE,
             count,
             base_timestamp_ms,

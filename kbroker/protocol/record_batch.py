@@ -37,7 +37,6 @@ from kbroker.compression import (
     compress,
     compress_into,
     decompress,
-    unpacked_bytes_max,
 )
 from kbroker.protocol._crc32c import crc32c
 from kbroker.protocol.wire import ProtocolError
@@ -57,6 +56,8 @@ CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
 
 _FIRST_OUTPUT_BYTES: Final = 64 * 1024
+_VARINT_BYTES_MAX: Final = 5
+_VARLONG_BYTES_MAX: Final = 10
 
 NO_PRODUCER_ID: Final = -1
 NO_TIMESTAMP: Final = -1
@@ -169,24 +170,33 @@ class _Cursor:
         self.position = position
         self.end = end
 
-    def varint(self) -> int:
+    def _unsigned(self, bytes_max: int) -> int:
         value = shift = 0
-        position = self.position
-        while True:
-            if position >= self.end or shift > 63:
-                raise ProtocolError("a varint runs out of its record")
+        for position in range(self.position, min(self.end, self.position + bytes_max)):
             byte = self.data[position]
-            position += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
-                self.position = position
-                return (value >> 1) ^ -(value & 1)
+                self.position = position + 1
+                return value
             shift += 7
+        raise ProtocolError("a varint runs out of its record")
+
+    def varint(self) -> int:
+        """Of 32 bits: of a fifth byte only the low ones count, as in Apache Kafka."""
+        value = self._unsigned(_VARINT_BYTES_MAX) & 0xFFFF_FFFF
+        return (value >> 1) ^ -(value & 1)
+
+    def varlong(self) -> int:
+        """Of 64 bits."""
+        value = self._unsigned(_VARLONG_BYTES_MAX) & 0xFFFF_FFFF_FFFF_FFFF
+        return (value >> 1) ^ -(value & 1)
 
     def nullable(self) -> bytes | None:
         size = self.varint()
-        if size < 0:
+        if size == -1:
             return None
+        if size < -1:
+            raise ProtocolError(f"a field of {size} bytes")
         begin = self.position
         if size > self.end - begin:
             raise ProtocolError(f"{size} bytes wanted, {self.end - begin} left in the record")
@@ -202,7 +212,7 @@ def _decode_record(
         raise ProtocolError(f"a record of {size} bytes, {outer.end - outer.position} left")
     cursor = _Cursor(outer.data, outer.position + 1, outer.position + size)  # steps over attributes
     outer.position += size
-    timestamp_ms = base_timestamp_ms + cursor.varint()
+    timestamp_ms = _wrapped(base_timestamp_ms + cursor.varlong())
     offset = base_offset + cursor.varint()
     key = cursor.nullable()
     value = cursor.nullable()
@@ -217,6 +227,11 @@ def _decode_record(
     if append_time_ms is not None:
         timestamp_ms = append_time_ms
     return Record(key, value, headers, timestamp_ms, offset)
+
+
+def _wrapped(number: int) -> int:
+    """As int64 arithmetic has it."""
+    return (number + 2**63) % 2**64 - 2**63
 
 
 def _decode_header(cursor: _Cursor) -> tuple[str, bytes | None]:
@@ -242,8 +257,11 @@ def decode_batches(data: bytes, limit_bytes: int | None = None) -> Iterator[Reco
 
 def _unpack(codec: Codec, payload: bytes, base_offset: int, limit_bytes: int | None) -> bytes:
     """A codec's output buffer may be as large as its limit, so the limit grows with the need."""
-    if limit_bytes is None:
-        limit_bytes = unpacked_bytes_max(len(payload))  # what a broker takes can be read
+    if limit_bytes is None:  # what a broker has stored can be read
+        try:
+            return decompress(codec, payload)
+        except CompressionError as error:
+            raise ProtocolError(f"batch at offset {base_offset}: {error}") from error
     size = min(limit_bytes, max(_FIRST_OUTPUT_BYTES, 4 * len(payload)))
     while True:
         try:

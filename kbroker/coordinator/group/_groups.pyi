@@ -44,6 +44,14 @@ class LoadedRecord(NamedTuple):
     key: bytes
     value: bytes | None
 
+class LoadedBatches(NamedTuple):
+    """What was done with a piece of a log."""
+
+    used_bytes: int  # what follows is a batch that is cut off
+    next_offset: int  # after the last batch; -1: there was none
+    records: list[LoadedRecord]  # that Python must look at
+    left_out: list[tuple[int, str]]  # offsets of batches that cannot be read whole, and why
+
 def partition_for(group_id: str, count: int) -> int:
     """Which of `count` partitions of __consumer_offsets looks after a group, as Kafka counts."""
 
@@ -93,12 +101,12 @@ class GroupTable:
     def state_of(self, group_id: str) -> int:
         """0, 14, 15 or 16."""
 
-    def load_batches(self, partition: int, data: bytes) -> tuple[int, int, list[LoadedRecord]]:
+    def load_batches(self, partition: int, data: bytes) -> LoadedBatches:
         """Applies whole record batches, as the log holds them, in their order.
 
-        (bytes used: what is behind is a cut batch; the offset behind the last batch, -1 for none;
-        records that Python must look at.) Batches of
-        transactions count with their markers. KafkaError CORRUPT_MESSAGE for what is none.
+        Batches of transactions count with their markers. A batch whose CRC or codec is wrong is
+        left out, and so is a record that is not well formed. KafkaError CORRUPT_MESSAGE for what
+        is no batch.
         """
 
     def statistics(self, partition: int) -> ShardStatistics: ...

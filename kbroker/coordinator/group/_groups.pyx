@@ -46,6 +46,7 @@ from kbroker.coordinator.group._python cimport (
 )
 from kbroker.coordinator.group._python import (
     CommittedOffset,
+    LoadedBatches,
     LoadedRecord,
     ShardStatistics,
     offset_key,
@@ -74,6 +75,7 @@ __all__ = [
     "NOT_OWNER",
     "CommittedOffset",
     "GroupTable",
+    "LoadedBatches",
     "LoadedRecord",
     "ShardStatistics",
     "Written",
@@ -210,14 +212,14 @@ cdef class GroupTable:
         cdef Shard* shard = self._shard(partition)
         cdef Py_ssize_t at = 0
         cdef int used
-        cdef int64_t next_offset = -1
-        found = []
+        cdef int64_t following = -1
+        found, left_out = [], []
         while len(data) - at >= HEADER_BYTES:
-            used = load_batch(shard, data, at, found, self.open_transactions, &next_offset)
+            used = load_batch(shard, data, at, found, left_out, self.open_transactions, &following)
             if used == 0:
                 break
             at += used
-        return at, next_offset, found
+        return LoadedBatches(at, following, found, left_out)
 
     # --- HotView ----------------------------------------------------------------------------------
 

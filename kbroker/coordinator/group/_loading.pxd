@@ -10,13 +10,13 @@ cdef struct Others:
     RecordView* items
     int64_t count
     int64_t capacity
+    int64_t unreadable            # records that are left out
 
 
 cdef enum:
     APPLIED = 1
     NOT_AN_OFFSET = 0             # or one that does not read
     NO_MEMORY = -1
-    DAMAGED = -2
 
 # What a record of __consumer_offsets at this offset of the log means for the shard. `topic_id`:
 # known beside a record that has no place for it, or NULL.
@@ -24,7 +24,8 @@ cdef int record_apply_locked(
     Shard* shard, const Text* key, const Text* value, int64_t log_offset,
     const uint8_t* topic_id) noexcept nogil
 
-# Applies uncompressed records, or only lists them all; 0, NO_MEMORY or DAMAGED.
+# Applies uncompressed records, or only lists them all; 0 or NO_MEMORY. What cannot be read is
+# counted and left out.
 cdef int load_records(
     Shard* shard, uint8_t* records, int64_t length, int32_t count, int64_t base_offset,
     int64_t base_timestamp_ms, int apply, Others* others) noexcept nogil

@@ -1,12 +1,13 @@
 # cython: language_level=3
 """Records of `__consumer_offsets` into a shard: at a load, and behind every append from Python.
 
-A record whose key is a committed offset's changes the shard; every other one, and one that does not
-read, is listed for Python. `load_records` takes the shard's lock for a batch at a time, so that
-whoever asks a loading shard is not kept waiting.
+A record whose key is a committed offset's changes the shard; every other one, and one whose key or
+value does not read, is listed for Python. A record that is not well formed is left out and counted,
+and so are those after it where its length is wrong as well. `load_records` takes the shard's lock
+for a batch at a time, so that whoever asks a loading shard is not kept waiting.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport realloc
 
 from kbroker.coordinator.group._offset_records cimport (
@@ -14,7 +15,6 @@ from kbroker.coordinator.group._offset_records cimport (
     OffsetValue,
     RecordView,
     Text,
-    next_record,
     read_offset_key,
     read_offset_value,
 )
@@ -27,7 +27,24 @@ from kbroker.coordinator.group._shards cimport (
     shard_unlock,
 )
 from kbroker.coordinator.group._structs cimport Group, Shard
-from kbroker.protocol._cursor cimport Cursor
+from kbroker.log._codecs cimport (
+    KB_CODEC_NONE,
+    kb_stream,
+    kb_stream_close,
+    kb_stream_open,
+)
+from kbroker.log._record_stream cimport (
+    position,
+    skip,
+    skip_headers,
+    take_length,
+    take_varint,
+    take_varlong,
+)
+
+cdef enum:
+    RECORD_UNREADABLE = 1
+    REST_UNREADABLE = 2
 
 
 cdef int record_apply_locked(
@@ -55,6 +72,40 @@ cdef int record_apply_locked(
     return APPLIED
 
 
+cdef inline int _take_bytes(kb_stream* body, int64_t end, Text* text) noexcept nogil:
+    text.at = NULL
+    if take_length(body, end, &text.length) < 0:
+        return -1
+    if text.length < 0:
+        return 0
+    text.at = body.at
+    return skip(body, text.length)
+
+
+cdef int _next_record(
+    kb_stream* records, int64_t base_offset, int64_t base_timestamp_ms, RecordView* record,
+) noexcept nogil:
+    # Read as the validator reads it. RECORD_UNREADABLE: what follows it can be read;
+    # REST_UNREADABLE: nobody knows where the next one begins.
+    cdef int64_t timestamp_delta, end
+    cdef int32_t length, offset_delta
+    cdef kb_stream body
+    if take_varint(records, &length) < 0 or length < 0 or length > records.end - records.at:
+        return REST_UNREADABLE
+    kb_stream_open(&body, KB_CODEC_NONE, records.at, <size_t>length, length)
+    records.at += length
+    end = length
+    if (skip(&body, 1) < 0 or take_varlong(&body, &timestamp_delta) < 0
+            or take_varint(&body, &offset_delta) < 0
+            or _take_bytes(&body, end, &record.key) < 0
+            or _take_bytes(&body, end, &record.value) < 0
+            or skip_headers(&body, end) < 0 or position(&body) != end):
+        return RECORD_UNREADABLE
+    record.timestamp_ms = <int64_t>(<uint64_t>base_timestamp_ms + <uint64_t>timestamp_delta)
+    record.offset = <int64_t>(<uint64_t>base_offset + <uint64_t>offset_delta)
+    return 0
+
+
 cdef int _list(Others* others, const RecordView* record) noexcept nogil:
     cdef int64_t capacity
     cdef RecordView* grown
@@ -71,15 +122,20 @@ cdef int _list(Others* others, const RecordView* record) noexcept nogil:
 
 
 cdef int _load_locked(
-    Shard* shard, Cursor* cursor, int32_t count, int64_t base_offset, int64_t base_timestamp_ms,
-    int apply, Others* others,
+    Shard* shard, kb_stream* stream, int32_t count, int64_t base_offset,
+    int64_t base_timestamp_ms, int apply, Others* others,
 ) noexcept nogil:
     cdef RecordView record
     cdef int status
-    cdef int32_t _number
-    for _number in range(count):
-        if next_record(cursor, base_offset, base_timestamp_ms, &record) != 0:
-            return DAMAGED
+    cdef int32_t number
+    for number in range(count):
+        status = _next_record(stream, base_offset, base_timestamp_ms, &record)
+        if status == RECORD_UNREADABLE:
+            others.unreadable += 1
+            continue
+        if status == REST_UNREADABLE:
+            others.unreadable += count - number
+            break
         status = NOT_AN_OFFSET
         if apply:
             status = record_apply_locked(
@@ -95,13 +151,12 @@ cdef int load_records(
     Shard* shard, uint8_t* records, int64_t length, int32_t count, int64_t base_offset,
     int64_t base_timestamp_ms, int apply, Others* others,
 ) noexcept nogil:
-    cdef Cursor cursor
+    cdef kb_stream stream
     cdef int status
-    cursor.at = records
-    cursor.left = <size_t>length
-    cursor.failed = 0
+    kb_stream_open(&stream, KB_CODEC_NONE, records, <size_t>length, length)
     shard_lock(shard)
     status = _load_locked(
-        shard, &cursor, count, base_offset, base_timestamp_ms, apply, others)
+        shard, &stream, count, base_offset, base_timestamp_ms, apply, others)
     shard_unlock(shard)
+    kb_stream_close(&stream)
     return status

@@ -3,8 +3,6 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
-from kbroker.protocol._cursor cimport Cursor
-
 cdef enum:
     NO_EXPIRY = -1
 
@@ -65,8 +63,3 @@ cdef uint8_t* put_offset_value(uint8_t* at, const OffsetValue* value) noexcept n
 # 1: it is one, and whole. 0: the key of something else. -1: damaged.
 cdef int read_offset_key(const Text* data, OffsetKey* key) noexcept nogil
 cdef int read_offset_value(const Text* data, OffsetValue* value) noexcept nogil
-
-# The next record of uncompressed records; 0 or -1: damaged.
-cdef int next_record(
-    Cursor* cursor, int64_t base_offset, int64_t base_timestamp_ms, RecordView* record
-) noexcept nogil

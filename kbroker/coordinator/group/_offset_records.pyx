@@ -42,7 +42,6 @@ from kbroker.protocol._cursor cimport (
     put_string,
     put_uvarint,
     take,
-    take_i8,
     take_i16,
     take_i32,
     take_i64,
@@ -275,53 +274,3 @@ cdef int read_offset_value(const Text* data, OffsetValue* value) noexcept nogil:
     if cursor.failed or version < 0 or value.metadata.length < 0:
         return -1
     return 1
-
-
-cdef inline int64_t _take_varint(Cursor* cursor) noexcept nogil:
-    # Zigzag, of up to 64 bits.
-    cdef uint64_t value = 0
-    cdef int shift = 0
-    cdef uint8_t byte
-    while not cursor.failed:
-        if cursor.left == 0 or shift > 63:
-            cursor.failed = 1
-            return 0
-        byte = cursor.at[0]
-        cursor.at += 1
-        cursor.left -= 1
-        value |= <uint64_t>(byte & 0x7f) << shift
-        if byte < 0x80:
-            return <int64_t>(value >> 1) ^ -<int64_t>(value & 1)
-        shift += 7
-    return 0
-
-
-cdef inline void _take_bytes(Cursor* cursor, Text* text) noexcept nogil:
-    cdef int64_t length = _take_varint(cursor)
-    text.at = NULL
-    text.length = -1
-    if length < 0:
-        return
-    if <uint64_t>length > cursor.left or length > 0x7fffffff:
-        cursor.failed = 1
-        return
-    text.at = take(cursor, <size_t>length)
-    text.length = <int32_t>length
-
-
-cdef int next_record(
-    Cursor* cursor, int64_t base_offset, int64_t base_timestamp_ms, RecordView* record,
-) noexcept nogil:
-    cdef Cursor body
-    cdef int64_t length = _take_varint(cursor)
-    if cursor.failed or length < 0 or <uint64_t>length > cursor.left:
-        return -1
-    body.at = take(cursor, <size_t>length)
-    body.left = <size_t>length
-    body.failed = 0
-    take_i8(&body)
-    record.timestamp_ms = <int64_t>(<uint64_t>base_timestamp_ms + <uint64_t>_take_varint(&body))
-    record.offset = <int64_t>(<uint64_t>base_offset + <uint64_t>_take_varint(&body))
-    _take_bytes(&body, &record.key)
-    _take_bytes(&body, &record.value)
-    return -1 if body.failed else 0   # headers say nothing here

@@ -27,7 +27,8 @@ cdef Member* member_of(str member_id, str instance_id) except NULL
 cdef object shown_group(Shard* shard, const Text* id)
 
 # The batch at a place of `data`: its size, or 0 if it is cut off. What is no offset goes to
-# `found`; `open_transactions` holds what waits for a marker, by (partition, producer id).
+# `found`, what cannot be read to `left_out`, as (offset of the batch, why); `open_transactions`
+# holds what waits for a marker, by (partition, producer id).
 cdef int load_batch(
-    Shard* shard, bytes data, Py_ssize_t at, list found, dict open_transactions,
+    Shard* shard, bytes data, Py_ssize_t at, list found, list left_out, dict open_transactions,
     int64_t* next_offset) except -1

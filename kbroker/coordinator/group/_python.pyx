@@ -8,7 +8,7 @@ look at becomes objects after that.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from collections import namedtuple
 
@@ -19,7 +19,6 @@ from kbroker.coordinator.group._copies cimport (
 )
 from kbroker.coordinator.group._fetching cimport Fetched, FetchedTopic
 from kbroker.coordinator.group._loading cimport (
-    DAMAGED,
     NO_MEMORY,
     Others,
     load_records,
@@ -61,9 +60,10 @@ from kbroker.log._records cimport (
     header_read,
 )
 
-from kbroker.compression import Codec, CompressionError, decompress, unpacked_bytes_max
+from kbroker.compression import Codec, CompressionError
 from kbroker.coordinator.group.seams import ShownGroup
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.log.validator import unpacked_stored
 from kbroker.outside_text import untellable
 
 CommittedOffset = namedtuple("CommittedOffset", (
@@ -71,6 +71,8 @@ CommittedOffset = namedtuple("CommittedOffset", (
     "topic_id"))
 ShardStatistics = namedtuple("ShardStatistics", ("groups", "offsets", "bytes"))
 LoadedRecord = namedtuple("LoadedRecord", ("offset", "timestamp_ms", "key", "value"))
+LoadedBatches = namedtuple(
+    "LoadedBatches", ("used_bytes", "next_offset", "records", "left_out"))
 
 
 cdef int java_hash(str text) except? -1:
@@ -284,46 +286,54 @@ cdef object shown_group(Shard* shard, const Text* id):
 
 # --- loading -------------------------------------------------------------------------------------
 
-cdef bytes _unpacked(int codec, bytes packed):
-    try:
-        return decompress(Codec(codec), packed, unpacked_bytes_max(len(packed)))
-    except (CompressionError, ValueError) as error:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-
-
 cdef int load_batch(
-    Shard* shard, bytes data, Py_ssize_t at, list found, dict open_transactions,
+    Shard* shard, bytes data, Py_ssize_t at, list found, list left_out, dict open_transactions,
     int64_t* next_offset,
 ) except -1:
     # Its size; 0: it is cut off.
     cdef uint8_t* start = <uint8_t*><char*>data + at
     cdef Header header
-    cdef Others others
-    cdef bytes unpacked
-    cdef uint8_t* records
-    cdef int64_t length
-    cdef int status, transactional
     header_read(start, &header)
     if not header_plausible(&header):
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no batch at byte {at}")
     if header.size_bytes > len(data) - at:
         return 0
+    next_offset[0] = header.base_offset + header.last_offset_delta + 1
+    trouble = _load_sound_batch(
+        shard, &header, data, at, found, open_transactions) if _has_its_crc(
+            start, &header) else "its CRC is not that of its bytes"
+    if trouble is not None:
+        left_out.append((header.base_offset, trouble))
+    return <int>header.size_bytes
+
+
+cdef int _has_its_crc(const uint8_t* start, const Header* header) noexcept:
+    cdef int sound
     with nogil:
-        status = batch_crc(start, header.size_bytes) == header.crc
-    if not status:
-        raise KafkaError(
-            ErrorCode.CORRUPT_MESSAGE, f"the batch at {header.base_offset} is damaged")
-    records = start + HEADER_BYTES
-    length = header.size_bytes - HEADER_BYTES
+        sound = batch_crc(start, header.size_bytes) == header.crc
+    return sound
+
+
+cdef object _load_sound_batch(
+    Shard* shard, const Header* header, bytes data, Py_ssize_t at, list found,
+    dict open_transactions,
+):
+    # What cannot be read of it, or None.
+    cdef bytes unpacked
+    cdef uint8_t* records = <uint8_t*><char*>data + at + HEADER_BYTES
+    cdef int64_t length = header.size_bytes - HEADER_BYTES
+    cdef Others others
+    cdef int status, transactional = header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT)
     if header.attributes & CODEC_MASK:
-        unpacked = _unpacked(
-            header.attributes & CODEC_MASK, data[at + HEADER_BYTES:at + header.size_bytes])
+        try:
+            unpacked = unpacked_stored(
+                Codec(header.attributes & CODEC_MASK),
+                data[at + HEADER_BYTES:at + header.size_bytes])
+        except (CompressionError, ValueError) as error:
+            return str(error)
         records = <uint8_t*><char*>unpacked
         length = len(unpacked)
-    transactional = header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT)
-    others.items = NULL
-    others.count = 0
-    others.capacity = 0
+    memset(&others, 0, sizeof(others))
     try:
         with nogil:
             status = load_records(
@@ -331,10 +341,6 @@ cdef int load_batch(
                 header.base_timestamp_ms, not transactional, &others)
         if status == NO_MEMORY:
             raise MemoryError
-        if status == DAMAGED:
-            raise KafkaError(
-                ErrorCode.CORRUPT_MESSAGE,
-                f"the records of the batch at {header.base_offset} are damaged")
         listed = [
             LoadedRecord(
                 others.items[i].offset, others.items[i].timestamp_ms,
@@ -349,8 +355,10 @@ cdef int load_batch(
             open_transactions)
     else:
         found += listed
-    next_offset[0] = header.base_offset + header.last_offset_delta + 1
-    return <int>header.size_bytes
+    if others.unreadable:
+        return f"{others.unreadable} of its {header.record_count} records are not well formed"
+    return None
+
 
 cdef int _load_transactional(
     Shard* shard, int64_t producer_id, int control, list records, list found,

@@ -12,8 +12,9 @@ Deleted topics' offsets get tombstones; those of a topic that was created again 
 are told apart by the topic's id. The queue does not outlive a stop, so a load looks as well: what
 it finds of topics that are not there any more is forgotten behind it.
 
-A record that is no group is left out with one line; a log that cannot be read leaves its partition
-unowned (NOT_COORDINATOR), with a line that says so.
+A record that is no group, and a batch or a record that cannot be read, is left out with one line. A
+log in which the next batch cannot be found leaves its partition unowned (NOT_COORDINATOR), with a
+line that says so.
 
 Bounds: a queue of as many loads as the topic has partitions; deleted topics are names and ids.
 Locks: a leaf around the queue, under which nothing is called; and one that is held while a piece is
@@ -43,7 +44,7 @@ from kbroker.own_thread import OwnThread
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
-    from kbroker.coordinator.group._groups import CommittedOffset, LoadedRecord, ShardStatistics
+    from kbroker.coordinator.group._groups import CommittedOffset, LoadedBatches, ShardStatistics
     from kbroker.coordinator.group.images import GroupImage
     from kbroker.metadata.image import TopicImage
     from kbroker.replica._replica import Replica
@@ -60,7 +61,7 @@ NO_TOPIC_ID: Final = bytes(16)  # no topic has it
 class Table(Protocol):
     """What loading asks of the table of offsets, `_groups.GroupTable`."""
 
-    def load_batches(self, partition: int, data: bytes) -> tuple[int, int, list[LoadedRecord]]: ...
+    def load_batches(self, partition: int, data: bytes) -> LoadedBatches: ...
 
     def groups(self, partition: int) -> list[str]: ...
 
@@ -326,11 +327,17 @@ class GroupLoader:
             with self._piece:
                 if job.cancelled or self._stopping:
                     return None
-                used, following, records = self._table.load_batches(job.partition, data)
-            if used == 0:
+                loaded = self._table.load_batches(job.partition, data)
+            if loaded.used_bytes == 0:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no whole batch at offset {offset}")
-            offset = following
-            for record in records:
+            offset = loaded.next_offset
+            for base_offset, why in loaded.left_out:
+                message = (
+                    f"{OFFSETS_TOPIC}-%d: the batch at offset %d cannot be read, so its records are"
+                    " left out: %s; its groups have what they wrote before and after it"
+                )
+                lines.write(logging.WARNING, "unreadable", message, job.partition, base_offset, why)
+            for record in loaded.records:
                 try:
                     group_id = group_of_key(record.key)
                 except RecordError as error:

@@ -28,7 +28,8 @@ def reloaded(log: LedLog) -> GroupTable:
     table.set_partition_count(1)
     table.open(0, log)
     data = log.read(0, to_log_end=True)
-    used, next_offset, _ = table.load_batches(0, data)
+    used, next_offset, _, left_out = table.load_batches(0, data)
+    assert not left_out
     assert (used, next_offset) == (len(data), log.log_end_offset if data else -1)
     table.activate(0)
     return table

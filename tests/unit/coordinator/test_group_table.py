@@ -21,6 +21,8 @@ from kbroker.errors import ErrorCode, KafkaError
 from kbroker.protocol._crc32c import crc32c
 from kbroker.protocol.record_batch import Record, decode_batches, encode_batch
 from tests.support.led_log import LedLog
+from tests.support.record_batches import CODECS, build_batch, build_record, compress, seal, varint
+from tests.support.record_batches import Record as SentRecord
 from tests.support.same_hash import times_dearer
 from tests.unit.coordinator.tables import committed, reloaded
 
@@ -192,8 +194,8 @@ def test_what_is_no_offset_is_given_to_python(table: GroupTable) -> None:
             Record(None, b"", timestamp_ms=7),
         ]
     )
-    used, next_offset, others = table.load_batches(0, batch + batch[:70])
-    assert (used, next_offset) == (len(batch), 5)
+    used, next_offset, others, left_out = table.load_batches(0, batch + batch[:70])
+    assert (used, next_offset, left_out) == (len(batch), 5, [])
     assert [(record.offset, record.timestamp_ms) for record in others] == [
         (0, 5), (2, 7), (3, 7), (4, 7),
     ]  # fmt: skip
@@ -212,11 +214,68 @@ def test_compressed_batches_are_read(table: GroupTable, codec: Codec) -> None:
     assert len(table.offsets("g")) == 100
 
 
-def test_damaged_batches_are_refused(table: GroupTable) -> None:
-    batch = encode_batch([Record(b"\0\2", b"x" * 50)])
-    for at in (16, 17, 70):
-        with pytest.raises(KafkaError):
-            table.load_batches(0, batch[:at] + bytes([batch[at] ^ 0x55]) + batch[at + 1 :])
+def commits(*offsets: int, base_offset: int, codec: Codec = Codec.NONE) -> bytes:
+    """A batch that commits each of these offsets for the partition of that number."""
+    records = [Record(offset_key("g", "orders", n), offset_value(committed(n, n))) for n in offsets]
+    return encode_batch(records, base_offset=base_offset, codec=codec)
+
+
+def test_bytes_that_are_no_batch_are_refused(table: GroupTable) -> None:
+    batch = commits(1, base_offset=0)
+    with pytest.raises(KafkaError):
+        table.load_batches(0, batch[:16] + b"\x01" + batch[17:])
+
+
+def test_a_batch_that_cannot_be_read_costs_itself(table: GroupTable) -> None:
+    damaged = commits(2, 3, base_offset=1)
+    unpackable = bytearray(commits(4, base_offset=3, codec=Codec.GZIP))
+    unpackable[-6] ^= 0x55  # in the checksum of what is packed
+    data = commits(1, base_offset=0) + damaged[:90] + b"\x55" + damaged[91:]
+    data += seal(bytes(unpackable)) + commits(5, base_offset=4)
+    loaded = table.load_batches(0, data)
+    assert (loaded.used_bytes, loaded.next_offset) == (len(data), 5)
+    assert [offset for offset, _ in loaded.left_out] == [1, 3]
+    assert table.offsets("g") == [committed(1, 1), committed(5, 5)]
+
+
+# What follows the first byte of a length. It has 32 bits, for Apache Kafka and for our validator:
+# of a fifth byte the upper ones do not count.
+LENGTH_TAILS = {"one byte": b"", "two bytes": b"\0", "five bytes": b"\x80\x80\x80\x70"}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("form", LENGTH_TAILS)
+def test_a_length_is_what_the_validator_took_it_for(
+    log: LedLog, table: GroupTable, form: str, codec: str
+) -> None:
+    key, value = offset_key("g", "orders", 7), offset_value(committed(7, 70))
+    tail = LENGTH_TAILS[form]
+    first = varint(len(key))[0] | (0x80 if tail else 0)
+    body = b"\0\0\0" + bytes([first]) + tail + key + varint(len(value)) + value + b"\0"
+    payload = compress(codec, varint(len(body)) + body)
+    assert len(varint(len(key))) == 1
+    log.append(build_batch([b""], codec=codec, payload=payload))
+    data = log.read(0, to_log_end=True)
+    loaded = table.load_batches(0, data)
+    assert (loaded.used_bytes, loaded.left_out) == (len(data), [])
+    assert table.offsets("g") == [committed(7, 70)]
+    (decoded,) = decode_batches(data)
+    assert (decoded.records[0].key, decoded.records[0].value) == (key, value)
+
+
+def test_a_record_that_cannot_be_read_costs_itself(table: GroupTable) -> None:
+    good = [offset_key("g", "orders", n) for n in range(4)]
+    value = offset_value(committed(0, 9))
+    records = [build_record(SentRecord(value, key, 0), n, 0) for n, key in enumerate(good)]
+    at = records[1].index(good[1]) - 1
+    records[1] = records[1][:at] + varint(63) + records[1][at + 1 :]  # a key beyond the record
+    table.load_batches(0, build_batch(count=4, payload=b"".join(records)))
+    assert [offset.partition for offset in table.offsets("g")] == [0, 2, 3]
+    records[2] = varint(2**30) + records[2][1:]  # and nobody knows where the next one begins
+    batch = build_batch(count=4, base_offset=4, payload=b"".join(records))
+    loaded = table.load_batches(0, batch)
+    assert (loaded.used_bytes, loaded.next_offset) == (len(batch), 8)
+    assert loaded.left_out == [(4, "3 of its 4 records are not well formed")]
 
 
 def test_offsets_that_may_expire(table: GroupTable) -> None:

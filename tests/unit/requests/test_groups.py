@@ -424,7 +424,7 @@ def test_many_at_once_leave_memory_and_log_agreed(tmp_path: Path) -> None:
     again.open(0, beside.log)
     at = 0
     while at < beside.log.log_end_offset:
-        _, at, others = again.load_batches(0, beside.log.read(at))
+        _, at, others, _ = again.load_batches(0, beside.log.read(at))
         assert others == []
     assert again.offsets(GROUP) == beside.table.offsets(GROUP)
     assert beside.table.offset(GROUP, "orders", 0).offset == rounds - 1  # type: ignore[union-attr]

@@ -28,6 +28,7 @@ from kbroker.errors import ErrorCode
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import OFFSETS_TOPIC, ClusterImage, ImageDelta, TopicImage
 from tests.support.led_log import LedLog, LedLogManager
+from tests.support.record_batches import build_batch
 from tests.unit.net.harness import eventually
 
 COUNT = 4
@@ -493,6 +494,26 @@ def test_a_damaged_group_costs_one_group(
     eventually(lambda: again.states() == [ACTIVE] * COUNT, "loaded")
     assert [each.group_id for each in again.groups.loaded] == ["good"]
     assert caplog.text.count("left out") == 2
+
+
+def test_a_batch_that_cannot_be_read_costs_itself(
+    start: Callable[..., Node], caplog: pytest.LogCaptureFixture
+) -> None:
+    node = start()
+    node.lead(*[NODE] * COUNT)
+    assert node.write(image("good")) is ErrorCode.NONE
+    partition = partition_for("good", COUNT)
+    log = node.open[partition]
+    unreadable = build_batch([b"v"], codec="gzip", payload=b"not packed at all")
+    log.append(unreadable, prechecked=True)
+    assert node.table.commit("good", [offset("orders", 0, 5, ORDERS)]) == 0
+    again = start()
+    again.lead(*[NODE] * COUNT)
+    again.loader.start()
+    eventually(lambda: again.states() == [ACTIVE] * COUNT, "loaded")
+    assert [each.group_id for each in again.groups.loaded] == ["good"]
+    assert len(again.table.offsets("good")) == 1
+    assert f"{OFFSETS_TOPIC}-{partition}: the batch at offset 1 cannot be read" in caplog.text
 
 
 @pytest.mark.parametrize(
