@@ -23,11 +23,10 @@ from kbroker.log._batch_source cimport (
     STEP_DAMAGED, STEP_DONE, STEP_FAILED, STEP_FULL, STEP_MORE, STEP_PACK, STEP_UNPACK)
 from kbroker.log._buffer cimport buffer_close, buffer_reserve
 from kbroker.log._codecs cimport (
-    KB_CODEC_NONE, KB_STREAM_NO_MEMORY, KB_STREAM_OK, kb_stream, kb_stream_close, kb_stream_open,
+    KB_STREAM_NO_MEMORY, KB_STREAM_OK, kb_stream, kb_stream_close, kb_stream_open,
     kb_stream_refill)
 from kbroker.log._key_map cimport KEY_MAP_FULL, key_map_close, key_map_get, key_map_put
-from kbroker.log._record_stream cimport (
-    position, skip, skip_field, take_bytes, take_varint, take_varlong)
+from kbroker.log._record_stream cimport position, skip, take_bytes, take_varint, take_varlong
 from kbroker.log._records cimport (
     AT_ATTRIBUTES, AT_BASE_TIMESTAMP, AT_CRC, AT_LENGTH, AT_MAX_TIMESTAMP, AT_RECORD_COUNT,
     CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME_BIT, LOG_OVERHEAD_BYTES, batch_crc)

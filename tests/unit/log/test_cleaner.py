@@ -29,7 +29,7 @@ from kbroker.own_thread import OwnThread
 from kbroker.protocol.record_batch import decode_batches
 from kbroker.types import TopicPartition
 from tests.support.led_log import LedLog, LedLogManager
-from tests.support.record_batches import Record, build_batch, seal
+from tests.support.record_batches import Record, build_batch, compress, seal, varint
 from tests.unit.log.compaction_model import run
 
 TOPIC = uuid.UUID(int=4)
@@ -203,6 +203,25 @@ def test_tombstones_go_a_retention_behind_their_first_cleaning(cleaners: Cleaner
     fill(log, 1)
     cleaners.cleaner.clean_all()
     assert held(log) == [(3, b"key 3"), (5, b"key 2"), (6, b"key 0")]
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_a_null_value_written_with_more_bytes_is_a_tombstone(
+    cleaners: Cleaners, codec: str
+) -> None:
+    """As Apache Kafka's classes have it: -1 is `01`, `81 00` and `81 80 80 80 70`."""
+    log = cleaners.open(compaction=Compaction(delete_retention_ms=HOUR_MS))
+    for length in (b"\x81\0", b"\x81\x80\x80\x80\x70"):
+        body = b"\0\0\0" + varint(1) + b"k" + length + b"\0"
+        payload = compress(codec, varint(len(body)) + body)
+        log.append(build_batch([b""], codec=codec, payload=payload))
+    fill(log, 1)
+    cleaners.cleaner.clean_all()
+    assert held(log) == [(1, b"k"), (2, b"key 0")]
+    cleaners.clock.advance(HOUR_MS)
+    fill(log, 1)
+    cleaners.cleaner.clean_all()
+    assert held(log) == [(3, b"key 0")]
 
 
 def test_old_files_are_removed(cleaners: Cleaners) -> None:
