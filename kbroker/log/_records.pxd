@@ -49,8 +49,10 @@ cdef struct Rules:
     # What the topic asks of every record, and what the caller wants to find.
     int8_t compacted              # a null key is refused
     int8_t gaps                   # offsets may leave gaps, as compaction makes them
+    int8_t log_append_time        # the broker's clock counts, and a batch may not say that it did
     int64_t timestamp_min_ms      # CreateTime window, inclusive; the extremes for none
     int64_t timestamp_max_ms
+    int8_t timestamps_refused     # those of all records, whatever they are; with an empty window
     int64_t unpacked_bytes_max    # what the records may unpack to
     int64_t wanted_timestamp_ms   # the first record at or after it is noted; INT64_MAX for none
     int32_t wanted_delta_min      # ... with this offset delta or a larger one

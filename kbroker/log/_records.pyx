@@ -60,6 +60,8 @@ cdef int64_t unpacked_bytes_max(int64_t packed_bytes) noexcept nogil:
 cdef void rules_none(Rules* rules) noexcept nogil:
     rules.compacted = 0
     rules.gaps = 0
+    rules.log_append_time = 0
+    rules.timestamps_refused = 0
     rules.timestamp_min_ms = INT64_MIN
     rules.timestamp_max_ms = INT64_MAX
     rules.unpacked_bytes_max = INT64_MAX
@@ -150,8 +152,8 @@ cdef int walk_record(
     timestamp_ms = <int64_t>(<uint64_t>base_timestamp_ms + <uint64_t>timestamp_delta)
     if key_length < 0 and rules.compacted:
         note_bad(rules, walk, index, 0)
-    elif timestamp_ms != NO_TIMESTAMP and (
-            timestamp_ms < rules.timestamp_min_ms or timestamp_ms > rules.timestamp_max_ms):
+    elif (timestamp_ms < rules.timestamp_min_ms or timestamp_ms > rules.timestamp_max_ms) and (
+            timestamp_ms != NO_TIMESTAMP or rules.timestamps_refused):
         note_bad(rules, walk, index, 1)
     if timestamp_ms > walk.max_timestamp_ms:
         walk.max_timestamp_ms = timestamp_ms
@@ -329,10 +331,22 @@ cdef void batch_settle_time(
     kb_put_u32(batch.data + AT_CRC, batch_crc(batch.data, batch.length_bytes))
 
 
+cdef inline int refuses_append_time(const Header* header, const Rules* rules) noexcept nogil:
+    # A client that sets the bit says that a broker's clock is in the header. As in Apache Kafka
+    # this is then the time of every record, and is held to the window where a client may choose it.
+    return (rules.log_append_time or header.max_timestamp_ms == NO_TIMESTAMP
+            or header.max_timestamp_ms < rules.timestamp_min_ms
+            or header.max_timestamp_ms > rules.timestamp_max_ms)
+
+
 cdef int batch_walk(Batch* batch, const Header* header, const Rules* rules) noexcept nogil:
     # What it unpacks to is taken from what its request may. 1: the codec's library is missing.
     cdef Rules bounded = rules[0]
     cdef Walk walk
+    if header.attributes & LOG_APPEND_TIME_BIT and refuses_append_time(header, rules):
+        bounded.timestamps_refused = 1
+        bounded.timestamp_min_ms = INT64_MAX
+        bounded.timestamp_max_ms = INT64_MIN
     bounded.unpacked_bytes_max = unpacked_bytes_max(header.size_bytes - HEADER_BYTES)
     if batch.unpacked_left != NULL:
         bounded.unpacked_bytes_max = min(

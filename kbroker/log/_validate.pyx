@@ -34,12 +34,15 @@ cdef int log_validate(Log* log, Batch* batch, int64_t now_ms) noexcept nogil:
     cdef TopicRules* topic = &log.rules
     cdef int64_t flags = kb_load_i64(&topic.flags)
     cdef int64_t before_ms = kb_load_i64(&topic.timestamp_before_max_ms)
+    cdef int64_t after_ms = kb_load_i64(&topic.timestamp_after_max_ms)
     rules_none(&rules)
     rules.compacted = flags & RULE_COMPACTED != 0
-    if not flags & RULE_LOG_APPEND_TIME:
-        if before_ms < INT64_MAX:
-            rules.timestamp_min_ms = shifted(now_ms, -before_ms)
-        rules.timestamp_max_ms = shifted(now_ms, kb_load_i64(&topic.timestamp_after_max_ms))
+    rules.log_append_time = flags & RULE_LOG_APPEND_TIME != 0
+    # Where one side has a bound, so has the other: a time from which int64 cannot count up to now
+    # is in the future, as in Apache Kafka.
+    if not rules.log_append_time and (before_ms < INT64_MAX or after_ms < INT64_MAX):
+        rules.timestamp_min_ms = shifted(now_ms, -before_ms)
+        rules.timestamp_max_ms = shifted(now_ms, after_ms)
     rules.arena = batch.arena
     if (flags & RULE_RECOMPRESS and not batch.prechecked and not batch.repacked
             and log_repacks(log, batch)):

@@ -257,6 +257,22 @@ PRODUCE: Final = [
         )
     ),
     Difference("produce: null records v*", "*", "Apache Kafka never answers them"),
+    *(
+        Difference(
+            f"produce_timestamps: {how}* with, its own time: the bit and a record of 2100*",
+            "*",
+            "the time that a consumer sees is held to the topic's window, too",
+        )
+        for how in ("", "packed, ")
+    ),
+    *(
+        Difference(
+            f"produce_timestamps: *: the bit and a {what}*",
+            "2/1/responses/*/records",
+            "a header's largest timestamp is one that its records have, whatever a client wrote",
+        )
+        for what in ("record of 2100", "record of -1", "header of 2100")
+    ),
 ]
 
 FETCH: Final = [

@@ -245,9 +245,40 @@ def test_a_largest_timestamp_that_is_none_of_the_records(log: LedLog) -> None:
     assert parse_batches(log.read(0))[0].max_timestamp_ms == 9
 
 
-def test_a_client_does_not_choose_the_timestamps_type(log: LedLog) -> None:
-    log.append(build_batch([Record(timestamp_ms=5)], attributes=0x08))
-    assert parse_batches(log.read(0))[0].attributes == 0
+def test_a_client_does_not_choose_the_timestamps_type(open_log: OpenLog) -> None:
+    """tests/parity/cases/produce_timestamps.py has what Apache Kafka says of each."""
+    log = open_log(timestamp_after_max_ms=50)
+    for codec in ("none", "gzip"):
+        log.append(build_batch([Record(timestamp_ms=5)], codec=codec, attributes=0x08))
+        assert parse_batches(log.read(log.log_end_offset - 1))[0].attributes == CODECS[codec]
+        for largest_ms in (-1, NOW_MS + 51):
+            batch = build_batch(
+                [Record(), Record()], codec=codec, attributes=0x08, max_timestamp_ms=largest_ms
+            )
+            assert refusal(log, batch) is ErrorCode.INVALID_TIMESTAMP
+    log.configure(log_append_time=True)
+    for time_ms in (5, -1):
+        batch = build_batch([Record(timestamp_ms=time_ms)] * 2, attributes=0x08)
+        result = log.append_group([batch], now_ms=NOW_MS)[0]
+        assert result.error == ErrorCode.INVALID_TIMESTAMP
+        assert result.error_record == 0
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_times_before_all_times_are_in_the_future(open_log: OpenLog, codec: str) -> None:
+    log = open_log(timestamp_after_max_ms=3_600_000)
+    largest, least = 2**63 - 1, -(2**63)
+    one_later = build_batch([Record(), Record(timestamp_ms=1_001)], codec=codec)
+    for batch in (
+        build_batch([Record(timestamp_ms=least)], codec=codec),
+        build_batch([Record(timestamp_ms=least + 1)], codec=codec),
+        build_batch([Record(timestamp_ms=largest)], codec=codec),
+        with_header(one_later, 27, ">q", largest),  # and the second wraps
+    ):
+        assert refusal(log, batch) is ErrorCode.INVALID_TIMESTAMP
+    log.append(build_batch([Record(timestamp_ms=-5)], codec=codec), now_ms=NOW_MS)
+    log.configure()  # neither side has a bound
+    log.append(build_batch([Record(timestamp_ms=least)], codec=codec), now_ms=NOW_MS)
 
 
 def test_recompression_is_left_to_python(open_log: OpenLog) -> None:
