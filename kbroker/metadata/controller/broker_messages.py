@@ -6,11 +6,17 @@ The body is a head of fixed fields and a difference between images. A peer's byt
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 from kbroker.errors import ErrorCode
 from kbroker.metadata.cluster_delta_codec import decode_delta, encode_delta
 from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
 from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import TopicPartition
+
+# Of an answer; a controller that does not know it has nobody else lead them.
+_REFUSING_TAG: Final = 0
 
 
 def encode_update(update: ImageUpdate) -> bytes:
@@ -40,22 +46,26 @@ def decode_update(body: bytes) -> ImageUpdate:
 def encode_answer(answer: ImageAnswer) -> bytes:
     writer = Writer(flexible=True)
     writer.int16(answer.error)
-    for names in (answer.offline, answer.refusing):
-        writer.array(len(names))
-        for topic, partition in names:
-            writer.string(topic)
-            writer.int32(partition)
-    writer.tags()
+    _encode_names(writer, answer.offline)
+    refusing = Writer(flexible=True)
+    _encode_names(refusing, answer.refusing)
+    writer.tags({_REFUSING_TAG: refusing.getvalue()} if answer.refusing else {})
     return writer.getvalue()
 
 
 def decode_answer(reader: Reader) -> ImageAnswer:
     """Raises ProtocolError."""
-    answer = ImageAnswer(
-        ErrorCode.for_code(reader.int16()), _decode_names(reader), _decode_names(reader)
-    )
-    reader.tags()
-    return answer
+    error, offline = ErrorCode.for_code(reader.int16()), _decode_names(reader)
+    refusing: list[TopicPartition] = []
+    reader.tags({_REFUSING_TAG: lambda tag: refusing.extend(_decode_names(tag))})
+    return ImageAnswer(error, offline, tuple(refusing))
+
+
+def _encode_names(writer: Writer, names: Sequence[TopicPartition]) -> None:
+    writer.array(len(names))
+    for topic, partition in names:
+        writer.string(topic)
+        writer.int32(partition)
 
 
 def _decode_names(reader: Reader) -> tuple[TopicPartition, ...]:

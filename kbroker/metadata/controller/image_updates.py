@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # The request that carries one: a key that clients never send and Apache Kafka 4 has given up
 # (KIP-896), under a version of ours that it never had.
 UPDATE_KEY: Final = ApiKey.UPDATE_METADATA
-UPDATE_VERSION: Final = 1004
+UPDATE_VERSION: Final = 1002
 # The same in parts (update_parts.py).
 UPDATE_PART_VERSION: Final = 1003
 
