@@ -270,7 +270,8 @@ cdef int check_segment(
 
 
 cdef int find_readable_end(
-    Segment* segment, const Recovered* found, int64_t* end) noexcept nogil:
+    Segment* segment, const Recovered* found, int64_t* end
+) noexcept nogil:
     cdef Scan scan
     scan_begin(&scan, segment.fd, 0, segment.size_bytes)
     while scan_next(&scan) == 1:

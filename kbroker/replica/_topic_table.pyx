@@ -33,7 +33,6 @@ from kbroker.replica._partition cimport partition_acquire
 from kbroker.replica._replica cimport Replica
 from kbroker.replica._snapshot cimport (
     Retired,
-    SnapshotRegistry,
     TopicEntry,
     registry_free,
     registry_new,
