@@ -395,8 +395,8 @@ class PartitionChanges:
         return reassigned(partition, wanted.target, alive, rules)
 
     def settings_change(self, nodes: MetadataNodes, changes: Sequence[SettingsChange]) -> None:
-        """They are about to. Who may be elected by a min.insync.replicas must not be by another,
-        if this is cut half way."""
+        """They are about to. Of states that an earlier kbroker wrote nobody may be elected by
+        another min.insync.replicas than theirs, if this is cut half way."""
         touched = [each for each in changes if touches(each, MIN_IN_SYNC)]
         if touched:
             topics = [each.topic for each in touched if isinstance(each, ConfigChange)]

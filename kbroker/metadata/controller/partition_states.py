@@ -242,10 +242,14 @@ def decided(partition: PartitionImage, rules: ElectionRules) -> PartitionImage:
 
 
 def nobody_eligible(topics: Iterable[TopicImage]) -> list[PartitionImage]:
-    """The partitions of these topics that have eligible replicas, without any: by another
-    min.insync.replicas the high watermark may move, and they would lack records."""
+    """The partitions of these topics that have eligible replicas by a min.insync.replicas that the
+    state does not say, without any: by another one the high watermark may move, and they would lack
+    records. Where the state says it, the leader goes by it until another is written."""
     return [
-        replace(each, eligible=()) for topic in topics for each in topic.partitions if each.eligible
+        replace(each, eligible=())
+        for topic in topics
+        for each in topic.partitions
+        if each.eligible and not each.min_in_sync
     ]
 
 

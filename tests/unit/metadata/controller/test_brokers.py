@@ -278,7 +278,7 @@ def test_the_next_controller_goes_on_with_what_the_last_one_decided(cluster: Clu
     assert state.leader == (3 if last is three else NO_LEADER) and state.isr == (3,)
 
 
-def test_another_minimum_ends_eligibility_first(cluster: Cluster) -> None:
+def test_a_smaller_minimum_ends_eligibility_and_no_other_does(cluster: Cluster) -> None:
     cluster.rules = ElectionRules(min_in_sync=2)
     cluster.make(3, 2)
     cluster.end(2)
@@ -286,7 +286,9 @@ def test_another_minimum_ends_eligibility_first(cluster: Cluster) -> None:
     for change in ({"set": {"min.insync.replicas": "1"}}, {"replace": True}):
         cluster.controller.alter(ConfigChange("t", **change), validate_only=True)
     cluster.controller.alter(ConfigChange("t", set={"retention.ms": "1"}))
-    assert cluster.state.eligible == (2,)
+    cluster.controller.alter(ConfigChange("t", set={"min.insync.replicas": "2"}))
+    assert (cluster.state.eligible, cluster.state.partition_epoch) == ((2,), 1)
+    cluster.rules = ElectionRules(min_in_sync=1)
     cluster.controller.alter(ConfigChange("t", set={"min.insync.replicas": "1"}))
     assert (cluster.state.eligible, cluster.state.partition_epoch) == ((), 2)
     assert cluster.controller.image.topics["t"].configs["min.insync.replicas"] == "1"

@@ -255,6 +255,8 @@ def test_other_settings_end_eligibility() -> None:
     few = image(leader=1, isr=(1,), eligible=(2,))
     assert [told(each) for each in nobody_eligible(few.topics.values())] == [(1, (1,), (), 5)]
     assert nobody_eligible(image(leader=1, isr=(1,)).topics.values()) == []
+    said = image(leader=1, isr=(1,), eligible=(2,), min_in_sync=2)
+    assert nobody_eligible(said.topics.values()) == []  # until a smaller one is written
     # Settings of a broker's file, which nobody saw change.
     for leader, epoch in ((1, 5), (NO_LEADER, 6)):
         cluster = image(leader=leader, isr=(1,), eligible=(2,))
