@@ -132,7 +132,7 @@ class SteppedEvents(EventLoop[Event]):
         self._dice = dice
         self._started = False
         self._free_at_ms = 0.0  # until then it has something else to do
-        self._interrupted = False
+        self._interrupted = self._finishes = False
         self._missed = 0
         self.handling: Event | None = None
 
@@ -170,6 +170,8 @@ class SteppedEvents(EventLoop[Event]):
 
     def interrupt(self, others: Callable[[], object]) -> None:
         """In the midst of an event, while everything else goes on: handlers, fetchers, others."""
+        if self._finishes:
+            return
         self._interrupted = True
         others()
         self._interrupted = False
@@ -185,7 +187,7 @@ class SteppedEvents(EventLoop[Event]):
 
     def finish(self) -> None:
         """A stop: what is queued is done at once."""
-        self._interrupted = False
+        self._interrupted, self._finishes = False, True
         while self.queued:
             self.turn()
 

@@ -147,6 +147,9 @@ class Safety:
         stored = partition.state
         if stored is None or stored.leader_epoch <= state.leader_epoch:
             self._may_lead(partition, view)
+        elif self._cluster.min_in_sync == 1 and state.isr == (running.node_id,):
+            # It commits alone, though the store has a newer state of which it has not heard yet.
+            self._may_have_lost(partition, self._missing(partition, view))
 
     def _opened(self, partition: Partition, view: View, replica: Replica) -> None:
         """What a kill left must be all that there was, what a power cut left the beginning."""
@@ -463,12 +466,19 @@ class Safety:
         if missing is None:
             partition.has_all_again(view.node_id)
             return
-        lost_at = partition.lost_at.get(missing.value, set())
-        if len(lost_at) >= self._cluster.min_in_sync:
-            partition.lost = True
+        lost_at = self._may_have_lost(partition, missing)
         self.fail(
             "a leader has what is committed",
             f"{missing} is not with broker {view.node_id}, which leads; it may have been lost"
             f" at brokers {sorted(lost_at)}",
             partition,
         )
+
+    def _may_have_lost(self, partition: Partition, missing: Record | None) -> set[int]:
+        """What a leader lacks: where it may have been lost, and whether at as many as may not."""
+        if missing is None:
+            return set()
+        lost_at = partition.lost_at.get(missing.value, set())
+        if len(lost_at) >= self._cluster.min_in_sync:
+            partition.lost = True
+        return lost_at
