@@ -29,21 +29,8 @@ from kbroker.coordinator.group._offset_records cimport (
     OffsetKey, Text, batch_bound, record_bound)
 from kbroker.coordinator.group._offsets cimport high_watermark_of
 from kbroker.coordinator.group._python cimport (
-    committed_of,
-    committer_of,
-    encoded_key,
-    fetched_init,
-    fetched_topics,
-    java_hash,
-    load_batch,
-    member_of,
-    name_bytes,
-    shown_group,
-    str_of,
-    text_of,
-    texts_of,
-    topic_id_at,
-)
+    committed_of, committer_of, encoded_key, fetched_init, fetched_topics, java_hash, load_batch,
+    member_of, name_bytes, shown_group, str_of, text_of, texts_of, topic_id_at)
 from kbroker.coordinator.group._python import (
     CommittedOffset,
     LoadedBatches,
