@@ -281,7 +281,7 @@ PLANTED: dict[str, Plant] = {
     "stale-at-the-controller": Plant(partition_states, "_check_members", _of_any_start, 150),
     "commit-at-once": Plant(requests.Produces, "await_followers", _not_awaited, 20),
     "load-of-the-committed": Plant(GroupLoader, "_read", _load_what_is_committed, 200),
-    "a-shard-kept": Plant(OffsetsStore, "_lose", _nothing_lost, 20),
+    "a-shard-kept": Plant(OffsetsStore, "_lose", _nothing_lost, 40, first=25),
     "members-not-loaded": Plant(GroupCoordinator, "load", _no_members, 40),
     "unstable-told": Plant(offset_fetch, "decode", _stable_or_not, 150, first=30),
     "in-sync-when-added": Plant(partition_changes, "finished", _in_sync_when_added, 60),
