@@ -73,6 +73,7 @@ NOT_IN_SAMPLES: Final[dict[str, str]] = {
     "KbrokerOfflineLogDirectory": "a directory that is lost is missing from the samples",
     "KbrokerUncleanablePartitions": "samples do not count what cannot be cleaned",
     "KbrokerDamagedBatches": "samples do not count what has rotted",
+    "KbrokerUnreadableBytes": "samples do not count what cannot be read",
     "KbrokerUncleanElections": "no rate of late in samples; Several brokers counts them",
     "KbrokerThreadDead": "samples do not name threads, and the one that takes them may be lost",
     "KbrokerStepFailures": "samples do not count what raised",
