@@ -74,10 +74,13 @@ def forward(services: Services, request: ColdRequest, decode: Decode, failure: F
 
 def _ask(services: Services, request: ColdRequest, reply: Reply, *, again: bool = True) -> None:
     """`again`: the next controller is asked if there is one before this one has answered, as by
-    Apache Kafka. Then it may have been done already, and the answer says so."""
+    Apache Kafka. Then it may have been done already, and the answer says so. The next one may be
+    this broker, which is asked over its own listener, as there."""
     image = services.controller.image
     broker = image.brokers.get(image.controller_id)
-    if services.peers is None or broker is None or broker.node_id == services.node_id:
+    # At first the image may name this broker although it has just left office.
+    is_gone = again and image.controller_id == services.node_id
+    if services.peers is None or broker is None or is_gone:
         reply.fail(ErrorCode.NOT_CONTROLLER, "there is no controller now")
         return
 

@@ -122,6 +122,19 @@ def test_the_next_controller_is_asked_once(code: ErrorCode) -> None:
     assert [node_id for node_id, *_ in asked.asked] == [NODE_ID + 1, NODE_ID + 2]
 
 
+def test_the_next_controller_may_be_the_broker_that_handed_it_on(broker: FakeBroker) -> None:
+    asked = peers(broker)
+    asked.answer = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+
+    def be_elected() -> None:
+        broker.controller.image = replace(broker.controller.image, controller_id=NODE_ID)
+        asked.then = lambda: setattr(asked, "answer", b"done")
+
+    asked.then = be_elected
+    assert broker.ask(grow(3, ("t", 2))).answer == b"done"
+    assert [node_id for node_id, *_ in asked.asked] == [NODE_ID + 1, NODE_ID]
+
+
 def test_what_cannot_be_read_closes_the_connection_it_came_on(broker: FakeBroker) -> None:
     request = broker.send(ApiKey.CREATE_PARTITIONS, 3, b"\xff")
     assert request.closed and not peers(broker).asked
