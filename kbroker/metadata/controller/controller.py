@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from kbroker.clock import Clock
-from kbroker.errors import DataDirectoryError, ErrorCode, InvariantError, KafkaError, UserError
+from kbroker.errors import ErrorCode, InvariantError, KafkaError, UserError
 from kbroker.limits import CONTROLLER_EVENTS_MAX
 from kbroker.metadata.controller import records
 from kbroker.metadata.controller.asking import Asking, abandoned, nobody_asked, not_controller
@@ -75,7 +75,6 @@ from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate, 
 from kbroker.metadata.controller.nodes import (
     FencedError,
     MetadataNodes,
-    ensure_skeleton,
     load_brokers,
 )
 from kbroker.metadata.controller.own_logs import OwnLogs
@@ -83,7 +82,12 @@ from kbroker.metadata.controller.partition_changes import PartitionChanges
 from kbroker.metadata.controller.partition_states import RulesOf, clean_elections
 from kbroker.metadata.controller.producer_ids import ProducerIdBlock
 from kbroker.metadata.controller.propagation import Apply, Names, Propagation, Show, nobody_copies
-from kbroker.metadata.controller.registration import Locks, Registration, start_trouble
+from kbroker.metadata.controller.registration import (
+    Locks,
+    Registration,
+    cluster_of,
+    start_trouble,
+)
 from kbroker.metadata.controller.statistics import ControllerStatistics
 from kbroker.metadata.controller.topic_changes import Settings, TopicChanges, forget_deletions
 from kbroker.metadata.controller.unregistration import unregister
@@ -105,7 +109,6 @@ from kbroker.metadata.store.base import (
     WatchKind,
 )
 from kbroker.own_thread import OwnThread
-from kbroker.types import uuid_text
 
 if TYPE_CHECKING:
     from kbroker.metadata.controller.broker_channels import BrokerChannels
@@ -362,15 +365,10 @@ class Controller(Asking):
     # --- office -----------------------------------------------------------------------------------
 
     def _start(self, event: Start) -> Answer:
-        cluster_id = ensure_skeleton(self._store, self._cluster_id or uuid_text(new_uuid()))
-        if self._cluster_id not in (None, cluster_id):
-            raise DataDirectoryError(
-                f"the metadata store belongs to cluster {cluster_id}, not to {self._cluster_id}",
-                "use the data directory and the store of one cluster together",
-            )
-        self._cluster_id = cluster_id
         if self.start_given_up:
             return event.started  # the stop comes next
+        if event.until_ms is None:
+            self._cluster_id = cluster_of(self._store, self._cluster_id)
         until_ms = self._registration.wait_until_ms(self._store, event.until_ms)
         if until_ms is not None:
             self._try_again(event._replace(until_ms=until_ms))
@@ -440,7 +438,8 @@ class Controller(Asking):
             self._transport.later(STORE_RETRY_MS, partial(self._notify, event))
 
     def _run_for_office(self) -> None:
-        if self._election.try_win():
+        # A broker that is not registered leads nothing, and would elect itself.
+        if self.broker_epoch != NO_BROKER_EPOCH and self._election.try_win():
             self._nodes = MetadataNodes(self._store, self._election.fence, self._election.epoch)
             if self._follower is not None:
                 self._follower.obey(self._election.epoch)

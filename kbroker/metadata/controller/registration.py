@@ -26,8 +26,9 @@ from typing import Final
 from kbroker.clock import Clock
 from kbroker.errors import ConfigError, DataDirectoryError, MetadataStoreError
 from kbroker.metadata.controller import records
+from kbroker.metadata.controller.nodes import ensure_skeleton
 from kbroker.metadata.controller.peer_versions import check_others, with_versions
-from kbroker.metadata.image import NO_BROKER_EPOCH, BrokerImage, ClusterImage
+from kbroker.metadata.image import NO_BROKER_EPOCH, BrokerImage, ClusterImage, new_uuid
 from kbroker.metadata.store.base import (
     BadVersionError,
     Create,
@@ -40,7 +41,9 @@ from kbroker.metadata.store.base import (
     NotAllowedError,
     Operation,
     StoreError,
+    StoreUnavailableError,
 )
+from kbroker.types import uuid_text
 
 log = logging.getLogger("kbroker.controller")
 
@@ -104,6 +107,10 @@ class Registration:
                 return None
         except NoNodeError:
             return None
+        except StoreUnavailableError:
+            if until_ms is None:
+                raise
+            # Away for a while: it may be back before the time is over.
         if until_ms is None:
             wait_ms = self._session_timeout_ms + SESSION_END_MS
             until_ms = now_ms + wait_ms
@@ -134,6 +141,18 @@ class Registration:
             return False
         self._is_noted = True
         return True
+
+
+def cluster_of(store: MetadataStore, cluster_id: str | None) -> str:
+    """The id of the cluster in the store, which is made if there was none. DataDirectoryError if
+    the data directories are another's, of this id."""
+    known = ensure_skeleton(store, cluster_id or uuid_text(new_uuid()))
+    if cluster_id not in (None, known):
+        raise DataDirectoryError(
+            f"the metadata store belongs to cluster {known}, not to {cluster_id}",
+            "use the data directory and the store of one cluster together",
+        )
+    return known
 
 
 def register(store: MetadataStore, broker: BrokerImage, locks: Collection[str], now_ms: int) -> int:

@@ -118,6 +118,48 @@ def test_a_start_under_an_id_in_use_waits_and_then_says_so(
     assert three.controller.broker_epoch == cluster.epochs()[3]
 
 
+def test_a_start_that_waits_outlives_a_store_that_is_away(
+    cluster: Cluster, wire: Wire, tmp_path: Path
+) -> None:
+    three, again = cluster.brokers[3], OneBroker(tmp_path, 3)
+    session = three.embedded.new_session()
+    thread = threading.Thread(
+        target=lambda: again.start(session, locks=lambda: ["other"], transport=wire)
+    )
+    thread.start()
+    eventually(lambda: wire.pauses > 0)
+    again.store.down = True
+    wire.pauses_end()
+    eventually(lambda: wire.pauses > 0 or not thread.is_alive())
+    assert thread.is_alive()
+    again.store.down = False
+    three.store.down = True
+    three.embedded.close()
+    wire.pauses_end()
+    thread.join()
+    assert again.controller.broker_epoch != NO_BROKER_EPOCH
+    three.stop()
+    cluster.brokers[3] = again
+
+
+def test_who_is_not_registered_is_not_elected(cluster: Cluster, wire: Wire) -> None:
+    three = cluster.brokers[3]
+    twin = usurp(cluster, 3)
+    eventually(lambda: three.controller.broker_epoch == NO_BROKER_EPOCH and wire.pauses > 0)
+    wire.pauses_end()  # it has a session again, and finds the other one there
+    eventually(lambda: wire.pauses > 0)
+    cluster.brokers.pop(2).stop()
+    cluster.controller.store.down = True
+    twin.delete(records.CONTROLLER)
+    three.controller._on_session_event(three.store.session_id, SessionEvent.CONNECTED)
+    for _ in range(2):
+        wait(lambda done: three.controller.in_step(lambda: done(None)))
+    assert not three.controller.active
+    twin.close()
+    eventually(lambda: (wire.pauses_end(), three.controller.active)[1])
+    assert three.controller.broker_epoch != NO_BROKER_EPOCH
+
+
 @pytest.mark.parametrize("given_up", [True, False])
 def test_a_start_goes_on_when_the_other_session_ends_or_it_is_given_up(
     cluster: Cluster, wire: Wire, tmp_path: Path, given_up: bool
