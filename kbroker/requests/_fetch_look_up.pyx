@@ -7,7 +7,8 @@ INCONSISTENT_TOPIC_ID, as from Kafka, whose sessions keep the name. The client a
 then and follows the new id. Without a session an id that is gone is UNKNOWN_TOPIC_ID.
 
 What is not there is answered at once where there is nothing else to wait for. A client that keeps a
-session and has had that answer already waits, or it would ask again and again without a pause.
+session and has had that answer already waits, or it would ask again and again without a pause; a
+second at most (_parked), since the topic may come and nothing wakes it then.
 """
 
 from libc.stdint cimport int32_t

@@ -97,6 +97,9 @@ cdef enum:
     FOLLOWER_WAIT_MS = 256        # from here on
     FOLLOWER_TICKS = 16           # deadlines of followers' fetches are so far apart
     NEWS_TICKS = 4                # and where they are to be told of the high watermark
+    # A fetch of which nothing is there is on no partition, and nothing wakes it when a topic comes:
+    # it looks again after so long, however long its client would wait.
+    NOTHING_THERE_WAIT_MS = 1000
 
 
 cdef int parked_init(HotContext* context) noexcept nogil:
@@ -540,9 +543,14 @@ cdef void _watch_targets(ParkedRequest* parked, FetchPlan* plan) noexcept nogil:
 
 cdef int park_fetch(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     """Parks a fetch that found too little; what it names and is there has no error."""
-    cdef ParkedRequest* parked = parked_new(
-        worker, plan.request, plan.count - plan.not_there_count, plan.request.length_bytes,
-        min(plan.max_wait_ms, <int32_t>NEWS_WAIT_MS) if plan.has_news else plan.max_wait_ms)
+    cdef int32_t wait_ms = plan.max_wait_ms
+    cdef ParkedRequest* parked
+    if plan.has_news:
+        wait_ms = min(wait_ms, <int32_t>NEWS_WAIT_MS)
+    elif plan.count == plan.not_there_count:
+        wait_ms = min(wait_ms, <int32_t>NOTHING_THERE_WAIT_MS)
+    parked = parked_new(
+        worker, plan.request, plan.count - plan.not_there_count, plan.request.length_bytes, wait_ms)
     if parked == NULL:
         return PARK_READ_AGAIN
     if request_detach(plan.request) != 0:

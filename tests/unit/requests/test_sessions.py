@@ -13,7 +13,7 @@ import pytest
 from kbroker.errors import ErrorCode
 from kbroker.types import ApiKey
 from tests.support.record_batches import build_batch
-from tests.unit.net.harness import Client, Rig, Topic, framed
+from tests.unit.net.harness import Client, Rig, Topic, eventually, framed
 from tests.unit.requests.wire import (
     FETCH_BY_ID,
     SESSION_VERSIONS,
@@ -322,6 +322,26 @@ def test_a_client_that_knows_that_nothing_is_there_waits(rig: Rig, version: int)
         rig.create("a")
         assert sorted(errors(session.next(max_wait_ms=LONG_MS))) == [3, 103]
     assert rig.hot.statistics()["parked_fetches"] == 2
+
+
+@every_version
+def test_what_comes_back_is_not_waited_for_as_long_as_the_client_would(
+    rig: Rig, version: int
+) -> None:
+    """Nothing wakes a fetch that is on no partition."""
+    here, gone = rig.create("here"), rig.create("gone")
+    waits = Session(rig.client(), version, [Ask(here)])
+    waits.send(max_wait_ms=60_000)
+    rig.wait_parked(1)
+    (a_minute,) = rig.ticks
+    session = Session(rig.client(), version, [Ask(gone)])
+    rig.delete("gone")
+    session.next(max_wait_ms=LONG_MS)
+    session.send(max_wait_ms=LONG_MS)
+    rig.wait_parked(2)
+    eventually(lambda: len(rig.ticks) == 2, "both deadlines are announced")
+    assert rig.ticks[-1] < a_minute
+    rig.expire_all(waits.client, session.client)
 
 
 def test_a_follower_hears_at_once_of_what_is_not_there(rig: Rig) -> None:
