@@ -1,10 +1,10 @@
 """The four codecs of record batches in Python: the one place that imports compression libraries.
 
 Broker side, the compiled log unpacks batches itself wherever the system has the library; this is
-for what it cannot (`log.validator`) and for what packs. Everything is bounded: output beyond
-`output_bytes_max` is a `CompressionError` before it has cost that memory. cramjam is imported at
-its first use: the broker's start does not pay for it. Stateless; any thread; the libraries release
-the GIL.
+for what it cannot (`log.validator`), for clients and tools, and for what packs. Everything is
+bounded: output beyond `output_bytes_max` is a `CompressionError` before it has cost that memory.
+cramjam is imported at its first use: the broker's start does not pay for it. Stateless; any thread;
+the libraries release the GIL.
 
 The framings are Kafka's: gzip members, Snappy in the Java library's framing (raw is read too), LZ4
 frames of independent blocks of 64 KB, zstd frames. So are the levels, by the sizes of what Apache
@@ -25,6 +25,7 @@ from types import ModuleType
 from typing import Final, NamedTuple
 
 from kbroker import limits
+from kbroker.protocol._unpacking import CodecError, CodecMissing, CodecTooLong, unpack
 
 _GZIP_ONLY: Final = 31  # zlib's way to say: the largest window, and a gzip header
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
@@ -143,8 +144,25 @@ def _zstd(pieces: Iterable[bytes | memoryview], level: int) -> Iterator[bytes]:
 def decompress(codec: Codec, data: bytes, output_bytes_max: int | None = None) -> bytes:
     """What was packed; CompressionError if it is damaged or longer than allowed.
 
-    None: as long as it is. For what a broker has stored: it looked at the length before.
+    None: as long as it is. For what a broker has stored: it looked at the length before. By the
+    decoders of the broker's validator, so that what it takes can be read.
     """
+    if codec is Codec.NONE:
+        return data
+    try:
+        return unpack(data, codec, sys.maxsize if output_bytes_max is None else output_bytes_max)
+    except CodecMissing:
+        return decompress_in_python(codec, data, output_bytes_max)
+    except CodecTooLong as error:
+        raise TooLongError(str(error)) from error
+    except CodecError as error:
+        raise CompressionError(str(error)) from error
+
+
+def decompress_in_python(
+    codec: Codec, data: bytes, output_bytes_max: int | None = None
+) -> bytes:
+    """The same where no compiled decoder can: a library is not there, or it copies from too far."""
     if codec is Codec.NONE:
         return data
     try:
@@ -243,13 +261,20 @@ def _xerial_blocks(data: bytes | memoryview) -> bytearray:
     return out
 
 
+def _is_xerial_header(data: bytes, at: int) -> bool:
+    """Its magic, and a version from 1 on, below which the Java library reads nothing."""
+    begin = at + len(_XERIAL_MAGIC)
+    version = int.from_bytes(data[begin : begin + 4], "big", signed=True)
+    return data.startswith(_XERIAL_MAGIC, at) and version >= 1
+
+
 def _unsnappy(data: bytes, output_bytes_max: int) -> bytes:
-    if not data.startswith(_XERIAL_MAGIC):
+    if not _is_xerial_header(data, 0):
         return _raw_snappy(data, output_bytes_max)
     out = bytearray()
     at = 0
     while at < len(data):
-        if data.startswith(_XERIAL_MAGIC, at):
+        if _is_xerial_header(data, at):
             at += len(_XERIAL_HEADER)
             continue
         size = int.from_bytes(data[at : at + 4], "big")

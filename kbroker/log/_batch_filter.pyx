@@ -19,14 +19,15 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
+from kbroker._codecs cimport (
+    KB_STREAM_NO_CODEC, KB_STREAM_NO_MEMORY, KB_STREAM_OK, kb_stream, kb_stream_close,
+    kb_stream_open, kb_stream_refill)
 from kbroker.log._batch_source cimport (
     STEP_DAMAGED, STEP_DONE, STEP_FAILED, STEP_FULL, STEP_MORE, STEP_PACK, STEP_UNPACK)
 from kbroker.log._buffer cimport buffer_close, buffer_reserve
-from kbroker.log._codecs cimport (
-    KB_STREAM_NO_MEMORY, KB_STREAM_OK, kb_stream, kb_stream_close, kb_stream_open,
-    kb_stream_refill)
 from kbroker.log._key_map cimport KEY_MAP_FULL, key_map_close, key_map_get, key_map_put
-from kbroker.log._record_stream cimport position, skip, take_bytes, take_varint, take_varlong
+from kbroker.log._record_stream cimport (
+    position, skip, skip_field, skip_headers, take_bytes, take_varint, take_varlong)
 from kbroker.log._records cimport (
     AT_ATTRIBUTES, AT_BASE_TIMESTAMP, AT_CRC, AT_LENGTH, AT_MAX_TIMESTAMP, AT_RECORD_COUNT,
     CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME_BIT, LOG_OVERHEAD_BYTES, batch_crc)
@@ -82,7 +83,12 @@ cdef inline Step no_memory(Trouble* trouble) noexcept nogil:
 cdef Step stream_failed(const kb_stream* stream, int codec, Trouble* trouble) noexcept nogil:
     if stream.status == KB_STREAM_NO_MEMORY:
         return no_memory(trouble)
-    return STEP_UNPACK if codec else not_well_formed(trouble)
+    if stream.status == KB_STREAM_NO_CODEC:
+        return STEP_UNPACK
+    if codec:
+        trouble.damage = "its records cannot be unpacked"
+        return STEP_DAMAGED
+    return not_well_formed(trouble)
 
 
 cdef Step end_of_records(kb_stream* stream, Trouble* trouble) noexcept nogil:
@@ -238,21 +244,21 @@ cdef Step look_at_record(
     BatchFilter* filter, const Header* header, kb_stream* stream, int horizon_is_over,
     Trouble* trouble
 ) noexcept nogil:
+    # One that stays is as the validator takes it; of others nothing more than the key is read.
     cdef Passed* passed = &filter.passed
-    cdef uint8_t[VALUE_LENGTH_BYTES_MAX] raw
-    cdef int size, has_value
+    cdef int32_t value_length
     cdef Front front
     cdef Step step = read_front(stream, header, &filter.key, &front, trouble)
     if step != STEP_DONE:
         return step
     passed.seen += 1
     if is_kept(filter, &front):
-        has_value = take_value_length(stream, raw, &size)
-        if has_value < 0 or position(stream) > front.end:
+        if (skip_field(stream, front.end, &value_length) < 0
+                or skip_headers(stream, front.end) < 0 or position(stream) != front.end):
             return not_well_formed(trouble)
-        if has_value or not tombstone_goes(filter, &front, horizon_is_over):
+        if value_length >= 0 or not tombstone_goes(filter, &front, horizon_is_over):
             passed.kept += 1
-            passed.tombstones += not has_value
+            passed.tombstones += value_length < 0
             passed.max_timestamp_ms = max(passed.max_timestamp_ms, front.timestamp_ms)
     if skip(stream, front.end - position(stream)) < 0:
         return not_well_formed(trouble)

@@ -51,7 +51,7 @@ from kbroker.log._types cimport Segment
 
 import os
 
-from kbroker.compression import PACKINGS, Codec, CompressionError, decompress
+from kbroker.compression import PACKINGS, Codec, CompressionError, decompress_in_python
 from kbroker.log._results import Uncleanable
 from kbroker.protocol.record_batch import repacked
 
@@ -393,7 +393,7 @@ cdef class Cleaning:
     cdef bytes _unpacked(self):
         cdef bytes packed = self.source.batch[HEADER_BYTES:self.source.header.size_bytes]
         try:
-            return decompress(self._codec(), packed)
+            return decompress_in_python(self._codec(), packed)
         except (ValueError, CompressionError) as error:
             raise Uncleanable(self._where(str(error))) from error
 

@@ -19,7 +19,7 @@ from kbroker._error_codes cimport (
     CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, INVALID_TXN_STATE, KAFKA_STORAGE_ERROR,
     MESSAGE_TOO_LARGE, NO_ERROR, UNSUPPORTED_COMPRESSION_TYPE)
 from kbroker._limits cimport UNPACKED_BYTES_MIN, UNPACKED_RATIO_MAX
-from kbroker.log._codecs cimport (
+from kbroker._codecs cimport (
     KB_CODEC_GZIP, KB_CODEC_ZSTD, KB_STREAM_NO_CODEC, KB_STREAM_NO_MEMORY, KB_STREAM_OK,
     KB_STREAM_TOO_LONG, kb_stream, kb_stream_close, kb_stream_open, kb_stream_refill)
 from kbroker.log._record_stream cimport (

@@ -22,8 +22,9 @@ from typing import Final, NamedTuple, Self, TypeVar
 
 from kbroker.compression import Codec, CompressionError
 from kbroker.errors import ErrorCode
-from kbroker.log._tools import CodecMissing, RecordsWalk, crc32c, walk_records
+from kbroker.log._tools import RecordsWalk, crc32c, walk_records
 from kbroker.log.validator import unpack_and_walk
+from kbroker.protocol._unpacking import CodecMissing
 from kbroker.protocol.record_batch import (
     ATTRIBUTES_BEGIN,
     BATCH_HEADER,
@@ -253,14 +254,13 @@ def _stored(position: int, head: bytes) -> StoredBatch:
 
 
 def _walk(batch: StoredBatch, codec: int, data: bytes) -> RecordsWalk:
-    """CompressionError where neither the compiled codecs can nor Python's."""
+    """CompressionError where the compiled codecs are not there, and Python's cannot either."""
     base_ms = batch.base_timestamp_ms
     try:
         packed = memoryview(data)[HEADER_BYTES:]
-        walk = walk_records(packed, codec, batch.record_count, base_ms, gaps=True)
+        return walk_records(packed, codec, batch.record_count, base_ms, gaps=True)
     except CodecMissing:
         return unpack_and_walk(data)
-    return unpack_and_walk(data) if walk.error and codec else walk
 
 
 # --- Indexes --------------------------------------------------------------------------------------

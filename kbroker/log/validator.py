@@ -16,23 +16,14 @@ from kbroker.compression import (
     Codec,
     CompressionError,
     TooLongError,
-    decompress,
+    decompress_in_python,
     unpacked_bytes_max,
 )
-from kbroker.log._tools import (
-    CodecError,
-    CodecMissing,
-    CodecTooLong,
-    RecordsWalk,
-    Unpacking,
-    unpack,
-    walk_records,
-)
+from kbroker.log._tools import RecordsWalk, walk_records
+from kbroker.protocol._unpacking import CodecError, CodecMissing, CodecTooLong, Unpacking
 from kbroker.protocol.record_batch import BATCH_HEADER, CODEC_MASK, HEADER_BYTES
 
 TWIN_BYTES_RATIO: Final = 3  # a codec's output, a copy of it, and the batch that is made of it
-
-_NO_BOUND: Final = 2**63 - 1
 
 # Shared by all that holds records in memory which the compiled log would read through a window.
 UNPACKED: Final = BytesBudget(limits.REPACKED_BYTES_MAX)
@@ -53,20 +44,7 @@ def unpacked_pieces(codec: Codec, packed: memoryview) -> Iterator[bytes]:
 def unpacked_whole(codec: Codec, packed: memoryview, output_bytes_max: int) -> bytes:
     """The same in Python and in one piece, for what C cannot; TWIN_BYTES_RATIO of it at once."""
     bytes_max = min(output_bytes_max, unpacked_bytes_max(len(packed)))
-    return decompress(codec, bytes(packed), bytes_max)
-
-
-def unpacked_stored(codec: Codec, packed: bytes) -> bytes:
-    """The records of a batch of a log, in C where it can; CompressionError.
-
-    Without a bound: how far they were packed was looked at when they came.
-    """
-    try:
-        return unpack(packed, codec, _NO_BOUND)
-    except CodecMissing:
-        return decompress(codec, packed)
-    except CodecError as error:
-        raise CompressionError(str(error)) from error
+    return decompress_in_python(codec, bytes(packed), bytes_max)
 
 
 def unpack_and_walk(
@@ -88,7 +66,7 @@ def unpack_and_walk(
     # What it will take nobody knows; it is not less than it would be as a client's.
     with UNPACKED.held(TWIN_BYTES_RATIO * unpacked_bytes_max(len(packed))):
         return walk_records(
-            decompress(Codec(number), packed),
+            decompress_in_python(Codec(number), packed),
             Codec.NONE,
             count,
             base_timestamp_ms,

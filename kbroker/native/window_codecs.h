@@ -42,6 +42,7 @@ typedef struct kb_window {
     size_t block_bytes;         /* the block's output so far */
     size_t block_bytes_max;     /* more is corrupt */
     size_t literal_left, match_left, offset;
+    size_t literals, matched;   /* LZ4: of the sequence at hand, and of the last match; 0: none yet */
     unsigned match_code;
     enum kb_window_phase phase;
 } kb_window;
@@ -56,7 +57,7 @@ static void kb_window_block(
     window->floor = window->filled;
     window->block_bytes = 0;
     window->block_bytes_max = out_bytes_max;
-    window->literal_left = window->match_left = 0;
+    window->literal_left = window->match_left = window->matched = 0;
     window->phase = KB_AT_TAG;
 }
 
@@ -135,6 +136,17 @@ static inline int kb_lz4_length(kb_window *window, size_t *length) {
     return 0;
 }
 
+/* A block ends with five literals, and its last match begins twelve bytes before its end: decoders that
+ * copy in steps, as that of the Java clients does, refuse others. Each compressor keeps to it. */
+#define KB_LZ4_LAST_LITERALS 5
+#define KB_LZ4_LAST_MATCH_BYTES 12
+
+static inline int kb_lz4_ends_well(const kb_window *window) {
+    return !window->matched ||
+           (window->literals >= KB_LZ4_LAST_LITERALS &&
+            window->literals + window->matched >= KB_LZ4_LAST_MATCH_BYTES);
+}
+
 static int kb_lz4_decode(kb_window *window) {
     int status;
     for (;;) switch (window->phase) {
@@ -145,11 +157,13 @@ static int kb_lz4_decode(kb_window *window) {
             window->match_code = tag & 15;
             if (window->literal_left == 15 && kb_lz4_length(window, &window->literal_left) < 0)
                 return KB_PIECE_CORRUPT;
+            window->literals = window->literal_left;
             window->phase = KB_IN_LITERALS;
         } /* fall through */
         case KB_IN_LITERALS:
             if ((status = kb_window_literals(window)) != 1) return status;
-            if (window->in == window->in_end) return KB_PIECE_END;
+            if (window->in == window->in_end)
+                return kb_lz4_ends_well(window) ? KB_PIECE_END : KB_PIECE_CORRUPT;
             window->phase = KB_AT_OFFSET; /* fall through */
         case KB_AT_OFFSET:
             if (window->in_end - window->in < 2) return KB_PIECE_CORRUPT;
@@ -159,6 +173,7 @@ static int kb_lz4_decode(kb_window *window) {
             if (window->match_left == 15 && kb_lz4_length(window, &window->match_left) < 0)
                 return KB_PIECE_CORRUPT;
             window->match_left += 4;
+            window->matched = window->match_left;
             if ((status = kb_window_reaches(window)) != 1) return status;
             window->phase = KB_IN_MATCH; /* fall through */
         case KB_IN_MATCH:
@@ -349,6 +364,13 @@ typedef struct kb_snappy {
 
 static const uint8_t kb_xerial_magic[8] = {0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0};
 
+/* 1 if a header of the framing begins here: its magic, and a version from 1 on, below which the Java
+ * library reads nothing. What else it says is about who may read it. */
+static inline int kb_xerial_header(const uint8_t *at, size_t left) {
+    return left >= KB_XERIAL_HEADER_BYTES && memcmp(at, kb_xerial_magic, 8) == 0 &&
+           (int32_t)kb_get_u32(at + 8) >= 1;
+}
+
 static int kb_snappy_tag(kb_window *window) {
     unsigned tag = *window->in++;
     size_t left = (size_t)(window->in_end - window->in), extra, value = 0;
@@ -399,15 +421,14 @@ static void kb_snappy_open(kb_snappy *snappy, const uint8_t *in, size_t length) 
     snappy->in = in;
     snappy->in_end = in + length;
     snappy->in_block = 0;
-    snappy->framed = length >= KB_XERIAL_HEADER_BYTES && memcmp(in, kb_xerial_magic, 8) == 0;
+    snappy->framed = kb_xerial_header(in, length);
     if (snappy->framed) snappy->in += KB_XERIAL_HEADER_BYTES;
 }
 
 static int kb_snappy_next_block(kb_snappy *snappy, kb_window *window) {
     size_t left = (size_t)(snappy->in_end - snappy->in), size, length = 0;
     /* Streams that were joined have their headers in between. */
-    while (snappy->framed && left >= KB_XERIAL_HEADER_BYTES &&
-           memcmp(snappy->in, kb_xerial_magic, 8) == 0) {
+    while (snappy->framed && kb_xerial_header(snappy->in, left)) {
         snappy->in += KB_XERIAL_HEADER_BYTES;
         left -= KB_XERIAL_HEADER_BYTES;
     }

@@ -59,6 +59,7 @@ TOP_LEVEL: Final = {
     "kbroker._error_codes": "c helpers",
     "kbroker._limits": "c helpers",
     "kbroker._keyed_hash": "c helpers",
+    "kbroker._codecs": "c helpers",
     "kbroker._name_hash": "c helpers",
     "kbroker._figures": "c helpers",
     "kbroker._sync": "c helpers",

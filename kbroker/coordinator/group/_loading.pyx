@@ -27,7 +27,7 @@ from kbroker.coordinator.group._shards cimport (
     shard_unlock,
 )
 from kbroker.coordinator.group._structs cimport Group, Shard
-from kbroker.log._codecs cimport (
+from kbroker._codecs cimport (
     KB_CODEC_NONE,
     kb_stream,
     kb_stream_close,
@@ -127,7 +127,7 @@ cdef int _load_locked(
 ) noexcept nogil:
     cdef RecordView record
     cdef int status
-    cdef int32_t number
+    cdef int32_t number = 0
     for number in range(count):
         status = _next_record(stream, base_offset, base_timestamp_ms, &record)
         if status == RECORD_UNREADABLE:
@@ -144,6 +144,8 @@ cdef int _load_locked(
             status = _list(others, &record)
         if status == NO_MEMORY:
             return NO_MEMORY
+    else:
+        others.unreadable += stream.at != stream.end      # what follows them counts as one
     return 0
 
 

@@ -60,10 +60,9 @@ from kbroker.log._records cimport (
     header_read,
 )
 
-from kbroker.compression import Codec, CompressionError
+from kbroker.compression import Codec, CompressionError, decompress
 from kbroker.coordinator.group.seams import ShownGroup
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log.validator import unpacked_stored
 from kbroker.outside_text import untellable
 
 CommittedOffset = namedtuple("CommittedOffset", (
@@ -326,7 +325,7 @@ cdef object _load_sound_batch(
     cdef int status, transactional = header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT)
     if header.attributes & CODEC_MASK:
         try:
-            unpacked = unpacked_stored(
+            unpacked = decompress(
                 Codec(header.attributes & CODEC_MASK),
                 data[at + HEADER_BYTES:at + header.size_bytes])
         except (CompressionError, ValueError) as error:

@@ -13,7 +13,7 @@ import pytest
 import snappy
 import zstandard
 
-from kbroker.log._tools import CodecError, CodecMissing, unpack
+from kbroker.protocol._unpacking import CodecError, CodecMissing, unpack
 from tests.support.record_batches import CODECS, XERIAL_MAGIC, compress, xerial
 
 PLENTY = 1 << 30
