@@ -4,9 +4,9 @@
 //     java -cp "CLASSES:libs/*" Verdicts
 //
 // On stdin an int32 of a size and a batch, again and again; on stdout seven bytes for each. A bit
-// mask: 1 the validator of the broker's log takes it into a topic with CreateTime, 2 into a compacted
+// mask: 1 the validator of the log takes it into a topic with CreateTime, 2 into a compacted
 // one, 4 into one with LogAppendTime, 8 a consumer reads all of it. Then a CRC-32 of what the
-// consumer read (offset, timestamp, key, value, headers of every record) and how many of the records
+// consumer read (offset, timestamp, key, value, headers of every record), and how many records
 // are tombstones.
 
 import java.io.BufferedInputStream;
