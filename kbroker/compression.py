@@ -159,9 +159,7 @@ def decompress(codec: Codec, data: bytes, output_bytes_max: int | None = None) -
         raise CompressionError(str(error)) from error
 
 
-def decompress_in_python(
-    codec: Codec, data: bytes, output_bytes_max: int | None = None
-) -> bytes:
+def decompress_in_python(codec: Codec, data: bytes, output_bytes_max: int | None = None) -> bytes:
     """The same where no compiled decoder can: a library is not there, or it copies from too far."""
     if codec is Codec.NONE:
         return data
