@@ -35,12 +35,14 @@ from kbroker.protocol.record_batch import (
     CONTROL,
     HEADER_BYTES,
     LOG_APPEND_TIME,
+    TRANSACTIONAL,
     Record,
     decode_batches,
     packed_records,
     repacked,
 )
 from kbroker.protocol.wire import ProtocolError
+from kbroker.replica.batch_repair import first_batch
 from tests.fuzz.batches import Pool, hostile, make_pool
 from tests.fuzz.kafka_codecs import batch_of
 from tests.fuzz.packed import frame
@@ -232,6 +234,7 @@ class Round:
             return  # not even a follower keeps it
         if log.log_end_offset == 0:
             return
+        batch = first_batch(batch)
         *_, attributes, last_delta, base_ms, _, _, _, _, count = BATCH_HEADER.unpack_from(batch)
         if last_delta < count - 1 or attributes & CODEC_MASK > Codec.ZSTD:
             return  # the header's numbers are the log's matter alone
@@ -248,11 +251,15 @@ class Round:
         }
         if len(set(verdicts.values())) > 1:
             self._complain("refused", f"{verdicts} {walk.message}", batch)
-        # Of records that go the cleaner reads no more than their keys, of markers nothing.
+        # Of records that go the cleaner reads no more than their keys; what is of a transaction
+        # it leaves alone.
+        if attributes & (TRANSACTIONAL | CONTROL):
+            log.close(clean=False)
+            return
         cleaned = self._reads(lambda: self._clean(log))
         if not cleaned and walk.error == 0:
             self._complain("refused by the cleaner alone", "", batch)
-        if cleaned and "unpacked" in walk.message and not attributes & CONTROL:
+        if cleaned and "unpacked" in walk.message:
             self._complain("taken by the cleaner alone", walk.message, batch)
         log.close(clean=False)
 
