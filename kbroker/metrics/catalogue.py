@@ -350,7 +350,7 @@ _LOGS: Final = (
     _gauge("cleaner_map_use", "kafka_log_LogCleaner_max_buffer_utilization_percent",
            "How full the table of keys was in the last cleaning.", "%"),
     _plain("gauge", "log_unreadable", "kbroker_log_unreadable_bytes",
-           "Bytes of full segments that are no whole batches, and are sent to nobody.", "bytes"),
+           "Bytes of full segments that are no whole batches, and are not sent.", "bytes"),
     _plain("counter", "scrub_read", "kbroker_log_scrub_read_bytes_total",
            "Bytes of segments that the scrub has read.", "bytes"),
     _plain("gauge", "scrub_damaged", "kbroker_log_scrub_damaged_batches",
