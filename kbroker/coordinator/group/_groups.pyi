@@ -158,7 +158,7 @@ class GroupTable:
         """Appends and applies. An error code.
 
         The caller has checked that the committer may. ILLEGAL_GENERATION: that is no longer so, or
-        nothing of the group is shown here; nothing was written, and the caller checks again.
+        nothing of the group is published here; nothing was written, and the caller checks again.
         """
 
     def remove_offsets(

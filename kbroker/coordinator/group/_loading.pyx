@@ -4,7 +4,7 @@
 A record whose key is a committed offset's changes the shard; every other one, and one whose key or
 value does not read, is listed for Python. A record that is not well formed is left out and counted,
 and so are those after it where its length is wrong as well. `load_records` takes the shard's lock
-for a batch at a time, so that whoever asks a loading shard is not kept waiting.
+for a batch at a time, so that a request to a loading shard is not kept waiting.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
@@ -86,7 +86,7 @@ cdef int _next_record(
     kb_stream* records, int64_t base_offset, int64_t base_timestamp_ms, RecordView* record,
 ) noexcept nogil:
     # Read as the validator reads it. RECORD_UNREADABLE: what follows it can be read;
-    # REST_UNREADABLE: nobody knows where the next one begins.
+    # REST_UNREADABLE: where the next one begins is not known.
     cdef int64_t timestamp_delta, end
     cdef int32_t length, offset_delta
     cdef kb_stream body

@@ -10,7 +10,7 @@ cdef struct Committer:
     Text group
     Text member
     Text instance                 # length -1: none
-    int32_t generation            # below 0: of nobody in particular
+    int32_t generation            # below 0: of no member
     int checked_twice             # Python has said so twice: C may not know the group or the member
 
 
@@ -20,7 +20,7 @@ cdef void records_build(
 ) noexcept nogil
 
 # Appends it, and what it says of offsets holds in the shard. 0, or an error as a coordinator says
-# it; ILLEGAL_GENERATION: the committer (NULL: nobody) may not, or may not any more, and nothing was
+# it; ILLEGAL_GENERATION: the committer (NULL: none) may not, or may not any more, and nothing was
 # written. `topic_ids`: NULLs, or what the value of an offset has no room for.
 cdef int records_write_locked(
     Shard* shard, Batch* batch, const Text* texts, const uint8_t** topic_ids, Py_ssize_t count,

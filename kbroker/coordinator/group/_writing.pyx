@@ -46,7 +46,7 @@ cdef int _accepts_locked(Shard* shard, const Committer* committer) noexcept nogi
         return 0
     member = member_find_locked(group, committer.member.at, committer.member.length)
     if member == NULL:
-        return committer.checked_twice  # who waits for its first generation is not shown
+        return committer.checked_twice  # one that waits for its first generation is not published
     return (
         committer.instance.length < 0
         or (committer.instance.length == member.instance_length

@@ -63,7 +63,7 @@ class Committer(NamedTuple):
 
     member_id: str
     instance_id: str | None
-    generation: int  # below 0: nobody in particular
+    generation: int  # below 0: no member
     checked_twice: bool = False
 
 
