@@ -2,7 +2,7 @@
 
 Each answers as an Apache Kafka without an authorizer does: SECURITY_DISABLED, for the whole request
 or for each rule that was named. Tools know that code: MirrorMaker copies no rules then and goes on.
-A field that is 0, which stands for "unknown", closes the connection, as there.
+A field that is 0, which means "unknown", closes the connection, as there.
 
 Any handler thread; holds no lock.
 """

@@ -1,8 +1,8 @@
-"""What a request may have told again: one thing that is named thousands of times.
+"""What a request may have answered again: one thing that is named thousands of times.
 
 Apache Kafka answers a group or a resource as often as it is named, and so do we; but a name costs
 one byte to ten, and its answer may be a hundred KB. So each is looked up and encoded once, and what
-is told again is bounded by a MB and 16 times the size of the request. Beyond it a name has an
+is repeated is bounded by a MB and 16 times the size of the request. Beyond it a name has an
 error; where a name may cost less than its error, as in `answers_of`, it has that once.
 
 APIs whose answer to a name is never more than 16 times as long as the name need none of this.
