@@ -80,8 +80,8 @@ cdef class LocalLog:
         bint compacted = False, int64_t timestamp_before_max_ms = INT64_MAX,
         int64_t timestamp_after_max_ms = INT64_MAX, int64_t flush_messages = INT64_MAX,
     ) -> None:
-        """The topic's settings, all at once; what is left out gets Kafka's default. Not behind a
-        write that is under way: each of them is asked for alone."""
+        """The topic's settings, all at once; what is left out gets Kafka's default. Does not
+        wait for a write that is under way: each of them is asked for alone."""
         cdef Log* log = self.storage
         with nogil:
             lock_to_look(log)

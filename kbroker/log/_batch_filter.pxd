@@ -47,7 +47,7 @@ cdef Step filter_batch(
     BatchFilter* filter, const Header* header, const uint8_t* batch, const uint8_t* records,
     int64_t length, int codec, Trouble* trouble) noexcept nogil
 
-# The records that stay, behind what is in `out`, up to `out_bytes_max` in it: STEP_MORE. STEP_DONE:
+# The records that stay, after what is in `out`, up to `out_bytes_max` in it: STEP_MORE. STEP_DONE:
 # these were the last. The batch is the one that was filtered last, and there still.
 cdef Step filter_write(
     BatchFilter* filter, const Header* header, int64_t out_bytes_max, Trouble* trouble

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""What is told of logs and of their segments, copied out under each log's own lock.
+"""What is answered about logs and their segments, copied out under each log's own lock.
 
 Sizes are read for many logs in one go without the GIL. Producers are written in the form in which
 the answer carries them, since a partition may know a hundred thousand: 4 MB that never become
@@ -104,7 +104,7 @@ def sizes(list logs not None) -> list:
 
 
 def unreadable_bytes(list logs not None) -> int:
-    """How many bytes of the segments of these logs are no whole batches, and sent to nobody."""
+    """How many bytes of the segments of these logs are no whole batches, and never sent."""
     cdef Log* log
     cdef int64_t total = 0
     cdef Py_ssize_t number

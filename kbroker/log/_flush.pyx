@@ -16,7 +16,7 @@ Where a log is cut meanwhile the sync counts for nothing: what it brought to the
 and other records stand there.
 
 The kernel reports a lost write to one sync of the file only, drops the pages and says yes the next
-time. So nobody knows what the file holds, and the log goes offline, as after a write that cannot be
+time. So what the file holds is not known, and the log goes offline, as after a write that cannot be
 undone. The sync of another flush, at the same time, may be the one that says yes: a flush whose
 syncs succeeded waits for those that were under way then, and moves nothing if one of them failed.
 """
@@ -218,7 +218,7 @@ cdef int log_flush(Log* log, FlushDepth depth) noexcept nogil:
         await_others_locked(log, &it)
         leave_locked(log, &it)
         if status == 0 and not log.online:
-            # Another flush was told what this one's pages have met; or the log was closed.
+            # Another flush got the error that this one's pages have met; or the log was closed.
             status = EIO if log.segment_count else 0
         elif status == 0:
             finish_locked(log, depth, &it)

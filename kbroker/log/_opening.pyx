@@ -1,10 +1,10 @@
 # cython: language_level=3
 """Opening a log, segment by segment: what the loader (`loader.py`) asks of the C units.
 
-Before the log is online: nobody else has its segments, so no lock is taken. A segment is loaded for
-reading and its .log is not changed; what follows its last whole batch nobody reads. What becomes of
-one that is damaged is the loader's decision, and the last one is then made the active one. An
-OSError says that the disk did not answer.
+Before the log is online: no other thread has its segments, so no lock is taken. A segment is loaded
+for reading and its .log is not changed; what follows its last whole batch is never read. What
+becomes of one that is damaged is the loader's decision, and the last one is then made the active
+one. An OSError says that the disk did not answer.
 """
 
 from libc.stdint cimport int64_t

@@ -9,7 +9,7 @@ from kbroker.log._types cimport Bound, FileSlice, Patience, Segment
 
 cdef struct Found:
     Patience patience             # in: what finding it may wait for
-    int passes_empty              # in: goes on behind batches without records
+    int passes_empty              # in: goes on after batches without records
     Segment* segment              # one reference, or NULL: nothing to read
     int64_t position              # of the batch, or where to begin to scan for it; or IN_A_FILE
     int64_t size_bytes            # of the batch; 0 if not known

@@ -23,9 +23,9 @@ cdef struct SegmentPart:
     int64_t index_bytes           # of indexes that are to be writable with the next append; or 0
     int64_t created_ms            # when it was created or opened: the roll's, without timestamps
     int64_t bytes_since_entry
-    int64_t largest_batch_bytes   # atomic; INT64_MAX where nobody has looked
+    int64_t largest_batch_bytes   # atomic; INT64_MAX where it is not known
     int64_t stray_bytes           # at its file's end, beyond `size_bytes`: no whole batches
-    int may_hold_empty            # atomic: batches without records; 1 where nobody has looked
+    int may_hold_empty            # atomic: batches without records; 1 where it is not known
     # Of all its batches, where a recovery has read them since the last append: otherwise INT32_MAX,
     # and 1.
     int32_t largest_leader_epoch
@@ -54,7 +54,7 @@ cdef struct Scan:
 cdef inline SegmentPart* part_of(Segment* segment) noexcept nogil:
     return <SegmentPart*>segment.index
 
-# Of its file, with what nobody is sent.
+# Of its file, with what is never sent.
 cdef inline int64_t segment_file_bytes(Segment* segment) noexcept nogil:
     return kb_load_i64(&segment.size_bytes) + part_of(segment).stray_bytes
 

@@ -238,7 +238,7 @@ cdef int log_roll(Log* log, int64_t base_offset, int64_t now_ms) noexcept nogil:
     if following != NULL:
         has_room = segment_reserve_end(ended, &end_status)
         lock_ranked(&log.lock, RANK_PARTITION)
-        # From here on nothing can fail that would leave the new files behind. A seal that fails
+        # From here on nothing can fail that would leave the new files unused. A seal that fails
         # leaves index files too long; recovery or the next open writes them anew.
         too_long = segment_end(ended, has_room)
         log_add_segment(log, following)

@@ -117,7 +117,7 @@ class LogCleaner:
                 try:
                     self._threads[-1].start()
                 except BaseException:
-                    self._threads.pop()  # it has never lived; whoever asked asks again
+                    self._threads.pop()  # it has never lived; the caller asks again
                     raise
             while len(self._threads) > wanted:
                 self._leaving.append(self._threads.pop())

@@ -1,7 +1,7 @@
 """Opening a log: what is in the directory, what a crash left of it, and from where it goes on.
 
 After a clean stop every file is trusted but for a look at its last entries; bytes that are no batch
-at the end of a full segment stay what they are, nobody is sent them, and reading goes on at the
+at the end of a full segment stay what they are, are never sent, and reading goes on at the
 next segment. After a crash
 each segment beyond the recovery point is read from its start and every CRC checked: the first bad
 batch ends the log, and what stands behind it is kept aside (`set_aside.py`). Indexes that are

@@ -63,7 +63,7 @@ def unpack_and_walk(
     number = attributes & CODEC_MASK
     if number > max(Codec):
         raise CompressionError(f"there is no codec {number}")
-    # What it will take nobody knows; it is not less than it would be as a client's.
+    # What it will take is not known; it is not less than it would be as a client's.
     with UNPACKED.held(TWIN_BYTES_RATIO * unpacked_bytes_max(len(packed))):
         return walk_records(
             decompress_in_python(Codec(number), packed),
