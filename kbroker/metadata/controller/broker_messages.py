@@ -15,7 +15,7 @@ from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
 from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import TopicPartition
 
-# Of an answer; a controller that does not know it has nobody else lead them.
+# Of an answer; a controller that does not know it has no other broker lead them.
 _REFUSING_TAG: Final = 0
 
 

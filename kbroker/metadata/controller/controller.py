@@ -10,7 +10,7 @@ are the queue, the office and the reading of the store.
 
 `apply(image, delta)` runs on the controller thread and must be idempotent (see `ImageDelta`). If it
 raises, the topics of the delta are applied one by one. Where one fails its configuration is
-restored; logs that do not open are offline, and new ones of a broker that stands alone taken back.
+restored; logs that do not open are offline, and new ones of a broker without a cluster taken back.
 
 Crash rules: a change is in the store before anything else happens, so after a kill -9 the next
 start finds it whole and finishes it, whether or not anybody was told. When the outcome of a write
@@ -532,7 +532,7 @@ class Controller(Asking):
             return
         self._leave_office("another controller was elected, or /controller was deleted")
         if self._follower is not None and self._follower.correct():
-            self._session_lost(self._store.session_id)  # so that all is told anew
+            self._session_lost(self._store.session_id)  # so that all is sent anew
         else:
             self._run_for_office()
 

@@ -72,7 +72,7 @@ class ImageFollower:
 
     def correct(self) -> bool:
         """The store can be asked again. True if a controller was obeyed that was never elected:
-        what it has told does not count."""
+        what it has sent does not count."""
         last_epoch = self._last_epoch()
         if self._epoch <= last_epoch:
             return False
@@ -118,7 +118,7 @@ class ImageFollower:
 
 
 def _made_since(known: ClusterImage, delta: ImageDelta) -> frozenset[TopicPartition]:
-    """The partitions that nobody can have written to before: this process knew of all that there
+    """The partitions that cannot have been written to before: this process knew of all that there
     were, and they are as they were made. A start of a broker that is in sync changes that state."""
     new: set[TopicPartition] = set()
     for topic in (*delta.created, *delta.changed):

@@ -1,11 +1,11 @@
 """A controller that hangs gives up its office, so that another broker decides.
 
 Place in the flow: a thread of its own, which touches no log, looks at the event that the
-controller's thread is at. One that takes longer than `controller.event.max.ms` stands somewhere, at
-a disk most likely, and with it stand all elections. Then /controller is deleted under the epoch in
-which it was won; the session and the registration stay, so this broker goes on as one among others
-and leads what it leads. Its thread finds out with its next write, or with the next event. Not more
-often than once in AGAIN_MS: where every broker is slow, office must not go round and round.
+controller's thread is at. One that takes longer than `controller.event.max.ms` waits for a disk,
+and all elections wait with it. Then /controller is deleted under the epoch in which it was
+won; the session and the registration stay, so this broker goes on as one among others and leads
+what it leads. Its thread finds out with its next write, or with the next event. Not more often than
+once in AGAIN_MS: where every broker is slow, office must not go round and round.
 """
 
 from __future__ import annotations

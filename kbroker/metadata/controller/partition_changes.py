@@ -315,7 +315,7 @@ class PartitionChanges:
         able = image.brokers.keys() - self._stopping(image)
         results: Outcomes = []
         changed: dict[TopicPartition, PartitionImage] = {}
-        if not event.unclean:  # who refuses producers leads only where nobody else can
+        if not event.unclean:  # a broker that refuses producers leads only where no other can
             closed |= self._refusing.all()
         for name in event.partitions:
             alive = [node for node in able if (name, node) not in closed]
@@ -395,7 +395,7 @@ class PartitionChanges:
         return reassigned(partition, wanted.target, alive, rules)
 
     def settings_change(self, nodes: MetadataNodes, changes: Sequence[SettingsChange]) -> None:
-        """They are about to. Of states that an earlier kbroker wrote nobody may be elected by
+        """They are about to. Of states that an earlier kbroker wrote no replica may be elected by
         another min.insync.replicas than theirs, if this is cut half way."""
         touched = [each for each in changes if touches(each, MIN_IN_SYNC)]
         if touched:

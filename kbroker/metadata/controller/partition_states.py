@@ -233,7 +233,7 @@ def alter_in_sync(
 
 def decided(partition: PartitionImage, rules: ElectionRules) -> PartitionImage:
     """This state as it is written: with the min.insync.replicas that was decided with, and with
-    nobody eligible where that is smaller than before."""
+    no replica eligible where that is smaller than before."""
     needed = rules.needed(partition)
     if needed == partition.min_in_sync:
         return partition

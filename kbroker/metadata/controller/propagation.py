@@ -67,7 +67,7 @@ class Propagation:
         self._apply = apply
         self._node_id = node_id
         # There a new log that does not open is an offline replica, as at any other broker; of a
-        # broker that stands alone it is an error, and the topic is not made.
+        # broker without a cluster it is an error, and the topic is not made.
         self.in_cluster = False
         self._failures = failures or Failures("controller")
         self._follow = follow

@@ -72,7 +72,7 @@ class Registration:
         a controller has heard of a lossy start; OSError if that cannot be written down. Where there
         are others, `heard` comes again by itself then, else with every image."""
         self.broker = broker
-        self.epoch = NO_BROKER_EPOCH  # before there is one, and behind the end of its session
+        self.epoch = NO_BROKER_EPOCH  # before there is one, and after the end of its session
         self._path = records.broker_path(broker.node_id)
         self._locks = locks
         self._clock = clock

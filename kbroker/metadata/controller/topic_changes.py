@@ -164,7 +164,7 @@ class TopicChanges:
         ]
 
     def _give_up(self, nodes: MetadataNodes, topics: Iterable[TopicImage]) -> None:
-        """Of these, just made, others lead what did not open here, and nobody waits for it. Where
+        """Of these, just made, others lead what did not open here, and nothing waits for it. Where
         there are no others nothing is decided: it is led again when it opens."""
         names = {topic.name: topic for topic in topics}
         offline = [
