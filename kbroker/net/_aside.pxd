@@ -12,7 +12,7 @@ cdef int aside_add(
 # `elsewhere`: how many of the handlers are in Python, or stand in a run.
 cdef int aside_has_turn(
     AsideRequests* aside, void* file, int handlers, int elsewhere) noexcept nogil
-# Whether whoever is at a file has been there for long: nobody is; or nobody comes back soon.
+# Whether the handlers at files have been there for long: none is; or none comes back soon.
 cdef int aside_stands(const AsideRequests* aside, int64_t now_ns) noexcept nogil
 # The file of the first request whose file nobody serves, noted as served from now on; or NULL.
 cdef void* aside_next_file(

@@ -9,7 +9,7 @@ would wait for. A file (whatever has that address) is served by one handler at a
 along what has gathered: so one handler stands at one slow file, however many wait for it, and half
 of the handlers at slow files altogether; fewer, where others are in Python or stand in a run, so
 that one is left for the queue. Who takes from a queue that is never empty serves a file between two
-runs, if nobody has begun to serve one of late: those at whom handlers stand for long are no reason
+runs, if none has begun to serve one of late: those at which handlers wait for long are no reason
 for the others to wait.
 
 Bounds: as many requests as the queue may hold, and ASIDE_BYTES_MAX; then the handler that has the

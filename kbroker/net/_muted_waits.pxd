@@ -10,7 +10,7 @@ cdef extern from "socket_io.h" nogil:
     int kb_has_bytes(int fd)
 
 
-# A peer that only went away behind its long poll has none.
+# A peer that only went away after its long poll has none.
 cdef inline void note_waits(Channel* channel) noexcept nogil:
     if channel.waiting_since_ns != 0:
         return

@@ -109,7 +109,7 @@ cdef void* _next_file_locked(RequestChannel* channel) noexcept nogil:
 
 
 cdef inline void _relieve_locked(RequestChannel* channel) noexcept nogil:
-    # The taker, if there is one, stands somewhere.
+    # The taker, if there is one, waits for something.
     if channel.taker == NULL:
         return
     channel.relieved += 1

@@ -327,7 +327,7 @@ cdef struct Handler:
 
 cdef enum:
     SLOW_FILES_MAX = 32
-    BOUNDED_FROM = 4              # handlers: of so many one is left for the queue, whatever stands
+    BOUNDED_FROM = 4              # handlers: of so many one is left for the queue, whatever waits
 
 
 # Requests that wait for slow files, and files that somebody stands at. Under the request
