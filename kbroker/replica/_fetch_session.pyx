@@ -434,7 +434,7 @@ cdef void session_to_tail_locked(FetchSession* session, SessionPartition* entry)
 cdef void session_note_missing_locked(
     FetchSession* session, SessionPartition* entry, int missing
 ) noexcept nogil:
-    """Whether the client has been told that there is no such partition here."""
+    """Whether the client knows by now that there is no such partition here."""
     if entry.missing != missing:
         session.missing += 1 if missing else -1
         entry.missing = <uint8_t>missing

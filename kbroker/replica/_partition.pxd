@@ -77,16 +77,16 @@ cdef void partition_acquire(Partition* partition) noexcept nogil
 cdef void partition_release(Partition* partition) noexcept nogil
 
 # Who leads, in which epoch, how many replicas are in sync with it, and who else has one: it takes
-# over `fresh`, of which it reads broker_id, in_sync and registered_epoch; NULL for none. Not behind
-# a write that is under way. 0: the lock did not come until then (`lock_log_until`), nothing is
-# changed, and `fresh` is the caller's.
+# over `fresh`, of which it reads broker_id, in_sync and registered_epoch; NULL for none. Does not
+# wait for a write that is under way. 0: the lock did not come in time (`lock_log_until`), nothing
+# is changed, and `fresh` is the caller's.
 cdef int partition_set_leadership(
     Partition* partition, int32_t leader_id, int is_leader, int32_t leader_epoch,
     int32_t in_sync_count, Follower* fresh, int32_t count, int64_t until_ns) noexcept nogil
 
 # A leader is about to begin another epoch, or does not after all. It appends nothing until
-# partition_set_leadership(): what came in the old one would lie behind the start of the new one.
-# To begin is behind the write that is under way; 0: it does not end until then, and no other one
+# partition_set_leadership(): what came in the old one would lie after the start of the new one.
+# To begin waits for the write that is under way; 0: it does not end until then, and no other one
 # begins.
 cdef int partition_begin_epoch(
     Partition* partition, int begins, int64_t until_ns) noexcept nogil

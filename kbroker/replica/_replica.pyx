@@ -111,7 +111,7 @@ cdef class Replica:
 
         `followers` of a leader: brokers that have a replica, each with whether the high watermark
         waits for it. `broker_epochs` are those of the brokers that are registered. A leader's
-        epoch begins at the log's end, behind the write that is under way. OSError if it cannot be
+        epoch begins at the log's end, after the write that is under way. OSError if it cannot be
         noted. Who becomes the leader brings to the disk what is due, as the high watermark waits
         for that, unless it may not wait for long: then somebody else does (`flush_is_due`).
 

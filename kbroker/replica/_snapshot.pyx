@@ -4,8 +4,8 @@
 The replica manager publishes a new snapshot for every change of topics; handlers read the current
 one. Reading costs two atomic stores: a reader writes the epoch it entered in and zero when it
 leaves. The publisher swaps the pointer, moves the epoch on and **retires** the old tables and the
-entries that nobody lists any more: they are freed when no reader is inside an older epoch. Entries
-are shared between snapshots, so publishing copies pointers, not topics.
+entries that no table lists any more: they are freed when no reader is inside an older epoch.
+Entries are shared between snapshots, so publishing copies pointers, not topics.
 
 Hot calls last well below a millisecond, but for one at a file that hangs. So a publisher waits
 GRACE_NS at most, and not at all while something it retired before is still looked at; what is left
@@ -249,7 +249,7 @@ cdef void _reclaim_locked(SnapshotRegistry* registry) noexcept nogil:
 
 
 cdef void _retire_locked(SnapshotRegistry* registry, Retired* retired) noexcept nogil:
-    # Behind the swap, which nobody who enters from here on can miss.
+    # After the swap, which no reader that enters from here on can miss.
     cdef int64_t until_ns = kb_now_ns() + GRACE_NS
     _reclaim_locked(registry)
     retired.next = NULL
@@ -257,7 +257,7 @@ cdef void _retire_locked(SnapshotRegistry* registry, Retired* retired) noexcept 
     if registry.retired_first != NULL:
         registry.retired_last.next = retired
         registry.retired_last = retired
-        return                    # who stands in one of before stands in this one, too
+        return                    # a reader that is in one of before is in this one, too
     registry.retired_first = registry.retired_last = retired
     while _is_inside_locked(registry, retired.epoch) and kb_now_ns() < until_ns:
         usleep(GRACE_POLL_US)
@@ -302,7 +302,7 @@ cdef int registry_publish(
     """Adds (or replaces, by id) and removes topics; -1: no memory, nothing changed.
 
     Without the GIL. On return no reader finds a removed entry; one that had found it may still be
-    at it, and its partitions' references are given back behind that.
+    at it, and its partitions' references are given back after that.
     """
     cdef OldSnapshot* old = _old_snapshot_new(added_count + removed_count)
     cdef Snapshot* fresh = NULL

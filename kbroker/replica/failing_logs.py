@@ -30,7 +30,7 @@ PAUSE_MS: Final = 10_000
 
 
 class Trouble(NamedTuple):
-    """Of the replicas here: those that nobody should lead, and those that others should lead."""
+    """Of the replicas here: those that no broker should lead, and those that others should lead."""
 
     failing: frozenset[TopicPartition] = frozenset()
     refusing: frozenset[TopicPartition] = frozenset()

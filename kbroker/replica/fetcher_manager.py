@@ -3,7 +3,7 @@
 `follow`, `look` and `stop` are called on the controller's thread (or who stops it), the fetchers
 live on a loop of their own. On return of `follow` no partition that it names is changed any more by
 what an earlier leader says, but for those that `changes` names, whose log is being changed for
-long; the new word is on its way to the loop, in order. So a replica is made a leader behind
+long; the new word is on its way to the loop, in order. So a replica is made a leader after
 `follow` or `remove`, when `changes` does not name it, and a follower before it.
 
 One fetcher for each broker that is followed and each of `num.replica.fetchers`: a partition always

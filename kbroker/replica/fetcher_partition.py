@@ -4,7 +4,7 @@ Place in the flow: `ReplicaFetcher` puts what `asked` says into a request and gi
 to `apply`; the log does what is decided here. When the controller names another leader or epoch, a
 new object takes this one's place, and this one is `end`ed: whatever comes back for it is dropped.
 
-The lock orders both. The fetcher holds it while it looks at an answer and changes the log; behind
+The lock orders both. The fetcher holds it while it looks at an answer and changes the log; after
 that, nothing that an old leader said can reach the log any more. So a replica is made a leader when
 `is_over`: a cut is no single step under the log's own lock, and must not meet an append as leader.
 Who ends the partition, on the controller's thread, waits a moment for that, not for a disk that

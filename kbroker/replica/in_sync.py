@@ -15,9 +15,9 @@ another epoch.
 One request at a time, for all partitions. On the controller's thread only, in step with the images
 that it applies.
 
-A log that is being changed cannot be told everything at once: who leads in an epoch that begins
-behind a write waits for the write, and on a disk that hangs that does not end. All logs of one
-image, or look, are waited for LOG_WAIT_MS together. Those that are late then are told by the next
+A log that is being changed cannot take everything at once: a leader whose epoch begins
+after a write waits for the write, and on a disk that hangs that does not end. All logs of one
+image, or look, are waited for LOG_WAIT_MS together. Those that are late then get it from the next
 look as things are then, and until then they are where they were: an older epoch, as everywhere
 where an image has not come yet. Nothing is asked for in their name.
 """
@@ -156,13 +156,13 @@ class InSyncSets:
                     lines.write(logging.ERROR, str(name), "%s cannot be led: %s", str(name), error)
 
     def _wait_for_logs(self, wait_ms: int) -> None:
-        """For all that are told from here on, together."""
+        """For all logs that are changed from here on, together."""
         self._waits_until_ns = self._clock.monotonic_ns() + wait_ms * NS_PER_MS
 
     def _tell(
         self, replica: Replica, partition: PartitionImage, joining: Collection[int] = ()
     ) -> bool:
-        """False: it is late, and told by the next look."""
+        """False: it is late, and gets it from the next look."""
         name = replica.name
         wait_ns = max(0, self._waits_until_ns - self._clock.monotonic_ns())
         leads = partition.leader == self._node_id
