@@ -45,7 +45,7 @@ cdef struct ParkedWatch:
     Partition* partition          # one reference
     int64_t counted               # of it in the request's `found`, under the same lock
     Batch* batch                  # of a write; what becomes of it, under the same lock
-    int deletes                   # its batch stands for a deletion of records
+    int deletes                   # its batch is a deletion of records
     int64_t fetch_offset
     int64_t high_watermark        # of a follower's fetch: beyond it there is something to tell
     int64_t log_start             # of a follower's fetch: beyond it there is, too
@@ -58,7 +58,7 @@ cdef struct ParkedWatch:
 cdef struct ParkedRequest:
     int refs                      # atomic: the deadline list's one, and each visitor's
     int state                     # atomic: ParkedState, moved by parked_fire() alone
-    Request* request              # NULL: of a group's write or a deletion, and Python is told
+    Request* request              # NULL: of a group's write or a deletion, and Python is called
     ParkedTable* table
     void* produce                 # ProducePlan: what a produce will answer
     void* group_write             # GroupWrite; where both are NULL it is a fetch

@@ -352,7 +352,7 @@ cdef void _read_target(
 
 
 cdef int _is_news(FetchTarget* target) noexcept nogil:
-    # That a topic was made again is told at once, and after that as what is not there.
+    # That a topic was made again is answered at once, and after that as what is not there.
     if target.not_there:
         return target.made_again and target.entry.sent_error != target.error
     return 1

@@ -3,8 +3,8 @@
 
 What goes into an incremental answer: partitions with data, with an error (or just rid of one), with
 a diverging epoch, a better replica to read from, or whose high watermark or log start changed since
-the client was last told (KIP-227). A partition that returned data moves to the end of its session,
-and so does a missing one while others have to wait (`_fetch_session_targets`).
+the last answer that had it (KIP-227). A partition that returned data moves to the end of its
+session, and so does a missing one while others have to wait (`_fetch_session_targets`).
 Called with the session's lock held, if there is one; the ranges' segments pass to the request and
 are released when they have been sent.
 

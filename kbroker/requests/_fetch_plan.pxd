@@ -86,5 +86,5 @@ cdef struct FetchPlan:
     int has_news                  # of a high watermark: it waits NEWS_WAIT_MS at most
     int32_t not_there_count
     int leaves_out                # partitions of its session that are missing
-    int32_t told_count            # of those that the session's client has been told already
-    LeadersTold leaders           # what the answer has told
+    int32_t told_count            # of those that an answer to the session's client has had already
+    LeadersTold leaders           # what the answer has

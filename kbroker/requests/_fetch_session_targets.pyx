@@ -1,9 +1,9 @@
 # cython: language_level=3
 """What an incremental fetch reads: the partitions that its session follows.
 
-Of those that the client was told are missing, so many are looked for in one fetch and no more, each
-time others: else forty bytes would have all hundred thousand looked up and told again. Apache Kafka
-tells them all, each time. One that the request names is looked for with it.
+Of those that the client knows are missing, so many are looked for in one fetch and no more, each
+time others: else forty bytes would have all hundred thousand looked up and answered again. Apache
+Kafka answers them all, each time. One that the request names is looked for with it.
 """
 
 from libc.stdint cimport int32_t, uint32_t
