@@ -49,7 +49,7 @@ class Advertised:
         node_id, rack = config.node_id, config["broker.rack"]
         settings: tuple[tuple[str, str], ...] = ()
         if config[CONNECT]:
-            # Imported for a cluster: a broker that stands alone is small.
+            # Imported for a cluster: a broker without one is small.
             from kbroker.config.agreed import agreed_settings
 
             settings = tuple(agreed_settings(config).items())

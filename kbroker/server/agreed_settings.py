@@ -3,7 +3,7 @@
 Place in the flow: a broker registers with what its file says of these settings
 (`config/agreed.py`). After its registration it compares itself with the others that are registered,
 over which it lays what is set at run time for each and for all, and writes a warning for each
-setting that differs. Nobody is refused: in a rolling restart brokers differ for a while.
+setting that differs. No broker is refused: in a rolling restart brokers differ for a while.
 
 A broker that registers without these fields, an older kbroker or one of Apache Kafka, is compared
 only by its rack and its listeners.

@@ -102,7 +102,7 @@ class ClusterMember:
         self._watch.start()
 
     def stop(self) -> None:
-        """Behind the controller's thread, which follows every image that it still takes."""
+        """After the controller's thread, which follows every image that it still takes."""
         self._watch.stop()
         self.replication.stop()
 

@@ -1,6 +1,6 @@
 """The control loop: one thread with an asyncio loop on uvloop, for what is rare or talks to peers.
 
-It starts after the ready line, so that nobody's first request waits for its imports. Peer
+It starts after the ready line, so that no first request waits for its imports. Peer
 connections and the HTTP side are its tenants as they come; the data path never is: a Produce or
 Fetch does not touch it. Replica fetchers have loops of this kind for themselves, since they write
 to logs (`replica/fetcher_manager.py`).

@@ -7,7 +7,7 @@ published, `follow` begins to fetch what others lead now. All of it on the contr
 so is every look at who is in sync; what the controller answers to that comes back to this thread.
 It waits for no disk: what a log that is being changed for long is to follow, it follows when that
 is over (`in_sync.py`), and fetchers leave it (`fetcher_manager.py`). Logs that fail are looked for
-on the thread that watches, and the controller is told of them.
+on the thread that watches, which reports them to the controller.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Replication:
         self._touched: dict[str, None] = {}  # topics, in order, since an image was published
         self._look_waits = False  # for its turn on the controller's thread
         self._logs = FailingLogs(config.node_id, clock)
-        self._trouble = Trouble()  # as the controller was told
+        self._trouble = Trouble()  # as it was reported to the controller
 
     # --- images, on the controller's thread -------------------------------------------------------
 
