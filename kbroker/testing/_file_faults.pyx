@@ -163,7 +163,7 @@ cdef Verdict decide(Operation operation, const char* path, int64_t length) noexc
         verdict.bytes_max = rule.bytes_max
         delay_us = rule.delay_us
         if rule.hangs:
-            hang_locked()         # the rules may be others behind it
+            hang_locked()         # the rules may be others after it
         break
     note_locked(operation, path, length, verdict.error != 0 or verdict.bytes_max >= 0)
     pthread_mutex_unlock(&mutex)

@@ -4,8 +4,8 @@
 
 is `kbroker start ...` with a control connection (control.py) at the Unix socket CONTROL, which
 takes `hang`, `hung` and `let_files_go` alone; a `Broker` (broker.py) takes them beside its other
-orders. Nobody else imports this: the broker that people run has no such switch. Every operation on
-a file whose path has a text in it hangs, through the table of the log's file operations
+orders. No other module imports this: the broker that people run has no such switch. Every operation
+on a file whose path has a text in it hangs, through the table of the log's file operations
 (file_faults.py), which is not the system's own from the first `hang` on.
 """
 
