@@ -27,7 +27,7 @@ from kbroker.log._batch_source cimport (
 from kbroker.log._buffer cimport buffer_close, buffer_reserve
 from kbroker.log._key_map cimport KEY_MAP_FULL, key_map_close, key_map_get, key_map_put
 from kbroker.log._record_stream cimport (
-    position, skip, skip_field, skip_headers, take_bytes, take_varint, take_varlong)
+    position, skip, skip_field, skip_headers, take_bytes, take_length, take_varint, take_varlong)
 from kbroker.log._records cimport (
     AT_ATTRIBUTES, AT_BASE_TIMESTAMP, AT_CRC, AT_LENGTH, AT_MAX_TIMESTAMP, AT_RECORD_COUNT,
     CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME_BIT, LOG_OVERHEAD_BYTES, batch_crc)
@@ -220,18 +220,15 @@ cdef int put_front(
     return 0
 
 
-cdef int take_value_length(kb_stream* stream, uint8_t* raw, int* size) noexcept nogil:
-    # As it is written, into `raw`. 1: there is a value; 0: null, a tombstone; -1: not well formed.
-    cdef uint64_t value = 0
-    size[0] = 0
-    while size[0] < VALUE_LENGTH_BYTES_MAX:
-        if take_bytes(stream, raw + size[0], 1) < 0:
-            return -1
-        value |= <uint64_t>(raw[size[0]] & 0x7F) << (7 * size[0])
-        size[0] += 1
-        if raw[size[0] - 1] < 0x80:
-            return not value & 1  # zigzag: odd is below 0
-    return -1
+cdef inline void put_value_length(uint8_t* to, int32_t value, int64_t size) noexcept nogil:
+    # In as many bytes as it was read from: the record is as long as `put_front` has said.
+    cdef uint32_t raw = (<uint32_t>value << 1) ^ <uint32_t>(value >> 31)
+    while size > 1:
+        to[0] = <uint8_t>(raw & 0x7F | 0x80)
+        to += 1
+        raw >>= 7
+        size -= 1
+    to[0] = <uint8_t>raw
 
 
 cdef inline int tombstone_goes(
@@ -328,9 +325,9 @@ cdef Step write_front(
     # Of the next record what comes before its value, if it stays; `rest` is to follow.
     cdef Writing* writing = <Writing*>filter.writing
     cdef kb_stream* stream = &writing.stream
-    cdef uint8_t[VALUE_LENGTH_BYTES_MAX] raw
     cdef int64_t before = filter.out.size
-    cdef int size, has_value
+    cdef int64_t begin, size
+    cdef int32_t value_length
     cdef Front front
     cdef Step step = read_front(stream, header, &filter.key, &front, trouble)
     if step != STEP_DONE:
@@ -340,11 +337,12 @@ cdef Step write_front(
         if put_front(
                 &filter.out, &front, writing.base_timestamp_ms, front.end - position(stream)) != 0:
             return no_memory(trouble)
-        has_value = take_value_length(stream, raw, &size)
-        if has_value < 0:
+        begin = position(stream)
+        if take_length(stream, front.end, &value_length) < 0:
             return not_well_formed(trouble)
-        if has_value or not tombstone_goes(filter, &front, filter.horizon_is_over):
-            memcpy(filter.out.data + filter.out.size, raw, <size_t>size)
+        if value_length >= 0 or not tombstone_goes(filter, &front, filter.horizon_is_over):
+            size = position(stream) - begin
+            put_value_length(filter.out.data + filter.out.size, value_length, size)
             filter.out.size += size
             writing.rest = front.end - position(stream)
             return STEP_DONE

@@ -224,6 +224,29 @@ def test_a_null_value_written_with_more_bytes_is_a_tombstone(
     assert held(log) == [(3, b"key 0")]
 
 
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_a_value_length_written_with_more_bytes_stays_as_it_is(
+    cleaners: Cleaners, codec: str
+) -> None:
+    """In a batch that is written anew: its first record is replaced by the second batch's."""
+    log = cleaners.open()
+    bodies = [
+        b"\0\0" + varint(at) + varint(len(key)) + key + length + b"ab\0"
+        for at, (key, length) in enumerate(
+            ((b"key 0", b"\x04"), (b"two", b"\x84\0"), (b"five", b"\x84\x80\x80\x80\x70"))
+        )
+    ]
+    payload = compress(codec, b"".join(varint(len(body)) + body for body in bodies))
+    log.append(build_batch([b""] * 3, codec=codec, payload=payload))
+    fill(log, 1)
+    cleaners.cleaner.clean_all()
+    assert held(log) == [(1, b"two"), (2, b"five"), (3, b"key 0")]
+    batch, _ = decode_batches(log.read(0))
+    assert [record.value for record in batch.records] == [b"ab", b"ab"]
+    if codec == "none":
+        assert b"\x84\0ab" in log.read(0) and b"\x84\x80\x80\x80\0ab" in log.read(0)
+
+
 def test_old_files_are_removed(cleaners: Cleaners) -> None:
     log = cleaners.open(file_delete_delay_ms=0)
     fill(log)
