@@ -37,6 +37,7 @@ from kbroker.types import TopicPartition
 logger: Final = logging.getLogger("kbroker.log")
 
 FUTURE_SUFFIX: Final = "-future"
+FUTURE_CHARS: Final = len(".") + 32 + len(FUTURE_SUFFIX)  # of a `future_name`, after the log's
 MOVED_FILE: Final = "moved-from"
 # What appends wait for at most, as far as copying goes.
 SWAP_BYTES_MAX: Final = 4 << 20

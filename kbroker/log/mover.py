@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kbroker.errors import ErrorCode, InvariantError, KafkaError
 from kbroker.log._results import FutureLog
-from kbroker.log.log_move import LogMove, future_name
+from kbroker.log.log_move import FUTURE_CHARS, LogMove
 from kbroker.log.partition_log import DIRECTORY_NAME_CHARS_MAX
 from kbroker.log.placement import directory_at
 from kbroker.own_thread import OwnThread
@@ -122,7 +122,7 @@ class LogMover:
 
     def ask(self, name: TopicPartition, path: str) -> None:
         """Moves a log to the data directory at `path`, soon. KafkaError: why not."""
-        if len(future_name(name)) > DIRECTORY_NAME_CHARS_MAX:
+        if len(str(name)) + FUTURE_CHARS > DIRECTORY_NAME_CHARS_MAX:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name}: too long a name to move")
         directory = directory_at(path, self._paths, self._logs.usable)
         held = self._held(name)

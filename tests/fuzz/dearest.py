@@ -34,6 +34,7 @@ def dearest(talk: Talk, topic: str, times: int = 2_000) -> Iterator[Candidate]:
         *_offsets(talk, group, topic, times),
         *_left(group, times),
         *_altered(topic, times),
+        *_moved(topic, times),
         *_topics(times),
     ):
         yield Candidate(f"{name}, {times} times", _frame(request))
@@ -128,6 +129,18 @@ def _altered(topic: str, times: int) -> Iterator[tuple[str, Any]]:
             for kind in (TOPIC, GROUP, CLIENT_METRICS):
                 asked = _alter(key, version, [_resource(n, [], kind) for n in _names(times)])
                 yield f"{key.label} v{version}, resources of type {kind} of other names", asked
+
+
+def _moved(topic: str, times: int) -> Iterator[tuple[str, Any]]:
+    key = ApiKey.ALTER_PARTITION_REASSIGNMENTS
+    for what, replicas in (("here", [1]), ("nowhere", []), ("a cancellation", None)):
+        same = [{"partition_index": 0, "replicas": replicas}] * times
+        topics = [{"name": topic, "partitions": same}]
+        yield f"{key.label} v1, {what}", build(key, 1, topics=topics, timeout=60_000)
+    key = ApiKey.ALTER_REPLICA_LOG_DIRS
+    for path in ("/", ""):
+        dirs = [{"path": path, "topics": [{"name": topic, "partitions": [*range(times)]}]}]
+        yield f"{key.label} v2, partitions to {path!r}", build(key, 2, dirs=dirs)
 
 
 def _setting(key: ApiKey, name: str, value: str | None) -> Mapping[str, Any]:

@@ -351,15 +351,19 @@ class PartitionChanges:
         image, closed = self._propagation.image, self._closed()
         outcomes: Outcomes = []
         changed: dict[TopicPartition, PartitionImage] = {}
+        repeats: dict[TopicPartition, tuple[Reassignment, KafkaError | None]] = {}
         for each in event.wanted:
-            partition = changed.get(each.name) or image.partition(*each.name)
-            try:
-                plan = self._reassigned(image, partition, each, event.factor_may_change, closed)
-            except KafkaError as error:
-                outcomes.append((each.name, error))
-                continue
-            outcomes.append((each.name, None))
-            changed[each.name] = plan
+            asked, refused = repeats.get(each.name, (None, None))
+            # A cancellation that was made is none the second time.
+            if asked != each or (each.target is None and refused is None):
+                partition = changed.get(each.name) or image.partition(*each.name)
+                try:
+                    plan = self._reassigned(image, partition, each, event.factor_may_change, closed)
+                    changed[each.name], refused = plan, None
+                except KafkaError as error:
+                    refused = error
+                repeats[each.name] = each, refused
+            outcomes.append((each.name, refused))
         changed = {name: plan for name, plan in changed.items() if plan != image.partition(*name)}
         if changed:
             self._follow(self._write(nodes, image, list(changed.values())))

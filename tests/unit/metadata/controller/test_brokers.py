@@ -310,6 +310,21 @@ def test_a_request_of_which_one_topic_is_too_large_moves_nothing(
     assert [error for _, error in outcomes] == [None]
 
 
+def test_a_partition_that_is_named_again_has_the_same_outcome_until_it_has_changed(
+    cluster: Cluster,
+) -> None:
+    assert not cluster.controller.create(NewTopic("a", assignments={0: (1,)}))[0].error
+    name = TopicPartition("a", 0)
+    targets = [None, None, (2,), (2,), (), (), (2,), None, None]
+    wanted = [Reassignment(name, target) for target in targets]
+    outcomes = wait(lambda done: cluster.controller.controller.reassign(wanted, True, done))
+    nothing = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    invalid = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert [error and error.code for _, error in outcomes] == [
+        nothing, nothing, None, None, invalid, invalid, None, None, nothing
+    ]  # fmt: skip
+
+
 def test_others_lead_before_a_broker_stops(cluster: Cluster, tmp_path: Path) -> None:
     cluster.make(3, 2)
     cluster.controller.create(NewTopic("alone", assignments={0: (3,)}))
