@@ -21,3 +21,4 @@ cdef extern from "codecs.h" nogil:
                        int64_t output_bytes_max)
     int kb_stream_refill(kb_stream* stream)
     void kb_stream_close(kb_stream* stream)
+    unsigned kb_zstd_version()

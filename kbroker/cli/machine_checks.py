@@ -1,4 +1,4 @@
-"""What `kbroker doctor` asks the machine: limits, memory maps, swap, disks and the clock.
+"""What `kbroker doctor` asks the machine: limits, memory maps, swap, libzstd, disks and the clock.
 
 Each check is a function of what was measured, so that tests can give it any machine; the functions
 named `look_at_...` do the measuring. A figure that this kernel does not tell is left out.
@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-from kbroker.cli.checks import FAILING, OK, WARNING, Check, disk
+from kbroker.cli.checks import FAILING, NOTE, OK, WARNING, Check, disk
 from kbroker.clock import Clock
 
 # A connection and each file of a segment (log, two indexes) take one.
@@ -25,6 +25,8 @@ _FSYNC_TRIES: Final = 5
 _FSYNC_MS_MAX: Final = 30
 _FSYNC_BYTES: Final = 4_096
 _SLOW_CLOCKS: Final = frozenset({"hpet", "acpi_pm", "jiffies"})
+# The first libzstd that refuses what zstd-jni 1.5.6 and later do.
+ZSTD_EXACT: Final = 1_05_06
 # adjtimex(2): the state of a clock that nothing disciplines, and the bit that says so.
 _TIME_ERROR: Final = 5
 _STA_UNSYNC: Final = 0x0040
@@ -46,6 +48,7 @@ def machine(log_dirs: tuple[str, ...], clock: Clock) -> Iterator[Check]:
     expire_cs = number("/proc/sys/vm/dirty_expire_centisecs")
     if expire_cs is not None:
         yield write_back(expire_cs, *(dirty_limit(which) for which in ("background_", "")))
+    yield look_at_zstd()
     mounts = read("/proc/self/mounts")
     for directory in log_dirs:
         yield from look_at_directory(directory, mounts, clock)
@@ -116,6 +119,23 @@ def write_back(expire_cs: int, begins_at: str, stops_at: str) -> Check:
         return Check(OK, "write-back", seen)
     fix = f"sysctl -w vm.dirty_expire_centisecs={DIRTY_ADVISED_MAX_CS}: what a power cut takes"
     return Check(WARNING, "write-back", seen, fix)
+
+
+def look_at_zstd() -> Check:
+    from kbroker.protocol._unpacking import zstd_version
+
+    return zstd(zstd_version())
+
+
+def zstd(version: int) -> Check:
+    """No warning: what an older one takes was damaged before its CRC was made."""
+    if not version:
+        return Check(NOTE, "zstd", "there is no libzstd.so.1: Python unpacks", "install libzstd")
+    seen = f"libzstd {version // 10_000}.{version // 100 % 100}.{version % 100}"
+    if version >= ZSTD_EXACT:
+        return Check(OK, "zstd", seen)
+    fix = "install 1.5.6 or later"
+    return Check(NOTE, "zstd", f"{seen} takes some damaged batches that Java refuses", fix)
 
 
 # --- disks ----------------------------------------------------------------------------------------

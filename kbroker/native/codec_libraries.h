@@ -36,6 +36,7 @@ typedef struct kb_zstd_out {
 
 static struct {
     int zlib, zstd; /* may be used */
+    unsigned zstd_version; /* 10506 is 1.5.6; 0: it is not there */
     int (*inflate_init)(z_stream *, int, const char *, int);
     int (*inflate)(z_stream *, int);
     int (*inflate_reset)(z_stream *);
@@ -77,9 +78,17 @@ static void kb_libraries_bind(void) {
                             kb_libraries.zstd_reset && kb_libraries.zstd_set &&
                             kb_libraries.zstd_decompress && kb_libraries.zstd_is_error &&
                             kb_libraries.zstd_size;
+        unsigned (*version)(void) = NULL;
+        *(void **)&version = dlsym(zstd, "ZSTD_versionNumber");
+        kb_libraries.zstd_version = kb_libraries.zstd && version ? version() : 0;
     }
     void *lz4 = dlopen("liblz4.so.1", RTLD_NOW | RTLD_LOCAL);
     if (lz4) *(void **)&kb_libraries.lz4 = dlsym(lz4, "LZ4_decompress_safe");
+}
+
+static inline unsigned kb_zstd_version(void) {
+    pthread_once(&kb_libraries_once, kb_libraries_bind);
+    return kb_libraries.zstd_version;
 }
 
 #endif

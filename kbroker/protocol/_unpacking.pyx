@@ -12,7 +12,7 @@ from libc.string cimport memcpy
 
 from kbroker._codecs cimport (
     KB_STREAM_NO_CODEC, KB_STREAM_NO_MEMORY, KB_STREAM_OK, KB_STREAM_TOO_LONG, kb_stream,
-    kb_stream_close, kb_stream_open, kb_stream_refill)
+    kb_stream_close, kb_stream_open, kb_stream_refill, kb_zstd_version)
 
 
 class CodecMissing(Exception):
@@ -25,6 +25,11 @@ class CodecError(ValueError):
 
 class CodecTooLong(CodecError):
     """The bytes unpack to more than was allowed."""
+
+
+def zstd_version() -> int:
+    """Of the system's libzstd: 10506 is 1.5.6; 0: there is none."""
+    return kb_zstd_version()
 
 
 def unpack(const uint8_t[::1] data not None, int codec, int64_t output_bytes_max) -> bytes:

@@ -42,6 +42,7 @@ def test_status_is_the_worst() -> None:
         ([WARNING, OK], [machine_checks.maps(n) for n in (30_000, 65_530)]),
         ([WARNING, OK, OK], [machine_checks.swap(*n) for n in ((60, 1), (1, 1), (60, 0))]),
         ([WARNING, OK], [machine_checks.write_back(n, "10 %", "64 MB") for n in (6_000, 3_000)]),
+        ([NOTE, NOTE, OK], [machine_checks.zstd(n) for n in (0, 10_504, 10_506)]),
         ([WARNING, OK], [machine_checks.clock_source(n) for n in ("hpet", "tsc")]),
         ([WARNING, WARNING, OK], [machine_checks.synchronized(*n)
                                   for n in ((5, 0), (0, 0x40), (0, 0x2001))]),
