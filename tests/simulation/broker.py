@@ -16,7 +16,6 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,18 +24,7 @@ from uuid import UUID
 from kbroker.config import BrokerConfig, edit_topic_list, validate_topic_overrides
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.failures import Failures
-from kbroker.handlers import (
-    alter_partition,
-    controlled_shutdown,
-    heartbeat,
-    join_group,
-    leave_group,
-    list_offsets,
-    offset_commit,
-    offset_fetch,
-    sync_group,
-    update_metadata,
-)
+from kbroker.handlers.forwarding import BETWEEN_BROKERS
 from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE
 from kbroker.log.manager import LogManager
 from kbroker.log.recovery import Recovery
@@ -48,10 +36,10 @@ from kbroker.metadata.controller.image_updates import (
     SHUTDOWN_KEY,
     SHUTDOWN_VERSION,
     UPDATE_KEY,
-    UPDATE_PART_VERSION,
     ImageAnswer,
     ImageUpdate,
 )
+from kbroker.metadata.controller.producer_ids import ProducerIdManager
 from kbroker.metadata.controller.shutdown_messages import ShutdownAsked, encode_shutdown
 from kbroker.metadata.controller.update_parts import (
     PART_BYTES,
@@ -71,9 +59,11 @@ from kbroker.server.dynamic_config import DynamicConfig
 from kbroker.server.groups import Groups
 from kbroker.server.replication import Replication
 from kbroker.types import ApiKey, TopicPartition
+from tests.simulation import handlers
 from tests.simulation.group_parts import CallsLater, SteppedLoader, shift_to
 from tests.simulation.loop import LoopClock, Process, StepLoop
 from tests.simulation.network import Answer, Lost
+from tests.simulation.producer_ids import BLOCK_SIZE
 from tests.simulation.requests import Fetches, Produces
 from tests.simulation.store import Session
 
@@ -84,23 +74,6 @@ if TYPE_CHECKING:
 UPDATE_BYTES = (WHOLE_BYTES_MAX, PART_BYTES)
 
 
-def _update_metadata(running: Running, request: Request) -> None:
-    in_part = request.api_version == UPDATE_PART_VERSION
-    (update_metadata.handle_part if in_part else update_metadata.handle)(running, request)
-
-
-_HANDLERS: dict[int, Callable[[Any, Any], None]] = {
-    ApiKey.UPDATE_METADATA: _update_metadata,
-    ApiKey.ALTER_PARTITION: alter_partition.handle,
-    ApiKey.LIST_OFFSETS: list_offsets.handle,
-    ApiKey.CONTROLLED_SHUTDOWN: controlled_shutdown.handle,
-    ApiKey.OFFSET_COMMIT: offset_commit.handle,
-    ApiKey.OFFSET_FETCH: offset_fetch.handle,
-    ApiKey.JOIN_GROUP: join_group.handle,
-    ApiKey.SYNC_GROUP: sync_group.handle,
-    ApiKey.HEARTBEAT: heartbeat.handle,
-    ApiKey.LEAVE_GROUP: leave_group.handle,
-}
 PORT = 9092
 Started = Callable[[Exception | None], None]
 INTERRUPTED_MS = (1, 10, 100, 400)
@@ -190,25 +163,6 @@ class SteppedEvents(EventLoop[Event]):
         self._interrupted, self._finishes = False, True
         while self.queued:
             self.turn()
-
-
-@dataclass
-class Request:
-    """What a real handler gets."""
-
-    api_key: int
-    api_version: int
-    body: bytes
-    answer: Answer
-    connection_id: str = "simulated"
-    client_id: str = "simulated"
-    peer_host: str = "client"
-
-    def respond(self, body: bytes) -> None:
-        self.answer(body)
-
-    def close_connection(self, reason: str) -> None:
-        raise AssertionError(f"a broker cannot answer another: {reason}")
 
 
 class Link:
@@ -354,6 +308,7 @@ class Running:
         self.offsets.set_clock_shift_ms(shift_to(self.clock))
         self.offsets.wake, self.offsets.wait = self.wake, self.produces.await_followers
         self.controller: Controller
+        self.producer_ids: ProducerIdManager
         self.events: SteppedEvents
 
     def _let_others_go_on(self, sets: InSyncSets) -> None:
@@ -408,6 +363,9 @@ class Running:
             dice=dice,
             loop=make_loop,
         )
+
+        allocate = self.controller.allocate_producer_ids
+        self.producer_ids = ProducerIdManager(allocate, BLOCK_SIZE)
 
         def started() -> None:
             self._replication.schedule(self)
@@ -559,15 +517,18 @@ class Running:
         self.cluster.network.request(
             self.process,
             (self.node_id, target),
-            lambda running, answer: running.serve(api_key, version, body, answer),
+            lambda running, answer: running.serve(api_key, version, body, answer, BETWEEN_BROKERS),
             done,
         )
 
-    def serve(self, api_key: ApiKey, version: int, body: bytes, answer: Answer) -> None:
+    def serve(
+        self, api_key: ApiKey, version: int, body: bytes, answer: Answer,
+        client_id: str = "simulated",
+    ) -> None:  # fmt: skip
         if api_key is ApiKey.FETCH:
             self.fetches.serve(body, answer)
         else:
-            _HANDLERS[api_key](self, Request(api_key, version, body, answer))
+            handlers.serve(self, api_key, version, body, answer, client_id)
 
 
 class Broker:

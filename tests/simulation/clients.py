@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 GIVE_UP_MS = 6_000
 PRODUCE_TIMEOUT_MS = 800
 _NO_BROKER = -1  # the replica id of a consumer
-_PRODUCER_IDS_APART = 1_000
 
 
 @dataclass
@@ -41,6 +40,9 @@ class _Line:
 
     producer_id: int
     sequence: int = 0
+
+    def batch_of(self, value: bytes) -> bytes:
+        return batch_of(value, self.producer_id, 0, self.sequence)
 
 
 @dataclass
@@ -80,15 +82,10 @@ class Numbering(Client):
         self._idempotent = idempotent
         self._acks = acks
         self._name = b"%d" % number
-        self._last_producer_id = number * _PRODUCER_IDS_APART
         self._numbers = 0
         self.acknowledged: Counter[TopicPartition] = Counter()
         if idempotent:
             cluster.safety.in_order.add(self._name)
-
-    def _new_producer_id(self) -> int:
-        self._last_producer_id += 1
-        return self._last_producer_id
 
     def _next_value(self) -> bytes:
         self._numbers += 1
@@ -107,21 +104,25 @@ class Producer(Numbering):
         if name in self.sending:
             return
         value = self._next_value()
-        if self._idempotent:
-            line = self._line(name)
-            batch = batch_of(value, line.producer_id, 0, line.sequence)
-        else:
-            batch = batch_of(value)
+        line = self._lines.get(name)
+        batch = batch_of(value) if line is None else line.batch_of(value)
         sending = _Sending(name, value, batch, self._cluster.loop.now_ms + GIVE_UP_MS)
         self.sending[name] = sending
         self._send(sending)
 
-    def _line(self, name: TopicPartition) -> _Line:
-        if name not in self._lines:
-            self._lines[name] = _Line(self._new_producer_id())
-        return self._lines[name]
+    def _numbered(self, sending: _Sending, producer_id: int | None) -> None:
+        """A broker has given an id, or none."""
+        if producer_id is None:
+            self._failed(sending)
+            return
+        line = self._lines[sending.name] = _Line(producer_id)
+        sending.batch = line.batch_of(sending.value)
+        self._send(sending)
 
     def _send(self, sending: _Sending) -> None:
+        if self._idempotent and sending.name not in self._lines:
+            self._cluster.producer_ids.ask(partial(self._numbered, sending))
+            return
         leader, _ = self._leader_of(sending.name)
         if leader == NO_LEADER:
             self._failed(sending)
@@ -144,7 +145,8 @@ class Producer(Numbering):
     def _answered(self, sending: _Sending, result: Produced | Lost) -> None:
         if isinstance(result, Produced) and result.error is ErrorCode.NONE:
             del self.sending[sending.name]
-            self._line(sending.name).sequence += 1
+            if self._idempotent:
+                self._lines[sending.name].sequence += 1
             self.acknowledged[sending.name] += 1
             return
         if isinstance(result, Produced) and result.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:

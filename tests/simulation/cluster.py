@@ -33,6 +33,7 @@ from tests.simulation.loop import Process, StepLoop
 from tests.simulation.network import CLIENTS, Network
 from tests.simulation.pipelined_clients import PipelinedProducer
 from tests.simulation.power import Synced, cut_power
+from tests.simulation.producer_ids import ProducerIds
 from tests.simulation.safety import Safety, View
 from tests.simulation.store import SESSION_MS, Ensemble
 from tests.simulation.twins import Twins
@@ -104,6 +105,7 @@ class Cluster:
             each: Broker(each, directory / f"broker-{each}", config_of(each, self.min_in_sync))
             for each in BROKERS
         }
+        self.producer_ids = ProducerIds(self, random.Random(dice.random()))
         kinds = ((True, -1), (True, -1), (False, -1), (False, 1))
         made = PipelinedProducer if pipelined else Producer
         self.producers = [

@@ -120,7 +120,6 @@ class Channel:
 @dataclass
 class _Batch:
     value: bytes
-    bytes: bytes
     give_up_at_ms: int
     sequence: int
     is_under_way: bool = False
@@ -132,7 +131,8 @@ class _Batch:
 class _Line:
     """Of a producer, in one partition."""
 
-    producer_id: int
+    producer_id: int | None = None  # None: no broker has given one yet
+    asks: bool = False  # for one
     sequence: int = 0  # of the next batch
     queue: deque[_Batch] = field(default_factory=deque)
     under_way: int = 0
@@ -155,7 +155,7 @@ class PipelinedProducer(Numbering):
     def produce(self, name: TopicPartition) -> None:
         """A few at once."""
         if name not in self._lines:
-            self._lines[name] = _Line(self._new_producer_id())
+            self._lines[name] = _Line()
         line = self._lines[name]
         if self._idempotent:
             for _ in range(self._dice.choice(_BURSTS)):
@@ -168,9 +168,7 @@ class PipelinedProducer(Numbering):
     def _batch(self, line: _Line) -> _Batch:
         value = self._next_value()
         sequence, line.sequence = line.sequence, line.sequence + 1
-        numbered = (line.producer_id, 0, sequence) if self._idempotent else ()
-        give_up_at_ms = self._cluster.loop.now_ms + GIVE_UP_MS
-        return _Batch(value, batch_of(value, *numbered), give_up_at_ms, sequence)
+        return _Batch(value, self._cluster.loop.now_ms + GIVE_UP_MS, sequence)
 
     def _has_channel(self, name: TopicPartition, line: _Line) -> bool:
         """To who leads, as far as anybody knows. Another one only when nothing is under way on the
@@ -199,12 +197,18 @@ class PipelinedProducer(Numbering):
                 )
             answer(produced)
 
-        running.produces.serve(name, batch.bytes, self._acks, PRODUCE_TIMEOUT_MS, done)
+        numbered = () if line.producer_id is None else (line.producer_id, 0, batch.sequence)
+        data = batch_of(batch.value, *numbered)
+        running.produces.serve(name, data, self._acks, PRODUCE_TIMEOUT_MS, done)
 
     # --- idempotent -------------------------------------------------------------------------------
 
     def _send_on(self, name: TopicPartition, line: _Line) -> None:
         """What may be under way: no more than five from the first that is not acknowledged on."""
+        if line.producer_id is None:
+            if not line.has_failed:
+                self._ask_for_id(name, line)
+            return
         for batch in list(line.queue)[:IN_FLIGHT_MAX]:
             if line.has_failed:
                 return
@@ -220,6 +224,18 @@ class PipelinedProducer(Numbering):
             line.channel.send(
                 partial(self._serve, name, line, batch), partial(self._answered, name, line, batch)
             )
+
+    def _ask_for_id(self, name: TopicPartition, line: _Line) -> None:
+        def numbered(producer_id: int | None) -> None:
+            line.asks, line.producer_id = False, producer_id
+            if producer_id is None:
+                self._failed(name, line)
+            else:
+                self._send_on(name, line)
+
+        if not line.asks:
+            line.asks = True
+            self._cluster.producer_ids.ask(numbered)
 
     def _answered(
         self, name: TopicPartition, line: _Line, batch: _Batch, result: Produced | Lost

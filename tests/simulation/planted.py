@@ -255,6 +255,13 @@ def _by_its_own_minimum(own: int, partition: PartitionImage) -> int:
     return own
 
 
+def _counted_on(nodes: Any, node_id: int, count: int) -> int:
+    """Producer ids are given out, and nobody writes down which: the next controller begins anew."""
+    first: int = getattr(nodes, "next_id", 0)
+    nodes.next_id = first + count
+    return first
+
+
 PLANTED: dict[str, Plant] = {
     "cut-to-the-high-watermark": Plant(
         FollowedPartition, "__init__", _cut_to_the_high_watermark, 100
@@ -297,7 +304,7 @@ PLANTED: dict[str, Plant] = {
         "_check_epochs",
         _however_late,
         1,
-        first=25,
+        first=29,
         schedule=(
             Act(300, "kill", (2, 30)),
             Act(380, "late", (3, 1, 2_600)),
@@ -305,5 +312,6 @@ PLANTED: dict[str, Plant] = {
             *(Act(at_ms, "produce", (0, 1)) for at_ms in range(900, 4_500, 300)),
         ),
     ),
+    "ids-not-written": Plant(MetadataNodes, "take_producer_ids", _counted_on, 20),
     "the-dead-lead": Plant(PartitionChanges, "brokers_changed", _whoever_lives, 20),
 }
