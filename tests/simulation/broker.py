@@ -75,6 +75,7 @@ UPDATE_BYTES = (WHOLE_BYTES_MAX, PART_BYTES)
 
 
 PORT = 9092
+LAG_MS = 1_500  # replica.lag.time.max.ms
 Started = Callable[[Exception | None], None]
 INTERRUPTED_MS = (1, 10, 100, 400)
 RECOVERY_PAUSES_MS = (1, 100, 1_000, 10_000)
@@ -180,6 +181,8 @@ class Link:
             if not future.done():
                 future.set_result(result)
 
+        if own.fetchers_hang_until_ms > own.process.now_ms:
+            await asyncio.sleep((own.fetchers_hang_until_ms - own.process.now_ms) / 1000)
         own.process.run(lambda: own.request(self._target, api_key, version, body, done))
         result = await future
         if isinstance(result, Lost):
@@ -279,6 +282,7 @@ class Running:
         self.logs = LogManager([broker.directory], boot_id=boot_id, clock=self.clock)
         self._informed = False
         self.disk_failed = False  # at some time since this start
+        self.fetchers_hang_until_ms = 0.0
         self.links = self.peers = Links(self)
         self._replication = Replication(
             broker.config,

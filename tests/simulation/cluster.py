@@ -24,7 +24,7 @@ from kbroker.metadata.controller.records import CONTROLLER
 from kbroker.metadata.image import NO_LEADER, OFFSETS_TOPIC, ConfigKind, ConfigResource
 from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
 from kbroker.types import TopicPartition
-from tests.simulation.broker import Broker, Running
+from tests.simulation.broker import LAG_MS, Broker, Running
 from tests.simulation.clients import Consumer, Producer
 from tests.simulation.group_clients import Committer
 from tests.simulation.group_members import Member
@@ -53,7 +53,7 @@ HAND_OVER_MS = 5  # others have heard by then, mostly, who leads what a broker t
 # A broker that stands alone in the simulation's time: pauses and time-outs are shorter, as are the
 # histories.
 SETTINGS = {
-    "replica.lag.time.max.ms": "1500",
+    "replica.lag.time.max.ms": str(LAG_MS),
     "zookeeper.session.timeout.ms": str(SESSION_MS),
     "replica.fetch.wait.max.ms": "500",
     "replica.fetch.backoff.ms": "300",
@@ -343,6 +343,12 @@ class Cluster:
             self.part(running.node_id, node_id, for_ms)
             self.loop.later(for_ms, self.drop, running.node_id, node_id)
 
+    def hang_fetchers(self, node_id: int, for_ms: int) -> None:
+        """It lives, and fetches nothing."""
+        running = self.brokers[node_id].running
+        if running is not None:
+            running.fetchers_hang_until_ms = self.loop.now_ms + for_ms
+
     def reachable(self) -> list[Running]:
         """Those that run, and reach the store."""
         return [
@@ -432,7 +438,9 @@ class Cluster:
         """Every broker has every partition, as in the beginning."""
         wanted = [name for name in (*self.names, *self.homes) if not self._is_everywhere(name)]
         for name in wanted:
-            self._move(name, BROKERS)
+            partition = self.safety.partition(name)
+            if not partition.adding and not partition.removing:  # it ends by itself
+                self._move(name, BROKERS)
         if wanted or self.loop.now_ms < looked_until_ms:
             self.loop.later(RETRY_MOVE_MS, self._spread_again, looked_until_ms)
 
@@ -473,6 +481,7 @@ class Cluster:
                 # What went offline meanwhile comes back with a start.
                 self._end(broker.node_id, 0, clean=False)
             elif running is not None:
+                running.fetchers_hang_until_ms = 0
                 self._back(running)
                 if running.process.paused:
                     self._go_on(running)
@@ -491,6 +500,8 @@ class Cluster:
                 return f"{name} has no leader"
             if {*state.isr} != {*BROKERS} or state.eligible:
                 return f"{name} has in sync {state.isr}, eligible {state.eligible}"
+            if partition.adding or partition.removing:
+                return f"the move of {name} does not end"
             reason = self._apart(partition.views, state.leader)
             if reason:
                 return f"{name}: {reason}"

@@ -1,8 +1,9 @@
 """Who serves, leads and is asked lives: what may be otherwise for a moment, and not for longer.
 
 Looked at every PERIOD_MS. Of a broker that stands still or does not reach the store nothing is
-said: it cannot know. What is found wrong may be on its way to be right; what is wrong without a
-break for longer than the rule allows is a violation.
+said: it cannot know. Whether who does not fetch leaves the in-sync set, and acks=all goes on, is
+looked at where everybody reaches everybody. What is found wrong may be on its way to be right; what
+is wrong without a break for longer than the rule allows is a violation.
 """
 
 from __future__ import annotations
@@ -12,16 +13,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.metadata.controller import records
 from kbroker.metadata.image import NO_CONTROLLER, NO_LEADER
+from tests.simulation.broker import LAG_MS
 
 if TYPE_CHECKING:
     from tests.simulation.broker import Running
     from tests.simulation.cluster import Cluster
+    from tests.simulation.safety import View
 
 PERIOD_MS = 100
 # Events wait, the store is slow, and a controller hangs for 600 ms at most each.
 HEARD_WITHIN_MS = 1_500
 # In the same step as the image that says so; it may come between two looks.
 GIVEN_UP_WITHIN_MS = 50
+# Behind the longest that a follower may lag, and half of it.
+LAG_WITHIN_MS = LAG_MS * 3 // 2 + HEARD_WITHIN_MS
+COMMITTED_WITHIN_MS = LAG_WITHIN_MS + HEARD_WITHIN_MS
+ENOUGH = 2  # in sync, for every min.insync.replicas that a broker has
 
 
 class Wrong(NamedTuple):
@@ -57,6 +64,8 @@ class Living:
                 office = running.node_id
         if office != NO_CONTROLLER:
             yield from self._of_leaders(office)
+            if self._cluster.network.is_whole:
+                yield from self._of_followers()
 
     def _of_broker(self, running: Running) -> Iterator[Wrong]:
         node = self._cluster.ensemble.tree.find(records.broker_path(running.node_id))
@@ -78,3 +87,44 @@ class Living:
             if tree.find(records.broker_path(state.leader)) is None:
                 told = f"{state.leader} leads {name} under controller {office}"
                 yield Wrong("the dead do not lead", told, HEARD_WITHIN_MS)
+        for running in self._cluster.reachable():
+            if running.node_id == office or self._cluster.network.is_whole:
+                yield from self._of_image(running)
+
+    def _of_image(self, running: Running) -> Iterator[Wrong]:
+        image, tree = running.controller.image, self._cluster.ensemble.tree
+        for name in (*self._cluster.names, *self._cluster.homes):
+            partition = image.partition(*name)
+            if partition is None or partition.leader == NO_LEADER:
+                continue
+            if tree.find(records.broker_path(partition.leader)) is None:
+                told = f"{partition.leader} leads {name}, as broker {running.node_id} has it"
+                yield Wrong("the dead do not lead for anybody", told, HEARD_WITHIN_MS)
+
+    def _of_followers(self) -> Iterator[Wrong]:
+        for name in (*self._cluster.names, *self._cluster.homes):
+            partition = self._cluster.safety.partition(name)
+            state = partition.state
+            if state is None or state.leader == NO_LEADER:
+                continue
+            leader = self._cluster.brokers[state.leader].running
+            view = partition.views.get(state.leader)
+            if leader not in self._cluster.reachable() or view is None or not view.leads:
+                continue
+            hang = {*state.isr} & {*self._hang(view)}
+            where = f"{name}, led by {state.leader} in epoch {state.leader_epoch}"
+            for node_id in sorted(hang):
+                told = f"broker {node_id} is in sync at {where}"
+                yield Wrong("who does not fetch leaves the in-sync set", told, LAG_WITHIN_MS)
+            if view.high_watermark < view.end_offset and len(state.isr) >= ENOUGH:
+                told = f"{view.high_watermark} of more, {where}"
+                yield Wrong("what is written is committed", told, COMMITTED_WITHIN_MS)
+
+    def _hang(self, leader: View) -> Iterator[int]:
+        """Who fetches nothing, and lacks something as its leader has it."""
+        known = leader.replica.followers() if leader.replica is not None else []
+        for node_id, _, end_offset, *_ in known:
+            running = self._cluster.brokers[node_id].running
+            hangs_until_ms = 0.0 if running is None else running.fetchers_hang_until_ms
+            if hangs_until_ms > self._cluster.loop.now_ms and end_offset < leader.end_offset:
+                yield node_id

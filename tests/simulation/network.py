@@ -132,6 +132,11 @@ class Network:
         else:
             self._cut.pop((source, target), None)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether everybody reaches everybody, in time."""
+        return not self._cut and not any(self._delays_ms.values())
+
     def mend_all(self) -> None:
         self._cut.clear()
         self._delays_ms.clear()

@@ -262,6 +262,26 @@ def _counted_on(nodes: Any, node_id: int, count: int) -> int:
     return first
 
 
+def _stays_on_its_way(
+    partition: PartitionImage, alive: Collection[int], rules: ElectionRules
+) -> PartitionImage:
+    """A reassignment does not end."""
+    return partition
+
+
+def _never_lags(*how: Any) -> bool:
+    """Who does not fetch stays in sync."""
+    return False
+
+
+def _deaf(follower: ImageFollower, update: ImageUpdate) -> ImageAnswer:
+    """A broker that has an image says yes to the next ones, and stays with that."""
+    known = follower._propagation.image
+    if known.topics and not update.delta.created:
+        return ImageAnswer(ErrorCode.NONE)
+    return _follow(follower, update)
+
+
 PLANTED: dict[str, Plant] = {
     "cut-to-the-high-watermark": Plant(
         FollowedPartition, "__init__", _cut_to_the_high_watermark, 100
@@ -313,5 +333,23 @@ PLANTED: dict[str, Plant] = {
         ),
     ),
     "ids-not-written": Plant(MetadataNodes, "take_producer_ids", _counted_on, 20),
+    "a-move-without-end": Plant(
+        partition_changes,
+        "finished",
+        _stays_on_its_way,
+        20,
+        also=((reassignment, "finished", _stays_on_its_way),),
+    ),
+    "lag-forgiven": Plant(
+        in_sync.InSyncSets,
+        "_lags",
+        _never_lags,
+        1,
+        schedule=(
+            Act(100, "hang_fetchers", (3, 5_500)),
+            *(Act(at_ms, "produce", (0, 0)) for at_ms in range(200, 4_500, 300)),
+        ),
+    ),
+    "images-not-followed": Plant(ImageFollower, "follow", _deaf, 20),
     "the-dead-lead": Plant(PartitionChanges, "brokers_changed", _whoever_lives, 20),
 }

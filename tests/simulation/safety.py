@@ -82,6 +82,9 @@ class Partition:
     # By value: who may have lost it, until they are in sync again.
     lost_at: dict[bytes, set[int]] = field(default_factory=dict)
     lost: bool = False  # as many lost a committed record as may not
+    # By a move that has not ended.
+    adding: set[int] = field(default_factory=set)
+    removing: set[int] = field(default_factory=set)
 
     def has_all_again(self, node_id: int) -> None:
         for lost_at in self.lost_at.values():
@@ -236,16 +239,26 @@ class Safety:
             self.fail("an id is of one process", f"{path} was taken from one that lives")
 
     def _placed(self, operation: Set) -> None:
-        """Who is no replica any more gives its log away."""
+        """Who is no replica any more gives its log away; who was added, and is not any more, is in
+        sync."""
         if not operation.path.startswith(nodes.TOPICS):
             return
         topic = operation.path.rpartition("/")[2]
-        replicas = nodes.decode_topic(operation.path, operation.data).replicas
-        for index, holders in enumerate(replicas):
+        placed = nodes.decode_topic(operation.path, operation.data)
+        for index, holders in enumerate(placed.replicas):
             path = nodes.partition_state_path(topic, index)
-            for node_id, view in self.partition(TopicPartition(topic, index)).views.items():
+            partition = self.partition(TopicPartition(topic, index))
+            for node_id, view in partition.views.items():
                 if node_id not in holders and view.removed_in is None:
                     view.removed_in = self._cluster.ensemble.tree.node(path).version
+            adding = {*placed.adding.get(index, ())}
+            partition.removing = {*placed.removing.get(index, ())}
+            arrived, partition.adding = (partition.adding - adding) & {*holders}, adding
+            node = self._cluster.ensemble.tree.node(path)  # as these operations have left it
+            isr = nodes.decode_partition(path, node.data).isr
+            if arrived.difference(isr):
+                told = f"{sorted(arrived)} were added, and in sync are {isr}"
+                self.fail("a move ends in sync", told, partition)
 
     def _stored(self, partition: Partition, state: nodes.PartitionRecord) -> None:
         before, partition.state = partition.state, state

@@ -49,6 +49,7 @@ def schedule_of(dice: random.Random) -> tuple[list[Act], int]:
     acts += _two_of_one(dice, end_ms)
     acts += _overtaken(dice, end_ms)
     acts += _settings(dice, end_ms)
+    acts += _lives_and_does_not_fetch(dice)
     return sorted(acts), end_ms
 
 
@@ -137,6 +138,13 @@ def _overtaken(dice: random.Random, end_ms: int) -> list[Act]:
         Act(at_ms + dice.randint(50, 120), "late", (leader, controller, late_ms)),
         Act(at_ms + dice.randint(350, 550), "part", (follower, leader, parted_ms)),
     ]
+
+
+def _lives_and_does_not_fetch(dice: random.Random) -> list[Act]:
+    """For longer than a follower may lag."""
+    if dice.random() < 0.8:
+        return []
+    return [Act(dice.randrange(400), "hang_fetchers", (dice.choice(BROKERS), 5_500))]
 
 
 def _settings(dice: random.Random, end_ms: int) -> list[Act]:
