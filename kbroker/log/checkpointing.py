@@ -73,6 +73,9 @@ class Checkpointing:
                     directory.update_checkpoint(LOG_START_FILE, starts)
                 except OSError as error:
                     failed.update(dict.fromkeys((log.name for log in here), error))
+                else:
+                    for log in here:
+                        log.start_on_file = starts.get(log.name, 0)
             left -= {log.name for log in here}
         closed = {name: OSError(errno.EBADF, "its log is closed", str(name)) for name in left}
         return {**failed, **closed}

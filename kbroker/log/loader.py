@@ -104,6 +104,7 @@ def open_partition_log(
     try:
         if _load(log, directory, checkpointed, None if files is None else files.sizes, go_on):
             log.cleaned_to = min(checkpointed.cleaned_to, log.log_end_offset)
+            log.start_on_file = log.log_start_offset
             return log
     except BaseException:
         log.abandon()

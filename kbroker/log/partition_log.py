@@ -94,6 +94,8 @@ class PartitionLog(_log.LocalLog):
         self.epochs = LeaderEpochs(self.path, self.set_epochs, epochs)
         # What the last checkpoint said, for the replica to begin with.
         self.checkpointed_high_watermark = 0
+        # Where a later start of the broker lets it begin, at least.
+        self.start_on_file = 0
         # What lies below was cleaned: see cleaner.py.
         self.cleaned_to = 0
         # Called when the recovery point goes back, or where it was cleaned to, before a file is

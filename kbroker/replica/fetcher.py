@@ -31,7 +31,7 @@ import contextlib
 import heapq
 import logging
 import random
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
     from kbroker.clock import Clock
     from kbroker.failures import Failures
+    from kbroker.log.partition_log import PartitionLog
     from kbroker.log_lines import LogLines
     from kbroker.peer.address import Address
     from kbroker.replica.fetcher_settings import FetcherSettings, Link
@@ -69,6 +70,14 @@ BACKOFF_JITTER: Final = 0.2
 SIDE_WAIT_MS: Final = 10
 # After so long an answer's appends let the loop's other tenants go on.
 TURN_MS: Final = 5
+
+
+# Writes down where logs begin.
+KeepStarts = Callable[[Sequence["PartitionLog"]], object]
+
+
+def keep_nothing(logs: Sequence[PartitionLog]) -> None:
+    """Of a fetcher whose leaders delete no records."""
 
 
 class Source(NamedTuple):
@@ -108,6 +117,7 @@ class ReplicaFetcher:
         failures: Failures,
         lines: LogLines,
         throttle: FollowerThrottle,
+        keep_starts: KeepStarts = keep_nothing,
     ) -> None:
         self.source = source
         self.bytes_fetched = 0
@@ -119,6 +129,7 @@ class ReplicaFetcher:
         self._failures = failures
         self._lines = lines
         self._throttle = throttle
+        self._write_starts = keep_starts
         # Each is in a lane, or about to join one, or has a pause, or is offline.
         self._partitions: dict[TopicPartition, FollowedPartition] = {}
         self._joining: dict[TopicPartition, FollowedPartition] = {}
@@ -225,7 +236,9 @@ class ReplicaFetcher:
         self._side.changed.set()
 
     async def _round(self, lane: Lane) -> None:
-        for each in lane.take_moved():
+        moved = lane.take_moved()
+        self._keep_starts(moved)
+        for each in moved:
             if pause_ms := self._throttle.pause_ms(each.name):
                 self._leave_for(each, pause_ms)
                 continue
@@ -248,6 +261,19 @@ class ReplicaFetcher:
         outside = await self._apply(lane, request, answer.partitions)
         if outside:
             await self._enter_ranges(lane, outside)
+
+    def _keep_starts(self, moved: Iterable[FollowedPartition]) -> None:
+        """Of those whose leader has deleted records, before it hears that they are deleted here;
+        all together, since that is one file."""
+        behind = [each for each in moved if not each.start_is_on_file]
+        if not behind:
+            return
+        with contextlib.ExitStack() as changes:
+            mine = [each for each in behind if changes.enter_context(each.being_changed())]
+            try:
+                self._write_starts([each.replica.log for each in mine])
+            except Exception as error:
+                self._failures.note("the starts of logs", error)
 
     def _encoded(self, lane: Lane, request: SessionRequest) -> tuple[ApiKey, int, bytes]:
         by_topic: dict[int, list[Asked]] = {}

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kbroker.log_lines import LogLines, first_few
-from kbroker.replica.fetcher import ReplicaFetcher, Source, Us
+from kbroker.replica.fetcher import KeepStarts, ReplicaFetcher, Source, Us, keep_nothing
 from kbroker.replica.fetcher_partition import FollowedPartition
 from kbroker.replica.fetcher_settings import FetcherSettings, Link
 from kbroker.replica.throttle import FollowerThrottle
@@ -117,12 +117,15 @@ class FetcherManager:
         wake: Callable[[Replica], None],
         is_throttled: Callable[[TopicPartition], bool] = lambda _: False,
         loops: Callable[[], Loop] | None = None,
+        keep_starts: KeepStarts = keep_nothing,
     ) -> None:
         """`submit` runs a coroutine on the loop; `connect` is called there. `wake` answers the
-        consumers that wait at a replica for what was fetched. `loops` makes loops of our own, which
+        consumers that wait at a replica for what was fetched. `keep_starts` writes down where logs
+        begin that leaders have moved. `loops` makes loops of our own, which
         are used instead, and left where they hang."""
         self._us = us
         self._loops = loops
+        self._keep_starts = keep_starts
         self._crew = _Crew(submit, _nothing) if loops is None else _crew(loops())
         self._left: list[_Crew] = []
         self._of_left = (0, 0)  # requests and bytes of those that are over
@@ -337,6 +340,7 @@ class FetcherManager:
                 self._failures,
                 self._lines,
                 self.throttle,
+                self._keep_starts,
             )
             task = asyncio.get_running_loop().create_task(fetcher.run())
             crew.fetchers[source] = fetcher, task

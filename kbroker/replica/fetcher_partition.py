@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -145,8 +146,26 @@ class FollowedPartition:
             self._lock.release()
         return None
 
+    @property
+    def start_is_on_file(self) -> bool:
+        return self.replica.log.start_on_file >= self.replica.log_start_offset
+
+    @contextmanager
+    def being_changed(self) -> Iterator[bool]:
+        """What is done in the block counts as a change; False where one is under way."""
+        if not self._lock.acquire(blocking=False):
+            yield False
+            return
+        self.changes += 1
+        try:
+            yield True
+        finally:
+            self.changes += 1
+            self._lock.release()
+
     def asked(self) -> Asked:
-        """From the end of the log, behind the epoch of its last batch."""
+        """From the end of the log, behind the epoch of its last batch. Its start as it is on file:
+        the leader says that records below are deleted when no start of this broker has them."""
         replica = self.replica
         return Asked(
             self.topic_id,
@@ -154,7 +173,7 @@ class FollowedPartition:
             self.leader_epoch,
             replica.log_end_offset,
             replica.epochs.latest,
-            replica.log_start_offset,
+            min(replica.log_start_offset, replica.log.start_on_file),
         )
 
     def apply(self, asked: Asked, fetched: Fetched, now_ms: int) -> Outcome:

@@ -187,15 +187,21 @@ class ReplicaManager:
                 moved.append(replica)
             except KafkaError as error:
                 results[name] = error
-        failed = self._logs.checkpointing.write_log_starts([replica.log for replica in moved])
+        failed = self.keep_starts([replica.log for replica in moved])
         for name, reason in failed.items():
             results[name] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(reason))
-        for reason in {id(each): each for each in failed.values()}.values():
-            logger.error("the starts of logs cannot be written: %s", reason)
-            self._logs.trouble.look_behind(reason, self._logs.usable)
         for replica in moved:
             self._wake(replica)
         return results
+
+    def keep_starts(self, logs: Iterable[PartitionLog]) -> Mapping[TopicPartition, OSError]:
+        """Where these begin is on file on return, but for those that are answered, with the reason.
+        From any thread."""
+        failed = self._logs.checkpointing.write_log_starts(logs)
+        for reason in {id(each): each for each in failed.values()}.values():
+            logger.error("the starts of logs cannot be written: %s", reason)
+            self._logs.trouble.look_behind(reason, self._logs.usable)
+        return failed
 
     def _high_watermark_of(self, log: PartitionLog) -> int:
         """For the checkpoint; from any thread."""

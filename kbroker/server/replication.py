@@ -112,6 +112,7 @@ class Replication:
             wake,
             self._is_throttled,
             loops,
+            lambda logs: self._replicas().keep_starts(logs),
         )
         self.fetchers.throttle.bytes_per_s = config[THROTTLED_RATE]
         self._brokers: Mapping[int, BrokerImage] = {}

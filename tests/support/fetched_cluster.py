@@ -14,7 +14,7 @@ import itertools
 import logging
 import random
 import struct
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from uuid import UUID
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.failures import Failures
+from kbroker.log.partition_log import PartitionLog
 from kbroker.peer.address import Address
 from kbroker.peer.replica_fetch import FETCH_VERSION, FetchLimits
 from kbroker.protocol.wire import Reader, Writer
@@ -123,6 +124,7 @@ class Node:
         self.woken: list[Replica] = []  # of whom those who wait there were told
         self.unaware: set[TopicPartition] = set()  # its controller's word is still under way
         self.up = True
+        self.keeps_starts = True  # of its logs, on file
         self.changed = asyncio.Event()
         numbers = itertools.count(node_id * 1_000)
         self.sessions: PlayedSessions[Position] = PlayedSessions(lambda: next(numbers))
@@ -139,10 +141,15 @@ class Node:
             self.failures,
             self.woken.append,
             lambda name: name in cluster.throttled,
+            keep_starts=self._keep_starts,
         )
 
     def _submit(self, work: Coroutine[Any, Any, None]) -> Any:
         return self.cluster.loop.create_task(work)
+
+    def _keep_starts(self, logs: Sequence[PartitionLog]) -> None:
+        for log in logs if self.keeps_starts else ():
+            log.start_on_file = log.log_start_offset
 
     def wake(self) -> None:
         self.changed.set()

@@ -211,6 +211,28 @@ def test_the_leader_s_start_is_followed(tell: Tell) -> None:
     tell(story)
 
 
+def test_a_start_is_told_when_it_is_on_file(tell: Tell) -> None:
+    """Or a leader says that records are deleted of which a start of this broker knows nothing."""
+
+    async def story(cluster: Cluster) -> None:
+        words = cluster.create("words")
+        cluster.elect(words, 1)
+        fill(cluster, words, 50)
+        await cluster.until(lambda: cluster.caught_up(words))
+        cluster.nodes[2].keeps_starts = False
+        cluster.replica(1, words).delete_records(30)
+        await cluster.until(lambda: cluster.replica(2, words).log_start_offset == 30, 1_000)
+        cluster.append(words, b"one")
+        await cluster.until(lambda: cluster.caught_up(words))
+        told = [at.log_start for _, _, asked, _ in cluster.fetches for at in asked]
+        assert {*told} == {0}
+        cluster.nodes[2].keeps_starts = True
+        cluster.append(words, b"two")
+        await cluster.until(lambda: cluster.fetches[-1][2][0].log_start == 30, 1_000)
+
+    tell(story)
+
+
 # --- what goes wrong on one partition ---
 
 
