@@ -84,12 +84,18 @@ class Cluster:
 
     def __init__(self, directory: Path, dice: random.Random, *, pipelined: bool = False) -> None:
         self.dice = dice
+        self.pipelined = pipelined
         self.cluster_id = "simulated-cluster-0001"
         self.min_in_sync = 2  # the least that any broker's settings have said so far
         self.safety = Safety(self)
         # Not all of a loop: as much as is asked for.
         self.loop = StepLoop(self.safety.after_step)  # type: ignore[abstract]
-        self.network = Network(self.loop, random.Random(dice.random()), dice.choice((0, 0, 3, 10)))
+        self.network = Network(
+            self.loop,
+            random.Random(dice.random()),
+            dice.choice((0, 0, 3, 10)),
+            dice.choice((0, 0, 0, 2)),
+        )
         self.ensemble = Ensemble(
             self.loop,
             random.Random(dice.random()),

@@ -1,10 +1,10 @@
 """What lies between the processes of a simulated cluster: requests on their way, and what is lost.
 
-A request arrives a moment later, or much later (`delay`: when who asked has given up), or never; so
-does its answer. A way that is cut
-loses what is sent along it, in one direction only. Where nobody listens the asker is refused at
-once; a connection that is lost, or a process that dies, ends the request for who asked, though it
-may still be carried out. Whoever waits for an answer waits REQUEST_TIMEOUT_MS at most.
+A request arrives a moment later, or much later (`delay`, or by chance: when who asked has given
+up), or never; so does its answer. A way that is cut loses what is sent along it, in one direction
+only. Where nobody listens the asker is refused at once; a connection that is lost, or a process
+that dies, ends the request for who asked, though it may still be carried out. Whoever waits for an
+answer waits REQUEST_TIMEOUT_MS at most.
 
 A broker that is paused is asked when it goes on: then the asker may long have given up.
 """
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 CLIENTS = 0  # the place of everybody who is no broker
 REQUEST_TIMEOUT_MS = 1_500
 SLOW_MS_MAX = 400
+LATE_MS = (300, 3_500)  # shorter and longer than anybody waits
 
 
 class Lost(Enum):
@@ -75,10 +76,14 @@ class Exchange:
 class Network:
     """`brokers` are those that listen."""
 
-    def __init__(self, loop: StepLoop, dice: random.Random, slow_percent: int) -> None:
+    def __init__(
+        self, loop: StepLoop, dice: random.Random, slow_percent: int, late_percent: int
+    ) -> None:
+        """Of messages and of requests."""
         self._loop = loop
         self._dice = dice
         self._slow_percent = slow_percent
+        self._late_percent = late_percent
         self._cut: dict[tuple[int, int], int] = {}
         self._open: dict[Exchange, None] = {}
         self._delays_ms: dict[tuple[int, int], int] = {}
@@ -97,14 +102,19 @@ class Network:
         if exchange.target is None:
             self.later(exchange.end, Lost.REFUSED)
         else:
-            delay_ms = self._delays_ms.get(ways, 0)
-            self.later(exchange.arrive, serve, delay_ms=delay_ms)
+            self.later(exchange.arrive, serve, delay_ms=self.delay_of(ways))
 
     def add(self, exchange: Exchange) -> None:
         """It is under way, for so long at most."""
         self.requests += 1
         self._open[exchange] = None
         exchange.timer = self._loop.later(REQUEST_TIMEOUT_MS, exchange.end, Lost.UNKNOWN)
+
+    def delay_of(self, ways: tuple[int, int]) -> int:
+        """How much later than most a request along them comes."""
+        if self._late_percent and self._dice.randrange(100) < self._late_percent:
+            return self._dice.randrange(*LATE_MS)
+        return self._delays_ms.get(ways, 0)
 
     def later(self, call: Callable[..., object], *args: object, delay_ms: int = 0) -> None:
         """A moment later, as long as a message is under way."""
@@ -135,11 +145,12 @@ class Network:
     @property
     def is_whole(self) -> bool:
         """Whether everybody reaches everybody, in time."""
-        return not self._cut and not any(self._delays_ms.values())
+        return not (self._cut or self._late_percent or any(self._delays_ms.values()))
 
     def mend_all(self) -> None:
         self._cut.clear()
         self._delays_ms.clear()
+        self._late_percent = 0
 
     def delay(self, source: int, target: int, delay_ms: int) -> None:
         """Requests along that way come so much later, longer than REQUEST_TIMEOUT_MS or not."""

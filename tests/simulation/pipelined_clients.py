@@ -73,6 +73,7 @@ class Channel:
         self._waiting: deque[_Slot] = deque()
         self._answered: deque[_Slot] = deque()  # on their way back
         self._open: dict[_Slot, None] = {}
+        self._comes_at_ms = 0  # what was sent last, and nothing before it
         self._is_cut = False  # what was sent did not come, so nothing comes behind it
 
     def send(self, serve: Serve, done: Done) -> None:
@@ -87,7 +88,9 @@ class Channel:
         self._is_cut = self._is_cut or self.network.is_cut(*self.ways)
         if not self._is_cut:
             self._asked.append((slot, serve))
-            self.network.later(self._arrive)
+            now_ms = round(self.source.now_ms)
+            self._comes_at_ms = max(self._comes_at_ms, now_ms + self.network.delay_of(self.ways))
+            self.network.later(self._arrive, delay_ms=self._comes_at_ms - now_ms)
 
     def _arrive(self) -> None:
         """The next one, so none overtakes another."""
