@@ -275,12 +275,13 @@ class Running:
         self.session = cluster.ensemble.begin_session(self.process, self.node_id)
         self.failures = Failures(f"broker {self.node_id}", logging.getLogger("simulation"))
         self.fetches, self.produces = Fetches(self), Produces(self)
+        self.await_low_watermark = self.produces.await_low_watermark
         # As the controller said it, by the replica's partition.
         self.states: dict[TopicPartition, PartitionImage] = {}
         self._led_since: dict[TopicPartition, int] = {}
         boot_id = f"{self.node_id}-{cluster.boots[self.node_id]}"
         self.logs = LogManager([broker.directory], boot_id=boot_id, clock=self.clock)
-        self._informed = False
+        self.informed = False
         self.disk_failed = False  # at some time since this start
         self.fetchers_hang_until_ms = 0.0
         self.links = self.peers = Links(self)
@@ -469,8 +470,8 @@ class Running:
 
     def _show(self, image: ClusterImage) -> None:
         """Not the empty one of a start."""
-        self._informed = self._informed or self.controller.informed
-        if self._informed:
+        self.informed = self.informed or self.controller.informed
+        if self.informed:
             self.links.followed()
             self._replication.follow(image)
 

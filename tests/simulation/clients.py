@@ -195,17 +195,23 @@ class Consumer(Client):
         position = self._positions.get(name, 0)
         replica = running.replicas.partition(*name)
         if replica is None or replica.leader_epoch != epoch:
-            answer([])
+            answer((position, []))
             return
+        position = max(position, replica.log_start_offset)  # as where it is out of range
         try:
-            answer(records_in(replica.read(position)))
+            answer((position, records_in(replica.read(position))))
         except KafkaError:
-            answer([])
+            answer((position, []))
 
-    def _fetched(self, name: TopicPartition, result: list[tuple[int, Record]] | Lost) -> None:
+    def _fetched(
+        self, name: TopicPartition, result: tuple[int, list[tuple[int, Record]]] | Lost
+    ) -> None:
         if isinstance(result, Lost):
             return
-        for offset, record in result:
+        begins_at, records = result
+        if records:
+            self._positions[name] = max(begins_at, self._positions.get(name, 0))
+        for offset, record in records:
             if offset == self._positions.get(name, 0):
                 self._cluster.safety.consumed(name, offset, record)
                 self._positions[name] = offset + 1

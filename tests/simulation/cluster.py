@@ -26,6 +26,7 @@ from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
 from kbroker.types import TopicPartition
 from tests.simulation.broker import LAG_MS, Broker, Running
 from tests.simulation.clients import Consumer, Producer
+from tests.simulation.deleters import Deleter
 from tests.simulation.group_clients import Committer
 from tests.simulation.group_members import Member
 from tests.simulation.living import Living
@@ -119,6 +120,7 @@ class Cluster:
             for number, (idempotent, acks) in enumerate(kinds, start=1)
         ]
         self.consumer = Consumer(self)
+        self.deleter = Deleter(self)
         self.committers = [
             kind(self, group, random.Random(dice.random()))
             for kind, group in zip((Committer, Member), GROUPS, strict=True)
@@ -462,6 +464,18 @@ class Cluster:
 
     def consume(self, index: int) -> None:
         self.consumer.consume(self.names[index])
+
+    def delete_records(self, index: int, percent: int) -> None:
+        self.deleter.delete(self.names[index], percent)
+
+    def retain(self, index: int, size_bytes: int) -> None:
+        """Retention has its turn, and what it leaves no file for goes."""
+        for running in self._all_running():
+            replica = running.replicas.partition(*self.names[index])
+            if replica is not None and not running.process.paused:
+                if replica.apply_retention(-1, size_bytes, running.clock.wall_ms()) >= 0:
+                    running.wake(replica)
+                running.checkpoint()
 
     def ask_end(self, index: int) -> None:
         self.consumer.ask_end(self.names[index])

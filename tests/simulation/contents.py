@@ -1,26 +1,29 @@
 """What a log really holds: its files, read as far as they are new.
 
-A batch is one record here, whose value says who sent it; in `__consumer_offsets` it is the group
-and the offset. What was cut off the log is forgotten, and what stands in its place is read again,
-so a look at a log after every step costs what is new.
+A record's value says who sent it; in `__consumer_offsets` it is the group and the offset. What was
+cut off the log is forgotten, and what stands in its place is read again, so a look at a log after
+every step costs what is new. What was deleted at its beginning counts as there.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.support.record_batches import build_batch
 
-_HEAD = struct.Struct(">qii")
-_HEAD_BYTES = 61  # of a batch, before its records
+# Offset, size, epoch; producer, its epoch, sequence, records.
+_HEAD = struct.Struct(">qii27xqhii")
+_SIZE_COUNTS_FROM = 12
 _LENGTH_AT = 5  # of the value, in a record without a key: one byte, twice the length
 _FILE_BYTES_MAX = 1 << 20
 # What a group is, with its members: nobody has sent it as it stands there.
 GROUP_STATE = b"group of "
+# A commit that was deleted, whichever: neither has anybody sent that.
+DELETED = b"deleted of "
 _OFFSET_KEY = 1
 _SHORT, _LONG = struct.Struct(">h"), struct.Struct(">q")
 
@@ -28,6 +31,8 @@ _SHORT, _LONG = struct.Struct(">h"), struct.Struct(">q")
 class Record(NamedTuple):
     epoch: int
     value: bytes
+    producer_id: int = -1
+    sequence: int = -1
 
 
 def batch_of(value: bytes, producer_id: int = -1, epoch: int = -1, sequence: int = -1) -> bytes:
@@ -44,7 +49,7 @@ def value_in(record: bytes) -> bytes:
 
 
 def commit_in(record: bytes) -> bytes:
-    """Of a record in `__consumer_offsets`: "group/offset", or what the group is."""
+    """Of a record in `__consumer_offsets`: "group/offset", or what the group is, or was."""
     at = 3 if record[0] & 0x80 else 2  # its length, attributes
     at += 2  # times and offsets are those of the batch
     key, at = _sized(record, at)
@@ -53,46 +58,83 @@ def commit_in(record: bytes) -> bytes:
     if version != _OFFSET_KEY:
         return GROUP_STATE + group + record
     value, _ = _sized(record, at)
+    if not value:
+        return DELETED + group
     return b"%s/%d" % (group, _LONG.unpack_from(value, 2)[0])
 
 
 def _sized(record: bytes, at: int) -> tuple[bytes, int]:
-    """Bytes behind their length, which is a number of one byte or two; and where they end."""
-    length = record[at] & 0x7F
-    if record[at] & 0x80:
+    """Bytes behind their length, none where there are no bytes; and where they end."""
+    length, start = _length(record, at)
+    return record[start : start + length], start + length
+
+
+def _length(data: bytes, at: int) -> tuple[int, int]:
+    """A number of one byte or two, 0 for none; and where it ends."""
+    number = data[at] & 0x7F
+    if data[at] & 0x80:
         at += 1
-        length |= record[at] << 7
-    start, end = at + 1, at + 1 + (length >> 1)
-    return record[start:end], end
+        number |= data[at] << 7
+    return (number >> 1 if not number & 1 else 0), at + 1
+
+
+def is_of_the_coordinator(value: bytes) -> bool:
+    """Whether it says what a group is, or that something is not there: that may come twice."""
+    return value.startswith((GROUP_STATE, DELETED))
 
 
 def records_in(data: bytes) -> list[tuple[int, Record]]:
     """A producer's, of whole batches and perhaps a part of one, by offset."""
     return [
-        (offset, Record(epoch, value_in(data[start:end])))
-        for offset, epoch, start, end in _batches(data)
+        (batch.offset + index, record)
+        for batch in _batches(data)
+        for index, record in enumerate(batch.records(data, value_in))
     ]
 
 
-def _batches(data: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """Offset, epoch, where its record begins and ends."""
+class _Batch(NamedTuple):
+    offset: int
+    epoch: int
+    producer_id: int
+    sequence: int
+    number: int
+    start: int  # of its records
+    end: int
+
+    def records(self, data: bytes, value_of: Callable[[bytes], bytes]) -> Iterator[Record]:
+        at = self.start
+        for index in range(self.number):
+            length, begins = _length(data, at)
+            sequence = self.sequence + index if self.sequence >= 0 else -1
+            value = value_of(data[at : begins + length])
+            yield Record(self.epoch, value, self.producer_id, sequence)
+            at = begins + length
+
+
+def _batches(data: bytes) -> Iterator[_Batch]:
     at = 0
     while at + _HEAD.size <= len(data):
-        offset, size, epoch = _HEAD.unpack_from(data, at)
-        end = at + 12 + size
+        offset, size, epoch, producer_id, _, sequence, count = _HEAD.unpack_from(data, at)
+        end = at + _SIZE_COUNTS_FROM + size
         if end > len(data):
             break
-        yield offset, epoch, at + _HEAD_BYTES, end
+        yield _Batch(offset, epoch, producer_id, sequence, count, at + _HEAD.size, end)
         at = end
 
 
 class Contents:
-    """The records of one log by offset; they begin at 0, since nobody deletes any."""
+    """The records of one log by offset. `committed`: what was in it before it was deleted."""
 
-    def __init__(self, directory: Path, value_of: Callable[[bytes], bytes] = value_in) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        value_of: Callable[[bytes], bytes],
+        committed: Sequence[Record],
+    ) -> None:
         self.directory = directory
         self.value_of = value_of
         self.records: list[Record] = []
+        self._committed = committed
         # Where each ends: its segment's base offset and a position in that file.
         self._ends: list[tuple[int, int]] = []
 
@@ -103,7 +145,8 @@ class Contents:
         base, position = self._ends[-1] if self._ends else (0, 0)
         while len(self.records) < end_offset:
             before = len(self.records)
-            self._read(base, position, end_offset)
+            if not self._read(base, position, end_offset) and base == before:
+                self._begin_later(end_offset)
             if len(self.records) == before:
                 if base == before:
                     raise AssertionError(f"{self.directory}: no batch at offset {before}")
@@ -112,22 +155,39 @@ class Contents:
                 base, position = self._ends[-1]
         return self.records[known:]
 
+    def begins_at(self, offset: int) -> None:
+        """What lies below was deleted: a log that begins again there had something else perhaps."""
+        self.records[:offset] = self._committed[:offset]
+
     def place_of(self, offset: int) -> tuple[int, int]:
         """The base offset of the segment in which it begins or the log ends, and the position."""
         return self._ends[offset - 1] if offset else (0, 0)
 
-    def _read(self, base: int, position: int, end_offset: int) -> None:
-        file = os.open(self.directory / f"{base:020d}.log", os.O_RDONLY)
+    def _read(self, base: int, position: int, end_offset: int) -> bool:
+        """False: there is no such file."""
+        try:
+            file = os.open(self.directory / f"{base:020d}.log", os.O_RDONLY)
+        except FileNotFoundError:
+            return False
         try:
             data = os.pread(file, _FILE_BYTES_MAX, position)
         finally:
             os.close(file)
-        for offset, epoch, start, end in _batches(data):
-            if len(self.records) == end_offset:
+        for batch in _batches(data):
+            if len(self.records) >= end_offset:
                 break
-            if offset != len(self.records):
+            if batch.offset != len(self.records):
                 raise AssertionError(
-                    f"{self.directory}: offset {offset} where {len(self.records)} should be"
+                    f"{self.directory}: offset {batch.offset} where {len(self.records)} should be"
                 )
-            self.records.append(Record(epoch, self.value_of(data[start:end])))
-            self._ends.append((base, position + end))
+            self.records += batch.records(data, self.value_of)
+            self._ends += [(base, position + batch.end)] * batch.number
+        return True
+
+    def _begin_later(self, end_offset: int) -> None:
+        """Segments up to the first that is there were deleted."""
+        known = len(self.records)
+        bases = [int(path.stem) for path in self.directory.glob("*.log")]
+        first = min((each for each in bases if known < each <= end_offset), default=known)
+        self.records += self._committed[known:first]
+        self._ends += [(first, 0)] * (len(self.records) - known)

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kbroker.errors import ErrorCode
 from kbroker.handlers import (
     alter_partition,
     controlled_shutdown,
+    delete_records,
     heartbeat,
     init_producer_id,
     join_group,
@@ -57,13 +59,16 @@ def _update_metadata(running: Any, request: Any) -> None:
 
 
 def _init_producer_id(running: Any, request: Any) -> None:
-    if running.controller.active or request.client_id == BETWEEN_BROKERS:
+    if not running.informed:  # nobody is answered before that
+        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        request.respond(init_producer_id.failure(request, code, ""))
+    elif running.controller.active or request.client_id == BETWEEN_BROKERS:
         init_producer_id.handle(running, request)
     else:
         forward(running, request, init_producer_id.decode, init_producer_id.failure)
 
 
-_HANDLERS: dict[int, Callable[[Any, Any], None]] = {
+SERVED: dict[int, Callable[[Any, Any], None]] = {
     ApiKey.UPDATE_METADATA: _update_metadata,
     ApiKey.ALTER_PARTITION: alter_partition.handle,
     ApiKey.LIST_OFFSETS: list_offsets.handle,
@@ -75,10 +80,11 @@ _HANDLERS: dict[int, Callable[[Any, Any], None]] = {
     ApiKey.HEARTBEAT: heartbeat.handle,
     ApiKey.LEAVE_GROUP: leave_group.handle,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
+    ApiKey.DELETE_RECORDS: delete_records.handle,
 }
 
 
 def serve(
     running: Running, api_key: ApiKey, version: int, body: bytes, answer: Answer, client_id: str
 ) -> None:
-    _HANDLERS[api_key](running, Request(api_key, version, body, answer, client_id))
+    SERVED[api_key](running, Request(api_key, version, body, answer, client_id))

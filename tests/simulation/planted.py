@@ -18,7 +18,7 @@ from kbroker.coordinator.group.coordinator import GroupCoordinator
 from kbroker.coordinator.group.loader import GroupLoader
 from kbroker.coordinator.group.store import OffsetsStore
 from kbroker.errors import ErrorCode
-from kbroker.handlers import offset_fetch
+from kbroker.handlers import delete_records, offset_fetch
 from kbroker.log.partition_log import PartitionLog
 from kbroker.metadata.controller import (
     partition_changes,
@@ -37,6 +37,7 @@ from kbroker.metadata.store.base import MetadataStore, Node, Operation
 from kbroker.peer.replica_fetch import Asked
 from kbroker.replica import in_sync, leadership, manager
 from kbroker.replica._replica import Replica
+from kbroker.replica.fetcher import ReplicaFetcher
 from kbroker.replica.fetcher_partition import UNKNOWN, FollowedPartition
 from kbroker.server.asked_controller import AskedController
 from tests.simulation import requests
@@ -75,6 +76,7 @@ _Follower = in_sync.Follower
 _finished = reassignment.finished
 _load = GroupLoader._read
 _decode_fetch = offset_fetch.decode
+_await_followers = delete_records._Deletion.await_followers
 
 
 def _cut_to_the_high_watermark(partition: FollowedPartition, *how: Any) -> None:
@@ -277,9 +279,32 @@ def _never_lags(*how: Any) -> bool:
 def _deaf(follower: ImageFollower, update: ImageUpdate) -> ImageAnswer:
     """A broker that has an image says yes to the next ones, and stays with that."""
     known = follower._propagation.image
-    if known.topics and not update.delta.created:
+    if known.topics:
         return ImageAnswer(ErrorCode.NONE)
     return _follow(follower, update)
+
+
+def _in_memory(fetcher: ReplicaFetcher, moved: Any) -> None:
+    """A follower says that records are deleted of which its next start knows nothing."""
+
+
+def _start_in_memory(partition: FollowedPartition) -> Asked:
+    return _asked(partition)._replace(log_start_offset=partition.replica.log_start_offset)
+
+
+def _told_at_once(deletion: Any, services: Any, starts: Any, timeout_ms: int) -> None:
+    """A deletion is answered before the followers have heard of it."""
+    _await_followers(deletion, services, starts, 0)
+    timed_out = ErrorCode.REQUEST_TIMED_OUT
+    for name, result in deletion._results.items():
+        if result.code is timed_out:
+            deletion._results[name] = result._replace(
+                code=ErrorCode.NONE, low_watermark=starts[name]
+            )
+
+
+def _forgotten(log: PartitionLog, *how: Any) -> None:
+    """What a log that was cut or opened knows of its producers is gone."""
 
 
 PLANTED: dict[str, Plant] = {
@@ -324,7 +349,7 @@ PLANTED: dict[str, Plant] = {
         "_check_epochs",
         _however_late,
         1,
-        first=29,
+        first=21,
         schedule=(
             Act(300, "kill", (2, 30)),
             Act(380, "late", (3, 1, 2_600)),
@@ -351,5 +376,25 @@ PLANTED: dict[str, Plant] = {
         ),
     ),
     "images-not-followed": Plant(ImageFollower, "follow", _deaf, 20),
+    "deletion-at-once": Plant(delete_records._Deletion, "await_followers", _told_at_once, 40),
+    "producers-forgotten": Plant(PartitionLog, "restore_producers", _forgotten, 40),
+    "starts-in-memory": Plant(
+        ReplicaFetcher,
+        "_keep_starts",
+        _in_memory,
+        1,
+        also=((FollowedPartition, "asked", _start_in_memory),),
+        first=329,
+        schedule=(
+            Act(126, "produce", (3, 0)),
+            Act(603, "reassign", (0, 3, 1, 2)),
+            Act(790, "delete_records", (0, 100)),
+            Act(801, "kill", (1, 403)),
+            Act(849, "alone", (1, 733)),
+            Act(864, "commit", (0,)),
+            Act(901, "commit", (1,)),
+            Act(1_015, "kill", (3, 407)),
+        ),
+    ),
     "the-dead-lead": Plant(PartitionChanges, "brokers_changed", _whoever_lives, 20),
 }

@@ -57,8 +57,9 @@ def cut_power(
             if dice.random() < 0.5:
                 path.with_suffix(suffix).unlink(missing_ok=True)
     # Names come to the disk in their order.
-    for _, path in reversed(segments):
-        if path.stat().st_size or dice.random() < 0.5:
+    for at, path in reversed(segments):
+        # That in which the recovery point lies had its name before.
+        if path.stat().st_size or at == base > 0 or dice.random() < 0.5:
             break
         path.unlink()
     if not synced.epochs_settled and dice.random() < 0.5:

@@ -41,6 +41,7 @@ class Position(NamedTuple):
     leader_epoch: int
     offset: int
     last_epoch: int
+    log_start: int
     bytes_max: int
 
 
@@ -66,6 +67,7 @@ class _Fetch:
         self.names: list[TopicPartition | None] = []
         self.over = False
         self.has_news = False
+        self.starts: dict[TopicPartition, int] = {}  # of the logs, when it came
         self.session, self.is_full = sessions.serve(session_id, epoch, asked, forgotten)
         # As they stand now: while it waits they are not changed.
         self.positions = list(self.session.positions.values())
@@ -84,10 +86,11 @@ def _positions(reader: Reader) -> list[Position]:
     found = []
     for _ in range(reader.array()):
         partition, leader_epoch, offset = reader.int32(), reader.int32(), reader.int64()
-        last_epoch = reader.int32()
-        reader.int64()
+        last_epoch, log_start = reader.int32(), reader.int64()
         found.append(
-            Position(topic_id, partition, leader_epoch, offset, last_epoch, reader.int32())
+            Position(
+                topic_id, partition, leader_epoch, offset, last_epoch, log_start, reader.int32()
+            )
         )
         reader.tags()
     reader.tags()
@@ -205,8 +208,10 @@ class Fetches:
                 self._broker.clock.monotonic_ns(),
                 broker_epoch=fetch.broker_epoch,
                 leader_epoch=at.leader_epoch,
+                log_start_offset=at.log_start,
             )
-        if replica.high_watermark > before:
+            fetch.starts[name] = replica.log_start_offset
+        if replica.high_watermark > before or (first and replica.deletions_wait):
             moved.append(name)
         records = b""
         if left > 0:
@@ -216,6 +221,8 @@ class Fetches:
         # Where it moves the high watermark it waits a little for records, to be told with them.
         fetch.has_news |= first and moved_on
         news = bool(records) or told < 0 or (moved_on and not fetch.has_news)
+        # Of a fetch that had an error first nothing is known.
+        news |= replica.log_start_offset > fetch.starts.get(name, -1)
         marks = replica.high_watermark, replica.log_start_offset
         return Read(Told(ErrorCode.NONE, *marks), None, records), news
 
@@ -301,6 +308,12 @@ class Produces:
     ) -> None:
         """As that of `HotPath`, for what the coordinator has written."""
         self._waits.begin(replica, last_offset, led_since, timeout_ms, done)
+
+    def await_low_watermark(
+        self, replica: Replica, offset: int, timeout_ms: int, done: Settled
+    ) -> None:
+        """As that of `HotPath`, for records that were deleted."""
+        self._waits.begin_deletion(replica, offset, timeout_ms, done)
 
     def wake(self, replica: Replica) -> None:
         self._waits.wake(replica)

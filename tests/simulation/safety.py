@@ -27,7 +27,13 @@ from kbroker.metadata.controller.events import BrokersChanged
 from kbroker.metadata.image import NO_LEADER, OFFSETS_TOPIC, PartitionImage
 from kbroker.metadata.store.base import Create, Operation, Set
 from kbroker.types import TopicPartition
-from tests.simulation.contents import GROUP_STATE, Contents, Record, commit_in, value_in
+from tests.simulation.contents import (
+    Contents,
+    Record,
+    commit_in,
+    is_of_the_coordinator,
+    value_in,
+)
 from tests.simulation.network import CLIENTS
 
 if TYPE_CHECKING:
@@ -58,6 +64,7 @@ class View:
     replica: Replica | None = None  # None: its broker is down
     high_watermark: int = 0
     end_offset: int = 0
+    log_start: int = 0
     leader_epoch: int = -1
     partition_epoch: int = -1
     leads: bool = False
@@ -83,6 +90,10 @@ class Partition:
     lost_at: dict[bytes, set[int]] = field(default_factory=dict)
     lost: bool = False  # as many lost a committed record as may not
     # By a move that has not ended.
+    deleted_to: int = 0  # as it was answered, in that epoch or before
+    deleted_in: int = -1
+    undeleted: set[int] = field(default_factory=set)  # were not there then
+    sequences: dict[int, int] = field(default_factory=dict)  # by producer's id
     adding: set[int] = field(default_factory=set)
     removing: set[int] = field(default_factory=set)
 
@@ -123,7 +134,8 @@ class Safety:
         view = partition.views.get(running.node_id)
         if view is None:
             value_of = commit_in if replica.name.topic == OFFSETS_TOPIC else value_in
-            contents = Contents(running.broker.directory / str(replica.name), value_of)
+            directory = running.broker.directory / str(replica.name)
+            contents = Contents(directory, value_of, partition.committed)
             view = partition.views[running.node_id] = View(running.node_id, replica.name, contents)
         view.leads = state.leader == running.node_id
         if view.replica is not replica:
@@ -157,18 +169,22 @@ class Safety:
     def _opened(self, partition: Partition, view: View, replica: Replica) -> None:
         """What a kill left must be all that there was, what a power cut left the beginning."""
         before = view.contents.records
-        view.contents = Contents(view.contents.directory, view.contents.value_of)
+        place, value_of = view.contents.directory, view.contents.value_of
+        view.contents = Contents(place, value_of, partition.committed)
         if view not in self._live:
             self._live.append(view)
         view.replica, view.leader_epoch, view.partition_epoch = replica, replica.leader_epoch, -1
         view.end_offset = replica.log_end_offset
-        now = self._read(partition, view, view.end_offset)
+        self._read(partition, view, view.end_offset)
+        start = view.log_start = replica.log_start_offset
+        view.contents.begins_at(start)
+        now = view.contents.records
         view.high_watermark = view.checked = min(replica.high_watermark, view.end_offset)
-        view.values = {each.value for each in now}
+        view.values = {each.value for each in now[start:]}
         kept = len(before) if view.synced_to is None else view.synced_to
         if view.removed_in is not None:
             kept = 0
-        if len(now) < kept or now != before[: len(now)]:
+        if len(now) < kept or now[start:] != before[start : len(now)]:
             self.fail(
                 "what is on the disk is not lost",
                 f"broker {view.node_id} had {len(before)} records, at least {kept} of them on the"
@@ -345,6 +361,7 @@ class Safety:
             if replica is not None and (
                 replica.high_watermark != view.high_watermark
                 or replica.log_end_offset != view.end_offset
+                or replica.log_start_offset != view.log_start
             ):
                 self._note(self.partition(view.name), view)
 
@@ -365,6 +382,8 @@ class Safety:
             self.fail("leader epochs go forward", told, partition)
         if end != view.end_offset:
             self._changed(partition, view, end)
+        if replica.log_start_offset != view.log_start:
+            self._begins_at(partition, view, replica.log_start_offset)
         if mark < view.high_watermark and view.leads:
             told = f"at broker {view.node_id}: {view.high_watermark}, then {mark}"
             self.fail("a leader's high watermark does not go back", told, partition)
@@ -373,6 +392,44 @@ class Safety:
         if mark > before:
             self._agrees(partition, view, view.checked, mark)
             view.checked = mark
+        self._has_deleted(partition, view)
+
+    def _begins_at(self, partition: Partition, view: View, start: int) -> None:
+        """Its log begins there now."""
+        before, view.log_start = view.log_start, start
+        told = f"at broker {view.node_id}: from {before} to {start}"
+        if start < before:
+            self.fail("a log's start does not go back", told, partition)
+        if start > len(partition.committed):
+            self.fail("only what is committed is deleted", told, partition)
+        view.contents.begins_at(start)
+        view.values = {each.value for each in view.contents.records[start:]}
+
+    def _has_deleted(self, partition: Partition, view: View) -> None:
+        """What was answered as deleted, but for who was not there to hear of it."""
+        if view.log_start >= partition.deleted_to:
+            partition.undeleted.discard(view.node_id)
+            return
+        knows = (
+            view.leader_epoch >= partition.deleted_in and view.node_id not in partition.undeleted
+        )
+        if view.leads and knows:
+            told = f"{view.log_start} to {partition.deleted_to} are back at {view.node_id}"
+            self.fail("what was deleted does not come back", told, partition)
+
+    def deleted(self, running: Running, name: TopicPartition, start: int) -> None:
+        """A broker answers that the log begins there, with everybody who lives."""
+        self.look()
+        partition, image = self.partition(name), running.controller.image
+        partition.deleted_to = max(partition.deleted_to, start)
+        partition.deleted_in = max(partition.deleted_in, running.states[name].leader_epoch)
+        for node_id, view in partition.views.items():
+            there, known = self._cluster.brokers[node_id].running, image.brokers.get(node_id)
+            if there is None or known is None or known.epoch != there.controller.broker_epoch:
+                partition.undeleted.add(node_id)
+            elif node_id in running.states[name].replicas and view.log_start < start:
+                told = f"to {start}, and the log at broker {node_id} begins at {view.log_start}"
+                self.fail("deleted is deleted with everybody who lives", told, partition)
 
     def _changed(self, partition: Partition, view: View, end: int) -> None:
         if end < view.end_offset:
@@ -385,9 +442,9 @@ class Safety:
                 )
             view.contents.follow(end)
             self._producers_are_cut(partition, view, end)
-            view.values = {each.value for each in view.contents.records}
+            view.values = {each.value for each in view.contents.records[view.log_start :]}
         for record in self._read(partition, view, end):
-            state = record.value.startswith(GROUP_STATE)
+            state = is_of_the_coordinator(record.value)
             if record.value not in self.sent and not state:
                 self.fail("nothing is invented", f"{record}", partition)
             if record.value in view.values and not state:
@@ -429,7 +486,8 @@ class Safety:
                 )
 
     def _in_order(self, partition: Partition, record: Record) -> None:
-        """An idempotent producer's records, by their numbers."""
+        """An idempotent producer's records, by their numbers and by their sequences."""
+        self._without_gap(partition, record)
         producer, _, number = record.value.partition(b"-")
         if producer not in self.in_order:
             return
@@ -437,6 +495,17 @@ class Safety:
         partition.last_numbers[producer] = int(number)
         if int(number) <= before:
             self.fail("in the order of sending", f"{record} behind {before}", partition)
+
+    def _without_gap(self, partition: Partition, record: Record) -> None:
+        """Whom a leader does not know it takes up at any batch, where there may be several."""
+        if record.producer_id < 0:
+            return
+        before = partition.sequences.get(record.producer_id)
+        partition.sequences[record.producer_id] = record.sequence
+        begins = before is None and (record.sequence == 0 or self._cluster.pipelined)
+        if not begins and (before is None or record.sequence != before + 1):
+            told = f"{record.sequence} of {record.producer_id}, behind {before}"
+            self.fail("a producer's sequences have no gap", told, partition)
 
     def _committed(self, partition: Partition, by: View) -> None:
         if not by.leads:

@@ -50,6 +50,7 @@ def schedule_of(dice: random.Random) -> tuple[list[Act], int]:
     acts += _overtaken(dice, end_ms)
     acts += _settings(dice, end_ms)
     acts += _lives_and_does_not_fetch(dice)
+    acts += _deletions(dice, end_ms)
     return sorted(acts), end_ms
 
 
@@ -138,6 +139,27 @@ def _overtaken(dice: random.Random, end_ms: int) -> list[Act]:
         Act(at_ms + dice.randint(50, 120), "late", (leader, controller, late_ms)),
         Act(at_ms + dice.randint(350, 550), "part", (follower, leader, parted_ms)),
     ]
+
+
+def _deletions(dice: random.Random, end_ms: int) -> list[Act]:
+    """Of records; mostly somebody fails behind that, and files go."""
+    if dice.random() < 0.6:
+        return []
+    acts = []
+    for _ in range(dice.randint(1, 3)):
+        at_ms, index = dice.randrange(end_ms), dice.randrange(PARTITIONS)
+        if dice.random() < 0.7:
+            how = (index, dice.choice((0, 30, 60, 100)))
+            acts.append(Act(at_ms, "delete_records", how))
+        else:
+            acts.append(Act(at_ms, "retain", (index, dice.choice((1, 700, 1_500)))))
+        if dice.random() < 0.5:
+            acts.append(Act(at_ms + dice.randint(5, 100), "checkpoint", (dice.choice(BROKERS),)))
+        if dice.random() < 0.6:
+            what = dice.choice(("kill", "kill", "cut_power", "alone"))
+            how = (dice.choice(BROKERS), dice.randint(20, 900))
+            acts.append(Act(at_ms + dice.randint(2, 200), what, how))
+    return acts
 
 
 def _lives_and_does_not_fetch(dice: random.Random) -> list[Act]:

@@ -67,6 +67,18 @@ class Waits:
         self, replica: Replica, last_offset: int, led_since: int, timeout_ms: int, done: Settled
     ) -> None:
         """Has `done` called once, now or later."""
+        hot, end = self._opened(timeout_ms, ErrorCode.COORDINATOR_NOT_AVAILABLE, done)
+        hot.await_followers(replica, last_offset, led_since, _NEVER_MS, end)
+        self._parked = hot.statistics()["parked_now"]
+
+    def begin_deletion(self, replica: Replica, offset: int, timeout_ms: int, done: Settled) -> None:
+        """The same, until the logs of all live replicas begin there."""
+        hot, end = self._opened(timeout_ms, ErrorCode.REQUEST_TIMED_OUT, done)
+        hot.await_low_watermark(replica, offset, _NEVER_MS, end)
+        self._parked = hot.statistics()["parked_now"]
+
+    def _opened(self, timeout_ms: int, late: ErrorCode, done: Settled) -> tuple[HotPath, Settled]:
+        """One more wait, which ends with `late`."""
         if self._hot is None:
             self._hot = _hot_path()
             self._handler = self._hot.add_worker()
@@ -79,9 +91,8 @@ class Waits:
                 self._open.remove(number)
                 done(code)
 
-        self._hot.await_followers(replica, last_offset, led_since, _NEVER_MS, end)
-        self._parked = self._hot.statistics()["parked_now"]
-        self._process.later(timeout_ms, lambda: end(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        self._process.later(timeout_ms, lambda: end(late))
+        return self._hot, end
 
     def wake(self, replica: Replica) -> None:
         """It has moved, or is led elsewhere."""
