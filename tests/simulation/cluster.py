@@ -483,6 +483,10 @@ class Cluster:
     def commit(self, group: int) -> None:
         self.committers[group].commit()
 
+    def delete_group(self, whole: int) -> None:
+        """That without members, or its offset."""
+        self.committers[0].delete(group=bool(whole))
+
     def ask_committed(self, group: int, stable: int) -> None:
         self.committers[group].ask(stable=bool(stable))
 

@@ -4,9 +4,12 @@ A group has one commit under way, and sends it again until it is acknowledged or
 over. Each try commits another offset, so that a record says which it was. Where its coordinator is
 a client hears as a producer hears of leaders; now and then it asks somebody else, who must refuse.
 
-What holds is looked at where the broker answers: an acknowledged commit is below the high
-watermark; what is told is, too, and is not behind what was acknowledged or told when the question
-was asked; and who does not lead says neither. To who does not ask for stable offsets a coordinator
+A group or its offset is deleted in between, also while a commit is under way.
+
+What holds is looked at where the broker answers: an acknowledged commit, or deletion, is below the
+high watermark; what is told is, too, and is not behind what was acknowledged or told when the
+question was asked, so a deletion stays and a commit behind it, too; and who does not lead says
+nothing. To who does not ask for stable offsets a coordinator
 that came just now may tell an older one.
 """
 
@@ -23,22 +26,30 @@ from kbroker.metadata.image import NO_LEADER, OFFSETS_TOPIC
 from kbroker.peer.group_messages import (
     NO_OFFSET,
     MemberIdentity,
+    decode_delete_groups,
     decode_offset_commit,
+    decode_offset_delete,
     decode_offset_fetch,
+    encode_delete_groups,
     encode_offset_commit,
+    encode_offset_delete,
     encode_offset_fetch,
 )
 from kbroker.protocol.wire import Reader
 from kbroker.types import ApiKey, TopicPartition
 from tests.simulation.clients import GIVE_UP_MS, Client
+from tests.simulation.contents import DELETED
 from tests.simulation.network import CLIENTS, Answer, Lost
 
 if TYPE_CHECKING:
     from tests.simulation.broker import Running
     from tests.simulation.cluster import Cluster
+    from tests.simulation.safety import Partition
 
 COMMIT_VERSION = 8
 FETCH_VERSION = 7
+DELETE_GROUPS_VERSION = 2
+OFFSET_DELETE_VERSION = 0
 TRIES_MAX = 1_000  # for one commit
 # How often somebody else than the coordinator is asked.
 ASTRAY = 0.1
@@ -170,7 +181,7 @@ class Committer(Client):
         self._leads(running, f"tells {offset}")
         safety.look()
         partition = safety.partition(self._home)
-        place = -1
+        place = self._deleted_at(partition)
         self.told += stable
         if offset != NO_OFFSET:
             value = self._value(offset)
@@ -183,6 +194,49 @@ class Committer(Client):
             safety.fail("committed offsets do not go back", told, partition)
         if stable:
             self._stands_at(running, place)
+
+    # --- deletions --------------------------------------------------------------------------------
+
+    def delete(self, *, group: bool) -> None:
+        """Of the group, or of its offset."""
+        target, sure = self._coordinator()
+        if target != NO_LEADER:
+            serve = partial(self._serve_delete, self._floor if sure else -1, group)
+            self._ask_broker(target, serve, lambda result: None)
+
+    def _serve_delete(self, floor: int, group: bool, running: Running, answer: Answer) -> None:
+        def done(answered: bytes) -> None:
+            error = _error_of_deletion(answered, group=group)
+            self._is_expected(error, running)
+            # Of offsets Apache Kafka says so at once, too, though it may be there again.
+            absent = group and error is ErrorCode.GROUP_ID_NOT_FOUND
+            if error is ErrorCode.NONE or absent:
+                self._tells_that_it_is_gone(running, floor)
+            answer(error)
+
+        if group:
+            body = encode_delete_groups(DELETE_GROUPS_VERSION, [self._group])
+            running.serve(ApiKey.DELETE_GROUPS, DELETE_GROUPS_VERSION, body, done)
+        else:
+            body = encode_offset_delete(OFFSET_DELETE_VERSION, self._group, [self._read])
+            running.serve(ApiKey.OFFSET_DELETE, OFFSET_DELETE_VERSION, body, done)
+
+    def _tells_that_it_is_gone(self, running: Running, floor: int) -> None:
+        safety = self._cluster.safety
+        self._leads(running, "says that it is deleted")
+        safety.look()
+        partition = safety.partition(self._home)
+        place = self._deleted_at(partition)
+        if place < floor:
+            told = f"{self._group}, last at {place}, behind what stands at {floor}"
+            safety.fail("an acknowledged deletion is replicated", told, partition)
+        self._stands_at(running, place)
+
+    def _deleted_at(self, partition: Partition) -> int:
+        """The place of the last deletion, -1: there is none."""
+        return partition.places.get(DELETED + self._group.encode(), -1)
+
+    # --- what stands ------------------------------------------------------------------------------
 
     def _stands_at(self, running: Running, place: int) -> None:
         """And is asked of no coordinator from before, which somebody may still take for the one:
@@ -229,6 +283,7 @@ EXPECTED = frozenset(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
+        ErrorCode.GROUP_ID_NOT_FOUND,
         # A broker that starts knows no topic yet.
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
@@ -238,6 +293,19 @@ EXPECTED = frozenset(
 def _error_of_commit(answered: bytes) -> ErrorCode:
     try:
         (error,) = decode_offset_commit(Reader(answered, flexible=True), COMMIT_VERSION).values()
+    except KafkaError as refused:
+        return refused.code
+    return error
+
+
+def _error_of_deletion(answered: bytes, *, group: bool) -> ErrorCode:
+    try:
+        if group:
+            reader = Reader(answered, flexible=True)
+            (error,) = decode_delete_groups(reader, DELETE_GROUPS_VERSION).values()
+        else:
+            reader = Reader(answered, flexible=False)
+            (error,) = decode_offset_delete(reader, OFFSET_DELETE_VERSION).values()
     except KafkaError as refused:
         return refused.code
     return error

@@ -14,6 +14,7 @@ from kbroker.errors import ErrorCode
 from kbroker.handlers import (
     alter_partition,
     controlled_shutdown,
+    delete_groups,
     delete_records,
     heartbeat,
     init_producer_id,
@@ -21,6 +22,7 @@ from kbroker.handlers import (
     leave_group,
     list_offsets,
     offset_commit,
+    offset_delete,
     offset_fetch,
     sync_group,
     update_metadata,
@@ -81,6 +83,8 @@ SERVED: dict[int, Callable[[Any, Any], None]] = {
     ApiKey.LEAVE_GROUP: leave_group.handle,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     ApiKey.DELETE_RECORDS: delete_records.handle,
+    ApiKey.DELETE_GROUPS: delete_groups.handle,
+    ApiKey.OFFSET_DELETE: offset_delete.handle,
 }
 
 

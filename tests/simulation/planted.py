@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
+from kbroker.coordinator.group import coordinator
 from kbroker.coordinator.group.coordinator import GroupCoordinator
 from kbroker.coordinator.group.loader import GroupLoader
 from kbroker.coordinator.group.store import OffsetsStore
@@ -76,6 +77,7 @@ _Follower = in_sync.Follower
 _finished = reassignment.finished
 _load = GroupLoader._read
 _decode_fetch = offset_fetch.decode
+_delete_group = OffsetsStore.delete_group
 _await_followers = delete_records._Deletion.await_followers
 
 
@@ -307,6 +309,17 @@ def _forgotten(log: PartitionLog, *how: Any) -> None:
     """What a log that was cut or opened knows of its producers is gone."""
 
 
+def _gone_at_once(store: OffsetsStore, group_id: str, in_log: Any, done: Any) -> None:
+    """A deletion is answered before the followers have its tombstones."""
+    _delete_group(store, group_id, in_log, lambda code: None)
+    done(ErrorCode.NONE)
+
+
+def _absent_at_once(store: Any, group_id: str, done: Any) -> None:
+    """So is that there is no group, while the tombstones are on their way."""
+    done(ErrorCode.GROUP_ID_NOT_FOUND)
+
+
 PLANTED: dict[str, Plant] = {
     "cut-to-the-high-watermark": Plant(
         FollowedPartition, "__init__", _cut_to_the_high_watermark, 100
@@ -396,5 +409,7 @@ PLANTED: dict[str, Plant] = {
             Act(1_015, "kill", (3, 407)),
         ),
     ),
+    "group-gone-at-once": Plant(OffsetsStore, "delete_group", _gone_at_once, 40, first=10),
+    "group-absent-at-once": Plant(coordinator, "tell_absent", _absent_at_once, 60, first=95),
     "the-dead-lead": Plant(PartitionChanges, "brokers_changed", _whoever_lives, 20),
 }

@@ -51,6 +51,7 @@ def schedule_of(dice: random.Random) -> tuple[list[Act], int]:
     acts += _settings(dice, end_ms)
     acts += _lives_and_does_not_fetch(dice)
     acts += _deletions(dice, end_ms)
+    acts += _groups_go(dice, end_ms)
     return sorted(acts), end_ms
 
 
@@ -159,6 +160,25 @@ def _deletions(dice: random.Random, end_ms: int) -> list[Act]:
             what = dice.choice(("kill", "kill", "cut_power", "alone"))
             how = (dice.choice(BROKERS), dice.randint(20, 900))
             acts.append(Act(at_ms + dice.randint(2, 200), what, how))
+    return acts
+
+
+def _groups_go(dice: random.Random, end_ms: int) -> list[Act]:
+    """Behind a commit or beside it; mostly somebody fails."""
+    if dice.random() < 0.5:
+        return []
+    acts = []
+    for _ in range(dice.randint(1, 3)):
+        at_ms = dice.randrange(end_ms)
+        acts.append(Act(at_ms, "commit", (0,)))
+        acts.append(Act(at_ms + dice.randint(0, 150), "delete_group", (dice.randrange(2),)))
+        if dice.random() < 0.5:
+            acts.append(Act(at_ms + dice.randint(0, 200), "commit", (0,)))
+        if dice.random() < 0.6:
+            what = dice.choice(("kill", "alone", "pause"))
+            how = (dice.choice(BROKERS), dice.randint(20, 1_500))
+            acts.append(Act(at_ms + dice.randint(2, 300), what, how))
+        acts.append(Act(at_ms + dice.randint(50, 2_000), "ask_committed", (0, 1)))
     return acts
 
 

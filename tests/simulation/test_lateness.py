@@ -20,6 +20,8 @@ SCHEDULE = (
     *(Act(at_ms, "ask_committed", (1, 1)) for at_ms in range(0, 2_500, 200)),
     *(Act(at_ms, "ask_end", (0,)) for at_ms in range(0, 2_500, 200)),
     *(Act(at_ms, "delete_records", (0, 30)) for at_ms in range(0, 2_500, 200)),
+    *(Act(at_ms, "delete_group", (at_ms % 400 // 200,)) for at_ms in range(0, 2_500, 200)),
+    *(Act(at_ms, "commit", (0,)) for at_ms in range(0, 2_500, 200)),
 )
 
 
