@@ -28,6 +28,7 @@ from tests.simulation.broker import LAG_MS, Broker, Running
 from tests.simulation.clients import Consumer, Producer
 from tests.simulation.deleters import Deleter
 from tests.simulation.group_clients import Committer
+from tests.simulation.group_crowd import Crowd
 from tests.simulation.group_members import Member
 from tests.simulation.living import Living
 from tests.simulation.loop import Process, StepLoop
@@ -59,6 +60,7 @@ SETTINGS = {
     "replica.fetch.wait.max.ms": "500",
     "replica.fetch.backoff.ms": "300",
     "group.initial.rebalance.delay.ms": "30",
+    "group.min.session.timeout.ms": "500",
     "offsets.commit.timeout.ms": "800",
     "offsets.load.buffer.size": "400",
 }
@@ -125,6 +127,8 @@ class Cluster:
             kind(self, group, random.Random(dice.random()))
             for kind, group in zip((Committer, Member), GROUPS, strict=True)
         ]
+        # Nothing is drawn for it: schedules that are kept find what they found.
+        self.crowd = Crowd(self, random.Random(dice.getstate()[1][0]))
         self._full: list[int] = []
         self._disk_faults: FileFaults | None = None
         self.boots = dict.fromkeys(BROKERS, 1)
@@ -487,6 +491,16 @@ class Cluster:
         """That without members, or its offset."""
         self.committers[0].delete(group=bool(whole))
 
+    def come(self, member: int) -> None:
+        """Into the group of several."""
+        self.crowd.members[member].come()
+
+    def go(self, member: int) -> None:
+        self.crowd.members[member].go()
+
+    def fall_silent(self, member: int, for_ms: int) -> None:
+        self.crowd.members[member].fall_silent(for_ms)
+
     def ask_committed(self, group: int, stable: int) -> None:
         self.committers[group].ask(stable=bool(stable))
 
@@ -495,6 +509,7 @@ class Cluster:
     def heal(self) -> None:
         """Nothing is wrong any more."""
         self.network.mend_all()
+        self.crowd.end()
         self._twins.end()
         self._full.clear()
         self._limit_disks()

@@ -117,7 +117,7 @@ class Committer(Client):
         body = encode_offset_commit(COMMIT_VERSION, self._group, offsets, identity)
 
         def done(answered: bytes) -> None:
-            error = _error_of_commit(answered)
+            error = error_of_commit(answered)
             self._is_expected(error, running)
             if error is ErrorCode.NONE:
                 self._acknowledges(running, offset)
@@ -290,7 +290,7 @@ EXPECTED = frozenset(
 )
 
 
-def _error_of_commit(answered: bytes) -> ErrorCode:
+def error_of_commit(answered: bytes) -> ErrorCode:
     try:
         (error,) = decode_offset_commit(Reader(answered, flexible=True), COMMIT_VERSION).values()
     except KafkaError as refused:

@@ -42,7 +42,7 @@ SESSION_MS = 6_000
 _TYPE, _PROTOCOL = "consumer", "range"
 HEARTBEATS = 0.3  # how often a commit comes behind one
 LEAVES = 0.1
-_EXPECTED = EXPECTED | {
+EXPECTED_OF_MEMBERS = EXPECTED | {
     ErrorCode.MEMBER_ID_REQUIRED,
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.ILLEGAL_GENERATION,
@@ -55,7 +55,7 @@ class Member(Committer):
 
     def __init__(self, cluster: Cluster, group: str, dice: random.Random) -> None:
         super().__init__(cluster, group, dice)
-        self.expected = _EXPECTED
+        self.expected = EXPECTED_OF_MEMBERS
         self._give_up_ms = SESSION_MS + GIVE_UP_MS  # who left unheard has to be waited for
         self._joined_as = ""
         self._stored_as = ""  # with an assignment
@@ -96,7 +96,7 @@ class Member(Committer):
                     told = decode(Reader(answered, flexible=True), version)
                 except KafkaError as refused:
                     told = refused.code
-                error = _error_of(told)
+                error = error_of(told)
                 self._is_expected(error, running)
                 if error is ErrorCode.NONE:
                     self._leads(running, f"answers a member with {ApiKey(api_key).label}")
@@ -107,7 +107,7 @@ class Member(Committer):
             running.serve(api_key, version, body, done)
 
         def answered(told: Any) -> None:
-            if _error_of(told) is ErrorCode.NONE:
+            if error_of(told) is ErrorCode.NONE:
                 self._heard_ms = sent_ms
             if isinstance(told, Lost):
                 self._failed(committing)
@@ -163,12 +163,12 @@ class Member(Committer):
         body = encode_sync_group(SYNC_VERSION, self._group, identity, _TYPE, _PROTOCOL, assignments)
 
         def synced(committing: Committing, told: Any) -> None:
-            if _error_of(told) is ErrorCode.NONE:
+            if error_of(told) is ErrorCode.NONE:
                 self.identity = identity
                 self._generation = max(self._generation, identity.generation)
                 self._send(committing)
             else:
-                self._refused(committing, _error_of(told))
+                self._refused(committing, error_of(told))
 
         self._ask_group(
             committing, ApiKey.SYNC_GROUP, SYNC_VERSION, body, decode_sync_group, synced,
@@ -235,7 +235,7 @@ _AGAIN = frozenset(
 )
 
 
-def _error_of(told: Any) -> ErrorCode:
+def error_of(told: Any) -> ErrorCode:
     """Of what a decoder gives."""
     if isinstance(told, Joined):
         return told.error

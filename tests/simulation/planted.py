@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
-from kbroker.coordinator.group import coordinator
+from kbroker.coordinator.group import coordinator, rebalance
 from kbroker.coordinator.group.coordinator import GroupCoordinator
 from kbroker.coordinator.group.loader import GroupLoader
 from kbroker.coordinator.group.store import OffsetsStore
 from kbroker.errors import ErrorCode
-from kbroker.handlers import delete_records, offset_fetch
+from kbroker.handlers import delete_records, offset_commit, offset_fetch
 from kbroker.log.partition_log import PartitionLog
 from kbroker.metadata.controller import (
     partition_changes,
@@ -77,6 +77,7 @@ _Follower = in_sync.Follower
 _finished = reassignment.finished
 _load = GroupLoader._read
 _decode_fetch = offset_fetch.decode
+_commit = offset_commit._commit
 _delete_group = OffsetsStore.delete_group
 _await_followers = delete_records._Deletion.await_followers
 
@@ -320,6 +321,21 @@ def _absent_at_once(store: Any, group_id: str, done: Any) -> None:
     done(ErrorCode.GROUP_ID_NOT_FOUND)
 
 
+def _of_any_generation(
+    services: Any, version: int, asked: offset_commit.Asked, topics: Any, answer: Any
+) -> None:
+    """A commit is not asked which generation it is of."""
+    group = services.groups.find(asked.group_id)
+    if group is not None and asked.generation >= 0:
+        asked = asked._replace(generation=group.generation)
+    _commit(services, version, asked, topics, answer)
+
+
+def _the_same_again(generation: int) -> int:
+    """A rebalance ends in the generation in which it began."""
+    return max(generation, 1)
+
+
 PLANTED: dict[str, Plant] = {
     "cut-to-the-high-watermark": Plant(
         FollowedPartition, "__init__", _cut_to_the_high_watermark, 100
@@ -411,5 +427,7 @@ PLANTED: dict[str, Plant] = {
     ),
     "group-gone-at-once": Plant(OffsetsStore, "delete_group", _gone_at_once, 40, first=10),
     "group-absent-at-once": Plant(coordinator, "tell_absent", _absent_at_once, 60, first=95),
+    "any-generation-commits": Plant(offset_commit, "_commit", _of_any_generation, 40, first=15),
+    "one-generation": Plant(rebalance, "following", _the_same_again, 40),
     "the-dead-lead": Plant(PartitionChanges, "brokers_changed", _whoever_lives, 20),
 }

@@ -11,6 +11,7 @@ import random
 from typing import NamedTuple
 
 from tests.simulation.cluster import BROKERS, EVERY_BROKER, GROUPS, HOMES, PARTITIONS
+from tests.simulation.group_crowd import MEMBERS
 from tests.simulation.network import CLIENTS
 
 FAULTS_MIN, FAULTS_MAX = 3, 12
@@ -51,6 +52,7 @@ def schedule_of(dice: random.Random) -> tuple[list[Act], int]:
     acts += _settings(dice, end_ms)
     acts += _lives_and_does_not_fetch(dice)
     acts += _deletions(dice, end_ms)
+    acts += _several_members(dice, end_ms)
     acts += _groups_go(dice, end_ms)
     return sorted(acts), end_ms
 
@@ -160,6 +162,21 @@ def _deletions(dice: random.Random, end_ms: int) -> list[Act]:
             what = dice.choice(("kill", "kill", "cut_power", "alone"))
             how = (dice.choice(BROKERS), dice.randint(20, 900))
             acts.append(Act(at_ms + dice.randint(2, 200), what, how))
+    return acts
+
+
+def _several_members(dice: random.Random, end_ms: int) -> list[Act]:
+    """They come, go and fall silent, for longer than a session or not."""
+    if dice.random() < 0.7:
+        return []
+    acts = [Act(dice.randrange(end_ms // 2), "come", (each,)) for each in range(MEMBERS)]
+    for _ in range(dice.randint(2, 5)):
+        member, at_ms = dice.randrange(MEMBERS), dice.randrange(end_ms // 4, end_ms)
+        if dice.random() < 0.5:
+            acts.append(Act(at_ms, "go", (member,)))
+            acts.append(Act(at_ms + dice.randint(10, 800), "come", (member,)))
+        else:
+            acts.append(Act(at_ms, "fall_silent", (member, dice.randint(200, 1_800))))
     return acts
 
 

@@ -1,0 +1,286 @@
+"""A group of several members, which come, leave, fall silent and commit while coordinators change.
+
+Generations go forward: behind one whose assignments were answered, none has its number or a smaller
+one. Whoever leads one shares four partitions out, and everybody of it is answered with his part of
+that one plan, so no two have the same partition. A commit of a generation behind which another
+has been answered is refused. What a coordinator says that does not know yet of a later one is left
+alone where nothing is written: nobody fences that, in Apache Kafka neither.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kbroker.coordinator.group._groups import partition_for
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.metadata.image import NO_LEADER, OFFSETS_TOPIC
+from kbroker.peer.group_messages import MemberIdentity, encode_offset_commit
+from kbroker.peer.member_messages import (
+    Joined,
+    Joining,
+    decode_heartbeat,
+    decode_join_group,
+    decode_sync_group,
+    encode_heartbeat,
+    encode_join_group,
+    encode_leave_group,
+    encode_sync_group,
+)
+from kbroker.protocol.wire import Reader
+from kbroker.types import ApiKey, TopicPartition
+from tests.simulation.clients import Client
+from tests.simulation.group_clients import COMMIT_VERSION, error_of_commit
+from tests.simulation.group_members import (
+    EXPECTED_OF_MEMBERS,
+    HEARTBEAT_VERSION,
+    JOIN_VERSION,
+    LEAVE_VERSION,
+    SYNC_VERSION,
+    error_of,
+)
+from tests.simulation.network import CLIENTS, Answer, Lost
+
+if TYPE_CHECKING:
+    from tests.simulation.broker import Running
+    from tests.simulation.cluster import Cluster
+
+GROUP = "g3"
+MEMBERS = 3
+SHARED = 4  # partitions that nobody reads
+SESSION_MS, REBALANCE_MS = 700, 600
+_TYPE, _PROTOCOL = "consumer", "range"
+_COMMITS = 0.5  # of what a member does, else it is a heartbeat
+_OF_BEFORE = 0.5  # how often it commits as in the generation before, in the next one
+_NEXT_MS = (30, 150)
+
+Plan = Mapping[str, bytes]  # by member
+
+
+class Crowd:
+    """The group, and what is known of its generations."""
+
+    def __init__(self, cluster: Cluster, dice: random.Random) -> None:
+        self.cluster = cluster
+        self.home = TopicPartition(OFFSETS_TOPIC, partition_for(GROUP, len(cluster.homes)))
+        self.members = [
+            CrowdMember(cluster, self, random.Random(dice.random())) for _ in range(MEMBERS)
+        ]
+        self.answered = 0  # the last generation whose assignments were
+        self.epoch = -1  # in which its coordinator led
+        self._sent: dict[int, list[Plan]] = {}
+        self._plans: dict[int, Plan] = {}  # as they were answered
+        self._plan_count = self._offset = 0
+
+    def plan(self, generation: int, members: Mapping[str, bytes]) -> Plan:
+        """Made by who leads this generation."""
+        self._plan_count += 1
+        names = sorted(members)
+        shares: dict[str, list[str]] = {name: [] for name in names}
+        for index in range(SHARED):
+            shares[names[index % len(names)]].append(str(index))
+        plan = {
+            name: f"{generation} {self._plan_count} {' '.join(share)}".encode()
+            for name, share in shares.items()
+        }
+        self._sent.setdefault(generation, []).append(plan)
+        return plan
+
+    def next_offset(self) -> int:
+        self._offset += 1
+        self.cluster.safety.sent.add(b"%s/%d" % (GROUP.encode(), self._offset))
+        return self._offset
+
+    def knows(self, running: Running) -> bool:
+        """Whether the last generation that was answered was so before it came to lead."""
+        return running.leads(self.home) and running.states[self.home].leader_epoch >= self.epoch
+
+    def is_assigned(self, running: Running, identity: MemberIdentity, assignment: bytes) -> None:
+        generation, member_id = identity.generation, identity.member_id
+        told = f"{member_id} is answered {assignment!r} in generation {generation}"
+        plans = [each for each in self._sent.get(generation, ()) if each.get(member_id)]
+        plan = next((each for each in plans if each[member_id] == assignment), None)
+        if plan is None:
+            self.fail("an assignment comes from its generation's leader", told)
+        elif self._plans.setdefault(generation, plan) is not plan:
+            self.fail("a generation has one plan", told)
+        if generation > self.answered:
+            self.answered = generation
+        self.epoch = max(self.epoch, running.states[self.home].leader_epoch)
+
+    def fail(self, rule: str, told: str) -> None:
+        self.cluster.safety.fail(rule, told, self.cluster.safety.partition(self.home))
+
+    def end(self) -> None:
+        for member in self.members:
+            member.go()
+
+
+class CrowdMember(Client):
+    """One of them; it does one thing after the other."""
+
+    def __init__(self, cluster: Cluster, crowd: Crowd, dice: random.Random) -> None:
+        super().__init__(cluster)
+        self._crowd = crowd
+        self._dice = dice
+        self._identity = MemberIdentity()
+        self._before: MemberIdentity | None = None  # in the last generation but one
+        self._member_id = ""
+        self._turn = 0  # of which the next thing is; 0: it is not there
+        self._turns = 0
+        self._silent_until_ms = 0
+
+    def come(self) -> None:
+        if not self._turn:
+            self._turns += 1
+            self._turn = self._turns
+            self._do_next()
+
+    def go(self) -> None:
+        if self._turn:
+            self._turn = 0
+            body = encode_leave_group(LEAVE_VERSION, GROUP, self._identity)
+            self._identity, self._member_id = MemberIdentity(), ""
+            self._ask(ApiKey.LEAVE_GROUP, LEAVE_VERSION, body, None, lambda *told: None)
+
+    def fall_silent(self, for_ms: int) -> None:
+        self._silent_until_ms = self._cluster.loop.now_ms + for_ms
+
+    # --- one thing after the other ----------------------------------------------------------------
+
+    def _later(self) -> None:
+        turn = self._turn
+        if turn:
+            silent_ms = max(0, self._silent_until_ms - self._cluster.loop.now_ms)
+            pause_ms = silent_ms + self._dice.uniform(*_NEXT_MS)
+            self._cluster.clients.later(pause_ms, lambda: self._do_next(turn))
+
+    def _do_next(self, turn: int | None = None) -> None:
+        if turn not in (None, self._turn):
+            return
+        if self._identity.generation < 0:
+            self._join()
+        elif self._dice.random() < _COMMITS:
+            self._commit(self._identity, self._done)
+        else:
+            body = encode_heartbeat(HEARTBEAT_VERSION, GROUP, self._identity)
+            self._ask(ApiKey.HEARTBEAT, HEARTBEAT_VERSION, body, decode_heartbeat, self._done)
+
+    def _commit(self, identity: MemberIdentity, then: Callable[[Any], None]) -> None:
+        offsets = {self._cluster.names[0]: self._crowd.next_offset()}
+        body = encode_offset_commit(COMMIT_VERSION, GROUP, offsets, identity)
+        looks = partial(self._commits, identity.generation, self._crowd.answered)
+        self._ask(ApiKey.OFFSET_COMMIT, COMMIT_VERSION, body, None, then, looks)
+
+    def _done(self, told: Any) -> None:
+        error = error_of(told)
+        if error is ErrorCode.UNKNOWN_MEMBER_ID:
+            self._member_id = ""
+        if error in _AGAIN and self._identity.generation >= 0:
+            self._before, self._identity = self._identity, MemberIdentity()
+        self._later()
+
+    def _join(self) -> None:
+        joining = Joining(
+            GROUP, SESSION_MS, REBALANCE_MS, self._member_id, None, _TYPE, {_PROTOCOL: b"t"}
+        )
+        body = encode_join_group(JOIN_VERSION, joining)
+        looks = partial(self._joins, self._crowd.answered)
+        self._ask(ApiKey.JOIN_GROUP, JOIN_VERSION, body, decode_join_group, self._joined, looks)
+
+    def _joined(self, told: Any) -> None:
+        if not isinstance(told, Joined) or told.error not in (
+            ErrorCode.NONE,
+            ErrorCode.MEMBER_ID_REQUIRED,
+        ):
+            self._done(told)
+            return
+        self._member_id = told.member_id
+        if told.error is ErrorCode.MEMBER_ID_REQUIRED:
+            self._join()
+            return
+        identity = MemberIdentity(told.generation, told.member_id)
+        leads = told.leader == told.member_id
+        plan = self._crowd.plan(told.generation, told.members) if leads else {}
+        body = encode_sync_group(SYNC_VERSION, GROUP, identity, _TYPE, _PROTOCOL, plan)
+        looks = partial(self._syncs, identity)
+        synced = partial(self._synced, identity)
+        self._ask(ApiKey.SYNC_GROUP, SYNC_VERSION, body, decode_sync_group, synced, looks)
+
+    def _synced(self, identity: MemberIdentity, told: Any) -> None:
+        if self._turn and error_of(told) is ErrorCode.NONE:
+            self._identity = identity
+            if self._before is not None and self._dice.random() < _OF_BEFORE:
+                # A thread of its own has slept meanwhile.
+                self._commit(self._before, lambda told: self._later())
+                return
+        self._done(told)
+
+    # --- where the coordinator says yes -----------------------------------------------------------
+
+    def _joins(self, answered: int, running: Running, told: Joined) -> None:
+        if told.generation < answered and self._crowd.knows(running):
+            what = f"{told.generation}, behind {answered}"
+            self._crowd.fail("generations of several go forward", what)
+
+    def _syncs(
+        self, identity: MemberIdentity, running: Running, told: tuple[ErrorCode, bytes]
+    ) -> None:
+        self._crowd.is_assigned(running, identity, told[1])
+
+    def _commits(self, generation: int, answered: int, running: Running, told: Any) -> None:
+        if generation < answered:
+            what = f"{generation}, behind {answered}"
+            self._crowd.fail("a generation that is over commits nothing", what)
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def _ask(
+        self, api_key: ApiKey, version: int, body: bytes, decode: Any,
+        then: Callable[[Any], None], looks: Callable[[Running, Any], None] | None = None,
+    ) -> None:  # fmt: skip
+        target, _ = self._leader_of(self._crowd.home)
+        turn = self._turn
+        if target == NO_LEADER:
+            self._later()
+            return
+
+        def serve(running: Running, answer: Answer) -> None:
+            def done(answered: bytes) -> None:
+                told: Any
+                try:
+                    if decode is None:
+                        told = error_of_commit(answered) if looks is not None else ErrorCode.NONE
+                    else:
+                        told = decode(Reader(answered, flexible=True), version)
+                except KafkaError as refused:
+                    told = refused.code
+                error = error_of(told)
+                if error not in EXPECTED_OF_MEMBERS:
+                    what = f"broker {running.node_id} answers {error.name}"
+                    self._crowd.fail("a coordinator says what is wrong", what)
+                if error is ErrorCode.NONE and looks is not None:
+                    looks(running, told)
+                answer(told)
+
+            running.serve(api_key, version, body, done)
+
+        def answered(told: Any) -> None:
+            if turn == self._turn and turn:
+                if isinstance(told, Lost):
+                    self._later()
+                else:
+                    then(told)
+
+        self._cluster.network.request(self._cluster.clients, (CLIENTS, target), serve, answered)
+
+
+_AGAIN = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+    }
+)
