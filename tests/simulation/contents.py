@@ -158,6 +158,7 @@ class Contents:
     def begins_at(self, offset: int) -> None:
         """What lies below was deleted: a log that begins again there had something else perhaps."""
         self.records[:offset] = self._committed[:offset]
+        self._ends += [(offset, 0)] * (offset - len(self._ends))
 
     def place_of(self, offset: int) -> tuple[int, int]:
         """The base offset of the segment in which it begins or the log ends, and the position."""

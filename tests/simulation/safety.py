@@ -432,6 +432,10 @@ class Safety:
                 self.fail("deleted is deleted with everybody who lives", told, partition)
 
     def _changed(self, partition: Partition, view: View, end: int) -> None:
+        start = 0 if view.replica is None else view.replica.log_start_offset
+        if start > view.end_offset:  # it has begun again there, with nothing that it had
+            view.contents.begins_at(start)
+            view.values = set()
         if end < view.end_offset:
             if end < view.high_watermark:
                 self.fail(
