@@ -420,12 +420,14 @@ class Safety:
     def deleted(self, running: Running, name: TopicPartition, start: int) -> None:
         """A broker answers that the log begins there, with everybody who lives."""
         self.look()
-        partition, image = self.partition(name), running.controller.image
+        partition = self.partition(name)
+        # As its replicas have heard it: the image that says so may not be published yet.
+        epochs = running._replication._in_sync._broker_epochs
         partition.deleted_to = max(partition.deleted_to, start)
         partition.deleted_in = max(partition.deleted_in, running.states[name].leader_epoch)
         for node_id, view in partition.views.items():
-            there, known = self._cluster.brokers[node_id].running, image.brokers.get(node_id)
-            if there is None or known is None or known.epoch != there.controller.broker_epoch:
+            there = self._cluster.brokers[node_id].running
+            if there is None or epochs.get(node_id) != there.controller.broker_epoch:
                 partition.undeleted.add(node_id)
             elif node_id in running.states[name].replicas and view.log_start < start:
                 told = f"to {start}, and the log at broker {node_id} begins at {view.log_start}"
