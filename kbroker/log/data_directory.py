@@ -213,11 +213,19 @@ class DataDirectory:
     def fails(self) -> OSError | None:
         """Why nothing can be written here; None: it can, or room or something of the process's own
         is wanting."""
+        error = self._probe()
+        return error if error is not None and error.errno in file_operations.DISK_FAILS else None
+
+    def has_room(self) -> bool:
+        """Whether a small file can be written here."""
+        return self._probe() is None
+
+    def _probe(self) -> OSError | None:
         probe = self.path / PROBE_FILE
         try:
             file_operations.write_file(probe, _MARK, sync=True)
         except OSError as error:
-            return error if error.errno in file_operations.DISK_FAILS else None
+            return error
         finally:
             with contextlib.suppress(OSError):
                 file_operations.unlink(probe)

@@ -58,6 +58,7 @@ from kbroker.log.producer_expiry import LOGS_LOOKED_AT_ONCE, PRODUCER_EXPIRATION
 from kbroker.log.recoveries import Recover, Recoveries
 from kbroker.log.recovery import Recovery
 from kbroker.log.removals import Removals
+from kbroker.log.wanting_room import WantingRoom
 from kbroker.types import TopicPartition
 
 logger: Final = logging.getLogger("kbroker.log")
@@ -92,6 +93,7 @@ class LogManager:
         self._lock: Final = threading.Lock()
         self._logs: dict[TopicPartition, HeldLog] = {}
         self.recoveries: Final = Recoveries(self._open_at, self._clock)
+        self.wanting_room: Final = WantingRoom(lambda: self.usable)
         # Logs that could not be read after a crash, or not closed: no mark may vouch for them.
         self._unread: set[TopicPartition] = set()
         self._unsynced: set[DataDirectory] = set()
@@ -260,7 +262,7 @@ class LogManager:
         except (OSError, CheckpointError, KafkaError) as error:
             self.trouble.look_behind(error, self.usable)
             if made is not None:
-                self._unmake(made)
+                self.removals.unmake(made)
             elif not self.clean:
                 with self._lock:
                     self._unread.add(name)
@@ -270,16 +272,6 @@ class LogManager:
                 ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {name} cannot be opened: {error}"
             ) from error
         return HeldLog(log, place.directory)
-
-    def _unmake(self, path: Path) -> None:
-        """A log that could not be begun: what there is of it has no records."""
-        try:
-            if path.exists():
-                target = deleted_path(path)
-                file_operations.rename(path, target)
-                self.removals.doom(target)
-        except OSError as error:
-            logger.warning("%s is left over, without records: %s", path, error)
 
     def _place(self, name: TopicPartition, topic_id: UUID, new: bool) -> Place:
         """Where the log is; or where it begins, when what is in its place was set aside."""

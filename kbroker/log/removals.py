@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from kbroker.clock import Clock
 from kbroker.log import file_operations
+from kbroker.log.partition_log import deleted_path
 
 logger: Final = logging.getLogger("kbroker.log")
 
@@ -45,6 +46,16 @@ class Removals:
     def doom_at_once(self, path: Path) -> None:
         """Nobody can be reading it any more: it is from before this start."""
         self.doom(path, 0)
+
+    def unmake(self, path: Path) -> None:
+        """A log that could not be begun: what there is of it has no records."""
+        try:
+            if path.exists():
+                target = deleted_path(path)
+                file_operations.rename(path, target)
+                self.doom(target)
+        except OSError as error:
+            logger.warning("%s is left over, without records: %s", path, error)
 
     def __len__(self) -> int:
         with self._lock:

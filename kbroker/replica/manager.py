@@ -9,7 +9,8 @@ answered. `apply` may be repeated with the same delta; what is done already is l
 A partition that was made just now and has no log takes the whole delta with it. One that was read
 in the store stays **offline** when its log cannot be opened, beside others that serve: it has no
 leader until the store is read again; or, where a crash left a log that is still being read, until
-that is done (`log/recovery.py`) and the controller has its topic applied once more.
+that is done (`log/recovery.py`), and where its disk was full, until there is room
+(`log/wanting_room.py`): the controller has its topic applied once more then.
 
 Readers (`partition`) take one dictionary look-up and no lock: the map is replaced, never changed.
 """
@@ -234,6 +235,7 @@ class ReplicaManager:
         over = {topic.name for topic in delta.deleted} - self._topic_ids.keys()
         self._offline = {name for name in self._offline if name.topic not in over}
         if delta.deleted:
+            self._logs.wanting_room.forget([it for each in delta.deleted for it in _names(each)])
             deleted = {topic.topic_id: topic.name for topic in delta.deleted}
             self._logs.delete_topic_directories(deleted)
             self._logs.make_names_last()
@@ -273,9 +275,11 @@ class ReplicaManager:
                 rows.append(self._open_topic(topic, delta, left, partitions, fresh))
             self._logs.make_names_last()
             self._table.publish(rows, [])
-        except BaseException:
+        except BaseException as error:
             for replica in fresh:
                 self._logs.close(replica.log)
+                if from_store:
+                    self._logs.wanting_room.note(replica.log.name, error)
             if from_store:
                 self._offline |= {
                     name
@@ -286,6 +290,8 @@ class ReplicaManager:
             raise
         else:
             self._partitions = partitions
+            for replica in fresh:
+                self._logs.wanting_room.opened(replica.log.name)
             self._topic_ids.update((topic.name, topic.topic_id) for topic in topics)
             for replica in taken:
                 self._wake(replica)
@@ -330,6 +336,7 @@ class ReplicaManager:
             name = TopicPartition(topic.name, partition.index)
             if self._node_id not in partition.replicas:
                 self._offline.discard(name)
+                self._logs.wanting_room.forget([name])
                 replicas.append(None)
                 continue
             replica = partitions.get(name)
@@ -390,6 +397,7 @@ class ReplicaManager:
             if not isinstance(error, LogNotReadyError):  # which is a matter of time
                 logger.error("%s is offline: %s", name, error.message)
             self._offline.add(name)
+            self._logs.wanting_room.note(name, error)
             return None
         self._offline.discard(name)
         replica = Replica(log)

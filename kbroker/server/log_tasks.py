@@ -51,7 +51,8 @@ class LogTasks:
         logs_ready: Callable[[Sequence[TopicPartition]], None],
         repair: Callable[[], Repair] | None = None,
     ) -> None:
-        """`logs_ready` is told of logs that were not recovered when somebody asked for them.
+        """`logs_ready` is told of logs that were not recovered when somebody asked for them, or had
+        no room, and may open now.
         `repair`: what the scrub finds is asked of other replicas; None: there are none."""
         self.retention: Final = Retention(replicas, wake, clock)
         logs.moves.bytes_per_second = lambda: float(
@@ -88,6 +89,7 @@ class LogTasks:
             self._clock,
         )
         scheduler.schedule("log-free-space", free_space.look, limits.LOG_SPACE_PERIOD_MS)
+        scheduler.schedule("logs-that-want-room", self._look_at_room, limits.LOG_SPACE_PERIOD_MS)
         scheduler.schedule("log-room", self._make_room, limits.TASK_PERIOD_MS_MAX)
         for name, work, key in (
             ("log-flusher", logs.flush_old, "log.flush.scheduler.interval.ms"),
@@ -124,6 +126,10 @@ class LogTasks:
         # What was told last is opened behind this; a move that was cut waits for that.
         if recoveries.are_over and all_begun:
             is_over()
+
+    def _look_at_room(self) -> None:
+        if ready := self._logs.wanting_room.take_ready(self._clock.monotonic_ms()):
+            self._logs_ready(ready)
 
     def _make_room(self) -> Iterator[None]:
         """What is kept no longer goes now."""
