@@ -3,11 +3,12 @@
 `.lock` is held with flock(2) for as long as the broker runs; the kernel lets go of it with the
 process, so a crash leaves no stale lock. `.kafka_cleanshutdown` is written as the last step of a
 clean stop and removed as the first of a start: where it is missing, a crash came in between.
-`.boot_id` names the boot of the machine in which the directory was used: a crash in the same boot
-was the end of a process alone, which loses no page. Behind any other crash the logs may have lost
-what was acknowledged (`lossy`), and so they may in a directory that is not the one that the broker
-knows. The file names this boot only once that has been heard where it matters (`remember_boot`), so
-that a start that ends before is followed by another lossy one.
+`.boot_id` names the boot of the machine in which the directory was used, and the lock's device and
+inode (`lock_name`): a crash in the same boot was the end of a process alone, which loses no page.
+After any other crash the logs may have lost what was acknowledged (`lossy`), and so they may in a
+copy, which has another lock and may be of any time before, and in a directory that is not the one
+that the broker knows. The file is written only once that has been heard where it matters
+(`remember_boot`), so that a start that ends before is followed by another lossy one.
 Directories `<topic>-<partition>` are logs, `*-delete` are logs that nobody may open again,
 `*-stray` are kept for a person to look at.
 
@@ -184,12 +185,18 @@ class DataDirectory:
             last = file_operations.read_file(boot_file).decode("ascii", "replace")
         except FileNotFoundError:
             last = UNKNOWN_BOOT
-        same = last == self._boot_id != UNKNOWN_BOOT
+        # Builds up to 2026-11-28 wrote the boot alone.
+        same = self._boot_id != UNKNOWN_BOOT and last in (self.lock_name, self._boot_id)
+        if last.startswith(f"{self._boot_id}:") and not (same or clean):
+            logger.warning(
+                "%s is a copy, or its disk was mounted anew, and the broker that used it did not"
+                " stop in order: it may lack what was acknowledged", self.path,
+            )  # fmt: skip
         unused = last == UNKNOWN_BOOT and not self.logs()
         self.lossy = self._untold = foreign or not (clean or same or unused)
         if self.lossy and same:
             file_operations.unlink(boot_file)
-        elif not self.lossy and not same:
+        elif not self.lossy and last != self.lock_name:
             self._write_boot()
 
     def remember_boot(self) -> None:
@@ -245,9 +252,8 @@ class DataDirectory:
 
     def _write_boot(self) -> None:
         """Not synced: what a power cut makes of it is not the next boot."""
-        if self._boot_id != UNKNOWN_BOOT:
-            boot_id = self._boot_id.encode()
-            file_operations.replace_file(self.path / BOOT_FILE, boot_id, sync=False)
+        if (name := self.lock_name) is not None:
+            file_operations.replace_file(self.path / BOOT_FILE, name.encode(), sync=False)
 
     def _take_lock(self) -> None:
         handle = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

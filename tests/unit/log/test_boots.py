@@ -14,6 +14,7 @@ import pytest
 from kbroker.log.data_directory import (
     BOOT_FILE,
     CLEAN_SHUTDOWN_FILE,
+    LOCK_FILE,
     UNKNOWN_BOOT,
     DataDirectory,
     lock_names,
@@ -35,10 +36,16 @@ class Machine:
         self.manager = managers.start(boot_id="a")
         lead(self.manager.open("words", 0, TOPIC, {})).append(build_batch())
 
-    def start(self, boot_id: str, *, foreign: bool = False) -> LedLogManager:
-        """Over what the last one left, which was killed unless it was stopped."""
+    def start(self, boot_id: str, *, foreign: bool = False, copied: bool = False) -> LedLogManager:
+        """Over what the last one left, which was killed unless it was stopped. `copied`: over a
+        copy of that; else it is as if this were the same directory, with the same lock."""
         path = self.managers.root / f"data{len(self.managers.started)}"
         shutil.copytree(self.data, path)
+        boot_file = path / BOOT_FILE
+        if not copied and boot_file.exists():
+            before, after = ((it / LOCK_FILE).stat() for it in (self.data, path))
+            lock, own = (b":%d:%d" % (it.st_dev, it.st_ino) for it in (before, after))
+            boot_file.write_bytes(boot_file.read_bytes().replace(lock, own))
         self.data = path
         self.manager = LedLogManager([path], boot_id=boot_id)
         self.managers.started.append(self.manager)
@@ -72,6 +79,33 @@ def test_a_lock_has_one_name_in_one_boot_and_a_copy_has_another(tmp_path: Path) 
 def test_a_process_that_is_killed_loses_nothing_and_a_machine_may(machine: Machine) -> None:
     assert not machine.start("a").lossy
     assert machine.start("b").lossy
+
+
+def test_a_copy_may_lack_what_its_original_has_acknowledged_since(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its original died in the same boot, so nobody else serves; but it is of some time before."""
+    machine.start("a")
+    copy = machine.start("a", copied=True)
+    assert copy.lossy and "is a copy, or its disk was mounted anew" in caplog.text
+    assert machine.start("a").lossy  # which nobody has heard of yet
+    again = machine.start("a")
+    again.remember_boot()
+    caplog.clear()
+    assert not machine.start("a").lossy and not caplog.text
+
+
+def test_a_copy_of_what_was_stopped_in_order_is_whole(machine: Machine) -> None:
+    machine.manager.stop()
+    assert not machine.start("a", copied=True).lossy
+    assert not machine.start("a").lossy
+
+
+def test_a_build_of_before_has_written_the_boot_alone(machine: Machine) -> None:
+    (machine.data / BOOT_FILE).write_text("a")
+    assert not machine.start("a").lossy
+    assert (machine.data / BOOT_FILE).read_text().startswith("a:")
+    assert machine.start("a", copied=True).lossy
 
 
 def test_a_lossy_start_is_one_until_it_is_known(machine: Machine) -> None:
@@ -135,7 +169,7 @@ def test_a_directory_of_another_past_is_not_trusted(machine: Machine, clean: boo
 def test_a_start_that_goes_no_further_says_nothing_of_this_boot(machine: Machine) -> None:
     manager = machine.start("b")
     manager.stop(as_found=True)
-    assert (machine.data / BOOT_FILE).read_text() == "a"
+    assert (machine.data / BOOT_FILE).read_text().startswith("a:")
     assert machine.start("b").lossy
 
 
