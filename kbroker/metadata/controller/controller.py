@@ -189,6 +189,7 @@ class Controller(Asking):
         self._own_logs = OwnLogs(self._propagation, self._partitions, node_id, self._try_again)
         self._nodes: MetadataNodes | None = None  # None: somebody else is the controller
         self._stale = False  # the store may hold more than the image: read it again
+        self._trouble_said = ""  # why this broker cannot register, as its log says
         # The brokers as a controller knew them last; None: we have not been told, nor been it.
         self._known: Mapping[int, BrokerImage] | None = None
         self._events_handled = self._events_failed = 0
@@ -401,6 +402,9 @@ class Controller(Asking):
         self._leave_office("the session with the metadata store is over")
         if self._new_session is None:
             return
+        if self._trouble_said and self._registration.is_anothers(self._store):
+            self._try_again(SessionLost(session_id))
+            return
         try:
             self._lead_nothing()
             self._store = self._new_session()
@@ -408,9 +412,14 @@ class Controller(Asking):
         except Exception as error:
             if not isinstance(error, StoreError | UserError):
                 self.thread.failures.note("the registration", error)
-            log.error("broker %d is not registered, and tries again: %s", self._node_id, error)
+            if (trouble := str(error)) != self._trouble_said:
+                log.error(
+                    "broker %d is not registered, and tries again: %s", self._node_id, trouble
+                )
+            self._trouble_said = trouble
             self._try_again(SessionLost(self._store.session_id))
             return
+        self._trouble_said = ""
         log.info("broker %d is registered again, in epoch %d", self._node_id, self.broker_epoch)
         self._run_for_office()
 

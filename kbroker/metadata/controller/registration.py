@@ -91,6 +91,15 @@ class Registration:
         except NoNodeError:
             return False
 
+    def is_anothers(self, store: MetadataStore) -> bool:
+        """Whether another process has the id, as far as the store can be asked, and it cannot be
+        shown that it is dead: nobody can register in its place."""
+        try:
+            node = store.get(self._path)
+        except StoreError:
+            return False
+        return node.created != self.epoch and not _is_of_the_dead(self._path, node, self._locks())
+
     def remove(self, store: MetadataStore) -> None:
         """This, and no other one."""
         if self.is_there(store):

@@ -57,6 +57,44 @@ def test_who_sees_another_in_its_place_leads_nothing_until_that_is_gone(
     assert three.controller.broker_epoch == cluster.epochs()[3]
 
 
+def test_who_lost_its_id_waits_in_one_session_and_says_it_once(
+    cluster: Cluster, wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    three = cluster.brokers[3]
+    before = three.controller.broker_epoch
+    twin = usurp(cluster, 3)
+    eventually(lambda: three.controller.broker_epoch == NO_BROKER_EPOCH and wire.pauses > 0)
+    waiting = three.controller._store
+    for _ in range(5):
+        wire.pauses_end()
+        eventually(lambda: wire.pauses > 0)
+        wait(lambda done: three.controller.in_step(lambda: done(None)))
+    assert three.controller._store is waiting
+    assert caplog.text.count("broker 3 is not registered") == 1
+    assert "node.id 3 is in use" in caplog.text
+    twin.close()
+    eventually(lambda: (wire.pauses_end(), three.controller.broker_epoch > before)[1])
+    # Lost once more, it says so once more.
+    usurp(cluster, 3)
+    eventually(lambda: three.controller.broker_epoch == NO_BROKER_EPOCH and wire.pauses > 0)
+    assert caplog.text.count("broker 3 is not registered") == 2
+
+
+def test_a_store_that_is_away_is_said_once(
+    cluster: Cluster, wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    three = cluster.brokers[3]
+    before = three.controller.broker_epoch
+    three.store_is_away = True
+    three.embedded.expire()
+    for _ in range(5):
+        eventually(lambda: wire.pauses > 0)
+        wire.pauses_end()
+    assert caplog.text.count("broker 3 is not registered") == 1
+    three.store_is_away = False
+    eventually(lambda: (wire.pauses_end(), three.controller.broker_epoch > before)[1])
+
+
 def test_a_clean_stop_leaves_anothers_registration(cluster: Cluster) -> None:
     three = cluster.brokers[3]
     three.store_is_away = True
