@@ -26,6 +26,7 @@ from kbroker.config.definition import find_broker_key
 from kbroker.metadata.controller.nodes import load_resource_configs
 from kbroker.metadata.controller.partition_states import ElectionRules
 from kbroker.metadata.image import ConfigKind, ConfigResource
+from kbroker.server.lifecycle import nothing
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
@@ -36,10 +37,6 @@ logger: Final = logging.getLogger("kbroker.config")
 
 # Called with the configuration before and after; may raise.
 Reaction = Callable[["BrokerConfig", "BrokerConfig"], None]
-
-
-def nothing() -> None:
-    """What could not follow stays so until the next change."""
 
 
 class DynamicConfig:
@@ -55,6 +52,7 @@ class DynamicConfig:
         # What could not follow, and the configuration that it followed last.
         self._behind: dict[str, BrokerConfig] = {}
         self._said: dict[str, str] = {}  # why, as the log has it
+        # By default what could not follow stays so until the next change.
         self.on_failure: Callable[[], None] = nothing
 
     def add(self, what: str, reaction: Reaction) -> None:

@@ -27,7 +27,7 @@ logger: Final = logging.getLogger("kbroker.server")
 
 
 def nothing() -> None:
-    """For a step that has only one direction."""
+    """For a step that has only one direction, and a call that may be left out."""
 
 
 @dataclass(frozen=True)
