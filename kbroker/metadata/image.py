@@ -189,6 +189,8 @@ class ClusterImage:
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(
         default_factory=lambda: MappingProxyType({})
     )
+    # Of all settings, the topics' too. Kept with every change: nobody counts 100,000 topics anew.
+    settings_bytes: int = field(default=0, compare=False)
 
     def configs_of(self, kind: ConfigKind, name: str) -> Mapping[str, str]:
         """The settings that a broker, group or subscription has of its own."""
@@ -221,7 +223,10 @@ class ClusterImage:
 
     def with_topics(self, topics: Iterable[TopicImage]) -> ClusterImage:
         """This image with topics added, or replaced where the name exists; same version."""
-        return self._with_topics({**self.topics, **{topic.name: topic for topic in topics}})
+        changed = {topic.name: topic for topic in topics}
+        before = (self.topics[name] for name in changed if name in self.topics)
+        grows = _bytes_of_topics(changed.values()) - _bytes_of_topics(before)
+        return self._with_topics({**self.topics, **changed}, self.settings_bytes + grows)
 
     def with_partitions(self, partitions: Iterable[PartitionImage]) -> ClusterImage:
         """This image with these states of partitions that it has; same version."""
@@ -240,10 +245,10 @@ class ClusterImage:
 
     def without_topics(self, names: Iterable[str]) -> ClusterImage:
         """This image without these topics; same version."""
-        gone = set(names)
-        return self._with_topics(
-            {name: topic for name, topic in self.topics.items() if name not in gone}
-        )
+        gone = self.topics.keys() & {*names}
+        less = _bytes_of_topics(self.topics[name] for name in gone)
+        left = {name: topic for name, topic in self.topics.items() if name not in gone}
+        return self._with_topics(left, self.settings_bytes - less)
 
     def with_brokers(self, brokers: Iterable[BrokerImage]) -> ClusterImage:
         """This image with exactly these brokers; same version."""
@@ -255,17 +260,30 @@ class ClusterImage:
         """This image with the settings of these resources replaced; same version."""
         configs = {**self.configs, **changed}
         kept = {each: MappingProxyType(dict(own)) for each, own in configs.items() if own}
-        return replace(self, configs=MappingProxyType(kept))
+        before = (self.configs.get(each, NO_CONFIGS) for each in changed)
+        grows = sum(map(bytes_of_settings, changed.values())) - sum(map(bytes_of_settings, before))
+        size = self.settings_bytes + grows
+        return replace(self, configs=MappingProxyType(kept), settings_bytes=size)
 
     def at_version(self, version: int) -> ClusterImage:
         return replace(self, version=version)
 
-    def _with_topics(self, topics: dict[str, TopicImage]) -> ClusterImage:
+    def _with_topics(self, topics: dict[str, TopicImage], settings_bytes: int) -> ClusterImage:
         return replace(
             self,
             topics=MappingProxyType(topics),
             topic_ids=MappingProxyType({topic.topic_id: name for name, topic in topics.items()}),
+            settings_bytes=settings_bytes,
         )
+
+
+def bytes_of_settings(configs: Mapping[str, str]) -> int:
+    """Of one resource."""
+    return sum(len(name) + len(value.encode()) for name, value in configs.items())
+
+
+def _bytes_of_topics(topics: Iterable[TopicImage]) -> int:
+    return sum(bytes_of_settings(topic.configs) for topic in topics if topic.configs)
 
 
 def delta_between(old: ClusterImage, new: ClusterImage) -> ImageDelta:

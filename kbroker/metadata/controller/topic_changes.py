@@ -76,7 +76,7 @@ class TopicChanges:
         room = SettingsRoom(image)
         start, stopping = self._placement_start, self._partitions.stopping
         planned = plan_topics(image, event.specs, self._defaults(), self._new_id, start, stopping)
-        plans = [_if_room(plan, NO_CONFIGS, room) for plan in planned]
+        plans = [_if_room(plan, NO_CONFIGS, room, is_new=True) for plan in planned]
         topics = _planned(plans)
         failures: dict[str, KafkaError] = {}
         if topics and not event.validate_only:
@@ -202,9 +202,14 @@ def forget_deletions(nodes: MetadataNodes, removed: list[TopicImage]) -> None:
         log.warning("tombstones of deleted topics remain: %s", error)
 
 
-def _if_room(plan: Plan, before: Mapping[str, str], room: SettingsRoom) -> Plan:
-    """The plan, or why the cluster cannot hold so many settings."""
-    return plan if isinstance(plan, KafkaError) else room.take(before, plan.configs) or plan
+def _if_room(
+    plan: Plan, before: Mapping[str, str], room: SettingsRoom, *, is_new: bool = False
+) -> Plan:
+    """The plan, or why the cluster cannot hold so many settings. The broker's own topics can be
+    made in any case: they are few, and groups and transactions need them."""
+    if isinstance(plan, KafkaError):
+        return plan
+    return room.take(before, plan.configs, must=is_new and plan.internal) or plan
 
 
 def _planned(plans: Iterable[Plan]) -> list[TopicImage]:
