@@ -484,3 +484,29 @@ def test_a_follower_that_has_gone_gives_way_at_last(make_rig: Callable[..., Rig]
     gone = FollowerSession(rig, ends(topic, 0))
     assert Session(rig.client(), LATEST, [Ask(topic)]).id > 0
     assert gone.next().error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("version", [12, 17])
+@pytest.mark.parametrize("busy", [True, False], ids=["beside records", "beside an empty one"])
+@pytest.mark.parametrize("max_bytes", [1 << 20, 1], ids=["with room", "without room"])
+def test_all_that_are_missing_are_looked_at_in_as_many_fetches_as_it_takes(
+    rig: Rig, version: int, max_bytes: int, *, busy: bool
+) -> None:
+    """Whatever else is in the session, and whichever of them come meanwhile."""
+    more = 2_500
+    session, there, _ = missing(rig, version, more)
+    fetches = -(-(MISSING_AT_ONCE + more) // MISSING_AT_ONCE)
+    for _ in range(2):
+        seen: list[int] = []
+        for _ in range(fetches):
+            if busy:
+                append(there)
+            answer = session.next(max_bytes=max_bytes)
+            assert any(it.records for it in answer.partitions.values()) == busy
+            seen += [index for (_, index), it in answer.partitions.items() if it.error]
+        assert {*seen} == {*range(MISSING_AT_ONCE + more)}
+    if version == 12 and max_bytes > 1:  # the last one that was looked at comes, by its name
+        last = seen[-1]
+        append(rig.create("gone", partitions=MISSING_AT_ONCE + more), last)
+        answers = [session.next(max_bytes=max_bytes).partitions for _ in range(fetches)]
+        assert any(each["gone", last].records for each in answers if ("gone", last) in each)
