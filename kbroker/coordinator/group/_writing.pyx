@@ -37,7 +37,9 @@ cdef int _accepts_locked(Shard* shard, const Committer* committer) noexcept nogi
     cdef Group* group = group_find_locked(shard, committer.group.at, committer.group.length)
     cdef Member* member
     if group == NULL or not group.shown:
-        return committer.generation < 0 or committer.checked_twice
+        # Offsets that are nobody's in particular need a group that is there, or they would be left
+        # alone: it was deleted since Python has asked it, and Python makes another one.
+        return committer.generation >= 0 and committer.checked_twice
     if committer.generation < 0 and group.state == GROUP_EMPTY:
         return 1
     if group.generation != committer.generation or (

@@ -106,7 +106,7 @@ class Rebalance:
         self.sessions = Sessions(group_id, around, self.member_timer)
         self.join_deadline = Deadline(around.call_later, self.join_timer)
         self.sync_deadline = Deadline(around.call_later, self.sync_timer)
-        self._changed = False  # since C was shown it
+        self._changed = True  # since C was shown it
         self._initial = False  # the first generation of a group that was empty
         self._has_newcomer = False
         self._initial_delay_ms = self._initial_left_ms = 0

@@ -187,6 +187,40 @@ def test_removals(broker: Coordinating) -> None:
     assert result.error_code.value == ErrorCode.GROUP_ID_NOT_FOUND
 
 
+@pytest.mark.parametrize("deletions", [1, 2, 3])
+@pytest.mark.parametrize("existed", [True, False])
+def test_a_deletion_between_the_check_and_the_write_of_a_commit(
+    broker: Coordinating, monkeypatch: pytest.MonkeyPatch, deletions: int, *, existed: bool
+) -> None:
+    """What is acknowledged after the deletion is of a group that is there, with all that belongs to
+    one: it can be listed and deleted."""
+    if existed:
+        broker.in_time(commit("g", 5))
+    check, left = broker.services.groups.check_commit, [deletions]
+
+    def check_and_delete(*args: Any, **more: Any) -> ErrorCode:
+        code = check(*args, **more)
+        if left[0]:
+            left[0] -= 1
+            (deleted,) = broker.in_time(delete("g")).results
+            assert deleted.error_code.value == ErrorCode.NONE
+        return code
+
+    monkeypatch.setattr(broker.services.groups, "check_commit", check_and_delete)
+    request = broker.ask(commit("g", 6))
+    broker.settle()
+    (told,) = answer_of(request).topics
+    code = told.partitions[0].error_code.value
+    assert code == (ErrorCode.NONE if deletions < 3 else LATE)
+    assert shown(broker, "g") == (6 if deletions < 3 else -1)
+    groups = [it.group_id for it in broker.services.groups.listings()]
+    assert groups == ["g"] * (deletions < 3)
+    if deletions < 3:
+        (deleted,) = broker.in_time(delete("g")).results
+        assert deleted.error_code.value == ErrorCode.NONE
+        assert shown(broker, "g") == -1
+
+
 def test_members(broker: Coordinating) -> None:
     member_id = broker.call(join(3)).member_id
     assert broker.late(sync(2, member_id)).error_code.value == LATE
