@@ -221,6 +221,7 @@ cdef class SegmentCopy:
             part.created_ms = ours.created_ms
             part.bytes_since_entry = ours.bytes_since_entry
             part.largest_batch_bytes = kb_load_i64(&ours.largest_batch_bytes)
+            part.unseen_end = ours.unseen_end
             unlock_log(storage)
             part.stray_bytes = ours.stray_bytes
             part.may_hold_empty = kb_load_int(&ours.may_hold_empty)

@@ -17,6 +17,9 @@ cdef struct Found:
     int exact                     # `position` is the batch's own
     int behind_tail               # it was not appended of late
     int64_t next_offset           # the one behind that batch; -1 if not known
+    int64_t unseen_end            # as the segment's part has them
+    int64_t seen_from
+    int64_t seen_to
 
 
 cdef enum:

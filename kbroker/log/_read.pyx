@@ -16,6 +16,10 @@ A client's read does not start with batches that compaction left without records
 an answer without any record for a sign that its fetch size is too small, doubles it, and after some
 ten of them gives up. A follower has to have them all.
 
+Bytes that this process has not written, nor read when it opened the log, are looked at before they
+are sent: a slice ends where no batch follows. The headers alone are read, once for each reader that
+goes through a segment in order; no CRC is computed.
+
 A read never passes its bound: the high watermark of a consumer, the log's end of a follower. A
 bound has its place in the files with it, so that it costs no look into them either.
 """
@@ -29,8 +33,9 @@ from kbroker._error_codes cimport (
 from kbroker.log._index_look cimport log_scan_start
 from kbroker.log._records cimport HEADER_BYTES
 from kbroker.log._segment cimport (
-    Scan, part_of, scan_advance, scan_begin, scan_from_index, scan_next, scan_to_offset,
-    segment_add_reference, segment_drop_reference, segment_scan_start, segment_scan_start_now)
+    SCAN_CHUNK_BYTES, Scan, SegmentPart, part_of, scan_advance, scan_begin, scan_from_index,
+    scan_next, scan_to_offset, segment_add_reference, segment_drop_reference, segment_scan_start,
+    segment_scan_start_now)
 from kbroker.log._storage cimport (
     HandedOut, Log, RecentBatch, handed_out_find, handed_out_note, lock_to_look_if,
     log_end_locked, log_find_segment, log_has_segment, recent_find, unlock_log)
@@ -65,7 +70,11 @@ cdef int16_t look_up_locked(
     cdef Segment* segment = log.segments[at]
     cdef RecentBatch* recent = NULL
     cdef HandedOut* handed_out
+    cdef SegmentPart* part = part_of(segment)
     found.segment = segment
+    found.unseen_end = part.unseen_end
+    found.seen_from = part.seen_from
+    found.seen_to = part.seen_to
     found.limit = bytes_below(log, at, bound)
     found.exact = 1
     found.size_bytes = 0
@@ -286,6 +295,48 @@ cdef int16_t cut(
     return NO_ERROR
 
 
+cdef inline int is_seen(const Found* found, const FileSlice* out) noexcept nogil:
+    cdef int64_t end = min(out.position + out.length, found.unseen_end)
+    return out.position >= end or found.seen_from <= out.position and end <= found.seen_to
+
+
+cdef int16_t end_at_damage(Found* found, FileSlice* out) noexcept nogil:
+    # The slice up to where no whole batch follows; empty if none begins it. An error only then, and
+    # not where what begins there goes on behind the segment's end.
+    cdef int64_t end = min(out.position + out.length, found.unseen_end)
+    cdef Scan scan
+    cdef int status = 1
+    scan_begin(&scan, out.fd, out.position, found.limit)
+    scan.must_not_wait = found.patience < WAITS_FOR_DISK
+    if found.seen_from <= out.position < found.seen_to:
+        scan.position = found.seen_to
+    while scan.position < end and status == 1:
+        status = scan_next(&scan)
+        if status == 1:
+            scan.chunk_bytes_max = (
+                SCAN_CHUNK_BYTES if scan.header.size_bytes < SCAN_CHUNK_BYTES else HEADER_BYTES)
+            scan_advance(&scan)
+    if found.seen_from <= out.position <= found.seen_to:
+        found.seen_to = max(found.seen_to, scan.position)
+    else:
+        found.seen_from = out.position
+        found.seen_to = scan.position
+    if status >= 0:
+        return NO_ERROR
+    if scan.status != 0:
+        return error_of(&scan)
+    out.length = scan.position - out.position
+    return NO_ERROR if out.length > 0 or scan.torn else CORRUPT_MESSAGE
+
+
+cdef void note_seen(Log* log, const Found* found, const FileSlice* out) noexcept nogil:
+    cdef SegmentPart* part = part_of(out.segment)
+    if not log_has_segment(log, out.segment):
+        return
+    part.seen_from = found.seen_from
+    part.seen_to = found.seen_to
+
+
 cdef void note_place(Log* log, Found* found, int64_t offset, const FileSlice* out) noexcept nogil:
     # Where the next reader of the same offset finds it, or the same reader goes on. In a segment
     # that was cut meanwhile another batch lies there.
@@ -298,12 +349,11 @@ cdef void note_place(Log* log, Found* found, int64_t offset, const FileSlice* ou
         handed_out_note(log, offset, out.segment.base_offset, out.position, found.size_bytes)
 
 
-cdef int16_t log_slice(
-    Log* log, Found* found, int64_t offset, const Bound* bound, int64_t max_bytes, int whole_first,
-    FileSlice* out
+cdef int16_t slice_here(
+    Log* log, Found* found, int64_t* offset, const Bound* bound, int64_t max_bytes,
+    int whole_first, FileSlice* out
 ) noexcept nogil:
-    cdef int known = found.size_bytes > 0
-    cdef int16_t error = scan_for(log, found, offset, bound)
+    cdef int16_t error = scan_for(log, found, offset[0], bound)
     if error != NO_ERROR:
         if found.segment != NULL:
             segment_drop_reference(found.segment)
@@ -311,21 +361,47 @@ cdef int16_t log_slice(
     if found.segment == NULL:
         return NO_ERROR
     if found.passes_empty and may_be_empty(found):
-        error = pass_empty(log, found, offset, bound)
+        error = pass_empty(log, found, offset[0], bound)
         if error != NO_ERROR and found.segment != NULL:
             segment_drop_reference(found.segment)
         if error != NO_ERROR or found.segment == NULL:
             return error
-        offset = found.next_offset - 1    # a follower finds the first one at the offset itself
-    error = cut(found, max_bytes, whole_first, out)
-    if found.behind_tail and out.segment != NULL:
+        offset[0] = found.next_offset - 1    # a follower finds the first one at the offset itself
+    return cut(found, max_bytes, whole_first, out)
+
+
+cdef int16_t log_slice(
+    Log* log, Found* found, int64_t offset, const Bound* bound, int64_t max_bytes, int whole_first,
+    FileSlice* out
+) noexcept nogil:
+    cdef int known = found.size_bytes > 0
+    cdef int was_seen = 1
+    cdef int16_t error = slice_here(log, found, &offset, bound, max_bytes, whole_first, out)
+    while error == NO_ERROR and out.segment != NULL and not is_seen(found, out):
+        was_seen = 0
+        error = end_at_damage(found, out)
+        if error == NO_ERROR and out.length > 0:
+            break
+        found.segment = out.segment
+        out.segment = NULL
+        if error != NO_ERROR:
+            segment_drop_reference(found.segment)
+            return error
+        found.position = found.limit     # what is left of the segment is no whole batch
+        error = slice_here(log, found, &offset, bound, max_bytes, whole_first, out)
+    if error != NO_ERROR or out.segment == NULL:
+        return error
+    if found.behind_tail:
         look_whether_cold(log, out, found.limit, found.patience)
-    if (not known and found.size_bytes > 0 and out.segment != NULL
-            and lock_to_look_if(log, found.patience)):
-        note_place(log, found, offset, out)
-        log.file_scans += 1
+    known = known or found.size_bytes == 0
+    if (not known or not was_seen) and lock_to_look_if(log, found.patience):
+        if not known:
+            note_place(log, found, offset, out)
+            log.file_scans += 1
+        if not was_seen:
+            note_seen(log, found, out)
         unlock_log(log)
-    return error
+    return NO_ERROR
 
 
 cdef int64_t log_readable_bytes_locked(

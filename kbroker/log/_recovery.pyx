@@ -264,6 +264,7 @@ cdef int check_segment(
         if out.status != 0 or fits:
             return out.status
     recover_segment(segment, index_bytes, index_interval_bytes, out)
+    part_of(segment).unseen_end = 0    # what is left of it was read whole
     if out.status == 0:
         out.status = segment_seal(segment)
     return out.status

@@ -25,6 +25,11 @@ cdef struct SegmentPart:
     int64_t bytes_since_entry
     int64_t largest_batch_bytes   # atomic; INT64_MAX where it is not known
     int64_t stray_bytes           # at its file's end, beyond `size_bytes`: no whole batches
+    # Up to here its file was opened as it stood: whether batch follows batch there a reader has to
+    # look, but for the range in which one has. Under the partition's lock.
+    int64_t unseen_end
+    int64_t seen_from
+    int64_t seen_to
     int may_hold_empty            # atomic: batches without records; 1 where it is not known
     # Of all its batches, where a recovery has read them since the last append: otherwise INT32_MAX,
     # and 1.

@@ -146,7 +146,7 @@ cdef Segment* segment_open(
     segment.fd = files.open(part.log_path, O_RDWR | O_CLOEXEC, 0)
     status[0] = errno if segment.fd < 0 else 0
     if status[0] == 0:
-        segment.size_bytes = files.size(segment.fd)
+        segment.size_bytes = part.unseen_end = files.size(segment.fd)
         status[0] = errno if segment.size_bytes < 0 else 0
     if status[0] == 0:
         status[0] = index_open_readable(&part.offsets, part.offsets_path, OFFSET_ENTRY_BYTES)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log._cleaning import Cleaning
 from kbroker.log._describe import unreadable_bytes
 from kbroker.log._results import Uncleanable
@@ -113,6 +114,55 @@ def starts(sent: bytes) -> list[int]:
 
 def size_after(sent: bytes, at: int) -> int:
     return int.from_bytes(sent[at + 8 : at + 12], "big")
+
+
+def zeros(batch: bytes) -> bytes:
+    return bytes(len(batch))
+
+
+def a_length_of_nothing(batch: bytes) -> bytes:
+    return batch[:8] + bytes(4) + batch[12:]
+
+
+def a_length_beyond_the_segment(batch: bytes) -> bytes:
+    return batch[:8] + (1 << 30).to_bytes(4, "big") + batch[12:]
+
+
+MIDDLES = (zeros, a_length_of_nothing, a_length_beyond_the_segment)
+
+
+@pytest.mark.parametrize("as_follower", [False, True], ids=["client", "follower"])
+@pytest.mark.parametrize("kind", MIDDLES, ids=lambda kind: kind.__name__)
+def test_damage_before_the_last_index_entry_is_not_sent(
+    path: Path, kind: Callable[[bytes], bytes], *, as_follower: bool
+) -> None:
+    """A start after a clean stop does not find it. Its offset is an error, but where the batch goes
+    on behind the end of its segment: then reading goes on at the next one."""
+    _first, second, third, *_ = sorted(path.glob("*.log"))
+    data = bytearray(second.read_bytes())
+    begin = starts(bytes(data))[1]
+    end = begin + 12 + size_after(bytes(data), begin)
+    data[begin:end] = kind(bytes(data[begin:end]))
+    second.write_bytes(data)
+    hit = int(second.stem) + 1
+    log = opened(path, BATCHES)
+    for _ in range(2):
+        offset, found = 0, []
+        while offset < BATCHES:
+            try:
+                sent = log.read(offset, to_log_end=as_follower)
+            except KafkaError as error:
+                assert (error.code, offset) == (ErrorCode.CORRUPT_MESSAGE, hit)
+                offset = int(third.stem)
+                continue
+            batches = list(decode_batches(sent))
+            assert sum(12 + size_after(sent, at) for at in starts(sent)) == len(sent)
+            assert all(batch.base_offset not in found for batch in batches)
+            found += [batch.base_offset for batch in batches]
+            offset = batches[-1].last_offset + 1
+        lost = range(hit, int(third.stem))
+        assert found == [number for number in range(BATCHES) if number not in lost]
+    log.log.close()
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
