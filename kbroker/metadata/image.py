@@ -189,7 +189,7 @@ class ClusterImage:
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(
         default_factory=lambda: MappingProxyType({})
     )
-    # Of all settings, the topics' too. Kept with every change: nobody counts 100,000 topics anew.
+    # Of all settings, the topics' too. Kept with every change: 100,000 topics are not counted anew.
     settings_bytes: int = field(default=0, compare=False)
 
     def configs_of(self, kind: ConfigKind, name: str) -> Mapping[str, str]:
