@@ -175,6 +175,14 @@ _STRICTER: Final = (
         "It has to be one.",
     ),
     Alert(
+        "KbrokerControllerHangs",
+        "increase(kbroker_controller_offices_given_up_total[10m]) > 0",
+        "0m",
+        "warning",
+        "Broker {{ $labels.instance }} has given up the office of controller",
+        "An event took it longer than controller.event.max.ms. See whether a disk of it hangs.",
+    ),
+    Alert(
         "KbrokerOfflinePartitions",
         "kafka_controller_KafkaController_OfflinePartitionsCount > 0",
         "1m",

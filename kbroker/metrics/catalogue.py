@@ -304,6 +304,9 @@ _REPLICAS: Final = (
     _plain("counter", "leader_elections", "kbroker_leader_elections_total",
            "Partitions for which this broker, as the controller, elected another leader.",
            "partitions"),
+    _plain("counter", "offices_given_up", "kbroker_controller_offices_given_up_total",
+           "How often this broker gave up the office of controller, since an event took longer"
+           " than controller.event.max.ms.", ""),
     _gauge("controller_queue", "kafka_controller_ControllerEventManager_EventQueueSize",
            "Events that wait for this broker's controller thread.", "events"),
     _times("controller_queue_time", "kafka_controller_ControllerEventManager_EventQueueTimeMs",

@@ -47,6 +47,7 @@ NETWORK_NAMES: Final = (
     "IsrShrinksPerSec",
     "IsrExpandsPerSec",
     "kbroker_leader_elections_total",
+    "kbroker_controller_offices_given_up_total",
     "UnderMinIsrPartitionCount",
     "PartitionCount",
     "LeaderCount",

@@ -82,4 +82,5 @@ def cluster(controller: Controller) -> Samples:
         "controller_queue_time": [((), figures.events_waited.summary(QUANTILES))],
         "controller_event_time": [((), figures.events_took.summary(QUANTILES))],
         "leader_elections": [((), figures.leader_elections)],
+        "offices_given_up": [((), controller.offices_given_up)],
     }

@@ -70,6 +70,7 @@ LAG_GROWS_MS: Final = 15 * 60_000  # over so long, as that rule looks
 
 NOT_IN_SAMPLES: Final[dict[str, str]] = {
     "KbrokerActiveControllers": "a cluster's figure; a broker's samples tell its own",
+    "KbrokerControllerHangs": "samples do not count the offices that a controller gave up",
     "KbrokerOfflineLogDirectory": "a directory that is lost is missing from the samples",
     "KbrokerUncleanablePartitions": "samples do not count what cannot be cleaned",
     "KbrokerDamagedBatches": "samples do not count what has rotted",

@@ -53,6 +53,7 @@ class Asking(ABC):
 
     _loop: EventLoop[Event]
     _election: Election
+    offices_given_up = 0  # since an event took too long
 
     @property
     @abstractmethod
@@ -65,7 +66,8 @@ class Asking(ABC):
 
     def give_up_office(self) -> None:
         """Let another broker be elected; session and registration stay. StoreError."""
-        self._election.resign()
+        if self._election.resign():
+            self.offices_given_up += 1
 
     @abstractmethod
     def _post(self, event: Event) -> None:

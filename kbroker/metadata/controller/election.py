@@ -96,7 +96,10 @@ class Election:
             return NO_CONTROLLER
         return records.decode_controller(records.CONTROLLER, node.data)
 
-    def resign(self) -> None:
-        """Leave office if it is still ours, so that another need not wait for our session."""
-        if self.holds_office():
-            self._store.multi([self.fence, Delete(records.CONTROLLER)])
+    def resign(self) -> bool:
+        """Leave office if it is still ours, so that another need not wait for our session; whether
+        it was."""
+        if not self.holds_office():
+            return False
+        self._store.multi([self.fence, Delete(records.CONTROLLER)])
+        return True

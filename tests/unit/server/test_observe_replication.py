@@ -88,6 +88,9 @@ def test_only_the_controller_speaks_for_the_cluster(tmp_path: Path) -> None:
     eventually(lambda: two.image.offline_partition_count == 1)
     said = [observe_replication.cluster(each.controller) for each in (one, two)]
     assert [each["leader_elections"] for each in said] == [[((), 0)], [((), 0)]]
+    one.controller.give_up_office()
+    said = [observe_replication.cluster(each.controller) for each in (one, two)]
+    assert [each["offices_given_up"] for each in said] == [[((), 1)], [((), 0)]]
     for key in ("controller_queue_time", "controller_event_time"):
         for each in said:  # both have events of their own
             ((_, summary),) = each[key]

@@ -59,6 +59,7 @@ def test_another_broker_is_elected_while_the_controllers_thread_hangs(tmp_path: 
         )
         one.clock.advance(MAX_MS + 1)
         watch.look(MAX_MS)
+        assert [each.controller.offices_given_up for each in (one, cluster.brokers[2])] == [1, 0]
         two = cluster.brokers[2]
         eventually(lambda: two.controller.active)
         assert two.controller.statistics().controller_epoch == epoch + 1
