@@ -26,11 +26,11 @@ from kbroker.log._producer_state cimport (
     Producer, ProducerBatch, producers_expire, producers_restore)
 from kbroker.log._recovery cimport find_newer_epoch, replay_producers
 from kbroker.log._segment cimport (
-    segment_create, segment_drop_reference, segment_end_times, segment_seal)
+    segment_create, segment_drop_reference, segment_end_times)
 from kbroker.log._storage cimport (
     EpochStart, RULE_CODEC_AT, RULE_COMPACTED, RULE_LOG_APPEND_TIME, RULE_RECOMPRESS, Log,
     active_of, lock_log, lock_to_look, log_add_segment, log_drop_segments_after, log_new,
-    log_release, log_roll, log_size_bytes, recent_clear, unlock_log)
+    log_release, log_roll, log_seal, log_size_bytes, recent_clear, unlock_log)
 from kbroker.log._types cimport Segment
 
 from kbroker.errors import InvariantError
@@ -376,13 +376,12 @@ cdef class LocalLog:
         """Takes the log offline, cuts its indexes to size and lets go of its files."""
         cdef Log* log = self.storage
         with nogil:
-            lock_log(self.storage)
+            lock_log(log)
             kb_store_int(&log.online, 0)
-            if log.segment_count:
-                segment_seal(active_of(log))
+            log_seal(log)
             recent_clear(log)
             log_drop_segments_after(log, 0)
-            unlock_log(self.storage)
+            unlock_log(log)
 
     def statistics(self) -> dict:
         """Counters and sizes, for metrics and the admin page."""

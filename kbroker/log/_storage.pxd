@@ -201,6 +201,7 @@ cdef Bound log_end_locked(const Log* log) noexcept nogil
 # Ends the active segment and begins one at `base_offset`. 0 or an errno, and nothing has changed.
 # The lock is free while files are made, as it is while bytes are written.
 cdef int log_roll(Log* log, int64_t base_offset, int64_t now_ms) noexcept nogil
+cdef void log_seal(Log* log) noexcept nogil
 
 # The recent batches of the active segment.
 cdef void recent_clear(Log* log) noexcept nogil

@@ -251,6 +251,22 @@ cdef int log_roll(Log* log, int64_t base_offset, int64_t now_ms) noexcept nogil:
     return status
 
 
+cdef void log_seal(Log* log) noexcept nogil:
+    """Ends the indexes of the last segment, as a roll does; who looks comes by meanwhile."""
+    cdef Segment* ended
+    cdef int status, has_room, too_long
+    if log.segment_count == 0:
+        return
+    ended = active_of(log)
+    begin_writing_locked(log)
+    has_room = segment_reserve_end(ended, &status)
+    lock_ranked(&log.lock, RANK_PARTITION)
+    too_long = segment_end(ended, has_room)
+    unlock_ranked(&log.lock, RANK_PARTITION)
+    segment_shorten(ended, too_long)
+    end_writing_locked(log, 0)
+
+
 # --- Where recent batches lie ---------------------------------------------------------------------
 
 cdef void recent_clear(Log* log) noexcept nogil:

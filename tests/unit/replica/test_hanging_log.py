@@ -86,3 +86,15 @@ def test_a_change_of_topics_does_not_wait_for_a_handler_at_a_log_that_hangs(
         assert rig.table.reclaim() > 0  # the handler may look at it still
         disk.go_on()
     eventually(lambda: rig.table.reclaim() == 0)
+
+
+def test_who_looks_goes_on_while_a_log_is_closed(replica: Replica) -> None:
+    replica.append(build_batch())
+    with standing(("open", ".index")) as disk:
+        closing = disk.begin(replica.log.abandon)
+        assert not disk.soon(lambda: replica.log.online)
+        assert disk.soon(replica.log.statistics)["log_end_offset"] == 1
+        assert disk.soon(replica.followers) == []
+        disk.go_on()
+        closing.result()
+    assert replica.log.active_base_offset < 0
