@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +23,9 @@ from kbroker.log._tools import sync_volume
 from kbroker.log.data_directory import in_threads
 
 if TYPE_CHECKING:
+    from kbroker.log.data_directory import DataDirectory
     from kbroker.log.partition_log import PartitionLog
+    from kbroker.types import TopicPartition
 
 logger: Final = logging.getLogger("kbroker.log")
 
@@ -96,3 +98,15 @@ class _Failures:
         with self._lock:
             self.any = True
         logger.error("%s was not closed cleanly: %s", log.name, error)
+
+
+def has_unread(directory: DataDirectory, unread: Set[TopicPartition]) -> bool:
+    """Whether a crash left a log here that could not be read since: no mark may cover it."""
+    here = unread & directory.logs().keys()
+    if here:
+        logger.error(
+            "%s is left without the mark of a clean stop: what a crash left in %s could not "
+            "be read or closed yet", directory.path,
+            ", ".join(str(name) for name in sorted(here)[:5]),
+        )  # fmt: skip
+    return bool(here)

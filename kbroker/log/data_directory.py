@@ -75,6 +75,9 @@ class DataDirectory:
         self.failed = False
         # Since it has failed: whose logs are here, or may be, where nobody had one open.
         self.lost: Mapping[TopicPartition, UUID | None] = {}
+        # Partitions whose logs are here, as far as it was listed or they begin here; a broker with
+        # one directory need not know.
+        self.names: Final[set[TopicPartition]] = set()
         self.clean = False
         self.lossy = False
         self._boot_id: Final = boot_id
@@ -283,6 +286,7 @@ class DataDirectory:
             name = partition_of(entry.name)
             if name is not None and entry.is_dir(follow_symlinks=False):
                 found[name] = Path(entry.path)
+        self.names.update(found)
         return found
 
     def deleted(self) -> list[Path]:

@@ -8,9 +8,10 @@
     delete       renames the directory; the files go later
     stop         closes every log, leaves the clean-shutdown mark, lets go of the directories
 
-`open`, `close` and `delete` come from the controller's thread, the background work from the
-scheduler's, `start` and `stop` from the main one, `checkpointing` from any. One lock guards the map
-of logs and the lines that are kept of closed ones; no file is touched under it.
+What opens, closes and removes logs is called in the lane of the data directory that it touches
+(`log_lanes.py`), the background work on the scheduler's thread, `start` and `stop` on the main one,
+`checkpointing` on any. One lock guards the map of logs and the lines that are kept of closed ones;
+no file is touched under it.
 A log that cannot be opened is a KAFKA_STORAGE_ERROR for its partition, not the broker's end; what
 the checkpoints say of it stays in them, and a directory in which a crash left one that cannot be
 read gets no mark. A start that fails further on ends with `stop(as_found=True)`: nothing has been
@@ -22,6 +23,7 @@ from __future__ import annotations
 import errno
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from functools import partial
@@ -31,7 +33,7 @@ from uuid import UUID, uuid4
 
 from kbroker.clock import Clock, SystemClock
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log import file_operations, placement
+from kbroker.log import file_operations, leftovers, placement
 from kbroker.log._flush_times import FlushTimes
 from kbroker.log._results import DirectoryUse
 from kbroker.log.checkpoint_lines import line_of, lines_of
@@ -45,7 +47,7 @@ from kbroker.log.checkpoints import (
     CheckpointError,
     write_partition_metadata,
 )
-from kbroker.log.closing import close_logs
+from kbroker.log.closing import close_logs, has_unread
 from kbroker.log.data_directory import CHECKPOINT_FILES, UNKNOWN_BOOT, DataDirectory
 from kbroker.log.directory_trouble import DirectoryTrouble
 from kbroker.log.directory_use import use_of_all
@@ -129,7 +131,7 @@ class LogManager:
             for directory in self._directories:
                 directory.open(foreign=directory.path in foreign)
             unfinished = self.moves.settle(self._directories)
-            placement.refuse_copies(self._directories)
+            placement.refuse_copies(self._directories)  # which lists those of several
             deleted = [path for each in self._directories for path in each.deleted()]
             for path in [*deleted, *unfinished]:
                 self.removals.doom_at_once(path)
@@ -155,10 +157,13 @@ class LogManager:
         for directory in self.usable:
             directory.remember_boot()
 
-    def stop(self, *, as_found: bool = False) -> None:
+    def stop(
+        self, *, as_found: bool = False, hanging: Collection[DataDirectory] = frozenset()
+    ) -> None:
         """Closes every log. Where one cannot be, its directory is left without the mark.
 
         `as_found`: the start went no further, and the directories are left as they were found.
+        `hanging`: in their lanes something is done still; they end with this process.
         """
         with self._lock:
             held, self._logs = self._logs, {}
@@ -166,7 +171,7 @@ class LogManager:
             if not directory.taken:
                 continue
             found, ended = self.recoveries.stop(directory)
-            if not ended:  # but with this process, and so does the lock
+            if not ended or directory in hanging:  # with this process, and so does the lock
                 continue
             self._unread |= found.unread
             opened = {name: it.log for name, it in held.items() if it.directory is directory}
@@ -185,21 +190,10 @@ class LogManager:
                     kept = directory.kept(file)
                     lines = lines_of(file, kept, of.values(), self.high_watermark_of)
                     directory.write_checkpoint(file, lines)
-                directory.close(clean=clean and not self._has_unread(directory))
+                directory.close(clean=clean and not has_unread(directory, self._unread))
             except OSError as error:
                 logger.error("%s was not closed cleanly: %s", directory.path, error)
                 directory.close(clean=False)
-
-    def _has_unread(self, directory: DataDirectory) -> bool:
-        """Whether a crash left a log here that could not be read since: no mark may cover it."""
-        unread = self._unread & directory.logs().keys()
-        if unread:
-            logger.error(
-                "%s is left without the mark of a clean stop: what a crash left in %s could not "
-                "be read or closed yet", directory.path,
-                ", ".join(str(name) for name in sorted(unread)[:5]),
-            )  # fmt: skip
-        return bool(unread)
 
     # --- Logs -------------------------------------------------------------------------------------
 
@@ -211,18 +205,20 @@ class LogManager:
         settings: Mapping[str, Any],
         *,
         new: bool = True,
+        only: DataDirectory | None = None,
     ) -> PartitionLog:
         """The log of a partition, open; `settings` as `PartitionLog.configure` takes them.
 
         `new`: the partition was made just now; else its log should be here, and one without a
-        readable id is taken for it.
+        readable id is taken for it. `only`: where it is, or begins; no other directory is looked
+        at.
         """
         name = TopicPartition(topic, partition)
         with self._lock:
             known = self._logs.get(name)
         if known is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {name} is open already")
-        held = self._open(name, topic_id, settings, new)
+        held = self._open(name, topic_id, settings, new, only)
         held.log.points_fell = partial(self.checkpointing.write_points, held.directory)
         with self._lock:
             if not held.directory.failed:
@@ -248,7 +244,12 @@ class LogManager:
         )  # fmt: skip
 
     def _open(
-        self, name: TopicPartition, topic_id: UUID, settings: Mapping[str, Any], new: bool
+        self,
+        name: TopicPartition,
+        topic_id: UUID,
+        settings: Mapping[str, Any],
+        new: bool,
+        only: DataDirectory | None,
     ) -> HeldLog:
         made: Path | None = None
         try:
@@ -256,7 +257,7 @@ class LogManager:
             if recovered is not None:
                 recovered.log.configure(**settings)
                 return recovered
-            place = self._place(name, topic_id, new)
+            place = self._place(name, topic_id, new, only)
             made = None if place.topic_id == topic_id else place.path
             log = self._open_at(place, name, topic_id, settings)
         except (OSError, CheckpointError, KafkaError) as error:
@@ -273,9 +274,11 @@ class LogManager:
             ) from error
         return HeldLog(log, place.directory)
 
-    def _place(self, name: TopicPartition, topic_id: UUID, new: bool) -> Place:
+    def _place(
+        self, name: TopicPartition, topic_id: UUID, new: bool, only: DataDirectory | None
+    ) -> Place:
         """Where the log is; or where it begins, when what is in its place was set aside."""
-        places = placement.places_of(self.usable, name)
+        places = placement.places_of(self._usable(only), name)
         gone = [*self._absence.were, *map(str, self.failed_directories())]
         for place in places:
             if place.topic_id == topic_id:
@@ -293,39 +296,51 @@ class LogManager:
                 f"{', '.join(gone)}",
             )
         for directory, path, *_ in places:
-            self._set_aside(directory, name, path)
-        held = self._all_held()
-        directory = self.moves.preferred(name) or placement.emptiest(
-            self.usable, held, self.recoveries.unclaimed()
-        )
+            self.set_aside(directory, name, path)
+        directory = only or self.emptiest(name, self.usable, {})
         self._begin_at_zero(directory, name)
         return Place(directory, directory.path / str(name), None)
 
-    def _set_aside(self, directory: DataDirectory, name: TopicPartition, path: Path) -> None:
+    def emptiest(
+        self,
+        name: TopicPartition,
+        among: Sequence[DataDirectory],
+        pending: Mapping[DataDirectory, int],
+    ) -> DataDirectory:
+        """Where a log is to begin. `pending`: how many begin there that are not open yet."""
+        unclaimed = Counter(self.recoveries.unclaimed())
+        unclaimed.update(pending)
+        preferred = self.moves.preferred(name)
+        return preferred or placement.emptiest(among, self._all_held(), unclaimed)
+
+    def set_aside(self, directory: DataDirectory, name: TopicPartition, path: Path) -> None:
         """It is no replica any more: kept under another name, never appended to."""
         target = path.with_name(f"{path.name[:200]}.{uuid4().hex}{STRAY_SUFFIX}")
         file_operations.rename(path, target)
-        self._names_changed(directory, name)
+        self.names_changed(directory, name)
+        directory.names.discard(name)
         logger.warning("%s is no replica any more; it is now %s", path, target.name)
 
     def _begin_at_zero(self, directory: DataDirectory, name: TopicPartition) -> None:
         """A new log: what a deleted one of the same name left in the checkpoints is not its own."""
-        self._names_changed(directory, name)
+        self.names_changed(directory, name)
+        directory.names.add(name)
         for file in CHECKPOINT_FILES:
             with directory.checkpoint_locks[file]:
                 if directory.has_line(file, name):
                     self.checkpointing.write_locked(file, directory)
 
-    def _names_changed(self, directory: DataDirectory, name: TopicPartition) -> None:
+    def names_changed(self, directory: DataDirectory, name: TopicPartition) -> None:
         """A log came or went: nothing that was said of it holds, and the names are to last."""
         with self._lock:
             directory.forget(name)
             self._unsynced.add(directory)
 
-    def make_names_last(self) -> None:
+    def make_names_last(self, only: DataDirectory | None = None) -> None:
         """Directories that were made and renamed since the last time survive a power cut then."""
         with self._lock:
-            unsynced, self._unsynced = self._unsynced, set()
+            unsynced = {each for each in self._unsynced if only in (None, each)}
+            self._unsynced -= unsynced
         for directory in unsynced:
             try:
                 if not directory.failed:
@@ -362,6 +377,8 @@ class LogManager:
             held = self._forget_locked(log)
         try:
             self.removals.doom(log.delete())
+            if held is not None:
+                held.directory.names.discard(log.name)
         except OSError as error:
             if held is not None and held.directory.failed:
                 return  # it is set aside when its disk is back
@@ -370,45 +387,21 @@ class LogManager:
             ) from error
         finally:
             if held is not None:
-                self._names_changed(held.directory, log.name)
+                self.names_changed(held.directory, log.name)
 
-    def delete_topic_directories(self, deleted: Mapping[UUID, str]) -> None:
-        """Removes what a crash between the metadata and the files left of deleted topics, by id
-        and name, or a removal that failed; OSError if that fails again. Each data directory is
-        listed once, for all the topics: it may hold tens of thousands of logs."""
-        names = frozenset(deleted.values())
-        failure: OSError | None = None
-        for directory in self.usable:
-            for name, path in directory.logs().items():
-                try:
-                    if name.topic in names and placement.is_of_topics(deleted, name, path):
-                        self._delete_directory(directory, name, path)
-                except OSError as error:
-                    logger.error("%s cannot be deleted: %s", path, error)
-                    failure = failure or error
-        if failure is not None:
-            raise failure
+    def delete_topic_directories(
+        self, deleted: Mapping[UUID, str], only: DataDirectory | None = None
+    ) -> None:
+        """As `leftovers.delete_of_topics`, in one directory or all."""
+        leftovers.delete_of_topics(self, self._usable(only), deleted)
 
-    def _delete_directory(self, directory: DataDirectory, name: TopicPartition, path: Path) -> None:
-        if self._is_free(directory, name):
-            target = deleted_path(path)
-            file_operations.rename(path, target)
-            self._names_changed(directory, name)
-            self.removals.doom(target)
+    def set_aside_strays(
+        self, is_here: Callable[[TopicPartition, UUID], bool], only: DataDirectory | None = None
+    ) -> None:
+        """As `leftovers.set_aside_strays`, in one directory or all."""
+        leftovers.set_aside_strays(self, self._usable(only), is_here)
 
-    def set_aside_strays(self, is_here: Callable[[TopicPartition, UUID], bool]) -> None:
-        """Logs of no replica that is here: deleted or reassigned while this broker was away."""
-        for directory in self.usable:
-            for name, path in directory.logs().items():
-                try:
-                    topic_id = placement.topic_id_of(path)
-                    stray = topic_id is not None and not is_here(name, topic_id)
-                    if stray and self._is_free(directory, name):
-                        self._set_aside(directory, name, path)
-                except OSError as error:
-                    logger.error("%s cannot be set aside: %s", path, error)
-
-    def _is_free(self, directory: DataDirectory, name: TopicPartition) -> bool:
+    def is_free(self, directory: DataDirectory, name: TopicPartition) -> bool:
         """Whether nobody has the log; one that was only recovered is closed as it was found."""
         if self.held([name]):
             return False
@@ -430,7 +423,9 @@ class LogManager:
         the log is. Yields what says that it is there."""
 
         def moved() -> None:
+            directory.names.add(log.name)
             with self._lock:
+                held.directory.names.discard(log.name)
                 held.directory = directory
                 if directory.failed:  # just now: the log was not among those that are there
                     log.go_offline()
@@ -531,6 +526,9 @@ class LogManager:
     def usable(self) -> list[DataDirectory]:
         """Those that are here and have not failed. Any thread."""
         return [directory for directory in self._directories if not directory.failed]
+
+    def _usable(self, only: DataDirectory | None) -> list[DataDirectory]:
+        return [each for each in self.usable if only in (None, each)]
 
     def failed_directories(self) -> list[Path]:
         """Those that have served, and do no more. Any thread."""

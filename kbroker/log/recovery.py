@@ -55,10 +55,11 @@ OpenAt = Callable[[Place, TopicPartition, UUID, Mapping[str, Any], GoOn], Partit
 
 
 class LogNotReadyError(KafkaError):
-    """What a crash left of this log is still to be read; it is named when it is worth a try."""
+    """What a crash left of this log is still to be read, or the disk has not answered that has it;
+    it is named when it is worth a try."""
 
-    def __init__(self, name: TopicPartition) -> None:
-        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {name} is being recovered")
+    def __init__(self, name: TopicPartition, why: str = "is being recovered") -> None:
+        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {name} {why}")
 
 
 class _GivenUpError(Exception):

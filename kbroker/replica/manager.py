@@ -1,7 +1,8 @@
 """ReplicaManager: which partitions this broker holds, in step with the controller's images.
 
-`apply` runs on the controller's thread before an image is published: it opens or creates logs, sets
-who leads, publishes the C snapshot, and only then may anybody see the topic. Requests parked on
+`apply` runs on the controller's thread before an image is published: it has logs opened or created
+(`log/log_lanes.py`), sets who leads, publishes the C snapshot, and only then may anybody see the
+topic. Requests parked on
 partitions that were there before are looked at then: leader and high watermark may be others now.
 Removed topics leave the snapshot first, then their logs go, and the requests parked on them are
 answered. `apply` may be repeated with the same delta; what is done already is left alone.
@@ -10,7 +11,8 @@ A partition that was made just now and has no log takes the whole delta with it.
 in the store stays **offline** when its log cannot be opened, beside others that serve: it has no
 leader until the store is read again; or, where a crash left a log that is still being read, until
 that is done (`log/recovery.py`), and where its disk was full, until there is room
-(`log/wanting_room.py`): the controller has its topic applied once more then.
+(`log/wanting_room.py`): the controller has its topic applied once more then. So it is with a log
+whose data directory does not answer; the end of a removal may be late, too (`removing`).
 
 Readers (`partition`) take one dictionary look-up and no lock: the map is replaced, never changed.
 """
@@ -23,10 +25,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from kbroker.clock import SystemClock
 from kbroker.compression import PACKINGS, Codec, Packing
 from kbroker.config.keys_topic import SYNONYMS
 from kbroker.config.topic import TopicConfig
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.log.log_lanes import STUCK_MS, LogLanes
 from kbroker.log.partition_log import KEPT_FOR_EVER, Compaction
 from kbroker.log.recovery import LogNotReadyError
 from kbroker.replica._replica import Replica
@@ -47,6 +51,9 @@ if TYPE_CHECKING:
     Row = tuple[str, bytes, bool, list[Replica | None]]
 
 logger: Final = logging.getLogger("kbroker.replica")
+
+# A new topic of a broker that stands alone is made or refused, and no other broker waits for that.
+NEW_LOG_MS: Final = 10_000
 
 
 # The broker keys that topics fall back on.
@@ -134,12 +141,15 @@ class ReplicaManager:
         table: TopicTable,
         wake: Callable[[Replica], None],
         lead: Lead | None = None,
+        lanes: LogLanes | None = None,
     ) -> None:
         """`wake` answers the requests that are parked on a partition. `lead` says to a replica who
-        leads it; by default as the controller has confirmed it."""
+        leads it; by default as the controller has confirmed it. `lanes` open and remove logs;
+        without them that is done on the caller's thread."""
         self._config = config
         self._node_id = node_id
         self._logs = logs
+        self._lanes = lanes or LogLanes(logs, SystemClock())
         self._table = table
         self._wake = wake
         self._lead = lead or partial(set_leadership, node_id)
@@ -233,12 +243,14 @@ class ReplicaManager:
         if gone:
             self._remove(gone)
         over = {topic.name for topic in delta.deleted} - self._topic_ids.keys()
-        self._offline = {name for name in self._offline if name.topic not in over}
+        for name in [name for name in self._offline if name.topic in over]:
+            self._stay_away(name)
         if delta.deleted:
             self._logs.wanting_room.forget([it for each in delta.deleted for it in _names(each)])
             deleted = {topic.topic_id: topic.name for topic in delta.deleted}
-            self._logs.delete_topic_directories(deleted)
-            self._logs.make_names_last()
+            self._lanes.delete_topic_directories(deleted)
+            self._lanes.make_names_last()
+            self._lanes.wait()
         opened = [*delta.created, *delta.changed]
         if opened:
             self._open(opened, delta)
@@ -269,17 +281,25 @@ class ReplicaManager:
         rows: list[Row] = []
         fresh: list[Replica] = []
         taken: list[Replica] = []
+        begun: list[TopicPartition] = []
         try:
+            for topic in topics:
+                begun += self._begin(topic, delta, left)
+            self._lanes.make_names_last()
+            if not self._lanes.wait(STUCK_MS if from_store else NEW_LOG_MS) and not from_store:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "a data directory does not answer")
             for topic in topics:
                 taken += self._taken_away(topic, partitions)
                 rows.append(self._open_topic(topic, delta, left, partitions, fresh))
-            self._logs.make_names_last()
             self._table.publish(rows, [])
         except BaseException as error:
             for replica in fresh:
-                self._logs.close(replica.log)
+                self._lanes.close(replica.log)
                 if from_store:
                     self._logs.wanting_room.note(replica.log.name, error)
+            for name in begun:
+                self._lanes.give_up(name)
+            self._lanes.wait()
             if from_store:
                 self._offline |= {
                     name
@@ -295,8 +315,9 @@ class ReplicaManager:
             self._topic_ids.update((topic.name, topic.topic_id) for topic in topics)
             for replica in taken:
                 self._wake(replica)
-                self._delete(replica)
-                self._wake(replica)  # consumers that it served as a follower
+                self._delete(replica)  # and wakes consumers that it served as a follower
+            if taken:
+                self._lanes.wait()
         finally:
             self._wake_watchers(topics)
 
@@ -322,6 +343,25 @@ class ReplicaManager:
                 del partitions[name]
                 yield replica
 
+    def _begin(
+        self, topic: TopicImage, delta: ImageDelta, left: Set[TopicPartition]
+    ) -> Iterator[TopicPartition]:
+        """Those of its logs that are to be here and are not: all are opened beside each other."""
+        settings, from_store = self._settings_of(topic), delta.from_store
+        for partition in topic.partitions:
+            name = TopicPartition(topic.name, partition.index)
+            replica = self._partitions.get(name)
+            if (
+                self._node_id not in partition.replicas
+                or name in left
+                or (name in self._offline and not from_store)
+                or (replica is not None and replica.topic_id == topic.topic_id)
+            ):
+                continue
+            new = not from_store or name in delta.new or self._is_new_here(partition)
+            self._lanes.begin(name, topic.topic_id, settings(partition), new=new)
+            yield name
+
     def _open_topic(
         self,
         topic: TopicImage,
@@ -335,8 +375,7 @@ class ReplicaManager:
         for partition in topic.partitions:
             name = TopicPartition(topic.name, partition.index)
             if self._node_id not in partition.replicas:
-                self._offline.discard(name)
-                self._logs.wanting_room.forget([name])
+                self._stay_away(name)
                 replicas.append(None)
                 continue
             replica = partitions.get(name)
@@ -345,8 +384,7 @@ class ReplicaManager:
                 continue
             if replica is None or replica.topic_id != topic.topic_id:
                 how = settings(partition)
-                new = not from_store or name in delta.new or self._is_new_here(partition)
-                replica = self._open_replica(name, topic.topic_id, how, from_store, new)
+                replica = self._open_replica(name, topic.topic_id, how, from_store)
                 if replica is None:
                     replicas.append(None)
                     continue
@@ -358,6 +396,13 @@ class ReplicaManager:
             self._throttle(replica, topic)
             replicas.append(replica)
         return topic.name, topic.topic_id.bytes, topic.internal, replicas
+
+    def _stay_away(self, name: TopicPartition) -> None:
+        """It is not to be here any more, where it was offline."""
+        if name in self._offline:
+            self._offline.discard(name)
+            self._logs.wanting_room.forget([name])
+            self._lanes.give_up(name)
 
     def _is_new_here(self, partition: PartitionImage) -> bool:
         """Whether nobody has counted on this replica yet: it may begin with nothing."""
@@ -384,13 +429,12 @@ class ReplicaManager:
         topic_id: UUID,
         settings: dict[str, Any],
         from_store: bool,
-        new: bool,
     ) -> Replica | None:
         """None: it is offline, and stays so while others of its topic come and go."""
         if name in self._offline and not from_store:
             return None
         try:
-            log = self._logs.open(*name, topic_id, settings, new=new)
+            log = self._lanes.take(name, topic_id, settings)
         except KafkaError as error:
             if not from_store:
                 raise
@@ -423,13 +467,22 @@ class ReplicaManager:
             del self._topic_ids[topic.name]
         for replica in removed.values():
             self._delete(replica)
-            self._wake(replica)
+
+    def removing(self) -> frozenset[UUID]:
+        """Deleted topics whose files have their names yet: a data directory does not answer."""
+        return self._lanes.removing()
 
     def _delete(self, replica: Replica) -> None:
+        self._lanes.behind(replica.log, partial(self._delete_now, replica))
+
+    def _delete_now(self, replica: Replica) -> None:
+        """In the lane of the log."""
         try:
             self._logs.delete(replica.log)
         except KafkaError as error:
             logger.error("%s", error.message)
+        finally:
+            self._wake(replica)
 
     def _configure(self, topic: TopicImage) -> None:
         settings = self._settings_of(topic)

@@ -37,6 +37,8 @@ from kbroker.handlers.registry import REGISTRY
 from kbroker.handlers.reply import failures as request_failures
 from kbroker.handlers.services import Services
 from kbroker.log.data_directory import lock_names
+from kbroker.log.lane import ThreadLane
+from kbroker.log.log_lanes import LogLanes
 from kbroker.log.manager import LogManager
 from kbroker.log.recovery import Recovery
 from kbroker.metadata.controller import Controller, ProducerIdManager
@@ -138,12 +140,12 @@ class Broker:
             recovery_threads=config["num.recovery.threads.per.data.dir"],
             segment_delete_delay_ms=config["log.segment.delete.delay.ms"],
         )
+        self._lanes = LogLanes(self._logs, self._clock, ThreadLane, self._logs_ready)
         self._member = self._join_cluster(config)
         self._replicas = self._hold_replicas(config)
         self._log_tasks = LogTasks(
             self._logs, self._replicas.replicas, self._hot.wake, self._clock, lambda: self.config,
-            lambda names: self._running_controller().logs_ready(names),
-            self._member.repair if self._member else None,
+            self._logs_ready, self._member.repair if self._member else None,
         )  # fmt: skip
         self._cluster_id: str | None = None
         self._store: Store | None = None
@@ -174,7 +176,7 @@ class Broker:
         from kbroker.server.cluster_member import ClusterMember
 
         member = ClusterMember(
-            config, self._clock, self._loop.submit, self._logs, lambda: self._replicas,
+            config, self._clock, self._loop.submit, self._lanes, lambda: self._replicas,
             self._running_controller, self._hot.wake, self._replication_failures,
         )  # fmt: skip
         self._dynamic.add("the replication", member.replication.follow_config)
@@ -182,7 +184,12 @@ class Broker:
 
     def _hold_replicas(self, config: BrokerConfig) -> ReplicaManager:
         lead = self._member.replication.lead if self._member else None
-        return ReplicaManager(config, config.node_id, self._logs, self._table, self._hot.wake, lead)
+        return ReplicaManager(
+            config, config.node_id, self._logs, self._table, self._hot.wake, lead, self._lanes,
+        )  # fmt: skip
+
+    def _logs_ready(self, names: Sequence[TopicPartition]) -> None:
+        self._running_controller().logs_ready(names)
 
     def _running_controller(self) -> Controller:
         if self._controller is None:
@@ -310,6 +317,7 @@ class Broker:
             transport=self._member.links if self._member else None,
             new_session=self._next_session if self._member else None,
             start_is_known=self._logs.remember_boot,
+            removing=self._replicas.removing,
         )
         self._controller.start()
 
@@ -443,7 +451,7 @@ class Broker:
     def _stop_logs(self) -> None:
         self._log_tasks.stop()
         # Before there is a network thread nobody has written anything.
-        self._logs.stop(as_found=not self._served)
+        self._logs.stop(as_found=not self._served, hanging=self._lanes.stop())
 
     def _stop_handlers(self) -> None:
         self._server.close_queue()
@@ -524,20 +532,12 @@ class Broker:
     def _start_metrics_topic(self) -> None:
         if not self.config["metrics.topic.enable"]:
             return
-        # Imported for those who want it.
-        from kbroker.server.metrics_sampler import Sampler
-        from kbroker.server.metrics_topic import MetricsTopic, PeerWriter
+        from kbroker.server.metrics_topic import metrics_topic_of  # for those who want it
 
         host, port = self._bound[self.config.listeners.inter_broker_name][0]
-        bootstrap = format_address(reachable(host), port)
-        metrics_topic = MetricsTopic(
-            Sampler(self, self.config.node_id, self._clock),
-            lambda: PeerWriter(bootstrap),
-            self._clock,
-            self.config["metrics.topic.interval.ms"],
-        )
-        metrics_topic.start()
-        self._metrics_topic = metrics_topic
+        at = format_address(reachable(host), port)
+        self._metrics_topic = metrics_topic_of(self, self.config, self._clock, at)
+        self._metrics_topic.start()
 
     def _stop_metrics_topic(self) -> None:
         if self._metrics_topic is not None:
@@ -557,7 +557,7 @@ class Broker:
         yield None if self._controller is None else self._controller.thread
         yield self._loop.thread
         yield None if self._metrics_topic is None else self._metrics_topic.thread
-        yield from self._log_tasks.threads
+        yield from (*self._log_tasks.threads, *self._lanes.threads)
         yield from () if self._member is None else self._member.threads
         yield from () if self._handlers is None else self._handlers.threads
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.config import BrokerConfig
     from kbroker.failures import Failures
-    from kbroker.log.manager import LogManager
+    from kbroker.log.log_lanes import LogLanes
     from kbroker.log.scrubber import Repair
     from kbroker.metadata.controller import Controller
     from kbroker.metadata.image import ClusterImage
@@ -61,7 +61,7 @@ class ClusterMember:
         config: BrokerConfig,
         clock: Clock,
         submit: Submit,
-        logs: LogManager,
+        logs: LogLanes,
         replicas: Callable[[], ReplicaManager],
         controller: Callable[[], Controller],
         wake: Callable[[Replica], None],

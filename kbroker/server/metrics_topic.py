@@ -20,7 +20,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kbroker.clock import NS_PER_MS, Clock, let_go_of_gil
 from kbroker.errors import KafkaError, UserError
@@ -30,7 +30,10 @@ from kbroker.limits import (
 )
 from kbroker.metrics.samples import OFTEN_S, SELDOM_S, TOPIC, TOPIC_CONFIGS
 from kbroker.own_thread import OwnThread
-from kbroker.server.metrics_sampler import Sample, Sampler
+from kbroker.server.metrics_sampler import Sample, Sampler, Source
+
+if TYPE_CHECKING:
+    from kbroker.config import BrokerConfig
 
 logger: Final = logging.getLogger("kbroker.metrics")
 
@@ -160,3 +163,12 @@ class PeerWriter:
 
     def close(self) -> None:
         self._publisher.close()
+
+
+def metrics_topic_of(
+    source: Source, config: BrokerConfig, clock: Clock, address: str
+) -> MetricsTopic:
+    """Of a broker with these figures and this listener, by its settings."""
+    sampler = Sampler(source, config.node_id, clock)
+    interval_ms: int = config["metrics.topic.interval.ms"]
+    return MetricsTopic(sampler, lambda: PeerWriter(address), clock, interval_ms)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import confluent_kafka
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from kbroker.testing import Cluster, ClusterBroker
 from kbroker.testing.inspection import wait_until
@@ -87,3 +88,46 @@ def test_who_leads_elsewhere_is_elected_and_serves(
     victim.start()
     assert first.flush(SERVED_S) == 0
     cluster.wait_in_sync(TOPIC)
+
+
+@pytest.mark.parametrize("removed", [False, True], ids=["made", "removed"])
+@pytest.mark.parametrize("at_controller", [True, False], ids=["controller", "another"])
+def test_a_log_that_is_made_or_removed_keeps_no_election_waiting(
+    cluster: Cluster, at_controller: bool, removed: bool
+) -> None:
+    """What the broker is elected to lead meanwhile it leads, and what it says it says soon."""
+    cluster.wait_in_sync(TOPIC)
+    hung, _, victim = hung_and_victim(cluster, at_controller, leads=True)
+    for index in range(3):
+        cluster.move_leader(TOPIC, index, victim)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    made = NewTopic("late", 1, 3)
+    if removed:
+        admin.create_topics([made])["late"].result(SERVED_S)
+        cluster.wait_in_sync("late")
+    hung.hang_files("/late-0")
+    changed = admin.delete_topics(["late"]) if removed else admin.create_topics([made])
+    wait_until(lambda: hung.hung_operations > 0, "the log hangs")
+    changed["late"].result(SERVED_S)
+    victim.kill9()
+    beside = producer_of(cluster, "all")
+    failed: list[object] = []
+    for index in range(PARTITIONS):
+        beside.produce(
+            TOPIC, "goes on", partition=index, on_delivery=lambda e, _: e and failed.append(e)
+        )
+    assert beside.flush(SERVED_S) == 0, "healthy partitions wait for the disk"
+    assert not failed
+    assert hung.hung_operations > 0
+
+    assert hung.let_files_go() > 0
+    victim.start()
+    cluster.wait_in_sync(TOPIC)
+    if not removed:
+        cluster.wait_in_sync("late")
+        admin.delete_topics(["late"])["late"].result(SERVED_S)
+    wait_until(lambda: not has_log(hung, "late-0"), "the log is removed")
+
+
+def has_log(broker: ClusterBroker, name: str) -> bool:
+    return any(name == each.name for each in broker.data_dir.iterdir())

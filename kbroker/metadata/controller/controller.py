@@ -25,7 +25,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -150,6 +150,7 @@ class Controller(Asking):
         transport: Transport | None = None,
         new_session: Callable[[], MetadataStore] | None = None,
         start_is_known: Callable[[], None] = lambda: None,
+        removing: Callable[[], Collection[UUID]] = tuple,
         dice: random.Random | None = None,
         loop: MakeLoop[Event] = EventLoop,
     ) -> None:
@@ -159,7 +160,8 @@ class Controller(Asking):
         Propagation. `rules_of` is what a topic's settings say of elections. Without a `transport`
         no other broker is told anything; `dice` are for the pauses before something is sent again.
         `new_session` begins one in place of one that is over. `start_is_known` is called when a
-        lossy `broker` has left its in-sync sets. `loop` is another than one with its own thread."""
+        lossy `broker` has left its in-sync sets. `removing`: see Propagation. `loop` is another
+        than one with its own thread."""
         self._store, self._node_id, self._clock = store, node_id, clock
         session_ms = None if transport is None else config["zookeeper.session.timeout.ms"]
         ours = broker or BrokerImage(node_id)
@@ -172,6 +174,7 @@ class Controller(Asking):
         self._propagation = Propagation(
             apply, show, follow, self.thread.failures, node_id, self._announce
         )
+        self._propagation.removing = removing
         self._new_session, self._transport = new_session, transport
         self._channels: BrokerChannels | None = None
         self._follower: ImageFollower | None = None

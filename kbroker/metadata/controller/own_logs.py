@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from kbroker.log_lines import LogLines, first_few
 from kbroker.metadata.controller.events import LogsFail
 from kbroker.metadata.controller.nodes import note_log_dir_event
+from kbroker.metadata.controller.topic_changes import forget_deletions
 from kbroker.metadata.store.base import StoreError
 
 if TYPE_CHECKING:
@@ -69,7 +70,12 @@ class OwnLogs:
         *,
         stale: bool,
     ) -> None:
-        """These are worth another try. `stale`: the store is read next, and all decided then."""
+        """These are worth another try, and removals that were late. `stale`: the store is read
+        next, and all decided then."""
+        if unremoved := self._propagation.unremoved():
+            removed = self._propagation.delete(unremoved)
+            if nodes is not None and removed:
+                forget_deletions(nodes, removed)
         online = self._propagation.come_online(names)
         if not online:
             return

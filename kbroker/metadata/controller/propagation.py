@@ -77,6 +77,8 @@ class Propagation:
         self._announced: ClusterImage | None = None
         self._version = self._image.version  # the last one that was announced or published
         self._unremoved: dict[UUID, TopicImage] = {}  # several may have had one name
+        # Says of which deleted topics the logs may still be there: a disk does not answer.
+        self.removing: Callable[[], Collection[UUID]] = tuple
         # Topics that the store could not be asked for: what is known of them may be old.
         self.unreadable: frozenset[str] = frozenset()
         self._offline: set[TopicPartition] = set()
@@ -218,10 +220,10 @@ class Propagation:
         self.catch_up(image, ImageDelta(changed=changed, from_store=True, only=frozenset(known)))
         return sorted(known - self._offline)
 
-    def unremoved(self, names: Iterable[str]) -> list[TopicImage]:
-        """Deleted topics of these names whose logs could not be removed yet."""
-        wanted = frozenset(names)
-        return [topic for topic in self._unremoved.values() if topic.name in wanted]
+    def unremoved(self, names: Iterable[str] | None = None) -> list[TopicImage]:
+        """Deleted topics, of these names or all, whose logs could not be removed yet."""
+        wanted = None if names is None else frozenset(names)
+        return [it for it in self._unremoved.values() if wanted is None or it.name in wanted]
 
     def catch_up(self, image: ClusterImage, delta: ImageDelta) -> list[TopicImage]:
         """Follow an image read from the store; of `delta.deleted`, those removed for good.
@@ -230,17 +232,18 @@ class Propagation:
         nor has a topic that fails in another way.
         """
         self.follow_settings(image)
+        removed = self._remove(image, delta.deleted)
+        self._note_offline(delta.deleted, ())
+        delta = replace(delta, deleted=())
         try:
             offline = self._call(image, delta)
         except Exception as error:
             self._failures.note("applying the whole image", error)
             log.error("applying the whole image failed, trying topic by topic")
         else:
-            self._note_offline(delta.deleted + delta.created + delta.changed, offline)
+            self._note_offline(delta.created + delta.changed, offline)
             self.publish(self._without_leaders(image, offline))
-            return list(delta.deleted)
-        removed = self._remove(image, delta.deleted)
-        self._note_offline(delta.deleted, ())
+            return removed
         for topic in (*delta.created, *delta.changed):
             try:
                 one = ImageDelta(created=(topic,), from_store=True, new=delta.new)
@@ -329,6 +332,8 @@ class Propagation:
             removed.extend(some)
             if len(removed) == len(topics):
                 break
+        late = self.removing()
+        removed = [topic for topic in removed if topic.topic_id not in late]
         for topic in topics:
             if topic in removed:
                 self._unremoved.pop(topic.topic_id, None)

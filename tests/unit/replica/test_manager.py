@@ -343,7 +343,7 @@ def test_a_topic_that_was_deleted_offline_is_made_anew(
     held.restart()
     led = replace(topic, partitions=(replace(topic.partitions[0], leader_epoch=1),))
 
-    def fail() -> None:
+    def fail(*directories: object) -> None:
         raise OSError(errno.EIO, "the device said no")
 
     with monkeypatch.context() as patched:

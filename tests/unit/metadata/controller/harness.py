@@ -18,7 +18,7 @@ from kbroker.metadata.controller import (
     TopicResult,
 )
 from kbroker.metadata.controller.producer_ids import ProducerIdBlock
-from kbroker.metadata.image import ClusterImage, ImageDelta
+from kbroker.metadata.image import ClusterImage, ImageDelta, TopicImage
 from kbroker.metadata.store.base import (
     MetadataStore,
     Node,
@@ -64,6 +64,10 @@ class FakeReplicas:
         self.seen_early: list[str] = []
         self.thread_names: set[str] = set()
         self.offline: list[TopicPartition] = []
+
+    @property
+    def deleted_last(self) -> tuple[TopicImage, ...]:
+        return next((call.deleted for call in reversed(self.calls) if call.deleted), ())
 
     def apply(self, image: ClusterImage, delta: ImageDelta) -> list[TopicPartition]:
         self.calls.append(delta)

@@ -318,7 +318,7 @@ def test_a_tombstone_never_touches_a_later_topic_of_the_same_name(broker: OneBro
     assert broker.image.topics["t"].topic_id == new.topic_id
     broker.replicas.fail_on_delete = fail_for()
     broker.restart()
-    assert broker.replicas.calls[-1].deleted[0].topic_id == old.topic_id
+    assert [each.topic_id for each in broker.replicas.deleted_last] == [old.topic_id]
     assert broker.image.topics["t"] == new
     assert broker.replicas.logs == {new.topic_id: "t"}
 
@@ -333,7 +333,7 @@ def test_an_unfinished_deletion_is_finished_at_the_next_start(broker: OneBroker)
     assert len(broker.embedded.children(records.DELETED_TOPICS)) == 1
     broker.replicas.fail_on_delete = fail_for()
     broker.restart()
-    (deleted,) = broker.replicas.calls[-1].deleted
+    (deleted,) = broker.replicas.deleted_last
     assert (deleted.name, deleted.topic_id, len(deleted.partitions)) == ("t", topic.topic_id, 5)
     assert broker.replicas.logs == {}
     assert broker.embedded.children(records.DELETED_TOPICS) == []

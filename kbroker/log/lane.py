@@ -1,0 +1,191 @@
+"""One worker: what it is given it does in that order, and whoever waits for it does so in bounds.
+
+Place in the flow: the controller's thread puts work into the lane of a data directory
+(`log_lanes.py`), since an operation of a disk may hang. It waits for that work as long as the lane
+goes on: not for work in a lane whose current work has taken longer than the caller allows. Such
+work is `late`; it is done when the disk answers, in its order.
+
+What work raises is kept in it. A lane that is stopped does what it has and takes no more; should
+its thread be lost (own_thread.py), what is left has an error. One condition, a leaf: no work runs
+under it. `put`, `wait` and `stop` from one thread at a time, the figures from any.
+
+Whoever has no thread for it, such as a simulation of several brokers, uses `AtOnce`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from kbroker.clock import NS_PER_MS, Clock
+from kbroker.errors import InvariantError
+from kbroker.own_thread import OwnThread
+
+THREAD_NAME: Final = "kbroker-log-lane"
+
+
+class Work:
+    """A call, and what became of it."""
+
+    __slots__ = ("call", "error", "late", "over")
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self.call: Final = call
+        self.over = False
+        self.late = False  # somebody has waited for it, and does so no more
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            self.call()
+        except Exception as error:
+            self.error = error
+
+
+class Lane(Protocol):
+    """What `LogLanes` asks of a worker."""
+
+    def put(self, work: Work) -> None:
+        """Have it done behind what was put before."""
+
+    def wait(self, work: Sequence[Work], stuck_ms: int) -> None:
+        """Until all of it is over, or the lane is at something for longer than `stuck_ms`: what is
+        not over then is late."""
+
+    def is_stuck(self, stuck_ms: int) -> bool:
+        """Whether it is at something for longer than that; any thread."""
+
+    @property
+    def left(self) -> int:
+        """How much is not over; any thread."""
+
+    @property
+    def thread(self) -> OwnThread | None:
+        """Its own, if it has one."""
+
+    def stop(self) -> bool:
+        """Behind all that was put. False: that takes too long, and goes on."""
+
+
+# A lane that calls back, without a lock, when work is over, with whether it was late.
+Over = Callable[[Work, bool], None]
+MakeLane = Callable[[Over, Clock], Lane]
+
+
+class AtOnce:
+    """No worker: everything is done where it is put."""
+
+    left = 0
+    thread = None
+
+    def put(self, work: Work) -> None:
+        work.run()
+        work.over = True
+
+    def wait(self, work: Sequence[Work], stuck_ms: int) -> None:
+        """It is over."""
+
+    def is_stuck(self, stuck_ms: int) -> bool:
+        return False
+
+    def stop(self) -> bool:
+        return True
+
+
+def at_once(over: Over, clock: Clock) -> Lane:
+    """A `MakeLane`."""
+    return AtOnce()
+
+
+class ThreadLane:
+    """A worker with a thread, which begins with the first work."""
+
+    def __init__(self, over: Over, clock: Clock) -> None:
+        self._over: Final = over
+        self._clock: Final = clock
+        self._changed: Final = threading.Condition()
+        self._queue: deque[Work] = deque()
+        self._at_work: Work | None = None
+        self._since_ns = 0
+        self._awaited: Work | None = None
+        self._stopping = self._lost = False
+        self.thread: Final = OwnThread(THREAD_NAME, self._run, self._given_up)
+
+    def put(self, work: Work) -> None:
+        with self._changed:
+            if not self._lost:
+                self._queue.append(work)
+                self._changed.notify_all()
+            else:
+                self._refuse_locked(work)
+        if self.thread.ident is None:
+            self.thread.start()
+
+    def wait(self, work: Sequence[Work], stuck_ms: int) -> None:
+        with self._changed:
+            self._awaited = work[-1]  # behind all the others
+            while not self._awaited.over:
+                until_ns = self._since_ns + stuck_ms * NS_PER_MS
+                if self._at_work is None:
+                    until_ns = self._clock.monotonic_ns() + stuck_ms * NS_PER_MS  # about to begin
+                elif self._clock.monotonic_ns() >= until_ns:
+                    break
+                self._clock.wait_until(self._changed, until_ns)
+            self._awaited = None
+            for each in work:
+                each.late = not each.over
+
+    def is_stuck(self, stuck_ms: int) -> bool:
+        with self._changed:
+            since_ns = self._since_ns
+            at_work = self._at_work is not None
+        return at_work and self._clock.monotonic_ns() - since_ns >= stuck_ms * NS_PER_MS
+
+    @property
+    def left(self) -> int:
+        with self._changed:
+            return len(self._queue) + (self._at_work is not None)
+
+    def stop(self) -> bool:
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        return self.thread.await_end()
+
+    # --- The thread -------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while (work := self._next()) is not None:
+            work.run()
+            with self._changed:
+                self._at_work = None
+                work.over = True
+                if work is self._awaited:
+                    self._changed.notify_all()
+                late = work.late
+            self._over(work, late)
+
+    def _next(self) -> Work | None:
+        with self._changed:
+            while not self._queue:
+                if self._stopping:
+                    return None
+                self._changed.wait()
+            self._at_work = self._queue.popleft()
+            self._since_ns = self._clock.monotonic_ns()
+            return self._at_work
+
+    def _given_up(self) -> None:
+        with self._changed:
+            self._lost = True
+            left, self._at_work = self._at_work, None
+            for work in (*(() if left is None else (left,)), *self._queue):
+                self._refuse_locked(work)
+            self._queue.clear()
+            self._changed.notify_all()
+
+    @staticmethod
+    def _refuse_locked(work: Work) -> None:
+        work.error, work.over = InvariantError("the thread that does this is lost"), True
