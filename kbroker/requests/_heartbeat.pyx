@@ -13,7 +13,7 @@ Threads: the worker's own. Locks: a shard's, for one look.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
-from kbroker._atomics cimport kb_load_i64
+from kbroker._atomics cimport kb_load_i64, kb_load_int
 from kbroker._error_codes cimport REBALANCE_IN_PROGRESS
 from kbroker._figures cimport kb_count
 from kbroker._sync cimport kb_now_ns
@@ -84,7 +84,7 @@ cdef int _verdict(
     ):
         return SET_ASIDE
     shard_lock(shard)
-    if shard.state == SHARD_ACTIVE:
+    if kb_load_int(&shard.state) == SHARD_ACTIVE:
         group = group_find_locked(shard, asking.group.at, asking.group.length)
         member = asking_member_locked(group, asking)
         if member != NULL:

@@ -335,7 +335,8 @@ cdef Partition* _commit_shard(ShardPlans* plans, int64_t now_ms, int64_t heard_m
     cdef int waiting
     shard_lock(shard)
     while plan != NULL:
-        plan.accepted = shard.state == SHARD_ACTIVE and _accepts_locked(plan, heard_ms)
+        plan.accepted = (
+            kb_load_int(&shard.state) == SHARD_ACTIVE and _accepts_locked(plan, heard_ms))
         if plan.accepted:
             place[0] = &plan.batch
             place = &plan.batch.next

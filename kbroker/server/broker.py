@@ -121,11 +121,10 @@ class Broker:
         self._loop = LoopOnDemand()
         self._timer = Timer(self._clock)
         self._groups = Groups(
-            lambda: self.config,
-            self._clock,
-            self._timer,
+            lambda: self.config, self._clock, self._timer,
             lambda topic, index: self._replicas.partition(topic, index),
-        )
+            in_step=lambda call: self._running_controller().in_step(call),
+        )  # fmt: skip
         self._hot = hot_path(config, self._server, self._table, self._groups.table)
         self._fetch_purgatory = Purgatory("Fetch", self._timer)
         self._deadlines = FetchDeadlines(self._hot, self._fetch_purgatory, SystemClock())

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from kbroker.server.scheduler import Scheduler
 
 EXPIRY_TASK: Final = "offset-expiry"
+# Before what hangs is looked at again.
+LATE_PAUSE_MS: Final = 100
 
 
 class Timer(Protocol):
@@ -43,8 +45,10 @@ class Groups:
         timer: Timer,
         replica_of: Callable[[str, int], Replica | None],
         make_loader: Callable[..., GroupLoader] = GroupLoader,
+        in_step: Callable[[Callable[[], None]], None] = lambda call: call(),
     ) -> None:
-        """`config` gives the settings as they are now, `replica_of` a partition's replica here."""
+        """`config` gives the settings as they are now, `replica_of` a partition's replica here.
+        `in_step` has something done on the controller's thread."""
         settings = config()
         self._config = config
         self._image: ClusterImage | None = None
@@ -59,7 +63,13 @@ class Groups:
             buffer_bytes=settings["offsets.load.buffer.size"],
             topic_id_of=self._topic_id,
         )
-        self.store: Final = OffsetsStore(self.table, self.loader, replica_of, settings.node_id)
+        self.store: Final = OffsetsStore(
+            self.table,
+            self.loader,
+            replica_of,
+            settings.node_id,
+            lambda call: timer.call_later(LATE_PAUSE_MS, lambda: in_step(call)),
+        )
         self.coordinator: Final = GroupCoordinator(
             config, clock, timer.call_later, self.store, self.table
         )

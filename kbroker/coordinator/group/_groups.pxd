@@ -28,4 +28,4 @@ cdef class GroupTable:
     cdef int _index_of(self, str group_id) except? -1
     cdef list _copied(
         self, int partition, str group_id=*, bytes topic=*, tuple expired=*)
-    cdef _change(self, int partition, int state, Replica replica)
+    cdef _change(self, int partition, int state, Replica replica, int64_t wait_ms)

@@ -88,14 +88,16 @@ class GroupTable:
         """`offset.metadata.max.bytes`: a longer text of a commit is refused (12);
         `offsets.commit.timeout.ms`: how long a write waits for its followers (15)."""
     # --- Shards: by whoever follows the leadership of __consumer_offsets -----------------------
-    def open(self, partition: int, replica: Replica) -> None:
-        """This broker leads the partition: LOADING, empty, its log held."""
+    def open(self, partition: int, replica: Replica, wait_ms: int = 20) -> bool:
+        """This broker leads the partition: LOADING, empty, its log held. False: as of `close`."""
 
     def activate(self, partition: int) -> None:
         """The load is done: ACTIVE."""
 
-    def close(self, partition: int) -> None:
-        """Not ours any more: NOT_OWNER, everything of it forgotten, its log let go."""
+    def close(self, partition: int, wait_ms: int = 20) -> bool:
+        """Not ours any more: NOT_OWNER, everything of it forgotten, its log let go. False: it is
+        not ours, but somebody has its lock, at a write that hangs; the rest is to be tried
+        again."""
 
     def shard_state(self, partition: int) -> int: ...
     def state_of(self, group_id: str) -> int:

@@ -15,12 +15,14 @@ of that. The lock's rank is "session". `wake` is called behind an append, with n
 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
+from posix.unistd cimport usleep
 
 from kbroker._arena cimport Arena, arena_free, arena_take
-from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_store_i64
+from kbroker._atomics cimport kb_cas_int, kb_load_i64, kb_load_int, kb_store_i64, kb_store_int
 from kbroker._error_codes cimport (
     COORDINATOR_NOT_AVAILABLE, KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, NOT_COORDINATOR,
     UNKNOWN_SERVER_ERROR)
+from kbroker._lock_order cimport RANK_SESSION, try_lock_ranked
 from kbroker._sync cimport kb_now_ns, kb_wall_ms
 from kbroker.coordinator.group._copies cimport Copies, Wanted, copies_free, copy_offsets
 from kbroker.coordinator.group._fetching cimport Fetched, FetchForm, fetch_locked, fetched_free
@@ -42,7 +44,7 @@ from kbroker.coordinator.group._python import (
 )
 from kbroker.coordinator.group._shards cimport (
     appended_of, coordinator_error, group_find_locked, group_hide_locked, group_shards_free,
-    group_shards_grow, group_shards_new, group_show_locked, shard_clear_locked, shard_error_locked,
+    group_shards_grow, group_shards_new, group_show_locked, shard_clear_locked, shard_error,
     shard_index, shard_lock, shard_stands, shard_unlock, shard_written_locked)
 from kbroker.coordinator.group._structs cimport (
     GROUP_DEAD, SHARD_ACTIVE, SHARD_LOADING, SHARD_NOT_OWNER, SHARDS_MAX, Appended, Group, Member,
@@ -73,10 +75,21 @@ __all__ = [
 
 cdef enum:
     COMMIT_BYTES_MAX = 64 << 20   # no log takes so large a batch
+    CHANGE_WAIT_MS = 20           # for who has the lock
+    LOCK_POLL_US = 50
+    NS_PER_MS = 1000000
 
 NOT_OWNER = SHARD_NOT_OWNER
 LOADING = SHARD_LOADING
 ACTIVE = SHARD_ACTIVE
+
+
+cdef int _lock_until(Shard* shard, int64_t until_ns) noexcept nogil:
+    while not try_lock_ranked(&shard.lock, RANK_SESSION):
+        if kb_now_ns() >= until_ns:
+            return 0
+        usleep(LOCK_POLL_US)
+    return 1
 
 
 cdef class Written:
@@ -127,60 +140,53 @@ cdef class GroupTable:
 
     # --- Shards -----------------------------------------------------------------------------------
 
-    def open(self, int partition, Replica replica not None):
-        self._change(partition, SHARD_LOADING, replica)
+    def open(self, int partition, Replica replica not None, int64_t wait_ms=CHANGE_WAIT_MS):
+        return self._change(partition, SHARD_LOADING, replica, wait_ms)
 
     def activate(self, int partition):
-        cdef Shard* shard = self._shard(partition)
-        with nogil:
-            shard_lock(shard)
-            if shard.state == SHARD_LOADING:
-                shard.state = SHARD_ACTIVE
-            shard_unlock(shard)
+        kb_cas_int(&self._shard(partition).state, SHARD_LOADING, SHARD_ACTIVE)
 
-    def close(self, int partition):
-        self._change(partition, SHARD_NOT_OWNER, None)
+    def close(self, int partition, int64_t wait_ms=CHANGE_WAIT_MS):
+        return self._change(partition, SHARD_NOT_OWNER, None, wait_ms)
 
-    cdef _change(self, int partition, int state, Replica replica):
+    cdef _change(self, int partition, int state, Replica replica, int64_t wait_ms):
         cdef Shard* shard = self._shard(partition)
         cdef Partition* mine = NULL
-        cdef Partition* theirs
+        cdef Partition* theirs = NULL
+        cdef int locked
+        # Who has the lock may be at a write that hangs. Nobody who takes it next finds it ours.
+        kb_store_int(&shard.state, SHARD_NOT_OWNER)
         if replica is not None:
             mine = replica.partition
-            partition_acquire(mine)
-            self.replicas[partition] = replica
         with nogil:
-            shard_lock(shard)
-            shard.state = state
-            theirs = shard.partition
-            shard.partition = mine
-            shard_clear_locked(shard)
-            shard_unlock(shard)
+            locked = _lock_until(shard, kb_now_ns() + wait_ms * NS_PER_MS)
+            if locked:
+                if mine != NULL:
+                    partition_acquire(mine)
+                theirs = shard.partition
+                shard.partition = mine
+                shard_clear_locked(shard)
+                kb_store_int(&shard.state, state)
+                shard_unlock(shard)
             if theirs != NULL:
                 partition_release(theirs)
+        if not locked:
+            return False
         if replica is None:
             self.replicas.pop(partition, None)
+        else:
+            self.replicas[partition] = replica
         for key in [key for key in self.open_transactions if key[0] == partition]:
             self.open_transactions.pop(key, None)
+        return True
 
     def shard_state(self, int partition):
-        cdef Shard* shard = self._shard(partition)
-        cdef int state
-        with nogil:
-            shard_lock(shard)
-            state = shard.state
-            shard_unlock(shard)
-        return state
+        return kb_load_int(&self._shard(partition).state)
 
     def state_of(self, str group_id not None):
         cdef Shard* shard = self._shard_of(group_id)
         cdef int error = COORDINATOR_NOT_AVAILABLE
-        if shard != NULL:
-            with nogil:
-                shard_lock(shard)
-                error = shard_error_locked(shard)
-                shard_unlock(shard)
-        return error
+        return error if shard == NULL else shard_error(shard)
 
     def statistics(self, int partition):
         cdef Shard* shard = self._shard(partition)
@@ -232,7 +238,7 @@ cdef class GroupTable:
                 fresh[i] = member_of(shown[i][0], shown[i][1])
             with nogil:
                 shard_lock(shard)
-                if shard.state != SHARD_NOT_OWNER:
+                if kb_load_int(&shard.state) != SHARD_NOT_OWNER:
                     status = group_show_locked(shard, &text, state, generation, fresh, count)
                 shard_unlock(shard)
             if status < 0:
@@ -320,7 +326,7 @@ cdef class GroupTable:
             with nogil:
                 records_build(&batch, memory, texts, count, kb_wall_ms() + self._shift_ms())
                 shard_lock(shard)
-                error = shard_error_locked(shard)
+                error = shard_error(shard)
                 if error == 0:
                     error = records_write_locked(shard, &batch, texts, ids, count, committer)
                 shard_unlock(shard)
@@ -359,7 +365,7 @@ cdef class GroupTable:
             return COORDINATOR_NOT_AVAILABLE
         with nogil:
             shard_lock(shard)
-            error = shard_error_locked(shard)
+            error = shard_error(shard)
             if error == 0:
                 appended = shard_written_locked(shard)
             shard_unlock(shard)
@@ -422,7 +428,7 @@ cdef class GroupTable:
                 keys[i].partition = names[i][1]
             with nogil:
                 shard_lock(shard)
-                error = shard_error_locked(shard)
+                error = shard_error(shard)
                 if error == 0:
                     error = offsets_remove_locked(
                         shard, &arena, keys, count, committed_until_ms, of_topic,
@@ -451,7 +457,7 @@ cdef class GroupTable:
             behind.count = len(pairs)
             with nogil:
                 shard_lock(shard)
-                error = shard_error_locked(shard)
+                error = shard_error(shard)
                 if error == 0:
                     error = group_delete_locked(
                         shard, &arena, group_find_locked(shard, text.at, text.length), &behind,
@@ -497,7 +503,7 @@ cdef class GroupTable:
             if shard != NULL:
                 with nogil:
                     shard_lock(shard)
-                    error = shard_error_locked(shard)
+                    error = shard_error(shard)
                     if error == 0:
                         if all_written:
                             appended = shard_written_locked(shard)

@@ -28,7 +28,7 @@ cdef int shard_is_slow(Shard* shard) noexcept nogil
 # The same for certain: it is held over such a write now.
 cdef int shard_stands(Shard* shard) noexcept nogil
 # 0, 14 or 16
-cdef int shard_error_locked(Shard* shard) noexcept nogil
+cdef int shard_error(Shard* shard) noexcept nogil
 # Everything in it is forgotten; its state and partition stay.
 cdef void shard_clear_locked(Shard* shard) noexcept nogil
 

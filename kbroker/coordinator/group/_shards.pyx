@@ -191,10 +191,11 @@ cdef int shard_stands(Shard* shard) noexcept nogil:
     return writing_is_slow(&shard.writing_since_ns, &not_till)
 
 
-cdef int shard_error_locked(Shard* shard) noexcept nogil:
-    if shard.state == SHARD_ACTIVE:
+cdef int shard_error(Shard* shard) noexcept nogil:
+    cdef int state = kb_load_int(&shard.state)
+    if state == SHARD_ACTIVE:
         return NO_ERROR
-    return COORDINATOR_LOAD_IN_PROGRESS if shard.state == SHARD_LOADING else NOT_COORDINATOR
+    return COORDINATOR_LOAD_IN_PROGRESS if state == SHARD_LOADING else NOT_COORDINATOR
 
 
 cdef void shard_clear_locked(Shard* shard) noexcept nogil:

@@ -18,7 +18,7 @@ line that says so.
 
 Bounds: a queue of as many loads as the topic has partitions; deleted topics are names and ids.
 Locks: a leaf around the queue, under which nothing is called; and one that is held while a piece is
-given to the table, so that a partition which is lost is not loaded into any more (`unload` waits
+given to the table, so that a partition which is lost is not loaded into any more (`cancel` waits
 for that piece, some ten milliseconds). Below it the table's.
 
 Whoever has no thread for it, such as a simulation of several brokers, walks through `work_off`
@@ -69,7 +69,7 @@ class Table(Protocol):
 
     def activate(self, partition: int) -> None: ...
 
-    def close(self, partition: int) -> None: ...
+    def close(self, partition: int) -> bool: ...
 
     def of_topic(self, topic: str) -> list[tuple[str, list[CommittedOffset]]]: ...
 
@@ -171,8 +171,8 @@ class GroupLoader:
         if not self._put(_Load(partition, replica)):
             self._table.close(partition)
 
-    def unload(self, partitions: Sequence[int], count: int) -> None:
-        """These of `count` partitions are lost. On return nothing is loaded into them any more."""
+    def cancel(self, partitions: Sequence[int]) -> None:
+        """These are lost. On return nothing is loaded into them any more."""
         lost = frozenset(partitions)
         with self._changed:
             for job in (*self._jobs, self._current):
@@ -180,7 +180,10 @@ class GroupLoader:
                     job.cancelled = True
         with self._piece:
             pass  # the piece that was being given to the table is in
-        job = _Unload(lost, count)
+
+    def unload(self, partitions: Sequence[int], count: int) -> None:
+        """The table has closed these of `count` partitions: their groups go."""
+        job = _Unload(frozenset(partitions), count)
         if not self._put(job):
             self._unload(job)
 

@@ -19,6 +19,9 @@ What is lost is closed before its log is told who leads now, and so also where t
 of the same image, cannot follow: from then on it may lose what its leader does not have, and nobody
 is to be told of that.
 
+A partition whose write hangs is not ours at once, and its groups go when the write is over; if it
+is gained again, it is opened then (`_look`). The controller's thread waits 20 ms for all of them.
+
 Locks: one per partition, around the look at the last incarnation and the append; below it the
 table's. `done` is called without it. `before` and `follow` run on the controller's thread only.
 """
@@ -33,6 +36,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from kbroker.coordinator.group._groups import Written, partition_for
 from kbroker.coordinator.group.group_records import encode_group, group_key
 from kbroker.errors import ErrorCode
+from kbroker.log_lines import LogLines
 from kbroker.metadata.image import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
@@ -41,6 +45,10 @@ if TYPE_CHECKING:
     from kbroker.replica._replica import Replica
 
 logger: Final = logging.getLogger("kbroker.groups")
+lines: Final = LogLines(logger)
+
+# For who has the locks of partitions that are lost, on the controller's thread, for all together.
+LOCK_WAIT_MS: Final = 20
 
 Records = Sequence[tuple[bytes, bytes | None]]
 
@@ -50,11 +58,11 @@ class Table(Protocol):
 
     def set_partition_count(self, count: int) -> None: ...
 
-    def open(self, partition: int, replica: Replica) -> None: ...
+    def open(self, partition: int, replica: Replica, wait_ms: int = ...) -> bool: ...
 
     def activate(self, partition: int) -> None: ...
 
-    def close(self, partition: int) -> None: ...
+    def close(self, partition: int, wait_ms: int = ...) -> bool: ...
 
     def state_of(self, group_id: str) -> int: ...
 
@@ -74,6 +82,8 @@ class Loader(Protocol):
 
     def load(self, partition: int, replica: Replica) -> None: ...
 
+    def cancel(self, partitions: Sequence[int]) -> None: ...
+
     def unload(self, partitions: Sequence[int], count: int) -> None: ...
 
     def forget_topic(self, topic: TopicImage) -> None: ...
@@ -88,14 +98,20 @@ class OffsetsStore:
         loader: Loader,
         replica_of: Callable[[str, int], Replica | None],
         node_id: int,
+        again: Callable[[Callable[[], None]], object] = lambda call: None,
     ) -> None:
-        """`replica_of` gives the replica of a partition that is here."""
+        """`replica_of` gives the replica of a partition that is here. `again` has something done on
+        the controller's thread, a little later."""
         self._table = table
         self._loader = loader
         self._replica_of = replica_of
         self._node_id = node_id
+        self._again = again
         self._led: dict[int, Replica] = {}
-        self._writers: tuple[_Writer, ...] = ()
+        # Lost, and somebody is at a write there that hangs; with the replica of those gained since.
+        self._late: dict[int, Replica | None] = {}
+        self._looks = False  # for the late ones, soon
+        self._writers: list[_Writer] = []
 
     # --- leadership: the controller's thread ------------------------------------------------------
 
@@ -140,23 +156,60 @@ class OffsetsStore:
         self._lose(lost)
         for index, replica in gained:
             self._led[index] = replica
-            self._table.open(index, replica)
-            if replica.log_end_offset == replica.log_start_offset:
-                self._table.activate(index)
-            else:
-                self._loader.load(index, replica)
+            if index in self._late or not self._begin(index, replica):
+                self._note_late(index, replica)
+
+    def _begin(self, index: int, replica: Replica) -> bool:
+        if not self._table.open(index, replica):
+            return False
+        if replica.log_end_offset == replica.log_start_offset:
+            self._table.activate(index)
+        else:
+            self._loader.load(index, replica)
+        return True
 
     def _lose(self, partitions: Sequence[int]) -> None:
         if not partitions:
             return
-        self._loader.unload(partitions, len(self._writers))
+        self._loader.cancel(partitions)
+        wait_ms = LOCK_WAIT_MS
+        closed: list[int] = []
         for index in partitions:
             del self._led[index]
-            self._table.close(index)
-            self._writers[index].forget()
+            self._writers[index] = _Writer()  # what the one before still writes is of an older term
+            if self._table.close(index, wait_ms):
+                closed.append(index)
+                self._late.pop(index, None)
+            else:
+                wait_ms = 0
+                self._note_late(index, None)
+        self._loader.unload(closed, len(self._writers))
+
+    def _note_late(self, index: int, replica: Replica | None) -> None:
+        if index not in self._late:
+            name = f"{OFFSETS_TOPIC}-{index}"
+            lines.write(logging.WARNING, name, "%s: its groups go when a write is over", name)
+        self._late[index] = replica
+        if not self._looks:
+            self._looks = True
+            self._again(self._look)
+
+    def _look(self) -> None:
+        """Whether what is late can be done now."""
+        self._looks = False
+        late, self._late = self._late, {}
+        for index, replica in late.items():
+            if not self._table.close(index, 0):
+                self._note_late(index, replica)
+                continue
+            self._loader.unload([index], len(self._writers))
+            if replica is not None and not self._begin(index, replica):
+                self._note_late(index, replica)
 
     def _set_count(self, count: int) -> None:
-        self._writers = tuple(_Writer() for _ in range(count))
+        # Those that are no more are cleared when there are as many again.
+        self._late = {index: it for index, it in self._late.items() if index < count}
+        self._writers = [_Writer() for _ in range(count)]
         self._table.set_partition_count(count)
 
     # --- groups: any thread -----------------------------------------------------------------------
@@ -232,7 +285,3 @@ class _Writer:
             if code is ErrorCode.NONE:
                 self._incarnations.pop(group_id, None)
             return code
-
-    def forget(self) -> None:
-        with self._lock:
-            self._incarnations.clear()

@@ -51,6 +51,9 @@ class NothingToLoad:
     def load(self, partition: int, replica: Replica) -> None:
         raise AssertionError("the log is empty")
 
+    def cancel(self, partitions: Sequence[int]) -> None:
+        return
+
     def unload(self, partitions: Sequence[int], count: int) -> None:
         return
 

@@ -97,8 +97,9 @@ class Node:
         )
         self.loader.attach(self.groups)
         self.open: dict[int, LedLog] = {}
+        self.later: list[Callable[[], None]] = []
         self.store = OffsetsStore(
-            self.table, self.loader, lambda _, index: self.open.get(index), NODE
+            self.table, self.loader, lambda _, index: self.open.get(index), NODE, self.later.append
         )
 
     def lead(self, *leaders: int, followers: Sequence[int] = ()) -> None:

@@ -1,0 +1,75 @@
+"""A write to a partition of `__consumer_offsets` hangs, and the partition is lost beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kbroker.coordinator.group._groups import ACTIVE, NOT_OWNER, partition_for
+from kbroker.errors import ErrorCode
+from kbroker.metadata.controller.decisions import new_topic_image
+from kbroker.metadata.image import OFFSETS_TOPIC, ClusterImage, ImageDelta
+from tests.support.standing_disk import standing
+from tests.unit.coordinator.group.test_store import (
+    COUNT,
+    ELSEWHERE,
+    NODE,
+    TOPIC_ID,
+    Node,
+    image,
+    offset,
+    start,
+)
+from tests.unit.net.harness import eventually
+
+__all__ = ["start"]
+
+
+def follow(node: Node, *leaders: int) -> None:
+    """The leaders change; the logs hear of it later."""
+    topic = new_topic_image(OFFSETS_TOPIC, TOPIC_ID, [(leader,) for leader in leaders], {})
+    delta = ImageDelta(changed=(topic,))
+    node.store.before(delta)
+    node.store.follow(ClusterImage().with_topics([topic]), delta)
+
+
+def look(node: Node) -> None:
+    """The controller's thread comes to what it was to do a little later."""
+    later, node.later[:] = node.later[:], []
+    for call in later:
+        call()
+
+
+def test_a_partition_whose_write_hangs_is_lost_at_once_and_gained_when_that_is_over(
+    start: Callable[..., Node],
+) -> None:
+    node = start()
+    node.lead(*[NODE] * COUNT)
+    node.loader.start()
+    mine = partition_for("g", COUNT)
+    other = next(each for each in map(str, range(50)) if partition_for(each, COUNT) != mine)
+    elsewhere = [ELSEWHERE if index == mine else NODE for index in range(COUNT)]
+    with standing(("write", f"{OFFSETS_TOPIC}-{mine}/{0:020}.log")) as disk:
+        writing = disk.begin(lambda: node.table.commit("g", [offset("orders", 0, 7)]))
+        grouped = disk.begin(lambda: node.write(image("g")))
+        disk.soon(lambda: follow(node, *elsewhere))
+        assert node.table.shard_state(mine) == NOT_OWNER
+        assert disk.soon(lambda: node.store.state_of("g")) is ErrorCode.NOT_COORDINATOR
+        # Others are written to, lost and loaded meanwhile.
+        assert disk.soon(lambda: node.table.commit(other, [offset("orders", 0, 1)])) == 0
+        disk.soon(lambda: follow(node, *[ELSEWHERE] * COUNT))
+        disk.soon(lambda: follow(node, *[NODE] * COUNT))
+        lost = partition_for(other, COUNT)
+        eventually(lambda: node.table.shard_state(lost) == ACTIVE, "the other is loaded")
+        assert node.table.shard_state(mine) == NOT_OWNER
+        disk.soon(lambda: look(node))
+        assert node.table.shard_state(mine) == NOT_OWNER
+        assert not any(each("g") for each in node.groups.lost)
+        disk.go_on()
+        writing.result()
+        assert grouped.result() is ErrorCode.NOT_COORDINATOR
+    look(node)
+    node.await_load()
+    eventually(lambda: any(each("g") for each in node.groups.lost), "the coordinator is told")
+    assert node.table.offset("g", "orders", 0) == offset("orders", 0, 7)  # it is in the log
+    assert node.write(image("g")) is ErrorCode.NONE
+    assert node.later == []
