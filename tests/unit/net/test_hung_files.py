@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
+
+import pytest
 
 from kbroker._net import WrappedRequest
 from tests.support.record_batches import build_batch, parse_batches
@@ -95,3 +98,28 @@ def test_a_file_that_hangs_keeps_no_other_from_handlers_that_are_busy(
         waiting.receive()
     for client in many:
         assert produced_in(9, client.receive())[0] == 1
+
+
+@pytest.mark.parametrize("what", ["roll", "close"])
+def test_who_leaves_does_not_wait_for_a_log_that_hangs(
+    make_rig: Callable[..., Rig], what: str
+) -> None:
+    """The one handler ends the waits of who has left, in its turn between two runs."""
+    rig = make_rig(handlers=1)
+    hung, other = rig.create("hung", segment_bytes=2_000), rig.create("other")
+    log, batch = hung.logs[0], build_batch([bytes(900)])
+    log.append(batch)
+    end = log.append(batch).last_offset + 1
+    begins = {"roll": lambda: log.append(batch), "close": log.log.abandon}[what]
+    place = f"{end:020}.log" if what == "roll" else f"{0:020}.index"
+    clients = [rig.client(), rig.client()]
+    for client, topic, offset in zip(clients, (hung, other), (end, 0), strict=True):
+        client.send(fetch_frame(12, [Ask(topic, 0, offset)], max_wait_ms=600_000))
+    rig.wait_parked(2)
+    with standing(("open", place)) as disk:
+        disk.begin(begins)
+        for client in clients:
+            client.socket.shutdown(socket.SHUT_WR)  # and reads on
+            assert fetched_in(12, disk.soon(client.receive)).only.records in (None, b"")
+        disk.go_on()
+    assert rig.hot.statistics()["parked_now"] == 0
