@@ -64,6 +64,7 @@ class FakeReplicas:
         self.seen_early: list[str] = []
         self.thread_names: set[str] = set()
         self.offline: list[TopicPartition] = []
+        self.removing: set[UUID] = set()  # a disk does not answer
 
     @property
     def deleted_last(self) -> tuple[TopicImage, ...]:
@@ -174,6 +175,7 @@ class OneBroker:
             self.replicas.apply,
             validate_configs=validate_configs,
             edit_list=edit_list,
+            removing=lambda: self.replicas.removing,
             **options,
         )
         self.replicas.published = lambda: self.controller.image
