@@ -1,22 +1,13 @@
-"""The bars: what a comparison must show, each with a verdict or with the reason why it has none.
-
-"pass, surely": the whole interval, widened by the null test's band, meets the bar. "FAIL": the
-whole of it does not. Everything else that was measured is "no result": too few values, noisy ones
-left out, a bar within the interval, a null test that failed beside it. What was not measured is
-"not measured", never passed.
-"""
+"""The bars of a comparison: what it must show. perf.judge says which are met."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from perf.cells import BY_KEY, GROUP_CELLS
 from perf.compare import Outcome
-from perf.paired import above_limit, beside, paired
-from perf.stats import Estimate, estimate
-from perf.verdict import NO_RESULT, lacking, times
+from perf.judge import Bar, Together, ratio_bar, value_bar
+from perf.paired import above_limit, beside, of_brokers
 
 PRODUCE_BAR_CELLS: Final = (
     "p-100-1x5",
@@ -31,38 +22,6 @@ PRODUCE_BAR_CELLS: Final = (
 )
 ACTIVE_P99_GROWTH_MAX: Final = 1.5  # "unaffected", with the noise that a p99 has
 MIB: Final = 1 << 20
-NOT_MEASURED, PASSED, FAILED = "not measured", "pass, surely", "FAIL"
-
-
-@dataclass(frozen=True)
-class Bar:
-    """One line of what must be shown."""
-
-    what: str
-    bar: float
-    value: Estimate | None  # None: not measured
-    unit: str
-    band: float = 1.0
-    doubt: str = ""  # why these values have no result, whatever they are
-
-    @property
-    def verdict(self) -> str:
-        value = self.value
-        if value is None:
-            return NOT_MEASURED
-        if self.doubt or not value.decides:
-            return f"{NO_RESULT}: {self.doubt or lacking(len(value.values), 'values')}"
-        if value.high * self.band <= self.bar:
-            return PASSED
-        if value.low / self.band > self.bar:
-            return FAILED
-        band = f" and the null test's {times(self.band)}" if self.band > 1 else ""
-        return f"{NO_RESULT}: the bar lies within the interval{band}"
-
-    @property
-    def fine(self) -> bool:
-        """Passed, or never asked for."""
-        return self.verdict in (PASSED, NOT_MEASURED)
 
 
 def bars(outcome: Outcome) -> list[Bar]:
@@ -75,21 +34,10 @@ def bars(outcome: Outcome) -> list[Bar]:
     ]
 
 
-def of_values(what: str, bar: float, unit: str, found: Iterable[tuple[float, bool]]) -> Bar:
-    """From values, each with whether it was quiet."""
-    every = list(found)
-    if not every:
-        return Bar(what, bar, None, unit)
-    value = estimate([one for one, quiet in every if quiet])
-    noisy = len(every) - len(value.values)
-    doubt = "" if value.decides else lacking(len(value.values), "values", noisy=noisy)
-    return Bar(what, bar, value, unit, doubt=doubt)
-
-
 def _start_bars(outcome: Outcome) -> list[Bar]:
     starts = outcome.starts.get("kbroker", [])
     return [
-        of_values(what, bar, "s", [(getattr(one, key), one.quiet) for one in starts])
+        value_bar(what, bar, "s", [(getattr(one, key), one.quiet) for one in starts])
         for what, bar, key in (
             ("exec to first acknowledged produce, empty directory", 0.3, "empty_s"),
             ("the same after a clean stop", 0.3, "again_s"),
@@ -104,7 +52,7 @@ def _memory_bars(outcome: Outcome) -> list[Bar]:
     idle = [one.resident_bytes for one in starts if one.resident_bytes]
     idle = idle or [one for name, one in outcome.memory_idle.items() if name == "kbroker"]
     return [
-        of_values(what, bar, "MB", [(one / MIB, True) for one in found])
+        value_bar(what, bar, "MB", [(one / MIB, True) for one in found])
         for what, bar, found in (
             ("resident memory, idle", 60.0, idle),
             ("resident memory, after each round", 120.0, outcome.memory_after.get("kbroker", [])),
@@ -118,34 +66,25 @@ def _cell_bars(outcome: Outcome) -> list[Bar]:
         ("f-16k", 0.45),
         *((cell, 0.8) for cell in GROUP_CELLS),
     ]
-    found = []
-    for cell, bar in wanted:
-        what, metric = f"CPU per request, {BY_KEY[cell].title}", "cpu_us_per_request"
-        one = paired(outcome, cell, metric, "kbroker", "kafka")
-        if one is None:
-            found.append(Bar(what, bar, None, "x Kafka"))
-            continue
-        doubt = _doubt(outcome, cell, metric) if one.ratio.decides else one.reason
-        found.append(Bar(what, bar, one.ratio, "x Kafka", one.band, doubt))
-    return [*found, *(_above_bar(outcome, cell) for cell in ("p-100-1x1", "p-100-1x1-pin"))]
+    cpu, p50 = "cpu_us_per_request", "p50_us"
+    found = [
+        _bar(outcome, f"CPU per request, {BY_KEY[cell].title}", bar, cell, cpu,
+             of_brokers(outcome, cell, cpu, "kbroker", "kafka"))
+        for cell, bar in wanted
+    ]  # fmt: skip
+    found += [
+        _bar(outcome, f"(p50 - limit) / (Kafka - limit), {BY_KEY[cell].title}", 0.7, cell, p50,
+             above_limit(outcome, cell, p50))
+        for cell in ("p-100-1x1", "p-100-1x1-pin")
+    ]  # fmt: skip
+    return found
 
 
-def _above_bar(outcome: Outcome, cell: str) -> Bar:
-    what, metric = f"(p50 - limit) / (Kafka - limit), {BY_KEY[cell].title}", "p50_us"
-    found = above_limit(outcome, cell, metric)
-    if found is None:
-        return Bar(what, 0.7, None, "x Kafka")
-    value, noisy = found
-    few = "" if value.decides else lacking(len(value.values), noisy=noisy)
+def _bar(outcome: Outcome, what: str, bar: float, cell: str, metric: str, found: Together) -> Bar:
+    """A null test that failed beside it takes its result."""
     tests = beside(outcome, cell, metric, ("kbroker", "kafka"))
-    band = max((test.band for test in tests), default=1.0)
-    return Bar(what, 0.7, value, "x Kafka", band, few or _doubt(outcome, cell, metric))
-
-
-def _doubt(outcome: Outcome, cell: str, metric: str) -> str:
-    """A null test that failed beside it, in words; "" where none has."""
-    tests = beside(outcome, cell, metric, ("kbroker", "kafka"))
-    return next((f"the null test failed: {test.failed}" for test in tests if test.failed), "")
+    failed = next((f"the null test failed: {test.failed}" for test in tests if test.failed), "")
+    return ratio_bar(what, bar, "x Kafka", found, [test.found for test in tests], doubt=failed)
 
 
 def _company_bars(outcome: Outcome) -> list[Bar]:
@@ -155,8 +94,8 @@ def _company_bars(outcome: Outcome) -> list[Bar]:
     held = [(one.bytes_each, True) for one in idles if one.bytes_each is not None]
     grown = [(one.p99_beside_us / one.p99_before_us, one.quiet) for one in idles]
     return [
-        of_values("p99 of produce beside a Metadata loop", 2.0, "x alone",
+        value_bar("p99 of produce beside a Metadata loop", 2.0, "x alone",
             [(one.p99_ratio, one.quiet) for one in neighbours]),
-        of_values(f"user space of an idle connection{count}", 1024.0, "B", held),
-        of_values("p99 of an active client beside them", ACTIVE_P99_GROWTH_MAX, "x before", grown),
+        value_bar(f"user space of an idle connection{count}", 1024.0, "B", held),
+        value_bar("p99 of an active client beside them", ACTIVE_P99_GROWTH_MAX, "x before", grown),
     ]  # fmt: skip

@@ -96,6 +96,11 @@ class Block:
     collector_cpu_s: float = 0.0  # and of those that collect garbage
 
     @property
+    def quiet(self) -> bool:
+        """Whether nothing else ran beside it."""
+        return self.guard.quiet
+
+    @property
     def requests_per_s(self) -> float:
         return self.requests / self.wall_s
 

@@ -6,7 +6,7 @@
 
 What is kept (`how_fast.json`, beside this file) names the machine, the commit and the time, so that
 the table cannot outlive them; a test holds the README against it. A ratio is shown with its exact
-interval; where the run could not decide, its ends are in the words of perf.verdict.
+interval; where the run could not decide, its ends are in the words of perf.judge.
 """
 
 from __future__ import annotations

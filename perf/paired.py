@@ -1,22 +1,19 @@
-"""Two brokers of a comparison held against each other: by round, from quiet blocks, with a verdict.
+"""Brokers of a comparison, paired by round, and each broker's null test.
 
-A block carries its round, and a void one leaves a hole: blocks are paired by their round, never by
-their place in a list. What a broker differs from itself by (the null test) is the band around 1 in
-which a ratio says nothing. A cell without a null test has that of its kind of work, or of any.
-
-Pure functions over perf.compare.Outcome.
+Pure functions over perf.compare.Outcome; perf.judge says what may be concluded. A cell without a
+null test of its own has that of its kind of work, or of any.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from perf.cells import BY_KEY, Block
 from perf.compare import Outcome
-from perf.stats import Estimate, estimate, ratio
-from perf.verdict import Verdict, band_of, judge, lacking, times
+from perf.judge import Together, Verdict, band_of, judge, side, times, together
+from perf.stats import Estimate
 
 METRICS: Final[dict[str, Callable[[Block], float]]] = {
     "requests_per_s": lambda block: block.requests_per_s,
@@ -38,52 +35,27 @@ NULL_BAND_MAX: Final = {
 }
 
 
-def by_round(outcome: Outcome, cell: str, broker: str) -> dict[int, Block]:
-    return {block.round: block for block in outcome.blocks.get(cell, {}).get(broker, [])}
-
-
 def values(outcome: Outcome, cell: str, broker: str, metric: str) -> list[float]:
     return [METRICS[metric](block) for block in outcome.blocks.get(cell, {}).get(broker, [])]
 
 
-@dataclass(frozen=True)
-class Together:
-    """The rounds that all of some brokers have: quiet blocks by round, and how many were noisy."""
-
-    quiet: tuple[tuple[Block, ...], ...]
-    noisy: int
-
-    @property
-    def rounds(self) -> int:
-        return len(self.quiet) + self.noisy
-
-
-def together(outcome: Outcome, cell: str, brokers: Iterable[str]) -> Together:
-    each = [by_round(outcome, cell, broker) for broker in brokers]
-    shared = sorted(set.intersection(*map(set, each)))
-    sides = [tuple(rounds[number] for rounds in each) for number in shared]
-    quiet = tuple(side for side in sides if all(block.guard.quiet for block in side))
-    return Together(quiet, len(sides) - len(quiet))
+def of_brokers(outcome: Outcome, cell: str, metric: str, *brokers: str) -> Together:
+    found = outcome.blocks.get(cell, {})
+    return together(*(side(found.get(broker, []), METRICS[metric]) for broker in brokers))
 
 
 def paired(outcome: Outcome, cell: str, metric: str, ours: str, theirs: str) -> Verdict | None:
     """Ratio of two brokers in one cell; None where no round has both."""
-    found = together(outcome, cell, (ours, theirs))
-    if not found.rounds:
-        return None
-    take = METRICS[metric]
-    both = ratio([take(a) for a, _ in found.quiet], [take(b) for _, b in found.quiet])
-    return judge(both, band=band(outcome, cell, metric, (ours, theirs)), noisy=found.noisy)
+    found = of_brokers(outcome, cell, metric, ours, theirs)
+    tests = beside(outcome, cell, metric, (ours, theirs))
+    return judge(found, [test.found for test in tests]) if found.rounds else None
 
 
-def above_limit(outcome: Outcome, cell: str, metric: str) -> tuple[Estimate, int] | None:
-    """(kbroker - limit) / (Kafka - limit), round by round; and how many rounds were noisy."""
-    found = together(outcome, cell, ("kbroker", "kafka", "limit"))
-    if not found.rounds:
-        return None
-    take = METRICS[metric]
-    taken = [(take(a), take(b), take(c)) for a, b, c in found.quiet]
-    return estimate([(a - c) / (b - c) for a, b, c in taken if b > c]), found.noisy
+def above_limit(outcome: Outcome, cell: str, metric: str) -> Together:
+    """kbroker and Kafka, each less the limit, round by round."""
+    found = of_brokers(outcome, cell, metric, "kbroker", "kafka", "limit")
+    less = {n: (a - c, b - c) for n, (a, b, c) in found.quiet.items() if b > c}
+    return replace(found, quiet=less, empty=found.empty + len(found.quiet) - len(less))
 
 
 # Null tests.
@@ -96,34 +68,28 @@ class NullTest:
     cell: str
     broker: str
     metric: str
-    ratio: Estimate
-    noisy: int
+    found: Together
 
     @property
-    def band(self) -> float:
-        return band_of(self.ratio)
+    def ratio(self) -> Estimate:
+        return self.found.ratio
 
     @property
     def failed(self) -> str:
         """Why nothing beside it has a result; "" where it has not failed."""
-        one, most = self.ratio, NULL_BAND_MAX.get(self.metric, 1.5)
+        one, band = self.ratio, band_of(self.ratio)
         if one.decides and not one.low <= 1 <= one.high:
             return f"{self._name} differs from itself, {one.text(times)}"
-        if self.band > most:
-            return f"{self._name} differs from itself by up to {times(self.band)}"
+        if band > NULL_BAND_MAX.get(self.metric, 1.5):
+            return f"{self._name} differs from itself by up to {times(band)}"
         return ""
-
-    @property
-    def passed(self) -> bool:
-        return self.ratio.decides and not self.failed
 
     @property
     def words(self) -> str:
         """ "" where it is passed."""
-        if self.passed:
-            return ""
-        few = lacking(len(self.ratio.values), noisy=self.noisy)
-        return self.failed or f"{self.broker} in {self.cell}: {few}"
+        if self.ratio.decides:
+            return self.failed
+        return self.failed or f"{self.broker} in {self.cell}: {self.found.lacking()}"
 
     @property
     def _name(self) -> str:
@@ -135,18 +101,17 @@ class NullTest:
             "broker": self.broker,
             "metric": self.metric,
             "ratio": self.ratio.to_json(),
-            "band": self.band,
-            "passed": self.passed,
+            "band": band_of(self.ratio),
+            "passed": not self.words,
             "reason": self.words,
         }
 
 
 def null_test(outcome: Outcome, cell: str, broker: str, metric: str) -> NullTest:
     pairs = outcome.null.get(cell, {}).get(broker, [])
-    quiet = [(a, b) for a, b in pairs if a.guard.quiet and b.guard.quiet]
+    firsts, seconds = ([pair[at] for pair in pairs] for at in (0, 1))
     take = METRICS[metric]
-    found = ratio([take(a) for a, _ in quiet], [take(b) for _, b in quiet])
-    return NullTest(cell, broker, metric, found, len(pairs) - len(quiet))
+    return NullTest(cell, broker, metric, together(side(firsts, take), side(seconds, take)))
 
 
 def beside(outcome: Outcome, cell: str, metric: str, brokers: Iterable[str]) -> list[NullTest]:
@@ -160,10 +125,6 @@ def beside(outcome: Outcome, cell: str, metric: str, brokers: Iterable[str]) -> 
         for broker in brokers
         if broker in outcome.null[key]
     ]
-
-
-def band(outcome: Outcome, cell: str, metric: str, brokers: Iterable[str]) -> float:
-    return max((test.band for test in beside(outcome, cell, metric, brokers)), default=1.0)
 
 
 def null_tests(outcome: Outcome) -> list[NullTest]:

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perf import network
-from perf.bars import MIB, Bar, bars
+from perf.bars import MIB, bars
 from perf.cells import BY_KEY
 from perf.compare import Outcome
 from perf.histogram import Histogram
+from perf.judge import Bar, Verdict
 from perf.paired import METRICS, null_tests, paired, values
 from perf.stats import CONFIDENCE_MIN, PAIRS_MIN, Estimate, estimate
-from perf.verdict import Verdict
 
 COMPARED = (
     ("kbroker", "kafka"),
@@ -78,7 +78,7 @@ def remarks(outcome: Outcome) -> list[str]:
         for kind, warmed in kinds.items():
             if not (warmed.enough or warmed.flat):
                 said.append(f"{broker} was not warm: {warmed.requests:,} requests of {kind}")
-    words = (test.words for test in null_tests(outcome) if not test.passed)
+    words = (test.words for test in null_tests(outcome) if test.words)
     said += [f"null test: {one}" for one in dict.fromkeys(words)]
     return said
 

@@ -38,10 +38,10 @@ import click
 
 from perf import brokers, network, process, results_target, tool
 from perf.brokers import Broker, BrokerError
+from perf.cluster.told import beside_kafka
+from perf.judge import judge
 from perf.process import Guard
 from perf.results import Results
-from perf.stats import ratio
-from perf.verdict import judge
 
 TOPIC: Final = "spark-throughput"
 RECORDS: Final = 10_000_000
@@ -247,21 +247,17 @@ def line(one: Landing) -> str:
 
 def beside(found: list[Landing]) -> str:
     """kbroker's seconds and waiting against Apache Kafka's, round by round."""
-    ours = {one.round: one for one in found if one.broker == "kbroker"}
-    theirs = {one.round: one for one in found if one.broker == "kafka"}
-    rounds = sorted(ours.keys() & theirs.keys())
-    if not rounds:
-        return ""
-    parts = []
     figures: dict[str, Callable[[Landing], float]] = {
         "seconds": lambda one: one.stream_s,
         "waiting": lambda one: one.wait_s,
         "broker's CPU": lambda one: one.broker_cpu_s,
     }
-    for name, value in figures.items():
-        quiet = [n for n in rounds if ours[n].quiet and theirs[n].quiet]
-        both = ratio([value(ours[n]) for n in quiet], [value(theirs[n]) for n in quiet])
-        parts.append(f"{name} {judge(both, noisy=len(rounds) - len(quiet)).words()}")
+    parts = []
+    for name, figure in figures.items():
+        both = beside_kafka(found, figure)
+        if not both.rounds:
+            return ""
+        parts.append(f"{name} {judge(both).words()}")
     return f"kbroker / Kafka: {'; '.join(parts)}"
 
 

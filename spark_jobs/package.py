@@ -26,7 +26,7 @@ from kbroker.errors import UserError
 # Modules and whole packages, without compiled parts and without imports outside of this list.
 CONTENTS: Final = (
     "spark_jobs", "kbroker.errors", "kbroker.metrics", "perf.results_table", "perf.stats",
-    "perf.verdict",
+    "perf.judge",
 )  # fmt: skip
 SUFFIXES: Final = (".py", ".j2")
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)  # as early as a zip can say

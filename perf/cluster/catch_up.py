@@ -24,23 +24,21 @@ from typing import Any, Final
 
 from perf import batch, requests
 from perf._load import LoadError
-from perf.bars import FAILED, Bar
 from perf.brokers.base import BrokerError
 from perf.cells import MEGABYTE, PLAIN_PRODUCE, CellError, run_load
 from perf.client import Client, ClientError
 from perf.cluster.brokers import WAIT_S, Cluster, until
 from perf.cluster.paced import Latency, PacedProducer
-from perf.cluster.told import Figure, Told, noisy
+from perf.cluster.told import OURS, THEIRS, Figure, Told, kafka_bar, noisy
 from perf.cluster.turns import Turns
+from perf.judge import FAILED, Bar, times
 from perf.process import Watch, touch_pages
 from perf.report import interval, number
 from perf.requests import Topic
 from perf.spec import Partition, Run, Stream
-from perf.stats import Estimate, estimate, ratio
-from perf.verdict import lacking, times
+from perf.stats import estimate
 
 LEADER, FOLLOWER = 1, 2
-OURS, THEIRS = "kbroker", "kafka"
 BATCH_BYTES: Final = 64 << 10
 ALONE_S: Final = 5.0
 # Apache Kafka's controller takes no new process of a broker while the session of the old one lasts,
@@ -213,36 +211,10 @@ def _line(one: CatchUp) -> str:
     )
 
 
-def against(
-    found: Sequence[CatchUp], take: Callable[[CatchUp], float]
-) -> tuple[Estimate, int] | None:
-    """Ours by theirs in each round, of quiet ones; and how many were noisy."""
-    by_round = {(one.broker, one.round): one for one in found}
-    pairs = [
-        (one, by_round[THEIRS, one.round])
-        for one in found
-        if one.broker == OURS and (THEIRS, one.round) in by_round
-    ]
-    if not pairs:
-        return None
-    quiet = [(a, b) for a, b in pairs if a.quiet and b.quiet]
-    both = ratio([take(a) for a, _ in quiet], [take(b) for _, b in quiet])
-    return both, len(pairs) - len(quiet)
-
-
-def _bar(found: Sequence[CatchUp], what: str, bar: float, take: Callable[[CatchUp], float]) -> Bar:
-    one = against(found, take)
-    if one is None:
-        return Bar(what, bar, None, "x Kafka")
-    value, loud = one
-    doubt = "" if value.decides else lacking(len(value.values), noisy=loud)
-    return Bar(what, bar, value, "x Kafka", doubt=doubt)
-
-
 def bars(found: Sequence[CatchUp]) -> list[Bar]:
     """A p99 that is worse while the follower is faster is no verdict on equal followers."""
-    speed = _bar(found, "seconds to catch up", TIME_BAR, lambda one: one.seconds)
-    p99 = _bar(found, "p99 of produce beside it", P99_BAR, lambda one: one.beside.p99_us)
+    speed = kafka_bar("seconds to catch up", TIME_BAR, found, lambda one: one.seconds)
+    p99 = kafka_bar("p99 of produce beside it", P99_BAR, found, lambda one: one.beside.p99_us)
     if p99.verdict == FAILED and speed.value is not None and speed.value.high < 1:
         p99 = replace(p99, doubt=f"the follower took {times(speed.value.median)} of the time")
     return [speed, p99]

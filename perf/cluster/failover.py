@@ -18,13 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from perf.bars import of_values
 from perf.brokers.base import BrokerError
 from perf.client import Client
 from perf.cluster.brokers import WAIT_S, Cluster, KbrokerCluster, until
 from perf.cluster.departures import Departures
 from perf.cluster.told import Figure, Told, noisy
 from perf.cluster.topics import create_many, write_one_each
+from perf.judge import value_bar
 from perf.metadata import ClusterState
 from perf.process import Watch
 from perf.report import interval, number
@@ -222,7 +222,7 @@ def tell(found: Sequence[Failover], plan: Mapping[str, Any]) -> Told:
     what = f"from noticed to all led by others, {plan['partitions']:,} partitions, the longest"
     longest = max((one.moved_s for one in found), default=0.0)
     bars = [
-        of_values("all leaders moved, from when it is noticed", MOVED_BAR_S, "s",
+        value_bar("all leaders moved, from when it is noticed", MOVED_BAR_S, "s",
                   [(one.moved_s, one.quiet) for one in found]),
     ]  # fmt: skip
     remarks = [f"{what}: {longest:.3f} s", *noisy([one.quiet for one in found])]

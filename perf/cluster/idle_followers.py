@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from perf.bars import MIB, of_values
+from perf.bars import MIB
 from perf.cluster.brokers import KINDS, Cluster
 from perf.cluster.told import Figure, Told, noisy
 from perf.cluster.topics import create_many
+from perf.judge import value_bar
 from perf.process import Watch, cpu_ns, memory, proportional_bytes
 from perf.report import interval
 from perf.stats import estimate
@@ -102,9 +103,9 @@ def tell(found: Sequence[Idle], plan: Mapping[str, Any]) -> Told:
     ours = [one for one in found if (one.broker, one.role) == ("kbroker", "follower")]
     of = f"a follower of {plan['partitions']:,} idle partitions"
     bars = [
-        of_values(f"CPU of {of}", CPU_BAR * 100, "% of a CPU",
+        value_bar(f"CPU of {of}", CPU_BAR * 100, "% of a CPU",
                   [(one.cpu_share * 100, one.quiet) for one in ours]),
-        of_values(f"resident memory of {of}", MEMORY_BAR_MB, "MB",
+        value_bar(f"resident memory of {of}", MEMORY_BAR_MB, "MB",
                   [(one.resident_bytes / MIB, True) for one in ours]),
     ]  # fmt: skip
     figures = [

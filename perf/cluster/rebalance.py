@@ -19,17 +19,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from perf.bars import Bar, of_values
 from perf.cluster.brokers import Cluster, KbrokerCluster, until
 from perf.cluster.failover import balanced, led_by
 from perf.cluster.paced import PacedProducer
 from perf.cluster.told import Figure, Told, noisy
 from perf.cluster.topics import create_many
 from perf.cluster.turns import Turns
+from perf.judge import Bar, side, together, value_bar
 from perf.process import Watch, cpu_ns
 from perf.report import interval
 from perf.requests import Topic
-from perf.stats import Estimate, estimate, ratio
+from perf.stats import Estimate, estimate
 
 KEY: Final = "auto.leader.rebalance.enable"
 LOOK_KEY: Final = "leader.imbalance.check.interval.seconds"
@@ -171,15 +171,14 @@ def _line(one: Returned) -> str:
 
 def _against(found: Sequence[Returned], take: Callable[[Returned], float]) -> Estimate:
     """With the setting by without, in each round."""
-    on, off = ([one for one in found if one.enabled == kind] for kind in (ON, OFF))
-    pairs = [(a, b) for a, b in zip(on, off, strict=True) if a.quiet and b.quiet]
-    return ratio([take(a) for a, _ in pairs], [take(b) for _, b in pairs])
+    kinds = ([one for one in found if one.enabled == kind] for kind in (ON, OFF))
+    return together(*(side(each, take) for each in kinds)).ratio
 
 
 def bars(found: Sequence[Returned]) -> list[Bar]:
     """The wait for it is a bar; what it is worth is told."""
     back = [(one.back_s, one.quiet) for one in found if one.back_s is not None]
-    return [of_values("in sync to the preferred leaders", BACK_BAR_S, "s", back)]
+    return [value_bar("in sync to the preferred leaders", BACK_BAR_S, "s", back)]
 
 
 def tell(found: Sequence[Returned], plan: RebalancePlan) -> Told:

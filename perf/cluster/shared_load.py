@@ -60,6 +60,18 @@ class SharedBlock:
     meeting_cpu_s: float
     behind_s: float  # from the last answer until the follower had everything
 
+    @property
+    def broker(self) -> str:
+        return self.block.broker
+
+    @property
+    def round(self) -> int:
+        return self.block.round
+
+    @property
+    def quiet(self) -> bool:
+        return self.block.quiet
+
     def to_json(self) -> dict[str, Any]:
         beside = {key: value for key, value in self.__dict__.items() if key != "block"}
         return {**self.block.to_json(), **beside}

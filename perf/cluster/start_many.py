@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from perf.bars import MIB, of_values
+from perf.bars import MIB
 from perf.brokers.base import Broker, BrokerError
 from perf.client import Client
 from perf.cluster.brokers import KINDS, Cluster, until
 from perf.cluster.told import Figure, Told, noisy
 from perf.cluster.topics import create_many, write_one_each
 from perf.idle import raise_file_limit
+from perf.judge import value_bar
 from perf.process import Watch, cpu_ns, memory
 from perf.report import interval
 from perf.stats import estimate
@@ -137,7 +138,7 @@ def tell(found: Sequence[Start], plan: Mapping[str, Any]) -> Told:
             rows.append([kind, after, *(interval(estimate(each)) for each in columns)])
     ours = [one for one in found if (one.broker, one.after) == ("kbroker", STOPPED)]
     what = f"start with {plan['partitions']:,} partitions after a clean stop"
-    bars = [of_values(what, START_BAR_S, "s", [(one.led_s, one.quiet) for one in ours])]
+    bars = [value_bar(what, START_BAR_S, "s", [(one.led_s, one.quiet) for one in ours])]
     figures = [
         Figure(
             f"start with {plan['partitions']} partitions, {one.after}", one.led_s, "s",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from perf.bars import Bar
+from perf.judge import Bar, Together, ratio_bar, side, together
 from perf.report import bar_json, bar_table, table
 from perf.stats import CONFIDENCE_MIN, PAIRS_MIN
 
+OURS, THEIRS = "kbroker", "kafka"
 NOISY_MARK: Final = "{} of {} values had something else running beside them"
 
 
@@ -65,3 +66,31 @@ def noisy(quiet: Sequence[bool]) -> list[str]:
     """A remark, if anything else ran beside some of these."""
     loud = quiet.count(False)
     return [NOISY_MARK.format(loud, len(quiet))] if loud else []
+
+
+class OfBroker(Protocol):
+    """What was measured of a broker in a round."""
+
+    @property
+    def broker(self) -> str: ...
+
+    @property
+    def round(self) -> int: ...
+
+    @property
+    def quiet(self) -> bool: ...
+
+
+One = TypeVar("One", bound=OfBroker)
+
+
+def beside_kafka(found: Sequence[One], figure: Callable[[One], float]) -> Together:
+    """kbroker's figure and Apache Kafka's, by round."""
+    return together(
+        *(side([one for one in found if one.broker == kind], figure) for kind in (OURS, THEIRS))
+    )
+
+
+def kafka_bar(what: str, bar: float, found: Sequence[One], figure: Callable[[One], float]) -> Bar:
+    """kbroker's figure by Apache Kafka's."""
+    return ratio_bar(what, bar, "x Kafka", beside_kafka(found, figure))

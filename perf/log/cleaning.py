@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from perf.bars import Bar, of_values
 from perf.brokers import Broker
 from perf.cells import MEGABYTE, CellError
 from perf.cluster.brokers import until
 from perf.cluster.paced import Latency, PacedProducer
-from perf.cluster.told import Figure, Told, noisy
-from perf.log.rounds import OURS, THEIRS, new_broker, order, ratio_bar
+from perf.cluster.told import OURS, THEIRS, Figure, Told, kafka_bar, noisy
+from perf.judge import Bar, value_bar
+from perf.log.rounds import new_broker, order
 from perf.process import Watch, cpu_ns, memory
 from perf.report import interval
 from perf.stats import estimate
@@ -223,8 +223,8 @@ def bars(found: Sequence[Cleaned]) -> list[Bar]:
     ours = [one for one in found if one.broker == OURS]
     grown = [(one.beside.p99_us / one.alone.p99_us, one.quiet) for one in ours if one.alone.p99_us]
     return [
-        ratio_bar("CPU of a cleaning", CPU_BAR, found, lambda one: one.cpu_s),
-        of_values("p99 of produce beside it", P99_BAR, "x without", grown),
+        kafka_bar("CPU of a cleaning", CPU_BAR, found, lambda one: one.cpu_s),
+        value_bar("p99 of produce beside it", P99_BAR, "x without", grown),
     ]
 
 

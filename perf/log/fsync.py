@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from perf.bars import Bar
 from perf.brokers import Broker
 from perf.cells import Bench, Block, Cell
-from perf.cluster.told import Figure, Told, noisy
-from perf.log.rounds import OURS, THEIRS, new_broker, order, ratio_bar
+from perf.cluster.told import OURS, THEIRS, Figure, Told, kafka_bar, noisy
+from perf.judge import Bar
+from perf.log.rounds import new_broker, order
 from perf.report import interval
 from perf.stats import estimate
 from perf.warm import warm
@@ -140,7 +140,7 @@ def measure(plan: FsyncPlan, root: Path, say: Callable[[str], None]) -> list[Syn
 def bars(found: Sequence[Synced]) -> list[Bar]:
     """The time of a request by Apache Kafka's, of each number of partitions."""
     return [
-        ratio_bar(
+        kafka_bar(
             f"time of a produce with fsync, {partitions} partition{'s' * (partitions > 1)}",
             TIME_BAR, [one for one in found if one.partitions == partitions],
             lambda one: one.seconds_each,

@@ -25,12 +25,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from perf import batch, requests
-from perf.bars import MIB, Bar
+from perf.bars import MIB
 from perf.batch import RecordBatch
 from perf.brokers import Broker
 from perf.cells import MEGABYTE, PLAIN_PRODUCE, CellError, run_load
-from perf.cluster.told import Figure, Told, noisy
-from perf.log.rounds import OURS, THEIRS, new_broker, order, ratio_bar
+from perf.cluster.told import OURS, THEIRS, Figure, Told, kafka_bar, noisy
+from perf.judge import Bar
+from perf.log.rounds import new_broker, order
 from perf.log.starts import (
     SPARING,
     Ready,
@@ -236,8 +237,8 @@ def bars(found: Sequence[Recovered]) -> list[Bar]:
         some = [one for one in found if one.partitions == partitions]
         of = f"{some[0].bytes / 1e9:.3g} GB in {partitions} partition{'s' * (partitions > 1)}"
         every += [
-            ratio_bar(f"recovery of {of}", TIME_BAR, some, lambda one: one.seconds),
-            ratio_bar(f"start with it, {of}", TIME_BAR, some, lambda one: one.start_s),
+            kafka_bar(f"recovery of {of}", TIME_BAR, some, lambda one: one.seconds),
+            kafka_bar(f"start with it, {of}", TIME_BAR, some, lambda one: one.start_s),
         ]
     return every
 

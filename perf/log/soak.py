@@ -26,15 +26,15 @@ from typing import Any, Final
 
 from perf import batch, members, requests
 from perf._load import LoadError
-from perf.bars import Bar, of_values
 from perf.brokers import Broker
 from perf.cells import MEGABYTE, PLAIN_FETCH, PLAIN_PRODUCE, CellError
 from perf.client import Client
-from perf.cluster.told import Figure, Told, noisy
+from perf.cluster.told import OURS, Figure, Told, noisy
 from perf.histogram import Histogram
+from perf.judge import Bar, value_bar
 from perf.load_thread import LoadThread
 from perf.log.keyed_traffic import KeyedTraffic
-from perf.log.rounds import OURS, new_broker
+from perf.log.rounds import new_broker
 from perf.process import Watch, cpu_ns, memory, threads
 from perf.requests import Topic
 from perf.spec import Partition, Run, Stream
@@ -274,9 +274,9 @@ def bars(found: Sequence[Minute], plan: SoakPlan) -> list[Bar]:
     }
     second, last = (_sixth(found, plan, OURS, number) for number in (1, 5))
     return [
-        of_values("p99 of produce, last sixth", P99_BAR, unit, _slower(second, last)),
+        value_bar("p99 of produce, last sixth", P99_BAR, unit, _slower(second, last)),
         *(
-            of_values(f"{what}, last sixth", FLAT_BAR, unit, _grown(second, last, figure))
+            value_bar(f"{what}, last sixth", FLAT_BAR, unit, _grown(second, last, figure))
             for what, figure in held.items()
         ),
     ]

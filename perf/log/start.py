@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from perf.bars import MIB, Bar, of_values
+from perf.bars import MIB
 from perf.brokers import Broker
-from perf.cluster.told import Figure, Told, noisy
+from perf.cluster.told import OURS, THEIRS, Figure, Told, noisy
 from perf.cluster.topics import create_many, write_one_each
 from perf.idle import raise_file_limit
-from perf.log.rounds import OURS, THEIRS, new_broker, order
+from perf.judge import Bar, value_bar
+from perf.log.rounds import new_broker, order
 from perf.log.starts import stop_cleanly, timed_start, until_answered
 from perf.process import settled_memory
 from perf.report import interval
@@ -146,9 +147,9 @@ def bars(found: Sequence[Started], partitions: int) -> list[Bar]:
     ours = [one for one in found if one.broker == OURS]
     of = f"{partitions:,} partitions"
     return [
-        of_values(f"start with {of} after a clean stop", READY_BAR_S, "s",
+        value_bar(f"start with {of} after a clean stop", READY_BAR_S, "s",
                   [(one.ready_s, one.quiet) for one in ours]),
-        of_values(f"resident memory of each of {of}", MEMORY_BAR_KB, "KB",
+        value_bar(f"resident memory of each of {of}", MEMORY_BAR_KB, "KB",
                   [(one.bytes_each / KIB, True) for one in ours]),
     ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What the experiment must show, each with its interval: ratios inside rounds (studies/verdict.py).
+"""What the experiment must show, each with its interval: ratios inside rounds (perf.judge).
 
 A bar "at least" is held as its inverse, so that every bar is a most. The follower that is killed is
 a proof and no figure: its runs are counted, and the bar is that none of them failed. Pure functions
@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
-from perf.bars import Bar
+from perf.judge import Bar, Together, Verdict, judge, ratio_bar
 from perf.pipelining.plan import (
     ALL,
     ALONE,
@@ -31,8 +31,7 @@ from perf.pipelining.plan import (
 from perf.stats import Estimate
 from perf.studies.measured import REQUEST, Measured, Metric
 from perf.studies.study import Outcome
-from perf.studies.verdict import compare
-from perf.verdict import Verdict
+from perf.studies.verdict import of_null, of_rounds
 
 NOT_SLOWER: Final = 0.97  # what "not slower" bears of a machine's noise
 FIGURE_MIN, FIGURE_MAX = 1e-9, 1e15  # of anything that a block may say
@@ -59,11 +58,13 @@ def _java_p99(found: Measured) -> float:
 
 def throughput(one: Condition, other: Condition, outcome: Outcome) -> Verdict:
     """Megabytes a second of one by those of the other."""
-    return _compared(one, other, outcome, _megabytes)
+    found, null = _beside(one, other, outcome, _megabytes)
+    return judge(found, [null])
 
 
 def java_p99(one: Condition, other: Condition, outcome: Outcome) -> Verdict:
-    return _compared(one, other, outcome, _java_p99)
+    found, null = _beside(one, other, outcome, _java_p99)
+    return judge(found, [null])
 
 
 def _possible(metric: Metric, found: Measured) -> float:
@@ -71,12 +72,16 @@ def _possible(metric: Metric, found: Measured) -> float:
     return value if FIGURE_MIN <= value <= FIGURE_MAX else math.nan
 
 
-def _compared(one: Condition, other: Condition, outcome: Outcome, metric: Metric) -> Verdict:
+def _beside(
+    one: Condition, other: Condition, outcome: Outcome, metric: Metric
+) -> tuple[Together, Together]:
+    """The rounds that both have, and the null test."""
     null = outcome.null_pairs(
         Condition("matrix", PIPELINED, MIDDLE_US, ALL, in_flight).key for in_flight in (5, 200)
     )
     possible = partial(_possible, metric)
-    return compare(outcome.of(one.key), outcome.of(other.key), possible, null=null)
+    found = of_rounds(outcome.of(one.key), outcome.of(other.key), possible)
+    return found, of_null(null, possible)
 
 
 class Judged(NamedTuple):
@@ -180,19 +185,9 @@ def _bar(
     over: Condition,
     under: Condition,
 ) -> Bar:
-    """That `over` has at most so much of what `under` has. Noisy blocks were measured, too."""
-    rounds = sum(
-        _possible(metric, one) > 0 and _possible(metric, outcome.of(under.key)[number]) > 0
-        for number, one in outcome.of(over.key).items()
-        if number in outcome.of(under.key)
-    )
-    if not rounds:
-        return Bar(what, bar, None, unit)
-    found = _compared(over, under, outcome, metric)
-    doubt = "" if found.ratio.decides else found.reason
-    if not found.ratio.values:
-        doubt = f"measured in {rounds} rounds, undecided, {found.reason}"
-    return Bar(what, bar, found.ratio, unit, found.band, doubt)
+    """That `over` has at most so much of what `under` has."""
+    found, null = _beside(over, under, outcome, metric)
+    return ratio_bar(what, bar, unit, found, [null])
 
 
 def _proved(outcome: Outcome, one: Condition) -> Judged:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 from xml.sax.saxutils import escape
 
-from perf.bars import FAILED, NOT_MEASURED, PASSED
+from perf.judge import FAILED, NOT_MEASURED, PASSED, times
 from perf.pipelining.bars import (
     bars,
     java,
@@ -55,7 +55,6 @@ from perf.pipelining.told_diagnosis import diagnosed, in_words, what_waits
 from perf.report import bar_json, bar_table, table
 from perf.studies.conclusion import Conclusion, from_verdicts
 from perf.studies.study import Outcome
-from perf.verdict import times
 
 FAULT_CHARS_MAX: Final = 1000  # of a fault that a file says
 

@@ -2,7 +2,7 @@
 
 Every comparison is of medians (p50) from send() to the consumer, pooled over the conditions of one
 *way of sending*: paced without linger, paced with linger, flat out. Each way gets its verdict
-(verdict.py), with the null test of the same way; the sentence lists where the answer is yes, where
+(perf.judge), with the null test of the same way; the sentence lists where the answer is yes, where
 it is the opposite, and where there is no result. Nothing is said that does not stand in the ratios.
 """
 
@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from perf.judge import Verdict
 from perf.studies.conclusion import Conclusion
 from perf.studies.conditions import MODES, RATE, Condition, is_null
 from perf.studies.measured import END_TO_END, Measured
 from perf.studies.study import Outcome
 from perf.studies.verdict import ROUNDS_MIN, Rounds, pool
-from perf.verdict import Verdict
 
 FROM_DUE, ACKNOWLEDGED = "from-due", "acknowledged"  # what else a block times
 HELD_MIN = 0.98  # of the intended records: less, and the rate was not held

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from perf.judge import Verdict
 from perf.studies.study import Dim, Outcome
-from perf.verdict import Verdict
 
 if TYPE_CHECKING:
     from perf.results import Results

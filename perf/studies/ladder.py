@@ -2,7 +2,7 @@
 
 Three pieces of work: quick requests; requests that are slow because each waits for the disk; quick
 requests beside one client on a bad line. On each, every rung of the ladder is held against the rung
-below it, in alternating blocks, and the answers follow from those ratios (verdict.py). kbroker, and
+below it, in alternating blocks, and the answers follow from those ratios (perf.judge). kbroker, and
 Apache Kafka if it was asked for, do the slow work on a topic with flush.messages=1: as on the
 rungs, one sync of the partition's file before each answer. The limit server forces nothing to the
 disk and has no part in it.

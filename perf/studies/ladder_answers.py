@@ -9,13 +9,13 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any, Final
 
+from perf.judge import Verdict
 from perf.ladder import BY_NAME
 from perf.studies.conclusion import Conclusion, from_verdicts
 from perf.studies.ladder import BAD_LINE, BESIDE, CELLS, QUICK, SLOW, STUDY, Plan, key_of
 from perf.studies.measured import REQUEST, Measured, Metric
 from perf.studies.study import Outcome
 from perf.studies.verdict import compare
-from perf.verdict import Verdict
 
 METRICS: Final[dict[str, Metric]] = {
     "requests/s": lambda one: one.requests_per_s,

@@ -2,7 +2,7 @@
 
 A *point* is one piece of work under one condition: a cell on a broker, a value of a setting. Points
 of one *group* are held against each other, so they are measured one right after the other, in an
-order that reverses from round to round; a ratio is then taken inside a round (verdict.py). A point
+order that reverses from round to round; a ratio is then taken inside a round (perf.judge). A point
 marked `null` is measured once more behind itself: the null test.
 
 A block beside which something else ran is repeated once, and the second is what counts, noisy or

@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from kbroker.config.effects import CANNOT_BE_TOLD, SCHEMA
 from perf.cells import Cell
+from perf.judge import Verdict
 from perf.studies.conclusion import Conclusion
 from perf.studies.knobs import Knob, idle
 from perf.studies.measured import REQUEST, Metric
 from perf.studies.study import Outcome, StudyError
 from perf.studies.tune import STUDY, TWIN, Plan, key_of
 from perf.studies.verdict import ROUNDS_MIN, compare
-from perf.verdict import Verdict
 
 THROUGHPUT, P99, CPU = "records/s", "p99", "CPU"
 METRICS: Final[dict[str, Metric]] = {

@@ -1,4 +1,4 @@
-"""Whether two sets of a study's blocks differ: ratios inside rounds, judged by perf.verdict.
+"""Whether two sets of a study's blocks differ: ratios inside rounds, judged by perf.judge.
 
 A ratio is taken inside a round, between quiet blocks that ran one after the other, and then the
 median over the rounds. Pure functions.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from perf.stats import PAIRS_MIN, estimate, ratio
+from perf.judge import Block, Together, Verdict, judge, together
+from perf.stats import PAIRS_MIN
 from perf.studies.measured import Measured, Metric
-from perf.verdict import Verdict, band_of, judge
 
 ROUNDS_MIN = PAIRS_MIN
 CELLS_SHARE_MIN = 0.5  # of the cells of a pooled comparison that a round must have
@@ -19,12 +19,23 @@ CELLS_SHARE_MIN = 0.5  # of the cells of a pooled comparison that a round must h
 Rounds = Mapping[int, Measured]
 
 
-def null_band(pairs: Iterable[tuple[Measured, Measured]], metric: Metric) -> float:
-    """How far a broker held against itself comes out from 1, by its quiet pairs."""
-    quiet = [(a, b) for a, b in pairs if a.quiet and b.quiet]
-    values = [(metric(a), metric(b)) for a, b in quiet]
-    usable = [(a, b) for a, b in values if _usable(a) and _usable(b)]
-    return band_of(ratio([a for a, _ in usable], [b for _, b in usable]))
+def of_rounds(ours: Rounds, theirs: Rounds, metric: Metric) -> Together:
+    """A metric that is not a positive number (nothing was timed) leaves its round out."""
+    return together(_side(ours.items(), metric), _side(theirs.items(), metric))
+
+
+def of_null(pairs: Iterable[tuple[Measured, Measured]], metric: Metric) -> Together:
+    """Pairs of blocks of one and the same, of whatever points and rounds."""
+    every = list(pairs)
+    return together(*(_side(enumerate(pair[at] for pair in every), metric) for at in (0, 1)))
+
+
+def _side(blocks: Iterable[tuple[int, Measured]], metric: Metric) -> list[Block]:
+    found = []
+    for number, one in blocks:
+        value = metric(one)
+        found.append(Block(number, one.quiet, value if value > 0 else math.nan))
+    return found
 
 
 def compare(
@@ -34,11 +45,8 @@ def compare(
     *,
     null: Sequence[tuple[Measured, Measured]] = (),
 ) -> Verdict:
-    """ours / theirs by `metric`, from blocks by round; `null`: pairs of blocks of one and the same.
-
-    A metric that is not a positive number (nothing was timed) leaves its round out.
-    """
-    return pool([(ours, theirs)], metric, null=null)
+    """ours / theirs, from blocks by round; `null`: pairs of blocks of one and the same."""
+    return judge(of_rounds(ours, theirs, metric), [of_null(null, metric)])
 
 
 def pool(
@@ -52,25 +60,13 @@ def pool(
     Ratios are pooled, never times, so that no cell counts for more because it is slow. A round
     counts if at least half of the cells have quiet blocks on both sides in it.
     """
-    logs: dict[int, list[float]] = {}
-    noisy = 0
-    for ours, theirs in cells:
-        for number in sorted(set(ours) & set(theirs)):
-            a, b = ours[number], theirs[number]
-            if not (a.quiet and b.quiet):
-                noisy += 1
-                continue
-            over, under = metric(a), metric(b)
-            if _usable(over) and _usable(under):
-                logs.setdefault(number, []).append(math.log(over / under))
+    found = [of_rounds(ours, theirs, metric) for ours, theirs in cells]
     enough = max(1.0, CELLS_SHARE_MIN * len(cells))
-    values = [
-        math.exp(math.fsum(found) / len(found))
-        for _number, found in sorted(logs.items())
-        if len(found) >= enough
-    ]
-    return judge(estimate(values), noisy=noisy, band=null_band(null, metric))
-
-
-def _usable(value: float) -> bool:
-    return math.isfinite(value) and value > 0
+    pooled = {}
+    for number in dict.fromkeys(number for each in found for number in each.quiet):
+        both = [each.quiet[number] for each in found if number in each.quiet]
+        if len(both) >= enough:
+            logs = math.fsum(math.log(over / under) for over, under in both)
+            pooled[number] = (math.exp(logs / len(both)), 1.0)
+    noisy = sum(each.noisy for each in found)
+    return judge(Together(pooled, noisy), [of_null(null, metric)])

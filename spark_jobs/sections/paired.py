@@ -6,19 +6,19 @@ a side has several: which belongs to which is not known. A block counts if it is
 The null test (blocks marked `again`, behind those that they repeat) is the band around 1 in which a
 ratio says nothing; work without one of its own has that of its kind in the same runs' study.
 
-Interval, band, verdict and the words for "no result" are those of perf itself (perf.verdict).
+Rounds, interval, band, verdict and the words for "no result" are those of perf itself (perf.judge).
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from perf.stats import CONFIDENCE_MIN, PAIRS_MIN, Estimate, ratio
-from perf.verdict import Verdict as Judged
-from perf.verdict import band_of, judge
+from perf import judge
+from perf.stats import CONFIDENCE_MIN, PAIRS_MIN, Estimate
 from spark_jobs.report_model import Cell, Rows, Verdict
 from spark_jobs.sections.blocks import IDENTITY, Block, Measure, grouped
 from spark_jobs.sections.cells import figure, literal, number, words
@@ -46,21 +46,7 @@ class Beside:
 
     @property
     def quiet(self) -> tuple[Pair, ...]:
-        return quiet(self.every)
-
-    @property
-    def noisy(self) -> int:
-        """Pairs beside which something else ran."""
-        return sum(any(block.noisy for block in pair) for pair in self.every)
-
-    @property
-    def unknown(self) -> int:
-        """Pairs of which that is not known."""
-        return len(self.every) - len(self.quiet) - self.noisy
-
-
-def quiet(found: Iterable[Pair]) -> tuple[Pair, ...]:
-    return tuple(pair for pair in found if all(block.quiet for block in pair))
+        return tuple(pair for pair in self.every if all(block.quiet for block in pair))
 
 
 def pairs(ours: Iterable[Block], theirs: Iterable[Block]) -> tuple[Pair, ...]:
@@ -109,7 +95,7 @@ class NullTests:
 class Versus:
     """A ratio of two sides and whether it stands; `better` says which way is."""
 
-    judged: Judged
+    judged: judge.Verdict
     better: str
 
     @property
@@ -148,25 +134,23 @@ def versus(found: Beside, measure: Measure) -> Versus | None:
     """
     if measure.better == "high" and any(block["rate"] for pair in found.every for block in pair):
         return None
-    if not _figures(found.every, measure):
+    both = _together(found.every, measure)
+    if not both.rounds:
         return None
-    bands = [band_of(_ratio(null, measure)) for null in found.null]
-    judged = judge(
-        _ratio(found.every, measure), band=max(bands, default=1.0),
-        noisy=found.noisy, unknown=found.unknown,
-    )  # fmt: skip
-    return Versus(judged, measure.better)
+    nulls = [_together(null, measure) for null in found.null]
+    return Versus(judge.judge(both, nulls), measure.better)
 
 
-def _figures(found: Iterable[Pair], measure: Measure) -> list[tuple[float, float]]:
-    taken = [(measure.of(one), measure.of(other)) for one, other in found]
-    return [(a, b) for a, b in taken if a is not None and b is not None and a > 0 and b > 0]
+def _together(found: Iterable[Pair], measure: Measure) -> judge.Together:
+    every = list(found)
+    return judge.together(
+        *([_block(number, pair[at], measure) for number, pair in enumerate(every)] for at in (0, 1))
+    )
 
 
-def _ratio(found: Iterable[Pair], measure: Measure) -> Estimate:
-    """Of the quiet pairs."""
-    figures = _figures(quiet(found), measure)
-    return ratio([a for a, _ in figures], [b for _, b in figures])
+def _block(number: int, block: Block, measure: Measure) -> judge.Block:
+    value = measure.of(block)
+    return judge.Block(number, block["quiet"], math.nan if value is None or value <= 0 else value)
 
 
 # -- as cells

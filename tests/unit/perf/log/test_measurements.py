@@ -14,12 +14,12 @@ from perf.brokers.kafka import KafkaBroker
 from perf.brokers.kbroker import KbrokerBroker
 from perf.cells import CellError
 from perf.cluster.paced import Latency
-from perf.cluster.told import Told
+from perf.cluster.told import Told, beside_kafka
 from perf.log import cleaning, fsync, recovery, start
 from perf.log.cleaning import Cleaned
 from perf.log.fsync import FsyncPlan, Synced
 from perf.log.recovery import Recovered, RecoveryPlan
-from perf.log.rounds import BRIEF_SESSION, new_broker, order, quiet_pairs
+from perf.log.rounds import BRIEF_SESSION, new_broker, order
 from perf.log.start import Started, StartPlan
 from tests.unit.perf.test_report import MACHINE
 
@@ -92,7 +92,7 @@ def test_recoveries_are_judged_by_round() -> None:
         == ["not measured"] * 2
     )
     few = [replace(one, quiet=one.round > 2) for one in recoveries(1.0, 6.0)]
-    assert told(few)[0].startswith("no result: 4 of 6 rounds needed (6 noisy")
+    assert told(few)[0].startswith("no result: 4 of 6 rounds needed (3 noisy")
 
 
 def test_a_recovery_that_drowned_in_the_noise_has_no_ratio() -> None:
@@ -227,5 +227,5 @@ def test_cleanings_are_judged_by_round() -> None:
     ]
     assert verdicts(cleaning.tell(found, {})) == ["pass, surely", "pass, surely"]
     loud = [replace(one, quiet=one.round > 2) for one in found]
-    assert len(quiet_pairs(loud)) == 4
+    assert len(beside_kafka(loud, lambda one: one.cpu_s).quiet) == 4
     assert all(said.startswith("no result: 4 of 6") for said in verdicts(cleaning.tell(loud, {})))

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from perf.judge import widest
 from perf.studies.measured import Measured
-from perf.studies.verdict import Rounds, compare, null_band, pool
+from perf.studies.verdict import Rounds, compare, of_null, pool
 from tests.unit.perf.studies.fake import measured, p50_us
 
 
@@ -27,6 +28,10 @@ def twice(*values: float) -> Rounds:
 
 def pairs(*ratios: float) -> list[tuple[Measured, Measured]]:
     return [(measured(1000 * ratio), measured(1000)) for ratio in ratios]
+
+
+def null_band(found: Sequence[tuple[Measured, Measured]]) -> float:
+    return widest([of_null(found, p50_us)])
 
 
 def test_a_clear_difference_is_decided() -> None:
@@ -80,11 +85,11 @@ def test_a_large_effect_stands_beside_a_wide_null_test() -> None:
 
 
 def test_the_band_goes_both_ways_and_ignores_noise() -> None:
-    assert null_band(pairs(0.5, 0.5, 0.5), p50_us) == pytest.approx(2, rel=0.02)
-    assert null_band(pairs(2, 2, 2), p50_us) == pytest.approx(2, rel=0.02)
-    assert null_band([], p50_us) == 1
+    assert null_band(pairs(0.5, 0.5, 0.5)) == pytest.approx(2, rel=0.02)
+    assert null_band(pairs(2, 2, 2)) == pytest.approx(2, rel=0.02)
+    assert null_band([]) == 1
     loud = [(measured(500, others=0.5), measured(100))] * 3
-    assert null_band(loud, p50_us) == 1
+    assert null_band(loud) == 1
 
 
 def test_pooled_ratios_weigh_cells_alike() -> None:
