@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbroker.metrics import json_record
+from perf.before_after.verbs import before_after
 from perf.cluster.verbs import cluster
 from perf.log.verbs import log
 from perf.results_target import Target, results_options
@@ -493,8 +494,9 @@ def publish(files: tuple[str, ...], target: Target | None) -> None:
             _say(sent.note)
 
 
-# The studies, and what is measured of several brokers.
+# An older build beside this one, the studies, and what is measured of several brokers.
 
+cli.add_command(before_after)
 cli.add_command(ladder)
 cli.add_command(tune)
 cli.add_command(latency_study)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from perf import idle, librdkafka, neighbour, network, startup
-from perf.brokers import KINDS, BaselineBroker, Broker, KafkaBroker
+from perf.brokers import BASELINE, KINDS, Broker, KafkaBroker, KbrokerBroker
 from perf.brokers.kafka import jars
 from perf.cells import BY_KEY, CELLS, GROUP_CELLS, QUICK, Bench, Block, Cell, CellError
 from perf.idle import IdleResult
@@ -150,8 +150,8 @@ class Comparison:
     # Starting and warming.
 
     def _new_broker(self, name: str, directory: Path) -> Broker:
-        if name == BaselineBroker.name and self.plan.baseline:
-            return BaselineBroker(directory, self.plan.baseline)
+        if name == BASELINE and self.plan.baseline:
+            return KbrokerBroker(directory, checkout=self.plan.baseline)
         return KINDS[name](directory)
 
     def _start_brokers(self) -> None:

@@ -8,12 +8,14 @@ of which that is not known. From the ratios of these rounds come the median and 
 The *null test* pairs blocks of one side with blocks of the same side, measured right after them.
 What comes out, as a factor around 1, is its *band*: in it a ratio says nothing.
 
-Two questions are answered:
+Three questions are answered:
 
 - `judge`: do two sides differ? No result if there are fewer than PAIRS_MIN quiet rounds, if the
   interval contains 1, or if it reaches into the band. A ratio of 10 is decided although the band is
   20 % wide; a ratio of 1.1 is not.
 - `Bar`: does a value, or a ratio, meet a bound? Only the whole interval, widened by the band, does.
+- `not_slower`: is a build not slower than another one? The median must be at most 1 + the half-band
+  of the null test, over ROUNDS_MIN quiet rounds. A half-band that is too wide shows nothing.
 
 Pure functions; the jobs for Spark use them.
 """
@@ -30,6 +32,8 @@ from perf.stats import PAIRS_MIN, Estimate, estimate
 
 NO_RESULT: Final = "no result"
 NOT_MEASURED, PASSED, FAILED = "not measured", "pass, surely", "FAIL"
+NOT_SLOWER, SLOWER, NOT_SHOWN = "not slower", "slower", "not shown"
+ROUNDS_MIN: Final = 15  # of two builds, before one of them may be called not slower
 
 Direction = Literal["more", "less", ""]
 
@@ -257,6 +261,57 @@ def ratio_bar(
         return Bar(what, bar, None, unit)
     few = "" if found.ratio.decides else found.lacking()
     return Bar(what, bar, found.ratio, unit, widest(nulls), few or doubt)
+
+
+# -- is a build not slower than another one?
+
+
+@dataclass(frozen=True)
+class Slowness:
+    """The new build's figure by the old build's. `doubt` says why nothing is shown."""
+
+    ratio: Estimate
+    half_band: float
+    most: float
+    doubt: str = ""
+
+    @property
+    def verdict(self) -> str:
+        if self.doubt:
+            return NOT_SHOWN
+        return NOT_SLOWER if self.ratio.median <= self.most + self.half_band else SLOWER
+
+    @property
+    def half_band_text(self) -> str:
+        return "-" if math.isnan(self.half_band) else f"{self.half_band:.1%}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "ratio": self.ratio.to_json(),
+            "half_band": None if math.isnan(self.half_band) else self.half_band,
+            "most": self.most,
+            "verdict": self.verdict,
+            "reason": self.doubt,
+        }
+
+
+def not_slower(
+    found: Together, nulls: Iterable[Together], *, half_band_max: float, most: float = 1.0
+) -> Slowness:
+    """Whether the median of the ratios is at most `most` + the half-band of the null tests."""
+    tests = list(nulls)
+    measured = [test for test in tests if test.quiet]
+    half_band = widest(measured) - 1 if measured else math.nan
+    doubt = ""
+    if len(found.quiet) < ROUNDS_MIN:
+        doubt = found.lacking(ROUNDS_MIN)
+    elif few := next((test for test in tests if not test.ratio.decides), None):
+        doubt = f"null test: {few.lacking()}"
+    elif not tests:
+        doubt = "no null test"
+    elif half_band > half_band_max:
+        doubt = f"the half-band of {half_band:.1%} is above {half_band_max:.0%}"
+    return Slowness(found.ratio, half_band, most, doubt)
 
 
 # -- in words

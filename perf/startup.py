@@ -118,7 +118,7 @@ def _kill_under_load(broker: Broker, topic: Topic) -> int:
     return held
 
 
-def _launched(broker: Broker) -> tuple[float, bool]:
+def launched(broker: Broker) -> tuple[float, bool]:
     """Seconds from exec to the first acknowledged produce, and whether nothing else ran."""
     broker.prepare()
     watch = Watch([os.getpid()])
@@ -132,14 +132,14 @@ def measure_start(broker: Broker, progress: Callable[[str], None] = lambda _: No
     """All three ways, in this order, on one directory. The broker is discarded at the end."""
     try:
         broker.directory.mkdir(parents=True, exist_ok=True)
-        empty_s, first_quiet = _launched(broker)
+        empty_s, first_quiet = launched(broker)
         resident = settled_memory(broker.pid).resident
         broker.stop()
-        again_s, second_quiet = _launched(broker)
+        again_s, second_quiet = launched(broker)
         progress(f"start {broker.name}: {empty_s:.3f} s empty, {again_s:.3f} s again")
         topic = Topic(TOPIC, bytes(16), 1)
         held = _kill_under_load(broker, topic)
-        killed_s, third_quiet = _launched(broker)
+        killed_s, third_quiet = launched(broker)
         with broker.client() as client:
             found = sum(client.offsets(topic))
         if found < held + 1:

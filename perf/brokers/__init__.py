@@ -2,9 +2,8 @@
 
 from perf.brokers.attached import AttachedBroker
 from perf.brokers.base import Broker, BrokerError
-from perf.brokers.baseline import BaselineBroker
 from perf.brokers.kafka import KafkaBroker
-from perf.brokers.kbroker import KbrokerBroker
+from perf.brokers.kbroker import BASELINE, KbrokerBroker
 from perf.brokers.limit import LimitBroker
 
 KINDS: dict[str, type[Broker]] = {
@@ -14,9 +13,9 @@ KINDS: dict[str, type[Broker]] = {
 }
 
 __all__ = [
+    "BASELINE",
     "KINDS",
     "AttachedBroker",
-    "BaselineBroker",
     "Broker",
     "BrokerError",
     "KafkaBroker",

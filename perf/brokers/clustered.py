@@ -39,10 +39,12 @@ class ClusterNode(KbrokerBroker):
         zookeeper: ZooKeeper,
         settings: Settings,
         place: Place = HERE,
+        checkout: Path | None = None,
     ) -> None:
         self.node_id = node_id
         whose = {"node.id": node_id, "zookeeper.connect": zookeeper.address}
-        super().__init__(directory, port, _lines({**whose, **settings}), place=place)
+        lines = _lines({**whose, **settings})
+        super().__init__(directory, port, lines, place=place, checkout=checkout)
 
     def answers(self) -> bool:
         return self.ready_file.exists()

@@ -31,6 +31,7 @@ from perf.brokers.clustered import (
     Settings,
 )
 from perf.brokers.kafka import HELD_STILL_MS
+from perf.brokers.kbroker import BASELINE
 from perf.brokers.zookeeper import ZooKeeper
 from perf.client import Client, ClientError
 from perf.metadata import ClusterState
@@ -162,7 +163,7 @@ class Cluster:
 
 
 class KbrokerCluster(Cluster):
-    """kbrokers at a ZooKeeper."""
+    """kbrokers at a ZooKeeper; `checkout`: of another one than this."""
 
     name = "kbroker"
 
@@ -175,8 +176,11 @@ class KbrokerCluster(Cluster):
         settings: Settings = NO_SETTINGS,
         near: Place = HERE,
         far: Place = HERE,
+        checkout: Path | None = None,
     ) -> None:
         super().__init__(directory)
+        if checkout is not None:
+            self.name = BASELINE
         held_ms = HELD_STILL_MS if holdable else 0
         meeting = ZooKeeper(directory / "zookeeper", session_ms_max=held_ms, place=far)
         self.meeting = meeting
@@ -185,8 +189,9 @@ class KbrokerCluster(Cluster):
             home = directory / f"broker-{number}"
             place = near if number == 1 else far
             self.nodes[number] = ClusterNode(
-                home, node_id=number, zookeeper=meeting, settings=every, place=place
-            )
+                home, node_id=number, zookeeper=meeting, settings=every, place=place,
+                checkout=checkout,
+            )  # fmt: skip
 
 
 class KafkaCluster(Cluster):

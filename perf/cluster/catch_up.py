@@ -148,7 +148,7 @@ def _come_back(cluster: Cluster, topic: Topic, beside: PacedProducer, wait_s: fl
     return until(what, lambda: cluster.in_sync(LEADER, topic.name), wait_s) - began_s
 
 
-def _caught_up(cluster: Cluster, plan: CatchUpPlan, turn: int) -> CatchUp:
+def caught_up(cluster: Cluster, plan: CatchUpPlan, turn: int) -> CatchUp:
     leader = cluster.nodes[LEADER]
     stem = f"perf-{os.getpid()}-{turn}"
     with cluster.client(LEADER) as client:
@@ -196,7 +196,7 @@ def measure(
             for kind in turns.order(number_):
                 with turns.alone(kind) as cluster:
                     try:
-                        found.append(_caught_up(cluster, plan, number_))
+                        found.append(caught_up(cluster, plan, number_))
                     except (LoadError, ClientError, BrokerError, CellError, OSError) as error:
                         say(f"VOID {kind}: {error}")
                         return found, [f"{kind}, round {number_ + 1}: {error}"]

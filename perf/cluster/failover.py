@@ -99,7 +99,7 @@ def _is_balanced(cluster: Cluster, node: int, partitions: int) -> bool:
     return balanced(_all_of(cluster, node), partitions)
 
 
-def _wait_balanced(cluster: Cluster, partitions: int) -> None:
+def wait_balanced(cluster: Cluster, partitions: int) -> None:
     def elected() -> bool:
         state = _all_of(cluster, 1)
         if balanced(state, partitions):
@@ -115,7 +115,7 @@ def _wait_balanced(cluster: Cluster, partitions: int) -> None:
         until(f"broker {node} knows that", partial(_is_balanced, cluster, node, partitions))
 
 
-def _kill(cluster: Cluster, departures: Departures, turn: int, partitions: int) -> Failover:
+def kill(cluster: Cluster, departures: Departures, turn: int, partitions: int) -> Failover:
     controller = departures.controller()
     victim = chosen(turn, controller)
     survivors = [node for node in NODES if node != victim]
@@ -176,23 +176,23 @@ def measure(
     settings = {"zookeeper.session.timeout.ms": SESSION_MS}
     with ExitStack() as last_first:
         cluster = last_first.enter_context(KbrokerCluster(root, len(NODES), settings=settings))
-        _fill(cluster, partitions)
+        fill(cluster, partitions)
         departures = Departures(cluster.meeting.address)
         last_first.callback(departures.close)
         for turn in range(rounds):
-            _wait_balanced(cluster, partitions)
-            found.append(_kill(cluster, departures, turn, partitions))
+            wait_balanced(cluster, partitions)
+            found.append(kill(cluster, departures, turn, partitions))
             say(_line(found[-1]))
             if turn + 1 < rounds:
                 cluster.restart(found[-1].killed)
     return found
 
 
-def _fill(cluster: Cluster, partitions: int) -> None:
+def fill(cluster: Cluster, partitions: int) -> None:
     """A record in every partition, each on all three brokers."""
     with cluster.client(NODES[0]) as client:
         topics = create_many(client, "failover", partitions, ROTATIONS)
-    _wait_balanced(cluster, partitions)
+    wait_balanced(cluster, partitions)
     for node in NODES:
         with cluster.client(node) as client:
             write_one_each(client, topics[node - 1 :: len(NODES)])

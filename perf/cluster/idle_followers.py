@@ -46,7 +46,7 @@ class Idle:
         return dict(self.__dict__)
 
 
-def _window(cluster: Cluster, number: int, seconds: float) -> list[Idle]:
+def window(cluster: Cluster, number: int, seconds: float) -> list[Idle]:
     pids = [cluster.nodes[node].pid for node in REPLICAS] + [cluster.meeting.pid]
     watch = Watch([os.getpid(), *pids])
     before, began_ns = [cpu_ns(pid) for pid in pids], time.monotonic_ns()
@@ -59,6 +59,16 @@ def _window(cluster: Cluster, number: int, seconds: float) -> list[Idle]:
              proportional_bytes(pid), quiet)
         for role, pid, spent in zip(ROLES, pids, used, strict=True)
     ]  # fmt: skip
+
+
+def fill(cluster: Cluster, partitions: int) -> list[str]:
+    """Partitions that the second broker follows, in sync; the names of their topics."""
+    with cluster.client(REPLICAS[0]) as client:
+        topics = create_many(client, "idle", partitions, [REPLICAS])
+    names = [topic.name for topic in topics]
+    for node in REPLICAS:
+        cluster.wait_in_sync(node, *names)
+    return names
 
 
 def measure(
@@ -74,14 +84,10 @@ def measure(
     found = []
     for kind in brokers:
         with KINDS[kind](root / kind, len(REPLICAS)) as cluster:
-            with cluster.client(REPLICAS[0]) as client:
-                topics = create_many(client, "idle", partitions, [REPLICAS])
-            names = [topic.name for topic in topics]
-            for node in REPLICAS:
-                cluster.wait_in_sync(node, *names)
+            names = fill(cluster, partitions)
             time.sleep(REST_S)
             for number in range(rounds):
-                found += _window(cluster, number, seconds)
+                found += window(cluster, number, seconds)
                 shares = ", ".join(f"{one.role} {one.cpu_share:.2%}" for one in found[-3:])
                 say(f"{kind} window {number + 1}: {shares}")
             if not cluster.in_sync(REPLICAS[0], *names):

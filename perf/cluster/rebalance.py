@@ -75,7 +75,7 @@ class Returned:
         return {**self.__dict__, "cpu_shares": shares}
 
 
-def _settings(enabled: str) -> dict[str, object]:
+def settings(enabled: str) -> dict[str, object]:
     return {KEY: enabled, LOOK_KEY: LOOK_S}
 
 
@@ -108,7 +108,7 @@ def _is_balanced(cluster: Cluster, node: int, names: Sequence[str], partitions: 
     return balanced(cluster.state(node, *names), partitions)
 
 
-def _loaded(
+def loaded(
     cluster: Cluster, topics: Sequence[Topic], plan: RebalancePlan, enabled: str, number: int
 ) -> Returned:
     back_s = _returns(cluster, topics, enabled)
@@ -139,21 +139,21 @@ def _loaded(
 def measure(plan: RebalancePlan, root: Path, say: Callable[[str], None]) -> list[Returned]:
     """A round is one return of each kind."""
     kinds = {ON: KbrokerCluster, OFF: KbrokerCluster}
-    settings = {kind: _settings(kind) for kind in kinds}
+    of_kind = {kind: settings(kind) for kind in kinds}
     topics: dict[str, Sequence[Topic]] = {}
     found = []
-    with Turns(tuple(kinds), root, 2, say, settings=settings, make=kinds) as turns:
+    with Turns(tuple(kinds), root, 2, say, settings=of_kind, make=kinds) as turns:
         for number in range(plan.rounds):
             for kind in turns.order(number):
                 with turns.alone(kind) as cluster:
                     if kind not in topics:
-                        topics[kind] = _made(cluster, plan.partitions)
-                    found.append(_loaded(cluster, topics[kind], plan, kind, number))
+                        topics[kind] = made(cluster, plan.partitions)
+                    found.append(loaded(cluster, topics[kind], plan, kind, number))
                 say(_line(found[-1]))
     return found
 
 
-def _made(cluster: Cluster, partitions: int) -> Sequence[Topic]:
+def made(cluster: Cluster, partitions: int) -> Sequence[Topic]:
     with cluster.client(STAYS) as client:
         topics = create_many(client, "rebalance", partitions, ROTATIONS)
     cluster.wait_in_sync(STAYS, *[topic.name for topic in topics])

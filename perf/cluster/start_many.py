@@ -85,7 +85,7 @@ def _until_led(broker: Broker, partitions: int) -> float:
     raise BrokerError(f"{broker.name} does not lead {partitions}: {broker.log_tail()}")
 
 
-def _started(cluster: Cluster, number: int, after: str, partitions: int) -> Start:
+def started(cluster: Cluster, number: int, after: str, partitions: int) -> Start:
     broker = cluster.nodes[NODE]
     broker.prepare()
     watch = Watch([os.getpid(), cluster.meeting.pid])
@@ -97,7 +97,7 @@ def _started(cluster: Cluster, number: int, after: str, partitions: int) -> Star
     return Start(cluster.name, number, after, led_s, spent_s, resident, watch.guard().quiet)
 
 
-def _fill(cluster: Cluster, partitions: int, say: Callable[[str], None]) -> None:
+def fill(cluster: Cluster, partitions: int, say: Callable[[str], None]) -> None:
     began_s = time.monotonic()
     with cluster.client(NODE) as client:
         topics = create_many(client, "start", partitions, [[NODE]])
@@ -115,12 +115,12 @@ def measure(
     raise_file_limit()
     for kind in brokers:
         with KINDS[kind](root / kind, 1, settings=SETTINGS[kind]) as cluster:
-            _fill(cluster, partitions, say)
+            fill(cluster, partitions, say)
             for number in range(rounds):
                 for after in (STOPPED, KILLED):
                     broker = cluster.nodes[NODE]
                     broker.stop() if after == STOPPED else broker.kill()
-                    found.append(_started(cluster, number, after, partitions))
+                    found.append(started(cluster, number, after, partitions))
                     say(f"{kind} {after}: {found[-1].led_s:.2f} s")
     return found
 

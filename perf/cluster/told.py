@@ -34,6 +34,11 @@ class Told:
     values: Sequence[Mapping[str, Any]]
     figures: Sequence[Figure] = ()
     remarks: Sequence[str] = field(default_factory=tuple)
+    fine: bool = True  # beside its bars
+
+    @property
+    def passes(self) -> bool:
+        return self.fine and all(bar.fine for bar in self.bars)
 
     def text(self, machine: Mapping[str, Any], took_s: float) -> str:
         """For people."""
@@ -44,9 +49,9 @@ class Told:
             f"what was merely seen, of fewer than {PAIRS_MIN} values; {took_s:.0f} s in all",
             "",
             *table(self.head, self.rows),
-            "",
-            *bar_table(self.bars),
         ]
+        if self.bars:
+            lines += ["", *bar_table(self.bars)]
         if self.remarks:
             lines += ["", "Remarks", *(f"- {one}" for one in self.remarks)]
         return "\n".join(lines)

@@ -1,22 +1,55 @@
-"""The judge over made-up blocks: what is paired, what meets a bar."""
+"""The judge over made-up blocks: what is paired, what meets a bar, which build is not slower."""
 
 from __future__ import annotations
 
+import json
 import math
+import random
 from collections.abc import Sequence
 
+import pytest
+
 from perf.judge import (
+    ROUNDS_MIN,
     Block,
+    Together,
     judge,
+    not_slower,
     ratio_bar,
     together,
     value_bar,
     widest,
 )
 
+CPU_HALF_BAND_MAX, P99_HALF_BAND_MAX = 0.03, 0.10
+
 
 def blocks(values: Sequence[float], *, noisy: Sequence[int] = ()) -> list[Block]:
     return [Block(number, number not in noisy, value) for number, value in enumerate(values)]
+
+
+class Builds:
+    """Two builds on a machine whose speed drifts by a half, and jitters by `jitter`."""
+
+    def __init__(self, slower_by: float, jitter: float, rounds: int = ROUNDS_MIN) -> None:
+        source = random.Random(7)
+
+        def measured(cost_us: float, number: int) -> float:
+            drift = 1 + 0.5 * math.sin(number)
+            return cost_us * drift * source.uniform(1 - jitter, 1 + jitter)
+
+        self.new, self.old, self.again = (
+            blocks([measured(cost_us, number) for number in range(rounds)])
+            for cost_us in (10 * (1 + slower_by), 10, 10)
+        )
+
+    @property
+    def found(self) -> Together:
+        return together(self.new, self.old)
+
+    @property
+    def null(self) -> Together:
+        return together(self.old, self.again)
 
 
 # -- rounds
@@ -74,3 +107,72 @@ def test_the_widest_null_test_is_the_band() -> None:
     assert judge(together(blocks([1.2] * 7), unit), [together(blocks([0.8] * 7), unit)]).reason == (
         "within the null test's 1.25"
     )
+
+
+# -- not slower
+
+
+def test_equal_builds_are_not_slower() -> None:
+    builds = Builds(slower_by=0.0, jitter=0.01)
+    found = not_slower(builds.found, [builds.null], half_band_max=CPU_HALF_BAND_MAX)
+    assert found.verdict == "not slower"
+    assert 0 < found.half_band <= CPU_HALF_BAND_MAX
+
+
+def test_a_build_that_is_slower_by_five_percent_is_found() -> None:
+    builds = Builds(slower_by=0.05, jitter=0.01)
+    found = not_slower(builds.found, [builds.null], half_band_max=CPU_HALF_BAND_MAX)
+    assert found.verdict == "slower" and found.ratio.median == pytest.approx(1.05, abs=0.02)
+
+
+def test_a_faster_build_is_not_slower() -> None:
+    builds = Builds(slower_by=-0.2, jitter=0.01)
+    found = not_slower(builds.found, [builds.null], half_band_max=CPU_HALF_BAND_MAX)
+    assert found.verdict == "not slower"
+
+
+@pytest.mark.parametrize("slower_by", [0.0, 0.05, 0.5])
+def test_a_cell_that_is_too_wide_shows_nothing(slower_by: float) -> None:
+    builds = Builds(slower_by, jitter=0.2)
+    found = not_slower(builds.found, [builds.null], half_band_max=CPU_HALF_BAND_MAX)
+    assert found.verdict == "not shown"
+    assert found.doubt == f"the half-band of {found.half_band:.1%} is above 3%"
+
+
+def test_more_rounds_make_a_cell_narrower() -> None:
+    few, many = (Builds(0.0, jitter=0.08, rounds=rounds) for rounds in (ROUNDS_MIN, 120))
+    verdicts = [
+        not_slower(one.found, [one.null], half_band_max=CPU_HALF_BAND_MAX).verdict
+        for one in (few, many)
+    ]
+    assert verdicts == ["not shown", "not slower"]
+
+
+def test_a_p99_may_be_wider() -> None:
+    builds = Builds(slower_by=0.0, jitter=0.08)
+    assert not_slower(builds.found, [builds.null], half_band_max=0.03).verdict == "not shown"
+    found = not_slower(builds.found, [builds.null], half_band_max=P99_HALF_BAND_MAX)
+    assert found.verdict == "not slower"
+
+
+def test_too_few_rounds_and_no_null_test_show_nothing() -> None:
+    builds = Builds(0.0, jitter=0.01)
+    noisy = together(blocks([1.0] * 15, noisy=[3]), builds.old)
+    few = not_slower(noisy, [builds.null], half_band_max=0.03)
+    assert few.verdict == "not shown"
+    assert few.doubt == "14 of 15 rounds needed (1 noisy left out: something else ran)"
+    assert not_slower(builds.found, [], half_band_max=0.03).doubt == "no null test"
+    short = together(builds.old[:5], builds.again[:5])
+    assert not_slower(builds.found, [builds.null, short], half_band_max=0.03).doubt == (
+        "null test: 5 of 6 rounds needed"
+    )
+    nothing = not_slower(Together(), [Together()], half_band_max=0.03)
+    assert nothing.verdict == "not shown"
+    assert json.loads(json.dumps(nothing.to_json(), allow_nan=False))["verdict"] == "not shown"
+
+
+def test_a_bound_of_its_own() -> None:
+    builds = Builds(slower_by=0.08, jitter=0.01)
+    assert not_slower(builds.found, [builds.null], half_band_max=0.03).verdict == "slower"
+    found = not_slower(builds.found, [builds.null], half_band_max=0.03, most=1.1)
+    assert found.verdict == "not slower"

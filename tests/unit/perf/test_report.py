@@ -9,7 +9,7 @@ import pytest
 
 from perf import report
 from perf.bars import bars
-from perf.brokers import BaselineBroker, BrokerError
+from perf.brokers import BrokerError, KbrokerBroker
 from perf.cells import Block
 from perf.compare import Outcome, Plan
 from perf.histogram import Histogram
@@ -252,4 +252,4 @@ def test_a_baseline_has_a_table_of_its_own() -> None:
 
 def test_a_baseline_that_was_not_built_says_so(tmp_path: Path) -> None:
     with pytest.raises(BrokerError, match="make build"):
-        BaselineBroker(tmp_path / "broker", tmp_path)
+        KbrokerBroker(tmp_path / "broker", checkout=tmp_path)

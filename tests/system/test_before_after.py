@@ -1,0 +1,58 @@
+"""`kbroker perf before-after` on real brokers: every stage measures both builds, and nothing stays.
+
+The old build is this one: what is asked here is that each cell has its figures.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perf.before_after.cells import GROUPS, stages
+from perf.before_after.driver import NEW, OLD, Driver, Outcome, Plan
+from perf.before_after.several import Sizes
+from perf.cluster import rebalance
+from tests.support import requirements
+from tests.support.source_tree import ROOT
+from tests.support.zookeeper import JARS
+
+SMALL = Sizes(
+    seconds=0.3, gigabytes=0.002, failover_partitions=6, start_partitions=5, idle_partitions=4,
+    idle_s=0.2,
+)  # fmt: skip
+
+
+def measured(tmp_path: Path, *cells: str) -> Outcome:
+    """One round, in which every figure of every line has a value of both builds."""
+    said: list[str] = []
+    found = stages(cells, tmp_path, ROOT, 0.2, said.append, SMALL)
+    outcome = Driver(Plan(rounds=1, rounds_max=1), said.append).run(found)
+    assert not outcome.faults
+    assert {line.cell for line in outcome.lines} == set(cells)
+    for line in outcome.lines:
+        blocks = outcome.blocks[line.cell]
+        for source in (blocks.first, blocks.again):
+            for build in (NEW, OLD):
+                (one,) = source[build]
+                assert all(one.values[figure.key] > 0 for figure in line.figures), one
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    return outcome
+
+
+@pytest.mark.timeout(120)
+def test_requests_handlers_and_starts(tmp_path: Path) -> None:
+    outcome = measured(tmp_path, "p-1k-4x5", "commit-16x5", *GROUPS["handlers"], "start")
+    (start,) = outcome.blocks["start"].first[NEW]
+    assert 50 < start.values["modules"] < 2_000
+    assert 10 < start.values["resident_mb"] < 200
+
+
+@pytest.mark.java
+@pytest.mark.timeout(400)
+def test_clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    requirements.java()
+    JARS.paths()
+    monkeypatch.setattr(rebalance, "LOADED_S", 0.0)
+    measured(tmp_path, "s-1k-4x5", "catch-up", "failover", "start-many", "idle-followers",
+             "rebalance")  # fmt: skip
