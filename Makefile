@@ -41,7 +41,7 @@ REQUIREMENTS = import sys, tomllib; \
   [print(*project["optional-dependencies"][extra], sep="\n") for extra in sys.argv[1:]]
 
 .DEFAULT_GOAL = help
-.PHONY: help run cluster build unit test test-fast test-asan test-tsan fuzz simulate soak parity setup bench report lint clean
+.PHONY: help run cluster build unit test test-fast test-asan test-tsan fuzz simulate soak parity setup bench walk report lint clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -96,6 +96,9 @@ setup: build $(VENV)/.test $(VENV)/.spark ## what the tests need: kcat, promtool
 
 bench: setup ## kbroker beside Apache Kafka and the machine's limit
 	$(PY) -m kbroker perf compare $(ARGS)
+
+walk: build $(VENV)/.test $(VENV)/.cluster ## the units whose functions run for one request; a build of its own, minutes the first time; Java
+	@$(PY) -m perf.walk $(ARGS)
 
 report: build $(VENV)/.report ## load, topics, Spark, a page: build/report/report.html (BOOTSTRAP= of a running broker)
 	@$(PY) -m spark_jobs.first_report --bootstrap-server '$(BOOTSTRAP)' $(ARGS)

@@ -1,0 +1,1 @@
+"""`make walk`: the units whose functions run for one warm request. docs/walk.md."""
