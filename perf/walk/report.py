@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from perf.walk.walk import Walk
 BEGIN: Final = "<!-- written by make walk -->"
 COLUMNS: Final = ("units", "compiled", "Python", "threads", "steps", "of them back")
 PAIRS_SHOWN: Final = 6
+PAGE_CHARS: Final = 120
 _OF_UNIT: Final = ("name", "compiled", "thread", "calls")
 
 
@@ -89,8 +91,12 @@ def to_page(data: Mapping[str, Any]) -> str:
     ]
     for walk in data["walks"]:
         units = ", ".join(f"`{unit['name']}`" for unit in walk["units"])
-        lines += ["", f"**{walk['title']}**: {units}."]
+        lines += ["", *_wrapped(f"**{walk['title']}**: {units}.")]
         if pairs := walk["pairs"][:PAIRS_SHOWN]:
             said = (f"`{one}` and `{other}` {steps}" for one, other, steps in pairs)
-            lines += ["", f"Steps between: {', '.join(said)}."]
+            lines += ["", *_wrapped(f"Steps between: {', '.join(said)}.")]
     return "\n".join(lines)
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, PAGE_CHARS, break_long_words=False, break_on_hyphens=False)

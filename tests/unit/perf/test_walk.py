@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.generated_part import replaced
 from perf.walk import report, tree
+from perf.walk.__main__ import KEPT, PAGE
+from perf.walk.kinds import KEYS
 from perf.walk.trace import Call, Function, Trace, plain_name, unit_of
 from perf.walk.walk import paths_of, walk_of
 from tests.support.source_tree import ROOT
@@ -172,3 +175,10 @@ def test_walks_are_told() -> None:
     page = report.to_page(report.kept(data))
     assert page.startswith("Commit abc, now.") and "| K | 4 | 4 | 0 | 1 | 6 | 3 |" in page
     assert "**K**: `x`, `y`, `z`, `w`." in page
+
+
+def test_the_page_is_drawn_from_the_walks_that_are_kept() -> None:
+    data = json.loads(KEPT.read_text(encoding="utf-8"))
+    page = PAGE.read_text(encoding="utf-8")
+    assert replaced(page, report.BEGIN, report.to_page(data)) == page
+    assert [walk["key"] for walk in data["walks"]] == [*KEYS]
