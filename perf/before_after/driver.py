@@ -20,7 +20,7 @@ from perf.before_after.lines import HEAD, Blocks, Judged, Line, Taken, judged
 from perf.brokers import BASELINE, BrokerError
 from perf.cells import CellError
 from perf.client import ClientError
-from perf.cluster.told import Told, noisy
+from perf.cluster.told import Figure, Told, noisy
 from perf.judge import NOT_SHOWN, ROUNDS_MIN, SLOWER
 from perf.wire import WireError
 
@@ -126,22 +126,29 @@ def tell(outcome: Outcome, **about: Any) -> Told:
     """The table, with a line for each line of a cell."""
     lines = [outcome.judged(line) for line in outcome.lines]
     every = [
-        one
-        for blocks in outcome.blocks.values()
+        (cell, build, one)
+        for cell, blocks in outcome.blocks.items()
         for source in (blocks.first, blocks.again)
-        for taken in source.values()
+        for build, taken in source.items()
         for one in taken
     ]
     values = [
         *(one.to_json() for one in lines),
         *({"cell": cell, **blocks.to_json()} for cell, blocks in outcome.blocks.items()),
     ]
+    figures = [
+        Figure(f"before and after, {cell}: {name}", value, "",
+               {"broker": build, "round": one.round, "quiet": one.quiet})
+        for cell, build, one in every
+        for name, value in one.values.items()
+    ]  # fmt: skip
     return Told(
         {**outcome.plan.__dict__, **about},
         HEAD,
         [one.row() for one in lines],
         (),
         values,
-        remarks=[*outcome.faults, *noisy([one.quiet for one in every])],
+        figures,
+        remarks=[*outcome.faults, *noisy([one.quiet for _cell, _build, one in every])],
         fine=not any(one.verdict in (SLOWER, NOT_SHOWN) for one in lines),
     )
