@@ -406,11 +406,6 @@ def limit(
 @click.option("--seconds", type=Seconds(), help="of a block  [1.6, quick 0.6]")
 @click.option("--brokers", help="some of limit,kafka,kbroker  [all]")
 @click.option("--cells", help="keys of cells, with commas  [all, quick: half]")
-@click.option(
-    "--baseline",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="another checkout, built: its kbroker is one more broker, `baseline`",
-)
 @click.option("--no-extras", is_flag=True, help="without idle, neighbour, start and librdkafka")
 @click.option("--json", "json_to", metavar="FILE", help="also as JSON; - for standard output")
 @click.option("--check", is_flag=True, help="exit with 1 unless every measured bar passes")
@@ -422,7 +417,6 @@ def compare(
     seconds: float | None,
     brokers: str | None,
     cells: str | None,
-    baseline: Path | None,
     no_extras: bool,
     json_to: str | None,
     check: bool,
@@ -442,9 +436,6 @@ def compare(
         changes["brokers"] = tuple(brokers.split(","))
         if unknown := set(changes["brokers"]) - set(KINDS):
             raise click.BadParameter(f"{', '.join(sorted(unknown))}: not a broker")
-    if baseline:
-        changes["baseline"] = baseline
-        changes["brokers"] = (*changes.get("brokers", KINDS[::-1]), "baseline")
     if cells:
         changes["cells"] = tuple(cells.split(","))
         if unknown := set(changes["cells"]) - set(BY_KEY):

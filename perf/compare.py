@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from perf import idle, librdkafka, neighbour, network, startup
-from perf.brokers import BASELINE, KINDS, Broker, KafkaBroker, KbrokerBroker
+from perf.brokers import KINDS, KafkaBroker
 from perf.brokers.kafka import jars
 from perf.cells import BY_KEY, CELLS, GROUP_CELLS, QUICK, Bench, Block, Cell, CellError
 from perf.idle import IdleResult
@@ -58,7 +58,6 @@ class Plan:
     extras: bool = True  # idle, neighbour, start, librdkafka
     repeat_noisy: bool = True
     directory: Path | None = None
-    baseline: Path | None = None  # another checkout, the broker "baseline"
 
     @classmethod
     def quick(cls, **changes: Any) -> Plan:
@@ -149,14 +148,9 @@ class Comparison:
 
     # Starting and warming.
 
-    def _new_broker(self, name: str, directory: Path) -> Broker:
-        if name == BASELINE and self.plan.baseline:
-            return KbrokerBroker(directory, checkout=self.plan.baseline)
-        return KINDS[name](directory)
-
     def _start_brokers(self) -> None:
         for name in self.plan.brokers:
-            broker = self._new_broker(name, self._root / name)
+            broker = KINDS[name](self._root / name)
             self._benches[name] = Bench(broker, seconds=self.plan.seconds, warm_s=self.plan.warm_s)
             broker.start()
             idle_memory = settled_memory(broker.pid)
@@ -254,7 +248,7 @@ class Comparison:
         if "kbroker" not in self.plan.brokers:
             return
         for repeat in range(1, self.plan.idle_repeats):
-            with self._new_broker("kbroker", self._root / f"idle-{repeat}") as broker:
+            with KINDS["kbroker"](self._root / f"idle-{repeat}") as broker:
                 bench = Bench(broker, seconds=self.plan.seconds, warm_s=self.plan.warm_s)
                 try:
                     self.say(f"idle kbroker: {self._idle(bench)}")
@@ -292,7 +286,7 @@ class Comparison:
                 broker = (
                     KafkaBroker(directory, holdable=False)
                     if name == "kafka"
-                    else self._new_broker(name, directory)
+                    else KINDS[name](directory)
                 )
                 try:
                     result = startup.measure_start(broker, self.say)

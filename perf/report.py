@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from perf import network
@@ -19,11 +19,9 @@ COMPARED = (
     ("kbroker", "kafka"),
     ("kbroker", "limit"),
     ("kafka", "limit"),
-    ("kbroker", "baseline"),
 )
 LIMIT_DRIFT_MAX = 0.10
 CLIENT_SHARE_MAX = 0.5
-BASELINE_METRICS = {"CPU us": "cpu_us_per_request", "req/s": "requests_per_s", "p99 us": "p99_us"}
 # With what the runtime compiles and collects, and without.
 CPU_WAYS = ("cpu_us_per_request", "cpu_us_without_runtime")
 
@@ -179,30 +177,6 @@ def _cell_rows(outcome: Outcome) -> list[list[str]]:
     return rows
 
 
-def _baseline_rows(outcome: Outcome) -> list[list[str]]:
-    """This checkout against another, cell by cell; a broker against itself where it was tried."""
-    rows = []
-    for cell in outcome.blocks:
-        found = {
-            name: one
-            for name, metric in BASELINE_METRICS.items()
-            if (one := paired(outcome, cell, metric, "kbroker", "baseline")) is not None
-        }
-        if found:
-            numbers = (interval(one.ratio) for one in found.values())
-            rows.append([BY_KEY[cell].title, *numbers, _undecided(found)])
-    return rows
-
-
-def _undecided(found: Mapping[str, Verdict]) -> str:
-    """What has no result, and why: "req/s, p99 us: no difference shown"."""
-    by_reason: dict[str, list[str]] = {}
-    for name, one in found.items():
-        if not one.decided:
-            by_reason.setdefault(one.reason, []).append(name)
-    return "; ".join(f"{', '.join(names)}: {why}" for why, names in by_reason.items())
-
-
 def _beside_rows(outcome: Outcome) -> list[list[str]]:
     rows: list[list[str]] = []
     for broker in outcome.plan.brokers:
@@ -286,9 +260,6 @@ def to_text(outcome: Outcome) -> str:
         "no JIT, GC",
     ]
     lines += table(head, _cell_rows(outcome))
-    if against := _baseline_rows(outcome):
-        head = ["kbroker / baseline", *BASELINE_METRICS, "no result"]
-        lines += ["", *table(head, against)]
     if beside := _beside_rows(outcome):
         lines += ["", *table(["broker", "what", "value"], beside)]
     lines += ["", *bar_table(bars(outcome))]

@@ -235,21 +235,6 @@ def test_json_and_text_of_a_whole_outcome() -> None:
     assert "0.225 [0.225, 0.225]" in text and "pass, surely" in text
 
 
-def test_a_baseline_has_a_table_of_its_own() -> None:
-    by_broker = {
-        "kbroker": blocks(CELL, "kbroker", *[9] * 6),
-        "baseline": blocks(CELL, "baseline", *[10] * 6),
-    }
-    outcome = outcome_of({CELL: by_broker})
-    text = report.to_text(outcome)
-    assert "kbroker / baseline" in text and "req/s, p99 us: no difference shown" in text
-    ratios = report.to_json(outcome)["cells"][CELL]["ratios"]["kbroker/baseline"]
-    assert ratios["cpu_us_per_request"]["median"] == pytest.approx(0.9)
-    assert ratios["cpu_us_per_request"]["decided"] and not ratios["p99_us"]["decided"]
-    del by_broker["baseline"]
-    assert "baseline" not in report.to_text(outcome_of({CELL: by_broker}))
-
-
 def test_a_baseline_that_was_not_built_says_so(tmp_path: Path) -> None:
     with pytest.raises(BrokerError, match="make build"):
         KbrokerBroker(tmp_path / "broker", checkout=tmp_path)
