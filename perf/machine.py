@@ -7,9 +7,11 @@ import platform
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from kbroker import __version__
+
+HERE: Final = Path(__file__).parent
 
 
 def describe_machine() -> dict[str, Any]:
@@ -19,7 +21,7 @@ def describe_machine() -> dict[str, Any]:
         "model": _model(),
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "commit": _commit() or "unknown",
+        "commit": commit_of(HERE) or "unknown",
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
 
@@ -31,7 +33,7 @@ def machine_line() -> str:
 
 def version_line() -> str:
     """kbroker's version, with the commit in a clone: `0.1.0 (1a2b3c4-dirty)`."""
-    commit = _commit()
+    commit = commit_of(HERE)
     return f"{__version__} ({commit})" if commit else __version__
 
 
@@ -44,11 +46,12 @@ def _model() -> str:
     return next(found, platform.machine())
 
 
-def _commit() -> str:
+def commit_of(folder: Path) -> str:
+    """Of the checkout that it is in; "" where there is none."""
     try:
         return subprocess.run(
             ["git", "describe", "--always", "--dirty"],
-            cwd=Path(__file__).parent,
+            cwd=folder,
             capture_output=True,
             text=True,
         ).stdout.strip()

@@ -122,7 +122,7 @@ def _in_words(taken: Taken) -> str:
     return values if taken.quiet else f"{values}  (something else ran)"
 
 
-def tell(outcome: Outcome, **about: Any) -> Told:
+def tell(outcome: Outcome, *, baseline: str, **about: Any) -> Told:
     """The table, with a line for each line of a cell."""
     lines = [outcome.judged(line) for line in outcome.lines]
     every = [
@@ -143,12 +143,16 @@ def tell(outcome: Outcome, **about: Any) -> Told:
         for name, value in one.values.items()
     ]  # fmt: skip
     return Told(
-        {**outcome.plan.__dict__, **about},
+        {**outcome.plan.__dict__, "baseline": baseline, **about},
         HEAD,
         [one.row() for one in lines],
         (),
         values,
         figures,
-        remarks=[*outcome.faults, *noisy([one.quiet for _cell, _build, one in every])],
+        remarks=[
+            f"the old build: {baseline}",
+            *outcome.faults,
+            *noisy([one.quiet for _cell, _build, one in every]),
+        ],
         fine=not any(one.verdict in (SLOWER, NOT_SHOWN) for one in lines),
     )

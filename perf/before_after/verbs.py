@@ -53,6 +53,7 @@ def before_after(
     from perf.before_after.cells import chosen, stages
     from perf.before_after.driver import Driver, Plan, tell
     from perf.brokers.kbroker import built
+    from perf.machine import commit_of
 
     built(baseline)
     try:
@@ -64,4 +65,5 @@ def before_after(
     with run.measuring(meet) as root:
         driver = Driver(Plan(rounds, max(rounds, rounds_max), minutes), _say)
         outcome = driver.run(stages(wanted, root, baseline, seconds, _say))
-    return run.end(tell(outcome, baseline=str(baseline), seconds=seconds))
+    old = f"{baseline}, commit {commit_of(baseline) or 'unknown'}"
+    return run.end(tell(outcome, baseline=old, seconds=seconds))

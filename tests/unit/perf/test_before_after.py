@@ -15,6 +15,7 @@ from perf.before_after.driver import NEW, OLD, Driver, Outcome, Plan, tell
 from perf.before_after.lines import Line, Taken, of_requests, of_value
 from perf.before_after.verbs import before_after
 from perf.cells import CellError
+from perf.cluster.told import Told
 from tests.unit.perf.test_report import MACHINE
 
 CELL = "p-1k-4x5"
@@ -56,12 +57,17 @@ def ran(stage: FakeStage, **plan: Any) -> Outcome:
     return Driver(Plan(**plan), lambda _text: None).run([stage])
 
 
+def told(outcome: Outcome) -> Told:
+    """What can be printed and kept."""
+    found = tell(outcome, baseline="old")
+    assert found.text(MACHINE, 1.0)
+    json.dumps(found.to_json(MACHINE, 1.0), allow_nan=False)
+    return found
+
+
 def rows(outcome: Outcome) -> list[list[str]]:
-    """Of the table; what is told can be printed and kept."""
-    told = tell(outcome, baseline="old")
-    assert told.text(MACHINE, 1.0)
-    json.dumps(told.to_json(MACHINE, 1.0), allow_nan=False)
-    return [list(row) for row in told.rows]
+    """Of the table."""
+    return [list(row) for row in told(outcome).rows]
 
 
 def test_builds_take_turns_and_each_block_is_measured_twice() -> None:
@@ -85,7 +91,7 @@ def test_a_slower_build_is_found(slower_by: float, verdict: str) -> None:
     assert float(cpu) == pytest.approx(1 + slower_by, abs=0.02)
     assert float(cpu) == pytest.approx(1 / float(requests), abs=0.01) and cpu == p99
     assert [float(band.rstrip("%")) < 3 for band in bands.split(", ")] == [True, True]
-    assert tell(outcome).passes is (verdict == "not slower")
+    assert told(outcome).passes is (verdict == "not slower")
 
 
 def test_a_wide_cell_gets_more_rounds_until_it_is_narrow() -> None:
@@ -98,7 +104,7 @@ def test_a_cell_that_stays_wide_is_not_shown() -> None:
     outcome = ran(FakeStage(jitter=0.4), rounds_max=20)
     (row,) = rows(outcome)
     assert row[-1].startswith("not shown (CPU: the half-band of ") and row[-2] == "20"
-    assert not tell(outcome).passes
+    assert not told(outcome).passes
 
 
 def test_a_narrow_cell_does_not_wait_for_a_wide_one() -> None:
@@ -117,7 +123,10 @@ def test_a_void_block_leaves_a_hole_and_is_told() -> None:
     outcome = ran(FakeStage(void=[(CELL, OLD, 4)]), rounds_max=16)
     (row,) = rows(outcome)
     assert row[-2:] == ["15", "not slower"], "the sixteenth round took its place"
-    assert tell(outcome).remarks == [f"{CELL}, baseline, round 5: a wrong offset"]
+    assert told(outcome).remarks == [
+        "the old build: old",
+        f"{CELL}, baseline, round 5: a wrong offset",
+    ]
 
 
 def test_what_there_was_no_time_for_is_not_shown() -> None:
@@ -135,7 +144,7 @@ def test_what_has_no_bound_is_only_reported() -> None:
     outcome = ran(FakeStage(0.5, lines=[line]))
     (row,) = rows(outcome)
     assert row[-1] == "reported" and float(row[4]) == pytest.approx(1.5, abs=0.03)
-    assert tell(outcome).passes
+    assert told(outcome).passes
 
 
 def test_cells_are_chosen_by_key_and_by_group() -> None:
