@@ -90,10 +90,3 @@ def _place(count: int) -> tuple[int, float]:
             break
         place, outside = place + 1, further
     return place, 1 - 2 * outside
-
-
-def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
-    """ours / theirs, pair by pair."""
-    if len(ours) != len(theirs):
-        raise ValueError(f"{len(ours)} values cannot be paired with {len(theirs)}")
-    return estimate([a / b for a, b in zip(ours, theirs, strict=True) if b])

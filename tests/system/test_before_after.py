@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from perf.before_after import several
 from perf.before_after.cells import GROUPS, stages
 from perf.before_after.driver import NEW, OLD, Driver, Outcome, Plan
 from perf.before_after.several import Sizes
-from perf.cluster import rebalance
+from perf.cluster import catch_up, rebalance
 from tests.support import requirements
 from tests.support.source_tree import ROOT
 from tests.support.zookeeper import JARS
+
+pytestmark = pytest.mark.slow
 
 SMALL = Sizes(
     seconds=0.3, gigabytes=0.002, failover_partitions=6, start_partitions=5, idle_partitions=4,
@@ -53,6 +56,9 @@ def test_requests_handlers_and_starts(tmp_path: Path) -> None:
 def test_clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     requirements.java()
     JARS.paths()
-    monkeypatch.setattr(rebalance, "LOADED_S", 0.0)
+    for module, name in (
+        (rebalance, "LOADED_S"), (catch_up, "ALONE_S"), (catch_up, "REST_S"), (several, "REST_S"),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, 0.1)
     measured(tmp_path, "s-1k-4x5", "catch-up", "failover", "start-many", "idle-followers",
              "rebalance")  # fmt: skip

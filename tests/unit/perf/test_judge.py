@@ -61,6 +61,11 @@ def test_blocks_are_paired_by_round_and_never_by_place() -> None:
     assert together(blocks([10, 20, 30, 40]), theirs).quiet == {1: (20, 2), 2: (30, 3), 3: (40, 4)}
 
 
+def test_a_ratio_is_taken_within_a_round() -> None:
+    # The machine is three times as slow in the second round: both sides see it, the ratio does not.
+    assert together(blocks([10, 30, 11]), blocks([20, 60, 22])).ratio.values == (0.5, 0.5, 0.5)
+
+
 def test_only_rounds_known_to_be_quiet_on_all_sides_count() -> None:
     ours = blocks([1, 1, 1, 1, 1, 1], noisy=[0])
     theirs = [*blocks([2] * 5, noisy=[1]), Block(5, None, 2)]

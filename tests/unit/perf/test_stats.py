@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from perf.stats import CONFIDENCE_MIN, PAIRS_MIN, Estimate, estimate, ratio
+from perf.stats import CONFIDENCE_MIN, PAIRS_MIN, Estimate, estimate
 
 TRIALS = 2_000
 Draw = Callable[[random.Random], float]
@@ -75,13 +75,6 @@ def test_an_interval_looks_otherwise_than_what_was_merely_seen() -> None:
     assert estimate([1.0, 2.0, 3.0] * 2).text("{:.1f}".format) == "2.0 [1.0, 3.0]"
     assert estimate([2.0]).text("{:.1f}".format) == "2.0"
     assert estimate([]).text("{:.1f}".format) == "-"
-
-
-def test_ratios_are_taken_pair_by_pair() -> None:
-    # The machine slows down threefold in the second round: both see it, the ratio does not.
-    assert ratio([10, 30, 11], [20, 60, 22]).values == (0.5, 0.5, 0.5)
-    with pytest.raises(ValueError, match="cannot be paired"):
-        ratio([1.0], [1.0, 2.0])
 
 
 def test_nothing_measured() -> None:
