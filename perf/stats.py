@@ -1,7 +1,4 @@
-"""The few statistics that a comparison rests on: medians, ratios, exact intervals of a median.
-
-A ratio is taken round by round, between two brokers measured one after the other, and then the
-median of the ratios: what both saw of the machine falls out.
+"""The few statistics that a comparison rests on: medians and their exact intervals.
 
 The interval of a median lies between two of the values themselves, the k-th from below and the
 k-th from above. The true median is outside of it only if fewer than k of n values fell on one side
