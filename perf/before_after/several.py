@@ -205,8 +205,8 @@ def _rebalance(sizes: Sizes, _cells: Sequence[str]) -> Kind:
     return Kind(
         (
             of_value("preferred leaders back, s", "rebalance", "back_s", None),
-            of_value("CPU of both behind it", "rebalance", "cpu", CPU_HALF_BAND_MAX),
-            of_value("p99 behind it", "rebalance", "p99_us", P99_HALF_BAND_MAX),
+            of_value("CPU of both after a return", "rebalance", "cpu", CPU_HALF_BAND_MAX),
+            of_value("p99 after a return", "rebalance", "p99_us", P99_HALF_BAND_MAX),
         ),
         2, partial(rebalance.made, partitions=plan.partitions), block,
         rebalance.settings(rebalance.ON),

@@ -1,7 +1,7 @@
 /* Preloaded into a broker whose units were compiled with -finstrument-functions: notes each call.
  *
- * Each thread keeps the stack of functions that it is in, compiled ones and, told by
- * perf/walk/traced.py, those of Python. While `on` is set, a call is an event: the function, the one
+ * Each thread keeps the stack of functions that it is in: compiled ones, and those of Python, which
+ * perf/walk/traced.py reports. While `on` is set, a call is an event: the function, the one
  * below it in the stack, and the thread. The file is mapped by this process and by the one that
  * sends the request; events of all threads are in one order, that of their calls.
  */

@@ -72,7 +72,7 @@ def _commit(client: Client, topic: Topic) -> Frames:
 
 
 def _first_commit(_client: Client, topic: Topic) -> Frames:
-    """Each of a group that nobody has heard of, from nobody in particular."""
+    """Each for a group that does not exist yet, and not from a member."""
     for number in count():
         w = Writer().string(f"{topic.name}-first-{number}").put("i", -1).string("").count(1)
         w.string(topic.name).count(1).put("iqi", 0, 1, -1).string("")

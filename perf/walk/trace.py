@@ -26,7 +26,7 @@ from perf.walk.traced import PYTHON_BIT
 HEADER: Final = struct.Struct("<QQQ")  # on, capacity, count
 EVENT: Final = struct.Struct("<QQQ")  # function, caller, thread
 EVENTS_MAX: Final = 1 << 18
-# Behind the answer: long enough for what the request still causes, shorter than a timer's period.
+# After the answer: long enough for what the request still causes, shorter than a timer's period.
 QUIET_S, LOOK_S, QUIET_WAIT_S = 0.01, 0.002, 0.1
 _MANGLED: Final = re.compile(r"__pyx_(?:f|pw|pf|tp_new|tp_dealloc)_(.+)")
 _COMPILED: Final = re.compile(r"kbroker/(.+?)\.[\w-]+\.so$")
@@ -74,7 +74,7 @@ class Trace:
         }
 
     def record(self, act: Callable[[], object], pid: int) -> list[Call]:
-        """What this process called from before `act` until nothing more was called behind it."""
+        """What this process called from before `act` until nothing more was called."""
         HEADER.pack_into(self._mapped, 0, 1, EVENTS_MAX, 0)
         try:
             act()
@@ -128,7 +128,7 @@ def _threads(pid: int) -> dict[int, str]:
 
 
 class Symbols:
-    """Functions of a process by what stands for them in an event."""
+    """Functions of a process, by their numbers in an event."""
 
     def __init__(self, pid: int, names_path: Path) -> None:
         self._python = _python_functions(names_path.read_text(encoding="utf-8"))

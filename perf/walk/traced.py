@@ -1,9 +1,9 @@
 """Runs `kbroker` with each call of its Python noted: `python -m perf.walk.traced start ...`.
 
-The library of perf/native/walk_tracer.c is preloaded and notes the compiled calls; here a profile
-function tells it of those of Python. A code object gets a number when it is called first; which one
-it is goes into the file PERF_WALK_NAMES, a line for each: number, file, name. Code outside of
-PERF_WALK_SOURCES is not noted.
+The library of perf/native/walk_tracer.c is preloaded and notes the compiled calls; a profile
+function reports those of Python to it. A code object gets a number when it is called first; the
+file PERF_WALK_NAMES has a line for each: number, file, name. Code outside of PERF_WALK_SOURCES is
+not noted.
 """
 
 from __future__ import annotations
