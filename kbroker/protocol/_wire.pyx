@@ -48,12 +48,6 @@ class ProtocolError(Exception):
 cdef class Reader:
     """A cursor over the body of one request."""
 
-    cdef bytes _data
-    cdef Py_ssize_t _position
-    cdef Py_ssize_t _end
-    cdef int64_t _items_left
-    cdef bint _flexible
-
     def __init__(self, bytes data not None, *, bint flexible):
         self._data = data
         self._position = 0
@@ -67,7 +61,7 @@ cdef class Reader:
         """Bytes that have not been read."""
         return self._end - self._position
 
-    cdef inline const uint8_t* _take(self, Py_ssize_t size) except NULL:
+    cdef const uint8_t* _take(self, Py_ssize_t size) except NULL:
         # Steps over so many bytes; where they begin.
         cdef Py_ssize_t begin = self._position
         if size < 0 or size > self._end - begin:
@@ -75,7 +69,7 @@ cdef class Reader:
         self._position = begin + size
         return <const uint8_t*>PyBytes_AS_STRING(self._data) + begin
 
-    cdef inline int64_t _unsigned_varint(self) except -1:
+    cdef int64_t _unsigned_varint(self) except -1:
         cdef uint64_t value = 0
         cdef uint8_t byte
         cdef int index
@@ -89,17 +83,17 @@ cdef class Reader:
         raise ProtocolError("a varint of more than 32 bits")
 
     # How much follows, or -1 for null; -2: raised.
-    cdef inline int64_t _string_size(self) except -2:
+    cdef int64_t _string_size(self) except -2:
         if self._flexible:
             return self._unsigned_varint() - 1
         return max(-1, <int16_t>kb_get_u16(self._take(2)))
 
-    cdef inline int64_t _size(self) except -2:
+    cdef int64_t _size(self) except -2:
         if self._flexible:
             return self._unsigned_varint() - 1
         return max(-1, <int32_t>kb_get_u32(self._take(4)))
 
-    cdef inline bytes _bytes(self, Py_ssize_t size):
+    cdef bytes _bytes(self, Py_ssize_t size):
         cdef const uint8_t* begin = self._take(size)
         return PyBytes_FromStringAndSize(<const char*>begin, size)
 
@@ -124,10 +118,10 @@ cdef class Reader:
     def uint32(self):
         return kb_get_u32(self._take(4))
 
-    def float64(self):
+    cpdef float64(self):
         return _FLOAT64.unpack(self._bytes(8))[0]
 
-    def uuid(self):
+    cpdef uuid(self):
         """A topic id; the zero id, which means "none", is None."""
         cdef const uint8_t* begin = self._take(ID_BYTES)
         if memcmp(begin, PyBytes_AS_STRING(_NO_ID), ID_BYTES) == 0:
@@ -189,6 +183,13 @@ cdef class Reader:
             raise ProtocolError("null for an array that may not be null")
         return count
 
+    cdef int64_t _tag_count(self) except -1:
+        # How many tagged fields follow.
+        cdef int64_t count = self._unsigned_varint()
+        if count > _TAGS_MAX:
+            raise ProtocolError(f"{count} tagged fields")
+        return count
+
     def raw(self, Py_ssize_t size):
         """Bytes for somebody else to read."""
         return self._bytes(size)
@@ -198,9 +199,7 @@ cdef class Reader:
         cdef int64_t count, size
         if not self._flexible:
             return
-        count = self._unsigned_varint()
-        if count > _TAGS_MAX:
-            raise ProtocolError(f"{count} tagged fields")
+        count = self._tag_count()
         while count > 0:
             count -= 1
             tag = self._unsigned_varint()
@@ -214,20 +213,17 @@ cdef class Reader:
 cdef class Writer:
     """The body of one answer, grown field by field."""
 
-    cdef bytearray _data
-    cdef bint _flexible
-
     def __init__(self, *, bint flexible):
         self._data = bytearray()
         self._flexible = flexible
 
-    cdef inline uint8_t* _grow(self, Py_ssize_t size) except NULL:
+    cdef uint8_t* _grow(self, Py_ssize_t size) except NULL:
         # So many bytes more; where they begin.
         cdef Py_ssize_t begin = PyByteArray_GET_SIZE(self._data)
         PyByteArray_Resize(self._data, begin + size)
         return <uint8_t*>PyByteArray_AS_STRING(self._data) + begin
 
-    cdef inline int _put(self, bytes data) except -1:
+    cdef int _put(self, bytes data) except -1:
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
         memcpy(self._grow(size), PyBytes_AS_STRING(data), size)
         return 0
@@ -242,7 +238,7 @@ cdef class Writer:
         return 0
 
     # A size, -1 for null.
-    cdef inline int _put_size(self, int64_t size) except -1:
+    cdef int _put_size(self, int64_t size) except -1:
         if self._flexible:
             return self._put_unsigned_varint(size + 1)
         if size > 0x7FFF_FFFF:
@@ -272,8 +268,11 @@ cdef class Writer:
     def int64(self, int64_t value):
         kb_put_u64(self._grow(8), <uint64_t>value)
 
-    def uuid(self, value):
+    cpdef uuid(self, value):
         self._put(_NO_ID if value is None else value.bytes)
+
+    cpdef float64(self, double value):
+        self._put(_FLOAT64.pack(value))
 
     cpdef string(self, str value):
         cdef bytes text
@@ -296,7 +295,7 @@ cdef class Writer:
         self._put_size(PyBytes_GET_SIZE(value))
         self._put(value)
 
-    cpdef array(self, count):
+    def array(self, count):
         self._put_size(-1 if count is None else count)
 
     def tags(self, fields=NO_TAGS):

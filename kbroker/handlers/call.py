@@ -1,0 +1,68 @@
+"""One request that was read, and its one answer.
+
+Place in the flow: `registry.dispatch` reads a request by its table (`protocol/messages`) into a
+`Call` and gives it to the handler, which answers with a response of the same table: at once, or
+later from another thread. An exception in the handler becomes the answer that says its code for all
+that the request names (`messages/failures.py`).
+
+Any thread; `Reply` sees to one answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from kbroker.errors import ErrorCode
+from kbroker.handlers.reply import Reply, told
+from kbroker.protocol.messages.failures import failed
+from kbroker.protocol.messages.table import Message
+
+if TYPE_CHECKING:
+    from kbroker.handlers.services import ColdRequest
+
+Q = TypeVar("Q", bound=Message)
+
+
+class Table(Protocol):
+    """The module of an API's messages."""
+
+    @property
+    def Request(self) -> type[Message]: ...  # noqa: N802  # the name of a class
+
+    @property
+    def Response(self) -> type[Message]: ...  # noqa: N802
+
+
+# The response that says a code wherever it can, where the table alone does not say how.
+Shape = Callable[["Call[Any]", ErrorCode, str | None], Message]
+
+
+class Call(Reply, Generic[Q]):
+    """A request as its handler sees it."""
+
+    __slots__ = ("_shape", "_table", "message")
+
+    message: Q
+
+    def __init__(self, request: ColdRequest, table: Table, shape: Shape | None = None) -> None:
+        """ProtocolError: the body is no request of this version."""
+        super().__init__(request, self._failed)
+        self._table = table
+        self._shape = shape
+        self.message = table.Request.decode(request.body, request.api_version)  # type: ignore[assignment]
+
+    @property
+    def version(self) -> int:
+        return self.request.api_version
+
+    def answer(self, response: Message) -> bool:
+        """Send the response; False if there has been one."""
+        return self.send(partial(response.encode, self.version))
+
+    def _failed(self, request: ColdRequest, code: ErrorCode, message: str) -> bytes:
+        words = told(message or None)
+        if self._shape is not None:
+            return self._shape(self, code, words).encode(self.version)
+        return failed(self._table.Response, self.message, code, words).encode(self.version)

@@ -1,0 +1,121 @@
+"""Kafka's messages as data: one module for each API, read and written by one interpreter.
+
+    from kbroker.protocol import messages
+
+    request = messages.heartbeat.Request.decode(body, version)
+    messages.heartbeat.Response(error_code=0).encode(version)
+
+A table is imported when it is first named, so that a start pays for none of them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kbroker.protocol.messages import (
+        alter_configs,
+        alter_partition_reassignments,
+        alter_replica_log_dirs,
+        api_versions,
+        create_acls,
+        create_delegation_token,
+        create_partitions,
+        create_topics,
+        delete_acls,
+        delete_groups,
+        delete_records,
+        delete_topics,
+        describe_acls,
+        describe_client_quotas,
+        describe_cluster,
+        describe_configs,
+        describe_delegation_token,
+        describe_groups,
+        describe_log_dirs,
+        describe_producers,
+        describe_topic_partitions,
+        describe_transactions,
+        describe_user_scram_credentials,
+        elect_leaders,
+        expire_delegation_token,
+        fetch,
+        find_coordinator,
+        heartbeat,
+        incremental_alter_configs,
+        init_producer_id,
+        join_group,
+        leave_group,
+        list_config_resources,
+        list_groups,
+        list_offsets,
+        list_partition_reassignments,
+        list_transactions,
+        metadata,
+        offset_commit,
+        offset_delete,
+        offset_fetch,
+        offset_for_leader_epoch,
+        produce,
+        renew_delegation_token,
+        sync_group,
+        unregister_broker,
+    )
+
+__all__ = [
+    "alter_configs",
+    "alter_partition_reassignments",
+    "alter_replica_log_dirs",
+    "api_versions",
+    "create_acls",
+    "create_delegation_token",
+    "create_partitions",
+    "create_topics",
+    "delete_acls",
+    "delete_groups",
+    "delete_records",
+    "delete_topics",
+    "describe_acls",
+    "describe_client_quotas",
+    "describe_cluster",
+    "describe_configs",
+    "describe_delegation_token",
+    "describe_groups",
+    "describe_log_dirs",
+    "describe_producers",
+    "describe_topic_partitions",
+    "describe_transactions",
+    "describe_user_scram_credentials",
+    "elect_leaders",
+    "expire_delegation_token",
+    "fetch",
+    "find_coordinator",
+    "heartbeat",
+    "incremental_alter_configs",
+    "init_producer_id",
+    "join_group",
+    "leave_group",
+    "list_config_resources",
+    "list_groups",
+    "list_offsets",
+    "list_partition_reassignments",
+    "list_transactions",
+    "metadata",
+    "offset_commit",
+    "offset_delete",
+    "offset_fetch",
+    "offset_for_leader_epoch",
+    "produce",
+    "renew_delegation_token",
+    "sync_group",
+    "unregister_broker",
+]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import a table; the module is an attribute of the package from then on."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(f"{__name__}.{name}")

@@ -1,0 +1,51 @@
+"""DeleteAcls (31): the rules that match a filter go."""
+
+from __future__ import annotations
+
+from kbroker.protocol.messages.table import (
+    Message,
+    Record,
+    array,
+    int8,
+    int16,
+    int32,
+    string,
+)
+from kbroker.types import ApiKey
+
+
+class DeleteAclsFilter(Record):
+    resource_type_filter: int = int8()
+    resource_name_filter: str | None = string(null=0)
+    pattern_type_filter: int = int8(default=3)
+    principal_filter: str | None = string(null=0)
+    host_filter: str | None = string(null=0)
+    operation: int = int8()
+    permission_type: int = int8()
+
+
+class Request(Message, api=ApiKey.DELETE_ACLS, versions=(1, 3)):
+    filters: list[DeleteAclsFilter] = array(DeleteAclsFilter)
+
+
+class DeleteAclsMatchingAcl(Record):
+    error_code: int = int16()
+    error_message: str | None = string(null=0)
+    resource_type: int = int8()
+    resource_name: str = string()
+    pattern_type: int = int8(default=3)
+    principal: str = string()
+    host: str = string()
+    operation: int = int8()
+    permission_type: int = int8()
+
+
+class DeleteAclsFilterResult(Record):
+    error_code: int = int16()
+    error_message: str | None = string(null=0)
+    matching_acls: list[DeleteAclsMatchingAcl] = array(DeleteAclsMatchingAcl, default=())
+
+
+class Response(Message, api=ApiKey.DELETE_ACLS, versions=(1, 3)):
+    throttle_time_ms: int = int32(default=0)
+    filter_results: list[DeleteAclsFilterResult] = array(DeleteAclsFilterResult, each="filters")
