@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from kbroker.errors import ErrorCode
 from kbroker.handlers.reply import Reply, told
 from kbroker.protocol.messages.failures import failed
-from kbroker.protocol.messages.table import Message
+from kbroker.protocol.messages.table import Message, Record
 
 if TYPE_CHECKING:
     from kbroker.handlers.services import ColdRequest
+    from kbroker.protocol._messages import Encoded
 
 Q = TypeVar("Q", bound=Message)
 
@@ -29,10 +30,10 @@ class Table(Protocol):
     """The module of an API's messages."""
 
     @property
-    def Request(self) -> type[Message]: ...  # noqa: N802  # the name of a class
+    def Request(self) -> type[Message]: ...  # the name of a class
 
     @property
-    def Response(self) -> type[Message]: ...  # noqa: N802
+    def Response(self) -> type[Message]: ...
 
 
 # The response that says a code wherever it can, where the table alone does not say how.
@@ -56,6 +57,11 @@ class Call(Reply, Generic[Q]):
     @property
     def version(self) -> int:
         return self.request.api_version
+
+    def encoded(self, record: Record) -> Encoded:
+        """A part of the response, for a response that has it more than once."""
+        flexible = self.version >= self._table.Response.flexible_since
+        return record.encoded(self.version, flexible=flexible)
 
     def answer(self, response: Message) -> bool:
         """Send the response; False if there has been one."""

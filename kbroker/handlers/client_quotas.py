@@ -9,16 +9,15 @@ Any handler thread; holds no lock.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.reply import told
-from kbroker.protocol.versions import is_flexible
-from kbroker.protocol.wire import Reader, Writer
-from kbroker.types import ApiKey
+from kbroker.protocol import messages
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import ColdRequest, Services
+    from kbroker.handlers.call import Call
+    from kbroker.handlers.services import Services
+    from kbroker.protocol.messages.describe_client_quotas import ComponentData, Request
 
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"
@@ -29,36 +28,21 @@ _DEFAULT: Final = 1
 _ANY: Final = 2
 
 
-class Component(NamedTuple):
-    """One part of a filter; `name` belongs to an exact match only."""
-
-    kind: str
-    match: int
-    name: str | None
-
-
-def decode(request: ColdRequest) -> list[Component]:
-    flexible = is_flexible(ApiKey.DESCRIBE_CLIENT_QUOTAS, request.api_version)
-    reader = Reader(request.body, flexible=flexible)
-    components = []
-    for _ in range(reader.array()):
-        components.append(Component(reader.string(), reader.int8(), reader.nullable_string()))
-        reader.tags()
-    reader.boolean()  # strict: entities with other kinds do not match; there are none
-    reader.tags()
-    return components
+def handle(services: Services, call: Call[Request]) -> None:
+    _check(call.message.components)
+    # `strict` leaves out entities with other parts: there are none.
+    call.answer(
+        messages.describe_client_quotas.Response(
+            error_code=ErrorCode.NONE, error_message="", entries=[]
+        )
+    )
 
 
-def handle(services: Services, request: ColdRequest) -> None:
-    _check(decode(request))
-    request.respond(_encode(request.api_version, ErrorCode.NONE, "", found=True))
-
-
-def _check(components: list[Component]) -> None:
+def _check(components: list[ComponentData]) -> None:
     seen: set[str] = set()
     for component in components:
         _check_one(component, seen)
-        seen.add(component.kind)
+        seen.add(component.entity_type)
     if IP in seen and len(seen) > 1:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
@@ -66,8 +50,8 @@ def _check(components: list[Component]) -> None:
         )
 
 
-def _check_one(component: Component, seen: set[str]) -> None:
-    kind, match, name = component
+def _check_one(component: ComponentData, seen: set[str]) -> None:
+    kind, match, name = component.entity_type, component.match_type, component.match
     wrong: str | None = None
     if not kind:
         wrong = "a part of the filter names no kind of entity"
@@ -84,17 +68,3 @@ def _check_one(component: Component, seen: set[str]) -> None:
         wrong = f"only an exact match of {kind} has a name"
     if wrong is not None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
-
-
-def _encode(version: int, code: ErrorCode, message: str | None, *, found: bool) -> bytes:
-    out = Writer(flexible=is_flexible(ApiKey.DESCRIBE_CLIENT_QUOTAS, version))
-    out.int32(0)  # throttle time
-    out.int16(code)
-    out.string(told(message))
-    out.array(0 if found else None)
-    out.tags()
-    return out.getvalue()
-
-
-def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    return _encode(request.api_version, code, message or None, found=False)

@@ -15,28 +15,19 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.reply import Reply
-from kbroker.protocol.versions import is_flexible
-from kbroker.protocol.wire import Reader, Writer
-from kbroker.types import ApiKey
+from kbroker.protocol import messages
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import ColdRequest, Services
-
-
-def decode(request: ColdRequest) -> list[str]:
-    reader = Reader(request.body, flexible=is_flexible(ApiKey.DELETE_GROUPS, request.api_version))
-    names = [reader.string() for _ in range(reader.array())]
-    reader.tags()
-    return names
+    from kbroker.handlers.call import Call
+    from kbroker.handlers.services import Services
+    from kbroker.protocol.messages.delete_groups import Request
 
 
 class _Results:
     """One error per group; the answer leaves with the last of them."""
 
-    def __init__(self, request: ColdRequest, reply: Reply, names: Sequence[str]) -> None:
-        self._request = request
-        self._reply = reply
+    def __init__(self, call: Call[Request], names: Sequence[str]) -> None:
+        self._call = call
         self._names = names
         self._codes = [ErrorCode.UNKNOWN_SERVER_ERROR] * len(names)
         self._missing = len(names)
@@ -51,32 +42,19 @@ class _Results:
             self.send()
 
     def send(self) -> None:
-        self._reply.send(lambda: encode(self._request.api_version, self._names, self._codes))
+        table = messages.delete_groups
+        results = [
+            table.DeletableGroupResult(group_id=name, error_code=code)
+            for name, code in zip(self._names, self._codes, strict=True)
+        ]
+        self._call.answer(table.Response(results=results))
 
 
-def handle(services: Services, request: ColdRequest) -> None:
+def handle(services: Services, call: Call[Request]) -> None:
     # A group named twice is deleted once and has one result.
-    names = list(dict.fromkeys(decode(request)))
-    with Reply(request, failure) as reply:
-        results = _Results(request, reply, names)
-        if not names:
-            results.send()
-        for place, name in enumerate(names):
-            services.groups.delete(name, partial(results.put, place))
-
-
-def encode(version: int, names: Sequence[str], codes: Sequence[ErrorCode]) -> bytes:
-    out = Writer(flexible=is_flexible(ApiKey.DELETE_GROUPS, version))
-    out.int32(0)  # throttle time
-    out.array(len(names))
-    for name, code in zip(names, codes, strict=True):
-        out.string(name)
-        out.int16(code)
-        out.tags()
-    out.tags()
-    return out.getvalue()
-
-
-def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    names = decode(request)
-    return encode(request.api_version, names, [code] * len(names))
+    names = list(dict.fromkeys(call.message.groups_names))
+    results = _Results(call, names)
+    if not names:
+        results.send()
+    for place, name in enumerate(names):
+        services.groups.delete(name, partial(results.put, place))

@@ -15,7 +15,6 @@ Any handler thread; holds no lock.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.coordinator.group._groups import partition_for
@@ -25,19 +24,19 @@ from kbroker.handlers.services import brokers_as_seen
 from kbroker.handlers.topic_creation import topic_creator
 from kbroker.handlers.transactions import NO_TRANSACTIONS, refusal
 from kbroker.metadata.image import OFFSETS_TOPIC
-from kbroker.protocol.versions import is_flexible
-from kbroker.protocol.wire import Reader, Writer
-from kbroker.types import ApiKey
+from kbroker.protocol import messages
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kbroker.handlers.call import Call
     from kbroker.handlers.services import ColdRequest, Services
+    from kbroker.protocol.messages.find_coordinator import Coordinator, Request, Response
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
 SHARE: Final = 2
 
-_SINCE_KEY_TYPE: Final = 1
-_SINCE_MESSAGE: Final = 1
 _SINCE_BATCH: Final = 4
 _SINCE_SHARE: Final = 6
 
@@ -60,34 +59,14 @@ _NOT_AVAILABLE: Final = Found(
 )
 
 
-class Asked(NamedTuple):
-    key_type: int
-    keys: list[str]
-
-
-def decode(request: ColdRequest) -> Asked:
-    version = request.api_version
-    reader = Reader(request.body, flexible=is_flexible(ApiKey.FIND_COORDINATOR, version))
-    key_type = GROUP
-    if version >= _SINCE_BATCH:
-        key_type = reader.int8()
-        keys = [reader.string() for _ in range(reader.array())]
-    else:
-        keys = [reader.string()]
-        if version >= _SINCE_KEY_TYPE:
-            key_type = reader.int8()
-    reader.tags()
-    return Asked(key_type, keys)
-
-
-def handle(services: Services, request: ColdRequest) -> None:
-    asked = decode(request)
-    find_group = _Groups(services, request).find
+def handle(services: Services, call: Call[Request]) -> None:
+    key_type = call.message.key_type
+    find_group = _Groups(services, call.request).find
 
     def found(key: str) -> Found:
-        return find_group(key) if asked.key_type == GROUP else _refuse(asked.key_type, key, request)
+        return find_group(key) if key_type == GROUP else _refuse(key_type, key, call.request)
 
-    request.respond(_encode(request, asked.keys, found))
+    call.answer(_response(call, found))
 
 
 class _Groups:
@@ -132,49 +111,39 @@ def _is_share_key(key: str) -> bool:
     return _SHARE_KEY.fullmatch(key) is not None
 
 
-def _encode(request: ColdRequest, keys: list[str], find: Callable[[str], Found]) -> bytes:
-    version = request.api_version
-    out = Writer(flexible=is_flexible(ApiKey.FIND_COORDINATOR, version))
-    if version >= _SINCE_MESSAGE:
-        out.int32(0)  # throttle time
-    if version >= _SINCE_BATCH:
+def _response(call: Call[Request], find: Callable[[str], Found]) -> Response:
+    table = messages.find_coordinator
+    request = call.message
+    if call.version >= _SINCE_BATCH:
         too_often = Found(ErrorCode.INVALID_REQUEST, NAMED_TOO_OFTEN)
-        answers = answers_of(
-            request,
-            keys,
-            lambda key: _encode_found(key, find(key)),
-            lambda key: _encode_found(key, too_often),
+        coordinators = answers_of(
+            call,
+            request.coordinator_keys,
+            lambda key: _coordinator(key, find(key)),
+            lambda key: _coordinator(key, too_often),
         )
-        out.array(len(answers))
-        for answer in answers:
-            out.raw(answer)
-    else:
-        (key,) = keys
-        found = find(key)
-        out.int16(found.code)
-        if version >= _SINCE_MESSAGE:
-            # The one text that Apache Kafka has for "no error" in these versions.
-            out.string(found.message or found.code.name)
-        _put_node(out, found)
-    out.tags()
-    return out.getvalue()
+        return table.Response(coordinators=coordinators)
+    found = find(request.key)
+    return table.Response(
+        error_code=found.code,
+        # The one text that Apache Kafka has for "no error" in these versions.
+        error_message=found.message or found.code.name,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
 
 
-def _encode_found(key: str, found: Found) -> bytes:
-    out = Writer(flexible=True)
-    out.string(key)
-    _put_node(out, found)
-    out.int16(found.code)
-    out.string(found.message)
-    out.tags()
-    return out.getvalue()
+def _coordinator(key: str, found: Found) -> Coordinator:
+    return messages.find_coordinator.Coordinator(
+        key=key,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+        error_code=found.code,
+        error_message=found.message,
+    )
 
 
-def _put_node(out: Writer, found: Found) -> None:
-    out.int32(found.node_id)
-    out.string(found.host)
-    out.int32(found.port)
-
-
-def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    return _encode(request, decode(request).keys, lambda _: Found(code, message))
+def failure(call: Call[Request], code: ErrorCode, message: str | None) -> Response:
+    return _response(call, lambda _: Found(code, message or ""))

@@ -11,13 +11,14 @@ on the listener that brokers have for each other (`inter.broker.listener.name`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.reply import Failure, Reply
 from kbroker.metadata.image import NO_CONTROLLER
 
 if TYPE_CHECKING:
+    from kbroker.handlers.call import Call
     from kbroker.handlers.services import ColdRequest, Services
     from kbroker.metadata.controller.update_parts import PartsReceived
     from kbroker.metadata.image import BrokerImage
@@ -70,6 +71,12 @@ def forward(services: Services, request: ColdRequest, decode: Decode, failure: F
     too, and would be closed for it."""
     decode(request)
     _ask(services, request, Reply(request, failure))
+
+
+def forward_call(services: Services, call: Call[Any]) -> None:
+    """The request has been read, so it is one of this version: the connection between brokers is
+    used for other requests, too, and would be closed for a malformed one."""
+    _ask(services, call.request, call)
 
 
 def _ask(services: Services, request: ColdRequest, reply: Reply, *, again: bool = True) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kbroker.handlers import (
     acls,
@@ -60,7 +60,14 @@ from kbroker.handlers import (
     update_metadata,
 )
 from kbroker.handlers.api_versions import ApiVersions
-from kbroker.handlers.forwarding import Decode, forward, is_between_brokers, is_for_another
+from kbroker.handlers.call import Call, Shape, Table
+from kbroker.handlers.forwarding import (
+    Decode,
+    forward,
+    forward_call,
+    is_between_brokers,
+    is_for_another,
+)
 from kbroker.handlers.reply import (
     Failure,
     answer_exception,
@@ -77,6 +84,7 @@ from kbroker.metadata.controller.image_updates import (
     UPDATE_PART_VERSION,
     UPDATE_VERSION,
 )
+from kbroker.protocol import messages
 from kbroker.protocol.versions import SERVED
 from kbroker.types import ApiKey
 
@@ -84,6 +92,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.services import ColdRequest, Services
 
 Handle = Callable[["Services", "ColdRequest"], None]
+HandleCall = Callable[["Services", Call[Any]], None]
 
 
 class Api(NamedTuple):
@@ -98,6 +107,16 @@ class Api(NamedTuple):
     hot: bool = False
     # Reads a request that only the controller of a cluster can do; None: any broker can.
     for_controller: Decode | None = None
+    # Handles a request that was read by its table, instead of `handle`.
+    call: HandleCall | None = None
+    shape: Shape | None = None
+    controller_only: bool = False
+
+    @property
+    def table(self) -> Table:
+        """The messages of this API."""
+        table: Table = getattr(messages, self.key.name.lower())
+        return table
 
     @property
     def name(self) -> str:
@@ -151,7 +170,9 @@ class Registry:
                 else:
                     close_not_served(request)
             elif api is not None and request.api_version in SERVED[api.key]:
-                if api.for_controller and api.failure and is_for_another(services, request):
+                if api.call is not None:
+                    _call(services, request, api, api.call)
+                elif api.for_controller and api.failure and is_for_another(services, request):
                     forward(services, request, api.for_controller, api.failure)
                 elif api.handle is None:
                     close(request, f"{api_name(request)} is served by the compiled path only")
@@ -165,6 +186,26 @@ class Registry:
             answer_exception(request, api.failure if api is not None else None, error)
 
 
+def _call(services: Services, request: ColdRequest, api: Api, handle: HandleCall) -> None:
+    call: Call[Any] = Call(request, api.table, api.shape)
+    with call:
+        if api.controller_only and is_for_another(services, request):
+            forward_call(services, call)
+        else:
+            handle(services, call)
+
+
+def _api(
+    key: ApiKey,
+    call: HandleCall,
+    shape: Shape | None = None,
+    *,
+    hot: bool = False,
+    controller_only: bool = False,
+) -> Api:
+    return Api(key, None, None, hot, None, call, shape, controller_only)
+
+
 APIS: Final[tuple[Api, ...]] = (
     Api(ApiKey.PRODUCE, None, None, hot=True),
     Api(ApiKey.FETCH, None, None, hot=True),
@@ -172,13 +213,13 @@ APIS: Final[tuple[Api, ...]] = (
     Api(ApiKey.METADATA, metadata.handle, metadata.failure, hot=True),
     Api(ApiKey.OFFSET_COMMIT, offset_commit.handle, offset_commit.failure, hot=True),
     Api(ApiKey.OFFSET_FETCH, offset_fetch.handle, offset_fetch.failure),
-    Api(ApiKey.FIND_COORDINATOR, find_coordinator.handle, find_coordinator.failure),
-    Api(ApiKey.JOIN_GROUP, join_group.handle, join_group.failure),
-    Api(ApiKey.HEARTBEAT, heartbeat.handle, heartbeat.failure, hot=True),
-    Api(ApiKey.LEAVE_GROUP, leave_group.handle, leave_group.failure),
-    Api(ApiKey.SYNC_GROUP, sync_group.handle, sync_group.failure),
-    Api(ApiKey.DESCRIBE_GROUPS, describe_groups.handle, describe_groups.failure),
-    Api(ApiKey.LIST_GROUPS, list_groups.handle, list_groups.failure),
+    _api(ApiKey.FIND_COORDINATOR, find_coordinator.handle, find_coordinator.failure),
+    _api(ApiKey.JOIN_GROUP, join_group.handle, join_group.failure),
+    _api(ApiKey.HEARTBEAT, heartbeat.handle, hot=True),
+    _api(ApiKey.LEAVE_GROUP, leave_group.handle),
+    _api(ApiKey.SYNC_GROUP, sync_group.handle),
+    _api(ApiKey.DESCRIBE_GROUPS, describe_groups.handle, describe_groups.failure),
+    _api(ApiKey.LIST_GROUPS, list_groups.handle),
     Api(
         ApiKey.CREATE_TOPICS,
         topics.handle_create,
@@ -192,11 +233,11 @@ APIS: Final[tuple[Api, ...]] = (
         for_controller=topics.decode_delete,
     ),
     Api(ApiKey.DELETE_RECORDS, delete_records.handle, delete_records.failure),
-    Api(
+    _api(
         ApiKey.INIT_PRODUCER_ID,
         init_producer_id.handle,
         init_producer_id.failure,
-        for_controller=init_producer_id.decode,
+        controller_only=True,
     ),
     Api(
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
@@ -210,7 +251,7 @@ APIS: Final[tuple[Api, ...]] = (
         for_controller=partitions.decode,
     ),
     Api(ApiKey.OFFSET_DELETE, offset_delete.handle, offset_delete.failure),
-    Api(ApiKey.DELETE_GROUPS, delete_groups.handle, delete_groups.failure),
+    _api(ApiKey.DELETE_GROUPS, delete_groups.handle),
     Api(ApiKey.DESCRIBE_CONFIGS, configs.handle_describe, configs.describe_failure),
     Api(ApiKey.ALTER_CONFIGS, alter_configs.handle_alter, alter_configs.failure),
     Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, alter_configs.handle_incremental, alter_configs.failure),
@@ -232,54 +273,33 @@ APIS: Final[tuple[Api, ...]] = (
         reassignments.list_failure,
         for_controller=reassignments.decode_list,
     ),
-    Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, client_quotas.handle, client_quotas.failure),
+    _api(ApiKey.DESCRIBE_CLIENT_QUOTAS, client_quotas.handle),
     Api(ApiKey.ALTER_REPLICA_LOG_DIRS, alter_log_dirs.handle, alter_log_dirs.failure),
     Api(ApiKey.DESCRIBE_LOG_DIRS, log_dirs.handle, log_dirs.failure),
     Api(ApiKey.DESCRIBE_PRODUCERS, describe_producers.handle, describe_producers.failure),
-    Api(ApiKey.LIST_CONFIG_RESOURCES, list_config_resources.handle, list_config_resources.failure),
-    Api(ApiKey.DESCRIBE_CLUSTER, cluster.handle, cluster.failure),
+    _api(ApiKey.LIST_CONFIG_RESOURCES, list_config_resources.handle),
+    _api(ApiKey.DESCRIBE_CLUSTER, cluster.handle, cluster.failure),
     Api(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
         describe_topic_partitions.handle,
         describe_topic_partitions.failure,
     ),
-    Api(
-        ApiKey.UNREGISTER_BROKER,
-        unregister_broker.handle,
-        unregister_broker.failure,
-        for_controller=unregister_broker.decode,
-    ),
+    _api(ApiKey.UNREGISTER_BROKER, unregister_broker.handle, controller_only=True),
     # What is not there, as Apache Kafka answers where it is not configured.
-    Api(ApiKey.DESCRIBE_ACLS, acls.handle_describe, acls.describe_failure),
-    Api(ApiKey.CREATE_ACLS, acls.handle_create, acls.create_failure),
-    Api(ApiKey.DELETE_ACLS, acls.handle_delete, acls.delete_failure),
-    Api(
-        ApiKey.CREATE_DELEGATION_TOKEN,
-        delegation_tokens.handle_create,
-        delegation_tokens.create_failure,
+    _api(ApiKey.DESCRIBE_ACLS, acls.handle_describe),
+    _api(ApiKey.CREATE_ACLS, acls.handle_create, acls.create_failure),
+    _api(ApiKey.DELETE_ACLS, acls.handle_delete, acls.delete_failure),
+    _api(
+        ApiKey.CREATE_DELEGATION_TOKEN, delegation_tokens.handle, delegation_tokens.create_failure
     ),
-    Api(
-        ApiKey.RENEW_DELEGATION_TOKEN,
-        delegation_tokens.handle_renew_or_expire,
-        delegation_tokens.renew_or_expire_failure,
+    _api(ApiKey.RENEW_DELEGATION_TOKEN, delegation_tokens.handle),
+    _api(ApiKey.EXPIRE_DELEGATION_TOKEN, delegation_tokens.handle),
+    _api(ApiKey.DESCRIBE_DELEGATION_TOKEN, delegation_tokens.handle),
+    _api(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, scram_credentials.handle, scram_credentials.failure
     ),
-    Api(
-        ApiKey.EXPIRE_DELEGATION_TOKEN,
-        delegation_tokens.handle_renew_or_expire,
-        delegation_tokens.renew_or_expire_failure,
-    ),
-    Api(
-        ApiKey.DESCRIBE_DELEGATION_TOKEN,
-        delegation_tokens.handle_describe,
-        delegation_tokens.describe_failure,
-    ),
-    Api(
-        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-        scram_credentials.handle,
-        scram_credentials.failure,
-    ),
-    Api(ApiKey.DESCRIBE_TRANSACTIONS, transactions.handle_describe, transactions.describe_failure),
-    Api(ApiKey.LIST_TRANSACTIONS, transactions.handle_list, transactions.list_failure),
+    _api(ApiKey.DESCRIBE_TRANSACTIONS, transactions.handle_describe, transactions.describe_failure),
+    _api(ApiKey.LIST_TRANSACTIONS, transactions.handle_list),
 )
 
 # What brokers of a cluster ask each other, by key and version, on the listener that is theirs

@@ -11,12 +11,15 @@ APIs whose answer to a name is never more than 16 times as long as the name need
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kbroker import limits
 
 if TYPE_CHECKING:
+    from kbroker.handlers.call import Call
     from kbroker.handlers.services import ColdRequest
+    from kbroker.protocol._messages import Encoded
+    from kbroker.protocol.messages.table import Record
 
 NAMED_TOO_OFTEN: Final = "it is named too often in one request: once is enough"
 
@@ -42,24 +45,24 @@ class Repeats:
 
 
 def answers_of(
-    request: ColdRequest,
+    call: Call[Any],
     names: Iterable[str],
-    answer: Callable[[str], bytes],
-    refusal: Callable[[str], bytes],
-) -> list[bytes]:
-    """The answers to names, in their order, each made once."""
-    repeats = Repeats(request)
-    answers: dict[str, bytes] = {}
+    answer: Callable[[str], Record],
+    refusal: Callable[[str], Record],
+) -> list[Any]:
+    """The answers to names, in their order, each made and encoded once."""
+    repeats = Repeats(call.request)
+    answers: dict[str, Encoded] = {}
     refused: set[str] = set()
-    found: list[bytes] = []
+    found: list[Encoded] = []
     for name in names:
         known = answers.get(name)
         if known is None:
-            known = answers[name] = answer(name)
+            known = answers[name] = call.encoded(answer(name))
         elif name in refused:
             continue
-        elif not repeats.allow(len(known)):
+        elif not repeats.allow(len(known.data)):
             refused.add(name)
-            known = refusal(name)
+            known = call.encoded(refusal(name))
         found.append(known)
     return found

@@ -9,60 +9,31 @@ Any handler thread; holds no lock.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.reply import told
-from kbroker.protocol.wire import Reader, Writer
+from kbroker.protocol import messages
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import ColdRequest, Services
+    from kbroker.handlers.call import Call
+    from kbroker.handlers.services import Services
+    from kbroker.protocol.messages.describe_user_scram_credentials import Request, Response
+
+_NOT_FOUND: Final = (ErrorCode.RESOURCE_NOT_FOUND, "the user has no SCRAM credentials")
+_TWICE: Final = (ErrorCode.DUPLICATE_RESOURCE, "the user is named more than once")
 
 
-def decode(request: ColdRequest) -> Counter[str]:
-    """The users who are named, and how often."""
-    reader = Reader(request.body, flexible=True)
-    users: Counter[str] = Counter()
-    for _ in range(reader.nullable_array() or 0):
-        users[reader.string()] += 1
-        reader.tags()
-    reader.tags()
-    return users
+def handle(services: Services, call: Call[Request]) -> None:
+    table = messages.describe_user_scram_credentials
+    results = []
+    for user, times in Counter(each.name for each in call.message.users or ()).items():
+        code, message = _NOT_FOUND if times == 1 else _TWICE
+        result = table.UserScramCredentialsResult(user=user, error_code=code, error_message=message)
+        results.append(result)
+    call.answer(table.Response(error_code=ErrorCode.NONE, error_message="", results=results))
 
 
-def handle(services: Services, request: ColdRequest) -> None:
-    users = decode(request)
-    out = _begin(ErrorCode.NONE, "")
-    out.array(len(users))
-    not_found = _result(ErrorCode.RESOURCE_NOT_FOUND, "the user has no SCRAM credentials")
-    twice = _result(ErrorCode.DUPLICATE_RESOURCE, "the user is named more than once")
-    for user, times in users.items():
-        out.string(user)
-        out.raw(not_found if times == 1 else twice)
-    out.tags()
-    request.respond(out.getvalue())
-
-
-def _result(code: ErrorCode, message: str) -> bytes:
-    """A user's answer without the name."""
-    out = Writer(flexible=True)
-    out.int16(code)
-    out.string(message)
-    out.array(0)  # credentials
-    out.tags()
-    return out.getvalue()
-
-
-def _begin(code: ErrorCode, message: str) -> Writer:
-    out = Writer(flexible=True)
-    out.int32(0)  # throttle time
-    out.int16(code)
-    out.string(told(message))
-    return out
-
-
-def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    out = _begin(code, message)
-    out.array(0)
-    out.tags()
-    return out.getvalue()
+def failure(call: Call[Request], code: ErrorCode, message: str | None) -> Response:
+    return messages.describe_user_scram_credentials.Response(
+        error_code=code, error_message=message or ""
+    )

@@ -1,7 +1,7 @@
-"""UnregisterBroker (64): the cluster is to know nothing more of a broker that is gone for good.
+"""UnregisterBroker (64): the cluster forgets a broker that is gone for good.
 
-The controller's to do; what it removes stands in `metadata/controller/unregistration.py`. A broker
-that is not known is BROKER_ID_NOT_REGISTERED.
+The controller does it; `metadata/controller/unregistration.py` says what is removed. A broker that
+is not known is BROKER_ID_NOT_REGISTERED.
 
 Any handler thread; holds no lock.
 """
@@ -11,43 +11,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.reply import Reply, told
-from kbroker.protocol.wire import Reader, Writer
+from kbroker.protocol import messages
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import ColdRequest, Services
+    from kbroker.handlers.call import Call
+    from kbroker.handlers.services import Services
+    from kbroker.protocol.messages.unregister_broker import Request
 
 
-def decode(request: ColdRequest) -> int:
-    """The broker's id."""
-    reader = Reader(request.body, flexible=True)
-    node_id = reader.int32()
-    reader.tags()
-    return node_id
+def handle(services: Services, call: Call[Request]) -> None:
+    def done(error: KafkaError | None) -> None:
+        if error is None:
+            call.answer(
+                messages.unregister_broker.Response(error_code=ErrorCode.NONE, error_message=None)
+            )
+        else:
+            call.fail(error.code, error.message)
 
-
-def handle(services: Services, request: ColdRequest) -> None:
-    node_id = decode(request)
-    reply = Reply(request, failure)
-    with reply:
-
-        def done(error: KafkaError | None) -> None:
-            if error is None:
-                reply.send(lambda: _encode(ErrorCode.NONE, None))
-            else:
-                reply.fail(error.code, error.message)
-
-        services.controller.unregister_broker(node_id, done)
-
-
-def _encode(code: ErrorCode, message: str | None) -> bytes:
-    out = Writer(flexible=True)
-    out.int32(0)  # throttle time
-    out.int16(code)
-    out.string(told(message))
-    out.tags()
-    return out.getvalue()
-
-
-def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    return _encode(code, message or None)
+    services.controller.unregister_broker(call.message.broker_id, done)

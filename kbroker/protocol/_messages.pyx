@@ -68,7 +68,7 @@ cdef struct Step:
 
 
 cdef class Encoded:
-    """The items of an array, or a structure, that are encoded already, count and tags included."""
+    """An array with its count, or a record with its tags, that is encoded already."""
 
     cdef readonly bytes data
 
@@ -287,6 +287,8 @@ cdef int _read_tags(Plan plan, Reader reader, object record) except -1:
 cdef int _write_record(Plan plan, Writer writer, object record) except -1:
     cdef Step* step
     cdef int index
+    if type(record) is Encoded:
+        return writer._put((<Encoded>record).data)
     if type(record) is not plan.record:
         raise TypeError(f"{plan.record.__qualname__} is wanted, not {type(record).__qualname__}")
     for index in range(plan._count):

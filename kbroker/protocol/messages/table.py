@@ -26,7 +26,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Final, NamedTuple, Self, cast, dataclass_transform
 
 from kbroker.protocol import _messages
-from kbroker.protocol._messages import Flag, Kind, Plan
+from kbroker.protocol._messages import Encoded, Flag, Kind, Plan
 from kbroker.protocol.versions import FLEXIBLE_SINCE, NEVER
 from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
@@ -163,6 +163,12 @@ class Record(_messages.Record, metaclass=Table):
         if plan is None:
             plan = cls._plans[version, flexible] = cls._make_plan(version, flexible=flexible)
         return plan
+
+    def encoded(self, version: int, *, flexible: bool) -> Encoded:
+        """This record as a message of that version has it, for a message that repeats it."""
+        writer = Writer(flexible=flexible)
+        self.plan(version, flexible=flexible).write(writer, self)
+        return Encoded(writer.getvalue())
 
     @classmethod
     def _make_plan(cls, version: int, *, flexible: bool) -> Plan:
