@@ -20,7 +20,7 @@ from kbroker.protocol.messages.failures import failed
 from kbroker.protocol.messages.table import Message, Record
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import ColdRequest
+    from kbroker.handlers.services import ColdRequest, Services
     from kbroker.protocol._messages import Encoded
 
 Q = TypeVar("Q", bound=Message)
@@ -66,6 +66,19 @@ class Call(Reply, Generic[Q]):
     def answer(self, response: Message) -> bool:
         """Send the response; False if there has been one."""
         return self.send(partial(response.encode, self.version))
+
+    def answer_in_time(
+        self, services: Services, timeout_ms: int, finish: Callable[[Any], Message]
+    ) -> Callable[[Any], None]:
+        """A callback that sends `finish` of its result, unless the time is over before that."""
+        timed_out = partial(self.fail, ErrorCode.REQUEST_TIMED_OUT)
+        cancel = services.call_later(timeout_ms, timed_out)
+
+        def done(results: Any) -> None:
+            cancel()
+            self.send(lambda: finish(results).encode(self.version))
+
+        return done
 
     def _failed(self, request: ColdRequest, code: ErrorCode, message: str) -> bytes:
         words = told(message or None)

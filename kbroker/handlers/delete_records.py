@@ -26,15 +26,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.config import TopicConfig
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.reply import Reply
 from kbroker.limits import DELETE_RECORDS_WAIT_MS_MAX
-from kbroker.protocol.versions import is_flexible
-from kbroker.protocol.wire import Reader, Writer
-from kbroker.types import ApiKey, TopicPartition
+from kbroker.protocol import messages
+from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import ColdRequest, LedReplica, Services
+    from kbroker.handlers.call import Call
+    from kbroker.handlers.services import LedReplica, Services
     from kbroker.metadata.image import TopicImage
+    from kbroker.protocol.messages.delete_records import PartitionResult, Request, Response
 
 NO_WATERMARK: Final = -1
 
@@ -44,21 +44,16 @@ class _Result(NamedTuple):
     low_watermark: int = NO_WATERMARK
 
 
-class _Asked(NamedTuple):
-    offsets: dict[TopicPartition, int]  # in the order in which they are named first
-    timeout_ms: int
-
-
 class _Deletion:
     """The answer of one request, while its partitions wait for their followers."""
 
     def __init__(
         self,
-        reply: Reply,
+        call: Call[Request],
         wanted: Mapping[TopicPartition, int],
         results: dict[TopicPartition, _Result],
     ) -> None:
-        self._reply = reply
+        self._call = call
         self._wanted = wanted
         self._results = results
         self._left = {name for name in wanted if name not in results}
@@ -86,7 +81,7 @@ class _Deletion:
     def answer_if_over(self) -> None:
         if not self._left:
             results = {name: self._results[name] for name in self._wanted}
-            self._reply.send(lambda: _encode(self._reply.request, results))
+            self._call.answer(_response(results))
 
     def _settled(self, name: TopicPartition, replica: LedReplica, code: ErrorCode) -> None:
         told = code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT)
@@ -99,55 +94,38 @@ class _Deletion:
         self._left.discard(name)
 
 
-def handle(services: Services, request: ColdRequest) -> None:
-    reply = Reply(request, failure)
-    with reply:
-        asked = _asked(request)
-        results: dict[TopicPartition, _Result] = {}
-        allowed: dict[TopicPartition, int] = {}
-        image = services.controller.image
-        refusals: dict[str, ErrorCode | None] = {}
-        for name, offset in asked.offsets.items():
-            topic = image.topic(name.topic)
-            if name.topic not in refusals:
-                refusals[name.topic] = _refusal(services, topic)
-            refusal = refusals[name.topic]
-            if topic is None or image.partition(*name) is None:
-                results[name] = _Result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            elif topic.partitions[name.partition].leader != services.node_id:
-                results[name] = _Result(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            elif refusal is not None:
-                results[name] = _Result(refusal)
-            else:
-                allowed[name] = offset
-        starts: dict[TopicPartition, int] = {}
-        for name, found in services.replicas.delete_records(allowed).items():
-            if isinstance(found, KafkaError):
-                results[name] = _Result(found.code)
-            else:
-                starts[name] = found
-        deletion = _Deletion(reply, asked.offsets, results)
-        deletion.await_followers(services, starts, asked.timeout_ms)
-        deletion.answer_if_over()
-
-
-def _flexible(request: ColdRequest) -> bool:
-    return is_flexible(ApiKey.DELETE_RECORDS, request.api_version)
-
-
-def _asked(request: ColdRequest) -> _Asked:
-    reader = Reader(request.body, flexible=_flexible(request))
-    wanted: dict[TopicPartition, int] = {}
-    for _ in range(reader.array()):
-        topic = reader.string()
-        for _ in range(reader.array()):
-            name = TopicPartition(topic, reader.int32())
-            wanted[name] = reader.int64()
-            reader.tags()
-        reader.tags()
-    timeout_ms = reader.int32()
-    reader.tags()
-    return _Asked(wanted, timeout_ms)
+def handle(services: Services, call: Call[Request]) -> None:
+    wanted = {
+        TopicPartition(topic.name, partition.partition_index): partition.offset
+        for topic in call.message.topics
+        for partition in topic.partitions
+    }
+    results: dict[TopicPartition, _Result] = {}
+    allowed: dict[TopicPartition, int] = {}
+    image = services.controller.image
+    refusals: dict[str, ErrorCode | None] = {}
+    for name, offset in wanted.items():
+        topic = image.topic(name.topic)
+        if name.topic not in refusals:
+            refusals[name.topic] = _refusal(services, topic)
+        refusal = refusals[name.topic]
+        if topic is None or image.partition(*name) is None:
+            results[name] = _Result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        elif topic.partitions[name.partition].leader != services.node_id:
+            results[name] = _Result(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        elif refusal is not None:
+            results[name] = _Result(refusal)
+        else:
+            allowed[name] = offset
+    starts: dict[TopicPartition, int] = {}
+    for name, found in services.replicas.delete_records(allowed).items():
+        if isinstance(found, KafkaError):
+            results[name] = _Result(found.code)
+        else:
+            starts[name] = found
+    deletion = _Deletion(call, wanted, results)
+    deletion.await_followers(services, starts, call.message.timeout_ms)
+    deletion.answer_if_over()
 
 
 def _refusal(services: Services, topic: TopicImage | None) -> ErrorCode | None:
@@ -162,25 +140,26 @@ def _refusal(services: Services, topic: TopicImage | None) -> ErrorCode | None:
     return None
 
 
-def _encode(request: ColdRequest, results: Mapping[TopicPartition, _Result]) -> bytes:
-    topics: dict[str, list[tuple[int, _Result]]] = {}
+def _response(results: Mapping[TopicPartition, _Result]) -> Response:
+    table = messages.delete_records
+    topics: dict[str, list[PartitionResult]] = {}
     for (topic, index), result in results.items():
-        topics.setdefault(topic, []).append((index, result))
-    out = Writer(flexible=_flexible(request))
-    out.int32(0)  # throttle time
-    out.array(len(topics))
-    for topic, partitions in topics.items():
-        out.string(topic)
-        out.array(len(partitions))
-        for index, result in partitions:
-            out.int32(index)
-            out.int64(result.low_watermark)
-            out.int16(result.code)
-            out.tags()
-        out.tags()
-    out.tags()
-    return out.getvalue()
+        topics.setdefault(topic, []).append(
+            table.PartitionResult(
+                partition_index=index, low_watermark=result.low_watermark, error_code=result.code
+            )
+        )
+    return table.Response(
+        topics=[table.TopicResult(name=name, partitions=each) for name, each in topics.items()]
+    )
 
 
-def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    return _encode(request, dict.fromkeys(_asked(request).offsets, _Result(code)))
+def failure(call: Call[Request], code: ErrorCode, message: str | None) -> Response:
+    """One entry for each topic, however often it is named."""
+    return _response(
+        {
+            TopicPartition(topic.name, partition.partition_index): _Result(code)
+            for topic in call.message.topics
+            for partition in topic.partitions
+        }
+    )

@@ -10,62 +10,44 @@ Any handler thread; takes each partition's lock for the copying.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any
 
 from kbroker import limits
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.reply import told
 from kbroker.metadata.topic_names import invalid_topic_name
-from kbroker.protocol.wire import Reader, Writer
+from kbroker.protocol import messages
+from kbroker.protocol._messages import Encoded
+from kbroker.protocol.wire import encode_array_length
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import ColdRequest, Services
-
-_NO_PRODUCERS: Final = (0, b"")
-
-Asked = list[tuple[str, list[int]]]
+    from kbroker.handlers.call import Call
+    from kbroker.handlers.services import Services
+    from kbroker.protocol.messages.describe_producers import PartitionResponse, Request
 
 
-def decode(request: ColdRequest) -> Asked:
-    reader = Reader(request.body, flexible=True)
-    asked = []
-    for _ in range(reader.array()):
-        name = reader.string()
-        partitions = [reader.int32() for _ in range(reader.array())]
-        reader.tags()
-        asked.append((name, partitions))
-    reader.tags()
-    return asked
-
-
-def handle(services: Services, request: ColdRequest) -> None:
-    asked = decode(request)
-    out = Writer(flexible=True)
-    out.int32(0)  # throttle time
-    out.array(len(asked))
+def handle(services: Services, call: Call[Request]) -> None:
+    table = messages.describe_producers
     budget = _Budget(limits.DESCRIBED_PRODUCERS_MAX)
-    for name, partitions in asked:
-        refusal = _refusal(services, name)
-        out.string(name)
-        out.array(len(partitions))
-        for index in partitions:
-            code, message, found = ErrorCode.NONE, None, _NO_PRODUCERS
+    topics = []
+    for topic in call.message.topics:
+        refusal = _refusal(services, topic.name)
+        partitions = []
+        for index in topic.partition_indexes:
             if refusal is not None:
-                code, message = refusal
-            else:
-                try:
-                    found = _producers(services, name, index, budget)
-                except KafkaError as error:
-                    code = error.code
-                    message = error.message if error.message != error.code.name else None
-            _write_partition(out, index, code, message, found)
-        out.tags()
-    out.tags()
-    request.respond(out.getvalue())
+                partitions.append(_refused(index, *refusal))
+                continue
+            try:
+                partitions.append(_described(services, topic.name, index, budget))
+            except KafkaError as error:
+                message = error.message if error.message != error.code.name else None
+                partitions.append(_refused(index, error.code, message))
+        topics.append(table.TopicResponse(name=topic.name, partitions=partitions))
+    call.answer(table.Response(topics=topics))
 
 
 def _refusal(services: Services, name: str) -> tuple[ErrorCode, str] | None:
-    """Why no partition of this topic can be told of."""
+    """Why no partition of this topic can be described."""
     reason = invalid_topic_name(name)
     if reason is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION, reason
@@ -90,40 +72,24 @@ class _Budget:
             )
 
 
-def _producers(services: Services, topic: str, index: int, budget: _Budget) -> tuple[int, bytes]:
+def _described(services: Services, topic: str, index: int, budget: _Budget) -> PartitionResponse:
     if services.controller.image.partition(topic, index) is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     replica = services.replicas.partition(topic, index)
     if replica is None:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     budget.take(0)
-    found = replica.encode_producers()
-    budget.take(found[0])
-    return found
+    count, encoded = replica.encode_producers()
+    budget.take(count)
+    result = messages.describe_producers.PartitionResponse(
+        partition_index=index, error_code=ErrorCode.NONE
+    )
+    producers: Any = Encoded(encode_array_length(count, flexible=True) + encoded)
+    result.active_producers = producers
+    return result
 
 
-def _write_partition(
-    out: Writer, index: int, code: ErrorCode, message: str | None, producers: tuple[int, bytes]
-) -> None:
-    count, encoded = producers
-    out.int32(index)
-    out.int16(code)
-    out.string(told(message))
-    out.array(count)
-    out.raw(encoded)
-    out.tags()
-
-
-def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    asked = decode(request)
-    out = Writer(flexible=True)
-    out.int32(0)
-    out.array(len(asked))
-    for name, partitions in asked:
-        out.string(name)
-        out.array(len(partitions))
-        for index in partitions:
-            _write_partition(out, index, code, message or None, _NO_PRODUCERS)
-        out.tags()
-    out.tags()
-    return out.getvalue()
+def _refused(index: int, code: ErrorCode, message: str | None) -> PartitionResponse:
+    return messages.describe_producers.PartitionResponse(
+        partition_index=index, error_code=code, error_message=told(message)
+    )

@@ -23,12 +23,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.services import led_replica
-from kbroker.protocol.versions import is_flexible
-from kbroker.protocol.wire import Reader, Writer
-from kbroker.types import ApiKey
+from kbroker.protocol import messages
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import ColdRequest, LedReplica, Services
+    from kbroker.handlers.call import Call
+    from kbroker.handlers.services import LedReplica, Services
+    from kbroker.protocol.messages.list_offsets import (
+        ListOffsetsPartition,
+        ListOffsetsPartitionResponse,
+        Request,
+    )
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -46,32 +50,11 @@ _SINCE: Final = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-_SINCE_ISOLATION_LEVEL: Final = 2
-_SINCE_THROTTLE_TIME: Final = 2
-_SINCE_LEADER_EPOCH: Final = 4
 _SINCE_NOT_AVAILABLE: Final = 5
-_SINCE_TIMEOUT: Final = 10
 
 CONSUMER: Final = -1
 _ISOLATION_LEVELS: Final = (0, 1)
 UNKNOWN: Final = -1
-
-
-class AskedPartition(NamedTuple):
-    partition: int
-    leader_epoch: int
-    timestamp: int
-
-
-class AskedTopic(NamedTuple):
-    name: str
-    partitions: list[AskedPartition]
-
-
-class Asked(NamedTuple):
-    replica_id: int
-    isolation_level: int
-    topics: list[AskedTopic]
 
 
 class Found(NamedTuple):
@@ -86,59 +69,51 @@ class Found(NamedTuple):
 _NOTHING: Final = Found(ErrorCode.NONE)
 
 
-def decode(request: ColdRequest) -> Asked:
-    version = request.api_version
-    reader = Reader(request.body, flexible=is_flexible(ApiKey.LIST_OFFSETS, version))
-    replica_id = reader.int32()
-    isolation_level = reader.int8() if version >= _SINCE_ISOLATION_LEVEL else 0
-    topics = []
-    for _ in range(reader.array()):
-        name = reader.string()
-        partitions = []
-        for _ in range(reader.array()):
-            index = reader.int32()
-            epoch = reader.int32() if version >= _SINCE_LEADER_EPOCH else UNKNOWN
-            partitions.append(AskedPartition(index, epoch, reader.int64()))
-            reader.tags()
-        reader.tags()
-        topics.append(AskedTopic(name, partitions))
-    if version >= _SINCE_TIMEOUT:
-        reader.int32()  # for reads of remote storage, which this broker does not have
-    reader.tags()
-    return Asked(replica_id, isolation_level, topics)
-
-
-def handle(services: Services, request: ColdRequest) -> None:
-    asked = decode(request)
-    if asked.isolation_level not in _ISOLATION_LEVELS:
+def handle(services: Services, call: Call[Request]) -> None:
+    table = messages.list_offsets
+    request = call.message
+    if request.isolation_level not in _ISOLATION_LEVELS:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    times_named = Counter((t.name, p.partition) for t in asked.topics for p in t.partitions)
-    answers: list[tuple[str, list[tuple[int, Found]]]] = []
-    for topic in asked.topics:
-        found: dict[int, Found] = {}
+    times_named = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
+    topics = []
+    for topic in request.topics:
+        found: dict[int, ListOffsetsPartitionResponse] = {}
         for partition in topic.partitions:
-            if times_named[topic.name, partition.partition] > 1:
-                found[partition.partition] = Found(ErrorCode.INVALID_REQUEST)
+            index = partition.partition_index
+            if times_named[topic.name, index] > 1:
+                code, offset, timestamp, epoch = Found(ErrorCode.INVALID_REQUEST)
             else:
-                found[partition.partition] = _find(services, request, asked, topic.name, partition)
-        answers.append((topic.name, list(found.items())))
-    request.respond(encode(request.api_version, answers))
+                code, offset, timestamp, epoch = _find(services, call, topic.name, partition)
+            found[index] = table.ListOffsetsPartitionResponse(
+                partition_index=index,
+                error_code=code,
+                timestamp=timestamp,
+                offset=offset,
+                leader_epoch=epoch,
+            )
+        topics.append(
+            table.ListOffsetsTopicResponse(name=topic.name, partitions=list(found.values()))
+        )
+    call.answer(table.Response(topics=topics))
 
 
 def _find(
-    services: Services, request: ColdRequest, asked: Asked, topic: str, partition: AskedPartition
+    services: Services, call: Call[Request], topic: str, partition: ListOffsetsPartition
 ) -> Found:
     timestamp = partition.timestamp
-    if timestamp < 0 and request.api_version < _SINCE.get(timestamp, request.api_version + 1):
+    version = call.version
+    if timestamp < 0 and version < _SINCE.get(timestamp, version + 1):
         return Found(ErrorCode.UNSUPPORTED_VERSION)
     try:
-        replica = led_replica(services, topic, partition.partition, partition.leader_epoch)
-        found = _find_on(replica, timestamp, is_consumer=asked.replica_id == CONSUMER)
+        replica = led_replica(
+            services, topic, partition.partition_index, partition.current_leader_epoch
+        )
+        found = _find_on(replica, timestamp, is_consumer=call.message.replica_id == CONSUMER)
     except KafkaError as error:
         return Found(error.code)
     if found is not None:
         return found
-    if request.api_version < _SINCE_NOT_AVAILABLE:
+    if version < _SINCE_NOT_AVAILABLE:
         return Found(ErrorCode.LEADER_NOT_AVAILABLE)
     return Found(ErrorCode.OFFSET_NOT_AVAILABLE)
 
@@ -172,31 +147,3 @@ def _has_caught_up(replica: LedReplica) -> bool:
     before = replica.leader_epoch - 1
     _, start = replica.epochs.end_offset_for(before, replica.log_end_offset)
     return replica.high_watermark >= start
-
-
-def encode(version: int, answers: list[tuple[str, list[tuple[int, Found]]]]) -> bytes:
-    """Topic by topic, what was found for each partition."""
-    out = Writer(flexible=is_flexible(ApiKey.LIST_OFFSETS, version))
-    if version >= _SINCE_THROTTLE_TIME:
-        out.int32(0)
-    out.array(len(answers))
-    for topic, partitions in answers:
-        out.string(topic)
-        out.array(len(partitions))
-        for partition, found in partitions:
-            out.int32(partition)
-            out.int16(found.code)
-            out.int64(found.timestamp)
-            out.int64(found.offset)
-            if version >= _SINCE_LEADER_EPOCH:
-                out.int32(found.leader_epoch)
-            out.tags()
-        out.tags()
-    out.tags()
-    return out.getvalue()
-
-
-def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    topics = decode(request).topics
-    answers = [(t.name, [(p.partition, Found(code)) for p in t.partitions]) for t in topics]
-    return encode(request.api_version, answers)

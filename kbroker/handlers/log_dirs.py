@@ -13,86 +13,58 @@ costs one packed piece of the answer, so ten thousand keep nobody waiting.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.errors import ErrorCode
+from kbroker.protocol import messages
+from kbroker.protocol._messages import Encoded
 from kbroker.protocol.versions import is_flexible
-from kbroker.protocol.wire import Reader, Writer
+from kbroker.protocol.wire import encode_array_length
 from kbroker.types import ApiKey, TopicPartition
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import ColdRequest, Services
+    from kbroker.handlers.call import Call
+    from kbroker.handlers.services import Services
     from kbroker.log._results import DirectoryUse
+    from kbroker.protocol.messages.describe_log_dirs import DescribeLogDirsResult, Request
 
-_SINCE_ERROR: Final = 3
-_SINCE_VOLUME: Final = 4
-_SINCE_CORDONED: Final = 5
 NO_LAG: Final = 0
-# Index, bytes, lag, whether it is a future log; with and without tagged fields behind it.
+# Index, bytes, lag, whether it is a future log; with and without tagged fields after it.
 _PARTITION: Final = struct.Struct(">iqq?")
 _PARTITION_TAGGED: Final = struct.Struct(">iqq?x")
 
 
-def decode(request: ColdRequest) -> frozenset[TopicPartition] | None:
-    """The partitions that are asked for; None: all."""
-    version = request.api_version
-    reader = Reader(request.body, flexible=is_flexible(ApiKey.DESCRIBE_LOG_DIRS, version))
-    topics = reader.nullable_array()
-    wanted = []
-    for _ in range(topics or 0):
-        name = reader.string()
-        wanted += [TopicPartition(name, reader.int32()) for _ in range(reader.array())]
-        reader.tags()
-    reader.tags()
-    return None if topics is None else frozenset(wanted)
-
-
-def handle(services: Services, request: ColdRequest) -> None:
-    wanted = decode(request)
-    version = request.api_version
+def handle(services: Services, call: Call[Request]) -> None:
+    wanted = None
+    if call.message.topics is not None:
+        wanted = frozenset(
+            TopicPartition(topic.topic, index)
+            for topic in call.message.topics
+            for index in topic.partitions
+        )
+    flexible = is_flexible(ApiKey.DESCRIBE_LOG_DIRS, call.version)
     directories = services.replicas.use_of_directories(wanted)
-    out = _begin(version, ErrorCode.NONE, len(directories))
-    for directory in directories:
-        _write_directory(out, version, directory)
-    out.tags()
-    request.respond(out.getvalue())
+    results = [_described(directory, flexible=flexible) for directory in directories]
+    call.answer(messages.describe_log_dirs.Response(results=results))
 
 
-def _begin(version: int, code: ErrorCode, directories: int) -> Writer:
-    out = Writer(flexible=is_flexible(ApiKey.DESCRIBE_LOG_DIRS, version))
-    out.int32(0)  # throttle time
-    if version >= _SINCE_ERROR:
-        out.int16(code)
-    out.array(directories)
-    return out
-
-
-def _write_directory(out: Writer, version: int, directory: DirectoryUse) -> None:
-    pack = (
-        _PARTITION_TAGGED if is_flexible(ApiKey.DESCRIBE_LOG_DIRS, version) else _PARTITION
-    ).pack
-    topics: dict[str, list[bytes]] = {}
+def _described(directory: DirectoryUse, *, flexible: bool) -> DescribeLogDirsResult:
+    table = messages.describe_log_dirs
+    pack = (_PARTITION_TAGGED if flexible else _PARTITION).pack
+    by_topic: dict[str, list[bytes]] = {}
     for (topic, index), size_bytes in directory.logs:
-        topics.setdefault(topic, []).append(pack(index, size_bytes, NO_LAG, False))
+        by_topic.setdefault(topic, []).append(pack(index, size_bytes, NO_LAG, False))
     for (topic, index), _, size_bytes, lag in directory.futures:
-        topics.setdefault(topic, []).append(pack(index, size_bytes, lag, True))
-    out.int16(ErrorCode.KAFKA_STORAGE_ERROR if directory.failed else ErrorCode.NONE)
-    out.string(directory.path)
-    out.array(len(topics))
-    for topic, partitions in topics.items():
-        out.string(topic)
-        out.array(len(partitions))
-        out.raw(b"".join(partitions))
-        out.tags()
-    if version >= _SINCE_VOLUME:
-        out.int64(directory.total_bytes)
-        out.int64(directory.usable_bytes)
-    if version >= _SINCE_CORDONED:
-        out.boolean(False)
-    out.tags()
-
-
-def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    out = _begin(request.api_version, code, 0)
-    out.tags()
-    return out.getvalue()
+        by_topic.setdefault(topic, []).append(pack(index, size_bytes, lag, True))
+    topics: list[Any] = []
+    for topic, partitions in by_topic.items():
+        count = encode_array_length(len(partitions), flexible=flexible)
+        encoded: Any = Encoded(b"".join((count, *partitions)))
+        topics.append(table.DescribeLogDirsTopic(name=topic, partitions=encoded))
+    return table.DescribeLogDirsResult(
+        error_code=ErrorCode.KAFKA_STORAGE_ERROR if directory.failed else ErrorCode.NONE,
+        log_dir=directory.path,
+        topics=topics,
+        total_bytes=directory.total_bytes,
+        usable_bytes=directory.usable_bytes,
+    )

@@ -11,96 +11,78 @@ Version 0, never flexible. Any handler thread.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kbroker.coordinator.group._groups import Written
 from kbroker.errors import ErrorCode
-from kbroker.handlers.reply import Reply
-from kbroker.protocol.wire import Reader, Writer
+from kbroker.protocol import messages
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import ColdRequest, Services
+    from kbroker.handlers.call import Call
+    from kbroker.handlers.services import Services
+    from kbroker.protocol.messages.offset_delete import (
+        OffsetDeleteResponsePartition,
+        OffsetDeleteResponseTopic,
+        Request,
+    )
+
+    ByTopic = dict[str, list[OffsetDeleteResponsePartition]]
 
 
-class Asked(NamedTuple):
-    group_id: str
-    topics: list[tuple[str, list[int]]]
-
-
-# By topic: (partition, error) in order.
-Told = list[tuple[str, list[tuple[int, ErrorCode]]]]
-
-
-def decode(request: ColdRequest) -> Asked:
-    reader = Reader(request.body, flexible=False)
-    group_id = reader.string()
-    topics = []
-    for _ in range(reader.array()):
-        name = reader.string()
-        topics.append((name, [reader.int32() for _ in range(reader.array())]))
-    return Asked(group_id, topics)
-
-
-def handle(services: Services, request: ColdRequest) -> None:
-    group_id, topics = decode(request)
+def handle(services: Services, call: Call[Request]) -> None:
+    table = messages.offset_delete
+    group_id = call.message.group_id
     code, read = services.groups.readers(group_id)
     if code:
-        request.respond(encode(code, []))
+        call.answer(table.Response(error_code=code))
         return
-    missing: dict[str, list[tuple[int, ErrorCode]]] = {}
-    told: Told = []
+    missing: ByTopic = {}
+    topics: list[OffsetDeleteResponseTopic] = []
     gone: list[tuple[str, int]] = []
     image = services.controller.image
-    for name, partitions in topics:
+    for asked in call.message.topics:
+        name = asked.name
         topic = image.topic(name)
         count = 0 if topic is None else len(topic.partitions)
         used = read is None or name in read
-        errors: list[tuple[int, ErrorCode]] = []
-        for partition in partitions:
-            if not 0 <= partition < count:
-                unknown = (partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                missing.setdefault(name, []).append(unknown)
-            elif used:
-                errors.append((partition, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC))
+        results = []
+        for each in asked.partitions:
+            result = table.OffsetDeleteResponsePartition(
+                partition_index=each.partition_index, error_code=ErrorCode.NONE
+            )
+            if not 0 <= each.partition_index < count:
+                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                missing.setdefault(name, []).append(result)
+                continue
+            if used:
+                result.error_code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             else:
-                errors.append((partition, ErrorCode.NONE))
-                gone.append((name, partition))
-        if errors:
-            told.append((name, errors))
-    with Reply(request, failure) as reply:
+                gone.append((name, each.partition_index))
+            results.append(result)
+        if results:
+            topics.append(table.OffsetDeleteResponseTopic(name=name, partitions=results))
 
-        def answer(code: ErrorCode) -> None:
-            reply.send(lambda: encode(code, [] if code else _merged(missing, told)))
+    def answer(code: ErrorCode) -> None:
+        merged = [] if code else _merged(missing, topics)
+        call.answer(table.Response(error_code=code, topics=merged))
 
-        if gone:
-            written = Written()
-            removed = services.offsets.remove_offsets(group_id, gone, written=written)
-            services.offsets.when_replicated(written, removed, answer)
-        else:
-            answer(ErrorCode.NONE)
+    if gone:
+        written = Written()
+        removed = services.offsets.remove_offsets(group_id, gone, written=written)
+        services.offsets.when_replicated(written, removed, answer)
+    else:
+        answer(ErrorCode.NONE)
 
 
-def _merged(missing: dict[str, list[tuple[int, ErrorCode]]], told: Told) -> Told:
+def _merged(
+    missing: ByTopic, topics: list[OffsetDeleteResponseTopic]
+) -> list[OffsetDeleteResponseTopic]:
     if not missing:
-        return told
-    for name, errors in told:
-        missing.setdefault(name, []).extend(errors)
-    return list(missing.items())
-
-
-def encode(code: ErrorCode, topics: Told) -> bytes:
-    out = Writer(flexible=False)
-    out.int16(code)
-    out.int32(0)  # throttle time
-    out.array(len(topics))
-    for name, partitions in topics:
-        out.string(name)
-        out.array(len(partitions))
-        for partition, error in partitions:
-            out.int32(partition)
-            out.int16(error)
-    return out.getvalue()
-
-
-def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    return encode(code, [])
+        return topics
+    for topic in topics:
+        missing.setdefault(topic.name, []).extend(topic.partitions)
+    table = messages.offset_delete
+    return [
+        table.OffsetDeleteResponseTopic(name=name, partitions=partitions)
+        for name, partitions in missing.items()
+    ]

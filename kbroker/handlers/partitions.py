@@ -5,97 +5,61 @@ and fetching meanwhile; whoever sees a new partition in Metadata finds its log o
 its own error, one that was named twice is refused once. A time-out that is over already is answered
 as such and nothing is done; one that ends while the controller works stops only the waiting.
 
-Any handler thread, then the controller's or the timer's; `Reply` sees to one answer. Holds no lock.
+Any handler thread, then the controller's or the timer's; `Call` sees to one answer. Holds no lock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.reply import Reply, answer_in_time, told
+from kbroker.handlers.reply import told
 from kbroker.metadata.controller.decisions import MorePartitions, TopicResult
-from kbroker.protocol.versions import is_flexible
-from kbroker.protocol.wire import Reader, Writer
-from kbroker.types import ApiKey
+from kbroker.protocol import messages
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import ColdRequest, Services
+    from kbroker.handlers.call import Call
+    from kbroker.handlers.services import Services
+    from kbroker.protocol.messages.create_partitions import (
+        CreatePartitionsTopic,
+        Request,
+        Response,
+    )
 
 
-def handle(services: Services, request: ColdRequest) -> None:
-    with Reply(request, failure) as reply:
-        _create(services, request, reply)
-
-
-class _Asked(NamedTuple):
-    topics: list[MorePartitions]
-    timeout_ms: int
-    validate_only: bool
-
-
-def decode(request: ColdRequest) -> _Asked:
-    reader = Reader(request.body, flexible=_flexible(request))
-    topics = [_topic(reader) for _ in range(reader.array())]
-    asked = _Asked(topics, reader.int32(), reader.boolean())
-    reader.tags()
-    return asked
-
-
-def _topic(reader: Reader) -> MorePartitions:
-    name, count = reader.string(), reader.int32()
-    new = reader.nullable_array()
-    assignments = None if new is None else [_brokers(reader) for _ in range(new)]
-    reader.tags()
-    return MorePartitions(name, count, assignments)
-
-
-def _brokers(reader: Reader) -> tuple[int, ...]:
-    brokers = tuple([reader.int32() for _ in range(reader.array())])
-    reader.tags()
-    return brokers
-
-
-def _flexible(request: ColdRequest) -> bool:
-    return is_flexible(ApiKey.CREATE_PARTITIONS, request.api_version)
-
-
-def _create(services: Services, request: ColdRequest, reply: Reply) -> None:
-    asked = decode(request)
-    if asked.timeout_ms <= 0:
+def handle(services: Services, call: Call[Request]) -> None:
+    request = call.message
+    if request.timeout_ms <= 0:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-
-    def finish(results: Sequence[TopicResult]) -> bytes:
-        # Of a topic that was named twice both results are the same refusal.
-        by_name = {result.name: result for result in results}
-        return _encode(request, by_name)
-
-    if not asked.topics:
-        reply.send(partial(finish, ()))
+    if not request.topics:
+        call.answer(_response(()))
         return
-    done = answer_in_time(services, reply, asked.timeout_ms, finish)
-    services.controller.create_partitions(asked.topics, asked.validate_only, done)
+    topics = [_wanted(topic) for topic in request.topics]
+    done = call.answer_in_time(services, request.timeout_ms, _response)
+    services.controller.create_partitions(topics, request.validate_only, done)
 
 
-def _encode(request: ColdRequest, results: Mapping[str | None, TopicResult]) -> bytes:
-    out = Writer(flexible=_flexible(request))
-    out.int32(0)  # throttle time
-    out.array(len(results))
-    for name, result in results.items():
-        out.string(name)
-        out.int16(result.error)
-        # The bare name of a code says nothing that the code does not.
-        out.string(None if result.message == result.error.name else told(result.message))
-        out.tags()
-    out.tags()
-    return out.getvalue()
+def _wanted(topic: CreatePartitionsTopic) -> MorePartitions:
+    assignments = None
+    if topic.assignments is not None:
+        assignments = [tuple(each.broker_ids) for each in topic.assignments]
+    return MorePartitions(topic.name, topic.count, assignments)
 
 
-def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    names = dict.fromkeys(topic.topic for topic in decode(request).topics)
-    results: dict[str | None, TopicResult] = {
-        name: TopicResult(name, code, message or None) for name in names
-    }
-    return _encode(request, results)
+def _response(results: Sequence[TopicResult]) -> Response:
+    table = messages.create_partitions
+    # Of a topic that was named twice both results are the same refusal.
+    by_name = {result.name: result for result in results}
+    return table.Response(
+        results=[
+            table.CreatePartitionsTopicResult(
+                name=name,
+                error_code=result.error,
+                # The bare name of a code says nothing that the code does not.
+                error_message=None if result.message == result.error.name else told(result.message),
+            )
+            for name, result in by_name.items()
+            if name is not None
+        ]
+    )

@@ -6,40 +6,38 @@ thread once the topics can be used, or are gone. A timer answers REQUEST_TIMED_O
 longer than the client waits; the work itself goes on. Every topic has its own error, and the answer
 keeps the order of the request, a topic that was named twice at its first place.
 
-Any handler thread, then the controller's or the timer's; `Reply` sees to one answer. Holds no lock.
+Any handler thread, then the controller's or the timer's; `Call` sees to one answer. Holds no lock.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from kbroker import limits
 from kbroker.config import ConfigEntry, TopicConfig, describe_topic
 from kbroker.config.describe import describe_topic_key
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.reply import Reply, answer_in_time, told
+from kbroker.handlers.reply import told
 from kbroker.metadata.controller.decisions import NewTopic, TopicResult
 from kbroker.metadata.image import ZERO_UUID
+from kbroker.protocol import messages
+from kbroker.protocol._messages import Encoded
 from kbroker.protocol.versions import is_flexible
-from kbroker.protocol.wire import Reader, Writer, encode_array_length
+from kbroker.protocol.wire import encode_array_length
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
-    from kbroker.handlers.services import ColdRequest, Services
+    from kbroker.handlers.call import Call
+    from kbroker.handlers.services import Services
+    from kbroker.protocol.messages import create_topics, delete_topics
 
 _CREATE_SINCE_CONFIGS: Final = 5
-_CREATE_SINCE_ID: Final = 7
 _DELETE_SINCE_DISABLED_CODE: Final = 3
-_DELETE_SINCE_MESSAGE: Final = 5
 _DELETE_SINCE_ID: Final = 6
-
-# Tag 0: why a topic that was made is answered without its settings.
-_WITHOUT_SETTINGS: Final = {0: int(ErrorCode.INVALID_REQUEST).to_bytes(2, "big")}
 
 # The name of Apache Kafka's own metadata log, which no client may create.
 _METADATA_TOPIC: Final = "__cluster_metadata"
@@ -48,62 +46,33 @@ _METADATA_TOPIC: Final = "__cluster_metadata"
 # --- CreateTopics -----------------------------------------------------------------------------
 
 
-def handle_create(services: Services, request: ColdRequest) -> None:
-    with Reply(request, create_failure) as reply:
-        _create(services, request, reply)
-
-
-class _Asked(NamedTuple):
-    topics: list[NewTopic]
-    timeout_ms: int
-    validate_only: bool
-
-
-def decode_create(request: ColdRequest) -> _Asked:
-    reader = Reader(request.body, flexible=is_flexible(ApiKey.CREATE_TOPICS, request.api_version))
-    topics = [_new_topic(reader) for _ in range(reader.array())]
-    asked = _Asked(topics, reader.int32(), reader.boolean())
-    reader.tags()
-    return asked
-
-
-def _new_topic(reader: Reader) -> NewTopic:
-    name, partitions, factor = reader.string(), reader.int32(), reader.int16()
-    assignments = [_assignment(reader) for _ in range(reader.array())]
-    configs: dict[str, str | None] = {}
-    for _ in range(reader.array()):
-        key = reader.string()
-        configs[key] = reader.nullable_string()
-        reader.tags()
-    reader.tags()
-    return NewTopic(name, partitions, factor, assignments or None, configs)
-
-
-def _assignment(reader: Reader) -> tuple[int, tuple[int, ...]]:
-    index = reader.int32()
-    brokers = tuple([reader.int32() for _ in range(reader.array())])
-    reader.tags()
-    return index, brokers
-
-
-def _create(services: Services, request: ColdRequest, reply: Reply) -> None:
-    asked = decode_create(request)
-    if asked.timeout_ms <= 0:
+def handle_create(services: Services, call: Call[create_topics.Request]) -> None:
+    request = call.message
+    if request.timeout_ms <= 0:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-    refused = _refused(asked.topics)
-    specs = [topic for topic in asked.topics if topic.name not in refused]
-    names = list(dict.fromkeys(topic.name for topic in asked.topics))
+    topics = [_new_topic(topic) for topic in request.topics]
+    refused = _refused(topics)
+    specs = [topic for topic in topics if topic.name not in refused]
+    names = list(dict.fromkeys(topic.name for topic in topics))
     config = services.config
 
-    def finish(results: Sequence[TopicResult]) -> bytes:
+    def finish(results: Sequence[TopicResult]) -> create_topics.Response:
         by_name = refused | {result.name: result for result in results}
-        return _encode_created(request.api_version, [by_name[name] for name in names], config)
+        return _created(call.version, [by_name[name] for name in names], config)
 
     if not specs:
-        reply.send(partial(finish, ()))
+        call.answer(finish(()))
         return
-    done = answer_in_time(services, reply, asked.timeout_ms, finish)
-    services.controller.create_topics(specs, asked.validate_only, done)
+    done = call.answer_in_time(services, request.timeout_ms, finish)
+    services.controller.create_topics(specs, request.validate_only, done)
+
+
+def _new_topic(topic: create_topics.Topic) -> NewTopic:
+    assignments = [(each.partition_index, tuple(each.broker_ids)) for each in topic.assignments]
+    configs = {each.name: each.value for each in topic.configs}
+    return NewTopic(
+        topic.name, topic.num_partitions, topic.replication_factor, assignments or None, configs
+    )
 
 
 def _refused(topics: Sequence[NewTopic]) -> dict[str | None, TopicResult]:
@@ -120,49 +89,48 @@ def _refused(topics: Sequence[NewTopic]) -> dict[str | None, TopicResult]:
     return refused
 
 
-def _encode_created(
-    version: int, results: Sequence[TopicResult], config: BrokerConfig | None = None
-) -> bytes:
+def _created(
+    version: int, results: Sequence[TopicResult], config: BrokerConfig
+) -> create_topics.Response:
     """`config`: what topics that were made have beside their own settings."""
-    described = None if config is None else _Described(version, config)
+    table = messages.create_topics
+    described = _Described(version, config)
     left = limits.CREATED_SETTINGS_BYTES_MAX
-    out = Writer(flexible=is_flexible(ApiKey.CREATE_TOPICS, version))
-    out.int32(0)  # throttle time
-    out.array(len(results))
+    topics = []
     for result in results:
-        out.string(result.name)
-        if version >= _CREATE_SINCE_ID:
-            out.uuid(result.topic_id)
-        out.int16(result.error)
-        out.string(told(result.message))
-        tagged = {}
-        if version >= _CREATE_SINCE_CONFIGS:
-            out.int32(result.partitions)
-            out.int16(result.replication_factor)
-            if described is None or result.error is not ErrorCode.NONE:
-                out.array(0)
-            elif left > 0:
-                settings = described.keys_of(result.configs)
-                left -= len(settings)
-                out.raw(settings)
-            else:
-                out.array(None)
-                tagged = _WITHOUT_SETTINGS
-        out.tags(tagged)
-    out.tags()
-    return out.getvalue()
+        topic = table.TopicResult(
+            name=result.name or "",
+            topic_id=result.topic_id,
+            error_code=result.error,
+            error_message=told(result.message),
+            num_partitions=result.partitions,
+            replication_factor=result.replication_factor,
+        )
+        topics.append(topic)
+        if version < _CREATE_SINCE_CONFIGS or result.error is not ErrorCode.NONE:
+            continue
+        if left > 0:
+            settings = described.keys_of(result.configs)
+            left -= len(settings.data)
+            topic.configs = settings
+        else:
+            topic.configs = None
+            topic.topic_config_error_code = ErrorCode.INVALID_REQUEST
+    return table.Response(topics=topics)
 
 
 class _Described:
     """Every key of new topics, as their answer has them; what no topic has set is encoded once."""
 
     def __init__(self, version: int, config: BrokerConfig) -> None:
+        self._version = version
         self._flexible = is_flexible(ApiKey.CREATE_TOPICS, version)
         self._config = config
         self._shared: dict[str, bytes] = {}
-        self._without_own = b""
+        self._without_own: Any = None
 
-    def keys_of(self, own: Mapping[str, str]) -> bytes:
+    def keys_of(self, own: Mapping[str, str]) -> Any:
+        """An `Encoded` array of `ConfigResult`."""
         if not self._shared:
             entries = describe_topic(TopicConfig(self._config, {}))
             self._shared = {entry.name: self._encode(entry) for entry in entries}
@@ -170,7 +138,7 @@ class _Described:
         if not own:
             return self._without_own
         config = TopicConfig(self._config, own)
-        # An own value is told as it was written: " 77 ", not 77.
+        # An own value is answered as it was written: " 77 ", not 77.
         return self._array(
             self._shared
             | {
@@ -179,24 +147,19 @@ class _Described:
             }
         )
 
-    def _array(self, keys: Mapping[str, bytes]) -> bytes:
-        return encode_array_length(len(keys), flexible=self._flexible) + b"".join(keys.values())
+    def _array(self, keys: Mapping[str, bytes]) -> Encoded:
+        count = encode_array_length(len(keys), flexible=self._flexible)
+        return Encoded(b"".join((count, *keys.values())))
 
     def _encode(self, entry: ConfigEntry) -> bytes:
-        out = Writer(flexible=self._flexible)
-        out.string(entry.name)
-        out.string(entry.value)
-        out.boolean(entry.read_only)
-        out.int8(entry.source)
-        out.boolean(entry.sensitive)
-        out.tags()
-        return out.getvalue()
-
-
-def create_failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    names = dict.fromkeys(topic.name for topic in decode_create(request).topics)
-    results = [TopicResult(name, code, message or None) for name in names]
-    return _encode_created(request.api_version, results)
+        result = messages.create_topics.ConfigResult(
+            name=entry.name,
+            value=entry.value,
+            read_only=entry.read_only,
+            config_source=entry.source,
+            is_sensitive=entry.sensitive,
+        )
+        return result.encoded(self._version, flexible=self._flexible).data
 
 
 # --- DeleteTopics -----------------------------------------------------------------------------
@@ -222,44 +185,30 @@ class _Deletion:
         return [entry if isinstance(entry, TopicResult) else results[entry] for entry in self.order]
 
 
-def handle_delete(services: Services, request: ColdRequest) -> None:
-    with Reply(request, delete_failure) as reply:
-        _delete(services, request, reply)
-
-
-def _delete(services: Services, request: ColdRequest, reply: Reply) -> None:
-    topics, timeout_ms = decode_delete(request)
+def handle_delete(services: Services, call: Call[delete_topics.Request]) -> None:
+    request = call.message
     if not services.config["delete.topic.enable"]:
-        known = request.api_version >= _DELETE_SINCE_DISABLED_CODE
+        known = call.version >= _DELETE_SINCE_DISABLED_CODE
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST)
-    if timeout_ms <= 0:
+    if request.timeout_ms <= 0:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-    deletion = _plan(services, topics)
+    deletion = _plan(services, _named(call))
 
-    def finish(results: Sequence[TopicResult]) -> bytes:
-        return _encode_deleted(request.api_version, deletion.answers(results))
+    def finish(results: Sequence[TopicResult]) -> delete_topics.Response:
+        return _deleted(deletion.answers(results))
 
     if not deletion.wanted:
-        reply.send(partial(finish, ()))
+        call.answer(finish(()))
         return
-    done = answer_in_time(services, reply, timeout_ms, finish)
+    done = call.answer_in_time(services, request.timeout_ms, finish)
     services.controller.delete_topics(deletion.wanted, done)
 
 
-def decode_delete(request: ColdRequest) -> tuple[list[tuple[str | None, UUID | None]], int]:
-    """The topics, by name or id, and how many ms the client waits."""
-    version = request.api_version
-    reader = Reader(request.body, flexible=is_flexible(ApiKey.DELETE_TOPICS, version))
-    topics: list[tuple[str | None, UUID | None]] = []
-    for _ in range(reader.array()):
-        if version < _DELETE_SINCE_ID:
-            topics.append((reader.string(), None))
-        else:
-            topics.append((reader.nullable_string(), reader.uuid()))
-            reader.tags()
-    timeout_ms = reader.int32()
-    reader.tags()
-    return topics, timeout_ms
+def _named(call: Call[delete_topics.Request]) -> list[tuple[str | None, UUID | None]]:
+    """The topics, by name or id."""
+    if call.version < _DELETE_SINCE_ID:
+        return [(name, None) for name in call.message.topic_names]
+    return [(topic.name, topic.topic_id) for topic in call.message.topics]
 
 
 def _each_once(topics: Sequence[tuple[str | None, UUID | None]]) -> Iterator[tuple[Any, Any]]:
@@ -298,23 +247,25 @@ def _plan(services: Services, topics: Sequence[tuple[str | None, UUID | None]]) 
     return deletion
 
 
-def _encode_deleted(version: int, results: Sequence[TopicResult]) -> bytes:
-    out = Writer(flexible=is_flexible(ApiKey.DELETE_TOPICS, version))
-    out.int32(0)  # throttle time
-    out.array(len(results))
-    for result in results:
-        out.string(result.name)
-        if version >= _DELETE_SINCE_ID:
-            out.uuid(result.topic_id)
-        out.int16(result.error)
-        if version >= _DELETE_SINCE_MESSAGE:
-            out.string(told(result.message))
-        out.tags()
-    out.tags()
-    return out.getvalue()
+def _deleted(results: Sequence[TopicResult]) -> delete_topics.Response:
+    table = messages.delete_topics
+    return table.Response(
+        responses=[
+            table.TopicResult(
+                name=result.name,
+                topic_id=result.topic_id,
+                error_code=result.error,
+                error_message=told(result.message),
+            )
+            for result in results
+        ]
+    )
 
 
-def delete_failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    topics, _ = decode_delete(request)
-    results = [TopicResult(name, code, message or None, id or ZERO_UUID) for name, id in topics]
-    return _encode_deleted(request.api_version, results)
+def delete_failure(
+    call: Call[delete_topics.Request], code: ErrorCode, message: str | None
+) -> delete_topics.Response:
+    """A topic that is named twice is answered twice."""
+    return _deleted(
+        [TopicResult(name, code, message, id or ZERO_UUID) for name, id in _named(call)]
+    )

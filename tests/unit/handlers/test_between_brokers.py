@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
 from uuid import UUID
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.forwarding import BETWEEN_BROKERS
 from kbroker.handlers.topic_creation import topic_creator
-from kbroker.handlers.topics import decode_create
 from kbroker.metadata.cluster_delta import ClusterDelta
 from kbroker.metadata.controller.broker_messages import (
     decode_answer,
@@ -36,6 +34,7 @@ from kbroker.metadata.controller.shutdown_messages import (
 )
 from kbroker.metadata.controller.update_parts import PartsReceived, UpdateWays
 from kbroker.metadata.image import NO_CONTROLLER, BrokerImage, ClusterImage
+from kbroker.protocol.messages import create_topics
 from kbroker.protocol.versions import SERVED
 from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey, TopicPartition
@@ -281,9 +280,14 @@ def test_a_topic_that_is_named_is_made_by_the_controller_that_is_another(
     ]
     ((node_id, key, version, body),) = peers(broker).asked
     assert (node_id, key) == (NODE_ID + 1, ApiKey.CREATE_TOPICS)
-    (fresh, more) = decode_create(ColdBody(key, version, body)).topics
-    assert fresh == NewTopic("fresh", 3, 2, None, {"cleanup.policy": "compact"})
-    assert more == NewTopic("more", -1, -1, None, {})
+    fresh, more = create_topics.Request.decode(body, version).topics
+    compacted = create_topics.Config(name="cleanup.policy", value="compact")
+    assert fresh == create_topics.Topic(
+        name="fresh", num_partitions=3, replication_factor=2, assignments=[], configs=[compacted]
+    )
+    assert more == create_topics.Topic(
+        name="more", num_partitions=-1, replication_factor=-1, assignments=[], configs=[]
+    )
 
 
 @pytest.mark.parametrize("answer", [b"\xff", KafkaError(ErrorCode.NOT_CONTROLLER)])
@@ -300,14 +304,6 @@ def test_without_a_controller_no_topic_is_made(broker: FakeBroker) -> None:
     broker.controller.image = replace(broker.controller.image, controller_id=NO_CONTROLLER)
     topic_creator(broker.services).create_topics([NewTopic("fresh")], False, told.extend)
     assert [each.error for each in told] == [ErrorCode.NOT_CONTROLLER]
-
-
-class ColdBody(NamedTuple):
-    """What of a request is decoded."""
-
-    api_key: int
-    api_version: int
-    body: bytes
 
 
 def _created(*results: tuple[str, ErrorCode]) -> bytes:
