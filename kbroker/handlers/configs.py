@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.config import (
     ConfigEntry,
@@ -34,12 +34,21 @@ from kbroker.handlers.repeats import Repeats
 from kbroker.handlers.reply import told
 from kbroker.metadata.image import ConfigKind
 from kbroker.metadata.topic_names import invalid_topic_name
+from kbroker.protocol import messages
+from kbroker.protocol._messages import Encoded
 from kbroker.protocol.versions import is_flexible
-from kbroker.protocol.wire import Reader, Writer
+from kbroker.protocol.wire import encode_array_length
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import ColdRequest, Services
+    from kbroker.handlers.call import Call
+    from kbroker.handlers.services import Services
+    from kbroker.protocol.messages.describe_configs import (
+        DescribeConfigsResource,
+        DescribeConfigsResourceResult,
+        DescribeConfigsResult,
+        Request,
+    )
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -48,78 +57,22 @@ CLIENT_METRICS: Final = 16
 GROUP: Final = 32
 _KINDS: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
 
-_SINCE_TYPE_AND_HELP: Final = 3
 _SOURCE_LOGGER: Final = 6
 _TOLD_TOO_OFTEN: Final = "the same is told too often: once is enough, or ask for fewer at a time"
 _TYPE_UNKNOWN: Final = 0
 
 
-class AskedResource(NamedTuple):
-    type: int
-    name: str
-    keys: frozenset[str]  # empty: all
-
-
-class Asked(NamedTuple):
-    resources: list[AskedResource]
-    synonyms: bool
-    documentation: bool
-
-
-def decode(request: ColdRequest) -> Asked:
-    version = request.api_version
-    reader = Reader(request.body, flexible=is_flexible(ApiKey.DESCRIBE_CONFIGS, version))
-    resources = []
-    for _ in range(reader.array()):
-        resource_type = reader.int8()
-        name = reader.string()
-        keys = frozenset(reader.string() for _ in range(reader.nullable_array() or 0))
-        reader.tags()
-        resources.append(AskedResource(resource_type, name, keys))
-    synonyms = reader.boolean()
-    documentation = reader.boolean() if version >= _SINCE_TYPE_AND_HELP else False
-    reader.tags()
-    return Asked(resources, synonyms, documentation)
-
-
-def handle_describe(services: Services, request: ColdRequest) -> None:
-    asked = decode(request)
-    unknown = {resource.type for resource in asked.resources}.difference(_KINDS)
+def handle_describe(services: Services, call: Call[Request]) -> None:
+    resources = call.message.resources
+    unknown = {resource.resource_type for resource in resources}.difference(_KINDS)
     if unknown:
         # As Apache Kafka does: the client is broken, and nothing of its request is answered.
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"there are no resources of type {min(unknown)}"
         )
-    describer = _Describer(services, request, asked)
-    out = _begin(request.api_version, len(asked.resources))
-    for resource in asked.resources:
-        try:
-            configs = describer.encoded(resource)
-        except KafkaError as error:
-            _write_result(out, resource, error.code, error.message)
-            out.array(0)
-        else:
-            _write_result(out, resource, ErrorCode.NONE, "")  # as Apache Kafka: empty, not null
-            out.raw(configs)
-        out.tags()
-    out.tags()
-    request.respond(out.getvalue())
-
-
-def _begin(version: int, count: int) -> Writer:
-    out = Writer(flexible=is_flexible(ApiKey.DESCRIBE_CONFIGS, version))
-    out.int32(0)  # throttle time
-    out.array(count)
-    return out
-
-
-def _write_result(
-    out: Writer, resource: AskedResource, code: ErrorCode, message: str | None
-) -> None:
-    out.int16(code)
-    out.string(told(message))
-    out.int8(resource.type)
-    out.string(resource.name)
+    describer = _Describer(services, call)
+    results = [describer.described(resource) for resource in resources]
+    call.answer(messages.describe_configs.Response(results=results))
 
 
 class _Entries:
@@ -144,39 +97,55 @@ _Settings = tuple[int, frozenset[tuple[str, str]] | str]
 class _Describer:
     """The resources of one request, read from one image and one configuration."""
 
-    def __init__(self, services: Services, request: ColdRequest, asked: Asked) -> None:
+    def __init__(self, services: Services, call: Call[Request]) -> None:
         self._image = services.controller.image
         self._config = services.config
         self._node_id = services.node_id
-        self._version = request.api_version
-        self._asked = asked
+        self._version = call.version
+        self._flexible = is_flexible(ApiKey.DESCRIBE_CONFIGS, call.version)
+        self._synonyms = call.message.include_synonyms
+        self._documentation = call.message.include_documentation
         self._entries: dict[_Settings, _Entries] = {}
-        self._encoded: dict[tuple[_Settings, frozenset[str]], bytes] = {}
-        self._repeats = Repeats(request)
+        self._encoded: dict[tuple[_Settings, frozenset[str]], Encoded] = {}
+        self._repeats = Repeats(call.request)
         self._named: set[tuple[int, str]] = set()
 
-    def encoded(self, resource: AskedResource) -> bytes:
-        """The array of keys of one resource."""
+    def described(self, resource: DescribeConfigsResource) -> DescribeConfigsResult:
+        result = messages.describe_configs.DescribeConfigsResult(
+            error_code=ErrorCode.NONE,
+            error_message="",  # as Apache Kafka: empty, not null
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        try:
+            result.configs = self._configs(resource)
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, told(error.message)
+        return result
+
+    def _configs(self, resource: DescribeConfigsResource) -> Any:
+        """The array of keys of one resource, encoded."""
         settings, describe = self._source(resource)
-        place = (settings, resource.keys)
+        keys = frozenset(resource.configuration_keys or ())
+        place = (settings, keys)
         known = self._encoded.get(place)
         # What need not exist has any number of names, a broker as many as there are zeros.
-        again = known is not None and resource.type != TOPIC
+        again = known is not None and resource.resource_type != TOPIC
         if known is None:
             entries = self._entries.get(settings)
             if entries is None:
                 entries = self._entries[settings] = _Entries(describe())
-            known = self._encoded[place] = self._encode(entries.chosen(resource.keys))
-        name = (resource.type, resource.name)
-        if (again or name in self._named) and not self._repeats.allow(len(known)):
+            known = self._encoded[place] = self._encode(entries.chosen(keys))
+        name = (resource.resource_type, resource.resource_name)
+        if (again or name in self._named) and not self._repeats.allow(len(known.data)):
             raise KafkaError(ErrorCode.INVALID_REQUEST, _TOLD_TOO_OFTEN)
         self._named.add(name)
         return known
 
     def _source(
-        self, resource: AskedResource
+        self, resource: DescribeConfigsResource
     ) -> tuple[_Settings, Callable[[], Iterable[ConfigEntry]]]:
-        kind, name = resource.type, resource.name
+        kind, name = resource.resource_type, resource.resource_name
         if kind == TOPIC:
             configs = self._topic_configs(name)
             topic = (kind, frozenset(configs.items()))
@@ -206,27 +175,29 @@ class _Describer:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic '{name}'")
         return topic.configs
 
-    def _encode(self, chosen: Sequence[ConfigEntry]) -> bytes:
-        out = Writer(flexible=is_flexible(ApiKey.DESCRIBE_CONFIGS, self._version))
-        out.array(len(chosen))
-        for entry in chosen:
-            out.string(entry.name)
-            out.string(entry.value)
-            out.boolean(entry.read_only)
-            out.int8(entry.source)
-            out.boolean(entry.sensitive)
-            synonyms = entry.synonyms if self._asked.synonyms else ()
-            out.array(len(synonyms))
-            for name, value, source in synonyms:
-                out.string(name)
-                out.string(value)
-                out.int8(source)
-                out.tags()
-            if self._version >= _SINCE_TYPE_AND_HELP:
-                out.int8(entry.type)
-                out.string(entry.documentation if self._asked.documentation else None)
-            out.tags()
-        return out.getvalue()
+    def _encode(self, chosen: Sequence[ConfigEntry]) -> Encoded:
+        count = encode_array_length(len(chosen), flexible=self._flexible)
+        keys = [
+            self._key(entry).encoded(self._version, flexible=self._flexible).data
+            for entry in chosen
+        ]
+        return Encoded(b"".join((count, *keys)))
+
+    def _key(self, entry: ConfigEntry) -> DescribeConfigsResourceResult:
+        table = messages.describe_configs
+        return table.DescribeConfigsResourceResult(
+            name=entry.name,
+            value=entry.value,
+            read_only=entry.read_only,
+            config_source=entry.source,
+            is_sensitive=entry.sensitive,
+            synonyms=[
+                table.DescribeConfigsSynonym(name=name, value=value, source=source)
+                for name, value, source in (entry.synonyms if self._synonyms else ())
+            ],
+            config_type=entry.type,
+            documentation=entry.documentation if self._documentation else None,
+        )
 
 
 def check_node(node_id: int, name: str, otherwise: str = "") -> None:
@@ -255,14 +226,3 @@ def _describe_loggers() -> list[ConfigEntry]:
         )
         for name, level in loggers.levels()
     ]
-
-
-def describe_failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    resources = decode(request).resources
-    out = _begin(request.api_version, len(resources))
-    for resource in resources:
-        _write_result(out, resource, code, message or None)
-        out.array(0)
-        out.tags()
-    out.tags()
-    return out.getvalue()

@@ -17,74 +17,55 @@ the GIL for long.
 from __future__ import annotations
 
 import heapq
-import struct
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.metadata_cache import (
-    NO_NODE,
-    OPERATIONS_NOT_ASKED,
-    TOPIC_OPERATIONS,
-    brokers_on,
-)
+from kbroker.handlers.metadata_cache import NO_NODE, TOPIC_OPERATIONS, brokers_on
 from kbroker.metadata.image import INTERNAL_TOPICS
 from kbroker.metadata.topic_names import invalid_topic_name
-from kbroker.protocol.wire import Reader, Writer, encode_array_length
+from kbroker.protocol import messages
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
-    from kbroker.handlers.services import ColdRequest, Services
+    from kbroker.handlers.call import Call
+    from kbroker.handlers.services import Services
     from kbroker.metadata.image import ClusterImage, PartitionImage, TopicImage
+    from kbroker.protocol.messages.describe_topic_partitions import (
+        PartitionResponse,
+        Request,
+        Response,
+        TopicResponse,
+    )
 
 SORTED_AT_ONCE: Final = 500
-_PARTITION_HEAD: Final = struct.Struct(">hiii")
-# Eligible leader replicas, now and last known: none, and not unknown, in a cluster without them.
-_NO_ELIGIBLE_REPLICAS: Final = b"\x01\x01"
-_NO_TAGS: Final = b"\x00"
 
-Cursor = tuple[str, int]
+# A topic, and the partition with which to go on.
+Place = tuple[str, int]
 
 
-class _Asked(NamedTuple):
-    names: list[str]
-    limit: int
-    cursor: Cursor | None
-
-
-def _decode(request: ColdRequest) -> _Asked:
-    reader = Reader(request.body, flexible=True)
-    names = []
-    for _ in range(reader.array()):
-        names.append(reader.string())
-        reader.tags()
-    limit = reader.int32()
-    cursor: Cursor | None = None
-    if reader.int8() >= 0:  # else there is none
-        cursor = (reader.string(), reader.int32())
-        reader.tags()
-    reader.tags()
-    return _Asked(names, limit, cursor)
-
-
-def handle(services: Services, request: ColdRequest) -> None:
-    asked = _decode(request)
-    limit = min(asked.limit, services.config["max.request.partition.size.limit"])
+def handle(services: Services, call: Call[Request]) -> None:
+    table = messages.describe_topic_partitions
+    request = call.message
+    limit = min(
+        request.response_partition_limit, services.config["max.request.partition.size.limit"]
+    )
     image = services.controller.image
-    named = dict.fromkeys(asked.names)
+    named = dict.fromkeys(topic.name for topic in request.topics)
     if "" in named:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-    first: Cursor = ("", 0)
-    if asked.cursor is not None:
-        first = asked.cursor
+    first: Place = ("", 0)
+    if request.cursor is not None:
+        first = request.cursor.topic_name, request.cursor.partition_index
         if first[1] < 0 or (named and first[0] not in named):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
     names = _in_order(name for name in named or image.topics if name >= first[0])
-    seen = brokers_on(image, request.listener, services.node_id)
+    seen = brokers_on(image, call.request.listener, services.node_id)
     topics, following = _describe(image, seen.reached, names, first, max(1, limit))
-    request.respond(_encode(topics, following))
+    cursor = None
+    if following is not None:
+        cursor = table.Cursor(topic_name=following[0], partition_index=following[1])
+    call.answer(table.Response(topics=topics, next_cursor=cursor))
 
 
 def _in_order(names: Iterable[str]) -> Iterator[str]:
@@ -98,11 +79,10 @@ def _in_order(names: Iterable[str]) -> Iterator[str]:
 
 
 def _describe(
-    image: ClusterImage, reached: frozenset[int], names: Iterator[str], first: Cursor, limit: int
-) -> tuple[list[bytes], Cursor | None]:
-    """Each topic's bytes, and where to go on if not all of it fits."""
-    partitions = _Partitions(reached)
-    topics: list[bytes] = []
+    image: ClusterImage, reached: frozenset[int], names: Iterator[str], first: Place, limit: int
+) -> tuple[list[TopicResponse], Place | None]:
+    """The topics, and where to go on if not all of it fits."""
+    topics: list[TopicResponse] = []
     for name in names:
         if limit == 0:
             return topics, (name, 0)
@@ -111,94 +91,56 @@ def _describe(
             topics.append(_missing(name))
             continue
         begin = first[1] if name == first[0] else 0
-        shown = topic.partitions[begin : begin + limit]
-        topics.append(_found(topic, [partitions.encode(each) for each in shown]))
-        limit -= len(shown)
-        if begin + len(shown) < len(topic.partitions):
-            return topics, (name, begin + len(shown))
+        told = topic.partitions[begin : begin + limit]
+        topics.append(_found(topic, [_partition(each, reached) for each in told]))
+        limit -= len(told)
+        if begin + len(told) < len(topic.partitions):
+            return topics, (name, begin + len(told))
     return topics, None
 
 
-def _found(topic: TopicImage, partitions: list[bytes]) -> bytes:
-    return _topic(ErrorCode.NONE, topic.name, topic.topic_id, partitions, internal=topic.internal)
+def _found(topic: TopicImage, partitions: list[PartitionResponse]) -> TopicResponse:
+    return messages.describe_topic_partitions.TopicResponse(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=partitions,
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
 
 
-def _missing(name: str) -> bytes:
+def _missing(name: str) -> TopicResponse:
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if invalid_topic_name(name) is not None:
         code = ErrorCode.INVALID_TOPIC_EXCEPTION
-    return _topic(code, name, None, [], internal=name in INTERNAL_TOPICS)
+    return messages.describe_topic_partitions.TopicResponse(
+        error_code=code,
+        name=name,
+        is_internal=name in INTERNAL_TOPICS,
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
 
 
-def _topic(
-    code: ErrorCode,
-    name: str,
-    topic_id: UUID | None,
-    partitions: list[bytes],
-    *,
-    internal: bool,
-    operations: int = TOPIC_OPERATIONS,
-) -> bytes:
-    out = Writer(flexible=True)
-    out.int16(code)
-    out.string(name)
-    out.uuid(topic_id)
-    out.boolean(internal)
-    out.array(len(partitions))
-    out.raw(b"".join(partitions))
-    out.int32(operations)
-    out.tags()
-    return out.getvalue()
+def _partition(partition: PartitionImage, reached: frozenset[int]) -> PartitionResponse:
+    # That there is no leader is all that is said of it; Apache Kafka has no error for it either.
+    leader = partition.leader if partition.leader in reached else NO_NODE
+    return messages.describe_topic_partitions.PartitionResponse(
+        error_code=ErrorCode.NONE,
+        partition_index=partition.index,
+        leader_id=leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        # None, and not unknown, in a cluster without eligible leader replicas.
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+        offline_replicas=[node for node in partition.replicas if node not in reached],
+    )
 
 
-class _Partitions:
-    """Encodes partitions; lists of nodes are few and encoded once."""
-
-    def __init__(self, reached: frozenset[int]) -> None:
-        self._reached = reached
-        self._nodes: dict[tuple[int, ...], bytes] = {}
-
-    def encode(self, partition: PartitionImage) -> bytes:
-        # That there is no leader is all that is said of it; Apache Kafka tells no error either.
-        leader = partition.leader if partition.leader in self._reached else NO_NODE
-        offline = tuple(node for node in partition.replicas if node not in self._reached)
-        return (
-            _PARTITION_HEAD.pack(ErrorCode.NONE, partition.index, leader, partition.leader_epoch)
-            + self._list(partition.replicas)
-            + self._list(partition.isr)
-            + _NO_ELIGIBLE_REPLICAS
-            + self._list(offline)
-            + _NO_TAGS
-        )
-
-    def _list(self, nodes: tuple[int, ...]) -> bytes:
-        encoded = self._nodes.get(nodes)
-        if encoded is None:
-            encoded = encode_array_length(len(nodes), flexible=True)
-            encoded += struct.pack(f">{len(nodes)}i", *nodes)
-            self._nodes[nodes] = encoded
-        return encoded
-
-
-def _encode(topics: list[bytes], following: Cursor | None) -> bytes:
-    out = Writer(flexible=True)
-    out.int32(0)
-    out.array(len(topics))
-    out.raw(b"".join(topics))
-    if following is None:
-        out.int8(-1)
-    else:
-        out.int8(1)
-        out.string(following[0])
-        out.int32(following[1])
-        out.tags()
-    out.tags()
-    return out.getvalue()
-
-
-def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    topics = [
-        _topic(code, name, None, [], internal=False, operations=OPERATIONS_NOT_ASKED)
-        for name in _decode(request).names
-    ]
-    return _encode(topics, None)
+def failure(call: Call[Request], code: ErrorCode, message: str | None) -> Response:
+    """A topic that is named twice is answered twice."""
+    table = messages.describe_topic_partitions
+    topics = [table.TopicResponse(error_code=code, name=each.name) for each in call.message.topics]
+    return table.Response(topics=topics, next_cursor=None)

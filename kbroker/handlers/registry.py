@@ -237,7 +237,7 @@ APIS: Final[tuple[Api, ...]] = (
     _api(ApiKey.CREATE_PARTITIONS, partitions.handle, controller_only=True),
     _api(ApiKey.OFFSET_DELETE, offset_delete.handle),
     _api(ApiKey.DELETE_GROUPS, delete_groups.handle),
-    Api(ApiKey.DESCRIBE_CONFIGS, configs.handle_describe, configs.describe_failure),
+    _api(ApiKey.DESCRIBE_CONFIGS, configs.handle_describe),
     Api(ApiKey.ALTER_CONFIGS, alter_configs.handle_alter, alter_configs.failure),
     Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, alter_configs.handle_incremental, alter_configs.failure),
     _api(ApiKey.ELECT_LEADERS, elect_leaders.handle, elect_leaders.failure, controller_only=True),
@@ -259,7 +259,7 @@ APIS: Final[tuple[Api, ...]] = (
     _api(ApiKey.DESCRIBE_PRODUCERS, describe_producers.handle),
     _api(ApiKey.LIST_CONFIG_RESOURCES, list_config_resources.handle),
     _api(ApiKey.DESCRIBE_CLUSTER, cluster.handle, cluster.failure),
-    Api(
+    _api(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
         describe_topic_partitions.handle,
         describe_topic_partitions.failure,
