@@ -24,19 +24,19 @@ from uuid import UUID
 from kbroker.coordinator.group._groups import CommittedOffset, Written
 from kbroker.coordinator.group.seams import Committer
 from kbroker.errors import ErrorCode
-from kbroker.handlers.reply import Reply
-from kbroker.protocol.versions import is_flexible
-from kbroker.protocol.wire import Reader, Writer
-from kbroker.types import ApiKey
+from kbroker.protocol import messages
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import ColdRequest, Services
+    from kbroker.handlers.call import Call
+    from kbroker.handlers.services import Services
     from kbroker.metadata.image import TopicImage
+    from kbroker.protocol.messages.offset_commit import (
+        OffsetCommitRequestPartition,
+        OffsetCommitRequestTopic,
+        Request,
+        Response,
+    )
 
-_RETENTION: Final = range(2, 5)
-_SINCE_THROTTLE: Final = 3
-_SINCE_LEADER_EPOCH: Final = 6
-_SINCE_INSTANCE: Final = 7
 _SINCE_TOPIC_ID: Final = 10
 _NO_RETENTION: Final = -1
 _NO_END_MS: Final = 2**63 - 1  # a retention may be as long as a number can say
@@ -48,115 +48,83 @@ _CHECKS_MAX: Final = 3
 TopicKey = str | UUID | None
 
 
-class AskedPartition(NamedTuple):
-    number: int
-    offset: int
-    leader_epoch: int
-    metadata: str
-
-
-class AskedTopic(NamedTuple):
-    key: TopicKey
-    partitions: list[AskedPartition]
-
-
-class Asked(NamedTuple):
-    group_id: str
-    generation: int
-    member_id: str
-    instance_id: str | None
-    retention_ms: int
-    topics: list[AskedTopic]
-
-
-class Told(NamedTuple):
+class Answered(NamedTuple):
     """A topic of the answer: (partition, error) in order."""
 
     key: TopicKey
     partitions: list[tuple[int, ErrorCode]]
 
 
-def decode(request: ColdRequest) -> Asked:
-    version = request.api_version
-    reader = Reader(request.body, flexible=is_flexible(ApiKey.OFFSET_COMMIT, version))
-    group_id = reader.string()
-    generation = reader.int32()
-    member_id = reader.string()
-    instance_id = reader.nullable_string() if version >= _SINCE_INSTANCE else None
-    retention_ms = reader.int64() if version in _RETENTION else _NO_RETENTION
-    topics = [_decode_topic(reader, version) for _ in range(reader.array())]
-    reader.tags()
-    return Asked(group_id, generation, member_id, instance_id, retention_ms, topics)
+class Wanted(NamedTuple):
+    """A topic that is there, and its partitions as they were asked."""
+
+    topic: TopicImage
+    key: TopicKey
+    partitions: list[OffsetCommitRequestPartition]
 
 
-def _decode_topic(reader: Reader, version: int) -> AskedTopic:
-    key: TopicKey = reader.uuid() if version >= _SINCE_TOPIC_ID else reader.string()
-    partitions = []
-    for _ in range(reader.array()):
-        index, offset = reader.int32(), reader.int64()
-        epoch = reader.int32() if version >= _SINCE_LEADER_EPOCH else _NO_LEADER_EPOCH
-        partitions.append(AskedPartition(index, offset, epoch, reader.nullable_string() or ""))
-        reader.tags()
-    reader.tags()
-    return AskedTopic(key, partitions)
+def _key(version: int, topic: OffsetCommitRequestTopic) -> TopicKey:
+    return topic.topic_id if version >= _SINCE_TOPIC_ID else topic.name
 
 
-def handle(services: Services, request: ColdRequest) -> None:
-    version = request.api_version
-    asked = decode(request)
-    missing, there = _sorted_out(services, version, asked.topics)
-    with Reply(request, failure) as reply:
+def handle(services: Services, call: Call[Request]) -> None:
+    missing, there = _sorted_out(services, call)
 
-        def answer(told: list[Told]) -> None:
-            reply.send(lambda: encode(version, _merged(missing, told)))
+    def answer(answered: list[Answered]) -> None:
+        call.answer(response_of(_merged(missing, answered)))
 
-        if there:
-            _commit(services, version, asked, there, answer)
-        else:
-            answer([])
+    if there:
+        _commit(services, call, there, answer)
+    else:
+        answer([])
 
 
-def _sorted_out(
-    services: Services, version: int, topics: list[AskedTopic]
-) -> tuple[list[Told], list[tuple[TopicImage, AskedTopic]]]:
+def _sorted_out(services: Services, call: Call[Request]) -> tuple[list[Answered], list[Wanted]]:
     """What is not there, with its error, a topic once; and what is, as it was asked."""
     image = services.controller.image
-    by_id = version >= _SINCE_TOPIC_ID
+    by_id = call.version >= _SINCE_TOPIC_ID
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    missing: dict[TopicKey, Told] = {}
+    missing: dict[TopicKey, Answered] = {}
     there = []
-    for key, partitions in topics:
+    for asked in call.message.topics:
+        key, partitions = _key(call.version, asked), asked.partitions
         if isinstance(key, str):
             topic = image.topic(key)
         else:
             topic = None if key is None else image.topic_by_id(key)
         if topic is None:
-            told = missing.setdefault(key, Told(key, []))
-            told.partitions.extend((partition.number, unknown) for partition in partitions)
+            answered = missing.setdefault(key, Answered(key, []))
+            answered.partitions.extend((each.partition_index, unknown) for each in partitions)
             continue
         count = len(topic.partitions)
+        found = []
         for partition in partitions:
-            if not 0 <= partition.number < count:
-                told = missing.setdefault(key, Told(key, []))
-                told.partitions.append((partition.number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        found = [partition for partition in partitions if 0 <= partition.number < count]
+            if 0 <= partition.partition_index < count:
+                found.append(partition)
+                continue
+            answered = missing.setdefault(key, Answered(key, []))
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            answered.partitions.append((partition.partition_index, error))
         if found:
-            there.append((topic, AskedTopic(key, found)))
+            there.append(Wanted(topic, key, found))
     return list(missing.values()), there
 
 
 def _commit(
     services: Services,
-    version: int,
-    asked: Asked,
-    topics: list[tuple[TopicImage, AskedTopic]],
-    answer: Callable[[list[Told]], None],
+    call: Call[Request],
+    topics: list[Wanted],
+    answer: Callable[[list[Answered]], None],
 ) -> None:
+    asked = call.message
     for times in range(_CHECKS_MAX):
         committer = Committer(
-            asked.member_id, asked.instance_id, asked.generation, checked_twice=times > 0
+            asked.member_id,
+            asked.group_instance_id,
+            asked.generation_id_or_member_epoch,
+            checked_twice=times > 0,
         )
-        told, offsets = _checked(services, version, asked, topics)
+        answered, offsets = _checked(services, call, topics)
         written = Written()
         refused = 0
         if offsets:
@@ -166,108 +134,112 @@ def _commit(
     else:
         refused = ErrorCode.COORDINATOR_NOT_AVAILABLE  # the group changes faster than we look
     if not offsets:
-        answer(told)
+        answer(answered)
         return
     services.offsets.when_replicated(
-        written, refused, lambda code: answer(_with_error(told, code) if code else told)
+        written, refused, lambda code: answer(_with_error(answered, code) if code else answered)
     )
 
 
 def _checked(
-    services: Services, version: int, asked: Asked, topics: list[tuple[TopicImage, AskedTopic]]
-) -> tuple[list[Told], list[CommittedOffset]]:
+    services: Services, call: Call[Request], topics: list[Wanted]
+) -> tuple[list[Answered], list[CommittedOffset]]:
     """What the group says now: the answer, and what is to be written for it."""
+    asked = call.message
     longest = services.config["offset.metadata.max.bytes"]
     code = services.groups.check_commit(
         asked.group_id,
         asked.member_id,
-        asked.instance_id,
-        asked.generation,
-        version,
-        make=any(_chars(p.metadata) <= longest for _, (_, parts) in topics for p in parts),
+        asked.group_instance_id,
+        asked.generation_id_or_member_epoch,
+        call.version,
+        make=any(_chars(each) <= longest for wanted in topics for each in wanted.partitions),
     )
     now_ms = services.clock.wall_ms()
     expire_ms = -1
-    if asked.retention_ms != _NO_RETENTION:
-        expire_ms = min(now_ms + asked.retention_ms, _NO_END_MS)
-    told: list[Told] = []
+    if asked.retention_time_ms != _NO_RETENTION:
+        expire_ms = min(now_ms + asked.retention_time_ms, _NO_END_MS)
+    answered: list[Answered] = []
     offsets: list[CommittedOffset] = []
-    for topic, (key, partitions) in topics:
+    for topic, key, partitions in topics:
         errors: list[tuple[int, ErrorCode]] = []
         for partition in partitions:
             error = code
-            if not code and _chars(partition.metadata) > longest:
+            if not code and _chars(partition) > longest:
                 error = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            errors.append((partition.number, error))
+            errors.append((partition.partition_index, error))
             if not error:
                 offsets.append(_committed(topic, partition, now_ms, expire_ms))
-        told.append(Told(key, errors))
-    return told, offsets
+        answered.append(Answered(key, errors))
+    return answered, offsets
 
 
-def _with_error(told: list[Told], code: ErrorCode) -> list[Told]:
+def _with_error(answered: list[Answered], code: ErrorCode) -> list[Answered]:
     """What has no error of its own has this one."""
-    return [Told(key, [(index, error or code) for index, error in errors]) for key, errors in told]
+    return [
+        Answered(key, [(index, error or code) for index, error in errors])
+        for key, errors in answered
+    ]
 
 
 def _committed(
-    topic: TopicImage, partition: AskedPartition, now_ms: int, expire_ms: int
+    topic: TopicImage, partition: OffsetCommitRequestPartition, now_ms: int, expire_ms: int
 ) -> CommittedOffset:
     # The record of an offset with a time of its own has no room for the leader epoch.
     lasting = expire_ms == -1
     return CommittedOffset(
         topic=topic.name,
-        partition=partition.number,
-        offset=partition.offset,
-        leader_epoch=partition.leader_epoch if lasting else _NO_LEADER_EPOCH,
-        metadata=partition.metadata,
+        partition=partition.partition_index,
+        offset=partition.committed_offset,
+        leader_epoch=partition.committed_leader_epoch if lasting else _NO_LEADER_EPOCH,
+        metadata=partition.committed_metadata or "",
         commit_ms=now_ms,
         expire_ms=expire_ms,
         topic_id=topic.topic_id.bytes,
     )
 
 
-def _chars(text: str) -> int:
-    """Its length as Java counts."""
+def _chars(partition: OffsetCommitRequestPartition) -> int:
+    """The length of its metadata as Java counts."""
+    text = partition.committed_metadata or ""
     return len(text) if text.isascii() else len(text.encode("utf-16-be", "surrogatepass")) // 2
 
 
-def _merged(missing: list[Told], told: list[Told]) -> list[Told]:
+def _merged(missing: list[Answered], answered: list[Answered]) -> list[Answered]:
     if not missing:
-        return told
+        return answered
     by_key = {topic.key: topic for topic in missing}
-    for topic in told:
+    for topic in answered:
         known = by_key.setdefault(topic.key, topic)
         if known is not topic:
             known.partitions.extend(topic.partitions)
     return list(by_key.values())
 
 
-def encode(version: int, topics: list[Told]) -> bytes:
-    out = Writer(flexible=is_flexible(ApiKey.OFFSET_COMMIT, version))
-    if version >= _SINCE_THROTTLE:
-        out.int32(0)
-    out.array(len(topics))
-    for key, partitions in topics:
-        if isinstance(key, str):
-            out.string(key)
-        else:
-            out.uuid(key)
-        out.array(len(partitions))
-        for index, error in partitions:
-            out.int32(index)
-            out.int16(error)
-            out.tags()
-        out.tags()
-    out.tags()
-    return out.getvalue()
+def response_of(topics: list[Answered]) -> Response:
+    table = messages.offset_commit
+    return table.Response(
+        topics=[
+            table.OffsetCommitResponseTopic(
+                name=key if isinstance(key, str) else "",
+                topic_id=None if isinstance(key, str) else key,
+                partitions=[
+                    table.OffsetCommitResponsePartition(partition_index=index, error_code=error)
+                    for index, error in partitions
+                ],
+            )
+            for key, partitions in topics
+        ]
+    )
 
 
-def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    return encode(
-        request.api_version,
+def failure(call: Call[Request], code: ErrorCode, message: str | None) -> Response:
+    """A partition that is named twice is answered twice."""
+    return response_of(
         [
-            Told(topic.key, [(partition.number, code) for partition in topic.partitions])
-            for topic in decode(request).topics
-        ],
+            Answered(
+                _key(call.version, topic), [(p.partition_index, code) for p in topic.partitions]
+            )
+            for topic in call.message.topics
+        ]
     )

@@ -24,27 +24,27 @@ import struct
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from kbroker.coordinator.group._groups import Written
 from kbroker.errors import ErrorCode
 from kbroker.handlers.repeats import Repeats
-from kbroker.handlers.reply import Reply
+from kbroker.protocol import messages
+from kbroker.protocol._messages import Encoded
 from kbroker.protocol.versions import is_flexible
-from kbroker.protocol.wire import Reader, Writer
+from kbroker.protocol.wire import Writer
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import ColdRequest, Services
+    from kbroker.handlers.call import Call
+    from kbroker.handlers.services import Services
     from kbroker.metadata.image import ClusterImage
+    from kbroker.protocol.messages.offset_fetch import Request, Response
 
 _SINCE_TOP_LEVEL_ERROR: Final = 2
-_SINCE_THROTTLE: Final = 3
 _SINCE_LEADER_EPOCH: Final = 5
-_SINCE_REQUIRE_STABLE: Final = 7
 _SINCE_GROUPS: Final = 8
-_SINCE_MEMBER: Final = 9
 _SINCE_TOPIC_ID: Final = 10
 _INDEX_BYTES: Final = 4
 
@@ -59,53 +59,40 @@ class AskedTopic(NamedTuple):
 class AskedGroup(NamedTuple):
     group_id: str
     topics: list[AskedTopic] | None  # None: all
-    require_stable: bool = False  # of the request
 
 
-class ToldTopic(NamedTuple):
+class FoundTopic(NamedTuple):
     key: TopicKey
     partitions: bytes  # the encoded array
 
 
-class ToldGroup(NamedTuple):
+class FoundGroup(NamedTuple):
     group_id: str
     error: ErrorCode
-    topics: list[ToldTopic]
+    topics: list[FoundTopic]
 
 
-def decode(request: ColdRequest) -> list[AskedGroup]:
-    version = request.api_version
-    reader = Reader(request.body, flexible=is_flexible(ApiKey.OFFSET_FETCH, version))
-    if version >= _SINCE_GROUPS:
-        groups = [_decode_group(reader, version) for _ in range(reader.array())]
-    else:
-        groups = [AskedGroup(reader.string(), _decode_topics(reader, version))]
-    if version >= _SINCE_REQUIRE_STABLE and reader.boolean():
-        groups = [group._replace(require_stable=True) for group in groups]
-    reader.tags()
-    return groups
-
-
-def _decode_group(reader: Reader, version: int) -> AskedGroup:
-    group_id = reader.string()
-    if version >= _SINCE_MEMBER:
-        reader.nullable_string()
-        reader.int32()
-    topics = _decode_topics(reader, version)
-    reader.tags()
-    return AskedGroup(group_id, topics)
-
-
-def _decode_topics(reader: Reader, version: int) -> list[AskedTopic] | None:
-    count = reader.nullable_array() if version >= _SINCE_TOP_LEVEL_ERROR else reader.array()
-    if count is None:
-        return None
-    topics = []
-    for _ in range(count):
-        key: TopicKey = reader.uuid() if version >= _SINCE_TOPIC_ID else reader.string()
-        topics.append(AskedTopic(key, reader.raw(reader.array() * _INDEX_BYTES)))
-        reader.tags()
-    return topics
+def groups_of(call: Call[Request]) -> list[AskedGroup]:
+    """What is asked, in one form for all versions."""
+    request = call.message
+    by_id = call.version >= _SINCE_TOPIC_ID
+    if call.version < _SINCE_GROUPS:
+        topics = None
+        if request.topics is not None:
+            topics = [AskedTopic(each.name, each.partition_indexes) for each in request.topics]
+        return [AskedGroup(request.group_id, topics)]
+    return [
+        AskedGroup(
+            group.group_id,
+            None
+            if group.topics is None
+            else [
+                AskedTopic(each.topic_id if by_id else each.name, each.partition_indexes)
+                for each in group.topics
+            ],
+        )
+        for group in request.groups
+    ]
 
 
 class _Stable:
@@ -128,46 +115,44 @@ class _Stable:
             self._answer(self._late)
 
 
-def handle(services: Services, request: ColdRequest) -> None:
-    version = request.api_version
-    all_asked = decode(request)
+def handle(services: Services, call: Call[Request]) -> None:
+    asked = groups_of(call)
     waits: list[tuple[str, Written]] = []
-    told = _told(services, request, all_asked, waits)
+    found = _found(services, call, asked, waits)
     if not waits:
-        request.respond(encode(version, told))
+        call.answer(_response(call.version, found))
         return
-    with Reply(request, failure) as reply:
 
-        def answer(late: set[str]) -> None:
-            # A coordinator is looked for again; of 15 old clients would make an error.
-            refused = partial(_refused, version, error=ErrorCode.NOT_COORDINATOR)
-            groups = [
-                refused(asked) if asked.group_id in late else group
-                for asked, group in zip(all_asked, told, strict=True)
-            ]
-            reply.send(lambda: encode(version, groups))
+    def answer(late: set[str]) -> None:
+        # A coordinator is looked for again; of 15 old clients would make an error.
+        refused = partial(_refused, call.version, error=ErrorCode.NOT_COORDINATOR)
+        groups = [
+            refused(wanted) if wanted.group_id in late else group
+            for wanted, group in zip(asked, found, strict=True)
+        ]
+        call.answer(_response(call.version, groups))
 
-        stable = _Stable(len(waits), answer)
-        for group_id, written in waits:
-            services.offsets.when_replicated(written, 0, partial(stable.put, group_id))
+    stable = _Stable(len(waits), answer)
+    for group_id, written in waits:
+        services.offsets.when_replicated(written, 0, partial(stable.put, group_id))
 
 
-def _told(
+def _found(
     services: Services,
-    request: ColdRequest,
+    call: Call[Request],
     all_asked: list[AskedGroup],
     waits: list[tuple[str, Written]],
-) -> list[ToldGroup]:
-    """What is told of each; `waits` are those of whom it may not be told yet."""
-    version = request.api_version
-    repeats = Repeats(request)
-    whole: dict[str, ToldGroup] = {}  # of those that ask for all that a group has committed
+) -> list[FoundGroup]:
+    """What there is of each; `waits` are those whose answer the followers do not have yet."""
+    version = call.version
+    repeats = Repeats(call.request)
+    whole: dict[str, FoundGroup] = {}  # of those that ask for all that a group has committed
     named: set[str] = set()
-    told = []
+    found = []
     for asked in all_asked:
         group = whole.get(asked.group_id) if asked.topics is None else None
         if group is None:
-            stable = Written() if asked.require_stable else None
+            stable = Written() if call.message.require_stable else None
             group, texts = _fetch(
                 services, version, asked, repeats.left, asked.group_id in named, stable
             )
@@ -179,8 +164,8 @@ def _told(
                 whole[asked.group_id] = group
         elif not repeats.allow(sum(len(topic.partitions) for topic in group.topics)):
             group = _refused(version, asked, ErrorCode.INVALID_REQUEST)
-        told.append(group)
-    return told
+        found.append(group)
+    return found
 
 
 def _fetch(
@@ -190,11 +175,11 @@ def _fetch(
     again_max: int,
     named_before: bool,
     stable: Written | None,
-) -> tuple[ToldGroup, int]:
-    """The answer, and how many bytes of metadata it tells again."""
+) -> tuple[FoundGroup, int]:
+    """The answer, and how many bytes of metadata it has again."""
     image = services.controller.image
     names: list[tuple[str, bytes]] | None = None
-    told: list[ToldTopic] = []
+    answers: list[FoundTopic] = []
     found: list[tuple[TopicKey, str, bytes]] = []
     if asked.topics is not None:
         for key, indexes in asked.topics:
@@ -203,7 +188,7 @@ def _fetch(
                 continue
             topic = None if key is None else image.topic_by_id(key)
             if topic is None:
-                told.append(_unknown(version, key, indexes))
+                answers.append(_unknown(version, key, indexes))
             else:
                 found.append((key, topic.name, indexes))
         names = [(name, indexes) for _, name, indexes in found]
@@ -221,14 +206,14 @@ def _fetch(
     if error:
         return _refused(version, asked, error), 0
     if names is not None:
-        told += [ToldTopic(found[at][0], data) for at, (_, data) in enumerate(topics)]
-        return ToldGroup(asked.group_id, error, told), texts
+        answers += [FoundTopic(found[at][0], data) for at, (_, data) in enumerate(topics)]
+        return FoundGroup(asked.group_id, error, answers), texts
     for name, data in topics:
         if version < _SINCE_TOPIC_ID:
-            told.append(ToldTopic(name, data))
+            answers.append(FoundTopic(name, data))
         elif (known := image.topic(name)) is not None:
-            told.append(ToldTopic(known.topic_id, data))
-    return ToldGroup(asked.group_id, error, told), texts
+            answers.append(FoundTopic(known.topic_id, data))
+    return FoundGroup(asked.group_id, error, answers), texts
 
 
 def _id_now(image: ClusterImage, name: str) -> bytes | None:
@@ -236,8 +221,8 @@ def _id_now(image: ClusterImage, name: str) -> bytes | None:
     return None if topic is None else topic.topic_id.bytes
 
 
-def _unknown(version: int, key: TopicKey, indexes: bytes) -> ToldTopic:
-    return ToldTopic(key, _nothing(version, indexes, ErrorCode.UNKNOWN_TOPIC_ID))
+def _unknown(version: int, key: TopicKey, indexes: bytes) -> FoundTopic:
+    return FoundTopic(key, _nothing(version, indexes, ErrorCode.UNKNOWN_TOPIC_ID))
 
 
 def _nothing(version: int, indexes: bytes, error: ErrorCode) -> bytes:
@@ -255,47 +240,40 @@ def _nothing(version: int, indexes: bytes, error: ErrorCode) -> bytes:
     return out.getvalue()
 
 
-def _refused(version: int, asked: AskedGroup, error: ErrorCode) -> ToldGroup:
+def _refused(version: int, asked: AskedGroup, error: ErrorCode) -> FoundGroup:
     """A group that is not ours now; before version 2 only partitions can say so."""
     topics = []
     if version < _SINCE_TOP_LEVEL_ERROR and asked.topics is not None:
         topics = [
-            ToldTopic(key, _nothing(version, indexes, error)) for key, indexes in asked.topics
+            FoundTopic(key, _nothing(version, indexes, error)) for key, indexes in asked.topics
         ]
-    return ToldGroup(asked.group_id, error, topics)
+    return FoundGroup(asked.group_id, error, topics)
 
 
-def encode(version: int, groups: list[ToldGroup]) -> bytes:
-    out = Writer(flexible=is_flexible(ApiKey.OFFSET_FETCH, version))
-    if version >= _SINCE_THROTTLE:
-        out.int32(0)
+def _response(version: int, groups: list[FoundGroup]) -> Response:
+    table = messages.offset_fetch
     if version >= _SINCE_GROUPS:
-        out.array(len(groups))
-        for group in groups:
-            out.string(group.group_id)
-            _put_topics(out, group.topics)
-            out.int16(group.error)
-            out.tags()
-    else:
-        (group,) = groups
-        _put_topics(out, group.topics)
-        if version >= _SINCE_TOP_LEVEL_ERROR:
-            out.int16(group.error)
-    out.tags()
-    return out.getvalue()
+        return table.Response(
+            groups=[
+                table.OffsetFetchResponseGroup(
+                    group_id=group.group_id,
+                    topics=[_topic(table.OffsetFetchResponseTopics, each) for each in group.topics],
+                    error_code=group.error,
+                )
+                for group in groups
+            ]
+        )
+    (group,) = groups
+    topics = [_topic(table.OffsetFetchResponseTopic, each) for each in group.topics]
+    return table.Response(topics=topics, error_code=group.error)
 
 
-def _put_topics(out: Writer, topics: list[ToldTopic]) -> None:
-    out.array(len(topics))
-    for key, partitions in topics:
-        if isinstance(key, str):
-            out.string(key)
-        else:
-            out.uuid(key)
-        out.raw(partitions)
-        out.tags()
+def _topic(kind: Callable[..., Any], topic: FoundTopic) -> Any:
+    key, partitions = topic
+    if isinstance(key, str):
+        return kind(name=key, partitions=Encoded(partitions))
+    return kind(topic_id=key, partitions=Encoded(partitions))
 
 
-def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    version = request.api_version
-    return encode(version, [_refused(version, group, code) for group in decode(request)])
+def failure(call: Call[Request], code: ErrorCode, message: str | None) -> Response:
+    return _response(call.version, [_refused(call.version, each, code) for each in groups_of(call)])

@@ -11,23 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers import (
-    alter_partition,
-    controlled_shutdown,
-    delete_groups,
-    delete_records,
-    heartbeat,
-    init_producer_id,
-    join_group,
-    leave_group,
-    list_offsets,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
-    sync_group,
-    update_metadata,
-)
+from kbroker.handlers import alter_partition, controlled_shutdown, update_metadata
+from kbroker.handlers.call import Call
 from kbroker.handlers.forwarding import BETWEEN_BROKERS, forward
+from kbroker.handlers.registry import REGISTRY
 from kbroker.metadata.controller.image_updates import UPDATE_PART_VERSION
 from kbroker.types import ApiKey
 from tests.simulation.network import Answer
@@ -60,35 +47,32 @@ def _update_metadata(running: Any, request: Any) -> None:
     (update_metadata.handle_part if in_part else update_metadata.handle)(running, request)
 
 
-def _init_producer_id(running: Any, request: Any) -> None:
-    if not running.informed:  # nobody is answered before that
-        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        request.respond(init_producer_id.failure(request, code, ""))
-    elif running.controller.active or request.client_id == BETWEEN_BROKERS:
-        init_producer_id.handle(running, request)
-    else:
-        forward(running, request, init_producer_id.decode, init_producer_id.failure)
-
-
-SERVED: dict[int, Callable[[Any, Any], None]] = {
+BETWEEN: dict[int, Callable[[Any, Any], None]] = {
     ApiKey.UPDATE_METADATA: _update_metadata,
     ApiKey.ALTER_PARTITION: alter_partition.handle,
-    ApiKey.LIST_OFFSETS: list_offsets.handle,
     ApiKey.CONTROLLED_SHUTDOWN: controlled_shutdown.handle,
-    ApiKey.OFFSET_COMMIT: offset_commit.handle,
-    ApiKey.OFFSET_FETCH: offset_fetch.handle,
-    ApiKey.JOIN_GROUP: join_group.handle,
-    ApiKey.SYNC_GROUP: sync_group.handle,
-    ApiKey.HEARTBEAT: heartbeat.handle,
-    ApiKey.LEAVE_GROUP: leave_group.handle,
-    ApiKey.INIT_PRODUCER_ID: _init_producer_id,
-    ApiKey.DELETE_RECORDS: delete_records.handle,
-    ApiKey.DELETE_GROUPS: delete_groups.handle,
-    ApiKey.OFFSET_DELETE: offset_delete.handle,
 }
 
 
 def serve(
     running: Running, api_key: ApiKey, version: int, body: bytes, answer: Answer, client_id: str
 ) -> None:
-    SERVED[api_key](running, Request(api_key, version, body, answer, client_id))
+    request: Any = Request(api_key, version, body, answer, client_id)
+    broker: Any = running
+    between = BETWEEN.get(api_key)
+    if between is not None:
+        between(broker, request)
+        return
+    api = REGISTRY.get(api_key)
+    assert api is not None
+    assert api.call is not None
+    call: Call[Any] = Call(request, api.table, api.shape)
+    with call:
+        if not api.controller_only:
+            api.call(broker, call)
+        elif not running.informed:  # as before the first image
+            call.fail(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        elif running.controller.active or client_id == BETWEEN_BROKERS:
+            api.call(broker, call)
+        else:
+            forward(broker, call)

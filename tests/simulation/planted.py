@@ -76,7 +76,7 @@ _check_epochs = partition_states._check_epochs
 _Follower = in_sync.Follower
 _finished = reassignment.finished
 _load = GroupLoader._read
-_decode_fetch = offset_fetch.decode
+_found_offsets = offset_fetch._found
 _commit = offset_commit._commit
 _delete_group = OffsetsStore.delete_group
 _await_followers = delete_records._Deletion.await_followers
@@ -225,9 +225,10 @@ def _no_members(groups: GroupCoordinator, images: Any) -> None:
     """A load brings the offsets, and no group."""
 
 
-def _stable_or_not(request: Any) -> list[offset_fetch.AskedGroup]:
-    """Who asks for stable offsets is told what was committed before."""
-    return [group._replace(require_stable=False) for group in _decode_fetch(request)]
+def _stable_or_not(services: Any, call: Any, *asked: Any) -> list[offset_fetch.FoundGroup]:
+    """A client that asks for stable offsets gets the ones that were committed before."""
+    call.message.require_stable = False
+    return _found_offsets(services, call, *asked)
 
 
 def _dead_or_not(path: str, node: Node, locks: Collection[str]) -> bool:
@@ -364,7 +365,7 @@ PLANTED: dict[str, Plant] = {
     "load-of-the-committed": Plant(GroupLoader, "_read", _load_what_is_committed, 200),
     "a-shard-kept": Plant(OffsetsStore, "_lose", _nothing_lost, 40, first=25),
     "members-not-loaded": Plant(GroupCoordinator, "load", _no_members, 40),
-    "unstable-told": Plant(offset_fetch, "decode", _stable_or_not, 150, first=30),
+    "unstable-told": Plant(offset_fetch, "_found", _stable_or_not, 150, first=30),
     "in-sync-when-added": Plant(partition_changes, "finished", _in_sync_when_added, 60),
     "minimum-of-its-own": Plant(manager, "needed_in_sync", _by_its_own_minimum, 40, first=20),
     "the-dead-kept": Plant(partition_states, "_among", _with_the_dead, 40),

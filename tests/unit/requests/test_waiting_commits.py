@@ -12,7 +12,7 @@ from kio.serial import entity_reader
 
 from kbroker.coordinator.group._groups import Written
 from kbroker.errors import ErrorCode
-from kbroker.handlers.offset_commit import Told, encode
+from kbroker.handlers.offset_commit import Answered, response_of
 from kbroker.handlers.registry import REGISTRY
 from kbroker.types import ApiKey
 from tests.unit.handlers.support import part_of, request_of, written
@@ -39,7 +39,7 @@ class Replicated(Beside):
     def told(self, version: int, code: ErrorCode) -> bytes:
         """What such a commit is answered, with its header."""
         key = self.ids["orders"] if version >= 10 else "orders"
-        body = encode(version, [Told(key, [(0, code), (3, code)])])
+        body = response_of([Answered(key, [(0, code), (3, code)])]).encode(version)
         return b"\0\0\0\7" + b"\0" * (version >= 8) + body
 
     def shown(self) -> int:
