@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.metadata import CLUSTER_OPERATIONS
-from kbroker.handlers.metadata_cache import OPERATIONS_NOT_ASKED
+from kbroker.handlers.metadata_topics import OPERATIONS_NOT_ASKED
 from kbroker.handlers.services import brokers_as_seen
 from kbroker.protocol import messages
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.coordinator.group.states import GroupState
 from kbroker.errors import ErrorCode
-from kbroker.handlers.metadata_cache import OPERATIONS_NOT_ASKED
+from kbroker.handlers.metadata_topics import OPERATIONS_NOT_ASKED
 from kbroker.handlers.repeats import NAMED_TOO_OFTEN, answers_of
 from kbroker.handlers.reply import told
 from kbroker.protocol import messages

@@ -22,7 +22,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.metadata_cache import NO_NODE, TOPIC_OPERATIONS, brokers_on
+from kbroker.handlers.metadata_topics import NO_NODE, TOPIC_OPERATIONS, brokers_on
 from kbroker.metadata.image import INTERNAL_TOPICS
 from kbroker.metadata.topic_names import invalid_topic_name
 from kbroker.protocol import messages

@@ -210,7 +210,7 @@ APIS: Final[tuple[Api, ...]] = (
     Api(ApiKey.PRODUCE, None, None, hot=True),
     Api(ApiKey.FETCH, None, None, hot=True),
     _api(ApiKey.LIST_OFFSETS, list_offsets.handle),
-    Api(ApiKey.METADATA, metadata.handle, metadata.failure, hot=True),
+    _api(ApiKey.METADATA, metadata.handle, metadata.failure, hot=True),
     _api(ApiKey.OFFSET_COMMIT, offset_commit.handle, offset_commit.failure, hot=True),
     _api(ApiKey.OFFSET_FETCH, offset_fetch.handle, offset_fetch.failure),
     _api(ApiKey.FIND_COORDINATOR, find_coordinator.handle, find_coordinator.failure),

@@ -22,7 +22,7 @@ from kbroker.coordinator.group._groups import GroupTable
 from kbroker.coordinator.group.offsets_topic import OffsetsTopicCreation
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.auto_topics import AutoTopicCreation
-from kbroker.handlers.metadata_cache import MetadataCache
+from kbroker.handlers.metadata_topics import TopicsKept
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
@@ -236,13 +236,13 @@ class Services:
     advertised: Callable[[ColdRequest], tuple[str, int]]
     groups: GroupCoordinator
     peers: Peers | None = None  # None: this broker stands alone
-    metadata_cache: MetadataCache = field(init=False)
+    topics_kept: TopicsKept = field(init=False)
     auto_topics: AutoTopicCreation = field(default_factory=AutoTopicCreation)
     offsets: GroupTable = field(default_factory=GroupTable)
     offsets_topic: OffsetsTopicCreation = field(default_factory=OffsetsTopicCreation)
 
     def __post_init__(self) -> None:
-        self.metadata_cache = MetadataCache(self.node_id)
+        self.topics_kept = TopicsKept(self.node_id)
 
 
 def led_replica(services: Services, topic: str, index: int, leader_epoch: int) -> LedReplica:

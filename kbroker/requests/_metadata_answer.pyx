@@ -5,7 +5,7 @@ The bound is computed from sums that the view keeps, without walking partitions;
 every replica to be offline. Nothing is kept from answer to answer: ten thousand partitions are
 260 KB and cost less to write than to send.
 
-What is shown follows handlers/metadata_cache.py: a replica whose broker is not registered, or has
+What is shown follows handlers/metadata_topics.py: a replica whose broker is not registered, or has
 no address for clients of this listener, is offline; such a leader is none, and an error; version 0
 leaves such replicas out. The node that the client is connected to appears under the address of the
 listener, or the one that this connection used. The one shown as controller is any broker that is

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.describe_topic_partitions import SORTED_AT_ONCE, _in_order
-from kbroker.handlers.metadata_cache import OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS
+from kbroker.handlers.metadata_topics import OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import BrokerEndpoint, BrokerImage, new_uuid
 from kbroker.types import ApiKey

@@ -362,36 +362,36 @@ def test_a_broker_that_goes_changes_the_partitions() -> None:
 
 
 def test_unchanged_topics_are_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kbroker.handlers import metadata_cache
+    from kbroker.handlers import metadata_topics
 
     encoded: list[str] = []
-    encode = metadata_cache.encode_topic
+    entry_of = metadata_topics.topic_entry
 
-    def counting(version: int, topic: Any, brokers: metadata_cache.ListenerBrokers) -> bytes:
+    def counting(version: int, topic: Any, *brokers: Any, operations: bool) -> Any:
         encoded.append(topic.name)
-        return encode(version, topic, brokers)
+        return entry_of(version, topic, *brokers, operations=operations)
 
-    monkeypatch.setattr(metadata_cache, "encode_topic", counting)
+    monkeypatch.setattr(metadata_topics, "topic_entry", counting)
     broker = FakeBroker()
     broker.create("a1", "b1")
     for _ in range(3):
         broker.call(ask(13, None))
-        broker.call(ask(13, None, topic_operations=True))
         broker.call(ask(13, ["a1"]))
     broker.create("c1")
     broker.call(ask(13, None))
     assert encoded == ["a1", "b1", "c1"]
 
 
-def test_deleted_topics_do_not_stay_in_the_cache() -> None:
+def test_deleted_topics_are_not_kept() -> None:
     broker = FakeBroker()
     for round_ in range(5):
         names = [f"t{round_}-{i}" for i in range(100)]
         broker.create(*names)
         broker.call(ask(13, None))
         broker.controller._delete(names, lambda _: None)
-    broker.call(ask(13, None))
-    assert broker.services.metadata_cache.statistics()["topics"] <= 64
+    broker.create("last")
+    broker.call(ask(13, ["last"]))
+    assert len(broker.services.topics_kept) <= 64
 
 
 # --- bad bytes --------------------------------------------------------------------------------
