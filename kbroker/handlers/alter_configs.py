@@ -12,14 +12,14 @@ Resources are topics, brokers (one by its id, all by the empty name), groups and
 client metrics. Loggers are no resources of AlterConfigs, which is older than they; the incremental
 API changes their levels here, at once, and stores nothing.
 
-Any handler thread, then the controller's; `Reply` sees to one answer. Holds no lock.
+Any handler thread, then the controller's; `Call` sees to one answer. Holds no lock.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers import loggers
@@ -32,17 +32,19 @@ from kbroker.handlers.configs import (
     check_node,
 )
 from kbroker.handlers.forwarding import forward, is_for_another, is_from_a_broker
-from kbroker.handlers.reply import Reply, told
+from kbroker.handlers.reply import told
 from kbroker.metadata.controller.config_changes import ResourceChange
 from kbroker.metadata.controller.decisions import ConfigChange, TopicResult
 from kbroker.metadata.image import ConfigKind, ConfigResource
 from kbroker.metadata.topic_names import invalid_topic_name
-from kbroker.protocol.versions import is_flexible
-from kbroker.protocol.wire import Reader, Writer
+from kbroker.protocol import messages
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
+    from kbroker.handlers.call import Call
     from kbroker.handlers.services import ColdRequest, Services
+    from kbroker.protocol.messages import alter_configs, incremental_alter_configs
+    from kbroker.protocol.messages.table import Message
 
 SET: Final = 0
 DELETE: Final = 1
@@ -70,49 +72,38 @@ class Resource(NamedTuple):
     operations: tuple[Operation, ...]
 
 
-def decode(request: ColdRequest) -> tuple[list[Resource], bool]:
-    """The resources, and whether to check only."""
-    reader = Reader(request.body, flexible=_flexible(request))
-    incremental = request.api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS
-    resources = []
-    for _ in range(reader.array()):
-        resource_type, name = reader.int8(), reader.string()
-        operations = tuple([_operation(reader, incremental) for _ in range(reader.array())])
-        reader.tags()
-        resources.append(Resource(resource_type, name, operations))
-    validate_only = reader.boolean()
-    reader.tags()
-    return resources, validate_only
+def handle_alter(services: Services, call: Call[alter_configs.Request]) -> None:
+    resources = [
+        Resource(
+            each.resource_type,
+            each.resource_name,
+            tuple([Operation(config.name, SET, config.value) for config in each.configs]),
+        )
+        for each in call.message.resources
+    ]
+    _handle(services, call, resources, replace=True)
 
 
-def _operation(reader: Reader, incremental: bool) -> Operation:
-    key = reader.string()
-    kind = reader.int8() if incremental else SET
-    value = reader.nullable_string()
-    reader.tags()
-    return Operation(key, kind, value)
+def handle_incremental(services: Services, call: Call[incremental_alter_configs.Request]) -> None:
+    resources = [
+        Resource(
+            each.resource_type,
+            each.resource_name,
+            tuple([Operation(c.name, c.config_operation, c.value) for c in each.configs]),
+        )
+        for each in call.message.resources
+    ]
+    _handle(services, call, resources, replace=False)
 
 
-def _flexible(request: ColdRequest) -> bool:
-    return is_flexible(ApiKey(request.api_key), request.api_version)
-
-
-def handle_alter(services: Services, request: ColdRequest) -> None:
-    _handle(services, request, replace=True)
-
-
-def handle_incremental(services: Services, request: ColdRequest) -> None:
-    _handle(services, request, replace=False)
-
-
-def _handle(services: Services, request: ColdRequest, *, replace: bool) -> None:
-    if is_for_another(services, request):
-        resources, _ = decode(request)
-        if all(_is_for_the_controller(services, each) for each in resources):
-            forward(services, request, decode, failure)
-            return
-    with Reply(request, failure) as reply:
-        _alter(services, request, reply, replace=replace)
+def _handle(
+    services: Services, call: Call[Any], resources: list[Resource], *, replace: bool
+) -> None:
+    is_another = is_for_another(services, call.request)
+    if is_another and all(_is_for_the_controller(services, each) for each in resources):
+        forward(services, call)
+    else:
+        _alter(services, call, resources, replace=replace)
 
 
 def _is_for_the_controller(services: Services, resource: Resource) -> bool:
@@ -127,8 +118,10 @@ def _is_for_the_controller(services: Services, resource: Resource) -> bool:
     return True
 
 
-def _alter(services: Services, request: ColdRequest, reply: Reply, *, replace: bool) -> None:
-    resources, validate_only = decode(request)
+def _alter(
+    services: Services, call: Call[Any], resources: list[Resource], *, replace: bool
+) -> None:
+    validate_only = call.message.validate_only
     outcome: dict[int, Outcome] = {
         place: _told(error) for place, error in _refused(resources).items()
     }
@@ -144,18 +137,19 @@ def _alter(services: Services, request: ColdRequest, reply: Reply, *, replace: b
                 _change_loggers(services, resource, replace=replace, validate_only=validate_only)
                 outcome[place] = _DONE
             else:
-                node_id = _node_of(services, request, resource)
+                node_id = _node_of(services, call.request, resource)
                 others[place] = _resource_change(node_id, resource, replace=replace)
         except KafkaError as error:
             outcome[place] = _told(error)
 
-    def finish() -> bytes:
-        return _encode(request, resources, [outcome[place] for place in range(len(resources))])
+    def finish() -> None:
+        outcomes = [outcome[place] for place in range(len(resources))]
+        call.answer(_response(call, resources, outcomes))
 
     def topics_done(results: Sequence[TopicResult]) -> None:
         for place, result in zip(topics, results, strict=True):
             outcome[place] = (result.error, result.message)
-        reply.send(finish)
+        finish()
 
     def others_done(results: Sequence[KafkaError | None]) -> None:
         for place, error in zip(others, results, strict=True):
@@ -165,7 +159,7 @@ def _alter(services: Services, request: ColdRequest, reply: Reply, *, replace: b
                 list(topics.values()), validate_only, topics_done
             )
         else:
-            reply.send(finish)
+            finish()
 
     if others:
         services.controller.alter_resource_configs(
@@ -296,24 +290,22 @@ def _topic_change(resource: Resource, *, replace: bool) -> ConfigChange:
     )
 
 
-def _encode(
-    request: ColdRequest,
-    resources: Sequence[Resource],
-    outcome: Sequence[Outcome],
-) -> bytes:
-    out = Writer(flexible=_flexible(request))
-    out.int32(0)  # throttle time
-    out.array(len(resources))
-    for resource, (code, message) in zip(resources, outcome, strict=True):
-        out.int16(code)
-        out.string(told(message))
-        out.int8(resource.type)
-        out.string(resource.name)
-        out.tags()
-    out.tags()
-    return out.getvalue()
-
-
-def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    resources, _ = decode(request)
-    return _encode(request, resources, [(code, message or None)] * len(resources))
+def _response(
+    call: Call[Any], resources: Sequence[Resource], outcomes: Sequence[Outcome]
+) -> Message:
+    """The two APIs have the same response."""
+    table: Any = messages.incremental_alter_configs
+    if call.request.api_key == ApiKey.ALTER_CONFIGS:
+        table = messages.alter_configs
+    response: Message = table.Response(
+        responses=[
+            table.AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=told(message),
+                resource_type=resource.type,
+                resource_name=resource.name,
+            )
+            for resource, (code, message) in zip(resources, outcomes, strict=True)
+        ]
+    )
+    return response

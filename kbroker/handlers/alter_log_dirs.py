@@ -18,18 +18,23 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.protocol.versions import is_flexible
-from kbroker.protocol.wire import Reader, Writer
-from kbroker.types import ApiKey, TopicPartition
+from kbroker.protocol import messages
+from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import ColdRequest, Services
+    from kbroker.handlers.call import Call
+    from kbroker.handlers.services import Services
+    from kbroker.protocol.messages.alter_replica_log_dirs import (
+        AlterReplicaLogDirPartitionResult,
+        Request,
+        Response,
+    )
 
 
-def handle(services: Services, request: ColdRequest) -> None:
+def handle(services: Services, call: Call[Request]) -> None:
     results: dict[TopicPartition, ErrorCode] = {}
     image = services.controller.image
-    for name, path in _wanted(request).items():
+    for name, path in _wanted(call.message).items():
         results[name] = ErrorCode.NONE
         try:
             services.replicas.move(name, path)
@@ -38,47 +43,32 @@ def handle(services: Services, request: ColdRequest) -> None:
             is_known = image.partition(*name) is not None
             if error.code is ErrorCode.REPLICA_NOT_AVAILABLE and not is_known:
                 results[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    request.respond(_encode(request, results))
+    call.answer(_response(results))
 
 
-def _flexible(request: ColdRequest) -> bool:
-    return is_flexible(ApiKey.ALTER_REPLICA_LOG_DIRS, request.api_version)
-
-
-def _wanted(request: ColdRequest) -> dict[TopicPartition, str]:
+def _wanted(request: Request) -> dict[TopicPartition, str]:
     """Paths by partition, in the order in which they are named first."""
-    reader = Reader(request.body, flexible=_flexible(request))
-    wanted: dict[TopicPartition, str] = {}
-    for _ in range(reader.array()):
-        path = reader.string()
-        for _ in range(reader.array()):
-            topic = reader.string()
-            for _ in range(reader.array()):
-                wanted[TopicPartition(topic, reader.int32())] = path
-            reader.tags()
-        reader.tags()
-    reader.tags()
-    return wanted
+    return {
+        TopicPartition(topic.name, index): directory.path
+        for directory in request.dirs
+        for topic in directory.topics
+        for index in topic.partitions
+    }
 
 
-def _encode(request: ColdRequest, results: Mapping[TopicPartition, ErrorCode]) -> bytes:
-    topics: dict[str, list[tuple[int, ErrorCode]]] = {}
+def _response(results: Mapping[TopicPartition, ErrorCode]) -> Response:
+    table = messages.alter_replica_log_dirs
+    topics: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
     for (topic, index), code in results.items():
-        topics.setdefault(topic, []).append((index, code))
-    out = Writer(flexible=_flexible(request))
-    out.int32(0)  # throttle time
-    out.array(len(topics))
-    for topic, partitions in topics.items():
-        out.string(topic)
-        out.array(len(partitions))
-        for index, code in partitions:
-            out.int32(index)
-            out.int16(code)
-            out.tags()
-        out.tags()
-    out.tags()
-    return out.getvalue()
+        result = table.AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+        topics.setdefault(topic, []).append(result)
+    return table.Response(
+        results=[
+            table.AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions)
+            for name, partitions in topics.items()
+        ]
+    )
 
 
-def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    return _encode(request, dict.fromkeys(_wanted(request), code))
+def failure(call: Call[Request], code: ErrorCode, message: str | None) -> Response:
+    return _response(dict.fromkeys(_wanted(call.message), code))

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.reply import Failure, Reply
 from kbroker.metadata.image import NO_CONTROLLER
 
 if TYPE_CHECKING:
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from kbroker.metadata.controller.update_parts import PartsReceived
     from kbroker.metadata.image import BrokerImage
 
-# Reads a request, or raises ProtocolError.
-Decode = Callable[["ColdRequest"], object]
 # The client id of connections between brokers.
 BETWEEN_BROKERS: Final = "kbroker-between-brokers"
 
@@ -66,20 +63,13 @@ def is_for_another(services: Services, request: ColdRequest) -> bool:
     )
 
 
-def forward(services: Services, request: ColdRequest, decode: Decode, failure: Failure) -> None:
-    """Raises ProtocolError for what cannot be decoded: the connection between brokers is others',
-    too, and would be closed for it."""
-    decode(request)
-    _ask(services, request, Reply(request, failure))
-
-
-def forward_call(services: Services, call: Call[Any]) -> None:
+def forward(services: Services, call: Call[Any]) -> None:
     """The request has been read, so it is one of this version: the connection between brokers is
     used for other requests, too, and would be closed for a malformed one."""
-    _ask(services, call.request, call)
+    _ask(services, call)
 
 
-def _ask(services: Services, request: ColdRequest, reply: Reply, *, again: bool = True) -> None:
+def _ask(services: Services, call: Call[Any], *, again: bool = True) -> None:
     """`again`: the next controller is asked if there is one before this one has answered, as by
     Apache Kafka. Then it may have been done already, and the answer says so. The next one may be
     this broker, which is asked over its own listener, as there."""
@@ -88,16 +78,17 @@ def _ask(services: Services, request: ColdRequest, reply: Reply, *, again: bool 
     # At first the image may name this broker although it has just left office.
     is_gone = again and image.controller_id == services.node_id
     if services.peers is None or broker is None or is_gone:
-        reply.fail(ErrorCode.NOT_CONTROLLER, "there is no controller now")
+        call.fail(ErrorCode.NOT_CONTROLLER, "there is no controller now")
         return
 
     def done(answer: bytes | KafkaError) -> None:
         now = services.controller.image.controller_id
         if not isinstance(answer, KafkaError):
-            reply.send(lambda: answer)
+            call.send(lambda: answer)
         elif again and now not in (broker.node_id, NO_CONTROLLER):
-            _ask(services, request, reply, again=False)
+            _ask(services, call, again=False)
         else:
-            reply.fail(answer.code, answer.message)
+            call.fail(answer.code, answer.message)
 
+    request = call.request
     services.peers.forward(broker, request.api_key, request.api_version, request.body, done)

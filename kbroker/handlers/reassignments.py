@@ -10,153 +10,125 @@ Both are the controller's to answer. Any handler thread; holds no lock.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.reply import Reply, answer_in_time, told
+from kbroker.handlers.reply import told
 from kbroker.metadata.controller.events import Reassignment
-from kbroker.protocol.wire import Reader, Writer
+from kbroker.protocol import messages
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
-    from kbroker.handlers.services import ColdRequest, Services
+    from kbroker.handlers.call import Call
+    from kbroker.handlers.services import Services
     from kbroker.metadata.controller.events import Outcomes
     from kbroker.metadata.image import ClusterImage, PartitionImage
-
-_SINCE_REPLICATION_FACTOR: Final = 1  # may a partition get more or fewer replicas?
-
-# (partition, wanted replicas; None: cancel)
-Wanted = tuple[int, list[int] | None]
-# (partition, code, message)
-Outcome = tuple[int, ErrorCode, str | None]
-
-
-class Asked(NamedTuple):
-    timeout_ms: int
-    replication_factor_may_change: bool
-    topics: list[tuple[str, list[Wanted]]]
+    from kbroker.protocol.messages import (
+        alter_partition_reassignments,
+        list_partition_reassignments,
+    )
+    from kbroker.protocol.messages.alter_partition_reassignments import (
+        ReassignablePartitionResponse,
+        Response,
+    )
 
 
-def decode_alter(request: ColdRequest) -> Asked:
-    reader = Reader(request.body, flexible=True)
-    timeout_ms = reader.int32()  # how long the controller may take
-    may_change = reader.boolean() if request.api_version >= _SINCE_REPLICATION_FACTOR else True
-    topics = []
-    for _ in range(reader.array()):
-        name = reader.string()
-        wanted: list[Wanted] = []
-        for _ in range(reader.array()):
-            index = reader.int32()
-            count = reader.nullable_array()
-            replicas = None if count is None else [reader.int32() for _ in range(count)]
-            wanted.append((index, replicas))
-            reader.tags()
-        topics.append((name, wanted))
-        reader.tags()
-    reader.tags()
-    return Asked(timeout_ms, may_change, topics)
-
-
-def handle_alter(services: Services, request: ColdRequest) -> None:
-    asked = decode_alter(request)
-    if asked.timeout_ms <= 0:
+def handle_alter(services: Services, call: Call[alter_partition_reassignments.Request]) -> None:
+    request = call.message
+    if request.timeout_ms <= 0:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
     wanted = [
-        Reassignment(TopicPartition(name, index), None if replicas is None else tuple(replicas))
-        for name, each in asked.topics
-        for index, replicas in each
-    ]
-    reply = Reply(request, alter_failure)
-    with reply:
-
-        def finish(outcomes: Outcomes) -> bytes:
-            results = _by_topic(asked, outcomes)
-            message = None if results else ""  # as Apache Kafka has it
-            return _encode_alter(request.api_version, asked, ErrorCode.NONE, message, results)
-
-        done = answer_in_time(services, reply, asked.timeout_ms, finish)
-        services.controller.reassign(wanted, asked.replication_factor_may_change, done)
-
-
-def _by_topic(asked: Asked, outcomes: Outcomes) -> list[tuple[str, list[Outcome]]]:
-    left = iter(outcomes)
-    return [
-        (name, [_outcome(index, next(left)[1]) for index, _ in wanted])
-        for name, wanted in asked.topics
+        Reassignment(
+            TopicPartition(topic.name, partition.partition_index),
+            None if partition.replicas is None else tuple(partition.replicas),
+        )
+        for topic in request.topics
+        for partition in topic.partitions
     ]
 
+    def finish(outcomes: Outcomes) -> Response:
+        left = iter(outcomes)
+        response = _each(call, lambda index: _result(index, next(left)[1]))
+        response.error_message = None if response.responses else ""  # as Apache Kafka has it
+        return response
 
-def _outcome(index: int, error: KafkaError | None) -> Outcome:
-    if error is None:
-        return index, ErrorCode.NONE, None
-    return index, error.code, None if error.message == error.code.name else error.message
-
-
-def _encode_alter(
-    version: int,
-    asked: Asked,
-    code: ErrorCode,
-    message: str | None,
-    results: list[tuple[str, list[Outcome]]],
-) -> bytes:
-    out = Writer(flexible=True)
-    out.int32(0)  # throttle time
-    if version >= _SINCE_REPLICATION_FACTOR:
-        out.boolean(asked.replication_factor_may_change)
-    out.int16(code)
-    out.string(told(message))
-    out.array(len(results))
-    for name, outcomes in results:
-        out.string(name)
-        out.array(len(outcomes))
-        for index, each, words in outcomes:
-            out.int32(index)
-            out.int16(each)
-            out.string(told(words))
-            out.tags()
-        out.tags()
-    out.tags()
-    return out.getvalue()
+    done = call.answer_in_time(services, request.timeout_ms, finish)
+    services.controller.reassign(wanted, request.allow_replication_factor_change, done)
 
 
-def alter_failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
+def _result(index: int, error: KafkaError | None) -> ReassignablePartitionResponse:
+    code, message = ErrorCode.NONE, None
+    if error is not None:
+        code, message = error.code, None if error.message == error.code.name else error.message
+    return messages.alter_partition_reassignments.ReassignablePartitionResponse(
+        partition_index=index, error_code=code, error_message=told(message)
+    )
+
+
+def _each(
+    call: Call[alter_partition_reassignments.Request],
+    result: Callable[[int], ReassignablePartitionResponse],
+) -> Response:
+    """The response with a result for each partition that was named, in their order."""
+    table = messages.alter_partition_reassignments
+    return table.Response(
+        allow_replication_factor_change=call.message.allow_replication_factor_change,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        responses=[
+            table.ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[result(partition.partition_index) for partition in topic.partitions],
+            )
+            for topic in call.message.topics
+        ],
+    )
+
+
+def alter_failure(
+    call: Call[alter_partition_reassignments.Request], code: ErrorCode, message: str | None
+) -> Response:
     """Every partition that was named gets the code, beside the request itself."""
-    asked = decode_alter(request)
-    words = message if message and message != code.name else None
-    results = [
-        (name, [(index, code, words) for index, _ in wanted]) for name, wanted in asked.topics
-    ]
-    return _encode_alter(request.api_version, asked, code, words, results)
+    error = KafkaError(code, message) if message else KafkaError(code)
+    response = _each(call, lambda index: _result(index, error))
+    response.error_code = code
+    response.error_message = message if message != code.name else None
+    return response
 
 
-def decode_list(request: ColdRequest) -> list[tuple[str, list[int]]] | None:
-    """The partitions that are asked for; None: all."""
-    reader = Reader(request.body, flexible=True)
-    reader.int32()  # how long the controller may take
-    count = reader.nullable_array()
-    asked = []
-    for _ in range(count or 0):
-        name = reader.string()
-        asked.append((name, [reader.int32() for _ in range(reader.array())]))
-        reader.tags()
-    reader.tags()
-    return None if count is None else asked
-
-
-def handle_list(services: Services, request: ColdRequest) -> None:
-    asked = decode_list(request)
+def handle_list(services: Services, call: Call[list_partition_reassignments.Request]) -> None:
+    table = messages.list_partition_reassignments
     image = services.controller.image
-    request.respond(_encode_list(ErrorCode.NONE, None, _under_way(image, asked)))
+    topics = [
+        table.OngoingTopicReassignment(
+            name=name,
+            partitions=[
+                table.OngoingPartitionReassignment(
+                    partition_index=each.index,
+                    replicas=list(each.replicas),
+                    adding_replicas=list(each.adding),
+                    removing_replicas=list(each.removing),
+                )
+                for each in partitions
+            ],
+        )
+        for name, partitions in _under_way(image, call.message.topics)
+    ]
+    call.answer(table.Response(error_code=ErrorCode.NONE, error_message=None, topics=topics))
 
 
 def _under_way(
-    image: ClusterImage, asked: list[tuple[str, list[int]]] | None
+    image: ClusterImage,
+    wanted: list[list_partition_reassignments.ListPartitionReassignmentsTopics] | None,
 ) -> list[tuple[str, list[PartitionImage]]]:
-    """Of the partitions that are asked for, or of all, those that are reassigned."""
+    """Of the partitions that are asked for, or of all (None), those that are reassigned."""
+    asked: list[tuple[str, list[int] | None]] = [(name, None) for name in image.topics]
+    if wanted is not None:
+        asked = [(topic.name, topic.partition_indexes) for topic in wanted]
     found = []
-    for name, indexes in [(name, None) for name in image.topics] if asked is None else asked:
+    for name, indexes in asked:
         topic = image.topic(name)
         if topic is None:
             continue
@@ -168,32 +140,3 @@ def _under_way(
         if moving := [each for each in partitions if each.is_reassigned]:
             found.append((name, moving))
     return found
-
-
-def _encode_list(
-    code: ErrorCode,
-    message: str | None,
-    topics: Sequence[tuple[str, Sequence[PartitionImage]]] = (),
-) -> bytes:
-    out = Writer(flexible=True)
-    out.int32(0)  # throttle time
-    out.int16(code)
-    out.string(told(message))
-    out.array(len(topics))
-    for name, partitions in topics:
-        out.string(name)
-        out.array(len(partitions))
-        for each in partitions:
-            out.int32(each.index)
-            for nodes in (each.replicas, each.adding, each.removing):
-                out.array(len(nodes))
-                for node in nodes:
-                    out.int32(node)
-            out.tags()
-        out.tags()
-    out.tags()
-    return out.getvalue()
-
-
-def list_failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    return _encode_list(code, message or None)

@@ -61,13 +61,7 @@ from kbroker.handlers import (
 )
 from kbroker.handlers.api_versions import ApiVersions
 from kbroker.handlers.call import Call, Shape, Table
-from kbroker.handlers.forwarding import (
-    Decode,
-    forward,
-    forward_call,
-    is_between_brokers,
-    is_for_another,
-)
+from kbroker.handlers.forwarding import forward, is_between_brokers, is_for_another
 from kbroker.handlers.reply import (
     Failure,
     answer_exception,
@@ -105,8 +99,6 @@ class Api(NamedTuple):
     handle: Handle | None
     failure: Failure | None
     hot: bool = False
-    # Reads a request that only the controller of a cluster can do; None: any broker can.
-    for_controller: Decode | None = None
     # Handles a request that was read by its table, instead of `handle`.
     call: HandleCall | None = None
     shape: Shape | None = None
@@ -172,8 +164,6 @@ class Registry:
             elif api is not None and request.api_version in SERVED[api.key]:
                 if api.call is not None:
                     _call(services, request, api, api.call)
-                elif api.for_controller and api.failure and is_for_another(services, request):
-                    forward(services, request, api.for_controller, api.failure)
                 elif api.handle is None:
                     close(request, f"{api_name(request)} is served by the compiled path only")
                 else:
@@ -190,7 +180,7 @@ def _call(services: Services, request: ColdRequest, api: Api, handle: HandleCall
     call: Call[Any] = Call(request, api.table, api.shape)
     with call:
         if api.controller_only and is_for_another(services, request):
-            forward_call(services, call)
+            forward(services, call)
         else:
             handle(services, call)
 
@@ -203,7 +193,7 @@ def _api(
     hot: bool = False,
     controller_only: bool = False,
 ) -> Api:
-    return Api(key, None, None, hot, None, call, shape, controller_only)
+    return Api(key, None, None, hot, call, shape, controller_only)
 
 
 APIS: Final[tuple[Api, ...]] = (
@@ -238,23 +228,18 @@ APIS: Final[tuple[Api, ...]] = (
     _api(ApiKey.OFFSET_DELETE, offset_delete.handle),
     _api(ApiKey.DELETE_GROUPS, delete_groups.handle),
     _api(ApiKey.DESCRIBE_CONFIGS, configs.handle_describe),
-    Api(ApiKey.ALTER_CONFIGS, alter_configs.handle_alter, alter_configs.failure),
-    Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, alter_configs.handle_incremental, alter_configs.failure),
+    _api(ApiKey.ALTER_CONFIGS, alter_configs.handle_alter),
+    _api(ApiKey.INCREMENTAL_ALTER_CONFIGS, alter_configs.handle_incremental),
     _api(ApiKey.ELECT_LEADERS, elect_leaders.handle, elect_leaders.failure, controller_only=True),
-    Api(
+    _api(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         reassignments.handle_alter,
         reassignments.alter_failure,
-        for_controller=reassignments.decode_alter,
+        controller_only=True,
     ),
-    Api(
-        ApiKey.LIST_PARTITION_REASSIGNMENTS,
-        reassignments.handle_list,
-        reassignments.list_failure,
-        for_controller=reassignments.decode_list,
-    ),
+    _api(ApiKey.LIST_PARTITION_REASSIGNMENTS, reassignments.handle_list, controller_only=True),
     _api(ApiKey.DESCRIBE_CLIENT_QUOTAS, client_quotas.handle),
-    Api(ApiKey.ALTER_REPLICA_LOG_DIRS, alter_log_dirs.handle, alter_log_dirs.failure),
+    _api(ApiKey.ALTER_REPLICA_LOG_DIRS, alter_log_dirs.handle, alter_log_dirs.failure),
     _api(ApiKey.DESCRIBE_LOG_DIRS, log_dirs.handle),
     _api(ApiKey.DESCRIBE_PRODUCERS, describe_producers.handle),
     _api(ApiKey.LIST_CONFIG_RESOURCES, list_config_resources.handle),

@@ -14,9 +14,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.failures import Failures
@@ -28,7 +27,7 @@ from kbroker.protocol.wire import ProtocolError
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import ColdRequest, Services
+    from kbroker.handlers.services import ColdRequest
 
 logger: Final = logging.getLogger("kbroker.request")
 # What a client can provoke as often as it likes is told once a second for each cause.
@@ -105,19 +104,6 @@ class Reply:
     def fail(self, code: ErrorCode, message: str = "") -> bool:
         """Answer with this error for everything that was asked."""
         return self.send(lambda: self._failure(self.request, code, message))
-
-
-def answer_in_time(
-    services: Services, reply: Reply, timeout_ms: int, finish: Callable[[Any], bytes]
-) -> Callable[[Any], None]:
-    """The callback for the controller: it answers unless the timer was first."""
-    cancel = services.call_later(timeout_ms, partial(reply.fail, ErrorCode.REQUEST_TIMED_OUT))
-
-    def done(results: Any) -> None:
-        cancel()
-        reply.send(partial(finish, results))
-
-    return done
 
 
 def answer_exception(request: ColdRequest, failure: Failure | None, error: Exception) -> None:
