@@ -3,7 +3,8 @@
 Apache Kafka answers such a request in the shape of its response: the code at the top where the
 response has one, else at each item that the request names. A response's table says which of its
 arrays has an item for each item of the request (`array(..., each="topics")`); an item takes the
-fields that both have. What a request names twice is answered once.
+fields without a default that both have: names and indexes. What a request names twice is answered
+once.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ def _filled(response: type[M], source: Any, code: ErrorCode, message: str | None
 
 
 def _alike(one: Field, other: Field) -> bool:
-    return one.kind == other.kind and one.record is None and not one.is_array and not other.is_array
+    if one.has_default or one.is_array or other.is_array:
+        return False
+    return one.kind == other.kind and one.record is None
 
 
 def _items(

@@ -32,6 +32,7 @@ from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
 
 _LAST: Final = NEVER - 1
+_NOT_GIVEN: Final = object()
 
 
 class Field(NamedTuple):
@@ -46,6 +47,7 @@ class Field(NamedTuple):
     null: int = NEVER
     tag: int | None = None
     each: tuple[str, ...] = ()
+    has_default: bool = False
 
     def in_version(self, version: int, *, flexible: bool) -> tuple[int, int, Any, Plan | None]:
         """Kind, flags, default and the plan of its record, as `Plan` takes them."""
@@ -65,9 +67,11 @@ def _scalar(kind: Kind, zero: object) -> Callable[..., Any]:
         until: int = _LAST,
         null: int = NEVER,
         tag: int | None = None,
-        default: object = zero,
+        default: object = _NOT_GIVEN,
     ) -> Any:
-        return Field(kind, default, None, False, since, until, null, tag)
+        given = default is not _NOT_GIVEN
+        value = default if given else zero
+        return Field(kind, value, None, False, since, until, null, tag, has_default=given)
 
     return field
 

@@ -34,6 +34,7 @@ def test_the_message_goes_where_the_response_has_one() -> None:
     )
     (told,) = failed(table.Response, table.Request(topics=[topic]), CODE, "too late").topics
     assert (told.name, told.error_message) == ("t", "too late")
+    assert told.num_partitions == -1, "only what names the topic is taken from the request"
 
 
 def test_names_alone_are_items_too() -> None:
