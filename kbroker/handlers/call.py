@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.reply import Reply, told
+from kbroker.handlers.reply import Reply, answer_exception, told
 from kbroker.protocol.messages.failures import failed
 from kbroker.protocol.messages.table import Message, Record
 
@@ -43,20 +43,18 @@ Shape = Callable[["Call[Any]", ErrorCode, str | None], Message]
 class Call(Reply, Generic[Q]):
     """A request as its handler sees it."""
 
-    __slots__ = ("_shape", "_table", "message")
+    __slots__ = ("_plan", "_shape", "_table", "message", "version")
 
     message: Q
 
     def __init__(self, request: ColdRequest, table: Table, shape: Shape | None = None) -> None:
         """ProtocolError: the body is no request of this version."""
         super().__init__(request, self._failed)
+        self.version = request.api_version
+        self.message = table.Request.plan_of(self.version).decode(request.body)  # type: ignore[assignment]
         self._table = table
+        self._plan = table.Response.plan_of(self.version)
         self._shape = shape
-        self.message = table.Request.decode(request.body, request.api_version)  # type: ignore[assignment]
-
-    @property
-    def version(self) -> int:
-        return self.request.api_version
 
     def encoded(self, record: Record) -> Encoded:
         """A part of the response, for a response that has it more than once."""
@@ -65,7 +63,15 @@ class Call(Reply, Generic[Q]):
 
     def answer(self, response: Message) -> bool:
         """Send the response; False if there has been one."""
-        return self.send(partial(response.encode, self.version))
+        if not self._claim():
+            return False
+        try:
+            body = self._plan.encode(response)
+        except Exception as error:
+            answer_exception(self.request, self._failure, error)
+            return True
+        self.request.respond(body)
+        return True
 
     def answer_in_time(
         self, services: Services, timeout_ms: int, finish: Callable[[Any], Message]
@@ -76,12 +82,12 @@ class Call(Reply, Generic[Q]):
 
         def done(results: Any) -> None:
             cancel()
-            self.send(lambda: finish(results).encode(self.version))
+            self.send(lambda: self._plan.encode(finish(results)))
 
         return done
 
     def _failed(self, request: ColdRequest, code: ErrorCode, message: str) -> bytes:
         words = told(message or None)
         if self._shape is not None:
-            return self._shape(self, code, words).encode(self.version)
-        return failed(self._table.Response, self.message, code, words).encode(self.version)
+            return self._plan.encode(self._shape(self, code, words))
+        return self._plan.encode(failed(self._table.Response, self.message, code, words))

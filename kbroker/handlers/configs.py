@@ -35,18 +35,17 @@ from kbroker.handlers.reply import told
 from kbroker.metadata.image import ConfigKind
 from kbroker.metadata.topic_names import invalid_topic_name
 from kbroker.protocol import messages
-from kbroker.protocol._messages import Encoded
 from kbroker.protocol.versions import is_flexible
-from kbroker.protocol.wire import encode_array_length
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
     from kbroker.handlers.call import Call
     from kbroker.handlers.services import Services
+    from kbroker.protocol._messages import Encoded
     from kbroker.protocol.messages.describe_configs import (
         DescribeConfigsResource,
-        DescribeConfigsResourceResult,
         DescribeConfigsResult,
+        DescribeConfigsSynonym,
         Request,
     )
 
@@ -176,28 +175,26 @@ class _Describer:
         return topic.configs
 
     def _encode(self, chosen: Sequence[ConfigEntry]) -> Encoded:
-        count = encode_array_length(len(chosen), flexible=self._flexible)
+        record = messages.describe_configs.DescribeConfigsResourceResult
         keys = [
-            self._key(entry).encoded(self._version, flexible=self._flexible).data
+            record(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=entry.sensitive,
+                synonyms=_synonyms(entry) if self._synonyms else [],
+                config_type=entry.type,
+                documentation=entry.documentation if self._documentation else None,
+            )
             for entry in chosen
         ]
-        return Encoded(b"".join((count, *keys)))
+        return record.plan(self._version, flexible=self._flexible).encode_array(keys)
 
-    def _key(self, entry: ConfigEntry) -> DescribeConfigsResourceResult:
-        table = messages.describe_configs
-        return table.DescribeConfigsResourceResult(
-            name=entry.name,
-            value=entry.value,
-            read_only=entry.read_only,
-            config_source=entry.source,
-            is_sensitive=entry.sensitive,
-            synonyms=[
-                table.DescribeConfigsSynonym(name=name, value=value, source=source)
-                for name, value, source in (entry.synonyms if self._synonyms else ())
-            ],
-            config_type=entry.type,
-            documentation=entry.documentation if self._documentation else None,
-        )
+
+def _synonyms(entry: ConfigEntry) -> list[DescribeConfigsSynonym]:
+    record = messages.describe_configs.DescribeConfigsSynonym
+    return [record(name=name, value=value, source=source) for name, value, source in entry.synonyms]
 
 
 def check_node(node_id: int, name: str, otherwise: str = "") -> None:

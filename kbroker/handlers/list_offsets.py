@@ -67,6 +67,7 @@ class Found(NamedTuple):
 
 
 _NOTHING: Final = Found(ErrorCode.NONE)
+_TWICE: Final = Found(ErrorCode.INVALID_REQUEST)
 
 
 def handle(services: Services, call: Call[Request]) -> None:
@@ -75,25 +76,25 @@ def handle(services: Services, call: Call[Request]) -> None:
     if request.isolation_level not in _ISOLATION_LEVELS:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     times_named = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
+    result = table.ListOffsetsPartitionResponse
     topics = []
     for topic in request.topics:
+        name = topic.name
         found: dict[int, ListOffsetsPartitionResponse] = {}
         for partition in topic.partitions:
             index = partition.partition_index
-            if times_named[topic.name, index] > 1:
-                code, offset, timestamp, epoch = Found(ErrorCode.INVALID_REQUEST)
+            if times_named[name, index] > 1:
+                code, offset, timestamp, epoch = _TWICE
             else:
-                code, offset, timestamp, epoch = _find(services, call, topic.name, partition)
-            found[index] = table.ListOffsetsPartitionResponse(
+                code, offset, timestamp, epoch = _find(services, call, name, partition)
+            found[index] = result(
                 partition_index=index,
                 error_code=code,
                 timestamp=timestamp,
                 offset=offset,
                 leader_epoch=epoch,
             )
-        topics.append(
-            table.ListOffsetsTopicResponse(name=topic.name, partitions=list(found.values()))
-        )
+        topics.append(table.ListOffsetsTopicResponse(name=name, partitions=list(found.values())))
     call.answer(table.Response(topics=topics))
 
 

@@ -89,6 +89,9 @@ Handle = Callable[["Services", "ColdRequest"], None]
 HandleCall = Callable[["Services", Call[Any]], None]
 
 
+_tables: dict[ApiKey, Table] = {}
+
+
 class Api(NamedTuple):
     """One API: what is served, what is listed, and who does it.
 
@@ -106,8 +109,10 @@ class Api(NamedTuple):
 
     @property
     def table(self) -> Table:
-        """The messages of this API."""
-        table: Table = getattr(messages, self.key.name.lower())
+        """The messages of this API, imported at the first request."""
+        table = _tables.get(self.key)
+        if table is None:
+            table = _tables[self.key] = getattr(messages, self.key.name.lower())
         return table
 
     @property

@@ -27,7 +27,7 @@ from kbroker.protocol._cursor cimport (
     kb_put_u32,
     kb_put_u64,
 )
-from kbroker.protocol._wire cimport Reader, Writer
+from kbroker.protocol._wire cimport Reader, Writer, reader_of, writer_of
 
 from kbroker.protocol._wire import ProtocolError
 
@@ -153,13 +153,26 @@ cdef class Plan:
     def __dealloc__(self):
         PyMem_Free(self._steps)
 
-    def read(self, Reader reader not None):
-        """A record from the bytes of a peer. ProtocolError: they are none of this version."""
-        return _read_record(self, reader)
+    def decode(self, bytes body not None):
+        """A record from the bytes of a peer. ProtocolError: they are none of this version.
 
-    def write(self, Writer writer not None, record):
-        """Append a record. TypeError, ValueError, OverflowError: it cannot be said so."""
+        Bytes after the last field are left alone, as Apache Kafka does.
+        """
+        return _read_record(self, reader_of(body, self._flexible))
+
+    def encode(self, record):
+        """A record's bytes. TypeError, ValueError, OverflowError: this version cannot say it."""
+        cdef Writer writer = writer_of(self._flexible)
         _write_record(self, writer, record)
+        return bytes(writer._data)
+
+    def encode_array(self, records):
+        """An array of records, encoded for a message that has it more than once."""
+        cdef Writer writer = writer_of(self._flexible)
+        writer._put_size(len(records))
+        for record in records:
+            _write_record(self, writer, record)
+        return Encoded(bytes(writer._data))
 
 
 # --- Reading --------------------------------------------------------------------------------------
@@ -395,7 +408,7 @@ cdef int _write_tags(Plan plan, Writer writer, object record) except -1:
         value = PyObject_GetAttr(record, <object>step.name)
         if value == <object>step.default:
             continue
-        field = Writer(flexible=True)
+        field = writer_of(True)
         if step.flags & ARRAY:
             _write_array(step, field, value)
         else:

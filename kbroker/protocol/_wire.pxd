@@ -35,3 +35,7 @@ cdef class Writer:
     cpdef uuid(self, value)
     cpdef float64(self, double value)
     cpdef string(self, str value)
+
+
+cdef Reader reader_of(bytes data, bint flexible)
+cdef Writer writer_of(bint flexible)

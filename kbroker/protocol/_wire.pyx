@@ -312,6 +312,23 @@ cdef class Writer:
             self.raw(content)
 
 
+cdef Reader reader_of(bytes data, bint flexible):
+    # As `Reader(data, flexible=flexible)`, without a call of Python's.
+    cdef Reader reader = Reader.__new__(Reader)
+    reader._data = data
+    reader._end = PyBytes_GET_SIZE(data)
+    reader._flexible = flexible
+    reader._items_left = _ITEMS_MAX
+    return reader
+
+
+cdef Writer writer_of(bint flexible):
+    cdef Writer writer = Writer.__new__(Writer)
+    writer._data = bytearray()
+    writer._flexible = flexible
+    return writer
+
+
 def encode_unsigned_varint(int64_t value):
     cdef Writer out = Writer(flexible=True)
     out._put_unsigned_varint(value)

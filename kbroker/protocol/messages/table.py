@@ -23,12 +23,11 @@ which versions are flexible; `flexible` does for a message that belongs to no AP
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Final, NamedTuple, Self, cast, dataclass_transform
+from typing import Any, ClassVar, Final, NamedTuple, Self, dataclass_transform
 
 from kbroker.protocol import _messages
 from kbroker.protocol._messages import Encoded, Flag, Kind, Plan
 from kbroker.protocol.versions import FLEXIBLE_SINCE, NEVER
-from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey
 
 _LAST: Final = NEVER - 1
@@ -170,9 +169,7 @@ class Record(_messages.Record, metaclass=Table):
 
     def encoded(self, version: int, *, flexible: bool) -> Encoded:
         """This record as a message of that version has it, for a message that repeats it."""
-        writer = Writer(flexible=flexible)
-        self.plan(version, flexible=flexible).write(writer, self)
-        return Encoded(writer.getvalue())
+        return Encoded(self.plan(version, flexible=flexible).encode(self))
 
     @classmethod
     def _make_plan(cls, version: int, *, flexible: bool) -> Plan:
@@ -192,6 +189,7 @@ class Message(Record):
     api: ClassVar[ApiKey | None] = None
     versions: ClassVar[tuple[int, int]] = (0, 0)
     flexible_since: ClassVar[int] = NEVER
+    _by_version: ClassVar[dict[int, Plan]] = {}
 
     def __init_subclass__(
         cls,
@@ -204,27 +202,24 @@ class Message(Record):
         cls.api = api
         cls.versions = versions
         cls.flexible_since = flexible if api is None else FLEXIBLE_SINCE[api]
+        cls._by_version = {}
 
     @classmethod
-    def _plan(cls, version: int) -> Plan:
-        plan = cls._plans.get((version, version >= cls.flexible_since))
-        if plan is not None:
-            return plan
-        if not cls.versions[0] <= version <= cls.versions[1]:
-            raise ValueError(f"{cls.__module__}.{cls.__name__} has no version {version}")
-        return cls.plan(version, flexible=version >= cls.flexible_since)
+    def plan_of(cls, version: int) -> Plan:
+        """ValueError: the message has no such version."""
+        plan = cls._by_version.get(version)
+        if plan is None:
+            if not cls.versions[0] <= version <= cls.versions[1]:
+                raise ValueError(f"{cls.__module__}.{cls.__name__} has no version {version}")
+            plan = cls.plan(version, flexible=version >= cls.flexible_since)
+            cls._by_version[version] = plan
+        return plan
 
     @classmethod
     def decode(cls, body: bytes, version: int) -> Self:
-        """A message from a peer. ProtocolError: the bytes are none of this version.
-
-        Bytes after the last field are left alone, as Apache Kafka does.
-        """
-        reader = Reader(body, flexible=version >= cls.flexible_since)
-        return cast("Self", cls._plan(version).read(reader))
+        """A message from a peer. ProtocolError: the bytes are none of this version."""
+        return cls.plan_of(version).decode(body)  # type: ignore[return-value]  # its own class
 
     def encode(self, version: int) -> bytes:
         """ValueError, TypeError, OverflowError: this version cannot say what a field has."""
-        writer = Writer(flexible=version >= self.flexible_since)
-        self._plan(version).write(writer, self)
-        return writer.getvalue()
+        return self.plan_of(version).encode(self)
