@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.reply import Reply, answer_exception, told
@@ -51,7 +51,7 @@ class Call(Reply, Generic[Q]):
         """ProtocolError: the body is no request of this version."""
         super().__init__(request, self._failed)
         self.version = request.api_version
-        self.message = table.Request.plan_of(self.version).decode(request.body)  # type: ignore[assignment]
+        self.message = cast("Q", table.Request.decode(request.body, self.version))
         self._table = table
         self._plan = table.Response.plan_of(self.version)
         self._shape = shape

@@ -13,11 +13,10 @@ what was received and not what a count claims.
 Everything here holds the GIL. A plan does not change once it is made; any thread may use it.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.object cimport PyObject, PyTypeObject
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
 
 from kbroker.protocol._cursor cimport (
     kb_get_u16,
@@ -287,7 +286,10 @@ cdef int _read_tags(Plan plan, Reader reader, object record) except -1:
             step = &plan._steps[index]
             if step.tag == tag:
                 reader._end = field_end
-                value = _read_array(step, reader) if step.flags & ARRAY else _read_value(step, reader)
+                if step.flags & ARRAY:
+                    value = _read_array(step, reader)
+                else:
+                    value = _read_value(step, reader)
                 reader._end = end
                 PyObject_SetAttr(record, <object>step.name, value)
                 break

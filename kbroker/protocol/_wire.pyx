@@ -153,12 +153,6 @@ cdef class Reader:
         self._take(size)
         return memoryview(self._data)[begin:begin + size]
 
-    def required_bytes(self):
-        value = self.nullable_bytes()
-        if value is None:
-            raise ProtocolError("null for bytes that may not be null")
-        return value
-
     def string(self):
         value = self.nullable_string()
         if value is None:

@@ -109,7 +109,7 @@ class Member:
             for _ in range(answer.array()):
                 members.append(answer.string())
                 answer.nullable_string()
-                answer.required_bytes()
+                answer.nullable_bytes()
                 answer.tags()
             self._sync(members if self.leads else [])
 
@@ -136,7 +136,7 @@ class Member:
         if self.told is ErrorCode.REBALANCE_IN_PROGRESS:
             self.join()
         elif not self.told:
-            self.assignment = answer.required_bytes()
+            self.assignment = answer.nullable_bytes()
 
     def heartbeat(self) -> None:
         out = Writer(flexible=True)

@@ -1,4 +1,4 @@
-"""CreateAcls (30): new rules."""
+"""CreateAcls (30): rules that say which principal may do what."""
 
 from __future__ import annotations
 
