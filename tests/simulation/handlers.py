@@ -53,6 +53,16 @@ BETWEEN: dict[int, Callable[[Any, Any], None]] = {
     ApiKey.CONTROLLED_SHUTDOWN: controlled_shutdown.handle,
 }
 
+# What clients ask, by the registry's rows.
+FROM_CLIENTS: frozenset[int] = frozenset(
+    {
+        ApiKey.LIST_OFFSETS, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.JOIN_GROUP,
+        ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.INIT_PRODUCER_ID,
+        ApiKey.DELETE_RECORDS, ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE,
+    }
+)  # fmt: skip
+SERVED = FROM_CLIENTS.union(BETWEEN)
+
 
 def serve(
     running: Running, api_key: ApiKey, version: int, body: bytes, answer: Answer, client_id: str
@@ -63,6 +73,7 @@ def serve(
     if between is not None:
         between(broker, request)
         return
+    assert api_key in FROM_CLIENTS
     api = REGISTRY.get(api_key)
     assert api is not None
     assert api.call is not None

@@ -322,14 +322,12 @@ def _absent_at_once(store: Any, group_id: str, done: Any) -> None:
     done(ErrorCode.GROUP_ID_NOT_FOUND)
 
 
-def _of_any_generation(
-    services: Any, version: int, asked: offset_commit.Asked, topics: Any, answer: Any
-) -> None:
+def _of_any_generation(services: Any, call: Any, *topics: Any) -> None:
     """A commit is not asked which generation it is of."""
-    group = services.groups.find(asked.group_id)
-    if group is not None and asked.generation >= 0:
-        asked = asked._replace(generation=group.generation)
-    _commit(services, version, asked, topics, answer)
+    group = services.groups.find(call.message.group_id)
+    if group is not None and call.message.generation_id_or_member_epoch >= 0:
+        call.message.generation_id_or_member_epoch = group.generation
+    _commit(services, call, *topics)
 
 
 def _the_same_again(generation: int) -> int:
