@@ -27,7 +27,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport strdup
 
 from kbroker._atomics cimport kb_store_i64, kb_store_int
-from kbroker._sync cimport kb_now_ns, pthread_cond_broadcast, pthread_cond_wait
+from kbroker._lock_order cimport RANK_PARTITION, wait_ranked, wake_ranked
+from kbroker._sync cimport kb_now_ns
 from kbroker.log._file_operations cimport files
 from kbroker.log._flush_times cimport flush_note
 from kbroker.log._segment cimport (
@@ -175,7 +176,7 @@ cdef int another_syncs_locked(Log* log, int64_t last_number) noexcept nogil:
 
 cdef void note_synced_locked(Log* log, Flushing* it) noexcept nogil:
     it.synced = 1
-    pthread_cond_broadcast(&log.flush_synced)
+    wake_ranked(&log.flush_synced)
 
 
 cdef void await_others_locked(Log* log, Flushing* it) noexcept nogil:
@@ -184,7 +185,7 @@ cdef void await_others_locked(Log* log, Flushing* it) noexcept nogil:
     cdef int64_t last_number = (<Flushing*>log.flushing).number
     note_synced_locked(log, it)
     while another_syncs_locked(log, last_number):
-        pthread_cond_wait(&log.flush_synced, &log.lock)
+        wait_ranked(&log.flush_synced, &log.lock, RANK_PARTITION)
     if log.writing_since_ns != 0:     # begun meanwhile; see lock_log
         wait_written_locked(log)
 

@@ -18,13 +18,12 @@ from libc.errno cimport ENOMEM
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memmove, strdup
-from posix.unistd cimport usleep
 
 from kbroker._atomics cimport kb_add_int, kb_load_i64, kb_store_i64
 from kbroker._live_objects cimport LIVE_LOGS, live_add
+from kbroker._lock_order cimport lock_now_ns, pause_for_lock, wait_ranked, wake_ranked
 from kbroker._sync cimport (
-    kb_now_ns, pthread_cond_broadcast, pthread_cond_destroy, pthread_cond_init, pthread_cond_wait,
-    pthread_mutex_destroy)
+    kb_now_ns, pthread_cond_destroy, pthread_cond_init, pthread_mutex_destroy)
 from kbroker.log._flush_times cimport flush_figures_release
 from kbroker.log._producer_state cimport producers_clear
 from kbroker.log._segment cimport (
@@ -98,13 +97,13 @@ cdef void end_writing_locked(Log* log, int64_t size_bytes) noexcept nogil:
     elif log.slow_until_ns != 0 and log.slow_until_ns < now_ns:
         kb_store_i64(&log.slow_until_ns, 0)
     if log.writing_waiters:
-        pthread_cond_broadcast(&log.written)
+        wake_ranked(&log.written)
 
 
 cdef void wait_written_locked(Log* log) noexcept nogil:
     log.writing_waiters += 1
     while log.writing_since_ns != 0:
-        pthread_cond_wait(&log.written, &log.lock)
+        wait_ranked(&log.written, &log.lock, RANK_PARTITION)
     log.writing_waiters -= 1
 
 
@@ -120,9 +119,9 @@ cdef int lock_log_until(Log* log, int64_t until_ns, int to_change) noexcept nogi
             if not to_change or log.writing_since_ns == 0:
                 return 1
             unlock_log(log)
-        if kb_now_ns() >= until_ns:
+        if lock_now_ns() >= until_ns:
             return 0
-        usleep(LOCK_POLL_US)
+        pause_for_lock(LOCK_POLL_US)
 
 
 cdef int log_is_slow(Log* log) noexcept nogil:

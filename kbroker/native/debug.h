@@ -67,6 +67,16 @@ static inline int kb_mutex_try(pthread_mutex_t *mutex) {
     return pthread_mutex_trylock(mutex) == 0;
 }
 
+/* The system's number of the thread that holds it; 0: nobody, or this is a release. */
+static inline int kb_mutex_owner(pthread_mutex_t *mutex) {
+#ifdef KBROKER_DEBUG
+    return mutex->__data.__owner;
+#else
+    (void)mutex;
+    return 0;
+#endif
+}
+
 static inline void kb_mutex_unlock(pthread_mutex_t *mutex) {
     int status = pthread_mutex_unlock(mutex);
     (void)status;

@@ -15,8 +15,9 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
 from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_store_int
+from kbroker._lock_order cimport lock_now_ns
 from kbroker._log cimport LocalLog
-from kbroker._sync cimport kb_now_ns, kb_wall_ms
+from kbroker._sync cimport kb_wall_ms
 from kbroker.log._append_follower cimport Followed
 from kbroker.log._flush cimport FLUSH_RECORDS
 from kbroker.log._retention cimport Retention
@@ -76,7 +77,7 @@ cdef int _begin_epoch(Replica replica, int32_t leader_epoch, int64_t until_ns) e
     if not begun:
         return 0
     if until_ns != NEVER_GIVES_UP:
-        wait_s = max(0.0, (until_ns - kb_now_ns()) / 1e9)
+        wait_s = max(0.0, (until_ns - lock_now_ns()) / 1e9)
     try:
         return replica.log.epochs.assign(leader_epoch, replica.log_end_offset, wait_s)
     except BaseException:
@@ -113,14 +114,14 @@ cdef class Replica:
         waits for it. `broker_epochs` are those of the brokers that are registered. A leader's
         epoch begins at the log's end, after the write that is under way. OSError if it cannot be
         noted. Who becomes the leader brings to the disk what is due, as the high watermark waits
-        for that, unless it may not wait for long: then somebody else does (`flush_is_due`).
+        for that, unless it may not wait for long: then `ReplicaManager.flush_due` does.
 
         With `wait_ns` the log is waited for so long at most. False: it did not come, and this is to
         be said again; who is to lead in another epoch appends nothing until then.
         """
         cdef int begins = is_leader and not self.partition.is_leader
         cdef int32_t count = <int32_t>len(followers) if is_leader and followers else 0
-        cdef int64_t until_ns = NEVER_GIVES_UP if wait_ns < 0 else kb_now_ns() + wait_ns
+        cdef int64_t until_ns = NEVER_GIVES_UP if wait_ns < 0 else lock_now_ns() + wait_ns
         cdef Follower* fresh = NULL
         cdef int is_set
         epochs = broker_epochs or {}
@@ -260,7 +261,7 @@ cdef class Replica:
         cdef int32_t count = 0, at
         cdef int locked
         with nogil:
-            locked = lock_log_until(self.partition.log, kb_now_ns() + LOOK_NS_MAX, 0)
+            locked = lock_log_until(self.partition.log, lock_now_ns() + LOOK_NS_MAX, 0)
             if locked:
                 count = self.partition.followers.count
                 if count:

@@ -30,6 +30,10 @@ TAKES_THE_GIL: Final = re.compile(
 # here; the request path has none.
 MAY_TAKE_THE_GIL: Final[dict[str, dict[str, str]]] = {
     "kbroker/testing/_file_faults.pyx": {"decide": "tells a test that watches each operation"},
+    "kbroker/testing/_schedule.pyx": dict.fromkeys(
+        ("pass_place", "lock", "unlocked", "wait", "wake", "now_ns", "pause"),
+        "a debug build's, under a test that decides which thread runs",
+    ),
 }
 
 UNITS: Final = [
