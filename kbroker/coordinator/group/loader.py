@@ -12,6 +12,9 @@ Deleted topics' offsets get tombstones; those of a topic that was created again 
 are told apart by the topic's id. The queue does not outlive a stop, so a load looks as well: what
 it finds of topics that are not there any more is forgotten behind it.
 
+A log that is being changed for long is told late who leads it (`replica/in_sync.py`). Its partition
+is looked at again every LATE_MS until then, and is loaded behind that change.
+
 A record that is no group, and a batch or a record that cannot be read, is left out with one line. A
 log in which the next batch cannot be found leaves its partition unowned (NOT_COORDINATOR), with a
 line that says so.
@@ -34,6 +37,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from kbroker.clock import NS_PER_MS
 from kbroker.coordinator.group._groups import partition_for
 from kbroker.coordinator.group.group_records import RecordError, decode_group, group_of_key
 from kbroker.errors import ErrorCode, InvariantError, KafkaError
@@ -55,6 +59,7 @@ lines: Final = LogLines(logger, lines_max=LOG_GROUP_LINES_MAX)
 
 THREAD_NAME: Final = "kbroker-groups"
 STOP_TIMEOUT_S: Final = 10.0
+LATE_MS: Final = 100
 NO_TOPIC_ID: Final = bytes(16)  # no topic has it
 
 
@@ -100,6 +105,7 @@ class Groups(Protocol):
 class _Load:
     partition: int
     replica: Replica
+    leader_epoch: int  # in which it is ours
     cancelled: bool = False
 
 
@@ -145,6 +151,7 @@ class GroupLoader:
         self._changed = threading.Condition()
         self._jobs: deque[_Load | _Unload | _Forget] = deque()
         self._current: _Load | None = None
+        self._late: deque[tuple[int, _Load]] = deque()  # each with when it is looked at again
         self._piece = threading.Lock()
         self._stopping = self._lost = False
         self.thread: Final = OwnThread(THREAD_NAME, self._run, self._given_up)
@@ -166,16 +173,16 @@ class GroupLoader:
 
     # --- the controller's thread ------------------------------------------------------------------
 
-    def load(self, partition: int, replica: Replica) -> None:
-        """Bring a partition up that the table has open."""
-        if not self._put(_Load(partition, replica)):
+    def load(self, partition: int, replica: Replica, leader_epoch: int) -> None:
+        """Bring a partition up that the table has open, when its log leads in that epoch."""
+        if not self._put(_Load(partition, replica, leader_epoch)):
             self._table.close(partition)
 
     def cancel(self, partitions: Sequence[int]) -> None:
         """These are lost. On return nothing is loaded into them any more."""
         lost = frozenset(partitions)
         with self._changed:
-            for job in (*self._jobs, self._current):
+            for job in (*self._jobs, self._current, *(late for _, late in self._late)):
                 if isinstance(job, _Load) and job.partition in lost:
                     job.cancelled = True
         with self._piece:
@@ -215,7 +222,8 @@ class GroupLoader:
         """Partitions that nobody will load have no coordinator here."""
         with self._changed:
             self._lost = True
-            jobs, self._jobs = (self._current, *self._jobs), deque()
+            late = [job for _, job in self._late]
+            jobs, self._jobs = (self._current, *self._jobs, *late), deque()
         for job in jobs:
             try:
                 if isinstance(job, _Load) and not job.cancelled:
@@ -228,14 +236,20 @@ class GroupLoader:
     def _next(self, *, wait: bool) -> _Load | _Unload | _Forget | None:
         with self._changed:
             self._current = None
+            self._take_up_late()
             while wait and not self._jobs and not self._stopping:
-                self._changed.wait()
+                self._clock.wait_until(self._changed, self._late[0][0] if self._late else None)
+                self._take_up_late()
             if self._stopping or not self._jobs:
                 return None
             job = self._jobs.popleft()
             if isinstance(job, _Load):
                 self._current = job
             return job
+
+    def _take_up_late(self) -> None:
+        while self._late and self._late[0][0] <= self._clock.monotonic_ns():
+            self._jobs.append(self._late.popleft()[1])
 
     def _work(self, job: _Load | _Unload | _Forget) -> Iterator[None]:
         try:
@@ -252,6 +266,10 @@ class GroupLoader:
             self.thread.failures.note("a job of the group loader", error)
 
     def _load(self, job: _Load, groups: Groups) -> Iterator[None]:
+        if job.replica.leader_epoch < job.leader_epoch and not job.cancelled:
+            with self._changed:
+                self._late.append((self._clock.monotonic_ns() + LATE_MS * NS_PER_MS, job))
+            return
         began_ms = self._clock.monotonic_ms()
         name = f"{OFFSETS_TOPIC}-{job.partition}"
         try:

@@ -31,7 +31,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kbroker.coordinator.group._groups import Written, partition_for
 from kbroker.coordinator.group.group_records import encode_group, group_key
@@ -80,13 +80,20 @@ class Table(Protocol):
 class Loader(Protocol):
     """Who brings partitions up and forgets topics, on a thread of its own; see loader.py."""
 
-    def load(self, partition: int, replica: Replica) -> None: ...
+    def load(self, partition: int, replica: Replica, leader_epoch: int) -> None: ...
 
     def cancel(self, partitions: Sequence[int]) -> None: ...
 
     def unload(self, partitions: Sequence[int], count: int) -> None: ...
 
     def forget_topic(self, topic: TopicImage) -> None: ...
+
+
+class _Gain(NamedTuple):
+    """A partition that this broker leads from now on."""
+
+    replica: Replica
+    leader_epoch: int
 
 
 class OffsetsStore:
@@ -109,7 +116,7 @@ class OffsetsStore:
         self._again = again
         self._led: dict[int, Replica] = {}
         # Lost, and somebody is at a write there that hangs; with the replica of those gained since.
-        self._late: dict[int, Replica | None] = {}
+        self._late: dict[int, _Gain | None] = {}
         self._looks = False  # for the late ones, soon
         self._writers: list[_Writer] = []
 
@@ -141,7 +148,7 @@ class OffsetsStore:
             self._lose(list(self._led))  # every group may have another place now
             self._set_count(len(topic.partitions))
         lost: list[int] = []
-        gained: list[tuple[int, Replica]] = []
+        gained: list[tuple[int, Replica, int]] = []
         for partition in topic.partitions:
             replica = None
             if partition.leader == self._node_id:
@@ -152,20 +159,23 @@ class OffsetsStore:
             if known is not None:
                 lost.append(partition.index)
             if replica is not None:
-                gained.append((partition.index, replica))
+                gained.append((partition.index, replica, partition.leader_epoch))
         self._lose(lost)
-        for index, replica in gained:
+        for index, replica, leader_epoch in gained:
             self._led[index] = replica
-            if index in self._late or not self._begin(index, replica):
-                self._note_late(index, replica)
+            gain = _Gain(replica, leader_epoch)
+            if index in self._late or not self._begin(index, gain):
+                self._note_late(index, gain)
 
-    def _begin(self, index: int, replica: Replica) -> bool:
+    def _begin(self, index: int, gain: _Gain) -> bool:
+        replica, leader_epoch = gain
         if not self._table.open(index, replica):
             return False
-        if replica.log_end_offset == replica.log_start_offset:
+        is_empty = replica.log_end_offset == replica.log_start_offset
+        if is_empty and replica.leader_epoch >= leader_epoch:  # nothing is on its way into it
             self._table.activate(index)
         else:
-            self._loader.load(index, replica)
+            self._loader.load(index, replica, leader_epoch)
         return True
 
     def _lose(self, partitions: Sequence[int]) -> None:
@@ -185,11 +195,11 @@ class OffsetsStore:
                 self._note_late(index, None)
         self._loader.unload(closed, len(self._writers))
 
-    def _note_late(self, index: int, replica: Replica | None) -> None:
+    def _note_late(self, index: int, gain: _Gain | None) -> None:
         if index not in self._late:
             name = f"{OFFSETS_TOPIC}-{index}"
             lines.write(logging.WARNING, name, "%s: its groups go when a write is over", name)
-        self._late[index] = replica
+        self._late[index] = gain
         if not self._looks:
             self._looks = True
             self._again(self._look)
@@ -198,13 +208,13 @@ class OffsetsStore:
         """Whether what is late can be done now."""
         self._looks = False
         late, self._late = self._late, {}
-        for index, replica in late.items():
+        for index, gain in late.items():
             if not self._table.close(index, 0):
-                self._note_late(index, replica)
+                self._note_late(index, gain)
                 continue
             self._loader.unload([index], len(self._writers))
-            if replica is not None and not self._begin(index, replica):
-                self._note_late(index, replica)
+            if gain is not None and not self._begin(index, gain):
+                self._note_late(index, gain)
 
     def _set_count(self, count: int) -> None:
         # Those that are no more are cleared when there are as many again.

@@ -89,9 +89,10 @@ class Node:
         self.table = GroupTable()
         self.groups = Groups()
         ids = {} if topics is None else {name: each.bytes for name, each in topics.items()}
+        self.clock = ManualClock()
         self.loader = GroupLoader(
             self.table,
-            ManualClock(),
+            self.clock,
             buffer_bytes=buffer_bytes,
             topic_id_of=None if topics is None else ids.get,
         )

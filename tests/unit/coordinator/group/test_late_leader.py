@@ -1,0 +1,91 @@
+"""A partition of `__consumer_offsets` whose log is told late that it leads, behind a hung write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kbroker.coordinator.group._groups import ACTIVE, LOADING, NOT_OWNER
+from kbroker.coordinator.group.loader import LATE_MS
+from kbroker.errors import ErrorCode
+from kbroker.metadata.controller.decisions import new_topic_image
+from kbroker.metadata.image import OFFSETS_TOPIC, ClusterImage, ImageDelta
+from tests.unit.coordinator.group.test_store import (
+    COUNT,
+    ELSEWHERE,
+    NODE,
+    TOPIC_ID,
+    Node,
+    image,
+    offset,
+)
+
+EPOCH = 1
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    """Follows what it has written when it led."""
+    before = Node(tmp_path / "data")
+    before.lead(*[NODE] * COUNT)
+    assert before.write(image("g", 3)) is ErrorCode.NONE
+    assert before.table.commit("g", [offset("orders", 0, 7)]) == 0
+    before.stop()
+    node = Node(tmp_path / "data")
+    node.lead(*[ELSEWHERE] * COUNT)
+    yield node
+    node.stop()
+
+
+def elect(node: Node, leader: int = NODE, epoch: int = EPOCH) -> None:
+    """The image says so, and no log has heard of it."""
+    topic = new_topic_image(OFFSETS_TOPIC, TOPIC_ID, [(leader,)] * COUNT, {})
+    partitions = tuple(replace(each, leader_epoch=epoch) for each in topic.partitions)
+    topic = replace(topic, partitions=partitions)
+    node.store.follow(ClusterImage().with_topics([topic]), ImageDelta(changed=(topic,)))
+
+
+def load(node: Node) -> None:
+    """Behind the pause."""
+    node.clock.advance(LATE_MS)
+    for _ in node.loader.work_off():
+        pass
+
+
+def tell(node: Node) -> None:
+    for log in node.open.values():
+        log.set_leadership(NODE, True, EPOCH, 1)
+
+
+def test_it_is_loaded_when_it_leads(node: Node) -> None:
+    elect(node)
+    for _ in range(3):
+        load(node)
+        assert node.states() == [LOADING] * COUNT
+    tell(node)
+    load(node)
+    assert node.states() == [ACTIVE] * COUNT
+    assert node.groups.loaded == [image("g", 3)]
+    assert node.table.offset("g", "orders", 0) == offset("orders", 0, 7)
+
+
+def test_one_that_is_lost_meanwhile_is_not_loaded(node: Node) -> None:
+    elect(node)
+    load(node)
+    elect(node, ELSEWHERE, EPOCH + 1)
+    tell(node)
+    load(node)
+    assert node.states() == [NOT_OWNER] * COUNT
+    assert not node.groups.loaded and not node.loader._late
+
+
+def test_the_thread_looks_again(node: Node) -> None:
+    elect(node)
+    node.loader.start()
+    node.clock.wait_for_sleepers(1)
+    tell(node)
+    node.clock.advance(LATE_MS)
+    node.await_load()
