@@ -264,6 +264,9 @@ def led_replica(services: Services, topic: str, index: int, leader_epoch: int) -
     if replica is None:
         # The image says that we lead it, but its log could not be opened or has failed since.
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+    if replica.leader_epoch != image.leader_epoch:
+        # It is told before the image is shown, or late, behind a write that hangs.
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     return replica
 
 

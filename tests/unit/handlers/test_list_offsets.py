@@ -176,6 +176,17 @@ def test_the_leader_epoch_that_a_client_believes_in(version: int) -> None:
     assert one(broker, version, 0, -1, -1)[0] == ErrorCode.NONE
 
 
+@pytest.mark.parametrize("version", range(4, 12))
+@pytest.mark.parametrize("told", [3, 5])
+def test_a_log_that_is_in_another_epoch_than_the_image_says_nothing(
+    version: int, told: int
+) -> None:
+    """It is told late, behind a write that hangs, or has been told of the next image."""
+    broker = broker_with_records()
+    broker.replicas.logs["t", 0].leader_epoch = told
+    assert one(broker, version, 0, -1, 4)[:2] == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_each_partition_has_its_own_error_in_the_order_asked(version: int) -> None:
     broker = broker_with_records()
