@@ -158,6 +158,7 @@ class ReplicaManager:
         logs.went_offline = self._went_offline
         self._topic_ids: dict[str, UUID] = {}
         self._offline: set[TopicPartition] = set()
+        self._due: dict[TopicPartition, int] = {}  # recovery points where a flush was due
 
     def partition(self, topic: str, index: int) -> Replica | None:
         """The replica of a partition that this broker holds; from any thread."""
@@ -261,6 +262,27 @@ class ReplicaManager:
     def reclaim(self) -> None:
         """Frees what hot calls have left of topics that are gone or replaced. From any thread."""
         self._table.reclaim()
+
+    def flush_due(self) -> Iterator[None]:
+        """Brings to the disk what the high watermarks wait for (`flush.messages`), a log a step.
+
+        Who appends or fetches does that by itself, but not who becomes a leader, which waits for no
+        disk. So a log is flushed that has stood so since the last look. On the scheduler's thread.
+        """
+        before, self._due = self._due, {}
+        for name, replica in self._partitions.items():
+            if not (replica.online and replica.flush_is_due):
+                continue
+            self._due[name] = replica.log.recovery_point
+            if before.get(name) != self._due[name]:
+                continue
+            try:
+                replica.flush_if_due()
+            except OSError as error:
+                logger.error("%s cannot be flushed: %s", name, error)
+            else:
+                self._wake(replica)
+            yield
 
     def follow_config(self, config: BrokerConfig, topics: Iterable[TopicImage]) -> None:
         """Another configuration of the broker, of which topics have what they do not set.

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 WAIT_KEY: Final = "initial.broker.registration.timeout.ms"
 EVENT_MAX_KEY: Final = "controller.event.max.ms"
+# How soon what a new leader has not on the disk is flushed, where nothing is appended to it.
+FLUSH_LOOK_MS: Final = 500
 
 
 class ClusterMember:
@@ -94,6 +96,7 @@ class ClusterMember:
     def schedule(self, scheduler: Scheduler) -> None:
         """What is looked at every so often; the `scheduler` may hang at a disk."""
         self._rebalance.schedule(scheduler, self._config)
+        scheduler.schedule("due-flushes", self._replicas().flush_due, FLUSH_LOOK_MS)
         self.replication.schedule(self._watch)
         controller = self._controller()
         office = OfficeWatch(controller.event_in_office, controller.give_up_office, self._clock)

@@ -9,15 +9,25 @@ from __future__ import annotations
 import errno
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
+from kbroker.config import BrokerConfig
 from kbroker.errors import ErrorCode
+from kbroker.log.manager import LogManager
 from kbroker.log_lines import LogLines
+from kbroker.metadata.controller.decisions import new_topic_image
+from kbroker.metadata.image import ClusterImage, ImageDelta
 from kbroker.peer.replica_fetch import Fetched
+from kbroker.replica._replica import Replica
+from kbroker.replica._topic_table import TopicTable
 from kbroker.replica.fetcher_partition import FollowedPartition, Outcome, logger
+from kbroker.replica.leadership import set_leadership
+from kbroker.replica.manager import ReplicaManager
 from kbroker.testing.file_faults import Fault, FileFaults
 from kbroker.types import TopicPartition
 from tests.support.led_log import LedLog, open_led_log
@@ -44,7 +54,7 @@ def followed(log: LedLog) -> FollowedPartition:
     return following(log, 0)
 
 
-def following(log: LedLog, leader_epoch: int) -> FollowedPartition:
+def following(log: Replica, leader_epoch: int) -> FollowedPartition:
     return FollowedPartition(NAME, TOPIC, leader_epoch, log, LogLines(logger), lambda _: None)
 
 
@@ -141,3 +151,32 @@ def test_who_becomes_the_leader_has_it_on_the_disk(followed: FollowedPartition) 
     followed.end()
     replica.set_leadership(NODE, True, 1, 1)
     assert replica.high_watermark == replica.log.recovery_point == 2
+
+
+def test_who_may_not_wait_for_the_disk_has_it_there_soon(tmp_path: Path) -> None:
+    """Where nothing is appended, the high watermark waits for the background alone."""
+    woken: list[Replica] = []
+    logs = LogManager([tmp_path])
+    logs.start()
+    lead = partial(set_leadership, NODE, wait_ns=0)
+    replicas = ReplicaManager(BrokerConfig.load(), NODE, logs, TopicTable(), woken.append, lead)
+    topic = new_topic_image("words", TOPIC, [(OTHER, NODE)], {"flush.messages": "1"})
+    replicas.apply(ClusterImage().with_topics([topic]), ImageDelta(created=(topic,)))
+    replica = replicas.partition(*NAME)
+    assert replica is not None
+    with FileFaults(PASSES):
+        take(following(replica, 0), batches(0, 1))
+    (partition,) = topic.partitions
+    topic = replace(
+        topic, partitions=(replace(partition, leader=NODE, leader_epoch=1, isr=(NODE,)),)
+    )
+    replicas.apply(ClusterImage().with_topics([topic]), ImageDelta(changed=(topic,)))
+    assert replica.leader_epoch == 1 and replica.high_watermark == 0
+    assert [*replicas.flush_due()] == []  # whoever appends may be about to flush it
+    with FileFaults(PASSES):
+        assert len([*replicas.flush_due()]) == 1
+    assert replica.high_watermark == 0 and not woken
+    assert len([*replicas.flush_due()]) == 1
+    assert replica.high_watermark == replica.log.recovery_point == 2
+    assert woken == [replica] and [*replicas.flush_due()] == []
+    logs.stop()
