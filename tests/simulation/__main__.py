@@ -34,6 +34,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", help="FIRST..LAST, without the last")
     parser.add_argument("--progress", type=Path, default=Path("build/simulation.json"))
     parser.add_argument("--pipelined", action="store_true", help="producers do not wait")
+    parser.add_argument(
+        "--threads", action="store_true", help="brokers have threads, and disks hang; a debug build"
+    )
     parser.add_argument("--shrink", action="store_true")
     parser.add_argument("--plant", choices=sorted(PLANTED))
     parser.add_argument("--stop-at-first", action="store_true")
@@ -49,22 +52,23 @@ def planted(name: str | None) -> AbstractContextManager[Any]:
 
 
 def one(options: argparse.Namespace) -> int:
-    outcome = run(options.seed or 0, pipelined=options.pipelined)
+    how = {"pipelined": options.pipelined, "threads": options.threads}
+    outcome = run(options.seed or 0, **how)
     schedule = outcome.schedule
     if outcome.violation is not None and options.shrink:
-        schedule = shrunk(outcome, pipelined=options.pipelined)
-        outcome = run(outcome.seed, schedule, pipelined=options.pipelined)
+        schedule = shrunk(outcome, how)
+        outcome = run(outcome.seed, schedule, **how)
     for act in schedule:
         print(act)
     print(told(outcome))
     return int(outcome.violation is not None)
 
 
-def shrunk(outcome: Outcome, *, pipelined: bool) -> list[Act]:
+def shrunk(outcome: Outcome, how: dict[str, bool]) -> list[Act]:
     assert outcome.violation is not None
 
     def fails(schedule: Any) -> str | None:
-        violation = run(outcome.seed, schedule, pipelined=pipelined).violation
+        violation = run(outcome.seed, schedule, **how).violation
         return None if violation is None else violation.rule
 
     return shrink(outcome.schedule, outcome.violation.rule, fails)
@@ -90,7 +94,7 @@ def many(options: argparse.Namespace) -> int:
     begun_at, core_s = state["next"], state["core_s"]
     for seed in range(state["next"], int(last)):
         try:
-            outcome = run(seed, pipelined=options.pipelined)
+            outcome = run(seed, pipelined=options.pipelined, threads=options.threads)
         except Exception:  # of a simulated person, or client: that history says nothing
             violation, line = True, f"seed {seed}: {traceback.format_exc()}"
         else:

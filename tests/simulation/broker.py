@@ -30,8 +30,7 @@ from kbroker.log.manager import LogManager
 from kbroker.log.recovery import Recovery
 from kbroker.metadata.controller import Controller
 from kbroker.metadata.controller.broker_messages import decode_answer, encode_update
-from kbroker.metadata.controller.event_loop import EventLoop
-from kbroker.metadata.controller.events import Event, Start
+from kbroker.metadata.controller.events import Start
 from kbroker.metadata.controller.image_updates import (
     SHUTDOWN_KEY,
     SHUTDOWN_VERSION,
@@ -39,6 +38,7 @@ from kbroker.metadata.controller.image_updates import (
     ImageAnswer,
     ImageUpdate,
 )
+from kbroker.metadata.controller.office_watch import OFFICE_LOOK_MS, OfficeWatch
 from kbroker.metadata.controller.producer_ids import ProducerIdManager
 from kbroker.metadata.controller.shutdown_messages import ShutdownAsked, encode_shutdown
 from kbroker.metadata.controller.update_parts import (
@@ -55,20 +55,31 @@ from kbroker.replica._topic_table import TopicTable
 from kbroker.replica.in_sync import InSyncSets
 from kbroker.replica.manager import ReplicaManager
 from kbroker.server.asked_controller import AskedController
+from kbroker.server.cluster_member import FLUSH_LOOK_MS
 from kbroker.server.dynamic_config import DynamicConfig
 from kbroker.server.groups import Groups
 from kbroker.server.replication import Replication
 from kbroker.types import ApiKey, TopicPartition
 from tests.simulation import handlers
 from tests.simulation.group_parts import CallsLater, SteppedLoader, shift_to
-from tests.simulation.loop import LoopClock, Process, StepLoop
+from tests.simulation.loop import (
+    BACKGROUND,
+    GROUPS,
+    LINKS,
+    WATCH,
+    LoopClock,
+    Process,
+    StepLoop,
+)
 from tests.simulation.network import Answer, Lost
 from tests.simulation.producer_ids import BLOCK_SIZE
 from tests.simulation.requests import Fetches, Produces
+from tests.simulation.stepped_events import SteppedEvents
 from tests.simulation.store import Session
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
+    from tests.simulation.scheduler import Scheduler
 
 # From which size on an update of the image goes in parts, and how large they are.
 UPDATE_BYTES = (WHOLE_BYTES_MAX, PART_BYTES)
@@ -76,6 +87,8 @@ UPDATE_BYTES = (WHOLE_BYTES_MAX, PART_BYTES)
 
 PORT = 9092
 LAG_MS = 1_500  # replica.lag.time.max.ms
+# As long as an event of the controller may take, before another is elected.
+EVENT_MAX_MS = 1_500
 Started = Callable[[Exception | None], None]
 INTERRUPTED_MS = (1, 10, 100, 400)
 RECOVERY_PAUSES_MS = (1, 100, 1_000, 10_000)
@@ -89,83 +102,6 @@ def node_of(host: str) -> int:
     return int(host.rpartition("-")[2])
 
 
-class SteppedEvents(EventLoop[Event]):
-    """The controller's events, each a callback of the broker's process."""
-
-    def __init__(
-        self,
-        process: Process,
-        dice: random.Random,
-        name: str,
-        handle: Callable[[Event], None],
-        *how: Any,
-    ) -> None:
-        super().__init__(name, self._handled, *how)
-        self._handle_event = handle
-        self._process = process
-        self._dice = dice
-        self._started = False
-        self._free_at_ms = 0.0  # until then it has something else to do
-        self._interrupted = self._finishes = False
-        self._missed = 0
-        self.handling: Event | None = None
-
-    def _handled(self, event: Event) -> None:
-        self.handling = event
-        try:
-            self._handle_event(event)
-        finally:
-            self.handling = None
-
-    def start(self) -> None:
-        """The first event, which its sender waits for, is handled where it is posted."""
-
-    def post(self, event: Event, *, urgent: bool = False) -> bool:
-        if not super().post(event, urgent=urgent):
-            return False
-        if not self._started:
-            self._started = True
-            self.turn()
-        else:
-            now_ms = self._process.now_ms
-            self._free_at_ms = max(self._free_at_ms, now_ms) + self._takes_ms()
-            self._process.later(self._free_at_ms - now_ms, self.turn)
-        return True
-
-    def _takes_ms(self) -> float:
-        """The store is slow at times, and there are thousands of logs."""
-        chance = self._dice.randrange(600)
-        if chance == 0:
-            return self._dice.uniform(100, 600)
-        return self._dice.uniform(5, 60) if chance < 12 else 0.05
-
-    def hang(self, for_ms: int) -> None:
-        self._free_at_ms = max(self._free_at_ms, self._process.now_ms + for_ms)
-
-    def interrupt(self, others: Callable[[], object]) -> None:
-        """In the midst of an event, while everything else goes on: handlers, fetchers, others."""
-        if self._finishes:
-            return
-        self._interrupted = True
-        others()
-        self._interrupted = False
-        missed, self._missed = self._missed, 0
-        for _ in range(missed):
-            self._process.later(0, self.turn)
-
-    def turn(self) -> None:
-        if self._interrupted:
-            self._missed += 1
-        else:
-            super().turn()
-
-    def finish(self) -> None:
-        """A stop: what is queued is done at once."""
-        self._interrupted, self._finishes = False, True
-        while self.queued:
-            self.turn()
-
-
 class Link:
     """To a leader, for the fetchers: one request at a time."""
 
@@ -175,7 +111,7 @@ class Link:
 
     async def call(self, api_key: ApiKey, version: int, body: bytes) -> Reader:
         own = self._own
-        future: asyncio.Future[bytes | Lost] = own.loop.create_future()
+        future: asyncio.Future[bytes | Lost] = asyncio.get_running_loop().create_future()
 
         def done(result: bytes | Lost) -> None:
             if not future.done():
@@ -258,7 +194,7 @@ class Links:
         self._asked.followed()
 
     def later(self, delay_ms: int, call: Callable[[], None]) -> None:
-        self._own.process.later(delay_ms, call)
+        self._own.process.later(delay_ms, call, LINKS)
 
 
 class Running:
@@ -272,6 +208,10 @@ class Running:
         self.loop: StepLoop = cluster.loop
         self.clock = LoopClock(cluster.loop)
         self.process = Process(cluster.loop)
+        self.scheduler = cluster.scheduler
+        if self.scheduler is not None:
+            self.process.on_thread = partial(self.scheduler.run, self.process)
+            self.scheduler.nodes[self.process] = self.node_id
         self.session = cluster.ensemble.begin_session(self.process, self.node_id)
         self.failures = Failures(f"broker {self.node_id}", logging.getLogger("simulation"))
         self.fetches, self.produces = Fetches(self), Produces(self)
@@ -296,8 +236,12 @@ class Running:
             self.failures,
             partial(Link, self),
             random.Random(cluster.dice.random()),
+            self._new_loop if self.scheduler is not None else None,
         )
-        self._let_others_go_on(self._replication._in_sync)
+        if self.scheduler is None:
+            self._let_others_go_on(self._replication._in_sync)
+        else:
+            self._say_who_leads(self._replication._in_sync, self.scheduler)
         self.replicas = ReplicaManager(
             broker.config, self.node_id, self.logs, TopicTable(), self.wake, self._lead
         )
@@ -374,6 +318,11 @@ class Running:
 
         def started() -> None:
             self._replication.schedule(self)
+            self.schedule("due-flushes", self._flush_due, FLUSH_LOOK_MS)
+            office = OfficeWatch(
+                self.controller.event_in_office, self.controller.give_up_office, self.clock
+            )
+            self.schedule("controller-event", lambda: office.look(EVENT_MAX_MS), OFFICE_LOOK_MS)
             done(None)
 
         self.events.start()
@@ -388,20 +337,20 @@ class Running:
             if ready := self.logs.recoveries.take_ready():
                 self.controller.logs_ready(ready)
             if more:
-                self.process.later(dice.choice(RECOVERY_PAUSES_MS), turn)
+                self.process.later(dice.choice(RECOVERY_PAUSES_MS), turn, BACKGROUND)
 
         while not dice.randrange(2) and recovery.step():
             pass  # before anything is served
-        self.process.later(dice.choice(RECOVERY_PAUSES_MS), turn)
+        self.process.later(dice.choice(RECOVERY_PAUSES_MS), turn, BACKGROUND)
 
     def schedule(self, name: str, work: Callable[[], object], period_ms: int) -> None:
         """As the scheduler does."""
 
         def turn() -> None:
             work()
-            self.process.later(period_ms, turn)
+            self.process.later(period_ms, turn, WATCH)
 
-        self.process.later(period_ms, turn)
+        self.process.later(period_ms, turn, WATCH)
 
     def hand_over(self, then: Callable[[], None]) -> None:
         """Controlled shutdown, asked for once: whatever the answer, the stop goes on behind it."""
@@ -419,6 +368,8 @@ class Running:
     def end(self, *, clean: bool) -> None:
         """`clean`: a stop, where the session ends at once; else a kill, where nothing is done any
         more but what the kernel does: files are closed as they are."""
+        if not self.end_threads():
+            return
         self._groups.loader.stop()
         if clean:
             self.groups.close()
@@ -439,8 +390,23 @@ class Running:
             for session in self.cluster.ensemble.sessions_of(self.process):
                 session.cut_off()
 
+    def end_threads(self) -> bool:
+        """They come to the end of what they are at; False: they wait for each other for good."""
+        self.process.on_thread = None
+        return self.scheduler is None or self.scheduler.end(self.process)
+
+    def _flush_due(self) -> None:
+        def flush() -> None:
+            for _ in self.replicas.flush_due():
+                pass
+
+        self.process.work(flush, BACKGROUND)
+
     def checkpoint(self) -> None:
         """A round of the background work."""
+        self.process.work(self._checkpoint, BACKGROUND)
+
+    def _checkpoint(self) -> None:
         for work in (self.logs.checkpoint, self.logs.checkpoint_recovery_points):
             for _ in work():
                 pass
@@ -452,6 +418,10 @@ class Running:
 
     def _submit(self, work: Coroutine[Any, Any, None]) -> Any:
         return self.loop.create_task(work)
+
+    def _new_loop(self) -> Any:
+        assert self.scheduler is not None
+        return self.scheduler.new_loop(self.process, "fetchers")
 
     def _logs_follow(self, before: BrokerConfig, config: BrokerConfig) -> None:
         self.replicas.follow_config(config, self.controller.image.topics.values())
@@ -482,14 +452,33 @@ class Running:
 
     def _lead(self, replica: Replica, partition: PartitionImage) -> None:
         name = replica.name
-        if partition.leader != self.node_id:
-            self._led_since.pop(name, None)
-        self._replication.lead(replica, partition)
         if partition.leader == self.node_id:
             self._led_since.setdefault(name, partition.leader_epoch)
+        else:
+            self._led_since.pop(name, None)
         self.states[name] = partition
-        if not self.is_copy:
+        self._replication.lead(replica, partition)
+        if not self.is_copy and self.scheduler is None:
             self.cluster.safety.led(self, replica, partition)
+
+    def _say_who_leads(self, sets: InSyncSets, scheduler: Scheduler) -> None:
+        """In the same step in which a replica is told, be it at once or late."""
+        tell = sets._tell
+
+        def told(replica: Replica, partition: PartitionImage, *how: Any) -> bool:
+            with scheduler.still():
+                is_told = tell(replica, partition, *how)
+                if is_told and not self.is_copy:
+                    self.cluster.safety.led(self, replica, partition)
+            return is_told
+
+        def wait_for(led: Any, wanted: Any, brokers: Any) -> dict[int, int]:
+            asked = type(sets)._wait_for(sets, led, wanted, brokers)
+            self.cluster.safety.asks_for(led.replica, {*asked}.difference(led.partition.isr))
+            return asked
+
+        sets._tell = told  # type: ignore[method-assign, assignment]
+        sets._wait_for = wait_for  # type: ignore[method-assign, assignment]
 
     @property
     def leads_any(self) -> bool:
@@ -532,8 +521,9 @@ class Running:
     ) -> None:  # fmt: skip
         if api_key is ApiKey.FETCH:
             self.fetches.serve(body, answer)
-        else:
-            handlers.serve(self, api_key, version, body, answer, client_id)
+            return
+        call = partial(handlers.serve, self, api_key, version, body, answer, client_id)
+        self.process.work(call, GROUPS if api_key in handlers.OF_GROUPS else "")
 
 
 class Broker:

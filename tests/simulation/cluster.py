@@ -7,10 +7,10 @@ afterwards.
 
 from __future__ import annotations
 
-import errno
 import random
 from functools import cache, partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from kbroker.config import BrokerConfig
 from kbroker.coordinator.group._groups import ACTIVE, NOT_OWNER
@@ -22,16 +22,18 @@ from kbroker.metadata.controller.config_changes import MIN_IN_SYNC, ResourceChan
 from kbroker.metadata.controller.events import Reassignment
 from kbroker.metadata.controller.records import CONTROLLER
 from kbroker.metadata.image import NO_LEADER, OFFSETS_TOPIC, ConfigKind, ConfigResource
-from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
+from kbroker.testing.file_faults import FileFaults
 from kbroker.types import TopicPartition
 from tests.simulation.broker import LAG_MS, Broker, Running
 from tests.simulation.clients import Consumer, Producer
 from tests.simulation.deleters import Deleter
+from tests.simulation.disks import DiskActs
 from tests.simulation.group_clients import Committer
 from tests.simulation.group_crowd import Crowd
 from tests.simulation.group_members import Member
 from tests.simulation.living import Living
 from tests.simulation.loop import Process, StepLoop
+from tests.simulation.lost_syncs import LostSyncs
 from tests.simulation.network import CLIENTS, Network
 from tests.simulation.pipelined_clients import PipelinedProducer
 from tests.simulation.power import Synced, cut_power
@@ -40,10 +42,14 @@ from tests.simulation.safety import Safety, View
 from tests.simulation.store import SESSION_MS, Ensemble
 from tests.simulation.twins import Twins
 
+if TYPE_CHECKING:
+    from tests.simulation.scheduler import Scheduler
+
 TOPIC = "t"
 BROKERS = (1, 2, 3)
 PARTITIONS = 2
 HOMES = PARTITIONS  # in the place of a partition: those of `__consumer_offsets`
+ALL_LOGS = HOMES + 1
 EVERY_BROKER = 0  # in the place of a broker: what is set for all of them
 # Of two partitions of `__consumer_offsets` each has its own; the second has a member.
 GROUPS = ("g1", "g2")
@@ -81,18 +87,31 @@ def _spread(partitions: int, first: int) -> dict[int, tuple[int, ...]]:
     }
 
 
-class Cluster:
+class Cluster(DiskActs):
     """See the head of this file. `directory` takes the brokers' files; with `pipelined` producers
     do not wait for one answer before they send on."""
 
-    def __init__(self, directory: Path, dice: random.Random, *, pipelined: bool = False) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        dice: random.Random,
+        *,
+        pipelined: bool = False,
+        scheduler: Scheduler | None = None,
+    ) -> None:
+        """With a `scheduler` brokers have threads."""
         self.dice = dice
         self.pipelined = pipelined
+        self.scheduler = scheduler
         self.cluster_id = "simulated-cluster-0001"
         self.min_in_sync = 2  # the least that any broker's settings have said so far
         self.safety = Safety(self)
         # Not all of a loop: as much as is asked for.
-        self.loop = StepLoop(self.safety.after_step)  # type: ignore[abstract]
+        if scheduler is None:
+            self.loop = StepLoop(self.safety.after_step)  # type: ignore[abstract]
+        else:
+            self.loop = scheduler.begin(self.safety)
+            scheduler.lost = LostSyncs(self)
         self.network = Network(
             self.loop,
             random.Random(dice.random()),
@@ -140,6 +159,8 @@ class Cluster:
         for node_id, broker in self.brokers.items():
             broker.config = config_of(node_id, self.min_in_sync)
             self.start(node_id)
+        if self.scheduler is not None:
+            self.loop.run_until(self.loop.now_ms)
         self._living.begin()
         configs = new_topic(self.brokers[BROKERS[0]].config).configs
         topics = [
@@ -181,8 +202,11 @@ class Cluster:
         running.disk_failed = node_id in self._full
         if broker.isolated:
             self._cut_off(running)
+        started: Any = partial(self._started, broker, running)
+        if self.scheduler is not None:
+            started = partial(self.loop.later, 0, started)  # not on the thread that has started it
         try:
-            running.start(partial(self._started, broker, running))
+            running.start(started)
         except (UserError, KafkaError, OSError) as error:
             self._started(broker, running, error)
 
@@ -204,6 +228,7 @@ class Cluster:
         running = self.brokers[node_id].running
         if running is None:
             return
+        running.end_threads()
         directory = self.brokers[node_id].directory
         points = read_offsets(directory / RECOVERY_POINT_FILE)
         # Of logs that this start has not opened yet as well, which only a kill has left.
@@ -266,38 +291,6 @@ class Cluster:
             if not self.brokers[running.node_id].isolated:
                 self._back(running)
             running.process.go_on()
-
-    def fill_disk(self, node_id: int, for_ms: int) -> None:
-        """No byte more is taken."""
-        self._full.append(node_id)
-        self._limit_disks()
-        if (running := self.brokers[node_id].running) is not None:
-            running.disk_failed = True
-        self.loop.later(for_ms, self._make_room, node_id)
-
-    def _make_room(self, node_id: int) -> None:
-        if node_id in self._full:
-            self._full.remove(node_id)
-            self._limit_disks()
-
-    def _limit_disks(self) -> None:
-        if self._disk_faults is not None:
-            self._disk_faults.__exit__(None, None, None)
-            self._disk_faults = None
-        if self._full:
-            faults = [
-                Fault(
-                    ("write", "allocate"),
-                    f"{self.brokers[node_id].directory}/",
-                    times=FOREVER,
-                    error=errno.ENOSPC,
-                )
-                for node_id in sorted({*self._full})
-            ]
-            self._disk_faults = FileFaults(*faults).__enter__()
-
-    def is_full(self, node_id: int) -> bool:
-        return node_id in self._full
 
     def twin(self, node_id: int, for_ms: int) -> None:
         """A copy of its data directory is started."""
@@ -512,9 +505,12 @@ class Cluster:
         self.crowd.end()
         self._twins.end()
         self._full.clear()
+        if self.scheduler is not None:
+            self.scheduler.mend()
         self._limit_disks()
         for broker in self.brokers.values():
             broker.isolated = 0
+            self._refuse(broker.node_id, False)
             running = broker.running
             if running is not None and running.disk_failed:
                 # What went offline meanwhile comes back with a start.

@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kbroker.coordinator.group.loader import GroupLoader
+from kbroker.coordinator.group.loader import LATE_MS, GroupLoader
 from kbroker.purgatory.timer import CallLater
-from tests.simulation.loop import LoopClock, Process
+from tests.simulation.loop import GROUPS, LOADER, LoopClock, Process
 
 
 def shift_to(clock: LoopClock) -> int:
@@ -34,7 +34,7 @@ class CallsLater:
 
     def _call_later(self, delay_ms: int, call: Callable[[], object]) -> Callable[[], object]:
         waits = [call]
-        self._process.later(delay_ms, lambda: waits.pop()() if waits else None)
+        self._process.later(delay_ms, lambda: waits.pop()() if waits else None, GROUPS)
         return waits.clear
 
 
@@ -49,16 +49,21 @@ class SteppedLoader(GroupLoader):
 
     def _put(self, job: Any) -> bool:
         put = super()._put(job)
+        self._process.work(self._begin, LOADER)
+        return put
+
+    def _begin(self) -> None:
         if self._walk is None:
             self._walk = self.work_off()
             self._go_on()
-        return put
 
     def _go_on(self) -> None:
         """Reading a piece takes no time, or as long as a slow disk."""
         slow = self._dice.randrange(20) == 0
         self._process.later(
-            self._dice.uniform(5, 200) if slow else self._dice.uniform(0.05, 2), self._turn
+            self._dice.uniform(5, 200) if slow else self._dice.uniform(0.05, 2),
+            self._turn,
+            LOADER,
         )
 
     def _turn(self) -> None:
@@ -69,5 +74,7 @@ class SteppedLoader(GroupLoader):
             next(walk)
         except StopIteration:
             self._walk = None
+            if self._late:
+                self._process.later(LATE_MS, self._begin, LOADER)
         else:
             self._go_on()

@@ -52,6 +52,10 @@ BETWEEN: dict[int, Callable[[Any, Any], None]] = {
     ApiKey.ALTER_PARTITION: alter_partition.handle,
     ApiKey.CONTROLLED_SHUTDOWN: controlled_shutdown.handle,
 }
+OF_GROUPS = frozenset({
+    ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP,
+    ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE,
+})  # fmt: skip
 
 # What clients ask, by the registry's rows.
 FROM_CLIENTS: frozenset[int] = frozenset(

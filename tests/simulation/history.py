@@ -7,16 +7,22 @@ import random
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from kbroker.replica import manager
+from tests.simulation import living
+from tests.simulation.broker import EVENT_MAX_MS
 from tests.simulation.cluster import BROKERS, Cluster
 from tests.simulation.group_clients import Committer
+from tests.simulation.hangs import schedule_with_hangs
 from tests.simulation.safety import Violation
 from tests.simulation.schedule import Act, schedule_of
+from tests.simulation.scheduler import scheduled
+from tests.simulation.standing import Standing
 
 HEALED_WITHIN_MS = 60_000
 _SLICE_MS = 50
@@ -54,25 +60,48 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
+def _patience_of_threads() -> AbstractContextManager[Any]:
+    """Threads are away for some time, and at a disk until there is another controller."""
+    late_ms = EVENT_MAX_MS + 2_000
+    return mock.patch.multiple(
+        living,
+        HEARD_WITHIN_MS=living.HEARD_WITHIN_MS + late_ms,
+        GIVEN_UP_WITHIN_MS=living.GIVEN_UP_WITHIN_MS + late_ms,
+    )
+
+
 def run(
     seed: int,
     schedule: Sequence[Act] | None = None,
     directory: Path | None = None,
     *,
     pipelined: bool = False,
+    threads: bool = False,
 ) -> Outcome:
-    """The history of this seed, or one with another schedule; with `pipelined` clients it is
-    another one."""
-    own, end_ms = schedule_of(random.Random(f"schedule {seed}"))
+    """The history of this seed, or one with another schedule; with `pipelined` clients, and of
+    brokers with `threads`, it is another one."""
+    special: dict[str, int] = {}
+    if threads:
+        own, end_ms, calm, special = schedule_with_hangs(seed)
+    else:
+        own, end_ms = schedule_of(random.Random(f"schedule {seed}"))
     acts = own if schedule is None else list(schedule)
     place = directory or Path(tempfile.mkdtemp(prefix="kbroker-simulation-", dir="/dev/shm"))
     settings = manager.log_settings
     with (
-        mock.patch.object(manager, "log_settings", lambda *how: {**settings(*how), **SEGMENTS}),
+        mock.patch.object(
+            manager, "log_settings", lambda *how: {**settings(*how), **SEGMENTS, **special}
+        ),
         _quiet(),
+        _patience_of_threads() if threads else nullcontext(),
+        scheduled(random.Random(f"threads {seed}")) if threads else nullcontext() as scheduler,
     ):
-        cluster = Cluster(place, random.Random(f"cluster {seed}"), pipelined=pipelined)
+        cluster = Cluster(
+            place, random.Random(f"cluster {seed}"), pipelined=pipelined, scheduler=scheduler
+        )
         violation = None
+        if scheduler is not None:
+            Standing(cluster, scheduler, calm=calm).begin()
         try:
             _live(cluster, acts, end_ms)
         except Violation as error:

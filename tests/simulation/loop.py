@@ -24,6 +24,11 @@ from kbroker.clock import NS_PER_MS
 T = TypeVar("T")
 START_WALL_MS = 1_700_000_000_000
 
+# The threads of a broker, where it has some (scheduler.py); appends have one for each log.
+CONTROLLER, LINKS, STORE, WATCH, BACKGROUND = "controller", "links", "store", "watch", "background"
+HANDLER, GROUPS, LOADER, WAITS, APPENDS = "handler", "groups", "loader", "waits", "appends to"
+LOOKS = "looks"  # of who watches the simulation
+
 
 class StepLoop(asyncio.AbstractEventLoop):
     """See the head of this file: as much of a loop as tasks, futures and timeouts ask for."""
@@ -157,16 +162,25 @@ class Process:
 
     def __init__(self, loop: StepLoop) -> None:
         self._loop = loop
-        self._held: list[Callable[[], object]] = []
+        self._held: list[tuple[Callable[[], object], str]] = []
         self.alive = True
         self.paused = False
+        # Has a callback run on the thread of that name; None: all are callbacks of the loop.
+        self.on_thread: Callable[[str, Callable[[], object]], None] | None = None
 
-    def run(self, call: Callable[[], object]) -> None:
+    def run(self, call: Callable[[], object], thread: str = "") -> None:
         """Now, or when it goes on."""
         if not self.alive:
             return
         if self.paused:
-            self._held.append(call)
+            self._held.append((call, thread))
+        else:
+            self.work(call, thread)
+
+    def work(self, call: Callable[[], object], thread: str) -> None:
+        """What the process itself hands over."""
+        if thread and self.on_thread is not None:
+            self.on_thread(thread, call)
         else:
             call()
 
@@ -174,15 +188,15 @@ class Process:
     def now_ms(self) -> float:
         return self._loop.time() * 1000
 
-    def later(self, delay_ms: float, call: Callable[[], object]) -> None:
-        self._loop.later(delay_ms, self.run, call)
+    def later(self, delay_ms: float, call: Callable[[], object], thread: str = "") -> None:
+        self._loop.later(delay_ms, self.run, call, thread)
 
     def go_on(self) -> None:
         """A pause is over: what came meanwhile is done at once, in its order."""
         self.paused = False
         held, self._held = self._held, []
-        for call in held:
-            self._loop.call_soon(self.run, call)
+        for call, thread in held:
+            self._loop.call_soon(self.run, call, thread)
 
     def die(self) -> None:
         self.alive = False

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.loop import Process, StepLoop
+from tests.simulation.loop import HANDLER, LINKS, Process, StepLoop
 
 if TYPE_CHECKING:
     from tests.simulation.broker import Running
@@ -56,7 +56,7 @@ class Exchange:
     def arrive(self, serve: Serve) -> None:
         target = self.target
         if target is not None:
-            target.process.run(lambda: serve(target, self.answer))
+            target.process.run(lambda: serve(target, self.answer), HANDLER)
 
     def answer(self, body: Any) -> None:
         source, target = self.ways
@@ -70,7 +70,7 @@ class Exchange:
         if self.timer is not None:
             self.timer.cancel()
         self._network.forget(self)
-        self._source.run(lambda: self._done(result))
+        self._source.run(lambda: self._done(result), LINKS)
 
 
 class Network:

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import TopicPartition
+from tests.simulation.loop import APPENDS, HANDLER
 from tests.simulation.network import Answer
 from tests.simulation.waits import Settled, Waits
 from tests.support.played_fetch_sessions import (
@@ -126,12 +128,15 @@ class Fetches:
         for name in fetch.names:
             if name is not None:
                 self._waiting.setdefault(name, {})[fetch] = None
-        self._broker.process.later(wait_ms, lambda: self._expire(fetch))
+        self._broker.process.later(wait_ms, lambda: self._expire(fetch), HANDLER)
 
     def wake(self, name: TopicPartition) -> None:
         for fetch in list(self._waiting.get(name, ())):
-            if not fetch.over:
-                self._try(fetch)
+            self._broker.process.work(partial(self._look_again, fetch), HANDLER)
+
+    def _look_again(self, fetch: _Fetch) -> None:
+        if not fetch.over:
+            self._try(fetch)
 
     def _expire(self, fetch: _Fetch) -> None:
         if not fetch.over:
@@ -283,20 +288,31 @@ class Produces:
         if replica is None:
             done(Produced(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             return
-        before = replica.log_end_offset
+        append = partial(self._append, name, replica, batch, acks, timeout_ms, done)
+        # A producer's are one behind the other; those of two kinds may come at once.
+        self._broker.process.work(append, f"{APPENDS} {name} with acks {acks}")
+
+    def _append(
+        self, name: TopicPartition, replica: Replica, batch: bytes, acks: int, timeout_ms: int,
+        done: ProducedDone,
+    ) -> None:  # fmt: skip
+        before, led_since = replica.log_end_offset, self._broker.led_since(name)
         try:
             result = replica.append(batch, acks=acks, now_ms=self._broker.clock.wall_ms())
         except KafkaError as error:
             done(Produced(error.code))
             return
+        except OSError:  # of the flush behind it
+            done(Produced(ErrorCode.KAFKA_STORAGE_ERROR))
+            return
         offset = result.last_offset
         appended = replica.log_end_offset > before
-        if acks == -1 and must_wait(replica, offset, appended=appended):
+        led_on = led_since == self._broker.led_since(name)
+        if acks == -1 and (must_wait(replica, offset, appended=appended) or not led_on):
 
             def ended(code: ErrorCode) -> None:
                 done(Produced(_OF_PRODUCES.get(code, code), offset))
 
-            led_since = self._broker.led_since(name)
             self._waits.begin(replica, offset, led_since, timeout_ms, ended)
         else:
             done(Produced(ErrorCode.NONE, offset))

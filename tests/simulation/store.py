@@ -30,7 +30,7 @@ from kbroker.metadata.store.base import (
     parent_of,
 )
 from kbroker.testing.zookeeper.tree import Changes, Tree, Znode
-from tests.simulation.loop import Process, StepLoop
+from tests.simulation.loop import STORE, Process, StepLoop
 
 SESSION_MS = 1_200
 _EVENT_MS_MAX = 4
@@ -188,14 +188,15 @@ class Session(MetadataStore):
     def _pump(self) -> None:
         if not self._pumping and self._queue:
             self._pumping = True
-            self._process.later(self._ensemble.dice.uniform(0, _EVENT_MS_MAX), self._deliver)
+            moment_ms = self._ensemble.dice.uniform(0, _EVENT_MS_MAX)
+            self._process.later(moment_ms, self._deliver, STORE)
 
     def _deliver(self) -> None:
         self._pumping = False
         if not self._queue:
             return
         if self._suspended and isinstance(self._queue[0], _Watch):
-            self._process.later(_EVENT_MS_MAX, self._pump)  # told when it is back
+            self._process.later(_EVENT_MS_MAX, self._pump, STORE)  # told when it is back
             return
         head = self._queue.popleft()
         if isinstance(head, SessionEvent):

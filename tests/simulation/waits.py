@@ -17,7 +17,7 @@ from kbroker.errors import ErrorCode
 from kbroker.replica._replica import Replica
 from kbroker.replica._topic_table import TopicTable
 from kbroker.requests._hot import HotPath
-from tests.simulation.loop import Process
+from tests.simulation.loop import WAITS, Process
 
 _NEVER_MS: Final = 2**31 - 1
 Settled = Callable[[ErrorCode], object]
@@ -67,21 +67,26 @@ class Waits:
         self, replica: Replica, last_offset: int, led_since: int, timeout_ms: int, done: Settled
     ) -> None:
         """Has `done` called once, now or later."""
-        hot, end = self._opened(timeout_ms, ErrorCode.COORDINATOR_NOT_AVAILABLE, done)
-        hot.await_followers(replica, last_offset, led_since, _NEVER_MS, end)
-        self._parked = hot.statistics()["parked_now"]
+        end = self._opened(timeout_ms, ErrorCode.COORDINATOR_NOT_AVAILABLE, done)
+        self._park(lambda hot: hot.await_followers(replica, last_offset, led_since, _NEVER_MS, end))
 
     def begin_deletion(self, replica: Replica, offset: int, timeout_ms: int, done: Settled) -> None:
         """The same, until the logs of all live replicas begin there."""
-        hot, end = self._opened(timeout_ms, ErrorCode.REQUEST_TIMED_OUT, done)
-        hot.await_low_watermark(replica, offset, _NEVER_MS, end)
-        self._parked = hot.statistics()["parked_now"]
+        end = self._opened(timeout_ms, ErrorCode.REQUEST_TIMED_OUT, done)
+        self._park(lambda hot: hot.await_low_watermark(replica, offset, _NEVER_MS, end))
 
-    def _opened(self, timeout_ms: int, late: ErrorCode, done: Settled) -> tuple[HotPath, Settled]:
+    def _park(self, wait: Callable[[HotPath], object]) -> None:
+        def park() -> None:
+            if self._hot is None:
+                self._hot = _hot_path()
+                self._handler = self._hot.add_worker()
+            wait(self._hot)
+            self._parked = self._hot.statistics()["parked_now"]
+
+        self._process.work(park, WAITS)
+
+    def _opened(self, timeout_ms: int, late: ErrorCode, done: Settled) -> Settled:
         """One more wait, which ends with `late`."""
-        if self._hot is None:
-            self._hot = _hot_path()
-            self._handler = self._hot.add_worker()
         self._last += 1
         number = self._last
         self._open.add(number)
@@ -91,11 +96,14 @@ class Waits:
                 self._open.remove(number)
                 done(code)
 
-        self._process.later(timeout_ms, lambda: end(late))
-        return self._hot, end
+        self._process.later(timeout_ms, lambda: end(late), WAITS)
+        return end
 
     def wake(self, replica: Replica) -> None:
         """It has moved, or is led elsewhere."""
+        self._process.work(lambda: self._wake(replica), WAITS)
+
+    def _wake(self, replica: Replica) -> None:
         if self._parked and self._hot is not None:
             self._hot.wake(replica)
             self._tell()

@@ -1,0 +1,93 @@
+"""What happens to the disks of a simulated cluster: acts of `Cluster`, by broker and partition."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+from kbroker.metadata.image import OFFSETS_TOPIC
+from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
+
+if TYPE_CHECKING:
+    from kbroker.types import TopicPartition
+    from tests.simulation.broker import Broker
+    from tests.simulation.loop import StepLoop
+    from tests.simulation.scheduler import Scheduler
+
+
+class DiskActs:
+    """See the head of this file."""
+
+    brokers: dict[int, Broker]
+    names: list[TopicPartition]
+    loop: StepLoop
+    scheduler: Scheduler | None
+    _full: list[int]
+    _disk_faults: FileFaults | None
+
+    def fill_disk(self, node_id: int, for_ms: int) -> None:
+        """No byte more is taken."""
+        self._full.append(node_id)
+        self._limit_disks()
+        if (running := self.brokers[node_id].running) is not None:
+            running.disk_failed = True
+        self.loop.later(for_ms, self._make_room, node_id)
+
+    def _make_room(self, node_id: int) -> None:
+        if node_id in self._full:
+            self._full.remove(node_id)
+            self._limit_disks()
+
+    def _limit_disks(self) -> None:
+        faults = [
+            Fault(
+                ("write", "allocate"),
+                f"{self.brokers[node_id].directory}/",
+                times=FOREVER,
+                error=errno.ENOSPC,
+            )
+            for node_id in sorted({*self._full})
+        ]
+        if self.scheduler is not None:
+            self.scheduler.watch_files(faults)
+            return
+        if self._disk_faults is not None:
+            self._disk_faults.__exit__(None, None, None)
+            self._disk_faults = None
+        if faults:
+            self._disk_faults = FileFaults(*faults).__enter__()
+
+    def hang_disk(self, node_id: int, index: int, for_ms: int) -> None:
+        """Under one log of a broker, or all (ALL_LOGS), where brokers have threads."""
+        if self.scheduler is not None:
+            self.scheduler.hang(self._files(node_id, index), for_ms)
+
+    def hang_syncs(self, node_id: int, index: int, for_ms: int) -> None:
+        """So that several flushes are at a log at once."""
+        if self.scheduler is not None:
+            self.scheduler.hang(self._files(node_id, index), for_ms, frozenset({"sync"}))
+
+    def fail_sync(self, node_id: int, index: int) -> None:
+        """The next one of that log."""
+        if self.scheduler is not None:
+            self.scheduler.fail_sync(self._files(node_id, index))
+
+    def _files(self, node_id: int, index: int) -> str:
+        homes = len(self.names)
+        part = {homes: f"{OFFSETS_TOPIC}-", homes + 1: ""}.get(index)
+        directory = self.brokers[node_id].directory
+        return f"{directory}/{f'{self.names[index]}/' if part is None else part}"
+
+    def nearly_full(self, node_id: int, for_ms: int) -> None:
+        """Its logs refuse what producers send, for want of room."""
+        self._refuse(node_id, True)
+        self.loop.later(for_ms, self._refuse, node_id, False)
+
+    def _refuse(self, node_id: int, refuses: bool) -> None:
+        running = self.brokers[node_id].running
+        for replica in () if running is None else running.replicas.replicas().values():
+            if replica.name.topic != OFFSETS_TOPIC:
+                replica.log.refuse_producers(refuses)
+
+    def is_full(self, node_id: int) -> bool:
+        return node_id in self._full

@@ -1,0 +1,72 @@
+"""Faults that histories of brokers with threads must find; see `planted.py` for what a plant is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from kbroker.metadata.controller.refusing_logs import RefusingLogs
+from kbroker.metadata.image import PartitionImage
+from kbroker.replica import in_sync, leadership
+from kbroker.replica._replica import Replica
+from kbroker.replica.fetcher_partition import FollowedPartition
+from kbroker.types import TopicPartition
+from tests.simulation.planted import PLANTED, Plant
+
+
+def _however_long(
+    node_id: int, replica: Replica, partition: PartitionImage, joining: Collection[int] = (),
+    broker_epochs: Mapping[int, int] = {}, wait_ns: int = -1,
+) -> bool:  # fmt: skip
+    """The controller's thread waits for the log of each replica that it tells who leads."""
+    return leadership.set_leadership(node_id, replica, partition, joining, broker_epochs)
+
+
+def _when_it_is_over(partition: FollowedPartition, wait_s: float = 0) -> bool:
+    """It waits for what an earlier leader's records are being done to the log as well."""
+    with partition._lock:
+        return True
+
+
+def _whoever_else(
+    refusing: RefusingLogs, states: Iterable[PartitionImage], brokers: Collection[int], closed: Any
+) -> list[PartitionImage]:
+    """Who has too little room is replaced by who has as little."""
+    found = []
+    for each in states:
+        if (TopicPartition(each.topic, each.index), each.leader) in refusing.all():
+            others = [node for node in each.isr if node != each.leader and node in brokers]
+            found += [
+                replace(each, leader=node, leader_epoch=each.leader_epoch + 1)
+                for node in others[:1]
+            ]
+    return found
+
+
+_note = RefusingLogs.note
+
+
+def _always_news(refusing: RefusingLogs, *how: Any) -> bool:
+    """Whatever a broker answers with, another is to lead."""
+    _note(refusing, *how)
+    return True
+
+
+PLANTED_IN_THREADS: dict[str, Plant] = {
+    "a-hung-log-awaited": Plant(
+        in_sync,
+        "set_leadership",
+        _however_long,
+        40,
+        also=((FollowedPartition, "is_over", _when_it_is_over),),
+    ),
+    "compared-before-waited-for": replace(PLANTED["compared-before-waited-for"], seeds=100),
+    "elections-without-end": Plant(
+        RefusingLogs,
+        "led_elsewhere",
+        _whoever_else,
+        40,
+        also=((RefusingLogs, "note", _always_news),),
+    ),
+}

@@ -1,0 +1,105 @@
+"""Nobody stands for long who does not have to: what is looked at where brokers have threads.
+
+The controller's thread waits for no lock that is held over a disk, but for that of a shard of
+groups, which a commit holds while it is appended, and where a log leaves the broker and is closed.
+Nobody waits for a lock longer than a disk hangs. What a failed sync has lost is not taken for
+written (`lost_syncs.py`). In a calm history (`hangs.py`), where one disk hangs and one broker dies
+at most, also: who is elected leads within the time of a session and of the events behind it, where
+its own log is sound; and elections come to an end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from kbroker.metadata.image import NO_LEADER
+from kbroker.types import TopicPartition
+from tests.simulation.loop import CONTROLLER
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+    from tests.simulation.scheduler import BrokerThread, Scheduler
+
+PERIOD_MS: Final = 100
+# What a thread is away for in between, some times one behind the other.
+CONTROLLER_WAITS_MS: Final = 1_000
+WAITS_BEHIND_MS: Final = 3_000
+LEADS_WITHIN_MS: Final = 2_000
+ELECTIONS_MAX: Final = 5
+OF_GROUPS: Final = ("a lock of the rank session", "the lock of kbroker.coordinator.group.store:")
+ELECTIONS_WITHIN_MS: Final = 5_000
+
+
+class Standing:
+    """See the head of this file."""
+
+    def __init__(self, cluster: Cluster, scheduler: Scheduler, *, calm: bool) -> None:
+        self._cluster = cluster
+        self._scheduler = scheduler
+        self._calm = calm
+        self._hung_at_ms = 0
+        self._late: dict[TopicPartition, int] = {}
+        self._epochs: dict[TopicPartition, deque[int]] = {}
+
+    def begin(self) -> None:
+        self._cluster.loop.later(PERIOD_MS, self._look)
+
+    def _look(self) -> None:
+        now_ms = self._cluster.loop.now_ms
+        if self._scheduler.any_hangs:
+            self._hung_at_ms = now_ms
+        for thread in self._scheduler.threads:
+            self._look_at(thread, now_ms)
+        if self._scheduler.lost is not None:
+            for told in self._scheduler.lost.wrong():
+                self._cluster.safety.fail("what a sync has lost is not taken for written", told)
+        if self._calm:
+            for name in (*self._cluster.names, *self._cluster.homes):
+                self._look_at_leader(name, now_ms)
+                self._look_at_elections(name)
+        self.begin()
+
+    def _look_at(self, thread: BrokerThread, now_ms: int) -> None:
+        waits = thread.waits
+        if waits is None or waits.key is None or thread.process.paused:
+            return
+        since_ms = round(waits.since_ms)
+        told = f"{thread} waits for {waits} since {since_ms} ms: {thread.where()}"
+        late = now_ms - since_ms > CONTROLLER_WAITS_MS
+        if thread.name == CONTROLLER and late and not _is_known(waits.what, told):
+            self._cluster.safety.fail("the controller's thread waits for no disk", told)
+        if now_ms - max(since_ms, self._hung_at_ms) > WAITS_BEHIND_MS:
+            self._cluster.safety.fail("nobody waits longer than a disk hangs", told)
+
+    def _look_at_leader(self, name: TopicPartition, now_ms: int) -> None:
+        state = self._cluster.safety.partition(name).state
+        if state is None or state.leader == NO_LEADER:
+            return
+        broker = self._cluster.brokers[state.leader]
+        replica = None if broker.running is None else broker.running.replicas.partition(*name)
+        if (
+            replica is None
+            or replica.leader_epoch >= state.leader_epoch
+            or self._scheduler.hangs(f"{broker.directory}/{name}/")
+        ):
+            self._late.pop(name, None)
+        elif now_ms - self._late.setdefault(name, now_ms) > LEADS_WITHIN_MS:
+            told = f"{state.leader} was elected for {name} in {state.leader_epoch}, and is at"
+            told += f" {replica.leader_epoch} since {self._late[name]} ms"
+            self._cluster.safety.fail("who is elected leads", told)
+
+    def _look_at_elections(self, name: TopicPartition) -> None:
+        state = self._cluster.safety.partition(name).state
+        if state is None:
+            return
+        looks = ELECTIONS_WITHIN_MS // PERIOD_MS
+        epochs = self._epochs.setdefault(name, deque(maxlen=looks))
+        epochs.append(state.leader_epoch)
+        if epochs[-1] - epochs[0] >= ELECTIONS_MAX:
+            told = f"{name} had epoch {epochs[0]}, and {epochs[-1]} within {ELECTIONS_WITHIN_MS} ms"
+            self._cluster.safety.fail("elections come to an end", told)
+
+
+def _is_known(what: str, told: str) -> bool:
+    return what.startswith(OF_GROUPS) or "_delete at line" in told
