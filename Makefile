@@ -41,7 +41,7 @@ REQUIREMENTS = import sys, tomllib; \
   [print(*project["optional-dependencies"][extra], sep="\n") for extra in sys.argv[1:]]
 
 .DEFAULT_GOAL = help
-.PHONY: help run cluster build unit test test-fast test-asan test-tsan fuzz simulate soak parity setup bench walk report lint clean
+.PHONY: help run cluster build unit test test-fast test-debug test-debug-short test-asan test-tsan fuzz simulate soak parity setup bench walk report lint clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -75,6 +75,12 @@ parity: setup ## record Apache Kafka's answers again, then compare ours with the
 	$(PY) -m tests.parity.record $(ARGS)
 	$(PY) -m tests.parity.compare $(ARGS)
 	$(PY) -m tests.clients.days.record
+
+test-debug: build $(VENV)/.test ## a debug build, in a tree of its own: locks, logs, simulated brokers with threads whose turns a seed decides; 12 minutes at most
+	@$(PY) -m tests.sanitizers.debug $(ARGS)
+
+test-debug-short: build $(VENV)/.test ## of that, the simulated brokers with threads alone
+	@$(PY) -m tests.sanitizers.debug --short $(ARGS)
 
 test-asan: build $(VENV)/.test ## address and undefined sanitizers over the compiled core, 20 minutes at most
 	@$(PY) -m tests.sanitizers.address $(ARGS)

@@ -40,15 +40,29 @@ def sanitized_copy(sanitizer: str, units: tuple[str, ...] = ()) -> Path:
     """
     copy = ROOT / "build" / (NAMES[sanitizer] + ("-units" if units else ""))
     _mirror(copy)
-    environment = {**os.environ, "KBROKER_SANITIZE": sanitizer}
+    environment = {"KBROKER_SANITIZE": sanitizer}
     if units:
         environment["KBROKER_UNITS"] = " ".join(units)
         _borrow_modules(copy, units)
-    print(f"building {copy.relative_to(ROOT)} with -fsanitize={sanitizer}", flush=True)
+    _build(copy, environment, f"-fsanitize={sanitizer}")
+    return copy
+
+
+def debug_copy() -> Path:
+    """One that is a debug build, without a sanitizer."""
+    copy = ROOT / "build" / "debug"
+    _mirror(copy)
+    (copy / "build").mkdir(exist_ok=True)
+    _build(copy, {"KBROKER_DEBUG": "1"}, "KBROKER_DEBUG=1")
+    return copy
+
+
+def _build(copy: Path, settings: Mapping[str, str], how: str) -> None:
+    print(f"building {copy.relative_to(ROOT)} with {how}", flush=True)
     built = subprocess.run(
         [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace", "-j", _jobs()],
         cwd=copy,
-        env=environment,
+        env={**os.environ, **settings},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -56,8 +70,7 @@ def sanitized_copy(sanitizer: str, units: tuple[str, ...] = ()) -> Path:
         check=False,
     )
     if built.returncode:
-        raise SystemExit(f"the build with {sanitizer} failed:\n{built.stdout[-4000:]}")
-    return copy
+        raise SystemExit(f"the build with {how} failed:\n{built.stdout[-4000:]}")
 
 
 def _borrow_modules(copy: Path, units: tuple[str, ...]) -> None:
