@@ -14,7 +14,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -44,6 +44,8 @@ PLACES: Final = tuple(
 )
 SESSION_MS: Final = 3_000
 LAG_MS: Final = 2_000
+ROLL_MS: Final = 5_000  # files are opened and segments synced all the time
+FLUSH_MESSAGES: Final = 20  # of TWO, which syncs before it answers
 DISK_MIB: Final = 640
 TIMEOUT_S: Final = 120.0
 POLL_S: Final = 0.02
@@ -60,6 +62,7 @@ SETTINGS: Final[Mapping[str, object]] = {
     "auto.create.topics.enable": False,
     "group.initial.rebalance.delay.ms": 0,
     "log.segment.bytes": 1 << 20,
+    "log.roll.ms": ROLL_MS,
     "log.segment.delete.delay.ms": 1_000,
     "controlled.shutdown.retry.backoff.ms": 1_000,
 }
@@ -107,11 +110,15 @@ class ClusterBroker(PlainBroker):
         super().prepare()
         self.control_path.unlink(missing_ok=True)
 
-    def hang(self, path_part: str) -> None:
-        """Operations on files of its logs with this in their paths hang, until `let_files_go`."""
+    def hang(self, path_part: str, operations: Sequence[str]) -> None:
+        """These on files of its logs with this in their paths hang, until `let_files_go`."""
         if self._control is None:
             self._control = ControlClient(self.control_path)
-        self._control({"op": "hang", "path_part": path_part, "operations": []})
+        self._control({"op": "hang", "path_part": path_part, "operations": operations})
+
+    def hung(self) -> int:
+        """How many operations hang now."""
+        return 0 if self._control is None else int(self._control({"op": "hung"}))
 
     def let_files_go(self) -> int:
         """How many operations hung."""
@@ -194,7 +201,7 @@ class Cluster:
         """Each of THREE has another preferred leader; TWO is where its partitions' numbers say."""
         wait("they know each other", self._know_each_other)
         wanted = [NewTopic(THREE, PARTITIONS[THREE], replication_factor=3, configs={**KEEP})]
-        two = {**KEEP, "min.insync.replicas": "1"}
+        two = {**KEEP, "min.insync.replicas": "1", "flush.messages": str(FLUSH_MESSAGES)}
         wanted.append(NewTopic(TWO, PARTITIONS[TWO], replication_factor=2, configs=two))
         with self.client() as client:
             for result in client.create_topics(wanted):

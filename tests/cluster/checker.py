@@ -139,6 +139,13 @@ def uncommitted(place: TopicPartition, history: History, there: Sequence[Record]
         yield f"{history.committed[place]} is committed, the end is {len(there)}"
 
 
+def went_back(place: TopicPartition, history: History, there: Sequence[Record]) -> Found:
+    """What the coordinator says is never less than what was acknowledged before the question."""
+    for committed, offset in history.fetched.get(place, ()):
+        if offset < committed:
+            yield f"the group was at {offset}, and {committed} had been committed"
+
+
 READER: Final = "reader"
 MEMBER: Final = "member"
 Rule = Callable[[TopicPartition, History, Sequence[Record]], Found]
@@ -153,6 +160,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "skipped": skipped,
     "unread": unread,
     "commit lost": uncommitted,
+    "commit went back": went_back,
 }
 
 

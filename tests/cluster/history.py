@@ -20,6 +20,7 @@ from kbroker.types import TopicPartition
 PADDING: Final = b"." * 80
 NO_OFFSET: Final = -1
 INVALID: Final = -1
+GROUPS: Final = TopicPartition("the group's commits", 0)  # in their silences
 
 
 class Record(NamedTuple):
@@ -33,6 +34,13 @@ class Answered(NamedTuple):
     """A record that a producer was told of; NO_OFFSET: not where it stands."""
 
     record: Record
+    offset: int
+
+
+class Fetched(NamedTuple):
+    """The group's offset, as its coordinator told it when `committed` had been acknowledged."""
+
+    committed: int
     offset: int
 
 
@@ -76,6 +84,24 @@ class ReadBy:
         return len(self._rows) // 3
 
 
+class Silences:
+    """The longest time between two events of each place; only under the history's lock."""
+
+    def __init__(self) -> None:
+        self.longest_s: dict[TopicPartition, float] = {}
+        self._last_s: dict[TopicPartition, float] = {}
+
+    def watch(self) -> None:
+        self.longest_s = dict.fromkeys(self._last_s, 0.0)
+        self._last_s = dict.fromkeys(self._last_s, time.monotonic())
+
+    def end(self, place: TopicPartition) -> None:
+        now_s = time.monotonic()
+        silent_s = now_s - self._last_s.get(place, now_s)
+        self.longest_s[place] = max(self.longest_s.get(place, 0.0), silent_s)
+        self._last_s[place] = now_s
+
+
 class History:
     """See the head of this file."""
 
@@ -84,8 +110,8 @@ class History:
         self.sent: dict[tuple[TopicPartition, int], int] = defaultdict(int)
         self._answered: dict[TopicPartition, array[int]] = defaultdict(lambda: array("q"))
         self._last: dict[tuple[TopicPartition, int], int] = {}
-        self._acknowledged_s: dict[TopicPartition, float] = {}
-        self._longest_s = 0.0
+        self._silences = Silences()
+        self._commit_silences = Silences()
         self.refused: list[str] = []
         self.once: set[int] = set()  # producers that send each record once, many at a time
         self.read: dict[str, dict[TopicPartition, ReadBy]] = defaultdict(
@@ -94,6 +120,7 @@ class History:
         self.committed: dict[TopicPartition, int] = defaultdict(int)
         self.begun: dict[TopicPartition, list[Begun]] = defaultdict(list)
         self._begins: dict[tuple[str, TopicPartition], int] = {}
+        self.fetched: dict[TopicPartition, list[Fetched]] = defaultdict(list)
         self.commits = 0
 
     # --- producers --------------------------------------------------------------------------------
@@ -114,10 +141,7 @@ class History:
         with self._lock:
             self._answered[place].extend((*record, offset))
             self._last[place, record.producer] = record.number
-            now_s = time.monotonic()
-            silent_s = now_s - self._acknowledged_s.get(place, now_s)
-            self._longest_s = max(self._longest_s, silent_s)
-            self._acknowledged_s[place] = now_s
+            self._silences.end(place)
 
     def refuse(self, why: str) -> None:
         """A producer was told that a record is not taken, ever."""
@@ -151,14 +175,19 @@ class History:
     def watch_silence(self) -> None:
         """From now on."""
         with self._lock:
-            self._longest_s = 0.0
-            self._acknowledged_s = dict.fromkeys(self._acknowledged_s, time.monotonic())
+            self._silences.watch()
+            self._commit_silences.watch()
+
+    def silences_s(self) -> dict[TopicPartition, float]:
+        """For so long each partition acknowledged nothing, up to an acknowledgement."""
+        with self._lock:
+            return dict(self._silences.longest_s)
 
     @property
-    def longest_silence_s(self) -> float:
-        """For so long nothing was acknowledged in some partition, up to an acknowledgement."""
+    def commits_silent_s(self) -> float:
+        """For so long no commit of the group was acknowledged, up to one that was."""
         with self._lock:
-            return self._longest_s
+            return max(self._commit_silences.longest_s.values(), default=0.0)
 
     # --- readers and the group --------------------------------------------------------------------
 
@@ -178,7 +207,18 @@ class History:
         """A commit was acknowledged."""
         with self._lock:
             self.commits += 1
+            self._commit_silences.end(GROUPS)
             self.committed[place] = max(self.committed[place], offset)
+
+    def committed_of(self, place: TopicPartition) -> int:
+        """What has been acknowledged by now; 0: nothing."""
+        with self._lock:
+            return self.committed.get(place, 0)
+
+    def see_committed(self, place: TopicPartition, committed: int, offset: int) -> None:
+        """The coordinator was asked when `committed` had been acknowledged."""
+        with self._lock:
+            self.fetched[place].append(Fetched(committed, offset))
 
     def furthest(self, readers: str, place: TopicPartition) -> int:
         """The highest offset that one of these, by the beginning of their names, has read."""

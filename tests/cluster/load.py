@@ -2,9 +2,11 @@
 
 Everybody is librdkafka, in threads of this process, and notes what it did in the history. A
 producer that broke beyond repair is replaced by another one with another number; what it was told
-stands among what was refused. With more than five in flight producers are kafka-python's, which
-sends again nothing that it was not told to: without ids, each record in a request of its own. What
-fails is not refused then, it is not known.
+stands among what was refused. Two producers write to all partitions, and each partition has one of
+its own beside them: what a connection has in flight is answered in order, so who writes to all
+waits for the slowest. With more than five in flight the two are kafka-python's, which sends again
+nothing that it was not told to: without ids, each record in a request of its own. What fails is
+not refused then, it is not known.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import itertools
 import random
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 
 import confluent_kafka
@@ -22,6 +25,7 @@ from kbroker.types import TopicPartition
 from tests.cluster.brokers import PLACES, TIMEOUT_S, wait
 from tests.cluster.checker import MEMBER, READER
 from tests.cluster.history import NO_OFFSET, PADDING, History, Record, record_of, value_of
+from tests.cluster.offsets import OffsetsWatch
 from tests.support.read_topic import EOF_AT_ONCE
 
 PRODUCERS: Final = 2
@@ -40,12 +44,21 @@ CONNECTION: Final = {
 
 
 class Producer:
-    """Writes to all partitions by turns until it is told to end."""
+    """Writes to these partitions by turns until it is told to end."""
 
-    def __init__(self, bootstrap: str, history: History, numbers: itertools.count[int]) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        history: History,
+        numbers: itertools.count[int],
+        places: Sequence[TopicPartition] = PLACES,
+        a_turn: int = RECORDS_A_TURN,
+    ) -> None:
         self._bootstrap = bootstrap
         self._history = history
         self._numbers = numbers
+        self._places = places
+        self._a_turn = a_turn
         self._ends = threading.Event()
         self._broken = False
         self._producer = self._begin()
@@ -68,9 +81,9 @@ class Producer:
 
     def _run(self) -> None:
         dice = random.Random(self._number)
-        turns = itertools.cycle(PLACES)
+        turns = itertools.cycle(self._places)
         while not self._ends.is_set():
-            for _ in range(RECORDS_A_TURN):
+            for _ in range(self._a_turn):
                 self._write(next(turns), dice.randrange(len(PADDING)))
             until_s = time.monotonic() + TURN_S
             while (left_s := until_s - time.monotonic()) > 0:
@@ -308,8 +321,13 @@ class Load:
             else Producer(bootstrap, history, numbers)
             for _ in range(PRODUCERS)
         ]
+        self._producers += [
+            Producer(bootstrap, history, numbers, [place], a_turn=1) for place in PLACES
+        ]
         self._reader = Reader(f"{READER} 0", bootstrap, history)
         self._members = [self._member() for _ in range(MEMBERS)]
+        group = {**CONNECTION, "bootstrap.servers": bootstrap, "group.id": GROUP}
+        self._offsets = OffsetsWatch(group, history)
 
     def _member(self) -> Member:
         return Member(f"{MEMBER} {next(self._names)}", self._bootstrap, self.history)
@@ -332,11 +350,15 @@ class Load:
             wait("everything has been read", lambda: self._have_read(ends))
         except (TimeoutError, confluent_kafka.KafkaException) as error:
             wrong.append(str(error))
+        self._offsets.stop()
+        if not self._offsets.look():
+            wrong.append("the group's coordinator does not say its offsets")
         self.give_up()
         return [*wrong, *self._reader.errors]
 
     def give_up(self) -> None:
         """End it as it stands; may be called again."""
+        self._offsets.stop()
         for each in self._producers:
             each.give_up()
         for consumer in (self._reader, *self._members):

@@ -2,8 +2,9 @@
 
 Behind a fault every partition acknowledges what is sent then, and (behind most) every replica comes
 back in sync. What does not come to that in time is a violation, too, and the end of the faults; so
-is a broker that ended by itself. How long it stood still is the longest time from the beginning of
-the fault on in which some partition acknowledged nothing.
+is a broker that ended by itself, and a partition that is silent for longer than the fault explains
+(silence.py). How long it stood still is the longest time from the beginning of the fault on in
+which some partition acknowledged nothing.
 """
 
 from __future__ import annotations
@@ -28,12 +29,15 @@ from tests.cluster.meeting import InMemory, OfJava
 from tests.cluster.nemeses import NEMESES
 from tests.cluster.nemeses.base import Nemesis
 from tests.cluster.schedule import Fault
+from tests.cluster.silence import Happened, StoodStill, measured, too_long
 
 CHANGES_SHARE: Final = 0.15  # of the faults behind which a member of the group is another one
 QUIET_S: Final = (0.1, 1.0)
 POLL_S: Final = 0.02
 LOG_LINES_MAX: Final = 5
 FAULTY_LINES: Final = ("Traceback (most recent call last)", "InvariantError")
+
+NOTHING: Final = StoodStill(0.0, 0.0, 0.0, 0.0)
 
 Say = Callable[[str], None]
 
@@ -42,12 +46,13 @@ Say = Callable[[str], None]
 class Outcome:
     seed: int
     faults: Counter[str] = dataclasses.field(default_factory=Counter)
-    silences_s: dict[str, list[float]] = dataclasses.field(
+    stood_still: dict[str, list[StoodStill]] = dataclasses.field(
         default_factory=lambda: defaultdict(list)
     )
     acknowledged: int = 0
     read: int = 0
     commits: int = 0
+    looks: int = 0  # at the group's offsets
     seconds: float = 0.0
     hung: list[str] = dataclasses.field(default_factory=list)  # clients, in their own library
     violations: list[Violation] = dataclasses.field(default_factory=list)
@@ -56,17 +61,22 @@ class Outcome:
         """The figures, a line each."""
         lines = []
         for name, count in sorted(self.faults.items()):
-            silences = sorted(self.silences_s.get(name, [])) or [0.0]
+            found = self.stood_still.get(name) or [NOTHING]
             lines.append(
-                f"  {name:<22} {count:>4}   stood still {statistics.median(silences):6.2f} s"
-                f" in the middle, {silences[-1]:6.2f} s at most"
+                f"  {name:<22} {count:>4}   stood still"
+                f" {statistics.median(each.silent_s for each in found):6.2f} s in the middle,"
+                f" {max(each.silent_s for each in found):6.2f} s at most,"
+                f" {max(each.beyond_s for each in found):6.2f} s more than it lasted;"
+                f" healthy {max(each.healthy_s for each in found):5.2f} s,"
+                f" commits {max(each.commits_s for each in found):6.2f} s at most"
             )
-        every = [each for silences in self.silences_s.values() for each in silences] or [0.0]
+        every = [each.silent_s for found in self.stood_still.values() for each in found] or [0.0]
         lines.append(
             f"seed {self.seed}: {self.faults.total()} faults in {self.seconds:.0f} s,"
             f" {self.acknowledged:,} records acknowledged, {self.read:,} read,"
-            f" {self.commits:,} commits; stood still {statistics.median(every):.2f} s in the"
-            f" middle, {max(every):.2f} s at most; {len(self.violations)} violations"
+            f" {self.commits:,} commits, {self.looks:,} looks at the group's offsets; stood still"
+            f" {statistics.median(every):.2f} s in the middle, {max(every):.2f} s at most;"
+            f" {len(self.violations)} violations"
         )
         if self.hung:
             lines.append(f"hung in their own library, and left: {', '.join(self.hung)}")
@@ -110,6 +120,7 @@ class Run:
             self.outcome.acknowledged = self.history.acknowledged
             self.outcome.read = self.history.records_read
             self.outcome.commits = self.history.commits
+            self.outcome.looks = sum(map(len, self.history.fetched.values()))
             self.outcome.seconds = time.monotonic() - began
 
     def _try(self, part: Callable[[], None]) -> bool:
@@ -138,46 +149,58 @@ class Run:
         dice = random.Random(fault.seed)
         time.sleep(dice.uniform(*QUIET_S))
         self.history.watch_silence()
-        told = self._happen(fault, "")
+        happened = self._happen(fault, "")
         self._wait_until_it_goes_on()
-        silent_s = self.history.longest_silence_s
+        silences_s, commits_s = self.history.silences_s(), self.history.commits_silent_s
+        self._violate("silent", too_long(happened, silences_s, commits_s))
         in_sync = f"{self.cluster.wait_in_sync(self._timeout_s):.1f}" if fault.in_sync else "-"
         ended = [node for node in NODES if not self.cluster.brokers[node].alive]
         if ended:
             raise RuntimeError(f"brokers {ended} ended by themselves behind {fault.nemesis}")
-        self.outcome.silences_s[fault.nemesis].append(silent_s)
-        number = self.outcome.faults.total()
+        found = measured(happened, silences_s, commits_s)
+        self.outcome.stood_still[fault.nemesis].append(found)
+        healthy = f" (healthy: {found.healthy_s:.2f} s)" if happened.hit != PLACES else ""
         self._say(
-            f"{number:>4} {told}: stood still {silent_s:.2f} s, in sync {in_sync} s,"
-            f" {self.history.acknowledged:,} acknowledged"
+            f"{self.outcome.faults.total():>4} {happened.told}, lasted {found.lasted_s:.1f} s:"
+            f" stood still {found.silent_s:.2f} s{healthy}, commits {commits_s:.2f} s,"
+            f" in sync {in_sync} s, {self.history.acknowledged:,} acknowledged"
         )
         if dice.random() < CHANGES_SHARE:
             load.change_member()
 
     def _wait_until_it_goes_on(self) -> None:
-        """Every partition acknowledges what is sent from now on."""
-        mark = self.history.mark()
+        """Every partition acknowledges what is sent from now on, and the group commits."""
+        mark, commits = self.history.mark(), self.history.commits
         left = [*PLACES]
         until = time.monotonic() + self._timeout_s
         while left := [place for place in left if not self.history.gone_on(place, mark)]:
             if time.monotonic() > until:
                 raise TimeoutError(f"nothing is acknowledged in {', '.join(map(str, left))}")
             time.sleep(POLL_S)
+        left_s = until - time.monotonic()
+        wait("the group commits", lambda: self.history.commits > commits, left_s)
 
-    def _happen(self, fault: Fault, indent: str) -> str:
-        """What it was, in words; when it has ended it is counted."""
+    def _happen(self, fault: Fault, indent: str) -> Happened:
+        """When it has ended it is counted."""
         nemesis: Nemesis = NEMESES[fault.nemesis](self.cluster, random.Random(fault.seed))
+        began_s = time.monotonic()
+        within: Happened | None = None
         try:
             told = f"{fault.nemesis} ({nemesis.begin()})"
             if fault.within is not None:
-                told += f" with {self._happen(fault.within, indent + '  ')}"
+                within = self._happen(fault.within, indent + "  ")
+                told += f" with {within.told}"
             time.sleep(fault.hold_s)
             ended = nemesis.end()
         except BaseException:
             self._say(f"{indent}in {fault}:")
             raise
         self.outcome.faults[fault.nemesis] += 1
-        return told + f" held {fault.hold_s:.1f} s" + (f", {ended}" if ended else "")
+        return Happened(
+            told + f" held {fault.hold_s:.1f} s" + (f", {ended}" if ended else ""),
+            nemesis.lasted_s or time.monotonic() - began_s,
+            nemesis.hit if within is None else {*nemesis.hit, *within.hit},
+        )
 
     def _look_at_replicas(self) -> None:
         """Behind the end of everything, with every broker stopped in order."""

@@ -105,6 +105,12 @@ def commit_what_is_not_there(history: History, log: Log) -> None:
     history.commit(PLACE, COUNT + 1)
 
 
+def tell_less_than_committed(history: History, log: Log) -> None:
+    history.commit(PLACE, 5)
+    for told in (5, 6, 4):
+        history.see_committed(PLACE, history.committed_of(PLACE), told)
+
+
 def refuse_one(history: History, log: Log) -> None:
     history.refuse(f"{history.send(PLACE, 7)}: OUT_OF_ORDER_SEQUENCE_NUMBER")
 
@@ -123,6 +129,7 @@ PLANTED: Final[dict[Callable[[History, Log], None], str]] = {
     leave_one_to_nobody: "unread",
     begin_before_the_commit: "commit lost",
     commit_what_is_not_there: "commit lost",
+    tell_less_than_committed: "commit went back",
     refuse_one: "refused",
 }
 

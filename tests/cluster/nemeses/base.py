@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Collection
 from typing import ClassVar
 
 from kbroker.types import TopicPartition
@@ -26,6 +27,8 @@ class Nemesis:
     def __init__(self, cluster: Cluster, dice: random.Random) -> None:
         self.cluster = cluster
         self.dice = dice
+        self.hit: Collection[TopicPartition] = PLACES  # may be silent while it lasts
+        self.lasted_s = 0.0  # 0: from the call of `begin` to the return of `end`
 
     def begin(self) -> str:
         raise NotImplementedError

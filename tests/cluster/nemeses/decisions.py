@@ -12,24 +12,19 @@ import threading
 import time
 from typing import ClassVar, Final
 
-from kbroker.errors import ErrorCode, KafkaError, UserError
+from kbroker.errors import KafkaError, UserError
 from kbroker.peer.client import Client
 from kbroker.peer.config_messages import TOPIC_RESOURCE, Resource
-from kbroker.peer.messages import NewTopic
 from kbroker.peer.placement_messages import PREFERRED_ELECTION
 from kbroker.types import TopicPartition
 from tests.cluster.brokers import NODES, TWO, Cluster, wait
 from tests.cluster.nemeses.base import Nemesis
 from tests.cluster.nemeses.placement import arrived
+from tests.cluster.nemeses.scratch import Scratch, refused
 
-SCRATCH: Final = "scratch"
 LONGEST_S: Final = 0.05
 WRITTEN_S: Final = 5.0
 LOOK_S: Final = 0.001
-ALREADY: Final = (
-    ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.INVALID_PARTITIONS, ErrorCode.ELECTION_NOT_NEEDED,
-)  # fmt: skip
 
 
 class ControllerKilled(Nemesis):
@@ -38,12 +33,10 @@ class ControllerKilled(Nemesis):
 
     touches: ClassVar[tuple[str, ...]] = ("processes",)
     hold_s = (0.0, 4.0)
-    _number: ClassVar[int] = 0
 
     def __init__(self, cluster: Cluster, dice: random.Random) -> None:
         super().__init__(cluster, dice)
-        ControllerKilled._number += 1
-        self.topic = f"{SCRATCH}-{ControllerKilled._number}"
+        self.scratch = Scratch(cluster)
 
     def prepare(self) -> None:
         """What must be there before."""
@@ -58,8 +51,7 @@ class ControllerKilled(Nemesis):
         raise NotImplementedError
 
     def clean(self) -> None:
-        self.cluster.admin(f"{self.topic} is deleted", self.delete)
-        wait(f"{self.topic} is gone", lambda: all(self.topic not in t for t in self.topics()))
+        self.scratch.remove()
 
     def begin(self) -> str:
         self.prepare()
@@ -101,59 +93,34 @@ class ControllerKilled(Nemesis):
             self.cluster.admin(self.name, self.ask)
         return self.is_done()
 
-    # --- words for subclasses ---
-
-    def topics(self) -> list[set[str]]:
-        """As every broker that can say so knows them."""
-        views = [self.cluster.seen_by(node) for node in NODES]
-        return [{place.topic for place in seen} for seen in views if seen is not None]
-
-    def create(self, client: Client) -> None:
-        refused(client.create_topics([NewTopic(self.topic, 2, replication_factor=3)]))
-
-    def delete(self, client: Client) -> None:
-        refused(client.delete_topics([self.topic]))
-
-    def make_topic(self) -> None:
-        self.cluster.admin(f"{self.topic} is created", self.create)
-        wait(f"{self.topic} is there", lambda: all(self.topic in each for each in self.topics()))
-
-
-def refused(results: list[object]) -> None:
-    for result in results:
-        if result.error not in ALREADY:  # type: ignore[attr-defined]
-            raise KafkaError(result.error, "")  # type: ignore[attr-defined]
-
 
 class InCreation(ControllerKilled):
     name = "controller-create"
 
     def ask(self, client: Client) -> None:
-        self.create(client)
+        self.scratch.create(client)
 
     def node_path(self) -> str:
-        return f"/brokers/topics/{self.topic}"
+        return f"/brokers/topics/{self.scratch.name}"
 
     def is_done(self) -> bool:
-        views = self.topics()
-        return len(views) == len(NODES) and all(self.topic in each for each in views)
+        return self.scratch.is_everywhere()
 
 
 class InDeletion(ControllerKilled):
     name = "controller-delete"
 
     def prepare(self) -> None:
-        self.make_topic()
+        self.scratch.make()
 
     def ask(self, client: Client) -> None:
-        self.delete(client)
+        self.scratch.delete(client)
 
     def node_path(self) -> str:
-        return f"/brokers/topics/{self.topic}"
+        return f"/brokers/topics/{self.scratch.name}"
 
     def is_done(self) -> bool:
-        views = self.topics()
-        return len(views) == len(NODES) and all(self.topic not in each for each in views)
+        return self.scratch.is_gone()
 
     def clean(self) -> None:
         pass
@@ -163,18 +130,18 @@ class InMorePartitions(ControllerKilled):
     name = "controller-partitions"
 
     def prepare(self) -> None:
-        self.make_topic()
+        self.scratch.make()
 
     def ask(self, client: Client) -> None:
-        refused(client.create_partitions({self.topic: 5}))
+        refused(client.create_partitions({self.scratch.name: 5}))
 
     def node_path(self) -> str:
-        return f"/brokers/topics/{self.topic}"
+        return f"/brokers/topics/{self.scratch.name}"
 
     def is_done(self) -> bool:
         views = [self.cluster.seen_by(node) for node in NODES]
         return all(
-            seen is not None and sum(place.topic == self.topic for place in seen) == 5
+            seen is not None and sum(place.topic == self.scratch.name for place in seen) == 5
             for seen in views
         )
 
@@ -183,18 +150,20 @@ class InSettings(ControllerKilled):
     name = "controller-settings"
 
     def prepare(self) -> None:
-        self.make_topic()
+        self.scratch.make()
         self._value = str(self.dice.randrange(1_000_000, 9_000_000))
 
     def ask(self, client: Client) -> None:
-        resource = Resource(TOPIC_RESOURCE, self.topic)
+        resource = Resource(TOPIC_RESOURCE, self.scratch.name)
         refused(client.alter_configs([resource], {"max.message.bytes": self._value}, ()))
 
     def node_path(self) -> str:
-        return f"/config/topics/{self.topic}"
+        return f"/config/topics/{self.scratch.name}"
 
     def is_done(self) -> bool:
-        values = self.cluster.admin("settings are told", lambda c: c.topic_configs(self.topic))
+        values = self.cluster.admin(
+            "settings are told", lambda c: c.topic_configs(self.scratch.name)
+        )
         return any(each.value == self._value for each in values)
 
 

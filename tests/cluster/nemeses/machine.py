@@ -1,4 +1,4 @@
-"""A broker's machine: its disk is full, or does not answer, its wall clock jumps."""
+"""A broker's machine: its disk is full, its wall clock jumps."""
 
 from __future__ import annotations
 
@@ -37,27 +37,6 @@ class DiskFull(Nemesis):
         return "restarted"
 
 
-class HangDisk(Nemesis):
-    """Nothing that is done to one log's files, or to those of all logs, comes back; then it does.
-
-    Who is killed or stands still meanwhile could not be asked to let go.
-    """
-
-    name, touches = "hang-disk", ("disks", "processes")
-    hold_s = (0.5, 9.0)
-
-    def begin(self) -> str:
-        self._node, told = self.somebody()
-        broker = self.cluster.brokers[self._node]
-        place = self.place()
-        whole = self.dice.random() < 0.3
-        broker.hang(str(broker.data_dir) if whole else f"/{place}/")
-        return f"{told}, {'all logs' if whole else f'the log of {place}'}"
-
-    def end(self) -> str:
-        return f"{self.cluster.brokers[self._node].let_files_go()} operations hung"
-
-
 class ClockJump(Nemesis):
     """One or all wall clocks are set hours ahead or back, and right again at the end."""
 
@@ -76,4 +55,4 @@ class ClockJump(Nemesis):
         return ""
 
 
-ALL = (DiskFull, HangDisk, ClockJump) if clock.is_possible() else (DiskFull, HangDisk)
+ALL = (DiskFull, ClockJump) if clock.is_possible() else (DiskFull,)
