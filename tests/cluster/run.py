@@ -159,7 +159,7 @@ class Run:
             raise RuntimeError(f"brokers {ended} ended by themselves behind {fault.nemesis}")
         found = measured(happened, silences_s, commits_s)
         self.outcome.stood_still[fault.nemesis].append(found)
-        healthy = f" (healthy: {found.healthy_s:.2f} s)" if happened.hit != PLACES else ""
+        healthy = f" (healthy: {found.healthy_s:.2f} s)" if {*happened.hit} != {*PLACES} else ""
         self._say(
             f"{self.outcome.faults.total():>4} {happened.told}, lasted {found.lasted_s:.1f} s:"
             f" stood still {found.silent_s:.2f} s{healthy}, commits {commits_s:.2f} s,"

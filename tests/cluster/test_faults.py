@@ -23,7 +23,8 @@ SEED: Final = "7"
 LONGEST_S: Final = "1.5"
 RUN_S: Final = 360.0
 PROCESSES: Final = (
-    "kill", "pause", "hang-disk", "controller-create", "zookeeper", "restart", "expiry", "kill-all",
+    "kill", "pause", "hang-disk", "hang-leader", "controller-create", "zookeeper", "restart",
+    "hang-coordinator", "expiry", "kill-all",
 )  # fmt: skip
 MACHINES: Final = ("cut", "disk-full", "one-way-cut", "delay", "reassign", "controller-elect")
 

@@ -5,6 +5,10 @@ leads the partition, follows it, or coordinates the group. Of one log it may be 
 alone. Logs are opened and removed with a topic that is made for it. What is asked of a file without
 waiting for the disk (`open_now`, `read_now`) never hangs on a machine, and does not here.
 
+What a broker leads when a log of its begins to hang counts as hit with it: who shares a run of the
+request handlers with the first write that hangs waits for it (ADR 25). What it is elected for later
+does not, nor what others lead.
+
 Nothing else happens to processes meanwhile: who is killed or paused could not be asked to let go.
 """
 
@@ -96,7 +100,8 @@ class _HangInRole(_Hang):
         way = self.dice.choice([*ON_A_LOG, *ON_A_NEW_LOG])
         self._scratch: Scratch | None = None
         if way in ON_A_LOG:
-            self.hit = [log] if log in PLACES else []
+            led = [place for place in PLACES if self.cluster.leader(place) == node]
+            self.hit = {log, *led} & {*PLACES}
             self.hang(node, f"/{log}", ON_A_LOG[way])
             told = f"{way} {log}"
         else:
