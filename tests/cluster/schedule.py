@@ -20,7 +20,7 @@ HASTY_SHARE: Final = 0.25
 MAY_BE_WITHIN: Final[Mapping[str, Sequence[str]]] = {
     "processes": ("network", "clocks"),
     "placement": ("processes", "network", "clocks"),
-    "disks": ("network", "clocks"),
+    "disks": ("network", "clocks", "zookeeper"),
     "clocks": ("processes", "network", "zookeeper"),
     "network": ("clocks",),
     "zookeeper": ("clocks", "network"),

@@ -13,6 +13,7 @@ class ZooKeeperLost(Nemesis):
     hold_s = (0.3, 8.0)
 
     def begin(self) -> str:
+        self.hit = ()
         return self.cluster.meeting.lose(self.dice)
 
     def end(self) -> str:

@@ -9,7 +9,7 @@ What a broker leads when a log of its begins to hang counts as hit with it: who 
 request handlers with the first write that hangs waits for it (ADR 25). What it is elected for later
 does not, nor what others lead.
 
-Nothing else happens to processes meanwhile: who is killed or paused could not be asked to let go.
+No other fault of a process comes meanwhile: who is killed or paused could not be asked to let go.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ASK_TIMEOUT_MS: Final = 3_000
 
 
 class _Hang(Nemesis):
-    touches = ("disks", "processes")
+    touches = ("disks",)
     hold_s = (0.5, 9.0)
 
     def hang(self, node: int, path_part: str, operations: tuple[str, ...]) -> None:

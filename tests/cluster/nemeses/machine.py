@@ -43,6 +43,7 @@ class ClockJump(Nemesis):
     name, touches = "clock", ("clocks",)
 
     def begin(self) -> str:
+        self.hit = ()
         ahead_s = self.dice.choice((-1, 1)) * self.dice.choice((2, 60, HOUR_S, 6 * HOUR_S))
         self._nodes = list(NODES) if self.dice.random() < 0.2 else [self.somebody()[0]]
         for node in self._nodes:
