@@ -51,30 +51,34 @@ ASK_TIMEOUT_MS: Final = 3_000
 class _Hang(Nemesis):
     touches = ("disks",)
     hold_s = (0.5, 9.0)
+    _began_s = 0.0  # when the first operation hung; 0: none has
 
     def hang(self, node: int, path_part: str, operations: tuple[str, ...]) -> None:
-        self._broker: ClusterBroker = self.cluster.brokers[node]
-        self._broker.hang(path_part, operations)
+        self.broker: ClusterBroker = self.cluster.brokers[node]
+        self.broker.hang(path_part, operations)
 
     def wait_until_it_hangs(self) -> str:
         until = time.monotonic() + HANGS_S
-        while self._broker.hung() == 0:
+        while self.broker.hung() == 0:
             if time.monotonic() > until:
                 return ", nothing hung yet"
             time.sleep(POLL_S)
         self._began_s = time.monotonic()
         return ""
 
-    _began_s = 0.0
-
     def let_go(self) -> str:
-        count = self._broker.let_files_go()
+        count = self.broker.let_files_go()
         if self._began_s:
             self.lasted_s = time.monotonic() - self._began_s
         return f"{count} operations hung"
 
     def end(self) -> str:
-        return self.let_go()
+        told = self.let_go()
+        self.clean()
+        return told
+
+    def clean(self) -> None:
+        """With every broker there, and nothing that hangs."""
 
 
 class HangDisk(_Hang):
@@ -96,7 +100,6 @@ class _HangInRole(_Hang):
 
     def begin(self) -> str:
         node, log = self.whose()
-        self.hangs_at = node
         way = self.dice.choice([*ON_A_LOG, *ON_A_NEW_LOG])
         self._scratch: Scratch | None = None
         if way in ON_A_LOG:
@@ -131,13 +134,7 @@ class _HangInRole(_Hang):
         except (KafkaError, UserError, OSError):
             pass  # it may take as long as the files hang, and is asked again behind that
 
-    def end(self) -> str:
-        told = self.let_go()
-        self.clean()
-        return told
-
     def clean(self) -> None:
-        """With every broker there."""
         if self._scratch is not None:
             self._asking.join()
             wait(f"{self._scratch.name} is made or removed", self._do)
@@ -200,7 +197,7 @@ class HangAndKill(Nemesis):
     def begin(self) -> str:
         told = self._role.begin()
         self.hit = self._role.hit
-        others = [node for node in NODES if node != self._role.hangs_at]
+        others = [node for node in NODES if node != self._role.broker.node]
         led = {self.cluster.leader(place) for place in PLACES if place not in self.hit}
         self._victim = self.dice.choice([node for node in others if node in led] or others)
         self.cluster.brokers[self._victim].kill9()
@@ -214,9 +211,30 @@ class HangAndKill(Nemesis):
         return told
 
 
+class HangThenKill(Nemesis):
+    """Who hangs is killed, as an operator would do it, and starts: its disk answers again."""
+
+    name, touches = "hang-then-kill", ("disks", "processes")
+
+    def __init__(self, cluster: Cluster, dice: random.Random) -> None:
+        super().__init__(cluster, dice)
+        self._hang: _Hang = dice.choice((HangDisk, *ROLES))(cluster, dice)
+
+    def begin(self) -> str:
+        return f"{self._hang.name} {self._hang.begin()}"
+
+    def end(self) -> str:
+        broker = self._hang.broker
+        count = broker.hung()
+        broker.kill9()
+        broker.start()
+        self._hang.clean()
+        return f"{count} operations hung"
+
+
 def replicas_of(cluster: Cluster, place: TopicPartition) -> tuple[int, ...]:
     seen = wait("somebody tells", lambda: cluster.seen_by(NODES[0]))
     return tuple(seen[place].replicas)
 
 
-ALL = (HangDisk, *ROLES, HangAndKill)
+ALL = (HangDisk, *ROLES, HangAndKill, HangThenKill)
