@@ -36,6 +36,7 @@ IDEMPOTENT_MAX: Final = 5  # in flight
 ONCE_A_TURN: Final = 60  # records of one that sends each once
 COMMIT_S: Final = 0.4
 POLL_S: Final = 0.1
+UNSUBSCRIBED_S: Final = 5.0
 GROUP: Final = "applications"
 # A broker that stands still is given up sooner than by default.
 CONNECTION: Final = {
@@ -303,6 +304,12 @@ class Member(Reader):
 
     def _leave(self) -> None:
         self._commit()
+        # Where a rebalance comes within `close`, librdkafka waits for itself and confluent-kafka
+        # holds the interpreter's lock, so that the whole run would stop.
+        self._consumer.unsubscribe()
+        until = time.monotonic() + UNSUBSCRIBED_S
+        while self._consumer.assignment() and time.monotonic() < until:
+            self._consumer.poll(POLL_S)
         self._consumer.close()
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import confluent_kafka
 
-from tests.cluster.brokers import PLACES
+from tests.cluster.brokers import PLACES, TIMEOUT_S
 from tests.cluster.history import History
 
 PAUSE_S: Final = 0.25
@@ -25,7 +25,8 @@ class OffsetsWatch:
         self._history = history
         self._ends = threading.Event()
         self._consumer = confluent_kafka.Consumer({**settings, "enable.auto.commit": False})
-        self._thread = threading.Thread(target=self._run, name="offsets")
+        # One that hangs in its library is left behind.
+        self._thread = threading.Thread(target=self._run, name="offsets", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
@@ -48,4 +49,4 @@ class OffsetsWatch:
 
     def stop(self) -> None:
         self._ends.set()
-        self._thread.join()
+        self._thread.join(TIMEOUT_S)
