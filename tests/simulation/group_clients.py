@@ -206,7 +206,7 @@ class Committer(Client):
 
     def _serve_delete(self, floor: int, group: bool, running: Running, answer: Answer) -> None:
         def done(answered: bytes) -> None:
-            error = _error_of_deletion(answered, group=group)
+            error = error_of_deletion(answered, group=group)
             self._is_expected(error, running)
             # Of offsets Apache Kafka says so at once, too, though it may be there again.
             absent = group and error is ErrorCode.GROUP_ID_NOT_FOUND
@@ -299,7 +299,7 @@ def error_of_commit(answered: bytes) -> ErrorCode:
     return error
 
 
-def _error_of_deletion(answered: bytes, *, group: bool) -> ErrorCode:
+def error_of_deletion(answered: bytes, *, group: bool) -> ErrorCode:
     try:
         if group:
             reader = Reader(answered, flexible=True)

@@ -17,7 +17,11 @@ from typing import TYPE_CHECKING, Any
 from kbroker.coordinator.group._groups import partition_for
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.image import NO_LEADER, OFFSETS_TOPIC
-from kbroker.peer.group_messages import MemberIdentity, encode_offset_commit
+from kbroker.peer.group_messages import (
+    MemberIdentity,
+    encode_delete_groups,
+    encode_offset_commit,
+)
 from kbroker.peer.member_messages import (
     Joined,
     Joining,
@@ -32,7 +36,12 @@ from kbroker.peer.member_messages import (
 from kbroker.protocol.wire import Reader
 from kbroker.types import ApiKey, TopicPartition
 from tests.simulation.clients import Client
-from tests.simulation.group_clients import COMMIT_VERSION, error_of_commit
+from tests.simulation.group_clients import (
+    COMMIT_VERSION,
+    DELETE_GROUPS_VERSION,
+    error_of_commit,
+    error_of_deletion,
+)
 from tests.simulation.group_members import (
     EXPECTED_OF_MEMBERS,
     HEARTBEAT_VERSION,
@@ -51,6 +60,9 @@ GROUP = "g3"
 MEMBERS = 3
 SHARED = 4  # partitions that nobody reads
 SESSION_MS, REBALANCE_MS = 700, 600
+# Others join and bring the assignment within the rebalance's time each, followers have it within
+# offsets.commit.timeout.ms. Of a broker that stood still one LOOK says nothing.
+ANSWERED_WITHIN_MS, LOOKS = 4_500, 3
 _TYPE, _PROTOCOL = "consumer", "range"
 _COMMITS = 0.5  # of what a member does, else it is a heartbeat
 _OF_BEFORE = 0.5  # how often it commits as in the generation before, in the next one
@@ -65,6 +77,7 @@ class Crowd:
     def __init__(self, cluster: Cluster, dice: random.Random) -> None:
         self.cluster = cluster
         self.home = TopicPartition(OFFSETS_TOPIC, partition_for(GROUP, len(cluster.homes)))
+        self._dice = random.Random(dice.getstate()[1][0])
         self.members = [
             CrowdMember(cluster, self, random.Random(dice.random())) for _ in range(MEMBERS)
         ]
@@ -72,7 +85,8 @@ class Crowd:
         self.epoch = -1  # in which its coordinator led
         self._sent: dict[int, list[Plan]] = {}
         self._plans: dict[int, Plan] = {}  # as they were answered
-        self._plan_count = self._offset = 0
+        self._plan_count = self._offset = self._joins = 0
+        self._is_gone = False  # it was deleted, and nobody has come since
 
     def plan(self, generation: int, members: Mapping[str, bytes]) -> Plan:
         """Made by who leads this generation."""
@@ -114,8 +128,60 @@ class Crowd:
         self.cluster.safety.fail(rule, told, self.cluster.safety.partition(self.home))
 
     def end(self) -> None:
+        """All go, some without a word."""
+        for member in self.members:
+            member.go(unheard=self._dice.random() < 0.5)
+
+    def stays_at(self, running: Running) -> bool:
+        """Whether its coordinator has a member still."""
+        group = running.groups.find(GROUP) if running.leads(self.home) else None
+        return group is not None and (self._is_gone or bool(len(group.roster)))
+
+    def disband(self) -> None:
         for member in self.members:
             member.go()
+
+    def delete(self) -> None:
+        """If nobody is in it; then it begins anew, and nobody finds it before."""
+        target = self.members[0].coordinator()
+        body = encode_delete_groups(DELETE_GROUPS_VERSION, [GROUP])
+
+        def serve(running: Running, answer: Answer) -> None:
+            self._begins_anew()
+            joins = self._joins
+
+            def done(answered: bytes) -> None:
+                self._begins_anew()
+                error = error_of_deletion(answered, group=True)
+                self._is_gone = error is ErrorCode.NONE and joins == self._joins
+                answer(error)
+
+            running.serve(ApiKey.DELETE_GROUPS, DELETE_GROUPS_VERSION, body, done)
+
+        if target != NO_LEADER:
+            ways = CLIENTS, target
+            self.cluster.network.request(self.cluster.clients, ways, serve, lambda told: None)
+
+    def _begins_anew(self) -> None:
+        self.answered = 0
+        self._plans.clear()
+
+    def is_joined(self) -> None:
+        self._joins += 1
+        self._is_gone = False
+
+    def expects(self, running: Running, asked: str) -> list[str]:
+        """An answer, with which this list is emptied, while the broker lives."""
+        waits = [asked]
+
+        def look(left: int) -> None:
+            if waits and left:
+                running.process.later(ANSWERED_WITHIN_MS // LOOKS, lambda: look(left - 1))
+            elif waits:
+                self.fail("a coordinator answers", f"broker {running.node_id} to {asked}")
+
+        look(LOOKS)
+        return waits
 
 
 class CrowdMember(Client):
@@ -138,8 +204,10 @@ class CrowdMember(Client):
             self._turn = self._turns
             self._do_next()
 
-    def go(self) -> None:
-        if self._turn:
+    def go(self, *, unheard: bool = False) -> None:
+        if self._turn and unheard:
+            self._turn, self._identity, self._member_id = 0, MemberIdentity(), ""
+        elif self._turn:
             self._turn = 0
             body = encode_leave_group(LEAVE_VERSION, GROUP, self._identity)
             self._identity, self._member_id = MemberIdentity(), ""
@@ -147,6 +215,9 @@ class CrowdMember(Client):
 
     def fall_silent(self, for_ms: int) -> None:
         self._silent_until_ms = self._cluster.loop.now_ms + for_ms
+
+    def coordinator(self) -> int:
+        return self._leader_of(self._crowd.home)[0]
 
     # --- one thing after the other ----------------------------------------------------------------
 
@@ -207,7 +278,15 @@ class CrowdMember(Client):
         body = encode_sync_group(SYNC_VERSION, GROUP, identity, _TYPE, _PROTOCOL, plan)
         looks = partial(self._syncs, identity)
         synced = partial(self._synced, identity)
-        self._ask(ApiKey.SYNC_GROUP, SYNC_VERSION, body, decode_sync_group, synced, looks)
+        ask = partial(
+            self._ask, ApiKey.SYNC_GROUP, SYNC_VERSION, body, decode_sync_group, synced, looks
+        )
+        turn, silent_ms = self._turn, self._silent_until_ms - self._cluster.loop.now_ms
+        if silent_ms > 0:
+            # Others wait for the assignment meanwhile.
+            self._cluster.clients.later(silent_ms, lambda: turn == self._turn and ask())
+        else:
+            ask()
 
     def _synced(self, identity: MemberIdentity, told: Any) -> None:
         if self._turn and error_of(told) is ErrorCode.NONE:
@@ -248,8 +327,14 @@ class CrowdMember(Client):
             return
 
         def serve(running: Running, answer: Answer) -> None:
+            if api_key is ApiKey.JOIN_GROUP:
+                self._crowd.is_joined()
+            came_ms = self._cluster.loop.now_ms
+            waits = self._crowd.expects(running, f"{api_key.label} of {self._member_id}")
+
             def done(answered: bytes) -> None:
                 told: Any
+                waits.clear()
                 try:
                     if decode is None:
                         told = error_of_commit(answered) if looks is not None else ErrorCode.NONE
@@ -263,6 +348,9 @@ class CrowdMember(Client):
                     self._crowd.fail("a coordinator says what is wrong", what)
                 if error is ErrorCode.NONE and looks is not None:
                     looks(running, told)
+                waited = self._cluster.loop.now_ms > came_ms and turn == self._turn
+                if waited and api_key is ApiKey.SYNC_GROUP and error is _NO_MEMBER:
+                    self._crowd.fail("who waits for an assignment is a member", self._member_id)
                 answer(told)
 
             running.serve(api_key, version, body, done)
@@ -277,6 +365,7 @@ class CrowdMember(Client):
         self._cluster.network.request(self._cluster.clients, (CLIENTS, target), serve, answered)
 
 
+_NO_MEMBER = ErrorCode.UNKNOWN_MEMBER_ID
 _AGAIN = frozenset(
     {
         ErrorCode.UNKNOWN_MEMBER_ID,
