@@ -89,6 +89,7 @@ PORT = 9092
 LAG_MS = 1_500  # replica.lag.time.max.ms
 # As long as an event of the controller may take, before another is elected.
 EVENT_MAX_MS = 1_500
+SLOW_FETCH_MS = 900
 Started = Callable[[Exception | None], None]
 INTERRUPTED_MS = (1, 10, 100, 400)
 RECOVERY_PAUSES_MS = (1, 100, 1_000, 10_000)
@@ -119,6 +120,8 @@ class Link:
 
         if own.fetchers_hang_until_ms > own.process.now_ms:
             await asyncio.sleep((own.fetchers_hang_until_ms - own.process.now_ms) / 1000)
+        elif own.fetches_slowly:
+            await asyncio.sleep(SLOW_FETCH_MS / 1000)
         own.process.run(lambda: own.request(self._target, api_key, version, body, done))
         result = await future
         if isinstance(result, Lost):
@@ -432,6 +435,9 @@ class Running:
         self._replication.before(image, delta)
         self._groups.before(delta)
         offline = self.replicas.apply(image, delta)
+        for topic in delta.deleted:
+            self.cluster.safety.removed(self, topic)
+            self.cluster.topics.removed(self, topic)
         self._groups.follow(image, delta)
         for topic in (*delta.created, *delta.changed):
             for partition in topic.partitions:
@@ -479,6 +485,10 @@ class Running:
 
         sets._tell = told  # type: ignore[method-assign, assignment]
         sets._wait_for = wait_for  # type: ignore[method-assign, assignment]
+
+    @property
+    def fetches_slowly(self) -> bool:
+        return self.broker.slow_until_ms > self.process.now_ms
 
     @property
     def leads_any(self) -> bool:
@@ -536,3 +546,4 @@ class Broker:
         self.running: Running | None = None
         self.starting: Running | None = None
         self.isolated = 0  # from the store, so many times at once
+        self.slow_until_ms = 0.0

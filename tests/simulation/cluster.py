@@ -1,7 +1,7 @@
 """A simulated cluster: brokers, the store, the network, clients, and what happens to them.
 
 Everything that may go wrong is one method here, called by the schedule (`schedule.py`); each ends
-by itself after a time. `heal` ends all of it at once, `unsettled` says what is not as it should be
+by itself after a time. `heal` ends all of it at once, `settled.py` says what is not as it should be
 afterwards.
 """
 
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kbroker.config import BrokerConfig
-from kbroker.coordinator.group._groups import ACTIVE, NOT_OWNER
 from kbroker.coordinator.group.offsets_topic import new_topic
 from kbroker.errors import KafkaError, UserError
 from kbroker.log.checkpoints import RECOVERY_POINT_FILE, read_offsets
@@ -38,8 +37,9 @@ from tests.simulation.network import CLIENTS, Network
 from tests.simulation.pipelined_clients import PipelinedProducer
 from tests.simulation.power import Synced, cut_power
 from tests.simulation.producer_ids import ProducerIds
-from tests.simulation.safety import Safety, View
+from tests.simulation.safety import Safety
 from tests.simulation.store import SESSION_MS, Ensemble
+from tests.simulation.topics import Topics
 from tests.simulation.twins import Twins
 
 if TYPE_CHECKING:
@@ -117,6 +117,8 @@ class Cluster(DiskActs):
             random.Random(dice.random()),
             dice.choice((0, 0, 3, 10)),
             dice.choice((0, 0, 0, 2)),
+            # Nothing is drawn for it: schedules that are kept find what they found.
+            random.Random(dice.getstate()[1][0]).choice((0, 0, 2)),
         )
         self.ensemble = Ensemble(
             self.loop,
@@ -148,6 +150,7 @@ class Cluster(DiskActs):
         ]
         # Nothing is drawn for it: schedules that are kept find what they found.
         self.crowd = Crowd(self, random.Random(dice.getstate()[1][0]))
+        self.topics = Topics(self, BROKERS)
         self._full: list[int] = []
         self._disk_faults: FileFaults | None = None
         self.boots = dict.fromkeys(BROKERS, 1)
@@ -181,12 +184,12 @@ class Cluster(DiskActs):
         assert running is not None
         return running
 
-    def _all_running(self) -> list[Running]:
+    def all_running(self) -> list[Running]:
         return [each.running for each in self.brokers.values() if each.running is not None]
 
     def leader_of(self, name: TopicPartition) -> tuple[int, int]:
         """And the epoch, as some broker knows them; NO_LEADER."""
-        known = [each for each in self._all_running() if not each.process.paused]
+        known = [each for each in self.all_running() if not each.process.paused]
         if not known:
             return NO_LEADER, -1
         partition = self.dice.choice(known).controller.image.partition(*name)
@@ -339,12 +342,17 @@ class Cluster(DiskActs):
 
     def hang(self, for_ms: int) -> None:
         """The controller's thread has something else to do."""
-        for running in self._controllers():
+        for running in self.controllers():
             running.events.hang(for_ms)
+
+    def deafen(self, node_id: int, for_ms: int) -> None:
+        """A broker does not hear the controller, neither its images nor its answers."""
+        for running in self.controllers():
+            self.cut(running.node_id, node_id, for_ms)
 
     def mute(self, node_id: int, for_ms: int) -> None:
         """The controller and a broker do not hear each other, and then their connections end."""
-        for running in self._controllers():
+        for running in self.controllers():
             self.part(running.node_id, node_id, for_ms)
             self.loop.later(for_ms, self.drop, running.node_id, node_id)
 
@@ -354,18 +362,22 @@ class Cluster(DiskActs):
         if running is not None:
             running.fetchers_hang_until_ms = self.loop.now_ms + for_ms
 
+    def slow_fetchers(self, node_id: int, for_ms: int) -> None:
+        """It fetches one batch at a time, over a slow link."""
+        self.brokers[node_id].slow_until_ms = self.loop.now_ms + for_ms
+
     def reachable(self) -> list[Running]:
         """Those that run, and reach the store."""
         return [
             each
-            for each in self._all_running()
+            for each in self.all_running()
             if not each.process.paused and not self.brokers[each.node_id].isolated
         ]
 
-    def _controllers(self) -> list[Running]:
+    def controllers(self) -> list[Running]:
         return [
             each
-            for each in self._all_running()
+            for each in self.all_running()
             if each.controller.active and not each.process.paused
         ]
 
@@ -412,7 +424,7 @@ class Cluster(DiskActs):
             {MIN_IN_SYNC: str(min_in_sync)} if min_in_sync else {},
             frozenset() if min_in_sync else frozenset({MIN_IN_SYNC}),
         )
-        for running in self._controllers():
+        for running in self.controllers():
             running.controller.alter_resource_configs([change], False, lambda results: None)
 
     def _may_be(self, min_in_sync: int) -> None:
@@ -426,7 +438,7 @@ class Cluster(DiskActs):
     def prefer(self, index: int) -> None:
         """Have the first replica lead."""
         names = self.homes if index == HOMES else [self.names[index]]
-        for running in self._controllers():
+        for running in self.controllers():
             running.controller.elect_leaders(False, names, lambda outcome: None)
 
     def reassign(self, index: int, *target: int) -> None:
@@ -436,7 +448,7 @@ class Cluster(DiskActs):
             self._move(name, target or None)
 
     def _move(self, name: TopicPartition, target: tuple[int, ...] | None) -> None:
-        for running in self._controllers():
+        for running in self.controllers():
             running.controller.reassign([Reassignment(name, target)], True, lambda outcomes: None)
 
     def _spread_again(self, looked_until_ms: int) -> None:
@@ -450,7 +462,7 @@ class Cluster(DiskActs):
             self.loop.later(RETRY_MOVE_MS, self._spread_again, looked_until_ms)
 
     def _is_everywhere(self, name: TopicPartition) -> bool:
-        partitions = [each.controller.image.partition(*name) for each in self._controllers()]
+        partitions = [each.controller.image.partition(*name) for each in self.controllers()]
         return bool(partitions) and all(
             each is not None and not each.is_reassigned and {*each.replicas} == {*BROKERS}
             for each in partitions
@@ -458,6 +470,12 @@ class Cluster(DiskActs):
 
     def produce(self, producer: int, index: int) -> None:
         self.producers[producer].produce(self.names[index])
+
+    def make_topic(self) -> None:
+        self.topics.make()
+
+    def delete_topic(self) -> None:
+        self.topics.delete()
 
     def consume(self, index: int) -> None:
         self.consumer.consume(self.names[index])
@@ -467,7 +485,7 @@ class Cluster(DiskActs):
 
     def retain(self, index: int, size_bytes: int) -> None:
         """Retention has its turn, and what it leaves no file for goes."""
-        for running in self._all_running():
+        for running in self.all_running():
             replica = running.replicas.partition(*self.names[index])
             if replica is not None and not running.process.paused:
                 if replica.apply_retention(-1, size_bytes, running.clock.wall_ms()) >= 0:
@@ -491,6 +509,12 @@ class Cluster(DiskActs):
     def go(self, member: int) -> None:
         self.crowd.members[member].go()
 
+    def disband(self) -> None:
+        self.crowd.disband()
+
+    def delete_crowd(self) -> None:
+        self.crowd.delete()
+
     def fall_silent(self, member: int, for_ms: int) -> None:
         self.crowd.members[member].fall_silent(for_ms)
 
@@ -509,7 +533,7 @@ class Cluster(DiskActs):
             self.scheduler.mend()
         self._limit_disks()
         for broker in self.brokers.values():
-            broker.isolated = 0
+            broker.isolated, broker.slow_until_ms = 0, 0.0
             self._refuse(broker.node_id, False)
             running = broker.running
             if running is not None and running.disk_failed:
@@ -524,56 +548,12 @@ class Cluster(DiskActs):
         if self._moved:
             self._spread_again(self.loop.now_ms + LATE_MOVES_MS)
 
-    def unsettled(self) -> str:
-        """What is not as it should be without faults; empty: nothing."""
-        if len(self._all_running()) < len(self.brokers):
-            return "not every broker runs"
-        for name in (*self.names, *self.homes):
-            partition = self.safety.partition(name)
-            state = partition.state
-            if state is None or state.leader == NO_LEADER:
-                return f"{name} has no leader"
-            if {*state.isr} != {*BROKERS} or state.eligible:
-                return f"{name} has in sync {state.isr}, eligible {state.eligible}"
-            if partition.adding or partition.removing:
-                return f"the move of {name} does not end"
-            reason = self._apart(partition.views, state.leader)
-            if reason:
-                return f"{name}: {reason}"
-        for running in self._all_running():
-            if running.produces.waiting:
-                return f"produces wait at broker {running.node_id}"
-            if running.offsets.partition_count != len(self.homes):
-                return f"broker {running.node_id} does not know {OFFSETS_TOPIC}"
-            for home in self.homes:
-                wanted = ACTIVE if running.leads(home) else NOT_OWNER
-                found = running.offsets.shard_state(home.partition)
-                if found != wanted:
-                    return f"{home} is {found} at broker {running.node_id}, not {wanted}"
-        if any(producer.sending for producer in self.producers):
-            return "a producer waits"
-        if any(committer.committing for committer in self.committers):
-            return "a commit waits"
-        return ""
-
-    def _apart(self, views: dict[int, View], leader: int) -> str:
-        end = views[leader].end_offset
-        for view in views.values():
-            if view.leads != (view.node_id == leader):
-                return f"broker {view.node_id} does not know who leads"
-            if (view.end_offset, view.high_watermark) != (end, end):
-                return (
-                    f"broker {view.node_id} ends at {view.end_offset}, its high watermark is"
-                    f" {view.high_watermark}, the leader ends at {end}"
-                )
-        return ""
-
     def close(self) -> None:
         self.clients.die()
         self.safety.watching = False
         self._twins.end()
         self._full.clear()
         self._limit_disks()
-        for running in self._all_running():
+        for running in self.all_running():
             running.end(clean=False)
         self.loop.run_until(self.loop.now_ms + 10)

@@ -46,6 +46,7 @@ class SteppedLoader(GroupLoader):
         self._process = process
         self._dice = dice
         self._walk: Iterator[None] | None = None
+        self._is_slow = False  # as long as there is something to be loaded
 
     def _put(self, job: Any) -> bool:
         put = super()._put(job)
@@ -55,11 +56,12 @@ class SteppedLoader(GroupLoader):
     def _begin(self) -> None:
         if self._walk is None:
             self._walk = self.work_off()
+            self._is_slow = self._dice.randrange(10) == 0
             self._go_on()
 
     def _go_on(self) -> None:
         """Reading a piece takes no time, or as long as a slow disk."""
-        slow = self._dice.randrange(20) == 0
+        slow = self._is_slow or self._dice.randrange(20) == 0
         self._process.later(
             self._dice.uniform(5, 200) if slow else self._dice.uniform(0.05, 2),
             self._turn,

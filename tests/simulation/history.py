@@ -23,6 +23,7 @@ from tests.simulation.safety import Violation
 from tests.simulation.schedule import Act, schedule_of
 from tests.simulation.scheduler import scheduled
 from tests.simulation.standing import Standing
+from tests.simulation.settled import unsettled
 
 HEALED_WITHIN_MS = 60_000
 _SLICE_MS = 50
@@ -193,7 +194,7 @@ def _commit(cluster: Cluster, committer: Committer) -> None:
 def _settle(cluster: Cluster) -> None:
     """Service returns by itself, and everybody agrees."""
     end_ms = cluster.loop.now_ms + HEALED_WITHIN_MS
-    while reason := cluster.unsettled():
+    while reason := unsettled(cluster):
         if cluster.loop.now_ms >= end_ms:
             raise Violation("service returns", reason)
         cluster.loop.run_until(cluster.loop.now_ms + _SLICE_MS)

@@ -1,13 +1,15 @@
 """Who serves, leads and is asked lives: what may be otherwise for a moment, and not for longer.
 
 Looked at every PERIOD_MS. Of a broker that stands still or does not reach the store nothing is
-said: it cannot know. Whether who does not fetch leaves the in-sync set, and acks=all goes on, is
-looked at where everybody reaches everybody. What is found wrong may be on its way to be right; what
-is wrong without a break for longer than the rule allows is a violation.
+said: it cannot know. Whether who lags leaves the in-sync set is looked at where it, its leader and
+the controller reach each other; whether who does not fetch does, and acks=all goes on, where
+everybody reaches everybody. What is found wrong may be on its way to be right; what is wrong
+without a break for longer than the rule allows is a violation.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +18,7 @@ from kbroker.metadata.image import NO_CONTROLLER, NO_LEADER
 from tests.simulation.broker import LAG_MS
 
 if TYPE_CHECKING:
+    from kbroker.types import TopicPartition
     from tests.simulation.broker import Running
     from tests.simulation.cluster import Cluster
     from tests.simulation.safety import View
@@ -43,6 +46,7 @@ class Living:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._since: dict[Wrong, int] = {}
+        self._ends: dict[TopicPartition, tuple[int, deque[int]]] = {}  # by leader epoch
 
     def begin(self) -> None:
         self._cluster.loop.later(PERIOD_MS, self._look)
@@ -64,6 +68,7 @@ class Living:
                 office = running.node_id
         if office != NO_CONTROLLER:
             yield from self._of_leaders(office)
+            yield from self._of_lag(office)
             if self._cluster.network.is_whole:
                 yield from self._of_followers()
 
@@ -101,6 +106,27 @@ class Living:
                 told = f"{partition.leader} leads {name}, as broker {running.node_id} has it"
                 yield Wrong("the dead do not lead for anybody", told, HEARD_WITHIN_MS)
 
+    def _of_lag(self, office: int) -> Iterator[Wrong]:
+        """Who is in sync has what its leader had LAG_MS ago."""
+        for name in (*self._cluster.names, *self._cluster.homes):
+            partition = self._cluster.safety.partition(name)
+            state = partition.state
+            view = None if state is None else partition.views.get(state.leader)
+            leader = None if state is None else self._cluster.brokers.get(state.leader)
+            lives = leader is not None and leader.running in self._cluster.reachable()
+            if state is None or view is None or not (lives and view.leads):
+                self._ends.pop(name, None)
+                continue
+            ends = self._ends_of(name, state.leader_epoch, view.end_offset)
+            for node_id in state.isr:
+                other, places = partition.views.get(node_id), {office, state.leader, node_id}
+                knows = self._cluster.network.is_whole_between(places)
+                known = other is not None and other.replica is not None
+                if other and known and knows and other.end_offset < ends[0]:
+                    told = f"broker {node_id}, at {name} led by {state.leader} in epoch"
+                    told += f" {state.leader_epoch}"
+                    yield Wrong("who lags leaves the in-sync set", told, HEARD_WITHIN_MS)
+
     def _of_followers(self) -> Iterator[Wrong]:
         for name in (*self._cluster.names, *self._cluster.homes):
             partition = self._cluster.safety.partition(name)
@@ -119,6 +145,14 @@ class Living:
             if view.high_watermark < view.end_offset and len(state.isr) >= ENOUGH:
                 told = f"{view.high_watermark} of more, {where}"
                 yield Wrong("what is written is committed", told, COMMITTED_WITHIN_MS)
+
+    def _ends_of(self, name: TopicPartition, epoch: int, end_offset: int) -> deque[int]:
+        """Where its leader's log ended, from now back to when who is in sync had so much."""
+        if self._ends.get(name, (-1,))[0] != epoch:
+            self._ends[name] = epoch, deque([0], maxlen=LAG_MS // PERIOD_MS + 1)
+        _, ends = self._ends[name]
+        ends.append(end_offset)
+        return ends
 
     def _hang(self, leader: View) -> Iterator[int]:
         """Who fetches nothing, and lacks something as its leader has it."""

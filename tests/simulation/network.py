@@ -2,8 +2,9 @@
 
 A request arrives a moment later, or much later (`delay`, or by chance: when who asked has given
 up), or never; so does its answer. A way that is cut loses what is sent along it, in one direction
-only. Where nobody listens the asker is refused at once; a connection that is lost, or a process
-that dies, ends the request for who asked, though it may still be carried out. Whoever waits for an
+only. Where nobody listens the asker is refused at once; a connection that is lost, by chance with
+the request or the answer on its way, or a process that dies, ends the request for who asked, though
+it may still be carried out. Whoever waits for an
 answer waits REQUEST_TIMEOUT_MS at most.
 
 A broker that is paused is asked when it goes on: then the asker may long have given up.
@@ -12,8 +13,9 @@ A broker that is paused is asked when it goes on: then the asker may long have g
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -60,8 +62,9 @@ class Exchange:
 
     def answer(self, body: Any) -> None:
         source, target = self.ways
-        if not self.over and not self._network.is_cut(target, source):
-            self._network.later(self.end, body)
+        if self.over or self._network.is_cut(target, source):
+            return
+        self._network.later(self.end, Lost.UNKNOWN if self._network.breaks() else body)
 
     def end(self, result: Any) -> None:
         if self.over:
@@ -77,13 +80,19 @@ class Network:
     """`brokers` are those that listen."""
 
     def __init__(
-        self, loop: StepLoop, dice: random.Random, slow_percent: int, late_percent: int
+        self,
+        loop: StepLoop,
+        dice: random.Random,
+        slow_percent: int,
+        late_percent: int,
+        broken_percent: int = 0,
     ) -> None:
-        """Of messages and of requests."""
+        """Of messages, of requests, and of messages again: those that a connection ends with."""
         self._loop = loop
         self._dice = dice
         self._slow_percent = slow_percent
         self._late_percent = late_percent
+        self._broken_percent = broken_percent
         self._cut: dict[tuple[int, int], int] = {}
         self._open: dict[Exchange, None] = {}
         self._delays_ms: dict[tuple[int, int], int] = {}
@@ -101,6 +110,8 @@ class Network:
             return
         if exchange.target is None:
             self.later(exchange.end, Lost.REFUSED)
+        elif self.breaks():
+            self.later(exchange.end, Lost.UNKNOWN)
         else:
             self.later(exchange.arrive, serve, delay_ms=self.delay_of(ways))
 
@@ -115,6 +126,10 @@ class Network:
         if self._late_percent and self._dice.randrange(100) < self._late_percent:
             return self._dice.randrange(*LATE_MS)
         return self._delays_ms.get(ways, 0)
+
+    def breaks(self) -> bool:
+        """Whether the connection does, with the next message on its way."""
+        return bool(self._broken_percent) and self._dice.randrange(100) < self._broken_percent
 
     def later(self, call: Callable[..., object], *args: object, delay_ms: int = 0) -> None:
         """A moment later, as long as a message is under way."""
@@ -147,10 +162,16 @@ class Network:
         """Whether everybody reaches everybody, in time."""
         return not (self._cut or self._late_percent or any(self._delays_ms.values()))
 
+    def is_whole_between(self, places: Collection[int]) -> bool:
+        """Whether these reach each other, in time."""
+        ways = set(itertools.permutations(places, 2))
+        slow = {way for way, delay_ms in self._delays_ms.items() if delay_ms}
+        return not self._late_percent and ways.isdisjoint(self._cut) and ways.isdisjoint(slow)
+
     def mend_all(self) -> None:
         self._cut.clear()
         self._delays_ms.clear()
-        self._late_percent = 0
+        self._late_percent = self._broken_percent = 0
 
     def delay(self, source: int, target: int, delay_ms: int) -> None:
         """Requests along that way come so much later, longer than REQUEST_TIMEOUT_MS or not."""

@@ -121,6 +121,9 @@ class Fetches:
         except KafkaError as error:
             answer(refused_fetch(error.code))
             return
+        follower = self._broker.cluster.brokers[fetch.follower].running
+        if follower is not None and follower.fetches_slowly:
+            fetch.bytes_max = 1  # a batch comes all the same
         fetch.names = [self._name_of(each) for each in fetch.positions]
         if self._try(fetch, first=True, last=fetch.max_wait_ms <= 0):
             return

@@ -23,9 +23,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kbroker.log.checkpoints import HIGH_WATERMARK_FILE, read_offsets
 from kbroker.metadata.controller import records as nodes
 from kbroker.metadata.controller.events import BrokersChanged
-from kbroker.metadata.image import NO_LEADER, OFFSETS_TOPIC, PartitionImage
+from kbroker.metadata.image import NO_LEADER, OFFSETS_TOPIC, PartitionImage, TopicImage
 from kbroker.metadata.store.base import Create, Operation, Set
 from kbroker.types import TopicPartition
 from tests.simulation.contents import (
@@ -194,7 +195,16 @@ class Safety:
                 partition,
             )
         view.synced_to = None
+        self._goes_on(partition, view)
         self._agrees(partition, view, 0, view.high_watermark)
+
+    def _goes_on(self, partition: Partition, view: View) -> None:
+        """What consumers could read before is what they can read now."""
+        marks = read_offsets(view.contents.directory.parent / HIGH_WATERMARK_FILE)
+        wanted = min(marks.get(view.name, 0), view.end_offset)
+        if view.high_watermark < wanted and view.removed_in is None:
+            told = f"broker {view.node_id} goes on at {view.high_watermark}, not at {wanted}"
+            self.fail("a start goes on at the checkpoint", told, partition)
 
     def power_cut(self, node_id: int, name: TopicPartition, synced_to: int) -> None:
         """Whether anything was on no disk, and went, nobody can know: who starts again leaves the
@@ -220,6 +230,14 @@ class Safety:
             if view is not None and view.replica is not None:
                 self._note(partition, view)
                 view.replica, view.leads = None, False
+                self._live.remove(view)
+
+    def removed(self, running: Running, topic: TopicImage) -> None:
+        """Nothing is said any more of its logs at this broker."""
+        for each in topic.partitions:
+            partition = self.partition(TopicPartition(topic.name, each.index))
+            view = partition.views.pop(running.node_id, None)
+            if view in self._live:
                 self._live.remove(view)
 
     def written(self, session: Session, operations: Sequence[Operation]) -> None:

@@ -16,6 +16,7 @@ from tests.simulation.network import CLIENTS
 
 FAULTS_MIN, FAULTS_MAX = 3, 12
 SPAN_MS_MIN, SPAN_MS_MAX = 2_500, 6_000
+SLOW_MS = 3_800
 
 
 class Act(NamedTuple):
@@ -54,6 +55,12 @@ def schedule_of(dice: random.Random) -> tuple[list[Act], int]:
     acts += _deletions(dice, end_ms)
     acts += _several_members(dice, end_ms)
     acts += _groups_go(dice, end_ms)
+    acts += _unheard(dice, end_ms)
+    acts += _back_and_forth(dice, end_ms)
+    acts += _topics_go(dice, end_ms)
+    acts += _disbanded(dice, end_ms)
+    if dice.random() < 0.06:
+        acts = _behind_a_slow_follower(dice, acts)
     return sorted(acts), end_ms
 
 
@@ -144,6 +151,43 @@ def _overtaken(dice: random.Random, end_ms: int) -> list[Act]:
     ]
 
 
+def _unheard(dice: random.Random, end_ms: int) -> list[Act]:
+    """A broker does not hear of several decisions, and then hears of all of them at once: others
+    leave and join, or partitions go and come back. Or nobody knows what became of an election."""
+    acts = []
+    if dice.random() < 0.3:
+        at_ms, (one, other) = dice.randrange(end_ms), dice.sample(BROKERS, 2)
+        acts.append(Act(at_ms, "deafen", (one, dice.choice((300, 1_000, 2_500)))))
+        if dice.random() < 0.5:
+            acts.append(Act(at_ms - dice.randrange(50), "kill", (other, dice.randint(15, 60))))
+        else:
+            index = dice.randrange(HOMES + 1)
+            stay = tuple(each for each in BROKERS if each != other)
+            acts.append(Act(at_ms + 5, "reassign", (index, *stay)))
+            acts.append(Act(at_ms + dice.randint(15, 120), "reassign", (index, *BROKERS)))
+    if dice.random() < 0.1:
+        at_ms = dice.randrange(end_ms)
+        acts += [Act(at_ms, "lose_answer", (each,)) for each in BROKERS]
+        acts.append(Act(at_ms + 1, "depose"))
+    return [each._replace(at_ms=max(0, each.at_ms)) for each in acts]
+
+
+def _back_and_forth(dice: random.Random, end_ms: int) -> list[Act]:
+    """Somebody leads again before what was begun when it led last is over: a load, or a write that
+    waits."""
+    if dice.random() < 0.75:
+        return []
+    at_ms, index = dice.randrange(end_ms), dice.choice((HOMES, HOMES, dice.randrange(HOMES)))
+    first, *others = dice.sample(BROKERS, 3)
+    acts = []
+    for turn in range(dice.randint(2, 5)):
+        leader, *rest = (others[0], first, others[1]) if turn % 2 == 0 else (first, *others)
+        acts.append(Act(at_ms, "reassign", (index, leader, *rest)))
+        acts.append(Act(at_ms + 3, "prefer", (index,)))
+        at_ms += dice.choice((dice.randint(5, 60), dice.randint(20, 300)))
+    return acts
+
+
 def _deletions(dice: random.Random, end_ms: int) -> list[Act]:
     """Of records; mostly somebody fails behind that, and files go."""
     if dice.random() < 0.6:
@@ -199,11 +243,56 @@ def _groups_go(dice: random.Random, end_ms: int) -> list[Act]:
     return acts
 
 
+def _disbanded(dice: random.Random, end_ms: int) -> list[Act]:
+    """The group of several, and deleted; others are its coordinator then."""
+    if dice.random() < 0.75:
+        return []
+    at_ms = dice.randrange(end_ms)
+    acts = [Act(max(0, at_ms - dice.randint(500, 1_500)), "come", (each,)) for each in range(2)]
+    deleted_at_ms = at_ms + dice.randint(100, 600)
+    acts += [Act(at_ms, "disband"), Act(deleted_at_ms, "delete_crowd")]
+    for _ in range(2):
+        moved_at_ms = deleted_at_ms + dice.randint(50, 600)
+        acts.append(Act(moved_at_ms, "reassign", (HOMES, *dice.sample(BROKERS, 3))))
+        acts.append(Act(moved_at_ms + 3, "prefer", (HOMES,)))
+    return acts
+
+
 def _lives_and_does_not_fetch(dice: random.Random) -> list[Act]:
     """For longer than a follower may lag."""
     if dice.random() < 0.8:
         return []
     return [Act(dice.randrange(400), "hang_fetchers", (dice.choice(BROKERS), 5_500))]
+
+
+def _behind_a_slow_follower(dice: random.Random, acts: list[Act]) -> list[Act]:
+    """One fetches more slowly than somebody produces who does not wait, for longer than a follower
+    may lag, and everything else happens behind that."""
+    index = dice.randrange(PARTITIONS)
+    return [
+        Act(0, "slow_fetchers", (dice.choice(BROKERS), SLOW_MS)),
+        *(Act(at_ms, "produce", (3, index)) for at_ms in range(0, SLOW_MS, 100)),
+        *(each._replace(at_ms=each.at_ms + SLOW_MS) for each in acts),
+    ]
+
+
+def _topics_go(dice: random.Random, end_ms: int) -> list[Act]:
+    """They are made and deleted; mostly the store fails with that."""
+    if dice.random() < 0.8:
+        return []
+    acts = []
+    for _ in range(dice.randint(1, 3)):
+        at_ms = dice.randrange(end_ms)
+        acts.append(Act(at_ms, "make_topic"))
+        at_ms += dice.randint(50, 1_000)
+        fails = dice.choice(("lose_answer", "lose_answer", "isolate", "depose", "kill", ""))
+        if fails:
+            how = (dice.randint(20, 900),) if fails in ("isolate", "kill") else ()
+            for node_id in BROKERS if fails == "lose_answer" else (dice.choice(BROKERS),):
+                where = () if fails == "depose" else (node_id, *how)
+                acts.append(Act(at_ms - dice.randint(0, 3), fails, where))
+        acts.append(Act(at_ms, "delete_topic"))
+    return acts
 
 
 def _settings(dice: random.Random, end_ms: int) -> list[Act]:

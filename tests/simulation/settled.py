@@ -1,0 +1,67 @@
+"""What is not as it should be in a simulated cluster in which nothing fails any more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbroker.coordinator.group._groups import ACTIVE, NOT_OWNER
+from kbroker.metadata.image import NO_LEADER, OFFSETS_TOPIC
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+    from tests.simulation.safety import View
+
+
+def unsettled(cluster: Cluster) -> str:
+    """What is not as it should be without faults; empty: nothing."""
+    if len(cluster.all_running()) < len(cluster.brokers):
+        return "not every broker runs"
+    for name in (*cluster.names, *cluster.homes):
+        partition = cluster.safety.partition(name)
+        state = partition.state
+        if state is None or state.leader == NO_LEADER:
+            return f"{name} has no leader"
+        if {*state.isr} != {*cluster.brokers} or state.eligible:
+            return f"{name} has in sync {state.isr}, eligible {state.eligible}"
+        if partition.adding or partition.removing:
+            return f"the move of {name} does not end"
+        reason = _apart(partition.views, state.leader)
+        if reason:
+            return f"{name}: {reason}"
+        decided = state.leader, state.leader_epoch, state.isr
+        for running in cluster.all_running():
+            told = running.controller.image.partition(*name)
+            if told is None or (told.leader, told.leader_epoch, told.isr) != decided:
+                return f"broker {running.node_id} has not heard what became of {name}"
+    for running in cluster.all_running():
+        if running.produces.waiting:
+            return f"produces wait at broker {running.node_id}"
+        if running.offsets.partition_count != len(cluster.homes):
+            return f"broker {running.node_id} does not know {OFFSETS_TOPIC}"
+        for home in cluster.homes:
+            wanted = ACTIVE if running.leads(home) else NOT_OWNER
+            found = running.offsets.shard_state(home.partition)
+            if found != wanted:
+                return f"{home} is {found} at broker {running.node_id}, not {wanted}"
+        if cluster.crowd.stays_at(running):
+            return "who has left the group of several is in it, or it was deleted"
+    if reason := cluster.topics.unsettled():
+        return reason
+    if any(producer.sending for producer in cluster.producers):
+        return "a producer waits"
+    if any(committer.committing for committer in cluster.committers):
+        return "a commit waits"
+    return ""
+
+
+def _apart(views: dict[int, View], leader: int) -> str:
+    end = views[leader].end_offset
+    for view in views.values():
+        if view.leads != (view.node_id == leader):
+            return f"broker {view.node_id} does not know who leads"
+        if (view.end_offset, view.high_watermark) != (end, end):
+            return (
+                f"broker {view.node_id} ends at {view.end_offset}, its high watermark is"
+                f" {view.high_watermark}, the leader ends at {end}"
+            )
+    return ""
