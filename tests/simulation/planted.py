@@ -17,6 +17,8 @@ from unittest import mock
 from kbroker.coordinator.group import coordinator, rebalance
 from kbroker.coordinator.group.coordinator import GroupCoordinator
 from kbroker.coordinator.group.loader import GroupLoader
+from kbroker.coordinator.group.rebalance import Rebalance
+from kbroker.coordinator.group.sessions import Sessions
 from kbroker.coordinator.group.store import OffsetsStore
 from kbroker.errors import ErrorCode
 from kbroker.handlers import delete_records, offset_commit, offset_fetch
@@ -27,19 +29,23 @@ from kbroker.metadata.controller import (
     reassignment,
     registration,
 )
+from kbroker.metadata.controller.election import Election
 from kbroker.metadata.controller.image_follower import ImageFollower
 from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.nodes import MetadataNodes
+from kbroker.metadata.controller.own_logs import OwnLogs
 from kbroker.metadata.controller.partition_changes import PartitionChanges
 from kbroker.metadata.controller.partition_states import ElectionRules, InSyncChange
 from kbroker.metadata.controller.registration import Registration
+from kbroker.metadata.controller.topic_changes import TopicChanges
 from kbroker.metadata.image import ClusterImage, PartitionImage
 from kbroker.metadata.store.base import MetadataStore, Node, Operation
 from kbroker.peer.replica_fetch import Asked
 from kbroker.replica import in_sync, leadership, manager
 from kbroker.replica._replica import Replica
 from kbroker.replica.fetcher import ReplicaFetcher
-from kbroker.replica.fetcher_partition import UNKNOWN, FollowedPartition
+from kbroker.replica.fetcher_partition import UNKNOWN, FollowedPartition, Outcome
+from kbroker.replica.manager import ReplicaManager
 from kbroker.server.asked_controller import AskedController
 from tests.simulation import requests
 from tests.simulation.schedule import Act
@@ -66,7 +72,11 @@ class Plant:
             return patches.pop_all()
 
 
+_append = FollowedPartition._append_locked
 _begin = FollowedPartition.__init__
+_open = ReplicaManager._open_replica
+_ready = OwnLogs.ready
+_restore = Rebalance.restore
 _asked = FollowedPartition.asked
 _led = partition_states.led_among
 _truncate = PartitionLog.truncate_to
@@ -335,6 +345,61 @@ def _the_same_again(generation: int) -> int:
     return max(generation, 1)
 
 
+def _nothing_came(partition: FollowedPartition, asked: Asked, fetched: Any, now_ms: int) -> Outcome:
+    """A follower that gets no records does not look at the rest of the answer."""
+    if not fetched.records:
+        return Outcome.NOTHING_NEW
+    return _append(partition, asked, fetched, now_ms)
+
+
+def _from_the_start(replicas: ReplicaManager, *how: Any) -> Replica | None:
+    """The high watermark that was written down is not taken up by the next start."""
+    replica = _open(replicas, *how)
+    if replica is not None:
+        replica.set_high_watermark(replica.log_start_offset)
+    return replica
+
+
+def _for_ever(changes: PartitionChanges, image: ClusterImage) -> frozenset[int]:
+    """Who has stopped once counts as stopping when it has started again, too."""
+    return frozenset(changes._shutting_down) & image.brokers.keys()
+
+
+def _remembered(follower: ImageFollower, controller_epoch: int) -> None:
+    """A new controller's versions are compared with those of the one before."""
+    follower._epoch = max(follower._epoch, controller_epoch)
+
+
+def _not_won(election: Election) -> bool:
+    """An election whose answer was lost counts as lost."""
+    return False
+
+
+def _removed_first(changes: TopicChanges, nodes: MetadataNodes, event: Any) -> list[Any]:
+    """Logs go before it is in the store that their topic does."""
+    image = changes._propagation.image
+    topics = [image.topics[each] for each in event.topics if each in image.topics]
+    changes._propagation.delete(topics)
+    nodes.delete_topics(topics)
+    return []
+
+
+def _unsaid(
+    logs: OwnLogs, names: Any, nodes: MetadataNodes | None, store: MetadataStore, **how: Any
+) -> None:
+    """A broker does not say to the controller that a log is recovered."""
+    if nodes is None:
+        logs._propagation.come_online(names)
+    else:
+        _ready(logs, names, nodes, store, **how)
+
+
+def _without_timers(group: Rebalance, image: Any) -> None:
+    """Members that were loaded are members for ever."""
+    with mock.patch.object(Sessions, "heard", lambda *how: None):
+        _restore(group, image)
+
+
 PLANTED: dict[str, Plant] = {
     "cut-to-the-high-watermark": Plant(
         FollowedPartition, "__init__", _cut_to_the_high_watermark, 100
@@ -369,7 +434,12 @@ PLANTED: dict[str, Plant] = {
     "the-dead-kept": Plant(partition_states, "_among", _with_the_dead, 40),
     "a-copy-takes-over": Plant(registration, "_is_of_the_dead", _dead_or_not, 60),
     "replaced-unseen": Plant(
-        Registration, "is_there", _if_there_is_one, 1, schedule=(Act(300, "usurp", (2, 3_000)),)
+        Registration,
+        "is_there",
+        _if_there_is_one,
+        1,
+        first=1,
+        schedule=(Act(300, "usurp", (2, 3_000)),),
     ),
     "old-controller-awaited": Plant(AskedController, "followed", _not_given_up, 60, first=18),
     "overtaken-accepted": Plant(
@@ -425,8 +495,16 @@ PLANTED: dict[str, Plant] = {
         ),
     ),
     "group-gone-at-once": Plant(OffsetsStore, "delete_group", _gone_at_once, 40, first=10),
-    "group-absent-at-once": Plant(coordinator, "tell_absent", _absent_at_once, 60, first=95),
+    "group-absent-at-once": Plant(coordinator, "tell_absent", _absent_at_once, 40, first=140),
     "any-generation-commits": Plant(offset_commit, "_commit", _of_any_generation, 40, first=15),
     "one-generation": Plant(rebalance, "following", _the_same_again, 40),
+    "nothing-came": Plant(FollowedPartition, "_append_locked", _nothing_came, 20),
+    "checkpoint-not-read": Plant(ReplicaManager, "_open_replica", _from_the_start, 20),
+    "stopping-for-ever": Plant(PartitionChanges, "_stopping", _for_ever, 60),
+    "versions-of-another": Plant(ImageFollower, "obey", _remembered, 40),
+    "won-and-not-known": Plant(Election, "_has_won", _not_won, 80),
+    "removed-before-written": Plant(TopicChanges, "delete_topics", _removed_first, 40),
+    "recovered-and-not-said": Plant(OwnLogs, "ready", _unsaid, 20),
+    "loaded-without-timers": Plant(Rebalance, "restore", _without_timers, 60),
     "the-dead-lead": Plant(PartitionChanges, "brokers_changed", _whoever_lives, 20),
 }
