@@ -54,7 +54,7 @@ from kbroker.log.directory_use import use_of_all
 from kbroker.log.held_log import HeldLog
 from kbroker.log.loader import goes_on, open_partition_log
 from kbroker.log.moves import Moves
-from kbroker.log.partition_log import FILE_DELETE_DELAY_MS, PartitionLog, deleted_path
+from kbroker.log.partition_log import FILE_DELETE_DELAY_MS, PartitionLog
 from kbroker.log.placement import Absence, Place
 from kbroker.log.producer_expiry import LOGS_LOOKED_AT_ONCE, PRODUCER_EXPIRATION_MS, ProducerExpiry
 from kbroker.log.recoveries import Recover, Recoveries

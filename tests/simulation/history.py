@@ -22,8 +22,8 @@ from tests.simulation.hangs import schedule_with_hangs
 from tests.simulation.safety import Violation
 from tests.simulation.schedule import Act, schedule_of
 from tests.simulation.scheduler import scheduled
-from tests.simulation.standing import Standing
 from tests.simulation.settled import unsettled
+from tests.simulation.standing import Standing
 
 HEALED_WITHIN_MS = 60_000
 _SLICE_MS = 50

@@ -29,13 +29,7 @@ from kbroker.metadata.controller.events import BrokersChanged
 from kbroker.metadata.image import NO_LEADER, OFFSETS_TOPIC, PartitionImage, TopicImage
 from kbroker.metadata.store.base import Create, Operation, Set
 from kbroker.types import TopicPartition
-from tests.simulation.contents import (
-    Contents,
-    Record,
-    commit_in,
-    is_of_the_coordinator,
-    value_in,
-)
+from tests.simulation.contents import Contents, Record, commit_in, is_of_the_coordinator, value_in
 from tests.simulation.loop import LOOKS
 from tests.simulation.network import CLIENTS
 

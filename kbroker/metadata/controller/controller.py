@@ -36,11 +36,7 @@ from kbroker.errors import ErrorCode, InvariantError, KafkaError, UserError
 from kbroker.limits import CONTROLLER_EVENTS_MAX
 from kbroker.metadata.controller import records
 from kbroker.metadata.controller.asking import Asking, abandoned, nobody_asked, not_controller
-from kbroker.metadata.controller.config_changes import (
-    ConfigChanges,
-    ConfigRules,
-    NoSettings,
-)
+from kbroker.metadata.controller.config_changes import ConfigChanges, ConfigRules, NoSettings
 from kbroker.metadata.controller.decisions import ConfigValidator, ListEditor
 from kbroker.metadata.controller.election import Election
 from kbroker.metadata.controller.event_loop import EventLoop, MakeLoop

@@ -14,13 +14,8 @@ import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.coordinator.group._groups import (
-    ACTIVE,
-    LOADING,
-    NOT_OWNER,
-    CommittedOffset,
-    GroupTable,
-    partition_for,
-)
+    ACTIVE, LOADING, NOT_OWNER, CommittedOffset, GroupTable, partition_for,
+)  # fmt: skip
 from kbroker.coordinator.group.images import GroupImage, MemberImage
 from kbroker.coordinator.group.loader import GroupLoader
 from kbroker.coordinator.group.store import OffsetsStore
