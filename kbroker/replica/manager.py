@@ -317,10 +317,10 @@ class ReplicaManager:
         except BaseException as error:
             for replica in fresh:
                 self._lanes.close(replica.log)
-                if from_store:
-                    self._logs.wanting_room.note(replica.log.name, error)
             for name in begun:
                 self._lanes.give_up(name)
+                if from_store and name not in self._offline:
+                    self._logs.wanting_room.note(name, error)
             self._lanes.wait()
             if from_store:
                 self._offline |= {

@@ -14,8 +14,13 @@ import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.coordinator.group._groups import (
-    ACTIVE, LOADING, NOT_OWNER, CommittedOffset, GroupTable, partition_for,
-)  # fmt: skip
+    ACTIVE,
+    LOADING,
+    NOT_OWNER,
+    CommittedOffset,
+    GroupTable,
+    partition_for,
+)
 from kbroker.coordinator.group.images import GroupImage, MemberImage
 from kbroker.coordinator.group.loader import GroupLoader
 from kbroker.coordinator.group.store import OffsetsStore
@@ -225,7 +230,6 @@ def test_what_a_group_that_is_no_more_writes_late_is_refused(start: Callable[...
 def test_the_first_writes_of_a_group_that_was_made_anew_are_in_the_log(
     start: Callable[..., Node],
 ) -> None:
-    """Its generations begin at 1 again, below those of the group before."""
     node = start()
     node.lead(*[NODE] * COUNT)
     log = node.open[partition_for("g", COUNT)]
