@@ -97,11 +97,14 @@ class Held:
         with ThreadPoolExecutor(1) as pool:
             future: Future[T] = pool.submit(call)
             disk.wait()
-            eventually(lambda: sum(bool(lane.left) for lane in self.lanes._lanes.values()) == 1)
+            # All is put when the call waits; what the other lane has to do is to be over, too.
             assert self.clock.wait_for_sleepers(1)
+            eventually(lambda: sum(bool(lane.left) for lane in self.lanes._lanes.values()) == 1)
             self.clock.advance(stuck_ms - 1)
             assert self.clock.wait_for_sleepers(1) and not future.done()
             self.clock.advance(1)
+            # It may have come to the lane that is stuck just now, after the other one.
+            eventually(lambda: future.done() or self.clock.advance(stuck_ms))
             return future.result(WAIT_S)
 
     def await_ready(self) -> None:
