@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.reply import Reply, answer_exception, told
+from kbroker.handlers.reply import Failure, Reply, answer_exception, told
 from kbroker.protocol.messages.failures import failed
 from kbroker.protocol.messages.table import Message, Record
 
@@ -49,12 +49,18 @@ class Call(Reply, Generic[Q]):
 
     def __init__(self, request: ColdRequest, table: Table, shape: Shape | None = None) -> None:
         """ProtocolError: the body is no request of this version."""
-        super().__init__(request, self._failed)
+        self.request = request
+        self._answered = False
         self.version = request.api_version
         self.message = cast("Q", table.Request.decode(request.body, self.version))
         self._table = table
         self._plan = table.Response.plan_of(self.version)
         self._shape = shape
+
+    # No bound method in each: ten thousand members may wait.
+    @property
+    def _failure(self) -> Failure:  # type: ignore[override]
+        return self._failed
 
     def encoded(self, record: Record) -> Encoded:
         """A part of the response, for a response that has it more than once."""

@@ -11,7 +11,7 @@ Any handler thread; holds no lock.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.coordinator.group.messages import JoinAnswer, JoinAsked
 from kbroker.errors import ErrorCode
@@ -26,6 +26,8 @@ _SINCE_REBALANCE_TIMEOUT: Final = 1
 _SINCE_ID_FIRST: Final = 4
 _SINCE_TYPE: Final = 7
 _SINCE_SKIP: Final = 9
+# Of a member that waits.
+_LET_GO: Final[list[Any]] = []
 
 
 def handle(services: Services, call: Call[Request]) -> None:
@@ -49,7 +51,7 @@ def handle(services: Services, call: Call[Request]) -> None:
         needs_id=call.version >= _SINCE_ID_FIRST,
         may_skip=call.version >= _SINCE_SKIP,
     )
-    request.protocols = []  # the call waits with the group, and `asked` has them
+    request.protocols = _LET_GO  # the call waits with the group, and `asked` has them
     services.groups.join(asked, partial(_answer, call))
 
 

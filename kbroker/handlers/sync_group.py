@@ -9,7 +9,7 @@ Any handler thread; holds no lock.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.coordinator.group.messages import SyncAnswer, SyncAsked
 from kbroker.errors import ErrorCode
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from kbroker.protocol.messages.sync_group import Request
 
 _SINCE_PROTOCOL: Final = 5
+# Of a member that waits.
+_LET_GO: Final[list[Any]] = []
 
 
 def handle(services: Services, call: Call[Request]) -> None:
@@ -37,7 +39,7 @@ def handle(services: Services, call: Call[Request]) -> None:
         request.protocol_name,
         tuple((each.member_id, each.assignment) for each in request.assignments),
     )
-    request.assignments = []  # the call waits with the group, and `asked` has them
+    request.assignments = _LET_GO  # the call waits with the group, and `asked` has them
     services.groups.sync(asked, partial(_answer, call))
 
 

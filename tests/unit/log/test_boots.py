@@ -14,7 +14,6 @@ import pytest
 from kbroker.log.data_directory import (
     BOOT_FILE,
     CLEAN_SHUTDOWN_FILE,
-    LOCK_FILE,
     UNKNOWN_BOOT,
     DataDirectory,
     lock_names,
@@ -22,6 +21,7 @@ from kbroker.log.data_directory import (
 from kbroker.testing.file_faults import Fault, FileFaults
 from tests.support.led_log import LedLogManager
 from tests.support.record_batches import build_batch
+from tests.support.same_machine import copy_as_the_same
 from tests.unit.log.test_manager import TOPIC, Managers, lead, managers, names, run
 
 __all__ = ["managers"]
@@ -40,12 +40,7 @@ class Machine:
         """Over what the last one left, which was killed unless it was stopped. `copied`: over a
         copy of that; else it is as if this were the same directory, with the same lock."""
         path = self.managers.root / f"data{len(self.managers.started)}"
-        shutil.copytree(self.data, path)
-        boot_file = path / BOOT_FILE
-        if not copied and boot_file.exists():
-            before, after = ((it / LOCK_FILE).stat() for it in (self.data, path))
-            lock, own = (b":%d:%d" % (it.st_dev, it.st_ino) for it in (before, after))
-            boot_file.write_bytes(boot_file.read_bytes().replace(lock, own))
+        (shutil.copytree if copied else copy_as_the_same)(self.data, path)
         self.data = path
         self.manager = LedLogManager([path], boot_id=boot_id)
         self.managers.started.append(self.manager)

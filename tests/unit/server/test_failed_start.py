@@ -13,7 +13,6 @@ was in service and has stopped cleanly: what a clean stop writes.
 from __future__ import annotations
 
 import re
-import shutil
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -30,6 +29,7 @@ from kbroker.replica._replica import Replica
 from kbroker.server.broker import Broker
 from kbroker.server.lifecycle import Lifecycle, Step
 from tests.support.record_batches import build_batch
+from tests.support.same_machine import copy_as_the_same
 
 LOCKS = {".lock", "metadata.lock"}
 STORE = {"metadata.db", "metadata.db-wal"}
@@ -110,7 +110,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for _ in broker._logs.checkpoint():
         pass
     # What a checkpoint by the clock is about to rename may be gone before it is copied.
-    shutil.copytree(root / "clean", root / "crash", ignore=shutil.ignore_patterns("*.tmp"))
+    copy_as_the_same(root / "clean", root / "crash", leave_out="*.tmp")
     assert broker.stop()
     return {end: root / end for end in ("clean", "crash")}
 
@@ -158,7 +158,7 @@ EXPECTED = {f"kept-{n}": (0, 5) for n in range(4)} | {f"cut-{n}": (n, 5) for n i
 def test_a_start_that_fails_changes_nothing(
     left: dict[str, Path], tmp_path: Path, step: str, end: str
 ) -> None:
-    shutil.copytree(left[end], tmp_path / "copy")
+    copy_as_the_same(left[end], tmp_path / "copy")
     data = tmp_path / "copy" / "data"
     before = tree(data)
     with pytest.raises(Refusal, match=step):
@@ -181,7 +181,7 @@ def test_a_start_that_fails_changes_nothing(
 def test_a_store_with_settings_that_cannot_be_read_is_let_go_of(
     left: dict[str, Path], tmp_path: Path
 ) -> None:
-    shutil.copytree(left["clean"], tmp_path / "copy")
+    copy_as_the_same(left["clean"], tmp_path / "copy")
     data = tmp_path / "copy" / "data"
     database = sqlite3.connect(data / "one" / "metadata.db")
     with database:

@@ -586,7 +586,9 @@ def test_settings_of_many_that_change_are_one_line(
     ]
     with caplog.at_level(logging.INFO, "kbroker.controller"):
         results = wait(lambda done: controller.alter_resource_configs(changes, False, done))
+        (line,) = [r.getMessage() for r in caplog.records if "settings" in r.getMessage()]
     assert results == [None] * 500
+    assert "500" in line and "group group-0, " in line and len(line) < 500
     monkeypatch.setattr(config_changes, "SettingsRoom", partial(SettingsRoom, bytes_max=2_001))
     changes = [
         ResourceChange(ConfigResource(ConfigKind.GROUP, f"group-{number}"), {"key": "22"})
@@ -595,6 +597,4 @@ def test_settings_of_many_that_change_are_one_line(
     results = wait(lambda done: controller.alter_resource_configs(changes, False, done))
     assert results[0] is None
     assert results[1] is not None and results[1].code is ErrorCode.INVALID_CONFIG
-    (line,) = [r.getMessage() for r in caplog.records if "settings" in r.getMessage()]
-    assert "500" in line and "group group-0, " in line and len(line) < 500
     broker.stop()
