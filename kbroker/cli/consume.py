@@ -19,7 +19,7 @@ import click
 
 from kbroker.cli.connect import bootstrap_option, connect, refuse
 from kbroker.cli.output import say
-from kbroker.cli.partitions import log_offsets
+from kbroker.cli.partitions import log_ends, log_offsets
 from kbroker.errors import ErrorCode, KafkaError, UsageError
 
 if TYPE_CHECKING:
@@ -91,12 +91,16 @@ def command(
 
     show = as_json_line if as_json else compile_format(form)
     with connect(bootstrap) as client:
+
+        def end_of(partition: TopicPartition) -> int:
+            return log_ends(client, [partition])[partition]
+
         if group is None:
             source = _Partitions(client, _positions(client, topic, partitions, start))
-            _consume(source, show, exit_at_end=exit_at_end, count=count)
+            _consume(source, show, end_of, exit_at_end=exit_at_end, count=count)
             return
         with _member(client, group, instance_id, topic, start) as member:
-            _consume(member, show, exit_at_end=exit_at_end, count=count)
+            _consume(member, show, end_of, exit_at_end=exit_at_end, count=count)
 
 
 def parse_start(text: str) -> Start:
@@ -210,6 +214,7 @@ def _offsets(
 def _consume(
     source: Source,
     show: Callable[[str, int, Record], bytes],
+    end_of: Callable[[TopicPartition], int],
     *,
     exit_at_end: bool,
     count: int | None,
@@ -235,7 +240,9 @@ def _consume(
                 if left == 0:
                     out.flush()
                     return
-            if exit_at_end and after >= result.high_watermark:
+            # A new leader's high watermark may lie below what the one before acknowledged; it
+            # answers ListOffsets only when it does not.
+            if exit_at_end and after >= result.high_watermark and after >= end_of(where):
                 source.paused.add(where)
         # Partitions that answered go to the end of the next request: none starves behind another.
         _rotate(positions, fetched)

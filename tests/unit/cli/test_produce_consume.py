@@ -182,6 +182,16 @@ def test_everything_to_the_end(consume: Run, broker: FakeBroker) -> None:
     assert consume("t", "-e") == (0, b"0\n1\n2\n3\n4\n", "")
 
 
+def test_the_end_is_not_the_high_watermark_of_a_leader_that_is_new(
+    consume: Run, broker: FakeBroker
+) -> None:
+    """What was acknowledged by the leader before it may lie above that for a moment."""
+    partition = broker.add_topic("t").partitions[0]
+    fill(broker, partition, 5)
+    partition.late_fetches = 2
+    assert consume("t", "-e") == (0, b"0\n1\n2\n3\n4\n", "")
+
+
 @pytest.mark.parametrize(
     ("words", "values"),
     [

@@ -71,6 +71,7 @@ class FakePartition:
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)  # first, last, bytes
     end: int = 0
     start: int = 0
+    late_fetches: int = 0  # that find a new leader whose high watermark is the log's start yet
 
 
 @dataclass
@@ -453,8 +454,11 @@ class FakeBroker:
             partitions = []
             for asked in topic.partitions:
                 held = self.topics[topic.topic].partitions[asked.partition]
-                this, data = error, b""
-                if this is ErrorCode.NONE and not held.start <= asked.fetch_offset <= held.end:
+                this, data, high_watermark = error, b"", held.end
+                if held.late_fetches > 0:
+                    held.late_fetches -= 1
+                    high_watermark = held.start
+                elif this is ErrorCode.NONE and not held.start <= asked.fetch_offset <= held.end:
                     this = ErrorCode.OFFSET_OUT_OF_RANGE
                 elif this is ErrorCode.NONE:
                     data = _read(held, asked.fetch_offset, asked.partition_max_bytes)
@@ -464,8 +468,8 @@ class FakeBroker:
                         "PartitionData",
                         partition_index=asked.partition,
                         error_code=kio_error(this),
-                        high_watermark=held.end,
-                        last_stable_offset=held.end,
+                        high_watermark=high_watermark,
+                        last_stable_offset=high_watermark,
                         log_start_offset=held.start,
                         aborted_transactions=None,
                         records=data,
