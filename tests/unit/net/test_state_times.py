@@ -42,8 +42,8 @@ def test_a_produce_that_waits_for_its_follower(
 ) -> None:
     rig = make_rig(pipelined=pipelined)
     topic = replicated(rig)
+    began = time.monotonic()  # a channel is in its first state as soon as it is accepted
     client = rig.client()
-    began = time.monotonic()
     send(client, topic)
     rig.wait_parked(1)
     pause()
