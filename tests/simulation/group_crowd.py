@@ -120,9 +120,20 @@ class Crowd:
             self.fail("an assignment comes from its generation's leader", told)
         elif self._plans.setdefault(generation, plan) is not plan:
             self.fail("a generation has one plan", told)
+        if not self._is_committed(running):
+            return
         if generation > self.answered:
             self.answered = generation
         self.epoch = max(self.epoch, running.states[self.home].leader_epoch)
+
+    def _is_committed(self, running: Running) -> bool:
+        """Whether the records that the coordinator loaded are committed.
+
+        A coordinator loads its log to the end. Before the high watermark reaches that end, it
+        answers from records that may still be lost; Apache Kafka does the same.
+        """
+        replica = self.cluster.safety.partition(self.home).views[running.node_id].replica
+        return replica is not None and replica.high_watermark >= replica.epochs.entries[-1][1]
 
     def fail(self, rule: str, told: str) -> None:
         self.cluster.safety.fail(rule, told, self.cluster.safety.partition(self.home))
