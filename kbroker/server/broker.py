@@ -335,8 +335,8 @@ class Broker:
     def _show(self, image: ClusterImage) -> None:
         if self._member is None or self._member.shows():
             self._publisher.show(image)
-            if self._member is not None:
-                self._member.follow(image)
+        if self._member is not None:
+            self._member.follow(image)
 
     def _apply(self, image: ClusterImage, delta: ImageDelta) -> list[TopicPartition]:
         if self._member is not None:

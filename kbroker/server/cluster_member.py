@@ -138,11 +138,15 @@ class ClusterMember:
         return self.first_image.has_come or self._controller().informed
 
     def follow(self, image: ClusterImage) -> None:
-        """This is published, and shown."""
+        """The controller's thread has another image, which is published if `shows`.
+
+        A broker that ends before its first image asks a controller, too: it must learn of the next.
+        """
         self.links.followed()
-        self.replication.follow(image)
-        self.first_image.came()
         self.shutdown.followed()
+        if self.shows():
+            self.replication.follow(image)
+            self.first_image.came()
 
     def informed(self) -> bool:
         """Whether this broker is registered and has been told what holds since; for readiness."""

@@ -447,8 +447,8 @@ class Running:
     def _show(self, image: ClusterImage) -> None:
         """Not the empty one of a start."""
         self.informed = self.informed or self.controller.informed
+        self.links.followed()
         if self.informed:
-            self.links.followed()
             self._replication.follow(image)
 
     def _next_session(self) -> Session:

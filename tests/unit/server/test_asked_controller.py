@@ -6,6 +6,8 @@ from collections.abc import Coroutine
 from typing import Any
 from unittest.mock import Mock
 
+import pytest
+
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.controller.image_updates import IN_SYNC_KEY, IN_SYNC_VERSION
 from kbroker.metadata.image import NO_CONTROLLER, BrokerImage
@@ -78,11 +80,13 @@ def test_a_request_in_flight_to_a_controller_that_hangs_is_given_up_with_the_nex
     assert len(outcomes) == 2
 
 
-def test_a_member_of_a_cluster_tells_its_links_of_each_image() -> None:
+@pytest.mark.parametrize("informed", [True, False])
+def test_a_member_of_a_cluster_gives_up_requests_to_the_controller_before(informed: bool) -> None:
+    """Before its first image as well: a broker that is stopped then has asked a controller."""
     from kbroker.config import BrokerConfig
     from kbroker.server.cluster_member import ClusterMember
 
-    controller = Mock()
+    controller = Mock(informed=informed)
     controller.image.controller_id = FIRST
     submit: Any = Mock()
     others: Any = Mock()
@@ -90,12 +94,15 @@ def test_a_member_of_a_cluster_tells_its_links_of_each_image() -> None:
     member = ClusterMember(
         config, others, submit, others, others, lambda: controller, others, others
     )
-    member.replication = member.first_image = member.shutdown = Mock()
+    member.replication = member.shutdown = Mock()
+    member.first_image = Mock(has_come=False)
     outcomes: list[Outcome] = []
     member.links.forward(BrokerImage(FIRST), IN_SYNC_KEY, IN_SYNC_VERSION, b"", outcomes.append)
     image = Mock(controller_id=NEXT)
     controller.image = image
     member.follow(image)
     assert [code_of(each) for each in outcomes] == [ErrorCode.REQUEST_TIMED_OUT]
+    member.shutdown.followed.assert_called_once_with()
+    assert member.replication.follow.called == informed
     for call in submit.call_args_list:
         call.args[0].close()
