@@ -144,9 +144,10 @@ class Crowd:
             member.go(unheard=self._dice.random() < 0.5)
 
     def stays_at(self, running: Running) -> bool:
-        """Whether its coordinator has a member still."""
+        """Whether its coordinator has a member still, or the group that was deleted."""
         group = running.groups.find(GROUP) if running.leads(self.home) else None
-        return group is not None and (self._is_gone or bool(len(group.roster)))
+        is_gone = self._is_gone and not self.cluster.safety.partition(self.home).lost
+        return group is not None and (is_gone or bool(len(group.roster)))
 
     def disband(self) -> None:
         for member in self.members:
