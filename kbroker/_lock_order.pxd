@@ -43,6 +43,8 @@ cdef LockSchedule lock_schedule
 
 cdef void lock_order_enter(int rank) noexcept nogil
 cdef void lock_order_leave(int rank) noexcept nogil
+# The ranks that this thread holds, which it returns, become these.
+cdef int lock_order_replace(int ranks) noexcept nogil
 
 
 cdef inline void lock_ranked(pthread_mutex_t* mutex, int rank) noexcept nogil:

@@ -37,6 +37,12 @@ cdef void lock_order_leave(int rank) noexcept nogil:
     kb_set_held_ranks(kb_held_ranks() & ~(1 << rank))
 
 
+cdef int lock_order_replace(int ranks) noexcept nogil:
+    cdef int held = kb_held_ranks()
+    kb_set_held_ranks(ranks)
+    return held
+
+
 def order_allows(held: list[str], wanted: str) -> bool:
     """Whether a thread that holds locks of these ranks may wait for one of the wanted rank."""
     cdef int ranks = 0

@@ -12,7 +12,7 @@ Whoever passes them outside of a schedule never does. A test's process only, and
 
 from libc.stdint cimport int64_t
 
-from kbroker._lock_order cimport lock_schedule
+from kbroker._lock_order cimport lock_order_replace, lock_schedule
 from kbroker._sync cimport pthread_cond_t, pthread_mutex_t
 
 cdef extern from "debug.h" nogil:
@@ -28,8 +28,12 @@ cdef void hand_over() noexcept:
     scheduler.hand_over()
 
 
+# While the simulated world itself waits, other brokers' events run on its thread: they hold none
+# of the locks that it holds.
 cdef void await_lock(pthread_mutex_t* mutex, int rank) noexcept:
+    cdef int held = lock_order_replace(0)
     scheduler.await_c_lock(<size_t>mutex, rank, kb_mutex_owner(mutex))
+    lock_order_replace(held)
 
 
 cdef void note_released(pthread_mutex_t* mutex) noexcept:
@@ -70,7 +74,9 @@ cdef void wait(pthread_cond_t* condition, pthread_mutex_t* mutex, int rank) noex
 
 
 cdef void await_condition(pthread_cond_t* condition) noexcept:
+    cdef int held = lock_order_replace(0)
     scheduler.await_condition(<size_t>condition)
+    lock_order_replace(held)
 
 
 cdef void wake(pthread_cond_t* condition) noexcept nogil:
@@ -97,7 +103,9 @@ cdef void pause(int64_t us) noexcept nogil:
 
 
 cdef void pause_for(int64_t us) noexcept:
+    cdef int held = lock_order_replace(0)
     scheduler.pause(us)
+    lock_order_replace(held)
 
 
 def install(object by) -> None:
