@@ -31,7 +31,7 @@ if SANITIZE:
 def extension(path: Path) -> Extension:
     relative = path.relative_to(ROOT)
     # The broker includes nothing of the harness, and is not built anew for it.
-    folders = ["kbroker/native", *(["perf/native"] if relative.parts[0] == "perf" else [])]
+    folders = ["kbroker/core/native", *(["perf/native"] if relative.parts[0] == "perf" else [])]
     return Extension(
         ".".join(relative.with_suffix("").parts),
         [str(relative)],

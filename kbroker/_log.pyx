@@ -16,8 +16,8 @@ import os
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
-from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_store_i64, kb_store_int
-from kbroker._sync cimport kb_now_ns, kb_wall_ms
+from kbroker.core._atomics cimport kb_load_i64, kb_load_int, kb_store_i64, kb_store_int
+from kbroker.core._sync cimport kb_now_ns, kb_wall_ms
 from kbroker.log._epochs cimport epochs_replace
 from kbroker.log._flush cimport (
     FLUSH_RECORDS, FLUSH_ROLLED, FLUSH_SYNCED_VOLUME, FLUSH_WHOLE, FlushDepth, log_flush)

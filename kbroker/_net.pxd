@@ -1,5 +1,5 @@
 # cython: language_level=3
-from kbroker._limits cimport PROCESSORS_MAX
+from kbroker.core._limits cimport PROCESSORS_MAX
 from kbroker.net._acceptor cimport Acceptor
 from kbroker.net._quotas cimport ConnectionQuotas
 from kbroker.net._types cimport Channel, NetworkSettings, Processor, Request, RequestChannel

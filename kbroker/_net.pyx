@@ -22,11 +22,11 @@ from kbroker._state import State
 from kbroker.errors import InvariantError
 from kbroker.net._listening import listening_socket
 
-from kbroker._atomics cimport kb_load_i64, kb_store_int
-from kbroker._figures cimport kb_figure
-from kbroker._limits cimport PROCESSORS_MAX
-from kbroker._lock_order cimport RANK_QUEUE, lock_ranked, unlock_ranked
-from kbroker._sync cimport kb_give_back_memory, kb_now_ns, kb_tune_malloc
+from kbroker.core._atomics cimport kb_load_i64, kb_store_int
+from kbroker.core._figures cimport kb_figure
+from kbroker.core._limits cimport PROCESSORS_MAX
+from kbroker.core._lock_order cimport RANK_QUEUE, lock_ranked, unlock_ranked
+from kbroker.core._sync cimport kb_give_back_memory, kb_now_ns, kb_tune_malloc
 from kbroker.net._acceptor cimport (
     SOCKETS_MAX,
     acceptor_free,

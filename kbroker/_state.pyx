@@ -36,7 +36,7 @@ from libc.string cimport memset
 
 from enum import IntEnum
 
-from kbroker._live_objects cimport LIVE_SLOT_RINGS, live_add
+from kbroker.core._live_objects cimport LIVE_SLOT_RINGS, live_add
 from kbroker.errors import InvariantError
 
 STOCK = (

@@ -1,6 +1,6 @@
 """Bounds that no operator chooses, by name, with unit and reason.
 
-Level 0: plain integers, imports nothing of ours. What C keeps as well stands in `_limits.pxd`, held
+Level 0: plain integers, imports nothing of ours. C's own copy is in `core/_limits.pxd`, held
 to this by a test; a bound that only one unit of C knows, in that unit. A bound an operator may
 choose is a configuration key instead (`config/definition.py`); a bound here closes a door that
 hostile or broken bytes would walk through, or keeps one turn of a loop short for everybody else.

@@ -17,8 +17,8 @@ group stand. If even the cutting fails the log goes offline: nobody knows what i
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint32_t, uint64_t
 
-from kbroker._atomics cimport kb_add_i64, kb_store_i64, kb_store_int
-from kbroker._error_codes cimport KAFKA_STORAGE_ERROR, NO_ERROR, RECORD_LIST_TOO_LARGE
+from kbroker.core._atomics cimport kb_add_i64, kb_store_i64, kb_store_int
+from kbroker.core._error_codes cimport KAFKA_STORAGE_ERROR, NO_ERROR, RECORD_LIST_TOO_LARGE
 from kbroker.log._file_operations cimport files, iovec
 from kbroker.log._producer_state cimport (
     ProducerBatch, producers_check, producers_commit, producers_note, producers_roll_back)

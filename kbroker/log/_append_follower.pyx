@@ -15,8 +15,8 @@ A write that fails is cut off again as in `_append`; what was written before it 
 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 
-from kbroker._atomics cimport kb_add_i64, kb_store_i64, kb_store_int
-from kbroker._error_codes cimport (
+from kbroker.core._atomics cimport kb_add_i64, kb_store_i64, kb_store_int
+from kbroker.core._error_codes cimport (
     CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, NO_ERROR, OFFSET_OUT_OF_RANGE)
 from kbroker.log._append cimport roll_is_due, write_out
 from kbroker.log._file_operations cimport iovec

@@ -19,7 +19,7 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from kbroker._codecs cimport (
+from kbroker.core._codecs cimport (
     KB_STREAM_NO_CODEC, KB_STREAM_NO_MEMORY, KB_STREAM_OK, kb_stream, kb_stream_close,
     kb_stream_open, kb_stream_refill)
 from kbroker.log._batch_source cimport (

@@ -28,9 +28,9 @@ from libc.string cimport memcpy, memmove, strdup
 
 cimport cython
 
-from kbroker._limits cimport UNPACKED_PIECE_BYTES
 from kbroker._log cimport LocalLog
-from kbroker._sync cimport kb_wall_ms
+from kbroker.core._limits cimport UNPACKED_PIECE_BYTES
+from kbroker.core._sync cimport kb_wall_ms
 from kbroker.log._batch_filter cimport (
     BatchFilter, filter_batch, filter_close, filter_make_empty, filter_map, filter_write)
 from kbroker.log._batch_source cimport (

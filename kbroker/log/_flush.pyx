@@ -26,9 +26,9 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport strdup
 
-from kbroker._atomics cimport kb_store_i64, kb_store_int
-from kbroker._lock_order cimport RANK_PARTITION, wait_ranked, wake_ranked
-from kbroker._sync cimport kb_now_ns
+from kbroker.core._atomics cimport kb_store_i64, kb_store_int
+from kbroker.core._lock_order cimport RANK_PARTITION, wait_ranked, wake_ranked
+from kbroker.core._sync cimport kb_now_ns
 from kbroker.log._file_operations cimport files
 from kbroker.log._flush_times cimport flush_note
 from kbroker.log._segment cimport (

@@ -3,7 +3,7 @@
 
 from libc.stdint cimport int64_t
 
-from kbroker._figures cimport KB_TIME_BUCKETS
+from kbroker.core._figures cimport KB_TIME_BUCKETS
 
 
 cdef struct FlushFigures:

@@ -11,8 +11,8 @@ counted references. `tick` and `read` hold the GIL and are called by one thread 
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
-from kbroker._atomics cimport kb_add_i64, kb_add_int
-from kbroker._figures cimport (
+from kbroker.core._atomics cimport kb_add_i64, kb_add_int
+from kbroker.core._figures cimport (
     KB_TIME_BUCKETS,
     kb_figure,
     kb_time_bucket,

@@ -3,7 +3,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from kbroker._atomics cimport kb_load_ptr
+from kbroker.core._atomics cimport kb_load_ptr
 
 cdef enum:
     OFFSET_ENTRY_BYTES = 8        # relative offset, position

@@ -24,7 +24,7 @@ from libc.errno cimport EAGAIN, EFBIG, EINTR, EIO, ENODEV, ENOENT, ENOSYS, EOPNO
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from kbroker._atomics cimport kb_load_ptr, kb_store_ptr
+from kbroker.core._atomics cimport kb_load_ptr, kb_store_ptr
 from kbroker.log._file_operations cimport files
 from kbroker.protocol._cursor cimport get_i32, get_i64, kb_put_u32, kb_put_u64
 

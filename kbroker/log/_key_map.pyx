@@ -11,7 +11,7 @@ from libc.errno cimport ENOMEM
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from kbroker._keyed_hash cimport kb_keyed_hash, kb_random_key
+from kbroker.core._keyed_hash cimport kb_keyed_hash, kb_random_key
 
 cdef enum:
     SLOTS_MIN = 16

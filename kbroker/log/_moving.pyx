@@ -20,8 +20,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport strdup
 
-from kbroker._atomics cimport kb_load_i64, kb_load_int
 from kbroker._log cimport LocalLog
+from kbroker.core._atomics cimport kb_load_i64, kb_load_int
 from kbroker.log._file_operations cimport files, iovec
 from kbroker.log._index cimport Index, index_close, index_open_readable
 from kbroker.log._segment cimport (

@@ -10,7 +10,7 @@ one. An OSError says that the disk did not answer.
 from libc.stdint cimport int64_t
 
 from kbroker._log cimport LocalLog
-from kbroker._sync cimport kb_wall_ms
+from kbroker.core._sync cimport kb_wall_ms
 from kbroker.log._types cimport Segment
 from kbroker.log._recovery cimport (
     Recovered, check_segment, find_readable_end, truncate_segment)

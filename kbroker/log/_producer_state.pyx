@@ -16,9 +16,9 @@ from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memmove, memset
 
-from kbroker._error_codes cimport INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER
-from kbroker._live_objects cimport LIVE_PRODUCERS, live_add
-from kbroker._name_hash cimport name_hash
+from kbroker.core._error_codes cimport INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER
+from kbroker.core._live_objects cimport LIVE_PRODUCERS, live_add
+from kbroker.core._name_hash cimport name_hash
 from kbroker.log._types cimport Batch
 
 cdef enum:

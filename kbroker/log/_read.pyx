@@ -27,8 +27,8 @@ bound has its place in the files with it, so that it costs no look into them eit
 from libc.errno cimport EAGAIN
 from libc.stdint cimport int16_t, int32_t, int64_t
 
-from kbroker._atomics cimport kb_load_i64, kb_load_int
-from kbroker._error_codes cimport (
+from kbroker.core._atomics cimport kb_load_i64, kb_load_int
+from kbroker.core._error_codes cimport (
     CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, NO_ERROR, OFFSET_OUT_OF_RANGE)
 from kbroker.log._index_look cimport log_scan_start
 from kbroker.log._records cimport HEADER_BYTES

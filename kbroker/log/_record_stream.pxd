@@ -10,7 +10,7 @@ is read. Timestamps have 64. https://kafka.apache.org/documentation/#record
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from kbroker._codecs cimport kb_stream, kb_stream_refill
+from kbroker.core._codecs cimport kb_stream, kb_stream_refill
 
 
 cdef inline int take_unsigned(kb_stream* stream, int bytes_max, uint64_t* out) noexcept nogil:

@@ -3,7 +3,7 @@
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 
-from kbroker._arena cimport Arena
+from kbroker.core._arena cimport Arena
 from kbroker.log._types cimport Batch
 
 # Where the fields of a batch's header stand, and the bits of its attributes.

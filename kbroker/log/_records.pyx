@@ -11,15 +11,15 @@ Format". The base offset, its length and the leader epoch lie outside the CRC, s
 costs no second pass; a changed timestamp or its type does.
 """
 
-from kbroker._arena cimport arena_take
+from kbroker.core._arena cimport arena_take
 from libc.stdint cimport (
     INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t)
 
-from kbroker._error_codes cimport (
+from kbroker.core._error_codes cimport (
     CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, INVALID_TXN_STATE, KAFKA_STORAGE_ERROR,
     MESSAGE_TOO_LARGE, NO_ERROR, UNSUPPORTED_COMPRESSION_TYPE)
-from kbroker._limits cimport UNPACKED_BYTES_MIN, UNPACKED_RATIO_MAX
-from kbroker._codecs cimport (
+from kbroker.core._limits cimport UNPACKED_BYTES_MIN, UNPACKED_RATIO_MAX
+from kbroker.core._codecs cimport (
     KB_CODEC_GZIP, KB_CODEC_ZSTD, KB_STREAM_NO_CODEC, KB_STREAM_NO_MEMORY, KB_STREAM_OK,
     KB_STREAM_TOO_LONG, kb_stream, kb_stream_close, kb_stream_open, kb_stream_refill)
 from kbroker.log._record_stream cimport (

@@ -16,7 +16,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from kbroker._atomics cimport kb_store_i64
+from kbroker.core._atomics cimport kb_store_i64
 from kbroker.log._file_operations cimport files
 from kbroker.log._index cimport offset_index_check, time_index_check
 from kbroker.log._producer_state cimport producers_commit, producers_note

@@ -3,7 +3,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from kbroker._atomics cimport kb_load_i64
+from kbroker.core._atomics cimport kb_load_i64
 from kbroker.log._index cimport Index
 from kbroker.log._types cimport FileSlice, Segment
 from kbroker.log._records cimport Header

@@ -16,8 +16,8 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport strlen
 
-from kbroker._atomics cimport kb_add_int, kb_store_i64, kb_store_int
-from kbroker._live_objects cimport LIVE_SEGMENTS, live_add
+from kbroker.core._atomics cimport kb_add_int, kb_store_i64, kb_store_int
+from kbroker.core._live_objects cimport LIVE_SEGMENTS, live_add
 from kbroker.log._file_operations cimport files
 from kbroker.log._index cimport (
     AT_POSITION, AT_RELATIVE_OFFSET, BY_KEY, OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, IndexEntry,

@@ -12,8 +12,8 @@ free: who only looks goes on, who changes the log waits for the write.
 
 from libc.stdint cimport int32_t, int64_t
 
-from kbroker._lock_order cimport RANK_PARTITION, lock_ranked, try_lock_ranked, unlock_ranked
-from kbroker._sync cimport pthread_cond_t, pthread_mutex_t
+from kbroker.core._lock_order cimport RANK_PARTITION, lock_ranked, try_lock_ranked, unlock_ranked
+from kbroker.core._sync cimport pthread_cond_t, pthread_mutex_t
 from kbroker.log._flush_times cimport FlushFigures
 from kbroker.log._producer_state cimport ProducerTable
 from kbroker.log._types cimport WAITS_FOR_NOTHING, Bound, Patience, Segment

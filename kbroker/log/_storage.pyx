@@ -19,10 +19,10 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memmove, strdup
 
-from kbroker._atomics cimport kb_add_int, kb_load_i64, kb_store_i64
-from kbroker._live_objects cimport LIVE_LOGS, live_add
-from kbroker._lock_order cimport lock_now_ns, pause_for_lock, wait_ranked, wake_ranked
-from kbroker._sync cimport (
+from kbroker.core._atomics cimport kb_add_int, kb_load_i64, kb_store_i64
+from kbroker.core._live_objects cimport LIVE_LOGS, live_add
+from kbroker.core._lock_order cimport lock_now_ns, pause_for_lock, wait_ranked, wake_ranked
+from kbroker.core._sync cimport (
     kb_now_ns, pthread_cond_destroy, pthread_cond_init, pthread_mutex_destroy)
 from kbroker.log._flush_times cimport flush_figures_release
 from kbroker.log._producer_state cimport producers_clear

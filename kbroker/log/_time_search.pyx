@@ -18,8 +18,8 @@ from libc.errno cimport EINTR, errno
 from libc.stdint cimport INT64_MIN, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
-from kbroker._atomics cimport kb_load_i64
-from kbroker._error_codes cimport CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, NO_ERROR
+from kbroker.core._atomics cimport kb_load_i64
+from kbroker.core._error_codes cimport CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, NO_ERROR
 from kbroker.log._file_operations cimport files
 from kbroker.log._index cimport BY_KEY, BY_VALUE, IndexEntry
 from kbroker.log._index_look cimport OF_TIMES, log_look_up, log_scan_start

@@ -16,9 +16,9 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memmove
 
-from kbroker._atomics cimport kb_store_i64
 from kbroker._log cimport LocalLog
-from kbroker._sync cimport kb_wall_ms
+from kbroker.core._atomics cimport kb_store_i64
+from kbroker.core._sync cimport kb_wall_ms
 from kbroker.log._segment cimport segment_drop_reference
 from kbroker.log._storage cimport (
     Log, active_of, lock_log, lock_to_look, log_roll, unlock_log)

@@ -22,9 +22,9 @@ from libc.stdlib cimport free, malloc
 
 import os
 
-from kbroker._atomics cimport kb_load_int, kb_store_i64, kb_store_int
 from kbroker._log cimport LocalLog
-from kbroker._sync cimport kb_wall_ms
+from kbroker.core._atomics cimport kb_load_int, kb_store_i64, kb_store_int
+from kbroker.core._sync cimport kb_wall_ms
 from kbroker.log._flush cimport log_sync_segment
 from kbroker.log._producer_state cimport producers_clear
 from kbroker.log._recovery cimport Recovered, check_segment, truncate_segment

@@ -7,7 +7,7 @@ or deletion do meanwhile. Codes are Kafka's, never an errno.
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 
-from kbroker._arena cimport Arena
+from kbroker.core._arena cimport Arena
 
 
 cdef struct Segment:

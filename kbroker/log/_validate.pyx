@@ -6,7 +6,7 @@ On a handler's thread, without the GIL and without the log's lock: the rules are
 
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t
 
-from kbroker._atomics cimport kb_load_i64
+from kbroker.core._atomics cimport kb_load_i64
 from kbroker.log._records cimport (
     AT_ATTRIBUTES, CODEC_MASK, HEADER_BYTES, Rules, batch_validate, rules_none)
 from kbroker.log._storage cimport (

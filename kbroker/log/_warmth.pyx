@@ -12,7 +12,7 @@ The stretches are the log's, under the log's lock; the kernel is asked without i
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc
 
-from kbroker._sync cimport kb_now_ns
+from kbroker.core._sync cimport kb_now_ns
 from kbroker.log._storage cimport (
     WARM_STRETCHES, Log, WarmStretch, lock_to_look_if, log_has_segment, unlock_log)
 

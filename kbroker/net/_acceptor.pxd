@@ -1,7 +1,7 @@
 # cython: language_level=3
 from libc.stdint cimport int64_t, uint32_t
 
-from kbroker._sync cimport pthread_t
+from kbroker.core._sync cimport pthread_t
 from kbroker.net._quotas cimport ConnectionQuotas
 from kbroker.net._types cimport NetworkSettings, Processor
 

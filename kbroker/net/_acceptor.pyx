@@ -14,9 +14,9 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 from posix.unistd cimport close, usleep, write
 
-from kbroker._atomics cimport kb_load_int, kb_store_int
-from kbroker._figures cimport kb_count
-from kbroker._sync cimport kb_now_ns, pthread_create, pthread_join, pthread_setname_np
+from kbroker.core._atomics cimport kb_load_int, kb_store_int
+from kbroker.core._figures cimport kb_count
+from kbroker.core._sync cimport kb_now_ns, pthread_create, pthread_join, pthread_setname_np
 from kbroker.net._processor cimport processor_offer
 from kbroker.net._quotas cimport ConnectionQuotas, quota_acquire, quota_release
 from kbroker.net._types cimport NetworkSettings, NewConnection, Processor

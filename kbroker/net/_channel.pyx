@@ -19,9 +19,6 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from posix.unistd cimport close
 
-from kbroker._atomics cimport kb_add_i64, kb_load_i64
-from kbroker._figures cimport kb_count
-from kbroker._live_objects cimport LIVE_CONNECTIONS, live_add
 from kbroker._state cimport (
     FRAME_COMPLETE,
     MACHINE_PIPELINED,
@@ -48,7 +45,10 @@ from kbroker._state cimport (
     slots_push,
     slots_release,
 )
-from kbroker._sync cimport kb_now_ns
+from kbroker.core._atomics cimport kb_add_i64, kb_load_i64
+from kbroker.core._figures cimport kb_count
+from kbroker.core._live_objects cimport LIVE_CONNECTIONS, live_add
+from kbroker.core._sync cimport kb_now_ns
 from kbroker.net._frames cimport (
     FRAMES_BAD, FRAMES_ENDED, FRAMES_GOT, FRAMES_NONE, frames_drop, frames_next, frames_receive)
 from kbroker.net._muted_waits cimport note_waited, note_waits

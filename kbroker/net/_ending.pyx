@@ -17,10 +17,10 @@ parked for longer than RETIRE_NS_MAX loses its connection.
 
 from libc.stdint cimport int64_t
 
-from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_store_i64
-from kbroker._figures cimport kb_count
-from kbroker._lock_order cimport RANK_QUEUE, lock_ranked, unlock_ranked
-from kbroker._sync cimport kb_now_ns
+from kbroker.core._atomics cimport kb_load_i64, kb_load_int, kb_store_i64
+from kbroker.core._figures cimport kb_count
+from kbroker.core._lock_order cimport RANK_QUEUE, lock_ranked, unlock_ranked
+from kbroker.core._sync cimport kb_now_ns
 from kbroker.net._channel cimport channel_close, channel_reap
 from kbroker.net._sleep cimport wake_processor
 from kbroker.net._types cimport CAUSE_UNREAD, STOP_AT_ONCE, STOP_RETIRE, Channel, Processor

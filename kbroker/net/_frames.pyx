@@ -18,10 +18,10 @@ from libc.errno cimport EAGAIN, errno
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy
 
-from kbroker._atomics cimport kb_load_int
-from kbroker._figures cimport kb_count
-from kbroker._limits cimport TRAIN_BYTES_MAX, TRAIN_FRAMES_MAX
-from kbroker._live_objects cimport LIVE_CHUNKS, live_add
+from kbroker.core._atomics cimport kb_load_int
+from kbroker.core._figures cimport kb_count
+from kbroker.core._limits cimport TRAIN_BYTES_MAX, TRAIN_FRAMES_MAX
+from kbroker.core._live_objects cimport LIVE_CHUNKS, live_add
 from kbroker.net._request cimport (
     chunk_acquire,
     chunk_new,

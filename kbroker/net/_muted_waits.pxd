@@ -3,7 +3,7 @@
 
 from libc.stdint cimport int64_t
 
-from kbroker._figures cimport kb_count
+from kbroker.core._figures cimport kb_count
 from kbroker.net._types cimport PEER_ENDED, WAIT_BUCKETS, Channel, MutedWaits
 
 cdef extern from "socket_io.h" nogil:

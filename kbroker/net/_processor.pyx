@@ -24,13 +24,13 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from posix.unistd cimport close, read
 
-from kbroker._atomics cimport (
+from kbroker.core._atomics cimport (
     kb_cas_int, kb_load_int, kb_load_ptr, kb_store_i64, kb_store_int)
-from kbroker._figures cimport kb_count
-from kbroker._live_objects cimport LIVE_CHUNKS, live_add
-from kbroker._lock_order cimport (
+from kbroker.core._figures cimport kb_count
+from kbroker.core._live_objects cimport LIVE_CHUNKS, live_add
+from kbroker.core._lock_order cimport (
     RANK_QUEUE, RANK_TURN, kb_mutex_init, lock_ranked, try_lock_ranked, unlock_ranked)
-from kbroker._sync cimport (
+from kbroker.core._sync cimport (
     kb_now_ns,
     pthread_create,
     pthread_join,

@@ -1,7 +1,7 @@
 # cython: language_level=3
 from libc.stdint cimport int32_t, uint8_t
 
-from kbroker._sync cimport pthread_mutex_t
+from kbroker.core._sync cimport pthread_mutex_t
 
 cdef enum:
     QUOTA_BUCKETS = 1024

@@ -12,9 +12,9 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
-from kbroker._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
-from kbroker._name_hash cimport name_hash
-from kbroker._sync cimport pthread_mutex_destroy
+from kbroker.core._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
+from kbroker.core._name_hash cimport name_hash
+from kbroker.core._sync cimport pthread_mutex_destroy
 
 
 cdef ConnectionQuotas* quotas_new(int32_t per_ip_max, int32_t total_max) noexcept nogil:

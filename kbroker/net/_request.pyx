@@ -14,9 +14,9 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from kbroker._atomics cimport kb_add_int
-from kbroker._figures cimport kb_count
-from kbroker._live_objects cimport LIVE_CHUNKS, LIVE_FRAME_COPIES, live_add
+from kbroker.core._atomics cimport kb_add_int
+from kbroker.core._figures cimport kb_count
+from kbroker.core._live_objects cimport LIVE_CHUNKS, LIVE_FRAME_COPIES, live_add
 from kbroker.net._types cimport (
     ACTION_NONE,
     INLINE_BYTES,

@@ -35,16 +35,16 @@ which the first request was received, and a sleeper leaves that time out.
 from libc.stdint cimport INT64_MAX, int16_t, int64_t
 from libc.string cimport memset
 
-from kbroker._atomics cimport (
+from kbroker.core._atomics cimport (
     kb_load_i64,
     kb_load_int,
     kb_store_i64,
     kb_store_int,
 )
-from kbroker._figures cimport kb_count
-from kbroker._limits cimport RUN_BYTES_MAX, RUN_REQUESTS_MAX
-from kbroker._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
-from kbroker._sync cimport (
+from kbroker.core._figures cimport kb_count
+from kbroker.core._limits cimport RUN_BYTES_MAX, RUN_REQUESTS_MAX
+from kbroker.core._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
+from kbroker.core._sync cimport (
     kb_futex_wait,
     kb_futex_wake,
     kb_now_ns,

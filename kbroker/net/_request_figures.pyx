@@ -18,9 +18,9 @@ from libc.string cimport memset
 
 from collections import namedtuple
 
-from kbroker._atomics cimport kb_load_ptr
-from kbroker._figures cimport KB_TIME_BUCKETS, kb_figure, kb_time_bucket_floor
 from kbroker._net cimport SocketServer
+from kbroker.core._atomics cimport kb_load_ptr
+from kbroker.core._figures cimport KB_TIME_BUCKETS, kb_figure, kb_time_bucket_floor
 from kbroker.net._types cimport (
     API_KEYS_MAX,
     API_VERSIONS_MAX,

@@ -17,8 +17,8 @@ any thread add the Processors' tables up (`_request_figures`).
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
-from kbroker._atomics cimport kb_load_ptr, kb_store_ptr
-from kbroker._figures cimport kb_count, kb_time_bucket
+from kbroker.core._atomics cimport kb_load_ptr, kb_store_ptr
+from kbroker.core._figures cimport kb_count, kb_time_bucket
 from kbroker.net._types cimport (
     ACTION_NO_OP,
     ACTION_SEND,

@@ -21,7 +21,7 @@ from libc.stdlib cimport malloc
 
 from posix.unistd cimport close, dup
 
-from kbroker._figures cimport kb_count
+from kbroker.core._figures cimport kb_count
 from kbroker.net._request cimport request_free, request_new
 from kbroker.net._request_channel cimport request_channel_set_aside
 from kbroker.net._types cimport READ_AHEAD, Channel, Part, Processor, Request

@@ -9,7 +9,7 @@
 from libc.stdint cimport uint64_t
 from posix.unistd cimport write
 
-from kbroker._atomics cimport kb_cas_int, kb_store_int
+from kbroker.core._atomics cimport kb_cas_int, kb_store_int
 from kbroker.net._types cimport Processor
 
 cdef enum:

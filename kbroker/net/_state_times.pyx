@@ -13,8 +13,8 @@ no time.
 Threads: the Processor's own writes, anyone reads (`kb_figure`).
 """
 
-from kbroker._figures cimport kb_count
 from kbroker._state cimport NOT_MUTED
+from kbroker.core._figures cimport kb_count
 from kbroker.net._types cimport (
     USE_FETCH,
     USE_OTHER,

@@ -13,10 +13,10 @@ Ownership in one line each:
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from kbroker._figures cimport KB_TIME_BUCKETS
-from kbroker._limits cimport PROCESSORS_MAX
 from kbroker._state cimport CHANNEL_STATES, SlotQueue
-from kbroker._sync cimport pthread_mutex_t, pthread_t
+from kbroker.core._figures cimport KB_TIME_BUCKETS
+from kbroker.core._limits cimport PROCESSORS_MAX
+from kbroker.core._sync cimport pthread_mutex_t, pthread_t
 
 
 cdef struct Chunk:

@@ -13,7 +13,7 @@ In the Processor's turn; only the total is shared.
 
 from libc.stdint cimport int64_t
 
-from kbroker._atomics cimport kb_add_i64, kb_load_i64, kb_store_i64
+from kbroker.core._atomics cimport kb_add_i64, kb_load_i64, kb_store_i64
 from kbroker.net._types cimport Channel, NetworkSettings, Request
 
 

@@ -12,7 +12,7 @@ Fields at fixed places (`get_i32` and its like) are read by who has compared the
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from kbroker._limits cimport TAGGED_FIELDS_MAX
+from kbroker.core._limits cimport TAGGED_FIELDS_MAX
 
 cdef extern from "bytes.h" nogil:
     uint16_t kb_get_u16(const uint8_t* at)

@@ -10,7 +10,7 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
-from kbroker._codecs cimport (
+from kbroker.core._codecs cimport (
     KB_STREAM_NO_CODEC, KB_STREAM_NO_MEMORY, KB_STREAM_OK, KB_STREAM_TOO_LONG, kb_stream,
     kb_stream_close, kb_stream_open, kb_stream_refill, kb_zstd_version)
 

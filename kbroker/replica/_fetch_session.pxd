@@ -1,7 +1,7 @@
 # cython: language_level=3
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from kbroker._sync cimport pthread_mutex_t
+from kbroker.core._sync cimport pthread_mutex_t
 
 
 cdef struct SessionPartition:

@@ -21,12 +21,12 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
-from kbroker._atomics cimport kb_add_i64, kb_load_i64
-from kbroker._keyed_hash cimport kb_keyed_hash, kb_keyed_number, kb_random_key
-from kbroker._limits cimport TOPIC_NAME_CHARS_MAX
-from kbroker._live_objects cimport LIVE_FETCH_SESSIONS, LIVE_SESSION_PARTITIONS, live_add
-from kbroker._lock_order cimport RANK_TABLE, kb_mutex_init, lock_ranked, unlock_ranked
-from kbroker._sync cimport kb_now_ns, pthread_mutex_destroy
+from kbroker.core._atomics cimport kb_add_i64, kb_load_i64
+from kbroker.core._keyed_hash cimport kb_keyed_hash, kb_keyed_number, kb_random_key
+from kbroker.core._limits cimport TOPIC_NAME_CHARS_MAX
+from kbroker.core._live_objects cimport LIVE_FETCH_SESSIONS, LIVE_SESSION_PARTITIONS, live_add
+from kbroker.core._lock_order cimport RANK_TABLE, kb_mutex_init, lock_ranked, unlock_ranked
+from kbroker.core._sync cimport kb_now_ns, pthread_mutex_destroy
 
 cdef enum:
     BUCKETS_MIN = 8

@@ -17,7 +17,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy
 
-from kbroker._name_hash cimport name_hash
+from kbroker.core._name_hash cimport name_hash
 
 cdef enum:
     CAPACITY_MIN = 64

@@ -16,13 +16,13 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from kbroker._atomics cimport (
+from kbroker.core._atomics cimport (
     kb_add_int, kb_load_i64, kb_load_int, kb_store_i64, kb_store_int)
-from kbroker._error_codes cimport (
+from kbroker.core._error_codes cimport (
     FENCED_LEADER_EPOCH, KAFKA_STORAGE_ERROR, NO_ERROR, NOT_ENOUGH_REPLICAS,
     NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE,
     UNKNOWN_LEADER_EPOCH)
-from kbroker._live_objects cimport LIVE_PARTITIONS, live_add
+from kbroker.core._live_objects cimport LIVE_PARTITIONS, live_add
 from kbroker.log._append cimport log_append_locked, refuse_batch, refuse_batches
 from kbroker.log._append_follower cimport followed_bytes, log_append_follower_locked
 from kbroker.log._epochs cimport epoch_end_locked

@@ -14,10 +14,10 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
-from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_store_int
-from kbroker._lock_order cimport lock_now_ns
 from kbroker._log cimport LocalLog
-from kbroker._sync cimport kb_wall_ms
+from kbroker.core._atomics cimport kb_load_i64, kb_load_int, kb_store_int
+from kbroker.core._lock_order cimport lock_now_ns
+from kbroker.core._sync cimport kb_wall_ms
 from kbroker.log._append_follower cimport Followed
 from kbroker.log._flush cimport FLUSH_RECORDS
 from kbroker.log._retention cimport Retention

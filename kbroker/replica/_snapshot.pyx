@@ -19,16 +19,16 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 from posix.unistd cimport usleep
 
-from kbroker._atomics cimport (
+from kbroker.core._atomics cimport (
     kb_add_u64,
     kb_load_ptr,
     kb_load_u64,
     kb_store_ptr,
     kb_store_u64,
 )
-from kbroker._lock_order cimport RANK_TABLE, kb_mutex_init, lock_ranked, unlock_ranked
-from kbroker._name_hash cimport name_hash
-from kbroker._sync cimport kb_now_ns, pthread_mutex_destroy
+from kbroker.core._lock_order cimport RANK_TABLE, kb_mutex_init, lock_ranked, unlock_ranked
+from kbroker.core._name_hash cimport name_hash
+from kbroker.core._sync cimport kb_now_ns, pthread_mutex_destroy
 from kbroker.replica._partition cimport Partition, partition_release
 
 cdef enum:

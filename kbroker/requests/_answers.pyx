@@ -11,10 +11,10 @@ A worker belongs to one thread; nothing here takes a lock of its own.
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from kbroker._arena cimport arena_free
-from kbroker._atomics cimport kb_load_int
-from kbroker._limits cimport PROCESSORS_MAX
-from kbroker._sync cimport kb_now_ns
+from kbroker.core._arena cimport arena_free
+from kbroker.core._atomics cimport kb_load_int
+from kbroker.core._limits cimport PROCESSORS_MAX
+from kbroker.core._sync cimport kb_now_ns
 from kbroker.net._processor cimport processor_push, processor_tell, processor_tell_or_answer
 from kbroker.net._request_channel cimport request_channel_yield
 from kbroker.net._types cimport READ_AHEAD, Part, Processor, Request, RequestList

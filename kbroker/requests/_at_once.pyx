@@ -11,9 +11,9 @@ Every Processor has a worker of its own, made by whoever made the Processor: a n
 a publication of metadata. One that has none yet queues everything. No GIL.
 """
 
-from kbroker._arena cimport arena_reset
-from kbroker._atomics cimport kb_load_int, kb_load_ptr, kb_store_ptr
-from kbroker._limits cimport PROCESSORS_MAX
+from kbroker.core._arena cimport arena_reset
+from kbroker.core._atomics cimport kb_load_int, kb_load_ptr, kb_store_ptr
+from kbroker.core._limits cimport PROCESSORS_MAX
 from kbroker.net._types cimport Processor, Request
 from kbroker.protocol._versions cimport API_FETCH
 from kbroker.replica._snapshot cimport Snapshot, snapshot_enter, snapshot_leave

@@ -3,10 +3,10 @@
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from kbroker._arena cimport Arena
-from kbroker._limits cimport PROCESSORS_MAX
-from kbroker._sync cimport pthread_mutex_t
 from kbroker.coordinator.group._structs cimport GroupShards
+from kbroker.core._arena cimport Arena
+from kbroker.core._limits cimport PROCESSORS_MAX
+from kbroker.core._sync cimport pthread_mutex_t
 from kbroker.log._types cimport Batch
 from kbroker.net._types cimport LISTENERS_MAX, Handler, Request, RequestChannel, RequestList
 from kbroker.replica._fetch_session cimport SessionCache

@@ -29,9 +29,9 @@ Locks: session, then what partition_read takes.
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
-from kbroker._arena cimport ArenaMark, arena_back_to, arena_mark, arena_take
-from kbroker._atomics cimport kb_load_int
-from kbroker._error_codes cimport (
+from kbroker.core._arena cimport ArenaMark, arena_back_to, arena_mark, arena_take
+from kbroker.core._atomics cimport kb_load_int
+from kbroker.core._error_codes cimport (
     FENCED_LEADER_EPOCH,
     FETCH_SESSION_ID_NOT_FOUND,
     FETCH_SESSION_TOPIC_ID_ERROR,
@@ -41,9 +41,9 @@ from kbroker._error_codes cimport (
     TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_LEADER_EPOCH,
 )
-from kbroker._figures cimport kb_count
-from kbroker._lock_order cimport RANK_SESSION, lock_ranked, try_lock_ranked, unlock_ranked
-from kbroker._sync cimport kb_now_ns
+from kbroker.core._figures cimport kb_count
+from kbroker.core._lock_order cimport RANK_SESSION, lock_ranked, try_lock_ranked, unlock_ranked
+from kbroker.core._sync cimport kb_now_ns
 from kbroker.log._types cimport (
     READ_WOULD_WAIT,
     WAITS_FOR_DISK,

@@ -15,11 +15,11 @@ from libc.errno cimport EINTR, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp
 
-from kbroker._arena cimport arena_take
-from kbroker._atomics cimport kb_add_i64
-from kbroker._error_codes cimport FENCED_LEADER_EPOCH, NO_ERROR, NOT_LEADER_OR_FOLLOWER
-from kbroker._figures cimport kb_count
-from kbroker._sync cimport kb_now_ns
+from kbroker.core._arena cimport arena_take
+from kbroker.core._atomics cimport kb_add_i64
+from kbroker.core._error_codes cimport FENCED_LEADER_EPOCH, NO_ERROR, NOT_LEADER_OR_FOLLOWER
+from kbroker.core._figures cimport kb_count
+from kbroker.core._sync cimport kb_now_ns
 from kbroker.log._file_operations cimport files
 from kbroker.log._segment cimport segment_drop_reference, slice_release
 from kbroker.log._types cimport FileSlice, Segment

@@ -8,7 +8,7 @@ the waits before is under its lock, as long as the fetch is served.
 
 from libc.stdint cimport int64_t
 
-from kbroker._atomics cimport kb_load_int
+from kbroker.core._atomics cimport kb_load_int
 from kbroker.replica._fetch_session cimport FetchSession
 from kbroker.requests._context cimport HotWorker
 from kbroker.requests._fetch_plan cimport FetchPlan, FetchTarget

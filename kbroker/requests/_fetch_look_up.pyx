@@ -13,7 +13,7 @@ second at most (_parked), since the topic may come and nothing wakes it then.
 
 from libc.stdint cimport int32_t
 
-from kbroker._error_codes cimport (
+from kbroker.core._error_codes cimport (
     INCONSISTENT_TOPIC_ID,
     NO_ERROR,
     NOT_LEADER_OR_FOLLOWER,

@@ -7,9 +7,9 @@ and ids stay in the frame. Nothing is looked up here. No GIL, no locks.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
-from kbroker._arena cimport arena_take
-from kbroker._atomics cimport kb_load_ptr
-from kbroker._error_codes cimport UNKNOWN_SERVER_ERROR
+from kbroker.core._arena cimport arena_take
+from kbroker.core._atomics cimport kb_load_ptr
+from kbroker.core._error_codes cimport UNKNOWN_SERVER_ERROR
 from kbroker.net._types cimport Request
 from kbroker.protocol._cursor cimport (
     Cursor,

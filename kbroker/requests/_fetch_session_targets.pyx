@@ -8,7 +8,7 @@ Kafka answers them all, each time. One that the request names is looked for with
 
 from libc.stdint cimport int32_t, uint32_t
 
-from kbroker._arena cimport arena_take
+from kbroker.core._arena cimport arena_take
 from kbroker.replica._closest cimport NO_PREFERRED_REPLICA
 from kbroker.replica._fetch_session cimport SessionPartition
 from kbroker.requests._context cimport HotWorker

@@ -12,8 +12,8 @@ choose their places. What most clients send, one topic with its partitions in or
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
-from kbroker._arena cimport arena_take
-from kbroker._keyed_hash cimport kb_keyed_hash, kb_keyed_number
+from kbroker.core._arena cimport arena_take
+from kbroker.core._keyed_hash cimport kb_keyed_hash, kb_keyed_number
 from kbroker.requests._context cimport HotWorker
 from kbroker.requests._fetch_plan cimport FetchPlan, FetchTarget
 

@@ -24,11 +24,11 @@ is over. Threads: the worker's own; no lock is held.
 from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 
-from kbroker._atomics cimport kb_load_i64, kb_load_int
-from kbroker._error_codes cimport (
-    COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT)
-from kbroker._figures cimport kb_count
 from kbroker.coordinator.group._shards cimport coordinator_error
+from kbroker.core._atomics cimport kb_load_i64, kb_load_int
+from kbroker.core._error_codes cimport (
+    COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT)
+from kbroker.core._figures cimport kb_count
 from kbroker.log._types cimport Batch
 from kbroker.net._request cimport request_let_go
 from kbroker.net._types cimport ACTION_SEND, Request

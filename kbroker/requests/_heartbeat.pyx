@@ -13,10 +13,6 @@ Threads: the worker's own. Locks: a shard's, for one look.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
-from kbroker._atomics cimport kb_load_i64, kb_load_int
-from kbroker._error_codes cimport REBALANCE_IN_PROGRESS
-from kbroker._figures cimport kb_count
-from kbroker._sync cimport kb_now_ns
 from kbroker.coordinator.group._shards cimport (
     group_find_locked,
     shard_for,
@@ -33,6 +29,10 @@ from kbroker.coordinator.group._structs cimport (
     Member,
     Shard,
 )
+from kbroker.core._atomics cimport kb_load_i64, kb_load_int
+from kbroker.core._error_codes cimport REBALANCE_IN_PROGRESS
+from kbroker.core._figures cimport kb_count
+from kbroker.core._sync cimport kb_now_ns
 from kbroker.log._storage cimport WRITE_STANDS
 from kbroker.net._request cimport answer_bytes, answer_reserve
 from kbroker.net._request_channel cimport request_channel_set_aside

@@ -18,14 +18,14 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 import threading
 
-from kbroker._arena cimport arena_reset
-from kbroker._atomics cimport kb_add_int, kb_load_int, kb_store_int
-from kbroker._figures cimport kb_count
-from kbroker._keyed_hash cimport kb_random_key
 from kbroker._net cimport SocketServer, WrappedRequest, request_wrap
-from kbroker._sync cimport kb_now_ns, pthread_self, pthread_setname_np
 from kbroker.coordinator.group._groups cimport GroupTable
 from kbroker.coordinator.group._shards cimport batch_prepare
+from kbroker.core._arena cimport arena_reset
+from kbroker.core._atomics cimport kb_add_int, kb_load_int, kb_store_int
+from kbroker.core._figures cimport kb_count
+from kbroker.core._keyed_hash cimport kb_random_key
+from kbroker.core._sync cimport kb_now_ns, pthread_self, pthread_setname_np
 from kbroker.errors import ErrorCode, InvariantError
 from kbroker.log._types cimport Batch
 from kbroker.net._request_channel cimport (

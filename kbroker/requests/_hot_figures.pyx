@@ -7,10 +7,10 @@ sums too, so that these only ever grow, whatever becomes of topics.
 
 from libc.stdint cimport int64_t
 
-from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_load_ptr
-from kbroker._figures cimport kb_count, kb_figure
-from kbroker._limits cimport PROCESSORS_MAX
-from kbroker._lock_order cimport RANK_QUEUE, RANK_TABLE, lock_ranked, unlock_ranked
+from kbroker.core._atomics cimport kb_load_i64, kb_load_int, kb_load_ptr
+from kbroker.core._figures cimport kb_count, kb_figure
+from kbroker.core._limits cimport PROCESSORS_MAX
+from kbroker.core._lock_order cimport RANK_QUEUE, RANK_TABLE, lock_ranked, unlock_ranked
 from kbroker.requests._context cimport (
     ERROR_CODES, GIL_WAIT_BUCKETS, HotContext, HotWorker)
 

@@ -13,7 +13,7 @@ locks: the partition's.
 
 from libc.stdint cimport int32_t, int64_t
 
-from kbroker._atomics cimport kb_cas_i64, kb_load_i64, kb_store_i64
+from kbroker.core._atomics cimport kb_cas_i64, kb_load_i64, kb_store_i64
 from kbroker.replica._partition cimport partition_holds_back
 
 cdef enum:

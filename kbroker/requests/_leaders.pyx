@@ -13,7 +13,7 @@ Threads: the worker's own; the partition's lock for its leader.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memmove
 
-from kbroker._atomics cimport kb_load_ptr
+from kbroker.core._atomics cimport kb_load_ptr
 from kbroker.protocol._cursor cimport (
     put_count,
     put_i32,

@@ -16,8 +16,8 @@ of its batches (_produce_wait), and so are the groups whose writes wait (_group_
 
 from libc.stdint cimport uint64_t
 
-from kbroker._arena cimport arena_reset, arena_take
-from kbroker._atomics cimport (
+from kbroker.core._arena cimport arena_reset, arena_take
+from kbroker.core._atomics cimport (
     kb_add_int,
     kb_load_int,
     kb_load_ptr,
@@ -25,7 +25,7 @@ from kbroker._atomics cimport (
     kb_store_ptr,
     kb_store_u64,
 )
-from kbroker._lock_order cimport RANK_QUEUE, lock_ranked, unlock_ranked
+from kbroker.core._lock_order cimport RANK_QUEUE, lock_ranked, unlock_ranked
 from kbroker.net._request_channel cimport request_channel_give_to_python
 from kbroker.net._types cimport ACTION_NO_OP, LEFT
 from kbroker.replica._partition cimport (

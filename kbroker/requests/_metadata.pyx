@@ -21,10 +21,10 @@ Protocol: MetadataRequest 0-13. Threads: the worker's own; no lock.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcmp
 
-from kbroker._arena cimport arena_reset, arena_take
-from kbroker._atomics cimport kb_load_ptr
-from kbroker._error_codes cimport UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
-from kbroker._limits cimport ARRAY_ITEMS_MAX, TOPIC_NAME_CHARS_MAX
+from kbroker.core._arena cimport arena_reset, arena_take
+from kbroker.core._atomics cimport kb_load_ptr
+from kbroker.core._error_codes cimport UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+from kbroker.core._limits cimport ARRAY_ITEMS_MAX, TOPIC_NAME_CHARS_MAX
 from kbroker.net._types cimport Request
 from kbroker.protocol._cursor cimport (
     Cursor,

@@ -17,12 +17,12 @@ Protocol: MetadataResponse 0-13. Threads: the worker's own; no lock.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport strlen
 
-from kbroker._error_codes cimport (
+from kbroker.core._error_codes cimport (
     LEADER_NOT_AVAILABLE,
     LISTENER_NOT_FOUND,
     REPLICA_NOT_AVAILABLE,
 )
-from kbroker._figures cimport kb_count
+from kbroker.core._figures cimport kb_count
 from kbroker.net._request cimport ANSWER_BYTES_MAX, answer_bytes, answer_reserve
 from kbroker.net._types cimport ACTION_SEND, Channel
 from kbroker.protocol._cursor cimport (

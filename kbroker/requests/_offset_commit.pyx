@@ -22,11 +22,11 @@ Fairness: after STEP_BYTES of requests the role of taker is given up. Protocol: 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free
 
-from kbroker._arena cimport arena_take
-from kbroker._atomics cimport kb_load_i64, kb_load_int
-from kbroker._figures cimport kb_count
-from kbroker._limits cimport RUN_REQUESTS_MAX
-from kbroker._sync cimport kb_now_ns, kb_wall_ms
+from kbroker.core._arena cimport arena_take
+from kbroker.core._atomics cimport kb_load_i64, kb_load_int
+from kbroker.core._figures cimport kb_count
+from kbroker.core._limits cimport RUN_REQUESTS_MAX
+from kbroker.core._sync cimport kb_now_ns, kb_wall_ms
 from kbroker.coordinator.group._offset_records cimport (
     NO_EXPIRY,
     BatchWriter,

@@ -1,7 +1,7 @@
 # cython: language_level=3
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
-from kbroker._atomics cimport kb_load_i64, kb_load_int
+from kbroker.core._atomics cimport kb_load_i64, kb_load_int
 from kbroker.net._types cimport Request
 from kbroker.replica._partition cimport Partition
 from kbroker.requests._context cimport (

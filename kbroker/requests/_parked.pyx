@@ -30,7 +30,7 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from kbroker._atomics cimport (
+from kbroker.core._atomics cimport (
     kb_add_i64,
     kb_add_int,
     kb_add_u64,
@@ -41,11 +41,11 @@ from kbroker._atomics cimport (
     kb_store_ptr,
     kb_store_u64,
 )
-from kbroker._error_codes cimport NO_ERROR
-from kbroker._figures cimport kb_count
-from kbroker._live_objects cimport LIVE_PARKED_REQUESTS, LIVE_WATCHES, live_add
-from kbroker._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
-from kbroker._sync cimport kb_now_ns
+from kbroker.core._error_codes cimport NO_ERROR
+from kbroker.core._figures cimport kb_count
+from kbroker.core._live_objects cimport LIVE_PARKED_REQUESTS, LIVE_WATCHES, live_add
+from kbroker.core._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
+from kbroker.core._sync cimport kb_now_ns
 from kbroker.net._request cimport request_detach
 from kbroker.net._request_channel cimport request_channel_call
 from kbroker.net._types cimport Channel, Request

@@ -13,7 +13,7 @@ diagram and the tests walk every cell.
 
 from enum import IntEnum
 
-from kbroker._atomics cimport kb_cas_int, kb_load_int
+from kbroker.core._atomics cimport kb_cas_int, kb_load_int
 from kbroker.errors import InvariantError
 
 ROWS = (

@@ -27,9 +27,9 @@ topic ids from 13). Threads: the worker's own; locks only inside partition_appen
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp
 
-from kbroker._arena cimport arena_take
-from kbroker._atomics cimport kb_load_int
-from kbroker._error_codes cimport (
+from kbroker.core._arena cimport arena_take
+from kbroker.core._atomics cimport kb_load_int
+from kbroker.core._error_codes cimport (
     CORRUPT_MESSAGE,
     INVALID_REQUIRED_ACKS,
     INVALID_TOPIC_EXCEPTION,
@@ -39,7 +39,7 @@ from kbroker._error_codes cimport (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from kbroker._sync cimport kb_now_ns, kb_wall_ms
+from kbroker.core._sync cimport kb_now_ns, kb_wall_ms
 from kbroker.log._flush cimport FLUSH_RECORDS
 from kbroker.log._records cimport (
     AT_ATTRIBUTES,

@@ -13,9 +13,13 @@ Threads: the worker's own; no lock.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport strlen
 
-from kbroker._atomics cimport kb_add_i64
-from kbroker._error_codes cimport MESSAGE_TOO_LARGE, NOT_LEADER_OR_FOLLOWER, RECORD_LIST_TOO_LARGE
-from kbroker._figures cimport kb_count
+from kbroker.core._atomics cimport kb_add_i64
+from kbroker.core._error_codes cimport (
+    MESSAGE_TOO_LARGE,
+    NOT_LEADER_OR_FOLLOWER,
+    RECORD_LIST_TOO_LARGE,
+)
+from kbroker.core._figures cimport kb_count
 from kbroker.log._records cimport bad_record_text
 from kbroker.log._types cimport Batch
 from kbroker.net._request cimport ANSWER_BYTES_MAX, answer_bytes, answer_reserve

@@ -10,8 +10,8 @@ what it was planned with may be gone. Batches are told apart by their order in i
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from libc.stdint cimport int16_t, uint8_t, uint32_t, uint64_t
 
-from kbroker._error_codes cimport MESSAGE_TOO_LARGE
-from kbroker._sync cimport kb_wall_ms
+from kbroker.core._error_codes cimport MESSAGE_TOO_LARGE
+from kbroker.core._sync cimport kb_wall_ms
 from kbroker.log._records cimport AT_CRC, AT_MAX_TIMESTAMP, batch_crc
 from kbroker.log._types cimport VALIDATED, Batch
 from kbroker.log._validate cimport log_validate

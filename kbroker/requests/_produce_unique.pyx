@@ -12,8 +12,8 @@ places. One topic needs none for its name, partitions in order none for their nu
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from kbroker._arena cimport arena_take
-from kbroker._keyed_hash cimport kb_keyed_hash, kb_keyed_number
+from kbroker.core._arena cimport arena_take
+from kbroker.core._keyed_hash cimport kb_keyed_hash, kb_keyed_number
 from kbroker.requests._context cimport HotWorker
 from kbroker.requests._produce_plan cimport ProduceFrame, ProducePartition, ProduceTopic
 

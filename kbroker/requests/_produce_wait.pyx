@@ -24,14 +24,14 @@ worker's own; no lock is held.
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 
-from kbroker._atomics cimport kb_load_int
-from kbroker._error_codes cimport (
+from kbroker.core._atomics cimport kb_load_int
+from kbroker.core._error_codes cimport (
     KAFKA_STORAGE_ERROR,
     NOT_LEADER_OR_FOLLOWER,
     REQUEST_TIMED_OUT,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from kbroker._figures cimport kb_count
+from kbroker.core._figures cimport kb_count
 from kbroker.log._types cimport Batch
 from kbroker.net._request cimport request_let_go
 from kbroker.replica._partition cimport partition_acquire

@@ -12,8 +12,8 @@ needs Python is left in the worker's lists. The handler's thread, no GIL.
 from libc.stdint cimport int64_t
 from libc.string cimport memset
 
-from kbroker._arena cimport Arena, arena_free, arena_reset
-from kbroker._sync cimport kb_now_ns
+from kbroker.core._arena cimport Arena, arena_free, arena_reset
+from kbroker.core._sync cimport kb_now_ns
 from kbroker.net._types cimport READ_AHEAD, Request, RequestList
 from kbroker.protocol._versions cimport API_FETCH, API_HEARTBEAT, API_METADATA, API_PRODUCE
 from kbroker.replica._snapshot cimport Snapshot, snapshot_enter, snapshot_leave

@@ -1,6 +1,6 @@
 """What connections have caused and has not gone with them.
 
-Every C object that a request can bring into being is counted (`_live_objects`). With the last
+Every C object that a request can bring into being is counted (`core/_live_objects`). With the last
 connection go all of `OF_CONNECTIONS`; the others have a bound and an end of their own: fetch
 sessions by their cache, groups and members by their sessions and the retention of offsets,
 partitions, segments and producers by their topics.
@@ -17,7 +17,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from kbroker._live_objects import live_counts
+from kbroker.core._live_objects import live_counts
 
 if TYPE_CHECKING:
     from kbroker._net import SocketServer

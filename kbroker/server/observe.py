@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 from kbroker import __version__
-from kbroker._live_objects import used_memory
 from kbroker.clock import let_go_of_gil
+from kbroker.core._live_objects import used_memory
 from kbroker.metrics.catalogue import BY_KEY, QUANTILES
 from kbroker.metrics.model import Figures, LabelValues, Sample, Summary
 from kbroker.metrics.rates import Rates, keep_over

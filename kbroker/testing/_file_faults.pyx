@@ -19,7 +19,7 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport free, realloc
 from libc.string cimport strncpy, strstr
 
-from kbroker._sync cimport (
+from kbroker.core._sync cimport (
     pthread_cond_broadcast, pthread_cond_init, pthread_cond_t, pthread_cond_wait,
     pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock)
 from kbroker.log._file_operations cimport FileOperations, files, iovec

@@ -1,7 +1,7 @@
 # cython: language_level=3
 """Who runs is decided by a test: the C locks of a debug build ask its scheduler.
 
-`install` puts functions into `kbroker._lock_order.lock_schedule`. From then on a thread that takes
+`install` puts functions into `core._lock_order.lock_schedule`. From then on a thread that takes
 or releases a lock may hand over to another one there, and a thread whose lock is another's is not
 stopped by the kernel: it hands over until it is free. Of the threads that come by here exactly one
 runs at a time; each waits in Python for its turn. `tests/simulation/scheduler.py` is the scheduler.
@@ -12,8 +12,8 @@ Whoever passes them outside of a schedule never does. A test's process only, and
 
 from libc.stdint cimport int64_t
 
-from kbroker._lock_order cimport lock_order_replace, lock_schedule
-from kbroker._sync cimport pthread_cond_t, pthread_mutex_t
+from kbroker.core._lock_order cimport lock_order_replace, lock_schedule
+from kbroker.core._sync cimport pthread_cond_t, pthread_mutex_t
 
 cdef extern from "debug.h" nogil:
     int kb_mutex_try(pthread_mutex_t* mutex)

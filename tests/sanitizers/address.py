@@ -24,7 +24,7 @@ SUITES: Final = (
     *(f"tests/unit/{part}" for part in ("net", "requests", "log", "replica", "state")),
     *("tests/unit/coordinator", "tests/unit/server"),
     "tests/unit/protocol/test_record_batch.py",
-    *("tests/unit/test_compression.py", "tests/unit/test_lock_order.py", "tests/model/log"),
+    *("tests/unit/test_compression.py", "tests/unit/core/test_lock_order.py", "tests/model/log"),
     "--ignore=tests/fuzz/test_codecs.py",
 )
 FUZZ_FRAMES: Final = 15_000

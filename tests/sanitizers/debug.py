@@ -21,7 +21,7 @@ from typing import Final
 from tests.sanitizers import tree
 
 SUITES: Final = (
-    "tests/unit/test_lock_order.py",
+    "tests/unit/core/test_lock_order.py",
     *(f"tests/unit/{part}" for part in ("log", "replica", "coordinator")),
 )
 THREADS: Final = "tests/simulation/test_threads.py"

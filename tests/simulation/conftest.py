@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from kbroker._lock_order import DEBUG_BUILD
+from kbroker.core._lock_order import DEBUG_BUILD
 
 collect_ignore = [] if DEBUG_BUILD else ["test_threads.py"]

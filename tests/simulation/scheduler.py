@@ -27,8 +27,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from unittest import mock
 
-from kbroker._lock_order import DEBUG_BUILD, RANKS
 from kbroker.clock import NS_PER_MS
+from kbroker.core._lock_order import DEBUG_BUILD, RANKS
 from kbroker.testing import _schedule
 from kbroker.testing.file_faults import Fault, FileFaults
 from tests.simulation.loop import Process, StepLoop

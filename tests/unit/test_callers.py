@@ -48,7 +48,7 @@ ALLOWED: Final = (
     ("kbroker/handlers/auto_topics.py", "under_way", "tests"),
     ("kbroker/coordinator/group/_groups.pyx", "shard_state", "tests"),
     ("kbroker/_state.pyx", "push|head_ready", "tests of the ring of slots"),
-    ("kbroker/_lock_order.pyx", "order_allows", "tests"),
+    ("kbroker/core/_lock_order.pyx", "order_allows", "tests"),
     ("kbroker/protocol/_wire.pyx", "unsigned_varint", "tests"),
     ("kbroker/replica/_replica.pyx", "note_fetch|readable_bytes|last_stable_offset", "tests"),
     # Tables of somebody else's numbers, whole.

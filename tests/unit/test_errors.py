@@ -42,7 +42,7 @@ def test_c_has_the_same_numbers_and_one_place_for_them() -> None:
         if name in ErrorCode.__members__
     }
     assert of_c == {(file, name): ErrorCode[name] for file, name in of_c}
-    assert {file for file, _ in of_c} == {"kbroker/_error_codes.pxd"}
+    assert {file for file, _ in of_c} == {"kbroker/core/_error_codes.pxd"}
 
 
 @pytest.mark.parametrize("number", [-2, 134, 30_000])

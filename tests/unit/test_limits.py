@@ -29,5 +29,5 @@ def test_what_c_keeps_as_well_is_the_same() -> None:
         for name, value in enum_members(path)
         if hasattr(limits, name)
     }
-    assert {file for file, _ in of_c} == {"kbroker/_limits.pxd"}
+    assert {file for file, _ in of_c} == {"kbroker/core/_limits.pxd"}
     assert of_c == {(file, name): getattr(limits, name) for file, name in of_c}

@@ -1,9 +1,9 @@
 # cython: language_level=3
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
 
-from kbroker._arena cimport Arena
 from kbroker.coordinator.group._offset_records cimport Text
 from kbroker.coordinator.group._structs cimport OffsetEntry, Shard
+from kbroker.core._arena cimport Arena
 
 
 # Which offsets are wanted; what is zero or NULL does not count.

@@ -9,11 +9,11 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
 
-from kbroker._arena cimport arena_take
 from kbroker.coordinator.group._offset_records cimport NO_EXPIRY, Text
 from kbroker.coordinator.group._offsets cimport entry_expire_ms, entry_metadata, entry_removed
 from kbroker.coordinator.group._shards cimport group_find_locked, shard_lock, shard_unlock
 from kbroker.coordinator.group._structs cimport Group, GroupTopic, OffsetEntry, Shard
+from kbroker.core._arena cimport arena_take
 
 
 cdef Text _kept(Copies* copies, const uint8_t* at, int32_t length) noexcept nogil:

@@ -17,13 +17,6 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from posix.unistd cimport usleep
 
-from kbroker._arena cimport Arena, arena_free, arena_take
-from kbroker._atomics cimport kb_cas_int, kb_load_i64, kb_load_int, kb_store_i64, kb_store_int
-from kbroker._error_codes cimport (
-    COORDINATOR_NOT_AVAILABLE, KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, NOT_COORDINATOR,
-    UNKNOWN_SERVER_ERROR)
-from kbroker._lock_order cimport RANK_SESSION, try_lock_ranked
-from kbroker._sync cimport kb_now_ns, kb_wall_ms
 from kbroker.coordinator.group._copies cimport Copies, Wanted, copies_free, copy_offsets
 from kbroker.coordinator.group._fetching cimport Fetched, FetchForm, fetch_locked, fetched_free
 from kbroker.coordinator.group._members cimport member_find_locked, member_free
@@ -52,6 +45,13 @@ from kbroker.coordinator.group._structs cimport (
 from kbroker.coordinator.group._tombstones cimport (
     Behind, group_delete_locked, offsets_remove_locked)
 from kbroker.coordinator.group._writing cimport Committer, records_build, records_write_locked
+from kbroker.core._arena cimport Arena, arena_free, arena_take
+from kbroker.core._atomics cimport kb_cas_int, kb_load_i64, kb_load_int, kb_store_i64, kb_store_int
+from kbroker.core._error_codes cimport (
+    COORDINATOR_NOT_AVAILABLE, KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, NOT_COORDINATOR,
+    UNKNOWN_SERVER_ERROR)
+from kbroker.core._lock_order cimport RANK_SESSION, try_lock_ranked
+from kbroker.core._sync cimport kb_now_ns, kb_wall_ms
 from kbroker.errors import ErrorCode
 from kbroker.log._records cimport HEADER_BYTES
 from kbroker.log._types cimport Batch

@@ -27,7 +27,7 @@ from kbroker.coordinator.group._shards cimport (
     shard_unlock,
 )
 from kbroker.coordinator.group._structs cimport Group, Shard
-from kbroker._codecs cimport (
+from kbroker.core._codecs cimport (
     KB_CODEC_NONE,
     kb_stream,
     kb_stream_close,

@@ -9,10 +9,10 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
-from kbroker._live_objects cimport LIVE_MEMBERS, live_add
-from kbroker._name_hash cimport name_hash
 from kbroker.coordinator.group._structs cimport Group, Member, Shard
 from kbroker.coordinator.group._table cimport TABLE_MIN, table_put
+from kbroker.core._live_objects cimport LIVE_MEMBERS, live_add
+from kbroker.core._name_hash cimport name_hash
 
 
 cdef int64_t member_bytes(Member* member) noexcept nogil:

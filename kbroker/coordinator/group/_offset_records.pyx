@@ -16,7 +16,7 @@ Pure functions; no lock, no allocation, no Python object.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from kbroker._limits cimport TEXT_BYTES_MAX
+from kbroker.core._limits cimport TEXT_BYTES_MAX
 from kbroker.log._records cimport (
     AT_ATTRIBUTES,
     AT_BASE_TIMESTAMP,

@@ -17,8 +17,6 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove
 
-from kbroker._atomics cimport kb_load_i64
-from kbroker._name_hash cimport name_hash
 from kbroker.coordinator.group._offset_records cimport NO_EXPIRY, OffsetKey, OffsetValue, Text
 from kbroker.coordinator.group._structs cimport (
     Group,
@@ -29,6 +27,8 @@ from kbroker.coordinator.group._structs cimport (
     Shard,
 )
 from kbroker.coordinator.group._table cimport table_put, table_remove, table_room
+from kbroker.core._atomics cimport kb_load_i64
+from kbroker.core._name_hash cimport name_hash
 
 
 cdef inline uint32_t _topic_hash(void* item) noexcept nogil:

@@ -12,8 +12,6 @@ from libc.string cimport memcpy, memset
 
 from collections import namedtuple
 
-from kbroker._arena cimport Arena, arena_take
-from kbroker._limits cimport TEXT_BYTES_MAX
 from kbroker.coordinator.group._copies cimport (
     Copy,
 )
@@ -49,6 +47,8 @@ from kbroker.coordinator.group._structs cimport (
     Member,
     Shard,
 )
+from kbroker.core._arena cimport Arena, arena_take
+from kbroker.core._limits cimport TEXT_BYTES_MAX
 from kbroker.log._records cimport (
     CODEC_MASK,
     CONTROL_BIT,

@@ -19,25 +19,6 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
-from kbroker._atomics cimport kb_load_i64, kb_load_int, kb_store_i64, kb_store_int
-from kbroker._error_codes cimport (
-    COORDINATOR_LOAD_IN_PROGRESS,
-    COORDINATOR_NOT_AVAILABLE,
-    KAFKA_STORAGE_ERROR,
-    MESSAGE_TOO_LARGE,
-    NO_ERROR,
-    NOT_COORDINATOR,
-    NOT_ENOUGH_REPLICAS,
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    NOT_LEADER_OR_FOLLOWER,
-    RECORD_LIST_TOO_LARGE,
-    REQUEST_TIMED_OUT,
-    UNKNOWN_TOPIC_OR_PARTITION,
-)
-from kbroker._live_objects cimport LIVE_GROUPS, live_add
-from kbroker._lock_order cimport RANK_SESSION, kb_mutex_init, lock_ranked, unlock_ranked
-from kbroker._name_hash cimport name_hash
-from kbroker._sync cimport kb_now_ns, pthread_mutex_destroy
 from kbroker.coordinator.group._members cimport (
     member_bytes,
     member_free,
@@ -65,6 +46,25 @@ from kbroker.coordinator.group._structs cimport (
     Shard,
 )
 from kbroker.coordinator.group._table cimport table_put, table_remove, table_room
+from kbroker.core._atomics cimport kb_load_i64, kb_load_int, kb_store_i64, kb_store_int
+from kbroker.core._error_codes cimport (
+    COORDINATOR_LOAD_IN_PROGRESS,
+    COORDINATOR_NOT_AVAILABLE,
+    KAFKA_STORAGE_ERROR,
+    MESSAGE_TOO_LARGE,
+    NO_ERROR,
+    NOT_COORDINATOR,
+    NOT_ENOUGH_REPLICAS,
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    NOT_LEADER_OR_FOLLOWER,
+    RECORD_LIST_TOO_LARGE,
+    REQUEST_TIMED_OUT,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from kbroker.core._live_objects cimport LIVE_GROUPS, live_add
+from kbroker.core._lock_order cimport RANK_SESSION, kb_mutex_init, lock_ranked, unlock_ranked
+from kbroker.core._name_hash cimport name_hash
+from kbroker.core._sync cimport kb_now_ns, pthread_mutex_destroy
 from kbroker.log._storage cimport writing_is_slow
 from kbroker.log._types cimport Batch
 from kbroker.replica._partition cimport (

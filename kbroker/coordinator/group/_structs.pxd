@@ -3,7 +3,7 @@
 
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
 
-from kbroker._sync cimport pthread_mutex_t
+from kbroker.core._sync cimport pthread_mutex_t
 from kbroker.replica._partition cimport Partition
 
 cdef enum:

@@ -1,9 +1,9 @@
 # cython: language_level=3
 from libc.stdint cimport int64_t, uint8_t
 
-from kbroker._arena cimport Arena
 from kbroker.coordinator.group._offset_records cimport OffsetKey, Text
 from kbroker.coordinator.group._structs cimport Appended, Group, Shard
+from kbroker.core._arena cimport Arena
 
 
 # What goes behind the tombstones in the same batch: keys and values in turn.

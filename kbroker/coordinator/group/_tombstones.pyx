@@ -13,8 +13,6 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp
 
-from kbroker._arena cimport Arena, arena_take
-from kbroker._error_codes cimport MESSAGE_TOO_LARGE, UNKNOWN_SERVER_ERROR
 from kbroker.coordinator.group._offset_records cimport (
     BatchWriter,
     OffsetKey,
@@ -48,6 +46,8 @@ from kbroker.coordinator.group._structs cimport (
     OffsetEntry,
     Shard,
 )
+from kbroker.core._arena cimport Arena, arena_take
+from kbroker.core._error_codes cimport MESSAGE_TOO_LARGE, UNKNOWN_SERVER_ERROR
 from kbroker.log._types cimport Batch
 
 

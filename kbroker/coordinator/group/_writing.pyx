@@ -4,7 +4,6 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcmp
 
-from kbroker._error_codes cimport ILLEGAL_GENERATION, UNKNOWN_SERVER_ERROR
 from kbroker.coordinator.group._loading cimport NO_MEMORY, record_apply_locked
 from kbroker.coordinator.group._members cimport member_find_locked
 from kbroker.coordinator.group._offset_records cimport (
@@ -18,6 +17,7 @@ from kbroker.coordinator.group._shards cimport (
     batch_prepare, group_find_locked, shard_append_locked)
 from kbroker.coordinator.group._structs cimport (
     GROUP_EMPTY, GROUP_PREPARING_REBALANCE, GROUP_STABLE, Group, Member, Shard)
+from kbroker.core._error_codes cimport ILLEGAL_GENERATION, UNKNOWN_SERVER_ERROR
 from kbroker.log._types cimport Batch
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from kbroker._live_objects import live_counts
+from kbroker.core._live_objects import live_counts
 from kbroker.errors import ErrorCode
 from kbroker.requests._hot import HotPath
 from kbroker.requests._parked import bucket_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kbroker._live_objects import live_counts
+from kbroker.core._live_objects import live_counts
 from kbroker.errors import ErrorCode
 from tests.support.record_batches import build_batch
 from tests.unit.net.harness import NODE_ID, Client, Rig, Topic, cold_frame, eventually

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kbroker._live_objects import live_counts
+from kbroker.core._live_objects import live_counts
 from kbroker.errors import ErrorCode
 from kbroker.requests._hot import HotPath
 from kbroker.types import ApiKey

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kbroker._live_objects import live_counts
+from kbroker.core._live_objects import live_counts
 from kbroker.errors import ErrorCode
 from kbroker.requests._hot import HotPath
 from tests.support.record_batches import build_batch

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from kbroker._live_objects import live_counts
+from kbroker.core._live_objects import live_counts
 from kbroker.errors import ErrorCode, KafkaError
 from tests.unit.net.harness import Client, Rig, Topic, eventually, running
 from tests.unit.requests.following import BATCH, FOLLOWER, LONG_MS, lead

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kbroker._live_objects import live_counts
 from kbroker._net import WrappedRequest
 from kbroker.config import BrokerConfig
+from kbroker.core._live_objects import live_counts
 from kbroker.errors import ErrorCode
 from kbroker.handlers.produce import ColdProduce
 from kbroker.log.manager import LogManager

@@ -11,7 +11,7 @@ for a lock: `kbroker.testing._schedule` puts functions of its own into `lock_sch
 from libc.stdint cimport int64_t
 from posix.unistd cimport usleep
 
-from kbroker._sync cimport (
+from kbroker.core._sync cimport (
     kb_now_ns, pthread_cond_broadcast, pthread_cond_t, pthread_cond_wait, pthread_mutex_t)
 
 cdef enum LockRank:

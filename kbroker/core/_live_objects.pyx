@@ -13,8 +13,8 @@ server/live_objects.py. What is not counted shows in the bytes that the allocato
 
 from libc.stdint cimport int64_t
 
-from kbroker._atomics cimport kb_add_i64, kb_load_i64
-from kbroker._sync cimport kb_used_memory
+from kbroker.core._atomics cimport kb_add_i64, kb_load_i64
+from kbroker.core._sync cimport kb_used_memory
 
 cdef enum:
     LINE_WORDS = 8                # of a cache line: kinds do not share one

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from kbroker._lock_order import RANKS, order_allows
+from kbroker.core._lock_order import RANKS, order_allows
 
 ORDER = ["turn", "table", "session", "partition", "queue"]
 

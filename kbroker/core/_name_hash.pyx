@@ -9,7 +9,7 @@ another key. Any thread, no lock: the key is set before anything can call.
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
-from kbroker._keyed_hash cimport kb_keyed_hash, kb_random_key
+from kbroker.core._keyed_hash cimport kb_keyed_hash, kb_random_key
 
 cdef uint64_t _key = kb_random_key()
 
