@@ -9,6 +9,7 @@ from tests.parity.book import Book
 from tests.parity.cases._groups import (
     Member,
     commit,
+    delete_groups,
     delete_offsets,
     describe,
     dissolved,
@@ -46,6 +47,14 @@ def no_name(talk: Talk) -> None:
 def no_group(talk: Talk) -> None:
     talk.ask(delete_offsets(talk.name("g"), (talk.topic(), [0])))
     talk.ask(delete_offsets(talk.name("g")))
+
+
+@book.case("a group that was deleted")
+def deleted(talk: Talk) -> None:
+    group, name = committed(talk)
+    talk.ask(delete_groups(2, group))
+    talk.ask(delete_offsets(group, (name, [0])))
+    seen(talk, group)
 
 
 ASKED: dict[str, Any] = {
