@@ -126,10 +126,10 @@ def _unfenced(nodes: MetadataNodes, operations: list[Operation]) -> None:
     nodes._store.multi(operations)
 
 
-def _with_its_producers(log: PartitionLog, offset: int) -> None:
+def _with_its_producers(log: PartitionLog, offset: int, *how: Any) -> None:
     """A cut takes the records and leaves what they said of their producers."""
     _, entries = log.producer_entries()
-    _truncate(log, offset)
+    _truncate(log, offset, *how)
     for entry in entries:
         log.restore_producer(entry)
 
