@@ -10,6 +10,8 @@ import pytest
 
 from kbroker.handlers.registry import REGISTRY
 from kbroker.server.sockets import HOT
+from tests.simulation.planted import PLANTED
+from tests.simulation.planted_threads import PLANTED_IN_THREADS
 from tests.support.source_tree import ROOT
 
 # Names of files that a broker or a job writes, not of files in the tree.
@@ -84,6 +86,28 @@ def test_ten_words_that_are_ours_are_in_use() -> None:
     assert len(rows) == 10
     for word, file in rows:
         assert word.split()[-1] in text_of(file), f"{word}: {file}"
+
+
+CHECK = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+PLANTS = re.compile(r"plants? ((?:`[\w-]+`(?:, )?)+)")
+
+
+def test_every_check_of_a_fault_is_there() -> None:
+    rows = re.findall(r"^\| (.+) \| (.+) \|$", text_of("docs/checks.md"), re.M)
+    faults = [(fault, checks) for fault, checks in rows if fault != "fault"]
+    assert len(faults) == 39
+    missing = []
+    for fault, checks in faults:
+        named = CHECK.findall(checks)
+        if not named and not checks.startswith("none: "):
+            missing.append(f"{fault}: no check")
+        for path, test in named:
+            if not (ROOT / path).exists() or (test and f"def {test}(" not in text_of(path)):
+                missing.append(f"{fault}: {path} {test}")
+        for names in PLANTS.findall(checks):
+            plants = re.findall(r"[\w-]+", names)
+            missing += [each for each in plants if each not in {*PLANTED, *PLANTED_IN_THREADS}]
+    assert not missing, "\n".join(missing)
 
 
 # Pages of prose with tables of what was measured; those that a command writes have their own line.
