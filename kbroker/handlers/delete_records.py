@@ -74,7 +74,7 @@ class _Deletion:
             elif timeout_ms <= 0:
                 self._end(name, _Result(ErrorCode.REQUEST_TIMED_OUT, low))
             else:
-                done = partial(self._settled, name, replica)
+                done = partial(self._settled, name, replica, offset)
                 wait_ms = min(timeout_ms, DELETE_RECORDS_WAIT_MS_MAX)
                 services.await_low_watermark(replica, offset, wait_ms, done)
 
@@ -83,9 +83,15 @@ class _Deletion:
             results = {name: self._results[name] for name in self._wanted}
             self._call.answer(_response(results))
 
-    def _settled(self, name: TopicPartition, replica: LedReplica, code: ErrorCode) -> None:
-        told = code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT)
-        self._end(name, _Result(code, replica.low_watermark if told else NO_WATERMARK))
+    def _settled(
+        self, name: TopicPartition, replica: LedReplica, offset: int, code: ErrorCode
+    ) -> None:
+        low = NO_WATERMARK
+        if code is ErrorCode.NONE:  # also where another broker has begun to lead since
+            low = max(offset, replica.low_watermark)
+        elif code is ErrorCode.REQUEST_TIMED_OUT:
+            low = replica.low_watermark
+        self._end(name, _Result(code, low))
         self.answer_if_over()
 
     def _end(self, name: TopicPartition, result: _Result) -> None:

@@ -114,7 +114,8 @@ class LedReplica(Protocol):
 
     @property
     def low_watermark(self) -> int:
-        """The least log start of the live replicas; -1: one has not said it yet."""
+        """The least log start of the live replicas; -1: one has not said it yet, or another broker
+        leads."""
         ...
 
     @property

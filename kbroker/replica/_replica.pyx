@@ -445,11 +445,13 @@ cdef class Replica:
 
     @property
     def low_watermark(self) -> int:
-        """Of a leader: below it no live replica has records; -1: one has not said it yet."""
-        cdef int64_t low
+        """Below it no live replica has records; -1: one has not said it yet, or another broker
+        leads: followers are known to the leader alone."""
+        cdef int64_t low = -1
         with nogil:
             partition_lock(self.partition)
-            low = partition_low_watermark_locked(self.partition)
+            if self.partition.is_leader:
+                low = partition_low_watermark_locked(self.partition)
             partition_unlock(self.partition)
         return low
 

@@ -77,6 +77,17 @@ def test_what_is_so_already_is_told_at_once(deletion: Deletion) -> None:
     assert deletion.told == [(4, ErrorCode.NONE)]
 
 
+def test_a_leader_that_was_replaced_has_no_low_watermark(deletion: Deletion) -> None:
+    """It has forgotten its followers, so its own log would be the only one that counts."""
+    deletion.log.delete_records(4)
+    deletion.log.set_leadership(OTHER, False, 1, 3)
+    assert deletion.log.low_watermark == -1
+    deletion.rig.hot.await_low_watermark(
+        deletion.log, 4, LONG_MS, lambda code: deletion.told.append((4, code))
+    )
+    assert deletion.told == [(4, ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+
+
 def test_each_waits_for_its_own_offset(deletion: Deletion) -> None:
     for offset in (6, 2, 9, 4):
         deletion.delete(offset)
