@@ -90,6 +90,7 @@ LAG_MS = 1_500  # replica.lag.time.max.ms
 # As long as an event of the controller may take, before another is elected.
 EVENT_MAX_MS = 1_500
 SLOW_FETCH_MS = 900
+HANGING_FETCH_STEP_MS = 50
 Started = Callable[[Exception | None], None]
 INTERRUPTED_MS = (1, 10, 100, 400)
 RECOVERY_PAUSES_MS = (1, 100, 1_000, 10_000)
@@ -119,7 +120,8 @@ class Link:
                 future.set_result(result)
 
         if own.fetchers_hang_until_ms > own.process.now_ms:
-            await asyncio.sleep((own.fetchers_hang_until_ms - own.process.now_ms) / 1000)
+            while own.fetchers_hang_until_ms > own.process.now_ms:  # or until all is healed
+                await asyncio.sleep(HANGING_FETCH_STEP_MS / 1000)
         elif own.fetches_slowly:
             await asyncio.sleep(SLOW_FETCH_MS / 1000)
         own.process.run(lambda: own.request(self._target, api_key, version, body, done))
@@ -192,7 +194,8 @@ class Links:
             self._unanswered.pop(request)
             asker(answer)
 
-        asker, done = done, self._asked.ask(broker.node_id, over)
+        asker = done
+        done = self._asked.ask(broker.node_id, over)  # another thread may end it at once
         self._own.request(node_of(broker.host), ApiKey(api_key), version, body, answered)
         self._asked.followed()
 
@@ -409,6 +412,17 @@ class Running:
         """A round of the background work."""
         self.process.work(self._checkpoint, BACKGROUND)
 
+    def retain(self, name: TopicPartition, size_bytes: int) -> None:
+        """Of one log, and a round of the background work after it."""
+        self.process.work(partial(self._retain, name, size_bytes), BACKGROUND)
+
+    def _retain(self, name: TopicPartition, size_bytes: int) -> None:
+        replica = self.replicas.partition(*name)
+        if replica is not None:
+            if replica.apply_retention(-1, size_bytes, self.clock.wall_ms()) >= 0:
+                self.wake(replica)
+            self._checkpoint()
+
     def _checkpoint(self) -> None:
         for work in (self.logs.checkpoint, self.logs.checkpoint_recovery_points):
             for _ in work():
@@ -489,6 +503,11 @@ class Running:
     @property
     def fetches_slowly(self) -> bool:
         return self.broker.slow_until_ms > self.process.now_ms
+
+    def load_slowly(self, for_ms: int) -> None:
+        loader = self._groups.loader
+        assert isinstance(loader, SteppedLoader)
+        loader.slow_until_ms = self.process.now_ms + for_ms
 
     @property
     def leads_any(self) -> bool:

@@ -366,6 +366,12 @@ class Cluster(DiskActs):
         """It fetches one batch at a time, over a slow link."""
         self.brokers[node_id].slow_until_ms = self.loop.now_ms + for_ms
 
+    def slow_loads(self, node_id: int, for_ms: int) -> None:
+        """It reads the logs of groups from a slow disk."""
+        running = self.brokers[node_id].running
+        if running is not None:
+            running.load_slowly(for_ms)
+
     def reachable(self) -> list[Running]:
         """Those that run, and reach the store."""
         return [
@@ -406,6 +412,10 @@ class Cluster(DiskActs):
 
     def drop(self, one: int, other: int) -> None:
         self.network.drop(one, other)
+
+    def reset(self, source: int, target: int, for_ms: int) -> None:
+        """Requests along that way do not arrive, and their sender learns that at once."""
+        self.network.reset(source, target, for_ms)
 
     # --- what people and clients do ---------------------------------------------------------------
 
@@ -486,11 +496,8 @@ class Cluster(DiskActs):
     def retain(self, index: int, size_bytes: int) -> None:
         """Retention has its turn, and what it leaves no file for goes."""
         for running in self.all_running():
-            replica = running.replicas.partition(*self.names[index])
-            if replica is not None and not running.process.paused:
-                if replica.apply_retention(-1, size_bytes, running.clock.wall_ms()) >= 0:
-                    running.wake(replica)
-                running.checkpoint()
+            if not running.process.paused:
+                running.retain(self.names[index], size_bytes)
 
     def ask_end(self, index: int) -> None:
         self.consumer.ask_end(self.names[index])

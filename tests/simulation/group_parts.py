@@ -22,6 +22,10 @@ def shift_to(clock: LoopClock) -> int:
     return clock.wall_ms() - round(time.time() * 1000)
 
 
+# A piece of a log from a slow disk.
+SLOW_PIECE_MS = (300, 500)
+
+
 class CallsLater:
     """As much of a `Timer` as groups want."""
 
@@ -46,6 +50,7 @@ class SteppedLoader(GroupLoader):
         self._process = process
         self._dice = dice
         self._walk: Iterator[None] | None = None
+        self.slow_until_ms = 0.0
         self._is_slow = False  # as long as there is something to be loaded
 
     def _put(self, job: Any) -> bool:
@@ -61,6 +66,9 @@ class SteppedLoader(GroupLoader):
 
     def _go_on(self) -> None:
         """Reading a piece takes no time, or as long as a slow disk."""
+        if self.slow_until_ms > self._process.now_ms:
+            self._process.later(self._dice.uniform(*SLOW_PIECE_MS), self._turn, LOADER)
+            return
         slow = self._is_slow or self._dice.randrange(20) == 0
         self._process.later(
             self._dice.uniform(5, 200) if slow else self._dice.uniform(0.05, 2),

@@ -33,7 +33,7 @@ def schedule_with_hangs(seed: int) -> Hung:
     dice = random.Random(f"hangs {seed}")
     if dice.random() < 0.5:
         return Hung(sorted(_calm(dice)), CALM_MS, True, {})
-    acts, end_ms = schedule_of(random.Random(f"schedule {seed}"))
+    acts, end_ms = schedule_of(random.Random(f"schedule {seed}"), twice=False)
     acts = [act for act in acts if act.what != "twin"]  # a copy is made of files that stand still
     for _ in range(dice.randint(1, 4)):
         for_ms = round(dice.choice(HANG_MS) * dice.uniform(0.5, 1.5))

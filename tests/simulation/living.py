@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from kbroker.clock import NS_PER_MS
 from kbroker.metadata.controller import records
 from kbroker.metadata.image import NO_CONTROLLER, NO_LEADER
 from tests.simulation.broker import LAG_MS
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from kbroker.types import TopicPartition
     from tests.simulation.broker import Running
     from tests.simulation.cluster import Cluster
-    from tests.simulation.safety import View
+    from tests.simulation.safety import Partition, View
 
 PERIOD_MS = 100
 # Events wait, the store is slow, and a controller hangs for 600 ms at most each.
@@ -31,6 +32,8 @@ GIVEN_UP_WITHIN_MS = 50
 # Behind the longest that a follower may lag, and half of it.
 LAG_WITHIN_MS = LAG_MS * 3 // 2 + HEARD_WITHIN_MS
 COMMITTED_WITHIN_MS = LAG_WITHIN_MS + HEARD_WITHIN_MS
+# A fetch waits for half a second at its leader.
+FETCHED_WITHIN_MS = 1_200
 ENOUGH = 2  # in sync, for every min.insync.replicas that a broker has
 
 
@@ -139,6 +142,9 @@ class Living:
                 continue
             hang = {*state.isr} & {*self._hang(view)}
             where = f"{name}, led by {state.leader} in epoch {state.leader_epoch}"
+            for node_id in self._unheard(partition, view):
+                told = f"broker {node_id} follows {where}, and does not fetch it"
+                yield Wrong("a follower fetches", told, HEARD_WITHIN_MS)
             for node_id in sorted(hang):
                 told = f"broker {node_id} is in sync at {where}"
                 yield Wrong("who does not fetch leaves the in-sync set", told, LAG_WITHIN_MS)
@@ -154,11 +160,32 @@ class Living:
         ends.append(end_offset)
         return ends
 
+    def _unheard(self, partition: Partition, leader: View) -> Iterator[int]:
+        """Live followers that know their leader and have not fetched for long."""
+        if self._cluster.scheduler is not None:  # disks hang there
+            return
+        now_ns = round(self._cluster.loop.time() * 1e9)
+        for node_id, _, _, _, fetched_ns, _ in _followers_of(leader):
+            view, running = partition.views.get(node_id), self._cluster.brokers[node_id].running
+            if running not in self._cluster.reachable() or running.disk_failed or view is None:
+                continue
+            busy = running.fetches_slowly or running.fetchers_hang_until_ms > running.process.now_ms
+            follows = view.replica is not None and view.leader_epoch == leader.leader_epoch
+            if follows and not busy and now_ns - fetched_ns > FETCHED_WITHIN_MS * NS_PER_MS:
+                yield node_id
+
     def _hang(self, leader: View) -> Iterator[int]:
         """Who fetches nothing, and lacks something as its leader has it."""
-        known = leader.replica.followers() if leader.replica is not None else []
-        for node_id, _, end_offset, *_ in known:
+        for node_id, _, end_offset, *_ in _followers_of(leader):
             running = self._cluster.brokers[node_id].running
             hangs_until_ms = 0.0 if running is None else running.fetchers_hang_until_ms
             if hangs_until_ms > self._cluster.loop.now_ms and end_offset < leader.end_offset:
                 yield node_id
+
+
+def _followers_of(leader: View) -> list[tuple[int, bool, int, int, int, int]]:
+    """As its replica says; nothing while its log is being changed."""
+    try:
+        return [] if leader.replica is None else leader.replica.followers()
+    except BlockingIOError:
+        return []

@@ -96,6 +96,7 @@ class Network:
         self._cut: dict[tuple[int, int], int] = {}
         self._open: dict[Exchange, None] = {}
         self._delays_ms: dict[tuple[int, int], int] = {}
+        self._resets_until_ms: dict[tuple[int, int], int] = {}
         self.brokers: dict[int, Running] = {}
         self.requests = 0
 
@@ -110,7 +111,7 @@ class Network:
             return
         if exchange.target is None:
             self.later(exchange.end, Lost.REFUSED)
-        elif self.breaks():
+        elif self.breaks() or self._is_reset(ways):
             self.later(exchange.end, Lost.UNKNOWN)
         else:
             self.later(exchange.arrive, serve, delay_ms=self.delay_of(ways))
@@ -160,22 +161,32 @@ class Network:
     @property
     def is_whole(self) -> bool:
         """Whether everybody reaches everybody, in time."""
-        return not (self._cut or self._late_percent or any(self._delays_ms.values()))
+        late = self._late_percent or any(self._delays_ms.values())
+        return not (self._cut or late or any(map(self._is_reset, self._resets_until_ms)))
 
     def is_whole_between(self, places: Collection[int]) -> bool:
         """Whether these reach each other, in time."""
         ways = set(itertools.permutations(places, 2))
         slow = {way for way, delay_ms in self._delays_ms.items() if delay_ms}
-        return not self._late_percent and ways.isdisjoint(self._cut) and ways.isdisjoint(slow)
+        broken = {*filter(self._is_reset, self._resets_until_ms)}
+        return not self._late_percent and ways.isdisjoint({*self._cut} | slow | broken)
 
     def mend_all(self) -> None:
         self._cut.clear()
         self._delays_ms.clear()
+        self._resets_until_ms.clear()
         self._late_percent = self._broken_percent = 0
 
     def delay(self, source: int, target: int, delay_ms: int) -> None:
         """Requests along that way come so much later, longer than REQUEST_TIMEOUT_MS or not."""
         self._delays_ms[source, target] = delay_ms
+
+    def reset(self, source: int, target: int, for_ms: int) -> None:
+        """Each request along that way ends its connection before it arrives."""
+        self._resets_until_ms[source, target] = self._loop.now_ms + for_ms
+
+    def _is_reset(self, ways: tuple[int, int]) -> bool:
+        return self._loop.now_ms < self._resets_until_ms.get(ways, 0)
 
     def drop(self, one: int, other: int) -> None:
         """The connections between two places are lost, with what was asked over them."""

@@ -8,8 +8,8 @@ any more says that the histories, or what is looked at, have become too tame.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
@@ -20,7 +20,7 @@ from kbroker.coordinator.group.loader import GroupLoader
 from kbroker.coordinator.group.rebalance import Rebalance
 from kbroker.coordinator.group.sessions import Sessions
 from kbroker.coordinator.group.store import OffsetsStore
-from kbroker.errors import ErrorCode
+from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers import delete_records, offset_commit, offset_fetch
 from kbroker.log.partition_log import PartitionLog
 from kbroker.metadata.controller import (
@@ -38,13 +38,14 @@ from kbroker.metadata.controller.partition_changes import PartitionChanges
 from kbroker.metadata.controller.partition_states import ElectionRules, InSyncChange
 from kbroker.metadata.controller.registration import Registration
 from kbroker.metadata.controller.topic_changes import TopicChanges
-from kbroker.metadata.image import ClusterImage, PartitionImage
+from kbroker.metadata.image import BrokerImage, ClusterImage, PartitionImage
 from kbroker.metadata.store.base import MetadataStore, Node, Operation
 from kbroker.peer.replica_fetch import Asked
 from kbroker.replica import in_sync, leadership, manager
 from kbroker.replica._replica import Replica
 from kbroker.replica.fetcher import ReplicaFetcher
 from kbroker.replica.fetcher_partition import UNKNOWN, FollowedPartition, Outcome
+from kbroker.replica.fetcher_session import FetchSession
 from kbroker.replica.manager import ReplicaManager
 from kbroker.server.asked_controller import AskedController
 from tests.simulation import requests
@@ -90,6 +91,8 @@ _found_offsets = offset_fetch._found
 _commit = offset_commit._commit
 _delete_group = OffsetsStore.delete_group
 _await_followers = delete_records._Deletion.await_followers
+_begin_again = FetchSession.begin_again
+_park = requests.Produces._park
 
 
 def _cut_to_the_high_watermark(partition: FollowedPartition, *how: Any) -> None:
@@ -400,6 +403,51 @@ def _without_timers(group: Rebalance, image: Any) -> None:
         _restore(group, image)
 
 
+def _goes_on_after_a_loss(session: FetchSession, error: ErrorCode | None = None) -> None:
+    """A fetch session goes on after a request that did not arrive."""
+    if error is not ErrorCode.NETWORK_EXCEPTION:
+        _begin_again(session, error)
+
+
+def _with_what_was_noted(
+    node_id: int, replica: Replica, partition: PartitionImage, *how: Any
+) -> bool:
+    """A leader keeps the positions of its followers from the last epoch in which it led."""
+    noted = vars(replica.log).setdefault("noted", {})
+    noted.update((each[0], each) for each in replica.followers() if each[2] >= 0)
+    before = replica.leader_epoch
+    is_done = leadership.set_leadership(node_id, replica, partition, *how)
+    if is_done and partition.leader == node_id and partition.leader_epoch > before:
+        for broker_id, _, offset, _, fetched_ns, broker_epoch in noted.values():
+            with suppress(KafkaError):  # it is no replica any more, or our log has been cut since
+                replica.note_fetch(
+                    broker_id,
+                    offset,
+                    fetched_ns,
+                    broker_epoch=broker_epoch,
+                    leader_epoch=partition.leader_epoch,
+                )
+    return is_done
+
+
+def _as_it_leads_now(
+    produces: requests.Produces, replica: Replica, last_offset: int, led_since: int,
+    timeout_ms: int, done: Callable[[ErrorCode], object],
+) -> None:  # fmt: skip
+    """A write of an earlier leadership waits as one of the current leadership."""
+    now = produces._broker.led_since(replica.name)
+    _park(produces, replica, last_offset, now, timeout_ms, done)
+
+
+def _all_stayed(image: ClusterImage, known: Mapping[int, BrokerImage]) -> list[int]:
+    """A broker that restarted since the controller last looked counts as one that stayed."""
+    return [*(known.keys() & image.brokers.keys())]
+
+
+def _not_cancelled(loader: GroupLoader, partitions: Sequence[int]) -> None:
+    """A load goes on when its partition is lost."""
+
+
 PLANTED: dict[str, Plant] = {
     "cut-to-the-high-watermark": Plant(
         FollowedPartition, "__init__", _cut_to_the_high_watermark, 100
@@ -507,4 +555,9 @@ PLANTED: dict[str, Plant] = {
     "recovered-and-not-said": Plant(OwnLogs, "ready", _unsaid, 20),
     "loaded-without-timers": Plant(Rebalance, "restore", _without_timers, 60),
     "the-dead-lead": Plant(PartitionChanges, "brokers_changed", _whoever_lives, 20),
+    "session-goes-on": Plant(FetchSession, "begin_again", _goes_on_after_a_loss, 40),
+    "positions-kept": Plant(in_sync, "set_leadership", _with_what_was_noted, 60),
+    "waits-as-of-now": Plant(requests.Produces, "_park", _as_it_leads_now, 60, first=60),
+    "a-quick-restart": Plant(partition_changes, "_stayed", _all_stayed, 40),
+    "a-load-goes-on": Plant(GroupLoader, "cancel", _not_cancelled, 60),
 }

@@ -18,7 +18,7 @@ from uuid import UUID
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import TopicPartition
-from tests.simulation.loop import APPENDS, HANDLER
+from tests.simulation.loop import APPENDS, HANDLER, WAITS
 from tests.simulation.network import Answer
 from tests.simulation.waits import Settled, Waits
 from tests.support.played_fetch_sessions import (
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _REPLICA_STATE_TAG = 1
 NEWS_WAIT_MS = 8
+# Between what a handler has written and the wait for its followers.
+AWAY_MS = (1, 10, 100, 400)
 
 
 class Position(NamedTuple):
@@ -279,6 +281,7 @@ class Produces:
     def __init__(self, broker: Running) -> None:
         self._broker = broker
         self._waits = Waits(broker.process)
+        self._dice = random.Random(f"waits {broker.node_id} {broker.clock.monotonic_ns()}")
 
     @property
     def waiting(self) -> int:
@@ -316,7 +319,7 @@ class Produces:
             def ended(code: ErrorCode) -> None:
                 done(Produced(_OF_PRODUCES.get(code, code), offset))
 
-            self._waits.begin(replica, offset, led_since, timeout_ms, ended)
+            self._wait(replica, offset, led_since, timeout_ms, ended)
         else:
             done(Produced(ErrorCode.NONE, offset))
         if appended:
@@ -326,6 +329,21 @@ class Produces:
         self, replica: Replica, last_offset: int, led_since: int, timeout_ms: int, done: Settled
     ) -> None:
         """As that of `HotPath`, for what the coordinator has written."""
+        self._wait(replica, last_offset, led_since, timeout_ms, done)
+
+    def _wait(
+        self, replica: Replica, last_offset: int, led_since: int, timeout_ms: int, done: Settled
+    ) -> None:
+        """For the followers. At times the thread is away for some time before it waits."""
+        wait = partial(self._park, replica, last_offset, led_since, timeout_ms, done)
+        if self._broker.scheduler is not None or self._dice.randrange(8):
+            wait()
+        else:
+            self._broker.process.later(self._dice.choice(AWAY_MS), wait, WAITS)
+
+    def _park(
+        self, replica: Replica, last_offset: int, led_since: int, timeout_ms: int, done: Settled
+    ) -> None:
         self._waits.begin(replica, last_offset, led_since, timeout_ms, done)
 
     def await_low_watermark(

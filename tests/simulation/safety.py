@@ -79,7 +79,7 @@ class Partition:
     name: TopicPartition
     committed: list[Record] = field(default_factory=list)
     places: dict[bytes, int] = field(default_factory=dict)  # of what is committed, by value
-    leaders: dict[int, int] = field(default_factory=dict)  # by epoch
+    leaders: dict[int, Running] = field(default_factory=dict)  # by epoch
     views: dict[int, View] = field(default_factory=dict)
     state: nodes.PartitionRecord | None = None  # in the store
     last_numbers: dict[bytes, int] = field(default_factory=dict)  # by producer
@@ -153,13 +153,12 @@ class Safety:
             view.removed_in = None  # it is one again, with the log that it had
         if not view.leads:
             return
-        leader = partition.leaders.setdefault(state.leader_epoch, running.node_id)
-        if leader != running.node_id:
-            self.fail(
-                "one leader in an epoch",
-                f"led by {leader} and {running.node_id} in epoch {state.leader_epoch}",
-                partition,
-            )
+        leader = partition.leaders.setdefault(state.leader_epoch, running)
+        if leader is not running:
+            another = "" if leader.node_id != running.node_id else "a later start of "
+            told = f"led by {leader.node_id} and {another}{running.node_id}"
+            told += f" in epoch {state.leader_epoch}"
+            self.fail("one leader in an epoch", told, partition)
         stored = partition.state
         if stored is None or stored.leader_epoch <= state.leader_epoch:
             self._may_lead(partition, view)

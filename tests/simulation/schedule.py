@@ -28,8 +28,9 @@ class Act(NamedTuple):
         return f"{self.at_ms:6} ms  {self.what}({', '.join(map(str, self.how))})"
 
 
-def schedule_of(dice: random.Random) -> tuple[list[Act], int]:
-    """By milliseconds since the topic is there, and when faults end."""
+def schedule_of(dice: random.Random, *, twice: bool = True) -> tuple[list[Act], int]:
+    """By milliseconds since the topic is there, and when faults end. `twice`: mostly with two
+    rare events that a fault needs one after the other."""
     end_ms = dice.randint(SPAN_MS_MIN, SPAN_MS_MAX)
     acts = [_fault(dice, end_ms) for _ in range(dice.randint(FAULTS_MIN, FAULTS_MAX))]
     acts += _close_together(dice, end_ms)
@@ -61,6 +62,12 @@ def schedule_of(dice: random.Random) -> tuple[list[Act], int]:
     acts += _disbanded(dice, end_ms)
     if dice.random() < 0.06:
         acts = _behind_a_slow_follower(dice, acts)
+    if twice:
+        acts += _leads_twice(dice, end_ms)
+    if twice and dice.random() < 0.4:
+        # After most faults, which would come between the two events.
+        at_ms = end_ms + dice.randint(300, 1_500)
+        acts += dice.choice((_joins_a_broken_session, _loads_twice))(dice, at_ms)
     return sorted(acts), end_ms
 
 
@@ -186,6 +193,71 @@ def _back_and_forth(dice: random.Random, end_ms: int) -> list[Act]:
         acts.append(Act(at_ms + 3, "prefer", (index,)))
         at_ms += dice.choice((dice.randint(5, 60), dice.randint(20, 300)))
     return acts
+
+
+def _lead(at_ms: int, index: int, leader: int, *rest: int) -> list[Act]:
+    """It is the preferred leader, and the leader if it is in sync."""
+    return [Act(at_ms, "reassign", (index, leader, *rest)), Act(at_ms + 3, "prefer", (index,))]
+
+
+def _produces(dice: random.Random, index: int, begins_ms: int, for_ms: int) -> list[Act]:
+    """By every producer, at about the same time."""
+    return [Act(begins_ms + dice.randrange(for_ms), "produce", (each, index)) for each in range(4)]
+
+
+def _leads_twice(dice: random.Random, end_ms: int) -> list[Act]:
+    """A broker leads in two epochs, and another one between them that lacks the last records of the
+    first: positions noted in the first epoch are wrong in the second. The third broker has those
+    records, and is late in the second epoch."""
+    if dice.random() < 0.7:
+        return []
+    at_ms, index = dice.randrange(end_ms), dice.randrange(PARTITIONS)
+    first, between, third = dice.sample(BROKERS, 3)
+    acts = _lead(at_ms, index, first, between, third)
+    at_ms += dice.randint(60, 300)
+    acts.append(Act(at_ms, "reset", (between, first, dice.randint(40, 120))))
+    acts += _produces(dice, index, at_ms, 40)
+    at_ms += dice.randint(20, 60)
+    acts += _lead(at_ms, index, between, first, third)
+    if dice.random() < 0.5:
+        acts.append(Act(at_ms, "reset", (third, between, dice.randint(50, 400))))
+    at_ms += dice.randint(30, 250)
+    acts += _produces(dice, index, at_ms - 20, 40)
+    acts += _lead(at_ms, index, first, between, third)
+    acts.append(Act(at_ms, "reset", (third, first, dice.randint(40, 400))))
+    acts += _produces(dice, index, at_ms + 5, 60)
+    return acts
+
+
+def _joins_a_broken_session(dice: random.Random, at_ms: int) -> list[Act]:
+    """A follower has to fetch more partitions from a broker, and its requests do not arrive."""
+    leader, follower, other = dice.sample(BROKERS, 3)
+    acts = []
+    for index in dice.sample(range(HOMES + 1), dice.randint(1, HOMES + 1)):
+        acts += _lead(at_ms + dice.randint(0, 30), index, leader, follower, other)
+    return [
+        *acts,
+        Act(at_ms + dice.randint(0, 60), "reset", (follower, leader, 700)),
+        Act(at_ms + 2_000, "ask_end", (0,)),  # nothing else happens until then
+    ]
+
+
+def _loads_twice(dice: random.Random, at_ms: int) -> list[Act]:
+    """A coordinator loses its groups while it loads them and gets them again; meanwhile commits
+    are made at another coordinator."""
+    group = dice.randrange(len(GROUPS))
+    first, between, third = dice.sample(BROKERS, 3)
+    acts = _lead(at_ms, HOMES, between, first, third)
+    acts += [Act(at_ms + each, "commit", (each % len(GROUPS),)) for each in range(20, 200, 45)]
+    at_ms += 250
+    acts += [Act(at_ms, "slow_loads", (first, 1_500)), *_lead(at_ms, HOMES, first, between, third)]
+    at_ms += dice.randint(30, 60)
+    acts += _lead(at_ms, HOMES, between, first, third)
+    acts += [Act(at_ms + each, "commit", (group,)) for each in range(10, 100, 20)]
+    at_ms += dice.randint(80, 200)
+    acts += _lead(at_ms, HOMES, first, between, third)
+    asks = range(at_ms + 20, at_ms + 1_500, 30)
+    return [*acts, *(Act(each, "ask_committed", (group, 1)) for each in asks)]
 
 
 def _deletions(dice: random.Random, end_ms: int) -> list[Act]:
