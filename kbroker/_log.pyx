@@ -60,7 +60,9 @@ cdef class LocalLog:
         self.topic = topic
         self.index = index
         self.topic_id = topic_id
-        self.storage = log_new(path)
+        cdef const char* c_path = path
+        with nogil:
+            self.storage = log_new(c_path)
         if self.storage == NULL:
             raise MemoryError
 

@@ -192,7 +192,7 @@ cdef int flush_write(Log* log, Write* write) noexcept nogil:
     cdef int status
     if write.count == 0:
         return 0
-    begin_writing_locked(log)
+    begin_writing_locked(log, write.size_bytes)
     status = segment_reserve(segment, write.count)
     if status == 0:
         status = write_batches(segment, write)

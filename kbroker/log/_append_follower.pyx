@@ -131,7 +131,7 @@ cdef int write_piece(Log* log, Piece* piece, Followed* out) noexcept nogil:
     vector.iov_len = <size_t>piece.size_bytes
     status = note_producers(log, piece)
     if status == 0:
-        begin_writing_locked(log)
+        begin_writing_locked(log, piece.size_bytes)
         status = segment_reserve(segment, piece.batches)
         if status == 0:
             status = write_out(segment, &vector, 1, piece.size_bytes)

@@ -21,7 +21,8 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport strdup
 
 from kbroker._log cimport LocalLog
-from kbroker.core._atomics cimport kb_load_i64, kb_load_int
+from kbroker.core._atomics cimport kb_load_i64, kb_load_int, kb_store_i64, kb_store_ptr
+from kbroker.log._directory_mark cimport DirectoryMark, directory_mark_of
 from kbroker.log._file_operations cimport files, iovec
 from kbroker.log._index cimport Index, index_close, index_open_readable
 from kbroker.log._segment cimport (
@@ -29,7 +30,7 @@ from kbroker.log._segment cimport (
     segment_drop_reference, segment_file_bytes, segment_renamed, segment_sync,
     segment_sync_records)
 from kbroker.log._storage cimport (
-    Log, active_of, begin_writing_locked, end_writing_locked, lock_log, lock_to_look,
+    Log, active_of, begin_step_locked, end_step_locked, lock_log, lock_to_look,
     log_find_segment, log_has_segment, unlock_log)
 from kbroker.log._types cimport Segment
 
@@ -274,14 +275,14 @@ def begin_swap(LocalLog log not None) -> None:
     cdef Log* storage = log.storage
     with nogil:
         lock_log(storage)
-        begin_writing_locked(storage)
+        begin_step_locked(storage)
 
 
 def end_swap(LocalLog log not None) -> None:
     """What waits to append goes on."""
     cdef Log* storage = log.storage
     with nogil:
-        end_writing_locked(storage, 0)
+        end_step_locked(storage)
         unlock_log(storage)
 
 
@@ -290,6 +291,8 @@ def put_in_place(LocalLog log not None, list copies not None, str directory not 
     which is in that directory now. InvariantError, MemoryError: nothing has changed."""
     cdef Log* storage = log.storage
     cdef bytes path = os.fsencode(directory)
+    cdef const char* c_path = path
+    cdef DirectoryMark* mark
     cdef char* fresh_path
     cdef Segment** segments       # the copies', then those whose place they have taken
     cdef SegmentCopy copy
@@ -299,9 +302,11 @@ def put_in_place(LocalLog log not None, list copies not None, str directory not 
         fits = fits and copy.segment == storage.segments[at] and copy.left_bytes == 0
     if not fits:
         raise InvariantError(f"{log.directory} was changed while it was moved")
-    fresh_path = strdup(path)
+    with nogil:
+        mark = directory_mark_of(c_path)
+        fresh_path = strdup(c_path)
     segments = <Segment**>malloc(<size_t>count * sizeof(Segment*))
-    if fresh_path == NULL or segments == NULL:
+    if mark == NULL or fresh_path == NULL or segments == NULL:
         free(fresh_path)
         free(segments)
         raise MemoryError
@@ -313,6 +318,8 @@ def put_in_place(LocalLog log not None, list copies not None, str directory not 
         for at in range(count):
             storage.segments[at], segments[at] = segments[at], storage.segments[at]
         storage.directory, fresh_path = fresh_path, storage.directory
+        kb_store_ptr(<void**>&storage.mark, mark)
+        kb_store_i64(&storage.slow_until_ns, 0)      # the other disk's
         free(storage.warm)        # of pages of the other files
         storage.warm = NULL
         storage.warm_next = 0

@@ -14,6 +14,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from kbroker.core._lock_order cimport RANK_PARTITION, lock_ranked, try_lock_ranked, unlock_ranked
 from kbroker.core._sync cimport pthread_cond_t, pthread_mutex_t
+from kbroker.log._directory_mark cimport DirectoryMark
 from kbroker.log._flush_times cimport FlushFigures
 from kbroker.log._producer_state cimport ProducerTable
 from kbroker.log._types cimport WAITS_FOR_NOTHING, Bound, Patience, Segment
@@ -84,6 +85,8 @@ cdef struct Log:
     pthread_mutex_t lock
     int64_t writing_since_ns      # atomic: bytes go to the file, without the lock; 0: none do
     int64_t slow_until_ns         # atomic: till then its writes count as slow
+    DirectoryMark* mark           # atomic: of its data directory
+    int64_t noted_ns              # what the write under way has noted in the mark
     int writing_waiters           # who wants to change the log when the bytes are there
     pthread_cond_t written
     int online                    # atomic; 0: closed, deleted or its directory failed
@@ -163,18 +166,25 @@ cdef inline void unlock_log(Log* log) noexcept nogil:
 
 # Around the writing of an append's bytes, of which so many go out, or the making of a segment's
 # files: others may look meanwhile.
-cdef void begin_writing_locked(Log* log) noexcept nogil
+cdef void begin_writing_locked(Log* log, int64_t size_bytes) noexcept nogil
 cdef void end_writing_locked(Log* log, int64_t size_bytes) noexcept nogil
 cdef void wait_written_locked(Log* log) noexcept nogil
+# The same around a step that takes long on a sound disk, too: it says nothing of the disk.
+cdef void begin_step_locked(Log* log) noexcept nogil
+cdef void end_step_locked(Log* log) noexcept nogil
 
 # Whether an append is likely to stand: 0, or what speaks for it.
 cdef enum:
     WRITE_WAS_SLOW = 1            # the last one, of late
-    WRITE_STANDS = 2              # one has been under way for long
+    WRITE_STANDS = 2              # one has been under way for long, there or in its directory
 
 cdef int log_is_slow(Log* log) noexcept nogil
-# The same of writes that somebody else marks so: since when, till when (both atomic; 0: not).
-cdef int writing_is_slow(int64_t* writing_since_ns, int64_t* slow_until_ns) noexcept nogil
+# The mark of its data directory, as it is now: see _directory_mark.
+cdef int64_t* log_late_from_ns(Log* log) noexcept nogil
+# As log_is_slow of writes that another struct marks so: since when, till when (both atomic; 0:
+# not), and from when on a write of the data directory is late (0: none is).
+cdef int writing_is_slow(
+    int64_t* writing_since_ns, int64_t* slow_until_ns, int64_t late_from_ns) noexcept nogil
 
 # Offline, without a segment. One reference; NULL: no memory.
 cdef Log* log_new(const char* directory) noexcept nogil

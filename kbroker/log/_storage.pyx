@@ -19,11 +19,12 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memmove, strdup
 
-from kbroker.core._atomics cimport kb_add_int, kb_load_i64, kb_store_i64
+from kbroker.core._atomics cimport kb_add_int, kb_load_i64, kb_load_ptr, kb_store_i64
 from kbroker.core._live_objects cimport LIVE_LOGS, live_add
 from kbroker.core._lock_order cimport lock_now_ns, pause_for_lock, wait_ranked, wake_ranked
 from kbroker.core._sync cimport (
     kb_now_ns, pthread_cond_destroy, pthread_cond_init, pthread_mutex_destroy)
+from kbroker.log._directory_mark cimport directory_mark_of, mark_begin, mark_end
 from kbroker.log._flush_times cimport flush_figures_release
 from kbroker.log._producer_state cimport producers_clear
 from kbroker.log._segment cimport (
@@ -43,7 +44,8 @@ cdef Log* log_new(const char* directory) noexcept nogil:
     if log == NULL:
         return NULL
     log.directory = strdup(directory)
-    if log.directory == NULL or kb_mutex_init(&log.lock) != 0:
+    log.mark = directory_mark_of(directory)
+    if log.directory == NULL or log.mark == NULL or kb_mutex_init(&log.lock) != 0:
         free(log.directory)
         free(log)
         return NULL
@@ -80,14 +82,29 @@ cdef void log_release(Log* log) noexcept nogil:
 
 # --- The lock -------------------------------------------------------------------------------------
 
-cdef void begin_writing_locked(Log* log) noexcept nogil:
+cdef void begin_writing_locked(Log* log, int64_t size_bytes) noexcept nogil:
+    cdef int64_t now_ns = kb_now_ns()
+    kb_store_i64(&log.writing_since_ns, now_ns)
+    log.noted_ns = mark_begin(log.mark, now_ns + SLOW_WRITE_NS + size_bytes)
+    unlock_ranked(&log.lock, RANK_PARTITION)
+
+
+cdef void begin_step_locked(Log* log) noexcept nogil:
     kb_store_i64(&log.writing_since_ns, kb_now_ns())
     unlock_ranked(&log.lock, RANK_PARTITION)
+
+
+cdef void end_step_locked(Log* log) noexcept nogil:
+    lock_ranked(&log.lock, RANK_PARTITION)
+    kb_store_i64(&log.writing_since_ns, 0)
+    if log.writing_waiters:
+        wake_ranked(&log.written)
 
 
 cdef void end_writing_locked(Log* log, int64_t size_bytes) noexcept nogil:
     cdef int64_t now_ns = kb_now_ns()
     cdef int64_t took_ns = now_ns - log.writing_since_ns
+    mark_end(log.mark, log.noted_ns)
     lock_ranked(&log.lock, RANK_PARTITION)
     kb_store_i64(&log.writing_since_ns, 0)
     if took_ns > SLOW_WRITE_NS + size_bytes:
@@ -125,17 +142,26 @@ cdef int lock_log_until(Log* log, int64_t until_ns, int to_change) noexcept nogi
 
 
 cdef int log_is_slow(Log* log) noexcept nogil:
-    return writing_is_slow(&log.writing_since_ns, &log.slow_until_ns)
+    return writing_is_slow(
+        &log.writing_since_ns, &log.slow_until_ns, kb_load_i64(log_late_from_ns(log)))
 
 
-cdef int writing_is_slow(int64_t* writing_since_ns, int64_t* slow_until_ns) noexcept nogil:
+cdef int64_t* log_late_from_ns(Log* log) noexcept nogil:
+    return &(<DirectoryMark*>kb_load_ptr(<void**>&log.mark)).late_from_ns
+
+
+cdef int writing_is_slow(
+    int64_t* writing_since_ns, int64_t* slow_until_ns, int64_t late_from_ns,
+) noexcept nogil:
     cdef int64_t since_ns = kb_load_i64(writing_since_ns)
     cdef int64_t until_ns = kb_load_i64(slow_until_ns)
     cdef int64_t now_ns
-    if since_ns == 0 and until_ns == 0:
+    if since_ns == 0 and until_ns == 0 and late_from_ns == 0:
         return 0
     now_ns = kb_now_ns()
     if since_ns != 0 and now_ns - since_ns > STANDS_NS:
+        return WRITE_STANDS
+    if late_from_ns != 0 and now_ns > late_from_ns:
         return WRITE_STANDS
     return WRITE_WAS_SLOW if now_ns < until_ns else 0
 
@@ -231,7 +257,7 @@ cdef int log_roll(Log* log, int64_t base_offset, int64_t now_ms) noexcept nogil:
     if status != 0:
         return status
     # Only who looks comes by from here on: the list of segments and its room stay as they are.
-    begin_writing_locked(log)
+    begin_writing_locked(log, 0)
     following = segment_create(
         log.directory, base_offset, log.settings.index_bytes, now_ms, &status)
     if following != NULL:
@@ -257,7 +283,7 @@ cdef void log_seal(Log* log) noexcept nogil:
     if log.segment_count == 0:
         return
     ended = active_of(log)
-    begin_writing_locked(log)
+    begin_writing_locked(log, 0)
     has_room = segment_reserve_end(ended, &status)
     lock_ranked(&log.lock, RANK_PARTITION)
     too_long = segment_end(ended, has_room)

@@ -7,7 +7,13 @@ from kbroker.net._types cimport AsideRequests, Request
 
 # 0: there is no room.
 cdef int aside_add(
-    AsideRequests* aside, Request* request, void* file, int64_t count_max) noexcept nogil
+    AsideRequests* aside, Request* request, void* file, int64_t* late_from_ns, int64_t count_max
+) noexcept nogil
+# Takes out what was set aside for writes to a directory in which none is late now, if it has no
+# turn; a list in its order, or NULL.
+cdef Request* aside_give_back(
+    AsideRequests* aside, Request** last, int handlers, int elsewhere, int64_t now_ns
+) noexcept nogil
 # Whether what is added for that file now is served without waiting for other files.
 # `elsewhere`: how many of the handlers are in Python, or stand in a run.
 cdef int aside_has_turn(

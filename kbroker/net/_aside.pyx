@@ -12,6 +12,13 @@ that one is left for the queue. Who takes from a queue that is never empty serve
 runs, if none has begun to serve one of late: those at which handlers wait for long are no reason
 for the others to wait.
 
+A request that waits for a write (`late_from_ns`) may be without a turn when that write ends, since
+the handlers at files are at others, for good perhaps. It goes back to the queue then, and is looked
+at anew: by each handler that comes back from a write or from Python, or has slept for its time.
+
+A handler that is retired while it is at a file is at that file still, so no other goes there; but
+it counts no more among those that may be at files.
+
 Bounds: as many requests as the queue may hold, and ASIDE_BYTES_MAX; then the handler that has the
 next one does it itself. So it does where a file was slow of late, no more, while half of the
 handlers are at others: it is not to wait for who may stand there for good. Everything is under the
@@ -20,6 +27,7 @@ request channel's lock; lists are searched from the front.
 
 from libc.stdint cimport int64_t
 
+from kbroker.core._atomics cimport kb_load_i64
 from kbroker.net._types cimport BOUNDED_FROM, SLOW_FILES_MAX, AsideRequests, Request
 
 cdef enum:
@@ -28,7 +36,7 @@ cdef enum:
 
 
 cdef int aside_add(
-    AsideRequests* aside, Request* request, void* file, int64_t count_max,
+    AsideRequests* aside, Request* request, void* file, int64_t* late_from_ns, int64_t count_max,
 ) noexcept nogil:
     if aside.count > 0 and (
         aside.count + request.frames > count_max
@@ -37,6 +45,7 @@ cdef int aside_add(
         return 0
     request.next = NULL
     request.slow_file = file
+    request.late_from_ns = late_from_ns
     if aside.tail == NULL:
         aside.head = request
     else:
@@ -57,10 +66,10 @@ cdef int _is_served(AsideRequests* aside, void* file) noexcept nogil:
 
 
 cdef inline int _has_room(const AsideRequests* aside, int handlers, int elsewhere) noexcept nogil:
-    cdef int most = min(max(1, handlers // 2), <int>SLOW_FILES_MAX)
+    cdef int most = max(1, handlers // 2)
     if handlers >= BOUNDED_FROM:
         most = min(most, handlers - 1 - elsewhere)
-    return aside.file_count < most
+    return aside.file_count < <int>SLOW_FILES_MAX and aside.file_count - aside.retired < most
 
 
 cdef int aside_has_turn(
@@ -93,32 +102,71 @@ cdef void* aside_next_file(
     return NULL
 
 
+cdef inline void _take_out(AsideRequests* aside, Request** place, Request* before) noexcept nogil:
+    cdef Request* request = place[0]
+    place[0] = request.next
+    if aside.tail == request:
+        aside.tail = before
+    request.next = NULL
+    aside.count -= request.frames
+    aside.bytes -= request.total_bytes
+
+
 cdef int aside_take(
     AsideRequests* aside, void* file, Request** run, int count_max, int64_t bytes_max,
 ) noexcept nogil:
     cdef Request** place = &aside.head
     cdef Request** end = run
-    cdef Request* last = NULL
+    cdef Request* before = NULL
     cdef Request* request
     cdef int64_t bytes_taken = 0
     cdef int taken = 0
     while place[0] != NULL and taken < count_max and bytes_taken < bytes_max:
         request = place[0]
         if request.slow_file != file:
-            last = request
+            before = request
             place = &request.next
             continue
-        place[0] = request.next
-        if aside.tail == request:
-            aside.tail = last
-        request.next = NULL
+        _take_out(aside, place, before)
         end[0] = request
         end = &request.next
         taken += 1
         bytes_taken += request.total_bytes
-        aside.count -= request.frames
-        aside.bytes -= request.total_bytes
     return taken
+
+
+cdef inline int _answers(const Request* request, int64_t now_ns) noexcept nogil:
+    # Whether the data directory that it was to write to does.
+    cdef int64_t late_from_ns
+    if request.late_from_ns == NULL:
+        return 0
+    late_from_ns = kb_load_i64(<int64_t*>request.late_from_ns)
+    return late_from_ns == 0 or now_ns <= late_from_ns
+
+
+cdef Request* aside_give_back(
+    AsideRequests* aside, Request** last, int handlers, int elsewhere, int64_t now_ns,
+) noexcept nogil:
+    cdef Request** place = &aside.head
+    cdef Request* first = NULL
+    cdef Request* before = NULL
+    cdef Request* request
+    last[0] = NULL
+    if _has_room(aside, handlers, elsewhere):
+        return NULL
+    while place[0] != NULL:
+        request = place[0]
+        if not _answers(request, now_ns):
+            before = request
+            place = &request.next
+            continue
+        _take_out(aside, place, before)
+        if first == NULL:
+            first = request
+        else:
+            last[0].next = request
+        last[0] = request
+    return first
 
 
 cdef void aside_served(AsideRequests* aside, void* file) noexcept nogil:

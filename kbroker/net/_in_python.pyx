@@ -31,7 +31,8 @@ cdef int python_is_full(InPython* python, int handlers, int at_files) noexcept n
 
 
 cdef void python_enter(InPython* python, Handler* handler) noexcept nogil:
-    if not handler.in_python:     # else it goes again, without having taken anything meanwhile
+    # Else it goes again, without having taken anything meanwhile; or it counts nowhere any more.
+    if not handler.in_python and not handler.retired:
         handler.in_python = 1
         python.handlers += 1
 

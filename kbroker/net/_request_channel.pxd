@@ -25,10 +25,13 @@ cdef int request_channel_enter_python(
     Request** first, Request** last) noexcept nogil
 cdef void request_channel_give_to_python(
     RequestChannel* channel, Request** first, Request** last) noexcept nogil
-cdef void request_channel_leave_python(
-    RequestChannel* channel, Handler* handler) noexcept nogil
+cdef void request_channel_add_handler(RequestChannel* channel, Handler* handler) noexcept nogil
+cdef void request_channel_retire(RequestChannel* channel, Handler* handler) noexcept nogil
+cdef void request_channel_left(RequestChannel* channel) noexcept nogil
+cdef int request_channel_is_held(RequestChannel* channel, Handler* handler) noexcept nogil
 cdef int request_channel_set_aside(
-    RequestChannel* channel, Request* request, void* slow_file, int stands) noexcept nogil
+    RequestChannel* channel, Request* request, void* slow_file, int64_t* late_from_ns, int stands
+) noexcept nogil
 cdef void request_channel_served_aside(
     RequestChannel* channel, Handler* handler) noexcept nogil
 cdef void request_channel_shorten_runs(RequestChannel* channel) noexcept nogil

@@ -25,47 +25,27 @@ what fits and hands back the rest; its Processor keeps that with the connection,
 and is woken when there is room. A request alone larger than the byte bound is let in when the
 queue is empty, or it could never pass. Lock: the channel's mutex, the last in the order; it is
 never held across a system call other than the wake-ups of its own.
-
-A handler that sleeps is idle only while nothing stands in the queue and nobody takes: as long as
-one serves run after run the others could not be of use, and the idle meter must fall to 0 when the
-broker is saturated. So the channel adds up the time in which it was served, from the moment at
-which the first request was received, and a sleeper leaves that time out.
 """
 
 from libc.stdint cimport INT64_MAX, int16_t, int64_t
 from libc.string cimport memset
 
-from kbroker.core._atomics cimport (
-    kb_load_i64,
-    kb_load_int,
-    kb_store_i64,
-    kb_store_int,
-)
+from kbroker.core._atomics cimport kb_add_int, kb_load_i64, kb_load_int, kb_store_int
 from kbroker.core._figures cimport kb_count
 from kbroker.core._limits cimport RUN_BYTES_MAX, RUN_REQUESTS_MAX
 from kbroker.core._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
-from kbroker.core._sync cimport (
-    kb_futex_wait,
-    kb_futex_wake,
-    kb_now_ns,
-)
+from kbroker.core._sync cimport kb_futex_wait, kb_futex_wake, kb_now_ns
 from kbroker.net._aside cimport (
-    aside_add, aside_has_turn, aside_next_file, aside_served, aside_stands, aside_take)
+    aside_add, aside_give_back, aside_has_turn, aside_next_file, aside_served, aside_stands,
+    aside_take)
 from kbroker.net._in_python cimport (
-    python_add,
-    python_enter,
-    python_is_full,
-    python_leave,
-    python_take,
-)
+    python_add, python_enter, python_is_full, python_leave, python_take)
+from kbroker.net._request_queue cimport (
+    queue_add_locked, queue_count_locked, queue_pop_locked, queue_unlink_locked)
+from kbroker.net._served_time cimport served_locked, served_ns_locked, serving_locked
 from kbroker.net._sleep cimport wake_processor
 from kbroker.net._types cimport (
-    API_KEYS_MAX,
-    API_VERSIONS_MAX,
-    Handler,
-    Request,
-    RequestChannel,
-)
+    API_KEYS_MAX, API_VERSIONS_MAX, Handler, Request, RequestChannel)
 
 cdef enum:
     SHORT_RUNS = 64               # behind one that waited for the disk
@@ -94,7 +74,7 @@ cdef int request_is_hot(RequestChannel* channel, Request* request) noexcept nogi
 cdef inline int _may_enter_locked(RequestChannel* channel) noexcept nogil:
     return not python_is_full(
         &channel.python, kb_load_int(&channel.handler_count),
-        channel.aside.file_count + channel.standing)
+        channel.aside.file_count - channel.aside.retired + channel.standing)
 
 
 cdef inline int _elsewhere_locked(RequestChannel* channel) noexcept nogil:
@@ -113,8 +93,9 @@ cdef inline void _relieve_locked(RequestChannel* channel) noexcept nogil:
     if channel.taker == NULL:
         return
     channel.relieved += 1
-    channel.taker.stands = 1
-    channel.standing += 1
+    if not channel.taker.retired:
+        channel.taker.stands = 1
+        channel.standing += 1
 
 
 cdef inline void _leave_to_python_locked(RequestChannel* channel, int64_t now_ns) noexcept nogil:
@@ -123,8 +104,8 @@ cdef inline void _leave_to_python_locked(RequestChannel* channel, int64_t now_ns
     while request != NULL and not (
         request_is_hot(channel, request) or _may_enter_locked(channel)
     ):
-        _serving_locked(channel, now_ns)
-        _unlink_locked(channel, request)
+        serving_locked(channel, now_ns)
+        queue_unlink_locked(channel, request)
         python_add(&channel.python, request, request)
         request = channel.head
 
@@ -164,6 +145,38 @@ cdef Handler* _give_role_locked(RequestChannel* channel, int64_t now_ns) noexcep
     return channel.taker
 
 
+cdef void _goes_to_file_locked(
+    RequestChannel* channel, Handler* handler, void* file,
+) noexcept nogil:
+    handler.slow_file = file
+    if file != NULL:
+        channel.aside.retired += handler.retired
+
+
+cdef void _give_back_aside_locked(RequestChannel* channel, int64_t now_ns) noexcept nogil:
+    # What waits for a write that is over, and has no turn, is queued once more.
+    cdef Request* last
+    cdef Request* request = aside_give_back(
+        &channel.aside, &last, kb_load_int(&channel.handler_count), _elsewhere_locked(channel),
+        now_ns)
+    if request == NULL:
+        return
+    queue_add_locked(channel, request, last)
+    while request != NULL:
+        queue_count_locked(channel, request, 1)
+        request = request.next
+
+
+cdef inline void _look_aside_locked(
+    RequestChannel* channel, int in_any_case, int64_t now_ns,
+) noexcept nogil:
+    # A handler that comes back, or whose time is over, looks; and one that never sleeps.
+    if channel.aside.head != NULL and (
+        in_any_case or (channel.sleepers == NULL and channel.head != NULL)
+    ):
+        _give_back_aside_locked(channel, now_ns)
+
+
 cdef Handler* _give_aside_locked(RequestChannel* channel) noexcept nogil:
     # Who is to be woken for what was set aside.
     cdef Handler* handler
@@ -173,36 +186,8 @@ cdef Handler* _give_aside_locked(RequestChannel* channel) noexcept nogil:
     if file == NULL:
         return NULL
     handler = _pop_sleeper_locked(channel)
-    handler.slow_file = file
+    _goes_to_file_locked(channel, handler, file)
     return handler
-
-
-cdef void _serving_locked(RequestChannel* channel, int64_t now_ns) noexcept nogil:
-    # Requests are there: since the first of them was received, or somebody last served.
-    cdef int64_t since_ns = now_ns
-    if channel.serving_since_ns != 0:
-        return
-    if channel.head.received_ns < since_ns:
-        since_ns = channel.head.received_ns
-    if since_ns < channel.served_until_ns:
-        since_ns = channel.served_until_ns
-    channel.serving_since_ns = since_ns
-
-
-cdef void _served_locked(RequestChannel* channel, int64_t now_ns) noexcept nogil:
-    # The role of taker ends. While something waits for Python nobody is idle.
-    if channel.python.head != NULL:
-        return
-    if channel.serving_since_ns != 0 and now_ns > channel.serving_since_ns:
-        channel.served_ns += now_ns - channel.serving_since_ns
-    channel.serving_since_ns = 0
-    channel.served_until_ns = now_ns
-
-
-cdef int64_t _served_ns_locked(RequestChannel* channel, int64_t now_ns) noexcept nogil:
-    if channel.serving_since_ns == 0 or now_ns < channel.serving_since_ns:
-        return channel.served_ns
-    return channel.served_ns + now_ns - channel.serving_since_ns
 
 
 cdef void _wake(Handler* handler) noexcept nogil:
@@ -234,13 +219,8 @@ cdef Request* request_channel_push(
             break
         following = request.next
         request.next = NULL
-        if channel.tail == NULL:
-            channel.head = request
-        else:
-            channel.tail.next = request
-        channel.tail = request
-        kb_store_i64(&channel.count, channel.count + request.frames)
-        channel.bytes += request.total_bytes
+        queue_add_locked(channel, request, request)
+        queue_count_locked(channel, request, 1)
         request = following
     if channel.count > channel.count_peak:
         channel.count_peak = channel.count
@@ -275,23 +255,6 @@ cdef void request_channel_look(RequestChannel* channel, int64_t now_ns) noexcept
     _wake(woken)
 
 
-cdef void _unlink_locked(RequestChannel* channel, Request* request) noexcept nogil:
-    channel.head = request.next
-    if channel.head == NULL:
-        channel.tail = NULL
-    request.next = NULL
-
-
-cdef void _count_locked(RequestChannel* channel, Request* request, int sign) noexcept nogil:
-    kb_store_i64(&channel.count, channel.count + sign * request.frames)
-    channel.bytes += sign * <int64_t>request.total_bytes
-
-
-cdef void _pop_locked(RequestChannel* channel, Request* request) noexcept nogil:
-    _unlink_locked(channel, request)
-    _count_locked(channel, request, -1)
-
-
 cdef int _run_max_locked(RequestChannel* channel) noexcept nogil:
     # How many requests a run may have: as many as there are, or this handler's share of them.
     cdef int left = kb_load_int(&channel.short_runs)
@@ -311,11 +274,11 @@ cdef int _take_locked(
     cdef int64_t bytes_taken = 0
     cdef int taken = 0
     cdef int most = _run_max_locked(channel)
-    _serving_locked(channel, now_ns)
+    serving_locked(channel, now_ns)
     if not request_is_hot(channel, request):
-        _pop_locked(channel, request)
+        queue_pop_locked(channel, request)
         python_enter(&channel.python, handler)
-        _served_locked(channel, now_ns)
+        served_locked(channel, now_ns)
         request.dequeued_ns = now_ns
         run[0] = request
         count[0] = 1
@@ -326,7 +289,7 @@ cdef int _take_locked(
             break
         bytes_taken += request.total_bytes
         taken += 1
-        _pop_locked(channel, request)
+        queue_pop_locked(channel, request)
         request.dequeued_ns = now_ns
         if tail == NULL:
             run[0] = request
@@ -351,7 +314,7 @@ cdef int _take_aside_locked(
         or (channel.sleepers == NULL and not handler.was_aside
             and aside_stands(&channel.aside, now_ns))
     ):
-        handler.slow_file = _next_file_locked(channel)
+        _goes_to_file_locked(channel, handler, _next_file_locked(channel))
     handler.was_aside = handler.slow_file != NULL
     if handler.slow_file == NULL:
         return 0
@@ -370,12 +333,12 @@ cdef int _take_waiting_locked(
         return 0
     run[0] = python_take(&channel.python)
     count[0] = 1
-    _count_locked(channel, run[0], -1)
+    queue_count_locked(channel, run[0], -1)
     python_enter(&channel.python, handler)
     if run[0].dequeued_ns == 0:
         run[0].dequeued_ns = now_ns
     if channel.taker == NULL and channel.head == NULL:
-        _served_locked(channel, now_ns)
+        served_locked(channel, now_ns)
     return 1
 
 
@@ -388,19 +351,18 @@ cdef int request_channel_take(
     cdef int64_t deadline_ns = now_ns + timeout_ns
     cdef int64_t slept_ns
     cdef int64_t served_ns
-    cdef int status
-    cdef int takes
-    cdef int waited
-    cdef int room
+    cdef int status, takes, waited, room, was_away
     cdef Handler* woken
     lock_ranked(&channel.lock, RANK_QUEUE)
+    was_away = handler.stands or handler.in_python
     python_leave(&channel.python, handler)
     _is_back_locked(channel, handler)
     if had_role and channel.taker == handler:
         channel.taker = NULL
         if channel.head == NULL:
-            _served_locked(channel, now_ns)
+            served_locked(channel, now_ns)
     while True:
+        _look_aside_locked(channel, was_away or now_ns >= deadline_ns, now_ns)
         _leave_to_python_locked(channel, now_ns)
         takes = _wants_taker_locked(channel, now_ns)
         waited = _take_waiting_locked(channel, handler, run, count, now_ns)
@@ -432,15 +394,15 @@ cdef int request_channel_take(
         handler.below = channel.sleepers
         channel.sleepers = handler
         slept_ns = now_ns
-        served_ns = _served_ns_locked(channel, now_ns)
+        served_ns = served_ns_locked(channel, now_ns)
         unlock_ranked(&channel.lock, RANK_QUEUE)
         if kb_load_int(&handler.awake) == 0:
             kb_futex_wait(&handler.awake, 0, deadline_ns - now_ns)
         now_ns = kb_now_ns()
         lock_ranked(&channel.lock, RANK_QUEUE)
         if channel.head != NULL:
-            _serving_locked(channel, now_ns)
-        served_ns = _served_ns_locked(channel, now_ns) - served_ns
+            serving_locked(channel, now_ns)
+        served_ns = served_ns_locked(channel, now_ns) - served_ns
         if now_ns - slept_ns > served_ns:
             kb_count(&handler.idle_ns, now_ns - slept_ns - served_ns)
         if handler.asleep:
@@ -465,7 +427,7 @@ cdef void request_channel_yield(RequestChannel* channel, Handler* handler) noexc
     lock_ranked(&channel.lock, RANK_QUEUE)
     if channel.taker == handler:  # and has not been relieved
         channel.taker = NULL
-        _served_locked(channel, now_ns)
+        served_locked(channel, now_ns)
         woken = _give_role_locked(channel, now_ns)
     unlock_ranked(&channel.lock, RANK_QUEUE)
     _wake(woken)
@@ -477,7 +439,7 @@ cdef void _leave_run_to_python_locked(
     # What a run has left for Python waits, and is no longer its handler's.
     cdef Request* request = first[0]
     while request != NULL:
-        _count_locked(channel, request, 1)
+        queue_count_locked(channel, request, 1)
         request = request.next
     python_add(&channel.python, first[0], last[0])
     first[0] = NULL
@@ -515,25 +477,60 @@ cdef void request_channel_give_to_python(
     _wake(woken)
 
 
-cdef void request_channel_leave_python(RequestChannel* channel, Handler* handler) noexcept nogil:
-    """For a handler that will not take any more, and may be in Python for good."""
+cdef void request_channel_add_handler(RequestChannel* channel, Handler* handler) noexcept nogil:
+    """It counts from now on: a new one, or one whose thread has left since it was retired."""
+    lock_ranked(&channel.lock, RANK_QUEUE)
+    handler.retired = 0
+    kb_add_int(&channel.handler_count, 1)
+    unlock_ranked(&channel.lock, RANK_QUEUE)
+
+
+cdef void request_channel_retire(RequestChannel* channel, Handler* handler) noexcept nogil:
+    """It counts no more. It will not take again, and may be at a file, in a run or in Python for
+    good: what waits for its place there has it."""
     cdef Handler* woken = NULL
     lock_ranked(&channel.lock, RANK_QUEUE)
+    kb_add_int(&channel.handler_count, -1)
+    handler.retired = 1
+    if handler.slow_file != NULL:
+        channel.aside.retired += 1
     python_leave(&channel.python, handler)
     _is_back_locked(channel, handler)
-    if channel.python.head != NULL and channel.sleepers != NULL:
+    woken = _give_aside_locked(channel)
+    if woken == NULL and channel.python.head != NULL and channel.sleepers != NULL:
         woken = _pop_sleeper_locked(channel)
     unlock_ranked(&channel.lock, RANK_QUEUE)
     _wake(woken)
 
 
+cdef void request_channel_left(RequestChannel* channel) noexcept nogil:
+    """A handler that was retired is back from what it had taken, and leaves."""
+    cdef Handler* woken
+    cdef int64_t now_ns = kb_now_ns()
+    lock_ranked(&channel.lock, RANK_QUEUE)
+    _give_back_aside_locked(channel, now_ns)
+    woken = _give_role_locked(channel, now_ns)
+    unlock_ranked(&channel.lock, RANK_QUEUE)
+    _wake(woken)
+
+
+cdef int request_channel_is_held(RequestChannel* channel, Handler* handler) noexcept nogil:
+    """Whether it is at a slow file, or in a run that takes long."""
+    cdef int held
+    lock_ranked(&channel.lock, RANK_QUEUE)
+    held = handler.slow_file != NULL or handler.stands
+    unlock_ranked(&channel.lock, RANK_QUEUE)
+    return held
+
+
 cdef int request_channel_set_aside(
-    RequestChannel* channel, Request* request, void* slow_file, int stands,
+    RequestChannel* channel, Request* request, void* slow_file, int64_t* late_from_ns, int stands,
 ) noexcept nogil:
     """Leaves a request to whoever serves that file. 0: there is no room, the caller does it.
 
-    `stands`: something does at that file. Otherwise it was slow of late, no more, and is not to
-    wait for files at which something may stand for good.
+    `late_from_ns`: of the data directory, for a write. `stands`: something does at that file or in
+    that directory. Otherwise it was slow of late, no more, and is not to wait for files at which
+    something may stand for good.
     """
     cdef Handler* woken = NULL
     cdef int added = 0
@@ -541,7 +538,7 @@ cdef int request_channel_set_aside(
     if not channel.closed and (stands or aside_has_turn(
             &channel.aside, slow_file, kb_load_int(&channel.handler_count),
             _elsewhere_locked(channel))):
-        added = aside_add(&channel.aside, request, slow_file, channel.count_max)
+        added = aside_add(&channel.aside, request, slow_file, late_from_ns, channel.count_max)
         woken = _give_aside_locked(channel)
     unlock_ranked(&channel.lock, RANK_QUEUE)
     _wake(woken)
@@ -556,6 +553,7 @@ cdef void request_channel_served_aside(
     lock_ranked(&channel.lock, RANK_QUEUE)
     aside_served(&channel.aside, handler.slow_file)
     handler.slow_file = NULL
+    channel.aside.retired -= handler.retired
     woken = _give_aside_locked(channel)
     unlock_ranked(&channel.lock, RANK_QUEUE)
     _wake(woken)

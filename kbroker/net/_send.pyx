@@ -136,7 +136,7 @@ cdef int _read_ahead(Channel* channel, Part* part, int64_t length) noexcept nogi
     piece.length = length
     piece.keeper = NULL
     if piece.fd >= 0 and request_channel_set_aside(
-        channel.processor.request_channel, request, part.keeper, 1
+        channel.processor.request_channel, request, part.keeper, NULL, 1
     ):
         channel.in_flight += 1
         channel.reads_ahead = 1

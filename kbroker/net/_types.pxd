@@ -81,6 +81,7 @@ cdef struct Request:
     Chunk* chunk                  # one reference, or NULL once detached
     uint8_t* detached             # a private copy of the frame, while parked
     void* slow_file               # what it was set aside for; an address to compare
+    int64_t* late_from_ns         # atomic, of a write's data directory: see _aside; NULL: a read
     int8_t taken_up               # by a run that set it aside; its API's own meaning
     int8_t from_follower          # a fetch of another broker's: its times are told apart
     int64_t warmed_ns             # when its file range was read ahead last; 0: never
@@ -314,6 +315,7 @@ cdef struct Handler:
     int awake                     # futex word: 1 when woken
     int asleep                    # in the stack of sleepers
     void* slow_file               # it serves what was set aside for this one
+    int retired                   # it counts no more, wherever it is; its thread leaves
     int was_aside                 # its last run had been
     int stands                    # it was relieved as the taker, and is not back
     int in_python                 # counted as there, under the request channel's lock
@@ -340,6 +342,7 @@ cdef struct AsideRequests:
     void* files[SLOW_FILES_MAX]   # being served, each by one handler
     int64_t since_ns[SLOW_FILES_MAX]
     int file_count
+    int retired                   # of their handlers
     int64_t total                 # ever
 
 

@@ -439,7 +439,9 @@ cdef int _is_set_aside(
     fetch_drop_slices(plan)
     _leave_session(worker, plan)
     request.taken_up = FETCH_LAST if resumed == FETCH_LAST else FETCH_TAKEN_UP
-    if not request_channel_set_aside(worker.context.request_channel, request, plan.slow, 1):
+    if not request_channel_set_aside(
+        worker.context.request_channel, request, plan.slow, NULL, 1
+    ):
         worker.aside = 1          # no room: this handler waits
         _fetch(worker, snapshot, request, request.taken_up)
         worker.aside = 0

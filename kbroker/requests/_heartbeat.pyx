@@ -17,6 +17,7 @@ from kbroker.coordinator.group._shards cimport (
     group_find_locked,
     shard_for,
     shard_is_slow,
+    shard_late_from_ns,
     shard_lock,
     shard_unlock,
 )
@@ -80,7 +81,8 @@ cdef int _verdict(
         return UNDECIDED
     slow = 0 if worker.aside else shard_is_slow(shard)
     if slow and request_channel_set_aside(
-        worker.context.request_channel, request, shard, slow == WRITE_STANDS
+        worker.context.request_channel, request, shard, shard_late_from_ns(shard),
+        slow == WRITE_STANDS,
     ):
         return SET_ASIDE
     shard_lock(shard)

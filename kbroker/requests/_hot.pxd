@@ -31,4 +31,5 @@ cdef class HotPath:
     cdef int _await(
         self, Replica replica, Batch* batch, int deletes, int32_t timeout_ms, object done,
     ) except -1
+    cdef _count_worker(self, int index)
     cdef list _take_ticks(self, HotWorker* worker)

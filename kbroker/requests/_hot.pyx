@@ -22,15 +22,17 @@ from kbroker._net cimport SocketServer, WrappedRequest, request_wrap
 from kbroker.coordinator.group._groups cimport GroupTable
 from kbroker.coordinator.group._shards cimport batch_prepare
 from kbroker.core._arena cimport arena_reset
-from kbroker.core._atomics cimport kb_add_int, kb_load_int, kb_store_int
+from kbroker.core._atomics cimport kb_load_int, kb_store_int
 from kbroker.core._figures cimport kb_count
 from kbroker.core._keyed_hash cimport kb_random_key
 from kbroker.core._sync cimport kb_now_ns, pthread_self, pthread_setname_np
 from kbroker.errors import ErrorCode, InvariantError
 from kbroker.log._types cimport Batch
 from kbroker.net._request_channel cimport (
-    TAKE_ASIDE, TAKE_CLOSED, TAKE_COLD, TAKE_IDLE, request_channel_enter_python,
-    request_channel_leave_python, request_channel_served_aside, request_channel_take)
+    TAKE_ASIDE, TAKE_CLOSED, TAKE_COLD, TAKE_IDLE, request_channel_add_handler,
+    request_channel_enter_python,
+    request_channel_is_held, request_channel_left, request_channel_retire,
+    request_channel_served_aside, request_channel_take)
 from kbroker.net._types cimport ACTION_CLOSE, CAUSE_NO_MEMORY, LISTENERS_MAX, Request
 from kbroker.replica._fetch_session cimport sessions_free, sessions_new
 from kbroker.replica._replica cimport Replica
@@ -131,7 +133,7 @@ cdef int _serve_runs(HotWorker* worker) noexcept nogil:
         long_polls_end_left(worker)   # who leaves may have been called for it
         if worker.settled == NULL and worker.tick_count == 0 and kb_load_int(&worker.leaving):
             worker_give_up_role(worker)
-            request_channel_leave_python(worker.context.request_channel, &worker.handler)
+            request_channel_left(worker.context.request_channel)
             return TAKE_CLOSED
         if worker.settled != NULL or worker.tick_count > 0:
             worker_give_up_role(worker)
@@ -285,21 +287,33 @@ cdef class HotPath:
         if self.workers[self.worker_count] == NULL:
             raise MemoryError
         self.worker_count += 1
-        kb_add_int(&self.context.request_channel.handler_count, 1)
+        self._count_worker(self.worker_count - 1)
         return self.worker_count - 1
 
     def retire_worker(self, int index):
         """Its thread comes back with CLOSED when it has done what it has taken."""
         kb_store_int(&self.workers[index].leaving, 1)
-        kb_add_int(&self.context.request_channel.handler_count, -1)
-        with nogil:  # it may have died there
-            request_channel_leave_python(self.context.request_channel, &self.workers[index].handler)
+        with nogil:
+            request_channel_retire(self.context.request_channel, &self.workers[index].handler)
 
     def revive_worker(self, int index):
         """For another thread, once the one before has left."""
         self.workers[index].named = 0
         kb_store_int(&self.workers[index].leaving, 0)
-        kb_add_int(&self.context.request_channel.handler_count, 1)
+        self._count_worker(index)
+
+    cdef _count_worker(self, int index):
+        with nogil:
+            request_channel_add_handler(
+                self.context.request_channel, &self.workers[index].handler)
+
+    def is_held(self, int index):
+        """Whether its thread is at a slow file, or in a run that takes long."""
+        cdef int held
+        with nogil:
+            held = request_channel_is_held(
+                self.context.request_channel, &self.workers[index].handler)
+        return bool(held)
 
     def serve(self, int index):
         """Serves until Python is needed: (status, cold requests, new deadline ticks)."""

@@ -51,7 +51,7 @@ from kbroker.log._records cimport (
     batch_outline,
     unpacked_bytes_max,
 )
-from kbroker.log._storage cimport WRITE_STANDS, log_is_slow
+from kbroker.log._storage cimport WRITE_STANDS, log_is_slow, log_late_from_ns
 from kbroker.log._types cimport NEEDS_PYTHON, Batch
 from kbroker.log._validate cimport log_repacks, log_validate
 from kbroker.net._request_channel cimport (
@@ -545,7 +545,8 @@ cdef ProducePlan* _plan_or_pass_on(
         worker_answer(worker, request)
         return NULL
     if plan.slow != NULL and not worker.aside and request_channel_set_aside(
-        worker.context.request_channel, request, plan.slow, plan.slow_stands == WRITE_STANDS
+        worker.context.request_channel, request, plan.slow, log_late_from_ns(plan.slow),
+        plan.slow_stands == WRITE_STANDS,
     ):
         return NULL
     if (plan.reason == REASON_NONE and plan.compressed_bytes >= PUT_OFF_BYTES

@@ -78,12 +78,16 @@ class HandlerPool:
             if self._closed:
                 return
             while len(self._threads) > size:
-                index, thread = max(self._threads.items())
+                index, thread = max(self._threads.items(), key=self._leaves_first)
                 self._hot.retire_worker(index)
                 self._leaving[index] = thread
                 del self._threads[index]
             while len(self._threads) < size:
                 self._add()
+
+    def _leaves_first(self, item: tuple[int, OwnThread]) -> tuple[bool, int]:
+        """As a key: who is held by a disk goes first, since those that stay are to serve."""
+        return self._hot.is_held(item[0]), item[0]
 
     def _add(self) -> None:
         index = self._free_worker()

@@ -72,6 +72,10 @@ class StandingDisk:
         """Until somebody stands there."""
         assert self._places[at].stands.wait(DEADLINE_S), "nobody stands there"
 
+    def stands(self, at: int = 0) -> bool:
+        """Whether an operation has come there, and hangs or has hung."""
+        return self._places[at].stands.is_set()
+
     def soon(self, call: Callable[[], T]) -> T:
         """What a call answers, on another thread; fails where that waits for what stands."""
         return self._pool.submit(call).result(SOON_S)

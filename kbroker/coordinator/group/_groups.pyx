@@ -38,7 +38,8 @@ from kbroker.coordinator.group._python import (
 from kbroker.coordinator.group._shards cimport (
     appended_of, coordinator_error, group_find_locked, group_hide_locked, group_shards_free,
     group_shards_grow, group_shards_new, group_show_locked, shard_clear_locked, shard_error,
-    shard_index, shard_lock, shard_stands, shard_unlock, shard_written_locked)
+    shard_index, shard_lock, shard_note_directory_locked, shard_stands, shard_unlock,
+    shard_written_locked)
 from kbroker.coordinator.group._structs cimport (
     GROUP_DEAD, SHARD_ACTIVE, SHARD_LOADING, SHARD_NOT_OWNER, SHARDS_MAX, Appended, Group, Member,
     Shard)
@@ -165,6 +166,8 @@ cdef class GroupTable:
                     partition_acquire(mine)
                 theirs = shard.partition
                 shard.partition = mine
+                if mine != NULL:
+                    shard_note_directory_locked(shard)
                 shard_clear_locked(shard)
                 kb_store_int(&shard.state, state)
                 shard_unlock(shard)

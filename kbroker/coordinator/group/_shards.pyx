@@ -46,7 +46,8 @@ from kbroker.coordinator.group._structs cimport (
     Shard,
 )
 from kbroker.coordinator.group._table cimport table_put, table_remove, table_room
-from kbroker.core._atomics cimport kb_load_i64, kb_load_int, kb_store_i64, kb_store_int
+from kbroker.core._atomics cimport (
+    kb_load_i64, kb_load_int, kb_load_ptr, kb_store_i64, kb_store_int, kb_store_ptr)
 from kbroker.core._error_codes cimport (
     COORDINATOR_LOAD_IN_PROGRESS,
     COORDINATOR_NOT_AVAILABLE,
@@ -65,7 +66,7 @@ from kbroker.core._live_objects cimport LIVE_GROUPS, live_add
 from kbroker.core._lock_order cimport RANK_SESSION, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker.core._name_hash cimport name_hash
 from kbroker.core._sync cimport kb_now_ns, pthread_mutex_destroy
-from kbroker.log._storage cimport writing_is_slow
+from kbroker.log._storage cimport log_late_from_ns, writing_is_slow
 from kbroker.log._types cimport Batch
 from kbroker.replica._partition cimport (
     Partition,
@@ -183,12 +184,27 @@ cdef void shard_unlock(Shard* shard) noexcept nogil:
 
 
 cdef int shard_is_slow(Shard* shard) noexcept nogil:
-    return writing_is_slow(&shard.writing_since_ns, &shard.slow_until_ns)
+    return writing_is_slow(&shard.writing_since_ns, &shard.slow_until_ns, 0)
+
+
+cdef int shard_append_is_slow(Shard* shard) noexcept nogil:
+    cdef int64_t* late_from_ns = shard_late_from_ns(shard)
+    return writing_is_slow(
+        &shard.writing_since_ns, &shard.slow_until_ns,
+        0 if late_from_ns == NULL else kb_load_i64(late_from_ns))
+
+
+cdef int64_t* shard_late_from_ns(Shard* shard) noexcept nogil:
+    return <int64_t*>kb_load_ptr(<void**>&shard.late_from_ns)
+
+
+cdef void shard_note_directory_locked(Shard* shard) noexcept nogil:
+    kb_store_ptr(<void**>&shard.late_from_ns, log_late_from_ns(shard.partition.log))
 
 
 cdef int shard_stands(Shard* shard) noexcept nogil:
     cdef int64_t not_till = 0
-    return writing_is_slow(&shard.writing_since_ns, &not_till)
+    return writing_is_slow(&shard.writing_since_ns, &not_till, 0)
 
 
 cdef int shard_error(Shard* shard) noexcept nogil:
@@ -408,6 +424,7 @@ cdef int shard_append_locked(Shard* shard, Batch* first, int64_t now_ms) noexcep
             batch.error = MESSAGE_TOO_LARGE
         batch = batch.next
     kb_store_i64(&shard.writing_since_ns, kb_now_ns())
+    shard_note_directory_locked(shard)
     waiting = partition_append(partition, first, now_ms)
     kb_store_i64(&shard.slow_until_ns, kb_load_i64(&partition.log.slow_until_ns))
     kb_store_i64(&shard.writing_since_ns, 0)

@@ -92,6 +92,7 @@ cdef struct Shard:
     Partition* partition          # one reference, while it is ours
     int64_t writing_since_ns      # atomic: the lock is held over an append; 0: it is not
     int64_t slow_until_ns         # atomic: as its partition had it behind the last append
+    int64_t* late_from_ns         # atomic: of its partition's data directory; NULL: never ours
     Group** groups
     uint32_t mask
     int64_t count

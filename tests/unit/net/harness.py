@@ -234,12 +234,21 @@ class Rig:
     # --- topics -----------------------------------------------------------------------------------
 
     def create(
-        self, name: str, partitions: int = 1, *, internal: bool = False, **settings: Any
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        internal: bool = False,
+        directory: Path | None = None,
+        **settings: Any,
     ) -> Topic:
+        """`directory`: the data directory of its logs, if it is not the rig's own."""
         topic_id = uuid.uuid4()
         logs = []
         for index in range(partitions):
-            log = open_led_log(self.directory / f"{name}-{index}", name, index, topic_id, settings)
+            path = (directory or self.directory) / f"{name}-{index}"
+            path.parent.mkdir(exist_ok=True)
+            log = open_led_log(path, name, index, topic_id, settings)
             log.count_flushes(self.flush_times)
             log.set_leadership(NODE_ID, True, 0, 1)
             logs.append(log)
