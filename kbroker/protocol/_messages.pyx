@@ -163,7 +163,7 @@ cdef class Plan:
         """A record's bytes. TypeError, ValueError, OverflowError: this version cannot say it."""
         cdef Writer writer = writer_of(self._flexible)
         _write_record(self, writer, record)
-        return bytes(writer._data)
+        return writer.getvalue()
 
     def encode_array(self, records):
         """An array of records, encoded for a message that has it more than once."""
@@ -171,7 +171,7 @@ cdef class Plan:
         writer._put_size(len(records))
         for record in records:
             _write_record(self, writer, record)
-        return Encoded(bytes(writer._data))
+        return Encoded(writer.getvalue())
 
 
 # --- Reading --------------------------------------------------------------------------------------

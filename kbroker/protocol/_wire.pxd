@@ -25,9 +25,12 @@ cdef class Reader:
 
 
 cdef class Writer:
-    cdef bytearray _data
+    cdef uint8_t* _begin
+    cdef Py_ssize_t _size   # bytes that are written, of `_room`
+    cdef Py_ssize_t _room
     cdef bint _flexible
 
+    cpdef getvalue(self)
     cdef uint8_t* _grow(self, Py_ssize_t size) except NULL
     cdef int _put(self, bytes data) except -1
     cdef int _put_unsigned_varint(self, int64_t value) except -1

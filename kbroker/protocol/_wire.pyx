@@ -6,9 +6,14 @@ Compiled because of who names much: an item of two bytes may cost two microsecon
 with the GIL; what runs without it reads with `_cursor.pxd`.
 """
 
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.unicode cimport PyUnicode_AsEncodedString, PyUnicode_DecodeUTF8
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from cpython.unicode cimport (
+    PyUnicode_AsEncodedString,
+    PyUnicode_DATA,
+    PyUnicode_DecodeUTF8,
+    PyUnicode_GET_LENGTH,
+)
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
@@ -27,9 +32,13 @@ from kbroker.protocol._cursor cimport (
     kb_put_u64,
 )
 
+cdef extern from "Python.h":
+    bint PyUnicode_IS_COMPACT_ASCII(object)
+
 cdef enum:
     ID_BYTES = 16
     VARINT_BYTES_MAX = 5
+    WRITER_BYTES_MIN = 256
 
 cdef int64_t _ITEMS_MAX = limits.ARRAY_ITEMS_MAX
 cdef uint32_t _TAGS_MAX = limits.TAGGED_FIELDS_MAX
@@ -208,14 +217,24 @@ cdef class Writer:
     """The body of one answer, grown field by field."""
 
     def __init__(self, *, bint flexible):
-        self._data = bytearray()
         self._flexible = flexible
+
+    def __dealloc__(self):
+        PyMem_Free(self._begin)
 
     cdef uint8_t* _grow(self, Py_ssize_t size) except NULL:
         # So many bytes more; where they begin.
-        cdef Py_ssize_t begin = PyByteArray_GET_SIZE(self._data)
-        PyByteArray_Resize(self._data, begin + size)
-        return <uint8_t*>PyByteArray_AS_STRING(self._data) + begin
+        cdef Py_ssize_t begin = self._size
+        cdef Py_ssize_t room
+        cdef void* larger
+        if size > self._room - begin:
+            room = max(WRITER_BYTES_MIN, 2 * self._room, begin + size)
+            larger = PyMem_Realloc(self._begin, room)
+            if larger == NULL:
+                raise MemoryError
+            self._begin, self._room = <uint8_t*>larger, room
+        self._size = begin + size
+        return self._begin + begin
 
     cdef int _put(self, bytes data) except -1:
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
@@ -240,8 +259,8 @@ cdef class Writer:
         kb_put_u32(self._grow(4), <uint32_t>size)
         return 0
 
-    def getvalue(self):
-        return bytes(self._data)
+    cpdef getvalue(self):
+        return PyBytes_FromStringAndSize(<const char*>self._begin, self._size)
 
     def raw(self, bytes data not None):
         """Bytes that are encoded already."""
@@ -270,20 +289,26 @@ cdef class Writer:
 
     cpdef string(self, str value):
         cdef bytes text
+        cdef const char* begin
+        cdef Py_ssize_t size
         if value is None:
             if self._flexible:
                 self._grow(1)[0] = 0
             else:
                 kb_put_u16(self._grow(2), 0xFFFF)
             return
-        text = PyUnicode_AsEncodedString(value, "utf-8", "replace")
-        if PyBytes_GET_SIZE(text) > _STRING_MAX:
-            raise untellable(PyBytes_GET_SIZE(text))
-        if self._flexible:
-            self._put_unsigned_varint(PyBytes_GET_SIZE(text) + 1)
+        if PyUnicode_IS_COMPACT_ASCII(value):
+            begin, size = <const char*>PyUnicode_DATA(value), PyUnicode_GET_LENGTH(value)
         else:
-            kb_put_u16(self._grow(2), <uint16_t>PyBytes_GET_SIZE(text))
-        self._put(text)
+            text = PyUnicode_AsEncodedString(value, "utf-8", "replace")
+            begin, size = PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text)
+        if size > _STRING_MAX:
+            raise untellable(size)
+        if self._flexible:
+            self._put_unsigned_varint(size + 1)
+        else:
+            kb_put_u16(self._grow(2), <uint16_t>size)
+        memcpy(self._grow(size), begin, size)
 
     def bytes(self, bytes value not None):
         self._put_size(PyBytes_GET_SIZE(value))
@@ -318,7 +343,6 @@ cdef Reader reader_of(bytes data, bint flexible):
 
 cdef Writer writer_of(bint flexible):
     cdef Writer writer = Writer.__new__(Writer)
-    writer._data = bytearray()
     writer._flexible = flexible
     return writer
 
