@@ -29,8 +29,8 @@ class Encoded:
 
 class Record:
     _fields: ClassVar[tuple[str, ...]]
-    _defaults: ClassVar[dict[str, Any]]
-    def __init__(self, **values: Any) -> None: ...
+
+def lay_out(kind: type, defaults: dict[str, Any]) -> None: ...
 
 Step = tuple[str, int, int, Any, Plan | None]
 

@@ -3,8 +3,8 @@
 
 A table (`messages/`) is compiled once for each version and direction to a `Plan`: an array of C
 steps, one for each field, in the order of the wire. A step has the field's kind, its flags, its
-name and, where it is a structure or an array of them, the plan of the inner record. No Python
-function is called for a field; an attribute of a record is a slot.
+name, where its slot is within a record and, where it is a structure or an array of them, the plan
+of the inner record. No Python function is called for a field, and no attribute is looked up.
 
 What is read comes from a socket. Lengths and counts are compared with the bytes that are left, and
 one budget for all arrays of a message bounds what they may become (`Reader`), so memory follows
@@ -16,6 +16,7 @@ Everything here holds the GIL. A plan does not change once it is made; any threa
 from cpython.bytes cimport PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.object cimport PyObject, PyTypeObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from kbroker.protocol._cursor cimport (
@@ -32,8 +33,25 @@ from kbroker.protocol._wire import ProtocolError
 
 cdef extern from "Python.h":
     object PyType_GenericAlloc(PyTypeObject* cls, Py_ssize_t items)
-    int PyObject_SetAttr(object, object, object) except -1
-    object PyObject_GetAttr(object, object)
+    PyObject* PyDict_GetItem(PyObject*, object)
+    Py_ssize_t PyVectorcall_NARGS(size_t)
+    PyTypeObject* Py_TYPE(object)
+    unsigned long Py_TPFLAGS_HAVE_VECTORCALL
+    PyTypeObject PyMemberDescr_Type
+
+    ctypedef object (*vectorcallfunc)(object, PyObject* const*, size_t, PyObject*)
+
+    ctypedef struct TypeObject "PyTypeObject":
+        unsigned long tp_flags
+        PyObject* tp_dict
+        vectorcallfunc tp_vectorcall
+
+cdef extern from "structmember.h":
+    ctypedef struct PyMemberDef:
+        Py_ssize_t offset
+
+    ctypedef struct PyMemberDescrObject:
+        PyMemberDef* d_member
 
 # The kinds of fields, by the names of the protocol guide.
 cpdef enum Kind:
@@ -61,9 +79,16 @@ cdef struct Step:
     int kind
     int flags
     int tag
+    Py_ssize_t offset  # of the slot, in bytes from the beginning of a record
     PyObject* name     # borrowed of Plan._kept, as the next two
     PyObject* default
     PyObject* inner    # a Plan, of a structure
+
+
+cdef struct Slot:
+    Py_ssize_t offset  # as in Step
+    PyObject* name     # borrowed of Layout._kept, as the next
+    PyObject* default
 
 
 cdef class Encoded:
@@ -81,25 +106,110 @@ cdef class Encoded:
         return hash(self.data)
 
 
+cdef class Layout:
+    """Where the fields of one class of records are, and what each is where it is not given."""
+
+    cdef Slot* _slots
+    cdef int _count
+    cdef list _kept           # what the slots borrow
+
+    def __cinit__(self, kind not None, dict defaults not None):
+        """`defaults` by name, in the order of the wire."""
+        cdef Slot* slot
+        cdef int index
+        self._kept = list(defaults.items())
+        self._count = len(self._kept)
+        self._slots = <Slot*>PyMem_Calloc(max(1, self._count), sizeof(Slot))
+        if self._slots == NULL:
+            raise MemoryError
+        for index, (name, default) in enumerate(self._kept):
+            slot = &self._slots[index]
+            slot.offset = _offset_of(kind, name)
+            slot.name = <PyObject*>name
+            slot.default = <PyObject*>default
+
+    def __dealloc__(self):
+        PyMem_Free(self._slots)
+
+    cdef Slot* _find(self, object name, int likely) except NULL:
+        # Names are mostly given in the order of the table, and as the same objects.
+        cdef int index
+        if likely < self._count and self._slots[likely].name == <PyObject*>name:
+            return &self._slots[likely]
+        for index in range(self._count):
+            if self._slots[index].name == <PyObject*>name:
+                return &self._slots[index]
+        for index in range(self._count):
+            if <object>self._slots[index].name == name:
+                return &self._slots[index]
+        raise TypeError(f"there is no field {name}")
+
+
+cdef Py_ssize_t _offset_of(object kind, object name) except -1:
+    descriptor = kind.__dict__[name]
+    if Py_TYPE(descriptor) != &PyMemberDescr_Type:
+        raise TypeError(f"{name} is no slot")
+    return (<PyMemberDescrObject*>descriptor).d_member.offset
+
+
+cdef inline object _copy_of(PyObject* default):
+    return [] if type(<object>default) is list else <object>default
+
+
+cdef inline PyObject** _slot_of(object record, Py_ssize_t offset):
+    return <PyObject**>(<char*><PyObject*>record + offset)
+
+
+cdef inline void _set(object record, Py_ssize_t offset, object value):
+    cdef PyObject** slot = _slot_of(record, offset)
+    cdef PyObject* before = slot[0]
+    Py_INCREF(value)
+    slot[0] = <PyObject*>value
+    Py_XDECREF(before)
+
+
+cdef object _make(object kind, PyObject* const* values, size_t given, PyObject* names):
+    # A record of the class `kind`: what its call does, without a dictionary of what is given.
+    cdef PyObject* place = PyDict_GetItem((<TypeObject*>kind).tp_dict, "_layout")
+    cdef Layout layout
+    cdef Slot* slot
+    cdef int index, likely = 0
+    cdef object record
+    if PyVectorcall_NARGS(given):
+        raise TypeError(f"{kind.__qualname__} takes its fields by name")
+    if place == NULL:
+        raise TypeError(f"{kind.__qualname__} has no fields")
+    layout = <Layout>place
+    record = PyType_GenericAlloc(<PyTypeObject*>kind, 0)
+    if names != NULL:
+        for index, name in enumerate(<tuple>names):
+            slot = layout._find(name, likely)
+            _set(record, slot.offset, <object>values[index])
+            likely = <int>(slot - layout._slots) + 1
+    for index in range(layout._count):
+        slot = &layout._slots[index]
+        if _slot_of(record, slot.offset)[0] == NULL:
+            _set(record, slot.offset, _copy_of(slot.default))
+    return record
+
+
+def lay_out(kind not None, dict defaults not None):
+    """Let calls of `kind`, a class of slots, make its records; `defaults` as in `Layout`."""
+    cdef TypeObject* metaclass = <TypeObject*>Py_TYPE(kind)
+    # Python 3.11 leaves the flag out for classes of classes that are made at run time.
+    metaclass.tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL
+    kind._layout = Layout(kind, defaults)
+    (<TypeObject*>kind).tp_vectorcall = _make
+
+
 cdef class Record:
     """One structure of a message: its fields are slots, named as in Kafka's protocol guide.
 
-    `_fields` of a class is a tuple of names, `_defaults` what each is where it is not given; an
-    empty list there stands for a new one each time.
+    `_fields` of a class is a tuple of names. A field that is not given has its default; an empty
+    list there stands for a new one each time.
     """
 
     _fields = ()
-    _defaults = {}
-
-    def __init__(self, **values):
-        cdef object kind = type(self)
-        for name, value in values.items():
-            PyObject_SetAttr(self, name, value)
-        if len(values) == len(kind._fields):
-            return
-        for name, default in kind._defaults.items():
-            if name not in values:
-                PyObject_SetAttr(self, name, [] if type(default) is list else default)
 
     def __eq__(self, other):
         if type(self) is not type(other):
@@ -139,6 +249,7 @@ cdef class Plan:
             step = &self._steps[index]
             step.kind = kind
             step.flags = flags
+            step.offset = _offset_of(record, name)
             step.name = <PyObject*>name
             step.default = <PyObject*>default
             step.inner = <PyObject*>inner
@@ -183,20 +294,15 @@ cdef object _read_record(Plan plan, Reader reader):
     for index in range(plan._count):
         step = &plan._steps[index]
         if step.flags & ABSENT:
-            value = _default_of(step)
+            value = _copy_of(step.default)
         elif step.flags & ARRAY:
             value = _read_array(step, reader)
         else:
             value = _read_value(step, reader)
-        PyObject_SetAttr(record, <object>step.name, value)
+        _set(record, step.offset, value)
     if plan._flexible:
         _read_tags(plan, reader, record)
     return record
-
-
-cdef inline object _default_of(Step* step):
-    cdef object default = <object>step.default
-    return [] if type(default) is list else default
 
 
 cdef object _null_of(Step* step):
@@ -272,7 +378,7 @@ cdef int _read_tags(Plan plan, Reader reader, object record) except -1:
     cdef int index
     for index in range(plan._count, plan._count + plan._tagged_count):
         step = &plan._steps[index]
-        PyObject_SetAttr(record, <object>step.name, _default_of(step))
+        _set(record, step.offset, _copy_of(step.default))
     count = reader._tag_count()
     while count > 0:
         count -= 1
@@ -291,7 +397,7 @@ cdef int _read_tags(Plan plan, Reader reader, object record) except -1:
                 else:
                     value = _read_value(step, reader)
                 reader._end = end
-                PyObject_SetAttr(record, <object>step.name, value)
+                _set(record, step.offset, value)
                 break
         reader._position = field_end
     return 0
@@ -310,7 +416,7 @@ cdef int _write_record(Plan plan, Writer writer, object record) except -1:
         step = &plan._steps[index]
         if step.flags & ABSENT:
             continue
-        value = PyObject_GetAttr(record, <object>step.name)
+        value = _value_of(step, record)
         if step.flags & ARRAY:
             _write_array(step, writer, value)
         else:
@@ -318,6 +424,13 @@ cdef int _write_record(Plan plan, Writer writer, object record) except -1:
     if plan._flexible:
         _write_tags(plan, writer, record)
     return 0
+
+
+cdef inline object _value_of(Step* step, object record):
+    cdef PyObject* value = _slot_of(record, step.offset)[0]
+    if value == NULL:
+        raise AttributeError(<object>step.name)  # it was deleted
+    return <object>value
 
 
 cdef int _require_nullable(Step* step) except -1:
@@ -407,7 +520,7 @@ cdef int _write_tags(Plan plan, Writer writer, object record) except -1:
     fields = []
     for index in range(plan._count, plan._count + plan._tagged_count):
         step = &plan._steps[index]
-        value = PyObject_GetAttr(record, <object>step.name)
+        value = _value_of(step, record)
         if value == <object>step.default:
             continue
         field = writer_of(True)

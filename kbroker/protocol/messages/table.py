@@ -144,9 +144,10 @@ class Table(type):
         rest["__slots__"] = tuple(fields)
         rest["fields"] = fields
         rest["_fields"] = tuple(fields)
-        rest["_defaults"] = {at: field.default for at, field in fields.items()}
         rest["_plans"] = {}
-        return super().__new__(mcls, name, bases, rest, **options)
+        made = super().__new__(mcls, name, bases, rest, **options)
+        _messages.lay_out(made, {at: field.default for at, field in fields.items()})
+        return made
 
     def __init__(
         cls, name: str, bases: tuple[type, ...], body: dict[str, Any], **options: Any

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import io
 import random
+import sys
 import tracemalloc
 from collections.abc import Iterator
 from types import ModuleType, NoneType
@@ -244,13 +245,36 @@ def test_a_field_that_a_version_lacks_is_left_out_and_has_its_default() -> None:
 def test_what_a_field_cannot_hold_is_refused() -> None:
     with pytest.raises(OverflowError):
         HEARTBEAT.Request(group_id="g", generation_id=2**31, member_id="m").encode(0)
-    with pytest.raises(AttributeError):
+    with pytest.raises(TypeError, match="groop_id"):
         HEARTBEAT.Request(groop_id="g")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="by name"):
+        HEARTBEAT.Request("g")  # type: ignore[call-arg,misc]
     with pytest.raises(ValueError, match="version 5"):
         HEARTBEAT.Request.decode(b"", 5)
     with pytest.raises(TypeError, match="Protocol"):
         JOIN.Request(group_id="g", session_timeout_ms=1, member_id="", protocol_type="",
                      protocols=["range"]).encode(0)  # type: ignore[list-item]  # fmt: skip
+
+
+def test_a_record_has_one_reference_to_each_of_its_values() -> None:
+    values: dict[str, Any] = {name: object() for name in HEARTBEAT.Request.fields}
+    reversed_values = dict(reversed(values.items()))
+    for given in (values, reversed_values, {"member_id": values["member_id"]}):
+        record: Any = HEARTBEAT.Request(**given)
+        for name, value in given.items():
+            assert getattr(record, name) is value
+            held = sys.getrefcount(value)
+            delattr(record, name)
+            assert sys.getrefcount(value) == held - 1
+        with pytest.raises(AttributeError):
+            record.encode(4)
+
+
+def test_records_do_not_share_an_array_that_is_not_given() -> None:
+    make: Any = JOIN.Request
+    one, other = make(), make()
+    one.protocols.append("range")
+    assert other.protocols == []
 
 
 def test_what_is_encoded_already_is_written_as_it_is() -> None:
