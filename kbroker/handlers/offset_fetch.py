@@ -24,7 +24,7 @@ import struct
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from kbroker.coordinator.group._groups import Written
@@ -40,7 +40,14 @@ if TYPE_CHECKING:
     from kbroker.handlers.call import Call
     from kbroker.handlers.services import Services
     from kbroker.metadata.image import ClusterImage
-    from kbroker.protocol.messages.offset_fetch import Request, Response
+    from kbroker.protocol.messages.offset_fetch import (
+        OffsetFetchRequestGroup,
+        OffsetFetchRequestTopics,
+        OffsetFetchResponseGroup,
+        OffsetFetchResponseTopics,
+        Request,
+        Response,
+    )
 
 _SINCE_TOP_LEVEL_ERROR: Final = 2
 _SINCE_LEADER_EPOCH: Final = 5
@@ -51,48 +58,15 @@ _INDEX_BYTES: Final = 4
 TopicKey = str | UUID | None
 
 
-class AskedTopic(NamedTuple):
-    key: TopicKey
-    indexes: bytes  # big-endian int32s, as they came
-
-
-class AskedGroup(NamedTuple):
-    group_id: str
-    topics: list[AskedTopic] | None  # None: all
-
-
-class FoundTopic(NamedTuple):
-    key: TopicKey
-    partitions: bytes  # the encoded array
-
-
-class FoundGroup(NamedTuple):
-    group_id: str
-    error: ErrorCode
-    topics: list[FoundTopic]
-
-
-def groups_of(call: Call[Request]) -> list[AskedGroup]:
-    """What is asked, in one form for all versions."""
+def groups_of(call: Call[Request]) -> list[OffsetFetchRequestGroup]:
+    """The groups of the request, in one form for all versions."""
     request = call.message
-    by_id = call.version >= _SINCE_TOPIC_ID
-    if call.version < _SINCE_GROUPS:
-        topics = None
-        if request.topics is not None:
-            topics = [AskedTopic(each.name, each.partition_indexes) for each in request.topics]
-        return [AskedGroup(request.group_id, topics)]
-    return [
-        AskedGroup(
-            group.group_id,
-            None
-            if group.topics is None
-            else [
-                AskedTopic(each.topic_id if by_id else each.name, each.partition_indexes)
-                for each in group.topics
-            ],
-        )
-        for group in request.groups
-    ]
+    if call.version >= _SINCE_GROUPS:
+        return request.groups
+    group = messages.offset_fetch.OffsetFetchRequestGroup(
+        group_id=request.group_id, topics=request.topics
+    )
+    return [group]
 
 
 class _Stable:
@@ -140,13 +114,15 @@ def handle(services: Services, call: Call[Request]) -> None:
 def _found(
     services: Services,
     call: Call[Request],
-    all_asked: list[AskedGroup],
+    all_asked: list[OffsetFetchRequestGroup],
     waits: list[tuple[str, Written]],
-) -> list[FoundGroup]:
+) -> list[OffsetFetchResponseGroup]:
     """What there is of each; `waits` are those whose answer the followers do not have yet."""
     version = call.version
     repeats = Repeats(call.request)
-    whole: dict[str, FoundGroup] = {}  # of those that ask for all that a group has committed
+    whole: dict[
+        str, OffsetFetchResponseGroup
+    ] = {}  # of those that ask for all that a group has committed
     named: set[str] = set()
     found = []
     for asked in all_asked:
@@ -156,13 +132,13 @@ def _found(
             group, texts = _fetch(
                 services, version, asked, repeats.left, asked.group_id in named, stable
             )
-            if stable is not None and not group.error:
+            if stable is not None and not group.error_code:
                 waits.append((asked.group_id, stable))
             repeats.allow(texts)
             named.add(asked.group_id)
             if asked.topics is None:
                 whole[asked.group_id] = group
-        elif not repeats.allow(sum(len(topic.partitions) for topic in group.topics)):
+        elif not repeats.allow(_size_bytes(group)):
             group = _refused(version, asked, ErrorCode.INVALID_REQUEST)
         found.append(group)
     return found
@@ -171,24 +147,26 @@ def _found(
 def _fetch(
     services: Services,
     version: int,
-    asked: AskedGroup,
+    asked: OffsetFetchRequestGroup,
     again_max: int,
     named_before: bool,
     stable: Written | None,
-) -> tuple[FoundGroup, int]:
+) -> tuple[OffsetFetchResponseGroup, int]:
     """The answer, and how many bytes of metadata it has again."""
     image = services.controller.image
     names: list[tuple[str, bytes]] | None = None
-    answers: list[FoundTopic] = []
+    answers: list[OffsetFetchResponseTopics] = []
     found: list[tuple[TopicKey, str, bytes]] = []
     if asked.topics is not None:
-        for key, indexes in asked.topics:
+        for each in asked.topics:
+            key, indexes = _key(version, each), each.partition_indexes
             if isinstance(key, str):
                 found.append((key, key, indexes))
                 continue
             topic = None if key is None else image.topic_by_id(key)
             if topic is None:
-                answers.append(_unknown(version, key, indexes))
+                nothing = _nothing(version, indexes, ErrorCode.UNKNOWN_TOPIC_ID)
+                answers.append(_topic(key, nothing))
             else:
                 found.append((key, topic.name, indexes))
         names = [(name, indexes) for _, name, indexes in found]
@@ -202,27 +180,22 @@ def _fetch(
         named_before=named_before,
         stable=stable,
     )
-    error = ErrorCode(code)
-    if error:
-        return _refused(version, asked, error), 0
+    if code:
+        return _refused(version, asked, ErrorCode(code)), 0
     if names is not None:
-        answers += [FoundTopic(found[at][0], data) for at, (_, data) in enumerate(topics)]
-        return FoundGroup(asked.group_id, error, answers), texts
-    for name, data in topics:
-        if version < _SINCE_TOPIC_ID:
-            answers.append(FoundTopic(name, data))
-        elif (known := image.topic(name)) is not None:
-            answers.append(FoundTopic(known.topic_id, data))
-    return FoundGroup(asked.group_id, error, answers), texts
+        answers += [_topic(found[at][0], data) for at, (_, data) in enumerate(topics)]
+    elif version < _SINCE_TOPIC_ID:
+        answers += [_topic(name, data) for name, data in topics]
+    else:
+        for name, data in topics:
+            if (known := image.topic(name)) is not None:
+                answers.append(_topic(known.topic_id, data))
+    return _group(asked, ErrorCode.NONE, answers), texts
 
 
 def _id_now(image: ClusterImage, name: str) -> bytes | None:
     topic = image.topic(name)
     return None if topic is None else topic.topic_id.bytes
-
-
-def _unknown(version: int, key: TopicKey, indexes: bytes) -> FoundTopic:
-    return FoundTopic(key, _nothing(version, indexes, ErrorCode.UNKNOWN_TOPIC_ID))
 
 
 def _nothing(version: int, indexes: bytes, error: ErrorCode) -> bytes:
@@ -240,39 +213,50 @@ def _nothing(version: int, indexes: bytes, error: ErrorCode) -> bytes:
     return out.getvalue()
 
 
-def _refused(version: int, asked: AskedGroup, error: ErrorCode) -> FoundGroup:
+def _refused(
+    version: int, asked: OffsetFetchRequestGroup, error: ErrorCode
+) -> OffsetFetchResponseGroup:
     """A group that is not ours now; before version 2 only partitions can say so."""
     topics = []
     if version < _SINCE_TOP_LEVEL_ERROR and asked.topics is not None:
         topics = [
-            FoundTopic(key, _nothing(version, indexes, error)) for key, indexes in asked.topics
+            _topic(each.name, _nothing(version, each.partition_indexes, error))
+            for each in asked.topics
         ]
-    return FoundGroup(asked.group_id, error, topics)
+    return _group(asked, error, topics)
 
 
-def _response(version: int, groups: list[FoundGroup]) -> Response:
-    table = messages.offset_fetch
-    if version >= _SINCE_GROUPS:
-        return table.Response(
-            groups=[
-                table.OffsetFetchResponseGroup(
-                    group_id=group.group_id,
-                    topics=[_topic(table.OffsetFetchResponseTopics, each) for each in group.topics],
-                    error_code=group.error,
-                )
-                for group in groups
-            ]
-        )
-    (group,) = groups
-    topics = [_topic(table.OffsetFetchResponseTopic, each) for each in group.topics]
-    return table.Response(topics=topics, error_code=group.error)
+def _size_bytes(group: OffsetFetchResponseGroup) -> int:
+    arrays: list[Any] = [topic.partitions for topic in group.topics]
+    return sum(len(array.data) for array in arrays)
 
 
-def _topic(kind: Callable[..., Any], topic: FoundTopic) -> Any:
-    key, partitions = topic
+def _group(
+    asked: OffsetFetchRequestGroup, error: ErrorCode, topics: list[OffsetFetchResponseTopics]
+) -> OffsetFetchResponseGroup:
+    return messages.offset_fetch.OffsetFetchResponseGroup(
+        group_id=asked.group_id, topics=topics, error_code=error
+    )
+
+
+def _key(version: int, topic: OffsetFetchRequestTopics) -> TopicKey:
+    return topic.topic_id if version >= _SINCE_TOPIC_ID else topic.name
+
+
+def _topic(key: TopicKey, partitions: bytes) -> OffsetFetchResponseTopics:
+    """`partitions` is the encoded array."""
+    encoded: Any = Encoded(partitions)
+    record = messages.offset_fetch.OffsetFetchResponseTopics
     if isinstance(key, str):
-        return kind(name=key, partitions=Encoded(partitions))
-    return kind(topic_id=key, partitions=Encoded(partitions))
+        return record(name=key, partitions=encoded)
+    return record(topic_id=key, partitions=encoded)
+
+
+def _response(version: int, groups: list[OffsetFetchResponseGroup]) -> Response:
+    if version >= _SINCE_GROUPS:
+        return messages.offset_fetch.Response(groups=groups)
+    (group,) = groups
+    return messages.offset_fetch.Response(topics=group.topics, error_code=group.error_code)
 
 
 def failure(call: Call[Request], code: ErrorCode, message: str | None) -> Response:

@@ -238,7 +238,7 @@ def _no_members(groups: GroupCoordinator, images: Any) -> None:
     """A load brings the offsets, and no group."""
 
 
-def _stable_or_not(services: Any, call: Any, *asked: Any) -> list[offset_fetch.FoundGroup]:
+def _stable_or_not(services: Any, call: Any, *asked: Any) -> list[Any]:
     """A client that asks for stable offsets gets the ones that were committed before."""
     call.message.require_stable = False
     return _found_offsets(services, call, *asked)

@@ -24,11 +24,6 @@ from kbroker.protocol.messages.table import (
 from kbroker.types import ApiKey
 
 
-class OffsetFetchRequestTopic(Record):
-    name: str = string()
-    partition_indexes: bytes = packed_int32()
-
-
 class OffsetFetchRequestTopics(Record):
     name: str = string(until=9, default="")
     topic_id: UUID | None = uuid(since=10, default=None)
@@ -44,8 +39,8 @@ class OffsetFetchRequestGroup(Record):
 
 class Request(Message, api=ApiKey.OFFSET_FETCH, versions=(1, 10)):
     group_id: str = string(until=7, default="")
-    topics: list[OffsetFetchRequestTopic] | None = array(
-        OffsetFetchRequestTopic, until=7, null=2, default=()
+    topics: list[OffsetFetchRequestTopics] | None = array(
+        OffsetFetchRequestTopics, until=7, null=2, default=()
     )
     groups: list[OffsetFetchRequestGroup] = array(OffsetFetchRequestGroup, since=8, default=())
     require_stable: bool = boolean(since=7, default=False)
@@ -57,11 +52,6 @@ class OffsetFetchResponsePartition(Record):
     committed_leader_epoch: int = int32(since=5, default=-1)
     metadata: str | None = string(null=0)
     error_code: int = int16()
-
-
-class OffsetFetchResponseTopic(Record):
-    name: str = string()
-    partitions: list[OffsetFetchResponsePartition] = array(OffsetFetchResponsePartition)
 
 
 class OffsetFetchResponseTopics(Record):
@@ -78,6 +68,6 @@ class OffsetFetchResponseGroup(Record):
 
 class Response(Message, api=ApiKey.OFFSET_FETCH, versions=(1, 10)):
     throttle_time_ms: int = int32(since=3, default=0)
-    topics: list[OffsetFetchResponseTopic] = array(OffsetFetchResponseTopic, until=7, default=())
+    topics: list[OffsetFetchResponseTopics] = array(OffsetFetchResponseTopics, until=7, default=())
     error_code: int = int16(since=2, until=7, default=0)
     groups: list[OffsetFetchResponseGroup] = array(OffsetFetchResponseGroup, since=8, default=())
