@@ -1,7 +1,6 @@
 """The messages of our client that change partitions: CreatePartitions and DeleteRecords.
 
-As `messages`, whose table of versions covers them: each field is spelled once for all versions, and
-the tests hold both directions against the schema library. Pure functions, any thread.
+As `messages`: records of the tables to values and back. Pure functions, any thread.
 """
 
 from __future__ import annotations
@@ -10,15 +9,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from kbroker.errors import ErrorCode
-from kbroker.peer.messages import (
-    TopicResult,
-    error_code,
-    read_by_topic,
-    request_writer,
-    write_by_topic,
-)
+from kbroker.peer.messages import TopicResult, by_topic, error_code
+from kbroker.protocol import messages as tables
 from kbroker.protocol.wire import Reader
-from kbroker.types import ApiKey, TopicPartition
+from kbroker.types import TopicPartition
 
 # In DeleteRecords: wherever the high watermark is.
 TO_HIGH_WATERMARK = -1
@@ -35,48 +29,48 @@ def encode_create_partitions(
     version: int, counts: Mapping[str, int], *, timeout_ms: int, validate_only: bool
 ) -> bytes:
     """How many partitions each topic shall have in all; where they go is the broker's choice."""
-    writer = request_writer(ApiKey.CREATE_PARTITIONS, version)
-    writer.array(len(counts))
-    for name, count in counts.items():
-        writer.string(name)
-        writer.int32(count)
-        writer.array(None)  # assignments
-        writer.tags()
-    writer.int32(timeout_ms)
-    writer.boolean(validate_only)
-    writer.tags()
-    return writer.getvalue()
+    table = tables.create_partitions
+    topics = [
+        table.CreatePartitionsTopic(name=name, count=count, assignments=None)
+        for name, count in counts.items()
+    ]
+    request = table.Request(topics=topics, timeout_ms=timeout_ms, validate_only=validate_only)
+    return request.encode(version)
 
 
 def decode_create_partitions(reader: Reader, version: int) -> list[TopicResult]:
-    reader.int32()  # throttle time
-    results: list[TopicResult] = []
-    for _ in range(reader.array()):
-        name = reader.string()
-        error = error_code(reader.int16())
-        results.append(TopicResult(name, error, reader.nullable_string()))
-        reader.tags()
-    return results
+    response = tables.create_partitions.Response.read(reader, version)
+    return [
+        TopicResult(each.name, error_code(each.error_code), each.error_message)
+        for each in response.results
+    ]
 
 
 def encode_delete_records(
     version: int, offsets: Mapping[TopicPartition, int], *, timeout_ms: int
 ) -> bytes:
     """The first offset to be left in each partition, or TO_HIGH_WATERMARK."""
-    writer = request_writer(ApiKey.DELETE_RECORDS, version)
-    write_by_topic(writer, offsets, lambda where: writer.int64(offsets[where]))
-    writer.int32(timeout_ms)
-    writer.tags()
-    return writer.getvalue()
+    table = tables.delete_records
+    topics = [
+        table.Topic(
+            name=name,
+            partitions=[
+                table.Partition(partition_index=where.partition, offset=offsets[where])
+                for where in partitions
+            ],
+        )
+        for name, partitions in by_topic(offsets)
+    ]
+    return table.Request(topics=topics, timeout_ms=timeout_ms).encode(version)
 
 
 def decode_delete_records(
     reader: Reader, version: int
 ) -> dict[TopicPartition, DeleteRecordsResult]:
-    reader.int32()  # throttle time
-
-    def result() -> DeleteRecordsResult:
-        low_watermark = reader.int64()
-        return DeleteRecordsResult(error_code(reader.int16()), low_watermark)
-
-    return read_by_topic(reader, result)
+    return {
+        TopicPartition(topic.name, each.partition_index): DeleteRecordsResult(
+            error_code(each.error_code), each.low_watermark
+        )
+        for topic in tables.delete_records.Response.read(reader, version).topics
+        for each in topic.partitions
+    }

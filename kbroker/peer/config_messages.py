@@ -1,25 +1,28 @@
 """The messages of our client about settings and disks, as DescribeConfigs and DescribeLogDirs.
 
-As `messages`, whose table of versions covers them: each field is spelled once for all versions, and
-the tests hold both directions against the schema library. Pure functions, any thread.
+As `messages`: records of the tables to values and back. Pure functions, any thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.peer.messages import TopicResult, error_code, read_by_topic, request_writer
-from kbroker.protocol.wire import Reader, Writer
-from kbroker.types import ApiKey, TopicPartition
+from kbroker.peer.messages import TopicResult, by_topic, error_code
+from kbroker.protocol import messages as tables
+from kbroker.protocol.wire import Reader
+from kbroker.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kbroker.protocol.messages.describe_configs import DescribeConfigsResourceResult
+    from kbroker.protocol.messages.describe_log_dirs import DescribeLogDirsResult
 
 TOPIC_RESOURCE: Final = 2
 BROKER_RESOURCE: Final = 4
 LOGGER_RESOURCE: Final = 8
 _SET: Final = 0
 _DELETE: Final = 1
-UNKNOWN_BYTES: Final = -1
 
 
 class Resource(NamedTuple):
@@ -73,54 +76,41 @@ def encode_describe_configs(
     version: int, resource: Resource, keys: Sequence[str] | None = None, *, details: bool = False
 ) -> bytes:
     """Every key where `keys` is None; `details` asks for synonyms and documentation."""
-    writer = request_writer(ApiKey.DESCRIBE_CONFIGS, version)
-    writer.array(1)
-    writer.int8(resource.kind)
-    writer.string(resource.name)
-    writer.array(None if keys is None else len(keys))
-    for key in keys or ():
-        writer.string(key)
-    writer.tags()
-    writer.boolean(details)
-    if version >= 3:
-        writer.boolean(details)
-    writer.tags()
-    return writer.getvalue()
+    table = tables.describe_configs
+    asked = table.DescribeConfigsResource(
+        resource_type=resource.kind,
+        resource_name=resource.name,
+        configuration_keys=None if keys is None else list(keys),
+    )
+    request = table.Request(
+        resources=[asked], include_synonyms=details, include_documentation=details
+    )
+    return request.encode(version)
 
 
 def decode_describe_configs(reader: Reader, version: int) -> list[ConfigValue]:
     """The entries of the one resource that was asked for; its error is raised."""
-    reader.int32()  # throttle time
     entries: list[ConfigValue] = []
-    for _ in range(reader.array()):
-        error = error_code(reader.int16())
-        message = reader.nullable_string()
-        reader.int8()
-        name = reader.string()
+    for result in tables.describe_configs.Response.read(reader, version).results:
+        error = error_code(result.error_code)
         if error is not ErrorCode.NONE:
-            raise KafkaError(error, message or f"the configuration of {name}")
-        entries += [_decode_config(reader, version) for _ in range(reader.array())]
-        reader.tags()
+            name = result.resource_name
+            raise KafkaError(error, result.error_message or f"the configuration of {name}")
+        entries += [_config_value(each) for each in result.configs]
     return entries
 
 
-def _decode_config(reader: Reader, version: int) -> ConfigValue:
-    name = reader.string()
-    value = reader.nullable_string()
-    read_only = reader.boolean()
-    source = reader.int8()
-    sensitive = reader.boolean()
-    synonyms = tuple([_decode_synonym(reader) for _ in range(reader.array())])
-    kind = reader.int8() if version >= 3 else 0
-    documentation = reader.nullable_string() if version >= 3 else None
-    reader.tags()
-    return ConfigValue(name, value, read_only, source, sensitive, synonyms, kind, documentation)
-
-
-def _decode_synonym(reader: Reader) -> ConfigSynonym:
-    synonym = ConfigSynonym(reader.string(), reader.nullable_string(), reader.int8())
-    reader.tags()
-    return synonym
+def _config_value(each: DescribeConfigsResourceResult) -> ConfigValue:
+    return ConfigValue(
+        each.name,
+        each.value,
+        each.read_only,
+        each.config_source,
+        each.is_sensitive,
+        tuple([ConfigSynonym(of.name, of.value, of.source) for of in each.synonyms]),
+        each.config_type,
+        each.documentation,
+    )
 
 
 def encode_alter_configs(
@@ -132,100 +122,72 @@ def encode_alter_configs(
     validate_only: bool,
 ) -> bytes:
     """The same change for every resource."""
-    writer = request_writer(ApiKey.INCREMENTAL_ALTER_CONFIGS, version)
-    writer.array(len(resources))
-    for resource in resources:
-        writer.int8(resource.kind)
-        writer.string(resource.name)
-        writer.array(len(values) + len(unset))
-        for key, value in values.items():
-            _write_change(writer, key, _SET, value)
-        for key in unset:
-            _write_change(writer, key, _DELETE, None)
-        writer.tags()
-    writer.boolean(validate_only)
-    writer.tags()
-    return writer.getvalue()
-
-
-def _write_change(writer: Writer, key: str, operation: int, value: str | None) -> None:
-    writer.string(key)
-    writer.int8(operation)
-    writer.string(value)
-    writer.tags()
+    table = tables.incremental_alter_configs
+    changes = [
+        table.AlterableConfig(name=key, config_operation=_SET, value=value)
+        for key, value in values.items()
+    ]
+    changes += [
+        table.AlterableConfig(name=key, config_operation=_DELETE, value=None) for key in unset
+    ]
+    changed = [
+        table.AlterConfigsResource(
+            resource_type=resource.kind, resource_name=resource.name, configs=changes
+        )
+        for resource in resources
+    ]
+    return table.Request(resources=changed, validate_only=validate_only).encode(version)
 
 
 def decode_alter_configs(reader: Reader, version: int) -> list[TopicResult]:
-    reader.int32()  # throttle time
-    results: list[TopicResult] = []
-    for _ in range(reader.array()):
-        error = error_code(reader.int16())
-        message = reader.nullable_string()
-        reader.int8()
-        results.append(TopicResult(reader.string(), error, message))
-        reader.tags()
-    return results
+    response = tables.incremental_alter_configs.Response.read(reader, version)
+    return [
+        TopicResult(each.resource_name, error_code(each.error_code), each.error_message)
+        for each in response.responses
+    ]
 
 
 def encode_describe_log_dirs(version: int) -> bytes:
     """Every partition."""
-    writer = request_writer(ApiKey.DESCRIBE_LOG_DIRS, version)
-    writer.array(None)
-    writer.tags()
-    return writer.getvalue()
+    return tables.describe_log_dirs.Request(topics=None).encode(version)
 
 
 def decode_describe_log_dirs(reader: Reader, version: int) -> list[LogDirectory]:
-    reader.int32()  # throttle time
-    if version >= 3:
-        error = error_code(reader.int16())
-        if error is not ErrorCode.NONE:
-            raise KafkaError(error, "the broker refused to tell of its directories")
-    directories = [_decode_directory(reader, version) for _ in range(reader.array())]
-    reader.tags()
-    return directories
+    response = tables.describe_log_dirs.Response.read(reader, version)
+    error = error_code(response.error_code)
+    if error is not ErrorCode.NONE:
+        raise KafkaError(error, "the broker refused to tell of its directories")
+    return [_log_directory(each) for each in response.results]
 
 
-def _decode_directory(reader: Reader, version: int) -> LogDirectory:
-    error = error_code(reader.int16())
-    path = reader.string()
-    logs: list[LogSize] = []
-    for _ in range(reader.array()):
-        topic = reader.string()
-        for _ in range(reader.array()):
-            where = TopicPartition(topic, reader.int32())
-            logs.append(LogSize(where, reader.int64(), reader.int64(), reader.boolean()))
-            reader.tags()
-        reader.tags()
-    total_bytes = usable_bytes = UNKNOWN_BYTES
-    if version >= 4:
-        total_bytes, usable_bytes = reader.int64(), reader.int64()
-    if version >= 5:
-        reader.boolean()  # cordoned
-    reader.tags()
-    return LogDirectory(error, path, logs, total_bytes, usable_bytes)
+def _log_directory(found: DescribeLogDirsResult) -> LogDirectory:
+    logs = [
+        LogSize(
+            TopicPartition(topic.name, each.partition_index),
+            each.partition_size,
+            each.offset_lag,
+            each.is_future_key,
+        )
+        for topic in found.topics
+        for each in topic.partitions
+    ]
+    error = error_code(found.error_code)
+    return LogDirectory(error, found.log_dir, logs, found.total_bytes, found.usable_bytes)
 
 
 def encode_alter_log_dirs(version: int, partitions: Sequence[TopicPartition], path: str) -> bytes:
     """All of them into one data directory."""
-    by_topic: dict[str, list[int]] = {}
-    for topic, index in partitions:
-        by_topic.setdefault(topic, []).append(index)
-    writer = request_writer(ApiKey.ALTER_REPLICA_LOG_DIRS, version)
-    writer.array(1)
-    writer.string(path)
-    writer.array(len(by_topic))
-    for topic, indexes in by_topic.items():
-        writer.string(topic)
-        writer.array(len(indexes))
-        for index in indexes:
-            writer.int32(index)
-        writer.tags()
-    writer.tags()
-    writer.tags()
-    return writer.getvalue()
+    table = tables.alter_replica_log_dirs
+    topics = [
+        table.AlterReplicaLogDirTopic(name=name, partitions=[each.partition for each in some])
+        for name, some in by_topic(partitions)
+    ]
+    return table.Request(dirs=[table.AlterReplicaLogDir(path=path, topics=topics)]).encode(version)
 
 
 def decode_alter_log_dirs(reader: Reader, version: int) -> dict[TopicPartition, ErrorCode]:
-    reader.int32()  # throttle time
-    return read_by_topic(reader, lambda: error_code(reader.int16()))
+    return {
+        TopicPartition(topic.topic_name, each.partition_index): error_code(each.error_code)
+        for topic in tables.alter_replica_log_dirs.Response.read(reader, version).results
+        for each in topic.partitions
+    }

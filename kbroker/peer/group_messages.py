@@ -8,13 +8,20 @@ Pure functions, any thread.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.peer.messages import error_code, read_by_topic, request_writer, write_by_topic
+from kbroker.peer.messages import by_topic, error_code
+from kbroker.protocol import messages as tables
 from kbroker.protocol.wire import Reader
-from kbroker.types import ApiKey, TopicPartition
+from kbroker.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kbroker.protocol.messages.describe_groups import DescribedGroupMember
+    from kbroker.protocol.messages.offset_commit import OffsetCommitResponseTopic
+    from kbroker.protocol.messages.offset_delete import OffsetDeleteResponseTopic
 
 COORDINATOR_MOVED: Final = frozenset(
     {
@@ -86,86 +93,63 @@ def raise_if_moved(error: ErrorCode, group: str) -> None:
 
 
 def encode_find_coordinator(version: int, group: str) -> bytes:
-    writer = request_writer(ApiKey.FIND_COORDINATOR, version)
-    writer.string(group)
-    writer.int8(GROUP_KEY)
-    writer.tags()
-    return writer.getvalue()
+    return tables.find_coordinator.Request(key=group, key_type=GROUP_KEY).encode(version)
 
 
 def decode_find_coordinator(reader: Reader, version: int) -> Coordinator:
-    reader.int32()  # throttle time
-    error = error_code(reader.int16())
-    message = reader.nullable_string()
+    response = tables.find_coordinator.Response.read(reader, version)
+    error = error_code(response.error_code)
     if error is not ErrorCode.NONE:
-        raise KafkaError(error, message or "no coordinator")
-    coordinator = Coordinator(reader.int32(), reader.string(), reader.int32())
-    reader.tags()
-    return coordinator
+        raise KafkaError(error, response.error_message or "no coordinator")
+    return Coordinator(response.node_id, response.host, response.port)
 
 
 def encode_list_groups(version: int, states: Sequence[str] = ()) -> bytes:
     """Of every type; an old broker does not filter, so the caller does that as well."""
-    writer = request_writer(ApiKey.LIST_GROUPS, version)
-    if version >= 4:
-        writer.array(len(states))
-        for state in states:
-            writer.string(state)
-    if version >= 5:
-        writer.array(0)  # types: every one
-    writer.tags()
-    return writer.getvalue()
+    return tables.list_groups.Request(states_filter=list(states)).encode(version)
 
 
 def decode_list_groups(reader: Reader, version: int) -> list[ListedGroup]:
-    reader.int32()  # throttle time
-    error = error_code(reader.int16())
+    response = tables.list_groups.Response.read(reader, version)
+    error = error_code(response.error_code)
     if error is not ErrorCode.NONE:
         raise KafkaError(error, "the broker refused to list groups")
-    groups: list[ListedGroup] = []
-    for _ in range(reader.array()):
-        name, protocol_type = reader.string(), reader.string()
-        groups.append(ListedGroup(name, protocol_type, reader.string() if version >= 4 else ""))
-        if version >= 5:
-            reader.string()  # type
-        reader.tags()
-    return groups
+    return [
+        ListedGroup(each.group_id, each.protocol_type, each.group_state) for each in response.groups
+    ]
 
 
 def encode_describe_groups(version: int, groups: Sequence[str]) -> bytes:
-    writer = request_writer(ApiKey.DESCRIBE_GROUPS, version)
-    writer.array(len(groups))
-    for group in groups:
-        writer.string(group)
-    if version >= 3:
-        writer.boolean(False)  # authorized operations
-    writer.tags()
-    return writer.getvalue()
+    return tables.describe_groups.Request(groups=list(groups)).encode(version)
 
 
 def decode_describe_groups(reader: Reader, version: int) -> list[DescribedGroup]:
-    reader.int32()  # throttle time
-    groups: list[DescribedGroup] = []
-    for _ in range(reader.array()):
-        error = error_code(reader.int16())
-        message = reader.nullable_string() if version >= 6 else None
-        name, state, protocol_type, protocol = (reader.string() for _ in range(4))
-        members = tuple([_decode_member(reader, version) for _ in range(reader.array())])
-        if version >= 3:
-            reader.int32()  # authorized operations
-        reader.tags()
-        raise_if_moved(error, name)
-        groups.append(DescribedGroup(error, message, name, state, protocol_type, protocol, members))
-    return groups
+    response = tables.describe_groups.Response.read(reader, version)
+    for group in response.groups:
+        raise_if_moved(error_code(group.error_code), group.group_id)
+    return [
+        DescribedGroup(
+            error_code(group.error_code),
+            group.error_message,
+            group.group_id,
+            group.group_state,
+            group.protocol_type,
+            group.protocol_data,
+            tuple([_described(member) for member in group.members]),
+        )
+        for group in response.groups
+    ]
 
 
-def _decode_member(reader: Reader, version: int) -> DescribedMember:
-    member_id = reader.string()
-    instance_id = reader.nullable_string() if version >= 4 else None
-    client_id, host = reader.string(), reader.string()
-    metadata, assignment = reader.nullable_bytes() or b"", reader.nullable_bytes() or b""
-    reader.tags()
-    return DescribedMember(member_id, instance_id, client_id, host, metadata, assignment)
+def _described(member: DescribedGroupMember) -> DescribedMember:
+    return DescribedMember(
+        member.member_id,
+        member.group_instance_id,
+        member.client_id,
+        member.client_host,
+        member.member_metadata,
+        member.member_assignment,
+    )
 
 
 def encode_offset_fetch(
@@ -177,67 +161,77 @@ def encode_offset_fetch(
 ) -> bytes:
     """`None` asks for everything that the group has committed. `require_stable`: the answer waits
     until its followers have that."""
-    writer = request_writer(ApiKey.OFFSET_FETCH, version)
-    writer.string(group)
-    if partitions is None:
-        writer.array(None)
-    else:
-        write_by_topic(writer, partitions)
-    if version >= 7:
-        writer.boolean(require_stable)
-    writer.tags()
-    return writer.getvalue()
+    table = tables.offset_fetch
+    topics = None
+    if partitions is not None:
+        topics = [
+            table.OffsetFetchRequestTopics(
+                name=name,
+                partition_indexes=struct.pack(f">{len(some)}i", *[each.partition for each in some]),
+            )
+            for name, some in by_topic(partitions)
+        ]
+    request = table.Request(group_id=group, topics=topics, require_stable=require_stable)
+    return request.encode(version)
 
 
 def decode_offset_fetch(reader: Reader, version: int) -> dict[TopicPartition, Committed]:
-    if version >= 3:
-        reader.int32()  # throttle time
-
-    def of_partition() -> Committed:
-        offset = reader.int64()
-        epoch = reader.int32() if version >= 5 else -1
-        metadata = reader.nullable_string() or ""
-        return Committed(offset, epoch, metadata, error_code(reader.int16()))
-
-    committed = read_by_topic(reader, of_partition)
-    error = error_code(reader.int16())
+    response = tables.offset_fetch.Response.read(reader, version)
+    error = error_code(response.error_code)
     if error is not ErrorCode.NONE:
         raise KafkaError(error, "the committed offsets")
-    reader.tags()
-    return committed
+    return {
+        TopicPartition(topic.name, each.partition_index): Committed(
+            each.committed_offset,
+            each.committed_leader_epoch,
+            each.metadata or "",
+            error_code(each.error_code),
+        )
+        for topic in response.topics
+        for each in topic.partitions
+    }
 
 
 def encode_offset_commit(
     version: int, group: str, offsets: Mapping[TopicPartition, int], member: MemberIdentity
 ) -> bytes:
-    writer = request_writer(ApiKey.OFFSET_COMMIT, version)
-    writer.string(group)
-    writer.int32(member.generation)
-    writer.string(member.member_id)
-    if version >= 7:
-        writer.string(member.instance_id)
-    if version <= 4:
-        writer.int64(-1)  # retention: the broker's
-
-    def offset(where: TopicPartition) -> None:
-        writer.int64(offsets[where])
-        if version >= 6:
-            writer.int32(-1)  # leader epoch: unknown
-        writer.string("")  # metadata
-
-    write_by_topic(writer, offsets, offset)
-    writer.tags()
-    return writer.getvalue()
+    table = tables.offset_commit
+    topics = [
+        table.OffsetCommitRequestTopic(
+            name=name,
+            partitions=[
+                table.OffsetCommitRequestPartition(
+                    partition_index=where.partition,
+                    committed_offset=offsets[where],
+                    committed_metadata="",
+                )
+                for where in some
+            ],
+        )
+        for name, some in by_topic(offsets)
+    ]
+    request = table.Request(
+        group_id=group,
+        generation_id_or_member_epoch=member.generation,
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        topics=topics,
+    )
+    return request.encode(version)
 
 
 def decode_offset_commit(reader: Reader, version: int) -> dict[TopicPartition, ErrorCode]:
-    if version >= 3:
-        reader.int32()  # throttle time
-    return _partition_errors(reader)
+    return _partition_errors(tables.offset_commit.Response.read(reader, version).topics)
 
 
-def _partition_errors(reader: Reader) -> dict[TopicPartition, ErrorCode]:
-    errors = read_by_topic(reader, lambda: error_code(reader.int16()))
+def _partition_errors(
+    topics: Sequence[OffsetCommitResponseTopic | OffsetDeleteResponseTopic],
+) -> dict[TopicPartition, ErrorCode]:
+    errors = {
+        TopicPartition(topic.name, each.partition_index): error_code(each.error_code)
+        for topic in topics
+        for each in topic.partitions
+    }
     for where, error in errors.items():
         if error in COORDINATOR_MOVED:
             raise KafkaError(error, str(where))
@@ -245,35 +239,35 @@ def _partition_errors(reader: Reader) -> dict[TopicPartition, ErrorCode]:
 
 
 def encode_delete_groups(version: int, groups: Sequence[str]) -> bytes:
-    writer = request_writer(ApiKey.DELETE_GROUPS, version)
-    writer.array(len(groups))
-    for group in groups:
-        writer.string(group)
-    writer.tags()
-    return writer.getvalue()
+    return tables.delete_groups.Request(groups_names=list(groups)).encode(version)
 
 
 def decode_delete_groups(reader: Reader, version: int) -> dict[str, ErrorCode]:
-    reader.int32()  # throttle time
-    errors: dict[str, ErrorCode] = {}
-    for _ in range(reader.array()):
-        group = reader.string()
-        errors[group] = error_code(reader.int16())
-        raise_if_moved(errors[group], group)
-        reader.tags()
+    response = tables.delete_groups.Response.read(reader, version)
+    errors = {each.group_id: error_code(each.error_code) for each in response.results}
+    for group, error in errors.items():
+        raise_if_moved(error, group)
     return errors
 
 
 def encode_offset_delete(version: int, group: str, partitions: Iterable[TopicPartition]) -> bytes:
-    writer = request_writer(ApiKey.OFFSET_DELETE, version)
-    writer.string(group)
-    write_by_topic(writer, partitions)
-    return writer.getvalue()
+    table = tables.offset_delete
+    topics = [
+        table.OffsetDeleteRequestTopic(
+            name=name,
+            partitions=[
+                table.OffsetDeleteRequestPartition(partition_index=where.partition)
+                for where in some
+            ],
+        )
+        for name, some in by_topic(partitions)
+    ]
+    return table.Request(group_id=group, topics=topics).encode(version)
 
 
 def decode_offset_delete(reader: Reader, version: int) -> dict[TopicPartition, ErrorCode]:
-    error = error_code(reader.int16())
-    reader.int32()  # throttle time
+    response = tables.offset_delete.Response.read(reader, version)
+    error = error_code(response.error_code)
     if error is not ErrorCode.NONE:
         raise KafkaError(error, "the group's offsets")
-    return _partition_errors(reader)
+    return _partition_errors(response.topics)

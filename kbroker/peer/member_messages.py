@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from kbroker.errors import ErrorCode
 from kbroker.peer.group_messages import MemberIdentity, raise_if_moved
-from kbroker.peer.messages import error_code, request_writer
-from kbroker.protocol.wire import Reader, Writer
-from kbroker.types import ApiKey
+from kbroker.peer.messages import error_code
+from kbroker.protocol import messages as tables
+from kbroker.protocol.wire import Reader
 
 
 class Joining(NamedTuple):
@@ -41,45 +41,35 @@ class Joined(NamedTuple):
 
 
 def encode_join_group(version: int, joining: Joining) -> bytes:
-    writer = request_writer(ApiKey.JOIN_GROUP, version)
-    writer.string(joining.group)
-    writer.int32(joining.session_timeout_ms)
-    writer.int32(joining.rebalance_timeout_ms)
-    writer.string(joining.member_id)
-    if version >= 5:
-        writer.string(joining.instance_id)
-    writer.string(joining.protocol_type)
-    writer.array(len(joining.protocols))
-    for name, metadata in joining.protocols.items():
-        writer.string(name)
-        writer.bytes(metadata)
-        writer.tags()
-    if version >= 8:
-        writer.string(None)  # reason
-    writer.tags()
-    return writer.getvalue()
+    table = tables.join_group
+    request = table.Request(
+        group_id=joining.group,
+        session_timeout_ms=joining.session_timeout_ms,
+        rebalance_timeout_ms=joining.rebalance_timeout_ms,
+        member_id=joining.member_id,
+        group_instance_id=joining.instance_id,
+        protocol_type=joining.protocol_type,
+        protocols=[
+            table.Protocol(name=name, metadata=metadata)
+            for name, metadata in joining.protocols.items()
+        ],
+    )
+    return request.encode(version)
 
 
 def decode_join_group(reader: Reader, version: int) -> Joined:
-    reader.int32()  # throttle time
-    error = error_code(reader.int16())
-    generation = reader.int32()
-    if version >= 7:
-        reader.nullable_string()  # protocol type
-    protocol = reader.nullable_string() or ""
-    leader = reader.string()
-    skip_assignment = reader.boolean() if version >= 9 else False
-    member_id = reader.string()
-    members: dict[str, bytes] = {}
-    for _ in range(reader.array()):
-        member = reader.string()
-        if version >= 5:
-            reader.nullable_string()  # instance id
-        members[member] = reader.nullable_bytes() or b""
-        reader.tags()
-    reader.tags()
+    response = tables.join_group.Response.read(reader, version)
+    error = error_code(response.error_code)
     raise_if_moved(error, "join")
-    return Joined(error, generation, protocol, leader, skip_assignment, member_id, members)
+    return Joined(
+        error,
+        response.generation_id,
+        response.protocol_name or "",
+        response.leader,
+        response.skip_assignment,
+        response.member_id,
+        {each.member_id: each.metadata for each in response.members},
+    )
 
 
 def encode_sync_group(
@@ -91,82 +81,57 @@ def encode_sync_group(
     assignments: Mapping[str, bytes],
 ) -> bytes:
     """`assignments` by member id, from the leader; nobody else has any."""
-    writer = request_writer(ApiKey.SYNC_GROUP, version)
-    writer.string(group)
-    _write_identity(writer, member, instance=version >= 3)
-    if version >= 5:
-        writer.string(protocol_type)
-        writer.string(protocol)
-    writer.array(len(assignments))
-    for member_id, assignment in assignments.items():
-        writer.string(member_id)
-        writer.bytes(assignment)
-        writer.tags()
-    writer.tags()
-    return writer.getvalue()
-
-
-def _write_identity(writer: Writer, member: MemberIdentity, *, instance: bool) -> None:
-    writer.int32(member.generation)
-    writer.string(member.member_id)
-    if instance:
-        writer.string(member.instance_id)
+    table = tables.sync_group
+    request = table.Request(
+        group_id=group,
+        generation_id=member.generation,
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        protocol_type=protocol_type,
+        protocol_name=protocol,
+        assignments=[
+            table.SyncGroupRequestAssignment(member_id=member_id, assignment=assignment)
+            for member_id, assignment in assignments.items()
+        ],
+    )
+    return request.encode(version)
 
 
 def decode_sync_group(reader: Reader, version: int) -> tuple[ErrorCode, bytes]:
     """The error and our own assignment."""
-    reader.int32()  # throttle time
-    error = error_code(reader.int16())
-    if version >= 5:
-        reader.nullable_string()
-        reader.nullable_string()
-    assignment = reader.nullable_bytes() or b""
-    reader.tags()
+    response = tables.sync_group.Response.read(reader, version)
+    error = error_code(response.error_code)
     raise_if_moved(error, "sync")
-    return error, assignment
+    return error, response.assignment
 
 
 def encode_heartbeat(version: int, group: str, member: MemberIdentity) -> bytes:
-    writer = request_writer(ApiKey.HEARTBEAT, version)
-    writer.string(group)
-    _write_identity(writer, member, instance=version >= 3)
-    writer.tags()
-    return writer.getvalue()
+    request = tables.heartbeat.Request(
+        group_id=group,
+        generation_id=member.generation,
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+    )
+    return request.encode(version)
 
 
 def decode_heartbeat(reader: Reader, version: int) -> ErrorCode:
-    reader.int32()  # throttle time
-    error = error_code(reader.int16())
-    reader.tags()
+    error = error_code(tables.heartbeat.Response.read(reader, version).error_code)
     raise_if_moved(error, "heartbeat")
     return error
 
 
 def encode_leave_group(version: int, group: str, member: MemberIdentity) -> bytes:
-    writer = request_writer(ApiKey.LEAVE_GROUP, version)
-    writer.string(group)
-    if version >= 3:
-        writer.array(1)
-    writer.string(member.member_id)
-    if version >= 3:
-        writer.string(member.instance_id)
-        if version >= 5:
-            writer.string(None)  # reason
-        writer.tags()
-    writer.tags()
-    return writer.getvalue()
+    table = tables.leave_group
+    leaving = table.MemberIdentity(member_id=member.member_id, group_instance_id=member.instance_id)
+    request = table.Request(group_id=group, member_id=member.member_id, members=[leaving])
+    return request.encode(version)
 
 
 def decode_leave_group(reader: Reader, version: int) -> ErrorCode:
     """The group's error, else our own."""
-    reader.int32()  # throttle time
-    error = error_code(reader.int16())
-    if version >= 3:
-        for _ in range(reader.array()):
-            reader.string()
-            reader.nullable_string()
-            error = error or error_code(reader.int16())
-            reader.tags()
-    reader.tags()
+    response = tables.leave_group.Response.read(reader, version)
+    codes = [response.error_code, *(each.error_code for each in response.members)]
+    error = next((error_code(code) for code in codes if code), ErrorCode.NONE)
     raise_if_moved(error, "leave")
     return error

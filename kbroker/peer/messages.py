@@ -1,32 +1,36 @@
 """The messages our client speaks: requests to bytes, responses to small value classes.
 
 Each API in the range of versions named in `versions.VERSIONS` (some are in `admin_messages`,
-`config_messages`, `group_messages` and `member_messages`). Each codec spells a field once for all
-versions; `wire` knows the two encodings. The schema library is not used here, since a command must
-answer before that library is imported; the tests hold every message against it.
+`config_messages`, `group_messages` and `member_messages`). The bytes are those of the tables in
+`protocol/messages`, which handlers read and write as well; a command imports those it needs.
 
-Responses come from a socket: the Reader compares every length with what is left and raises
-`ProtocolError`. Pure functions, any thread.
+Responses come from a socket: what is no response of the version raises `ProtocolError`. Pure
+functions, any thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Callable, ItemsView, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.peer.isolation import READ_UNCOMMITTED, AbortedTransaction
-from kbroker.protocol.versions import is_flexible
+from kbroker.protocol import messages as tables
 from kbroker.protocol.wire import Reader, Writer
-from kbroker.types import ApiKey, TopicPartition
+from kbroker.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kbroker.protocol.messages.metadata import (
+        MetadataResponsePartition,
+        MetadataResponseTopic,
+    )
+    from kbroker.protocol.messages.produce import PartitionResponse
 
 # What ApiVersions says we are; a test compares it with the package's version, whose lookup would
 # cost a command more than its answer does.
 SOFTWARE_NAME: Final = "kbroker"
 SOFTWARE_VERSION: Final = "0.1.0"
-
-T = TypeVar("T")
 
 EARLIEST_TIMESTAMP: Final = -2
 LATEST_TIMESTAMP: Final = -1
@@ -117,12 +121,12 @@ def error_code(number: int) -> ErrorCode:
     return ErrorCode.for_code(number)
 
 
-def request_writer(api_key: ApiKey, version: int) -> Writer:
-    return Writer(flexible=is_flexible(api_key, version))
-
-
-def read_int32s(reader: Reader) -> tuple[int, ...]:
-    return tuple([reader.int32() for _ in range(reader.array())])
+def by_topic(partitions: Iterable[TopicPartition]) -> ItemsView[str, list[TopicPartition]]:
+    """Topics, each with its partitions, in the order of first appearance."""
+    topics: dict[str, list[TopicPartition]] = {}
+    for where in partitions:
+        topics.setdefault(where[0], []).append(TopicPartition(*where))
+    return topics.items()
 
 
 def write_by_topic(
@@ -130,52 +134,36 @@ def write_by_topic(
     partitions: Iterable[TopicPartition],
     fields: Callable[[TopicPartition], object] | None = None,
 ) -> None:
-    """Topics, each with its partitions, in the order of first appearance.
+    """The same for what is written by hand.
 
     `fields` writes what follows a partition's number; None where an index is all there is.
     """
-    topics: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        topics.setdefault(topic, []).append(partition)
+    topics = by_topic(partitions)
     writer.array(len(topics))
-    for topic, indexes in topics.items():
+    for topic, some in topics:
         writer.string(topic)
-        writer.array(len(indexes))
-        for index in indexes:
-            writer.int32(index)
+        writer.array(len(some))
+        for where in some:
+            writer.int32(where.partition)
             if fields is not None:
-                fields(TopicPartition(topic, index))
+                fields(where)
                 writer.tags()
         writer.tags()
-
-
-def read_by_topic(reader: Reader, fields: Callable[[], T]) -> dict[TopicPartition, T]:
-    """The same in answers: `fields` reads what follows a partition's number, but for its tags."""
-    results: dict[TopicPartition, T] = {}
-    for _ in range(reader.array()):
-        topic = reader.string()
-        for _ in range(reader.array()):
-            where = TopicPartition(topic, reader.int32())
-            results[where] = fields()
-            reader.tags()
-        reader.tags()
-    return results
 
 
 # --- ApiVersions ----------------------------------------------------------------------------------
 
 
 def encode_api_versions(version: int) -> bytes:
-    writer = request_writer(ApiKey.API_VERSIONS, version)
-    if version >= 3:
-        writer.string(SOFTWARE_NAME)
-        writer.string(SOFTWARE_VERSION)
-        writer.tags()
-    return writer.getvalue()
+    request = tables.api_versions.Request(
+        client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
+    )
+    return request.encode(version)
 
 
 def decode_api_versions(reader: Reader, version: int) -> dict[int, tuple[int, int]]:
-    """Key -> (lowest, highest). The error stands first in every version and form."""
+    """Key -> (lowest, highest). By hand: an error comes in the form of version 0, whatever was
+    asked, so it is read before anything else."""
     error = error_code(reader.int16())
     if error is not ErrorCode.NONE:
         raise KafkaError(error, "the broker refused ApiVersions")
@@ -192,72 +180,43 @@ def decode_api_versions(reader: Reader, version: int) -> dict[int, tuple[int, in
 
 def encode_metadata(version: int, topics: Sequence[str] | None, *, auto_create: bool) -> bytes:
     """`None` asks for every topic."""
-    writer = request_writer(ApiKey.METADATA, version)
-    writer.array(None if topics is None else len(topics))
-    for name in topics or ():
-        if version >= 10:
-            writer.uuid(None)
-        writer.string(name)
-        writer.tags()
-    writer.boolean(auto_create)
-    if 8 <= version <= 10:
-        writer.boolean(False)
-    if version >= 8:
-        writer.boolean(False)
-    writer.tags()
-    return writer.getvalue()
+    table = tables.metadata
+    names = None if topics is None else [table.MetadataRequestTopic(name=name) for name in topics]
+    return table.Request(topics=names, allow_auto_topic_creation=auto_create).encode(version)
 
 
 def decode_metadata(reader: Reader, version: int) -> ClusterMetadata:
-    reader.int32()  # throttle time: the broker mutes the connection itself
-    brokers: dict[int, BrokerAddress] = {}
-    for _ in range(reader.array()):
-        node_id = reader.int32()
-        host, port = reader.string(), reader.int32()
-        brokers[node_id] = BrokerAddress(node_id, host, port, reader.nullable_string())
-        reader.tags()
-    cluster_id = reader.nullable_string()
-    controller_id = reader.int32()
-    topics = [_decode_topic(reader, version) for _ in range(reader.array())]
+    response = tables.metadata.Response.read(reader, version)
     return ClusterMetadata(
-        cluster_id=cluster_id,
-        controller_id=controller_id,
-        brokers=brokers,
-        topics={topic.name: topic for topic in topics},
+        cluster_id=response.cluster_id,
+        controller_id=response.controller_id,
+        brokers={
+            each.node_id: BrokerAddress(each.node_id, each.host, each.port, each.rack)
+            for each in response.brokers
+        },
+        topics={each.name or "": _topic_metadata(each) for each in response.topics},
     )
 
 
-def _decode_topic(reader: Reader, version: int) -> TopicMetadata:
-    error = error_code(reader.int16())
-    name = reader.nullable_string() or ""
-    topic_id = reader.uuid() if version >= 10 else None
-    internal = reader.boolean()
-    partitions = tuple([_decode_partition(reader, version) for _ in range(reader.array())])
-    if version >= 8:
-        reader.int32()  # authorized operations
-    reader.tags()
+def _topic_metadata(topic: MetadataResponseTopic) -> TopicMetadata:
     return TopicMetadata(
-        name=name, error=error, topic_id=topic_id, internal=internal, partitions=partitions
+        name=topic.name or "",
+        error=error_code(topic.error_code),
+        topic_id=topic.topic_id,
+        internal=topic.is_internal,
+        partitions=tuple([_partition_metadata(each) for each in topic.partitions]),
     )
 
 
-def _decode_partition(reader: Reader, version: int) -> PartitionMetadata:
-    error = error_code(reader.int16())
-    index = reader.int32()
-    leader = reader.int32()
-    leader_epoch = reader.int32() if version >= 7 else -1
-    replicas = read_int32s(reader)
-    isr = read_int32s(reader)
-    offline = read_int32s(reader) if version >= 5 else ()
-    reader.tags()
+def _partition_metadata(partition: MetadataResponsePartition) -> PartitionMetadata:
     return PartitionMetadata(
-        index=index,
-        error=error,
-        leader=leader,
-        leader_epoch=leader_epoch,
-        replicas=replicas,
-        isr=isr,
-        offline=offline,
+        index=partition.partition_index,
+        error=error_code(partition.error_code),
+        leader=partition.leader_id,
+        leader_epoch=partition.leader_epoch,
+        replicas=tuple(partition.replica_nodes),
+        isr=tuple(partition.isr_nodes),
+        offline=tuple(partition.offline_replicas),
     )
 
 
@@ -267,72 +226,38 @@ def _decode_partition(reader: Reader, version: int) -> PartitionMetadata:
 def encode_create_topics(
     version: int, topics: Sequence[NewTopic], *, timeout_ms: int, validate_only: bool
 ) -> bytes:
-    writer = request_writer(ApiKey.CREATE_TOPICS, version)
-    writer.array(len(topics))
-    for topic in topics:
-        writer.string(topic.name)
-        writer.int32(topic.partitions)
-        writer.int16(topic.replication_factor)
-        writer.array(0)  # assignments: the broker's choice
-        writer.array(len(topic.configs))
-        for name, value in topic.configs.items():
-            writer.string(name)
-            writer.string(value)
-            writer.tags()
-        writer.tags()
-    writer.int32(timeout_ms)
-    writer.boolean(validate_only)
-    writer.tags()
-    return writer.getvalue()
+    table = tables.create_topics
+    created = [
+        table.Topic(
+            name=topic.name,
+            num_partitions=topic.partitions,
+            replication_factor=topic.replication_factor,
+            assignments=[],  # the broker's choice
+            configs=[table.Config(name=name, value=value) for name, value in topic.configs.items()],
+        )
+        for topic in topics
+    ]
+    request = table.Request(topics=created, timeout_ms=timeout_ms, validate_only=validate_only)
+    return request.encode(version)
 
 
 def decode_create_topics(reader: Reader, version: int) -> list[TopicResult]:
-    reader.int32()  # throttle time
-    results: list[TopicResult] = []
-    for _ in range(reader.array()):
-        name = reader.string()
-        if version >= 7:
-            reader.uuid()
-        error = error_code(reader.int16())
-        results.append(TopicResult(name, error, reader.nullable_string()))
-        if version >= 5:
-            reader.int32()  # partitions
-            reader.int16()  # replication factor
-            for _ in range(reader.nullable_array() or 0):
-                _skip_created_config(reader)
-        reader.tags()
-    return results
-
-
-def _skip_created_config(reader: Reader) -> None:
-    reader.string()
-    reader.nullable_string()
-    reader.boolean()
-    reader.int8()
-    reader.boolean()
-    reader.tags()
+    return [
+        TopicResult(each.name, error_code(each.error_code), each.error_message)
+        for each in tables.create_topics.Response.read(reader, version).topics
+    ]
 
 
 def encode_delete_topics(version: int, names: Sequence[str], *, timeout_ms: int) -> bytes:
-    writer = request_writer(ApiKey.DELETE_TOPICS, version)
-    writer.array(len(names))
-    for name in names:
-        writer.string(name)
-    writer.int32(timeout_ms)
-    writer.tags()
-    return writer.getvalue()
+    request = tables.delete_topics.Request(topic_names=list(names), timeout_ms=timeout_ms)
+    return request.encode(version)
 
 
 def decode_delete_topics(reader: Reader, version: int) -> list[TopicResult]:
-    reader.int32()  # throttle time
-    results: list[TopicResult] = []
-    for _ in range(reader.array()):
-        name = reader.string()
-        error = error_code(reader.int16())
-        message = reader.nullable_string() if version >= 5 else None
-        results.append(TopicResult(name, error, message))
-        reader.tags()
-    return results
+    return [
+        TopicResult(each.name or "", error_code(each.error_code), each.error_message)
+        for each in tables.delete_topics.Response.read(reader, version).responses
+    ]
 
 
 # --- producing ------------------------------------------------------------------------------------
@@ -340,53 +265,54 @@ def decode_delete_topics(reader: Reader, version: int) -> list[TopicResult]:
 
 def encode_init_producer_id(version: int) -> bytes:
     """An idempotent producer without transactions."""
-    writer = request_writer(ApiKey.INIT_PRODUCER_ID, version)
-    writer.string(None)
-    writer.int32(2**31 - 1)  # transaction timeout, unused without a transactional id
-    if version >= 3:
-        writer.int64(-1)
-        writer.int16(-1)
-    writer.tags()
-    return writer.getvalue()
+    # The transaction's time-out is unused without a transactional id.
+    request = tables.init_producer_id.Request(
+        transactional_id=None, transaction_timeout_ms=2**31 - 1
+    )
+    return request.encode(version)
 
 
 def decode_init_producer_id(reader: Reader, version: int) -> ProducerId:
-    reader.int32()  # throttle time
-    error = error_code(reader.int16())
+    response = tables.init_producer_id.Response.read(reader, version)
+    error = error_code(response.error_code)
     if error is not ErrorCode.NONE:
         raise KafkaError(error, "no producer id")
-    return ProducerId(reader.int64(), reader.int16())
+    return ProducerId(response.producer_id, response.producer_epoch)
 
 
 def encode_produce(
     version: int, batches: Mapping[TopicPartition, bytes], *, acks: int, timeout_ms: int
 ) -> bytes:
-    writer = request_writer(ApiKey.PRODUCE, version)
-    writer.string(None)  # transactional id
-    writer.int16(acks)
-    writer.int32(timeout_ms)
-    write_by_topic(writer, batches, lambda where: writer.bytes(batches[where]))
-    writer.tags()
-    return writer.getvalue()
+    table = tables.produce
+    topics = [
+        table.TopicData(
+            name=name,
+            partition_data=[
+                table.PartitionData(index=where.partition, records=batches[where]) for where in some
+            ],
+        )
+        for name, some in by_topic(batches)
+    ]
+    return table.Request(acks=acks, timeout_ms=timeout_ms, topic_data=topics).encode(version)
 
 
 def decode_produce(reader: Reader, version: int) -> dict[TopicPartition, ProduceResult]:
-    def result() -> ProduceResult:
-        error = error_code(reader.int16())
-        base_offset = reader.int64()
-        append_time_ms = reader.int64()
-        if version >= 5:
-            reader.int64()  # log start offset
-        message = None
-        if version >= 8:
-            for _ in range(reader.array()):
-                reader.int32()
-                message = reader.nullable_string() or message
-                reader.tags()
-            message = reader.nullable_string() or message
-        return ProduceResult(error, message, base_offset, append_time_ms)
+    return {
+        TopicPartition(topic.name, each.index): ProduceResult(
+            error_code(each.error_code),
+            _produce_message(each),
+            each.base_offset,
+            each.log_append_time_ms,
+        )
+        for topic in tables.produce.Response.read(reader, version).responses
+        for each in topic.partition_responses
+    }
 
-    return read_by_topic(reader, result)
+
+def _produce_message(partition: PartitionResponse) -> str | None:
+    """The partition's, else that of the last batch which has one."""
+    of_batches = [each.batch_index_error_message for each in reversed(partition.record_errors)]
+    return next(filter(None, [partition.error_message, *of_batches]), None)
 
 
 # --- fetching -------------------------------------------------------------------------------------
@@ -403,86 +329,79 @@ def encode_fetch(
     isolation: int = READ_UNCOMMITTED,
 ) -> bytes:
     """A full fetch outside of any session, as a consumer."""
-    writer = request_writer(ApiKey.FETCH, version)
-    writer.int32(-1)  # replica id
-    writer.int32(max_wait_ms)
-    writer.int32(min_bytes)
-    writer.int32(max_bytes)
-    writer.int8(isolation)
-    if version >= 7:
-        writer.int32(0)  # session id
-        writer.int32(-1)  # session epoch: no session
-
-    def position(where: TopicPartition) -> None:
-        if version >= 9:
-            writer.int32(-1)  # current leader epoch: unchecked
-        writer.int64(positions[where])
-        if version >= 12:
-            writer.int32(-1)  # last fetched epoch: followers only
-        if version >= 5:
-            writer.int64(-1)  # log start offset: followers only
-        writer.int32(partition_max_bytes)
-
-    write_by_topic(writer, positions, position)
-    if version >= 7:
-        writer.array(0)  # forgotten topics
-    if version >= 11:
-        writer.string("")  # rack
-    writer.tags()
-    return writer.getvalue()
+    table = tables.fetch
+    topics = [
+        table.FetchTopic(
+            topic=name,
+            partitions=[
+                table.FetchPartition(
+                    partition=where.partition,
+                    fetch_offset=positions[where],
+                    partition_max_bytes=partition_max_bytes,
+                )
+                for where in some
+            ],
+        )
+        for name, some in by_topic(positions)
+    ]
+    request = table.Request(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        isolation_level=isolation,
+        topics=topics,
+    )
+    return request.encode(version)
 
 
 def decode_fetch(reader: Reader, version: int) -> dict[TopicPartition, FetchResult]:
-    reader.int32()  # throttle time
-    if version >= 7:
-        error = error_code(reader.int16())
-        reader.int32()  # session id
-        if error is not ErrorCode.NONE:
-            raise KafkaError(error, "the broker refused the fetch")
-    return read_by_topic(reader, lambda: _decode_fetched(reader, version))
-
-
-def _decode_fetched(reader: Reader, version: int) -> FetchResult:
-    error = error_code(reader.int16())
-    high_watermark = reader.int64()
-    reader.int64()  # last stable offset
-    log_start_offset = reader.int64() if version >= 5 else -1
-    aborted = []
-    for _ in range(reader.nullable_array() or 0):
-        aborted.append(AbortedTransaction(reader.int64(), reader.int64()))
-        reader.tags()
-    if version >= 11:
-        reader.int32()  # preferred read replica
-    records = reader.nullable_bytes() or b""
-    return FetchResult(error, high_watermark, log_start_offset, records, tuple(aborted))
+    response = tables.fetch.Response.read(reader, version)
+    error = error_code(response.error_code)
+    if error is not ErrorCode.NONE:
+        raise KafkaError(error, "the broker refused the fetch")
+    return {
+        TopicPartition(topic.topic, each.partition_index): FetchResult(
+            error_code(each.error_code),
+            each.high_watermark,
+            each.log_start_offset,
+            each.records or b"",
+            tuple(
+                [
+                    AbortedTransaction(aborted.producer_id, aborted.first_offset)
+                    for aborted in each.aborted_transactions or ()
+                ]
+            ),
+        )
+        for topic in response.responses
+        for each in topic.partitions
+    }
 
 
 def encode_list_offsets(
     version: int, timestamps: Mapping[TopicPartition, int], isolation: int = READ_UNCOMMITTED
 ) -> bytes:
-    writer = request_writer(ApiKey.LIST_OFFSETS, version)
-    writer.int32(-1)  # replica id
-    if version >= 2:
-        writer.int8(isolation)
-
-    def timestamp(where: TopicPartition) -> None:
-        if version >= 4:
-            writer.int32(-1)  # current leader epoch: unchecked
-        writer.int64(timestamps[where])
-
-    write_by_topic(writer, timestamps, timestamp)
-    writer.tags()
-    return writer.getvalue()
+    table = tables.list_offsets
+    topics = [
+        table.ListOffsetsTopic(
+            name=name,
+            partitions=[
+                table.ListOffsetsPartition(
+                    partition_index=where.partition, timestamp=timestamps[where]
+                )
+                for where in some
+            ],
+        )
+        for name, some in by_topic(timestamps)
+    ]
+    request = table.Request(replica_id=-1, isolation_level=isolation, topics=topics)
+    return request.encode(version)
 
 
 def decode_list_offsets(reader: Reader, version: int) -> dict[TopicPartition, OffsetResult]:
-    if version >= 2:
-        reader.int32()  # throttle time
-
-    def result() -> OffsetResult:
-        found = OffsetResult(error_code(reader.int16()), reader.int64(), reader.int64())
-        if version >= 4:
-            reader.int32()  # leader epoch
-        return found
-
-    return read_by_topic(reader, result)
+    return {
+        TopicPartition(topic.name, each.partition_index): OffsetResult(
+            error_code(each.error_code), each.timestamp, each.offset
+        )
+        for topic in tables.list_offsets.Response.read(reader, version).topics
+        for each in topic.partitions
+    }

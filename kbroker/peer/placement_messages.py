@@ -1,24 +1,21 @@
 """The messages of our client about where partitions are: reassignments and elections.
 
-As `messages`, whose table of versions covers them: each field is spelled once for all versions, and
-the tests hold both directions against the schema library. Pure functions, any thread.
+As `messages`: records of the tables to values and back. Pure functions, any thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.peer.messages import (
-    error_code,
-    read_by_topic,
-    read_int32s,
-    request_writer,
-    write_by_topic,
-)
-from kbroker.protocol.wire import Reader, Writer
-from kbroker.types import ApiKey, TopicPartition
+from kbroker.peer.messages import by_topic, error_code
+from kbroker.protocol import messages as tables
+from kbroker.protocol.wire import Reader
+from kbroker.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kbroker.protocol.messages.alter_partition_reassignments import ReassignablePartition
 
 PREFERRED_ELECTION: Final = 0
 UNCLEAN_ELECTION: Final = 1
@@ -42,81 +39,86 @@ def encode_reassign(
     version: int, targets: Mapping[TopicPartition, Sequence[int] | None], *, timeout_ms: int
 ) -> bytes:
     """The brokers where each partition is to be, the preferred leader first; None: where it was."""
-    writer = request_writer(ApiKey.ALTER_PARTITION_REASSIGNMENTS, version)
-    writer.int32(timeout_ms)
-    if version >= 1:
-        writer.boolean(True)  # partitions may get more or fewer replicas
-    write_by_topic(writer, targets, lambda where: _write_nodes(writer, targets[where]))
-    writer.tags()
-    return writer.getvalue()
+    table = tables.alter_partition_reassignments
+
+    def partition(where: TopicPartition) -> ReassignablePartition:
+        nodes = targets[where]
+        replicas = None if nodes is None else list(nodes)
+        return table.ReassignablePartition(partition_index=where.partition, replicas=replicas)
+
+    topics = [
+        table.ReassignableTopic(name=name, partitions=[partition(where) for where in some])
+        for name, some in by_topic(targets)
+    ]
+    return table.Request(timeout_ms=timeout_ms, topics=topics).encode(version)
 
 
 def decode_reassign(reader: Reader, version: int) -> list[PartitionResult]:
     """KafkaError for a request that was refused as a whole."""
-    reader.int32()  # throttle time
-    if version >= 1:
-        reader.boolean()
-    _check(reader)
-    return _results(reader)
+    response = tables.alter_partition_reassignments.Response.read(reader, version)
+    _check(response.error_code, response.error_message)
+    return [
+        PartitionResult(
+            TopicPartition(topic.name, each.partition_index),
+            error_code(each.error_code),
+            each.error_message,
+        )
+        for topic in response.responses
+        for each in topic.partitions
+    ]
 
 
 def encode_list_reassignments(version: int, *, timeout_ms: int) -> bytes:
     """Of all topics."""
-    writer = request_writer(ApiKey.LIST_PARTITION_REASSIGNMENTS, version)
-    writer.int32(timeout_ms)
-    writer.array(None)
-    writer.tags()
-    return writer.getvalue()
+    return tables.list_partition_reassignments.Request(timeout_ms=timeout_ms).encode(version)
 
 
 def decode_list_reassignments(
     reader: Reader, version: int
 ) -> dict[TopicPartition, ReassignedPartition]:
     """KafkaError as `decode_reassign`."""
-    reader.int32()  # throttle time
-    _check(reader)
-
-    def fields() -> ReassignedPartition:
-        return ReassignedPartition(read_int32s(reader), read_int32s(reader), read_int32s(reader))
-
-    return read_by_topic(reader, fields)
+    response = tables.list_partition_reassignments.Response.read(reader, version)
+    _check(response.error_code, response.error_message)
+    return {
+        TopicPartition(topic.name, each.partition_index): ReassignedPartition(
+            tuple(each.replicas), tuple(each.adding_replicas), tuple(each.removing_replicas)
+        )
+        for topic in response.topics
+        for each in topic.partitions
+    }
 
 
 def encode_elect_leaders(
     version: int, kind: int, partitions: Iterable[TopicPartition] | None, *, timeout_ms: int
 ) -> bytes:
     """PREFERRED_ELECTION or UNCLEAN_ELECTION; None: of every partition that needs one."""
-    writer = request_writer(ApiKey.ELECT_LEADERS, version)
-    writer.int8(kind)
-    if partitions is None:
-        writer.array(None)
-    else:
-        write_by_topic(writer, partitions)
-    writer.int32(timeout_ms)
-    writer.tags()
-    return writer.getvalue()
+    table = tables.elect_leaders
+    topics = None
+    if partitions is not None:
+        topics = [
+            table.TopicPartitions(topic=name, partitions=[where.partition for where in some])
+            for name, some in by_topic(partitions)
+        ]
+    request = table.Request(election_type=kind, topic_partitions=topics, timeout_ms=timeout_ms)
+    return request.encode(version)
 
 
 def decode_elect_leaders(reader: Reader, version: int) -> list[PartitionResult]:
     """KafkaError as `decode_reassign`."""
-    reader.int32()  # throttle time
-    _check(reader, with_message=False)
-    return _results(reader)
+    response = tables.elect_leaders.Response.read(reader, version)
+    _check(response.error_code, None)
+    return [
+        PartitionResult(
+            TopicPartition(topic.topic, each.partition_id),
+            error_code(each.error_code),
+            each.error_message,
+        )
+        for topic in response.replica_election_results
+        for each in topic.partition_result
+    ]
 
 
-def _results(reader: Reader) -> list[PartitionResult]:
-    found = read_by_topic(reader, lambda: (error_code(reader.int16()), reader.nullable_string()))
-    return [PartitionResult(where, *result) for where, result in found.items()]
-
-
-def _check(reader: Reader, *, with_message: bool = True) -> None:
-    error = error_code(reader.int16())
-    message = reader.nullable_string() if with_message else None
+def _check(code: int, message: str | None) -> None:
+    error = error_code(code)
     if error is not ErrorCode.NONE:
         raise KafkaError(error, message or "")
-
-
-def _write_nodes(writer: Writer, nodes: Sequence[int] | None) -> None:
-    writer.array(None if nodes is None else len(nodes))
-    for node in nodes or ():
-        writer.int32(node)

@@ -270,6 +270,10 @@ cdef class Plan:
         """
         return _read_record(self, reader_of(body, self._flexible))
 
+    def read(self, Reader reader not None):
+        """As `decode`, from where a reader of the same encoding is."""
+        return _read_record(self, reader)
+
     def encode(self, record):
         """A record's bytes. TypeError, ValueError, OverflowError: this version cannot say it."""
         cdef Writer writer = writer_of(self._flexible)

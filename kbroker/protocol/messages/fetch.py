@@ -51,7 +51,7 @@ class ForgottenTopic(Record):
 class Request(Message, api=ApiKey.FETCH, versions=(4, 18)):
     cluster_id: str | None = string(since=12, null=12, tag=0, default=None)
     replica_id: int = int32(until=14, default=-1)
-    replica_state: ReplicaState | None = struct(ReplicaState, since=15, tag=1)
+    replica_state: ReplicaState | None = struct(ReplicaState, since=15, tag=1, default=None)
     max_wait_ms: int = int32()
     min_bytes: int = int32()
     max_bytes: int = int32(default=2**31 - 1)

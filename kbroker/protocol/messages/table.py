@@ -28,6 +28,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self, dataclass_transform
 from kbroker.protocol import _messages
 from kbroker.protocol._messages import Encoded, Flag, Kind, Plan
 from kbroker.protocol.versions import FLEXIBLE_SINCE, NEVER
+from kbroker.protocol.wire import Reader
 from kbroker.types import ApiKey
 
 _LAST: Final = NEVER - 1
@@ -220,6 +221,11 @@ class Message(Record):
     def decode(cls, body: bytes, version: int) -> Self:
         """A message from a peer. ProtocolError: the bytes are none of this version."""
         return cls.plan_of(version).decode(body)  # type: ignore[return-value]  # its own class
+
+    @classmethod
+    def read(cls, reader: Reader, version: int) -> Self:
+        """As `decode`, from a reader that has stepped over the header."""
+        return cls.plan_of(version).read(reader)  # type: ignore[return-value]  # its own class
 
     def encode(self, version: int) -> bytes:
         """ValueError, TypeError, OverflowError: this version cannot say what a field has."""

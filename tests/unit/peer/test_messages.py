@@ -293,7 +293,7 @@ def test_describe_configs_response(version: int, error: ErrorCode) -> None:
     assert config_messages.decode_describe_configs(reader, version) == [
         ("k", "v", True, 4, False, (("s", None, 5),), *((5, "d") if version >= 3 else (0, None)))
     ]
-    assert reader.left == (0 if not is_flexible(ApiKey.DESCRIBE_CONFIGS, version) else 1)
+    assert reader.left == 0
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.PRODUCE))
