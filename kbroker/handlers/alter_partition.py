@@ -8,58 +8,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.reply import Reply
-
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kbroker.handlers.services import ColdRequest, Services
-    from kbroker.metadata.controller.in_sync_messages import InSyncAnswer
-    from kbroker.metadata.controller.partition_states import InSyncChange
+    from kbroker.errors import KafkaError
+    from kbroker.handlers.call import Call
+    from kbroker.handlers.services import Services
     from kbroker.metadata.image import PartitionImage
+    from kbroker.protocol.messages.alter_partition import Request
 
 
-def handle(services: Services, request: ColdRequest) -> None:
-    from kbroker.metadata.controller.in_sync_messages import decode_asked  # a cluster's
-
-    asked = decode_asked(request.body)
-    reply = Reply(request, failure)
-
-    def done(results: list[PartitionImage | KafkaError]) -> None:
-        reply.send(lambda: _encoded(asked.changes, results))
-
-    with reply:
-        services.controller.alter_in_sync(asked.leader, asked.broker_epoch, asked.changes, done)
-
-
-def _encoded(
-    changes: Sequence[InSyncChange], results: Sequence[PartitionImage | KafkaError]
-) -> bytes:
-    from kbroker.metadata.controller.in_sync_messages import encode_answers
-
-    answers = [answer_of(*each) for each in zip(changes, results, strict=True)]
-    # An error of the request is every partition's: the broker is not the controller, or not known.
-    return encode_answers(ErrorCode.NONE, answers)
-
-
-def answer_of(change: InSyncChange, result: PartitionImage | KafkaError) -> InSyncAnswer:
-    from kbroker.metadata.controller.in_sync_messages import InSyncAnswer
-
-    if isinstance(result, KafkaError):
-        return InSyncAnswer(change.topic_id, change.partition, result.code)
-    return InSyncAnswer(
-        change.topic_id,
-        change.partition,
-        ErrorCode.NONE,
-        result.leader,
-        result.leader_epoch,
-        result.isr,
-        result.partition_epoch,
+def handle(services: Services, call: Call[Request]) -> None:
+    from kbroker.metadata.controller.in_sync_messages import (  # a cluster's
+        changes_of,
+        response_of,
     )
 
+    request = call.message
+    changes = changes_of(request)
 
-def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    from kbroker.metadata.controller.in_sync_messages import encode_answers
+    def done(results: list[PartitionImage | KafkaError]) -> None:
+        call.answer(response_of(changes, results))
 
-    return encode_answers(code, ())
+    services.controller.alter_in_sync(request.broker_id, request.broker_epoch, changes, done)

@@ -9,33 +9,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.reply import Reply
+from kbroker.protocol import messages
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import ColdRequest, Services
+    from kbroker.handlers.call import Call
+    from kbroker.handlers.services import Services
+    from kbroker.protocol.messages.controlled_shutdown import Request
     from kbroker.types import TopicPartition
 
 
-def handle(services: Services, request: ColdRequest) -> None:
-    from kbroker.metadata.controller.shutdown_messages import decode_shutdown  # a cluster's
-
-    asked = decode_shutdown(request.body)
-    reply = Reply(request, failure)
+def handle(services: Services, call: Call[Request]) -> None:
+    table = messages.controlled_shutdown
 
     def done(outcome: list[TopicPartition] | KafkaError) -> None:
-        reply.send(lambda: _encoded(outcome))
+        if isinstance(outcome, KafkaError):
+            call.fail(outcome.code)
+            return
+        remaining = [
+            table.RemainingPartition(topic_name=topic, partition_index=partition)
+            for topic, partition in outcome
+        ]
+        call.answer(table.Response(error_code=ErrorCode.NONE, remaining_partitions=remaining))
 
-    with reply:
-        services.controller.shut_down(asked.node_id, asked.broker_epoch, done)
-
-
-def _encoded(outcome: list[TopicPartition] | KafkaError) -> bytes:
-    from kbroker.metadata.controller.shutdown_messages import encode_remaining
-
-    if isinstance(outcome, KafkaError):
-        return encode_remaining(outcome.code, ())
-    return encode_remaining(ErrorCode.NONE, outcome)
-
-
-def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    return _encoded(KafkaError(code))
+    services.controller.shut_down(call.message.broker_id, call.message.broker_epoch, done)

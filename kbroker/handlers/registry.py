@@ -162,23 +162,28 @@ class Registry:
         between = BETWEEN_BROKERS.get((request.api_key, request.api_version))
         try:
             if between is not None:
+                api = between
                 if is_between_brokers(services, request):
-                    between(services, request)
+                    _serve(services, request, between)
                 else:
                     close_not_served(request)
             elif api is not None and request.api_version in SERVED[api.key]:
-                if api.call is not None:
-                    _call(services, request, api, api.call)
-                elif api.handle is None:
-                    close(request, f"{api_name(request)} is served by the compiled path only")
-                else:
-                    api.handle(services, request)
+                _serve(services, request, api)
             elif request.api_key == ApiKey.API_VERSIONS:
                 request.respond(self._api_versions.unsupported_version)
             else:
                 close_not_served(request)
         except Exception as error:
             answer_exception(request, api.failure if api is not None else None, error)
+
+
+def _serve(services: Services, request: ColdRequest, api: Api) -> None:
+    if api.call is not None:
+        _call(services, request, api, api.call)
+    elif api.handle is None:
+        close(request, f"{api_name(request)} is served by the compiled path only")
+    else:
+        api.handle(services, request)
 
 
 def _call(services: Services, request: ColdRequest, api: Api, handle: HandleCall) -> None:
@@ -274,12 +279,16 @@ APIS: Final[tuple[Api, ...]] = (
 
 # What brokers of a cluster ask each other, by key and version, on the listener that is theirs
 # (`inter.broker.listener.name`): never listed, and elsewhere as if it were not there.
-BETWEEN_BROKERS: Final[Mapping[tuple[int, int], Handle]] = MappingProxyType(
+BETWEEN_BROKERS: Final[Mapping[tuple[int, int], Api]] = MappingProxyType(
     {
-        (int(UPDATE_KEY), UPDATE_VERSION): update_metadata.handle,
-        (int(UPDATE_KEY), UPDATE_PART_VERSION): update_metadata.handle_part,
-        (int(IN_SYNC_KEY), IN_SYNC_VERSION): alter_partition.handle,
-        (int(SHUTDOWN_KEY), SHUTDOWN_VERSION): controlled_shutdown.handle,
+        (int(UPDATE_KEY), UPDATE_VERSION): Api(
+            UPDATE_KEY, update_metadata.handle, update_metadata.failure
+        ),
+        (int(UPDATE_KEY), UPDATE_PART_VERSION): Api(
+            UPDATE_KEY, update_metadata.handle_part, update_metadata.failure
+        ),
+        (int(IN_SYNC_KEY), IN_SYNC_VERSION): _api(IN_SYNC_KEY, alter_partition.handle),
+        (int(SHUTDOWN_KEY), SHUTDOWN_VERSION): _api(SHUTDOWN_KEY, controlled_shutdown.handle),
     }
 )
 

@@ -27,13 +27,10 @@ from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log_lines import first_few
 from kbroker.metadata.controller.image_updates import SHUTDOWN_KEY, SHUTDOWN_VERSION
 from kbroker.metadata.controller.partition_states import others_may_lead
-from kbroker.metadata.controller.shutdown_messages import (
-    ShutdownAsked,
-    decode_remaining,
-    encode_shutdown,
-)
 from kbroker.metadata.image import NO_BROKER_EPOCH
+from kbroker.protocol import messages
 from kbroker.protocol.wire import ProtocolError
+from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
@@ -41,7 +38,6 @@ if TYPE_CHECKING:
     from kbroker.handlers.forwarding import Peers
     from kbroker.metadata.controller import Controller
     from kbroker.metadata.image import BrokerImage
-    from kbroker.types import TopicPartition
 
     Remaining = list[TopicPartition] | KafkaError
 
@@ -129,11 +125,14 @@ class ControlledShutdown:
             done(KafkaError(ErrorCode.NOT_CONTROLLER, "there is no controller now"))
         else:
             self._asked = broker
+            request = messages.controlled_shutdown.Request(
+                broker_id=self._node_id, broker_epoch=controller.broker_epoch
+            )
             self._peers.forward(
                 broker,
                 SHUTDOWN_KEY,
                 SHUTDOWN_VERSION,
-                encode_shutdown(ShutdownAsked(self._node_id, controller.broker_epoch)),
+                request.encode(SHUTDOWN_VERSION),
                 lambda answer: done(_remaining(answer)),
             )
 
@@ -152,7 +151,13 @@ def _remaining(answer: bytes | KafkaError) -> Remaining:
     if isinstance(answer, KafkaError):
         return answer
     try:
-        error, remaining = decode_remaining(answer)
+        response = messages.controlled_shutdown.Response.decode(answer, SHUTDOWN_VERSION)
     except ProtocolError as malformed:
         return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a malformed answer: {malformed}")
-    return remaining if error is ErrorCode.NONE else KafkaError(error)
+    error = ErrorCode.for_code(response.error_code)
+    if error is not ErrorCode.NONE:
+        return KafkaError(error)
+    return [
+        TopicPartition(each.topic_name, each.partition_index)
+        for each in response.remaining_partitions
+    ]

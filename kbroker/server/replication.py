@@ -22,12 +22,9 @@ from kbroker.failures import Failures
 from kbroker.handlers.forwarding import BETWEEN_BROKERS
 from kbroker.log_lines import LogLines, first_few
 from kbroker.metadata.controller.image_updates import IN_SYNC_KEY, IN_SYNC_VERSION
-from kbroker.metadata.controller.in_sync_messages import (
-    InSyncAsked,
-    decode_answers,
-    encode_asked,
-)
+from kbroker.metadata.controller.in_sync_messages import errors_of, request_of
 from kbroker.peer.address import Address
+from kbroker.protocol import messages
 from kbroker.protocol.wire import ProtocolError
 from kbroker.replica.failing_logs import FailingLogs, Trouble
 from kbroker.replica.fetcher import Us
@@ -257,13 +254,14 @@ class Replication:
         if broker is None or broker.node_id == self._node_id:
             told([KafkaError(ErrorCode.NOT_CONTROLLER) for _ in changes])
             return
-        asked = InSyncAsked(self._node_id, controller.broker_epoch, tuple(changes))
+        request = request_of(self._node_id, controller.broker_epoch, changes)
+        body = request.encode(IN_SYNC_VERSION)
 
         def answered(answer: bytes | KafkaError) -> None:
             outcome = _outcome(changes, answer)
             controller.in_step(lambda: told(outcome))
 
-        self._links.forward(broker, IN_SYNC_KEY, IN_SYNC_VERSION, encode_asked(asked), answered)
+        self._links.forward(broker, IN_SYNC_KEY, IN_SYNC_VERSION, body, answered)
 
 
 def _is_led_by(partition: PartitionImage, leader: Leader) -> bool:
@@ -282,19 +280,16 @@ def _outcome(changes: Sequence[InSyncChange], answer: bytes | KafkaError) -> Out
             return [answer for _ in changes]
         return None
     try:
-        error, answers = decode_answers(answer)
+        response = messages.alter_partition.Response.decode(answer, IN_SYNC_VERSION)
     except ProtocolError as malformed:
         lines.write(
             logging.WARNING, "in-sync answer", "the controller's answer is malformed: %s", malformed
         )
         return None
+    error = ErrorCode.for_code(response.error_code)
     if error:
         return [KafkaError(error) for _ in changes]
-    by_name = {(each.topic_id, each.partition): each for each in answers}
-    found = [by_name.get((each.topic_id, each.partition)) for each in changes]
-    return [
-        KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR if each is None else each.error)
-        if each is None or each.error
-        else None
-        for each in found
-    ]
+    errors = errors_of(response)
+    unknown = ErrorCode.UNKNOWN_SERVER_ERROR
+    codes = [errors.get((each.topic_id, each.partition), unknown) for each in changes]
+    return [KafkaError(code) if code else None for code in codes]

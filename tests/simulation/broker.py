@@ -40,7 +40,6 @@ from kbroker.metadata.controller.image_updates import (
 )
 from kbroker.metadata.controller.office_watch import OFFICE_LOOK_MS, OfficeWatch
 from kbroker.metadata.controller.producer_ids import ProducerIdManager
-from kbroker.metadata.controller.shutdown_messages import ShutdownAsked, encode_shutdown
 from kbroker.metadata.controller.update_parts import (
     PART_BYTES,
     WHOLE_BYTES_MAX,
@@ -49,6 +48,7 @@ from kbroker.metadata.controller.update_parts import (
 )
 from kbroker.metadata.image import BrokerImage, ClusterImage, ImageDelta, PartitionImage
 from kbroker.peer.address import Address
+from kbroker.protocol.messages import controlled_shutdown
 from kbroker.protocol.wire import Reader
 from kbroker.replica._replica import Replica
 from kbroker.replica._topic_table import TopicTable
@@ -368,7 +368,9 @@ class Running:
         elif broker is None:
             then()
         else:
-            asked = encode_shutdown(ShutdownAsked(self.node_id, controller.broker_epoch))
+            asked = controlled_shutdown.Request(
+                broker_id=self.node_id, broker_epoch=controller.broker_epoch
+            ).encode(SHUTDOWN_VERSION)
             self.links.forward(broker, SHUTDOWN_KEY, SHUTDOWN_VERSION, asked, lambda answer: then())
 
     def end(self, *, clean: bool) -> None:

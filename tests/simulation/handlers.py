@@ -6,16 +6,14 @@ request comes from a broker, which hands nothing on twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers import alter_partition, controlled_shutdown, update_metadata
 from kbroker.handlers.call import Call
 from kbroker.handlers.forwarding import BETWEEN_BROKERS, forward
+from kbroker.handlers.registry import BETWEEN_BROKERS as ROWS_BETWEEN_BROKERS
 from kbroker.handlers.registry import REGISTRY
-from kbroker.metadata.controller.image_updates import UPDATE_PART_VERSION
 from kbroker.types import ApiKey
 from tests.simulation.network import Answer
 
@@ -42,16 +40,6 @@ class Request:
         raise AssertionError(f"a broker cannot answer another: {reason}")
 
 
-def _update_metadata(running: Any, request: Any) -> None:
-    in_part = request.api_version == UPDATE_PART_VERSION
-    (update_metadata.handle_part if in_part else update_metadata.handle)(running, request)
-
-
-BETWEEN: dict[int, Callable[[Any, Any], None]] = {
-    ApiKey.UPDATE_METADATA: _update_metadata,
-    ApiKey.ALTER_PARTITION: alter_partition.handle,
-    ApiKey.CONTROLLED_SHUTDOWN: controlled_shutdown.handle,
-}
 OF_GROUPS = frozenset({
     ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP,
     ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE,
@@ -65,7 +53,7 @@ FROM_CLIENTS: frozenset[int] = frozenset(
         ApiKey.DELETE_RECORDS, ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE,
     }
 )  # fmt: skip
-SERVED = FROM_CLIENTS.union(BETWEEN)
+SERVED = FROM_CLIENTS.union(key for key, _ in ROWS_BETWEEN_BROKERS)
 
 
 def serve(
@@ -73,14 +61,13 @@ def serve(
 ) -> None:
     request: Any = Request(api_key, version, body, answer, client_id)
     broker: Any = running
-    between = BETWEEN.get(api_key)
-    if between is not None:
-        between(broker, request)
-        return
-    assert api_key in FROM_CLIENTS
-    api = REGISTRY.get(api_key)
+    assert api_key in SERVED
+    api = ROWS_BETWEEN_BROKERS.get((api_key, version)) or REGISTRY.get(api_key)
     assert api is not None
-    assert api.call is not None
+    if api.call is None:
+        assert api.handle is not None
+        api.handle(broker, request)
+        return
     call: Call[Any] = Call(request, api.table, api.shape)
     with call:
         if not api.controller_only:

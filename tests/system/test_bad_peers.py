@@ -24,15 +24,12 @@ from kbroker.metadata.controller.image_updates import (
     UPDATE_KEY,
     UPDATE_VERSION,
 )
-from kbroker.metadata.controller.in_sync_messages import (
-    InSyncAsked,
-    decode_answers,
-    encode_asked,
-)
+from kbroker.metadata.controller.in_sync_messages import request_of
 from kbroker.metadata.controller.partition_states import InSyncChange
 from kbroker.metadata.store.zookeeper import ZooKeeperStore
 from kbroker.metadata.store.zookeeper_settings import ZooKeeperSettings
 from kbroker.peer.client import Client as Asking
+from kbroker.protocol.messages import alter_partition
 from kbroker.testing import Cluster, ClusterBroker
 from kbroker.testing.inspection import wait_until
 from kbroker.types import ApiKey
@@ -136,12 +133,12 @@ def test_who_never_goes_on_keeps_nobody(cluster: Cluster) -> None:
         each.socket.close()
 
 
-def altered(cluster: Cluster, asked: InSyncAsked) -> ErrorCode:
+def altered(cluster: Cluster, request: alter_partition.Request) -> ErrorCode:
     client = inside(cluster.controller())
-    client.send(framed(header(IN_SYNC_KEY, IN_SYNC_VERSION) + encode_asked(asked)))
-    error, answers = decode_answers(client.receive()[5:])
+    client.send(framed(header(IN_SYNC_KEY, IN_SYNC_VERSION) + request.encode(IN_SYNC_VERSION)))
+    response = alter_partition.Response.decode(client.receive()[5:], IN_SYNC_VERSION)
     client.socket.close()
-    return error or answers[0].error
+    return ErrorCode(response.error_code or response.topics[0].partitions[0].error_code)
 
 
 def test_alter_partition_of_a_broker_that_may_not(
@@ -160,7 +157,7 @@ def test_alter_partition_of_a_broker_that_may_not(
     )
 
     def asks(node_id: int, epoch: int) -> ErrorCode:
-        return altered(cluster, InSyncAsked(node_id, epoch, (alone,)))
+        return altered(cluster, request_of(node_id, epoch, [alone]))
 
     assert asks(leader, epochs[leader] - 1) is ErrorCode.STALE_BROKER_EPOCH
     assert asks(STRANGER, 1) is ErrorCode.STALE_BROKER_EPOCH

@@ -1,147 +1,100 @@
-"""AlterPartition (56) between brokers: a leader asks the controller for other in-sync sets.
-
-Version 3 of Apache Kafka's request (KIP-497, KIP-841, KIP-903): each member comes with the epoch
-under which the leader saw it fetch. The answer has each partition as it is now, or why not. Bytes
-from a peer are not trusted.
-"""
+"""AlterPartition (56) between brokers: values of the controller as records, and back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
-from kbroker.errors import ErrorCode
+from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.controller.partition_states import InSyncChange
 from kbroker.metadata.image import ZERO_UUID
-from kbroker.protocol.wire import Reader, Writer
+from kbroker.protocol import messages
 
-T = TypeVar("T", bound="InSyncChange | InSyncAnswer")
+if TYPE_CHECKING:
+    from kbroker.metadata.image import PartitionImage
 
-_RECOVERED: Final = 0  # the leader has found all of its log: there is nothing else here
-
-
-class InSyncAsked(NamedTuple):
-    leader: int
-    broker_epoch: int
-    changes: tuple[InSyncChange, ...]
+R = TypeVar("R")
 
 
-class InSyncAnswer(NamedTuple):
-    """Of one partition: as it is now, where there is no error."""
-
-    topic_id: UUID
-    partition: int
-    error: ErrorCode
-    leader: int = -1
-    leader_epoch: int = -1
-    in_sync: tuple[int, ...] = ()
-    partition_epoch: int = -1
-
-
-def encode_asked(asked: InSyncAsked) -> bytes:
-    writer = Writer(flexible=True)
-    writer.int32(asked.leader)
-    writer.int64(asked.broker_epoch)
-    topics = _by_topic(asked.changes)
-    writer.array(len(topics))
-    for topic_id, changes in topics.items():
-        writer.uuid(topic_id)
-        writer.array(len(changes))
-        for change in changes:
-            writer.int32(change.partition)
-            writer.int32(change.leader_epoch)
-            writer.array(len(change.in_sync))
-            for node_id, broker_epoch in change.in_sync.items():
-                writer.int32(node_id)
-                writer.int64(broker_epoch)
-                writer.tags()
-            writer.int8(_RECOVERED)
-            writer.int32(change.partition_epoch)
-            writer.tags()
-        writer.tags()
-    writer.tags()
-    return writer.getvalue()
+def request_of(
+    leader: int, broker_epoch: int, changes: Sequence[InSyncChange]
+) -> messages.alter_partition.Request:
+    table = messages.alter_partition
+    partitions = [
+        table.Partition(
+            partition_index=change.partition,
+            leader_epoch=change.leader_epoch,
+            new_isr_with_epochs=[
+                table.BrokerState(broker_id=node_id, broker_epoch=epoch)
+                for node_id, epoch in change.in_sync.items()
+            ],
+            partition_epoch=change.partition_epoch,
+        )
+        for change in changes
+    ]
+    topics = [
+        table.Topic(topic_id=topic_id, partitions=some)
+        for topic_id, some in _by_topic(changes, partitions).items()
+    ]
+    return table.Request(broker_id=leader, broker_epoch=broker_epoch, topics=topics)
 
 
-def decode_asked(body: bytes) -> InSyncAsked:
-    """Raises ProtocolError."""
-    reader = Reader(body, flexible=True)
-    leader, broker_epoch = reader.int32(), reader.int64()
-    changes: list[InSyncChange] = []
-    for _ in range(reader.array()):
-        topic_id = reader.uuid() or ZERO_UUID
-        changes += [_change(reader, topic_id) for _ in range(reader.array())]
-        reader.tags()
-    reader.tags()
-    return InSyncAsked(leader, broker_epoch, tuple(changes))
+def changes_of(request: messages.alter_partition.Request) -> tuple[InSyncChange, ...]:
+    return tuple(
+        InSyncChange(
+            topic.topic_id or ZERO_UUID,
+            each.partition_index,
+            each.leader_epoch,
+            each.partition_epoch,
+            {member.broker_id: member.broker_epoch for member in each.new_isr_with_epochs},
+        )
+        for topic in request.topics
+        for each in topic.partitions
+    )
 
 
-def _change(reader: Reader, topic_id: UUID) -> InSyncChange:
-    partition, leader_epoch = reader.int32(), reader.int32()
-    in_sync: dict[int, int] = {}
-    for _ in range(reader.array()):
-        node_id = reader.int32()
-        in_sync[node_id] = reader.int64()
-        reader.tags()
-    reader.int8()
-    partition_epoch = reader.int32()
-    reader.tags()
-    return InSyncChange(topic_id, partition, leader_epoch, partition_epoch, in_sync)
+def response_of(
+    changes: Sequence[InSyncChange], results: Iterable[PartitionImage | KafkaError]
+) -> messages.alter_partition.Response:
+    """Each partition as it is now, or the error. An error of the request is every partition's: the
+    broker is not the controller, or not known."""
+    table = messages.alter_partition
+    partitions = [_result(*each) for each in zip(changes, results, strict=True)]
+    topics = [
+        table.TopicResult(topic_id=topic_id, partitions=some)
+        for topic_id, some in _by_topic(changes, partitions).items()
+    ]
+    return table.Response(topics=topics)
 
 
-def encode_answers(error: ErrorCode, answers: Sequence[InSyncAnswer]) -> bytes:
-    """`error` is one for the whole request."""
-    writer = Writer(flexible=True)
-    writer.int32(0)  # throttle time
-    writer.int16(error)
-    topics = _by_topic(answers)
-    writer.array(len(topics))
-    for topic_id, partitions in topics.items():
-        writer.uuid(topic_id)
-        writer.array(len(partitions))
-        for each in partitions:
-            writer.int32(each.partition)
-            writer.int16(each.error)
-            writer.int32(each.leader)
-            writer.int32(each.leader_epoch)
-            writer.array(len(each.in_sync))
-            for node_id in each.in_sync:
-                writer.int32(node_id)
-            writer.int8(_RECOVERED)
-            writer.int32(each.partition_epoch)
-            writer.tags()
-        writer.tags()
-    writer.tags()
-    return writer.getvalue()
+def _result(
+    change: InSyncChange, result: PartitionImage | KafkaError
+) -> messages.alter_partition.PartitionResult:
+    table = messages.alter_partition
+    if isinstance(result, KafkaError):
+        return table.PartitionResult(partition_index=change.partition, error_code=result.code)
+    return table.PartitionResult(
+        partition_index=change.partition,
+        error_code=ErrorCode.NONE,
+        leader_id=result.leader,
+        leader_epoch=result.leader_epoch,
+        isr=list(result.isr),
+        partition_epoch=result.partition_epoch,
+    )
 
 
-def decode_answers(body: bytes) -> tuple[ErrorCode, list[InSyncAnswer]]:
-    """Raises ProtocolError."""
-    reader = Reader(body, flexible=True)
-    reader.int32()
-    error = ErrorCode.for_code(reader.int16())
-    answers: list[InSyncAnswer] = []
-    for _ in range(reader.array()):
-        topic_id = reader.uuid() or ZERO_UUID
-        answers += [_answer(reader, topic_id) for _ in range(reader.array())]
-        reader.tags()
-    reader.tags()
-    return error, answers
+def errors_of(response: messages.alter_partition.Response) -> Mapping[tuple[UUID, int], ErrorCode]:
+    """By topic id and partition."""
+    return {
+        (topic.topic_id or ZERO_UUID, each.partition_index): ErrorCode.for_code(each.error_code)
+        for topic in response.topics
+        for each in topic.partitions
+    }
 
 
-def _answer(reader: Reader, topic_id: UUID) -> InSyncAnswer:
-    partition, error = reader.int32(), ErrorCode.for_code(reader.int16())
-    leader, leader_epoch = reader.int32(), reader.int32()
-    in_sync = tuple(reader.int32() for _ in range(reader.array()))
-    reader.int8()
-    partition_epoch = reader.int32()
-    reader.tags()
-    return InSyncAnswer(topic_id, partition, error, leader, leader_epoch, in_sync, partition_epoch)
-
-
-def _by_topic(each_of: Iterable[T]) -> dict[UUID, list[T]]:
-    found: dict[UUID, list[T]] = {}
-    for each in each_of:
-        found.setdefault(each.topic_id, []).append(each)
-    return found
+def _by_topic(changes: Sequence[InSyncChange], records: Sequence[R]) -> dict[UUID, list[R]]:
+    topics: dict[UUID, list[R]] = {}
+    for change, record in zip(changes, records, strict=True):
+        topics.setdefault(change.topic_id, []).append(record)
+    return topics

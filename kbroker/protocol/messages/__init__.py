@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kbroker.protocol.messages import (
         alter_configs,
+        alter_partition,
         alter_partition_reassignments,
         alter_replica_log_dirs,
         api_versions,
+        controlled_shutdown,
         create_acls,
         create_delegation_token,
         create_partitions,
@@ -66,9 +68,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "alter_configs",
+    "alter_partition",
     "alter_partition_reassignments",
     "alter_replica_log_dirs",
     "api_versions",
+    "controlled_shutdown",
     "create_acls",
     "create_delegation_token",
     "create_partitions",

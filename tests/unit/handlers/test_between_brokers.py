@@ -27,14 +27,9 @@ from kbroker.metadata.controller.image_updates import (
     ImageAnswer,
     ImageUpdate,
 )
-from kbroker.metadata.controller.shutdown_messages import (
-    ShutdownAsked,
-    decode_remaining,
-    encode_shutdown,
-)
 from kbroker.metadata.controller.update_parts import PartsReceived, UpdateWays
 from kbroker.metadata.image import NO_CONTROLLER, BrokerImage, ClusterImage
-from kbroker.protocol.messages import create_topics
+from kbroker.protocol.messages import controlled_shutdown, create_topics
 from kbroker.protocol.versions import SERVED
 from kbroker.protocol.wire import Reader, Writer
 from kbroker.types import ApiKey, TopicPartition
@@ -224,15 +219,17 @@ def test_who_stops_is_told_what_it_leads_still(
     broker: FakeBroker, outcome: list[TopicPartition] | KafkaError
 ) -> None:
     broker.controller.leads_still = outcome
-    asked = encode_shutdown(ShutdownAsked(7, 55))
+    asked = controlled_shutdown.Request(broker_id=7, broker_epoch=55).encode(SHUTDOWN_VERSION)
     request = broker.send(SHUTDOWN_KEY, SHUTDOWN_VERSION, asked)
     assert broker.controller.stopping == [(7, 55)]
     assert request.answer is not None
-    error, left = decode_remaining(request.answer)
+    response = controlled_shutdown.Response.decode(request.answer, SHUTDOWN_VERSION)
+    error, left = response.error_code, response.remaining_partitions
     if isinstance(outcome, KafkaError):
         assert (error, left) == (outcome.code, [])
     else:
-        assert (error, left) == (ErrorCode.NONE, outcome)
+        assert error == ErrorCode.NONE
+        assert [(each.topic_name, each.partition_index) for each in left] == outcome
 
 
 def test_elsewhere_it_is_no_api_at_all(broker: FakeBroker) -> None:

@@ -13,8 +13,8 @@ from kbroker.config import BrokerConfig
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.controller.image_updates import SHUTDOWN_KEY, SHUTDOWN_VERSION
-from kbroker.metadata.controller.shutdown_messages import decode_shutdown, encode_remaining
 from kbroker.metadata.image import NO_CONTROLLER, ZERO_UUID, BrokerImage, ClusterImage
+from kbroker.protocol.messages import controlled_shutdown as TABLE
 from kbroker.server import controlled_shutdown
 from kbroker.server.controlled_shutdown import ControlledShutdown
 from kbroker.types import TopicPartition
@@ -89,15 +89,17 @@ class World:
         self, broker: BrokerImage, key: int, version: int, body: bytes, done: Callable[[Any], None]
     ) -> None:
         assert (key, version) == (SHUTDOWN_KEY, SHUTDOWN_VERSION)
-        assert decode_shutdown(body) == (US, 5)
+        request = TABLE.Request.decode(body, version)
+        assert (request.broker_id, request.broker_epoch) == (US, 5)
         self.asked_of = broker.node_id
         answer = self._answer()
         if not self.hangs:
-            done(
-                answer
-                if isinstance(answer, KafkaError)
-                else encode_remaining(ErrorCode.NONE, answer)
-            )
+            done(answer if isinstance(answer, KafkaError) else _response(answer).encode(version))
+
+
+def _response(remaining: list[TopicPartition]) -> TABLE.Response:
+    left = [TABLE.RemainingPartition(topic_name=t, partition_index=p) for t, p in remaining]
+    return TABLE.Response(error_code=ErrorCode.NONE, remaining_partitions=left)
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 from kbroker.clock import ManualClock
 from kbroker.config import BrokerConfig
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.alter_partition import answer_of
-from kbroker.metadata.controller.in_sync_messages import encode_answers
+from kbroker.metadata.controller.image_updates import IN_SYNC_VERSION
+from kbroker.metadata.controller.in_sync_messages import response_of
 from kbroker.metadata.controller.partition_states import InSyncChange
 from kbroker.metadata.image import BrokerImage, ClusterImage
 from kbroker.server.replication import Replication
@@ -43,7 +43,7 @@ def test_who_is_not_known_to_the_controller_doubts_its_registration(
         done([error])
 
     def forward(broker: Any, key: int, version: int, body: bytes, done: Any) -> None:
-        done(encode_answers(ErrorCode.NONE, [answer_of(CHANGE, error)]))
+        done(response_of([CHANGE], [error]).encode(IN_SYNC_VERSION))
 
     controller = Mock(active=active, broker_epoch=5, alter_in_sync=alter)
     outcomes: list[Any] = []
