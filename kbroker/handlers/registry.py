@@ -281,12 +281,8 @@ APIS: Final[tuple[Api, ...]] = (
 # (`inter.broker.listener.name`): never listed, and elsewhere as if it were not there.
 BETWEEN_BROKERS: Final[Mapping[tuple[int, int], Api]] = MappingProxyType(
     {
-        (int(UPDATE_KEY), UPDATE_VERSION): Api(
-            UPDATE_KEY, update_metadata.handle, update_metadata.failure
-        ),
-        (int(UPDATE_KEY), UPDATE_PART_VERSION): Api(
-            UPDATE_KEY, update_metadata.handle_part, update_metadata.failure
-        ),
+        (int(UPDATE_KEY), UPDATE_VERSION): _api(UPDATE_KEY, update_metadata.handle),
+        (int(UPDATE_KEY), UPDATE_PART_VERSION): _api(UPDATE_KEY, update_metadata.handle),
         (int(IN_SYNC_KEY), IN_SYNC_VERSION): _api(IN_SYNC_KEY, alter_partition.handle),
         (int(SHUTDOWN_KEY), SHUTDOWN_VERSION): _api(SHUTDOWN_KEY, controlled_shutdown.handle),
     }

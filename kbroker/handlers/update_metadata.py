@@ -12,50 +12,40 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.errors import ErrorCode
-from kbroker.handlers.reply import Reply
-from kbroker.metadata.controller.image_updates import ImageAnswer
+from kbroker.metadata.controller.image_updates import UPDATE_PART_VERSION, UPDATE_VERSION
+from kbroker.protocol import messages
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import ColdRequest, Services
+    from kbroker.handlers.call import Call
+    from kbroker.handlers.services import Services
+    from kbroker.metadata.controller.image_updates import ImageAnswer
+    from kbroker.protocol.messages.update_metadata import Request
 
 
-def handle(services: Services, request: ColdRequest) -> None:
-    if services.peers is not None:
+def handle(services: Services, call: Call[Request]) -> None:
+    from kbroker.metadata.controller.broker_messages import response_of, update_of  # a cluster's
+
+    request = call.message
+    if call.version == UPDATE_PART_VERSION:
+        whole = _take_part(services, request)
+        if isinstance(whole, ErrorCode):
+            call.answer(messages.update_metadata.Response(error_code=whole))
+            return
+        request = messages.update_metadata.Request.decode(whole, UPDATE_VERSION)
+    elif services.peers is not None:
         services.peers.parts.forget()
-    _follow(services, request, request.body)
+
+    def done(answer: ImageAnswer) -> None:
+        call.answer(response_of(answer))
+
+    services.controller.follow(update_of(request), done)
 
 
-def handle_part(services: Services, request: ColdRequest) -> None:
-    from kbroker.metadata.controller.update_parts import decode_part  # a cluster's
+def _take_part(services: Services, request: Request) -> bytes | ErrorCode:
+    """As `PartsReceived.take`."""
+    from kbroker.metadata.controller.update_parts import part_of
 
-    part = decode_part(request.body)
-    whole: bytes | ErrorCode = ErrorCode.STALE_BROKER_EPOCH
-    if services.peers is not None and part.update.broker_epoch == services.controller.broker_epoch:
-        whole = services.peers.parts.take(part)
-    if isinstance(whole, bytes):
-        _follow(services, request, whole)
-    else:
-        request.respond(failure(request, whole, ""))
-
-
-def _follow(services: Services, request: ColdRequest, body: bytes) -> None:
-    from kbroker.metadata.controller.broker_messages import decode_update  # a cluster's
-
-    update = decode_update(body)
-    reply = Reply(request, failure)
-    with reply:
-        services.controller.follow(update, lambda answer: _respond(reply, answer))
-
-
-def _respond(reply: Reply, answer: ImageAnswer) -> None:
-    reply.send(lambda: _encoded(answer))
-
-
-def _encoded(answer: ImageAnswer) -> bytes:
-    from kbroker.metadata.controller.broker_messages import encode_answer
-
-    return encode_answer(answer)
-
-
-def failure(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    return _encoded(ImageAnswer(code))
+    part = part_of(request)
+    if services.peers is None or part.update.broker_epoch != services.controller.broker_epoch:
+        return ErrorCode.STALE_BROKER_EPOCH
+    return services.peers.parts.take(part)

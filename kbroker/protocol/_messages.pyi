@@ -18,6 +18,7 @@ class Kind(IntEnum):
     BYTES = 10
     STRUCT = 11
     PACKED_INT32 = 12
+    REST = 13
 
 class Flag(IntFlag):
     ARRAY = 1

@@ -68,6 +68,7 @@ cpdef enum Kind:
     BYTES = 10
     STRUCT = 11
     PACKED_INT32 = 12  # an array of int32 as the bytes that came, for who reads it in C
+    REST = 13          # all bytes that are left, without their size
 
 cpdef enum Flag:
     ARRAY = 1
@@ -346,6 +347,8 @@ cdef object _read_value(Step* step, Reader reader):
         if size < 0:
             return _null_of(step)
         return reader._bytes(4 * size)
+    if kind == REST:
+        return reader._bytes(reader._end - reader._position)
     if kind == UINT16:
         return <uint16_t>kb_get_u16(reader._take(2))
     if kind == UINT32:
@@ -481,6 +484,8 @@ cdef int _write_value(Step* step, Writer writer, object value) except -1:
         else:
             writer._put_size(PyBytes_GET_SIZE(<bytes?>value) // 4)
             writer._put(value)
+    elif kind == REST:
+        writer._put(<bytes?>value)
     elif kind == UINT16:
         kb_put_u16(writer._grow(2), <uint16_t>value)
     elif kind == UINT32:

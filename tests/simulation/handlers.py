@@ -64,10 +64,7 @@ def serve(
     assert api_key in SERVED
     api = ROWS_BETWEEN_BROKERS.get((api_key, version)) or REGISTRY.get(api_key)
     assert api is not None
-    if api.call is None:
-        assert api.handle is not None
-        api.handle(broker, request)
-        return
+    assert api.call is not None
     call: Call[Any] = Call(request, api.table, api.shape)
     with call:
         if not api.controller_only:

@@ -28,7 +28,8 @@ from kbroker.metadata.controller.image_updates import (
     UPDATE_VERSION,
     ImageUpdate,
 )
-from kbroker.protocol.wire import ProtocolError, Reader, Writer
+from kbroker.protocol import messages
+from kbroker.protocol.wire import ProtocolError
 
 # Larger updates are sent in parts.
 WHOLE_BYTES_MAX: Final = 1 << 20
@@ -52,26 +53,24 @@ class UpdatePart(NamedTuple):
 
 
 def encode_part(part: UpdatePart) -> bytes:
-    writer = Writer(flexible=True)
-    key = part.update
-    writer.int32(key.controller_epoch)
-    writer.int64(key.broker_epoch)
-    writer.int64(key.base)
-    writer.int64(key.version)
-    writer.int32(key.parts)
-    writer.int32(part.number)
-    writer.raw(part.data)
-    return writer.getvalue()
+    request = messages.update_metadata.Request(
+        **part.update._asdict(), number=part.number, data=part.data
+    )
+    return request.encode(UPDATE_PART_VERSION)
 
 
-def decode_part(body: bytes) -> UpdatePart:
+def part_of(request: messages.update_metadata.Request) -> UpdatePart:
     """Raises ProtocolError."""
-    reader = Reader(body, flexible=True)
-    key = UpdateKey(reader.int32(), reader.int64(), reader.int64(), reader.int64(), reader.int32())
-    index = reader.int32()
-    if not 0 <= index < key.parts:
-        raise ProtocolError(f"part {index} of an update in {key.parts} parts")
-    return UpdatePart(key, index, reader.raw(reader.left))
+    if not 0 <= request.number < request.parts:
+        raise ProtocolError(f"part {request.number} of an update in {request.parts} parts")
+    key = UpdateKey(
+        request.controller_epoch,
+        request.broker_epoch,
+        request.base,
+        request.version,
+        request.parts,
+    )
+    return UpdatePart(key, request.number, request.data)
 
 
 class UpdateWays:

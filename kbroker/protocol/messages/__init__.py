@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         renew_delegation_token,
         sync_group,
         unregister_broker,
+        update_metadata,
     )
 
 __all__ = [
@@ -115,6 +116,7 @@ __all__ = [
     "renew_delegation_token",
     "sync_group",
     "unregister_broker",
+    "update_metadata",
 ]
 
 

@@ -89,6 +89,8 @@ string: Final = _scalar(Kind.STRING, "")
 bytes_: Final = _scalar(Kind.BYTES, b"")
 # An array of int32 as the big-endian bytes that came: for code that reads them in C.
 packed_int32: Final = _scalar(Kind.PACKED_INT32, b"")
+# The last field of a message of kbroker's own: all bytes that are left, without their size.
+rest: Final = _scalar(Kind.REST, b"")
 
 
 def array(
@@ -129,7 +131,7 @@ def struct(
     kw_only_default=True,
     field_specifiers=(
         boolean, int8, int16, int32, int64, uint16, uint32, float64, uuid, string, bytes_,
-        packed_int32, array, struct,
+        packed_int32, rest, array, struct,
     ),
 )  # fmt: skip
 class Table(type):
@@ -157,9 +159,18 @@ class Table(type):
 
 
 class Record(_messages.Record, metaclass=Table):
-    """A structure within a message."""
+    """A structure within a message.
+
+    `tags=False` is for one within a message of kbroker's own that has no tagged fields, and no room
+    for them, in any version.
+    """
 
     _plans: ClassVar[dict[tuple[int, bool], Plan]]
+    _has_tags: ClassVar[bool] = True
+
+    def __init_subclass__(cls, *, tags: bool = True) -> None:
+        super().__init_subclass__()
+        cls._has_tags = tags
 
     @classmethod
     def plan(cls, version: int, *, flexible: bool) -> Plan:
@@ -182,7 +193,8 @@ class Record(_messages.Record, metaclass=Table):
                 tagged.append((field.tag, step))
             else:
                 steps.append(step)
-        return Plan(cls, steps, sorted(tagged, key=lambda row: row[0]), flexible=flexible)
+        tagged.sort(key=lambda row: row[0])
+        return Plan(cls, steps, tagged, flexible=flexible and cls._has_tags)
 
 
 class Message(Record):

@@ -14,8 +14,8 @@ from kbroker.handlers.topic_creation import topic_creator
 from kbroker.metadata.cluster_delta import ClusterDelta
 from kbroker.metadata.controller.broker_messages import (
     decode_answer,
-    encode_answer,
     encode_update,
+    response_of,
 )
 from kbroker.metadata.controller.decisions import NewTopic, TopicResult
 from kbroker.metadata.controller.image_updates import (
@@ -172,7 +172,7 @@ def test_without_a_controller_the_client_asks_again(broker: FakeBroker, controll
 def test_the_image_of_the_controller_is_followed_and_answered(broker: FakeBroker) -> None:
     request = broker.send(UPDATE_KEY, UPDATE_VERSION, encode_update(UPDATE))
     assert broker.controller.followed == [UPDATE]
-    assert request.answer == encode_answer(ANSWER)
+    assert request.answer == response_of(ANSWER).encode(UPDATE_VERSION)
     assert decode_answer(Reader(request.answer, flexible=True)) == ANSWER
 
 

@@ -10,10 +10,10 @@ from uuid import UUID
 import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.metadata.controller.broker_messages import decode_answer, encode_answer
+from kbroker.metadata.controller.broker_messages import decode_answer, response_of
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.controller.events import AlterInSync, ElectLeaders, ShutDown
-from kbroker.metadata.controller.image_updates import ImageAnswer
+from kbroker.metadata.controller.image_updates import UPDATE_VERSION, ImageAnswer
 from kbroker.metadata.controller.nodes import MetadataNodes
 from kbroker.metadata.controller.partition_changes import PartitionChanges
 from kbroker.metadata.controller.partition_states import InSyncChange, clean_elections
@@ -143,7 +143,8 @@ def test_a_start_has_said_nothing_yet() -> None:
 
 def test_the_answer_says_it() -> None:
     answer = ImageAnswer(ErrorCode.NONE, (NAME,), (TopicPartition("u", 3), NAME))
-    assert decode_answer(Reader(encode_answer(answer), flexible=True)) == answer
+    body = response_of(answer).encode(UPDATE_VERSION)
+    assert decode_answer(Reader(body, flexible=True)) == answer
 
 
 @pytest.mark.parametrize("leader", [1, 3])

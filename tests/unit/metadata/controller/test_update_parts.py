@@ -16,10 +16,11 @@ from kbroker.metadata.controller.update_parts import (
     PartsReceived,
     UpdatePart,
     UpdateWays,
-    decode_part,
     encode_part,
+    part_of,
 )
 from kbroker.metadata.image import ClusterImage
+from kbroker.protocol.messages.update_metadata import Request
 from kbroker.protocol.wire import ProtocolError
 
 DELTA = ClusterDelta.between(ClusterImage(), ClusterImage(cluster_id="c"))
@@ -33,6 +34,10 @@ def parts(body: bytes = BODY, update: ImageUpdate = UPDATE) -> list[UpdatePart]:
     requests = list(UpdateWays(WHOLE_MAX, PART).requests(NODE, update, body))
     assert {version for version, _ in requests} == {UPDATE_PART_VERSION}
     return [decode_part(request) for _, request in requests]
+
+
+def decode_part(body: bytes) -> UpdatePart:
+    return part_of(Request.decode(body, UPDATE_PART_VERSION))
 
 
 def test_what_fits_is_sent_whole() -> None:
