@@ -31,6 +31,13 @@ TOPIC_NAME_CHARS_MAX: Final = 249
 # is refused.
 PROCESSORS_MAX: Final = 64
 
+# --- Sessions -------------------------------------------------------------------------------------
+
+# Sessions that requests share, those used last, and the longest client id among them. Beyond either
+# bound a request makes a session of its own.
+SESSIONS_KEPT_MAX: Final = 1_000
+KEPT_CLIENT_ID_CHARS_MAX: Final = 250
+
 # --- Runs and trains: how much one turn does before others have theirs ----------------------------
 
 # Records of one run: longer ones gain nothing measurable and delay whoever stands behind them.

@@ -31,7 +31,7 @@ from kbroker.handlers.configs import (
     TOPIC,
     check_node,
 )
-from kbroker.handlers.forwarding import forward, is_for_another, is_from_a_broker
+from kbroker.handlers.forwarding import is_from_a_broker
 from kbroker.handlers.reply import told
 from kbroker.metadata.controller.config_changes import ResourceChange
 from kbroker.metadata.controller.decisions import ConfigChange, TopicResult
@@ -81,7 +81,7 @@ def handle_alter(services: Services, call: Call[alter_configs.Request]) -> None:
         )
         for each in call.message.resources
     ]
-    _handle(services, call, resources, replace=True)
+    _alter(services, call, resources, replace=True)
 
 
 def handle_incremental(services: Services, call: Call[incremental_alter_configs.Request]) -> None:
@@ -93,26 +93,23 @@ def handle_incremental(services: Services, call: Call[incremental_alter_configs.
         )
         for each in call.message.resources
     ]
-    _handle(services, call, resources, replace=False)
+    _alter(services, call, resources, replace=False)
 
 
-def _handle(
-    services: Services, call: Call[Any], resources: list[Resource], *, replace: bool
-) -> None:
-    is_another = is_for_another(services, call.request)
-    if is_another and all(_is_for_the_controller(services, each) for each in resources):
-        forward(services, call)
-    else:
-        _alter(services, call, resources, replace=replace)
+def is_for_controller(services: Services, message: Any) -> bool:
+    """Whether the controller has to alter these: any broker takes such a request. A broker takes
+    those for its own loggers itself, and refuses those for another broker."""
+    return all(
+        _is_for_the_controller(services, each.resource_type, each.resource_name)
+        for each in message.resources
+    )
 
 
-def _is_for_the_controller(services: Services, resource: Resource) -> bool:
-    """Clients ask each broker for its own settings and loggers, and any for the others'. Loggers
-    are nobody else's affair; what is wrong with a broker's name is said here."""
-    if resource.type != BROKER or not resource.name:
-        return resource.type != BROKER_LOGGER
+def _is_for_the_controller(services: Services, kind: int, name: str) -> bool:
+    if kind != BROKER or not name:
+        return kind != BROKER_LOGGER
     try:
-        check_node(services.node_id, resource.name)
+        check_node(services.node_id, name)
     except KafkaError:
         return False
     return True

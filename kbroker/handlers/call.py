@@ -18,6 +18,7 @@ from kbroker.errors import ErrorCode
 from kbroker.handlers.reply import Failure, Reply, answer_exception, told
 from kbroker.protocol.messages.failures import failed
 from kbroker.protocol.messages.table import Message, Record
+from kbroker.security.session import ANONYMOUS, Session, session_of
 
 if TYPE_CHECKING:
     from kbroker.handlers.services import ColdRequest, Services
@@ -34,6 +35,11 @@ class Table(Protocol):
 
     @property
     def Response(self) -> type[Message]: ...
+
+
+def session_for(request: ColdRequest) -> Session:
+    """The session of the client that sent it. Call this before the request is answered."""
+    return session_of(ANONYMOUS, request.client_id, request.listener, request.peer_host)
 
 
 # The response that says a code wherever it can, where the table alone does not say how.
@@ -56,6 +62,11 @@ class Call(Reply, Generic[Q]):
         self._table = table
         self._plan = table.Response.plan_of(self.version)
         self._shape = shape
+
+    @property
+    def session(self) -> Session:
+        """Of the client. Read it before the answer: the connection may be gone afterwards."""
+        return session_for(self.request)
 
     # No bound method in each: ten thousand members may wait.
     @property

@@ -3,7 +3,7 @@
 Place in the flow: clients may take any broker for the controller (KIP-590), so `registry.dispatch`
 hands the requests of such APIs to `forward` where another broker is the controller. The body goes
 to it as it came, and the body of the answer back as it came. Brokers call themselves
-BETWEEN_BROKERS, and what comes from one is not handed on again: two that take each other for the
+CLIENT_ID, and what comes from one is not handed on again: two that take each other for the
 controller say so, and the client asks once more. A client id is no proof, so the name counts only
 on the listener that brokers have for each other (`inter.broker.listener.name`).
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kbroker.metadata.image import BrokerImage
 
 # The client id of connections between brokers.
-BETWEEN_BROKERS: Final = "kbroker-between-brokers"
+CLIENT_ID: Final = "kbroker-between-brokers"
 
 
 class Peers(Protocol):
@@ -43,7 +43,12 @@ class Peers(Protocol):
         """`done` gets the body of the answer, from any thread, or what the client is told."""
 
 
-def is_between_brokers(services: Services, request: ColdRequest) -> bool:
+def always(services: Services, message: Any) -> bool:
+    """For an API that only the controller serves."""
+    return True
+
+
+def is_on_brokers_listener(services: Services, request: ColdRequest) -> bool:
     """Whether it came on the listener that brokers of a cluster have for each other."""
     inside = services.config.listeners.inter_broker_name
     return services.peers is not None and request.listener == inside
@@ -51,7 +56,7 @@ def is_between_brokers(services: Services, request: ColdRequest) -> bool:
 
 def is_from_a_broker(request: ColdRequest, inside: str) -> bool:
     """Whether it says so, and came on `inside`, the brokers' listener."""
-    return request.client_id == BETWEEN_BROKERS and request.listener == inside
+    return request.client_id == CLIENT_ID and request.listener == inside
 
 
 def is_for_another(services: Services, request: ColdRequest) -> bool:

@@ -31,7 +31,7 @@ _LET_GO: Final[list[Any]] = []
 
 
 def handle(services: Services, call: Call[Request]) -> None:
-    request = call.message
+    request, session = call.message, call.session
     protocols: dict[str, bytes] = {}
     for protocol in request.protocols:
         protocols.setdefault(protocol.name, protocol.metadata)
@@ -42,8 +42,8 @@ def handle(services: Services, call: Call[Request]) -> None:
         request.group_id,
         request.member_id,
         request.group_instance_id,
-        call.request.client_id or "",
-        f"/{call.request.peer_host}",
+        session.client_id or "",
+        f"/{session.client_host}",
         request.protocol_type,
         tuple(protocols.items()),
         request.session_timeout_ms,

@@ -6,6 +6,10 @@ is advertised when, and only when, it is here. Produce, Fetch, Metadata, OffsetC
 are "hot": the compiled request path does them for whole runs, and passes on what it cannot decide.
 The cold half of Produce needs that path, so it is put in by the server with `with_hot`.
 
+A row says all that the dispatch has to know of an API: the rights that it needs, the quota that it
+counts for, whether only the controller serves it, and whether it is between brokers. An API between
+brokers is served on their listener (`inter.broker.listener.name`) only, and is never listed.
+
 `dispatch` runs on a request-handler thread, once per cold request, and never raises. A key or
 version that is not served has no error body in the protocol, so the connection is closed, except
 that an unknown ApiVersions version is answered (KIP-511). Malformed bytes close the connection;
@@ -16,8 +20,8 @@ anything else unexpected becomes UNKNOWN_SERVER_ERROR in the shape of the answer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterable
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kbroker.handlers import (
@@ -60,8 +64,14 @@ from kbroker.handlers import (
     update_metadata,
 )
 from kbroker.handlers.api_versions import ApiVersions
-from kbroker.handlers.call import Call, Shape, Table
-from kbroker.handlers.forwarding import forward, is_between_brokers, is_for_another
+from kbroker.handlers.authorization import authorize
+from kbroker.handlers.call import Call, Shape, Table, session_for
+from kbroker.handlers.forwarding import (
+    always,
+    forward,
+    is_for_another,
+    is_on_brokers_listener,
+)
 from kbroker.handlers.reply import (
     Failure,
     answer_exception,
@@ -69,6 +79,7 @@ from kbroker.handlers.reply import (
     close,
     close_not_served,
 )
+from kbroker.handlers.rights import RIGHTS
 from kbroker.metadata.controller.image_updates import (
     IN_SYNC_KEY,
     IN_SYNC_VERSION,
@@ -79,21 +90,35 @@ from kbroker.metadata.controller.image_updates import (
     UPDATE_VERSION,
 )
 from kbroker.protocol import messages
-from kbroker.protocol.versions import SERVED
+from kbroker.protocol.versions import SERVED, VersionRange
+from kbroker.security.rights import Right
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
     from kbroker.handlers.services import ColdRequest, Services
+    from kbroker.protocol.messages.table import Message
 
 Handle = Callable[["Services", "ColdRequest"], None]
 HandleCall = Callable[["Services", Call[Any]], None]
+# Whether the controller alone can do what this message asks for.
+ForController = Callable[["Services", Any], bool]
 
 
 _tables: dict[ApiKey, Table] = {}
 
 
+class Throttle(Enum):
+    """The quota that a request counts for, besides the time that handlers take for it."""
+
+    PRODUCE = "producer_byte_rate"
+    FETCH = "consumer_byte_rate"
+    MUTATION = "controller_mutation_rate"
+    TIME_ONLY = "request_percentage"
+    EXEMPT = ""  # between brokers
+
+
 class Api(NamedTuple):
-    """One API: what is served, what is listed, and who does it.
+    """One API: what is served and listed, which rights it needs, and what handles it.
 
     `handle` is None for a hot API without a cold half: such a request never comes here.
     """
@@ -101,11 +126,15 @@ class Api(NamedTuple):
     key: ApiKey
     handle: Handle | None
     failure: Failure | None
+    rights: tuple[Right, ...]  # in the order in which they are checked; empty: none is needed
+    throttle: Throttle = Throttle.TIME_ONLY
     hot: bool = False
     # Handles a request that was read by its table, instead of `handle`.
     call: HandleCall | None = None
     shape: Shape | None = None
-    controller_only: bool = False
+    for_controller: ForController | None = None  # None: any broker does it
+    # The versions of an API between brokers; those of the others are in `SERVED`.
+    between_brokers: VersionRange | None = None
 
     @property
     def table(self) -> Table:
@@ -120,16 +149,20 @@ class Api(NamedTuple):
         return self.key.label
 
     @property
+    def versions(self) -> VersionRange:
+        return SERVED[self.key] if self.between_brokers is None else self.between_brokers
+
+    @property
     def min_version(self) -> int:
-        return SERVED[self.key].min
+        return self.versions.min
 
     @property
     def max_version(self) -> int:
-        return SERVED[self.key].max
+        return self.versions.max
 
     @property
     def advertised_min(self) -> int:
-        return SERVED[self.key].advertised_min
+        return self.versions.advertised_min
 
 
 class Registry:
@@ -140,11 +173,19 @@ class Registry:
     def __init__(self, apis: Iterable[Api]) -> None:
         rows = [api for api in apis if api.key is not ApiKey.API_VERSIONS]
         own = SERVED[ApiKey.API_VERSIONS]
-        listed = [(api.key, api.advertised_min, api.max_version) for api in rows]
+        listed = [
+            (api.key, api.advertised_min, api.max_version)
+            for api in rows
+            if api.between_brokers is None
+        ]
         self._api_versions = ApiVersions([*listed, (ApiKey.API_VERSIONS, own.min, own.max)])
-        rows.append(Api(ApiKey.API_VERSIONS, self._api_versions.handle, self._api_versions.failure))
+        rows.append(self._row_of_api_versions())
         self.apis: tuple[Api, ...] = tuple(sorted(rows, key=lambda api: api.key))
         self._by_key = {int(api.key): api for api in self.apis}
+
+    def _row_of_api_versions(self) -> Api:
+        versions, key = self._api_versions, ApiKey.API_VERSIONS
+        return Api(key, versions.handle, versions.failure, RIGHTS[key])
 
     def with_hot(self, key: ApiKey, handle: Handle, failure: Failure | None) -> Registry:
         """This registry with a cold half for a hot API."""
@@ -159,16 +200,15 @@ class Registry:
     def dispatch(self, services: Services, request: ColdRequest) -> None:
         """Handle one cold request; whatever happens is an answer or a closed connection."""
         api = self._by_key.get(request.api_key)
-        between = BETWEEN_BROKERS.get((request.api_key, request.api_version))
         try:
-            if between is not None:
-                api = between
-                if is_between_brokers(services, request):
-                    _serve(services, request, between)
+            if api is not None and _is_served(services, request, api):
+                if api.call is not None:
+                    _call(services, request, api, api.call)
+                elif api.handle is None:
+                    close(request, f"{api_name(request)} is served by the compiled path only")
                 else:
-                    close_not_served(request)
-            elif api is not None and request.api_version in SERVED[api.key]:
-                _serve(services, request, api)
+                    _authorize(services, api, request)
+                    api.handle(services, request)
             elif request.api_key == ApiKey.API_VERSIONS:
                 request.respond(self._api_versions.unsupported_version)
             else:
@@ -177,38 +217,59 @@ class Registry:
             answer_exception(request, api.failure if api is not None else None, error)
 
 
-def _serve(services: Services, request: ColdRequest, api: Api) -> None:
-    if api.call is not None:
-        _call(services, request, api, api.call)
-    elif api.handle is None:
-        close(request, f"{api_name(request)} is served by the compiled path only")
-    else:
-        api.handle(services, request)
+def _is_served(services: Services, request: ColdRequest, api: Api) -> bool:
+    if api.between_brokers is None:
+        return request.api_version in SERVED[api.key]
+    is_inside = is_on_brokers_listener(services, request)
+    return is_inside and request.api_version in api.between_brokers
 
 
 def _call(services: Services, request: ColdRequest, api: Api, handle: HandleCall) -> None:
     call: Call[Any] = Call(request, api.table, api.shape)
     with call:
-        if api.controller_only and is_for_another(services, request):
-            forward(services, call)
-        else:
-            handle(services, call)
+        if (
+            api.for_controller is not None
+            and is_for_another(services, request)
+            and api.for_controller(services, call.message)
+        ):
+            forward(services, call)  # which authorizes it
+            return
+        _authorize(services, api, request, call.message)
+        handle(services, call)
+
+
+def _authorize(
+    services: Services, api: Api, request: ColdRequest, message: Message | None = None
+) -> None:
+    """KafkaError: the client lacks a right without which nothing of the request is done."""
+    if services.authorizer is not None:
+        authorize(services.authorizer, session_for(request), api.rights, message)
 
 
 def _api(
     key: ApiKey,
     call: HandleCall,
     shape: Shape | None = None,
+    throttle: Throttle = Throttle.TIME_ONLY,
     *,
     hot: bool = False,
-    controller_only: bool = False,
+    for_controller: ForController | None = None,
 ) -> Api:
-    return Api(key, None, None, hot, call, shape, controller_only)
+    return Api(key, None, None, RIGHTS[key], throttle, hot, call, shape, for_controller)
+
+
+def _between_brokers(
+    key: ApiKey, version: int, call: HandleCall, *, last_version: int | None = None
+) -> Api:
+    last = version if last_version is None else last_version
+    versions = VersionRange(version, last, version)
+    rights, throttle = RIGHTS[key], Throttle.EXEMPT
+    return Api(key, None, None, rights, throttle, call=call, between_brokers=versions)
 
 
 APIS: Final[tuple[Api, ...]] = (
-    Api(ApiKey.PRODUCE, None, None, hot=True),
-    Api(ApiKey.FETCH, None, None, hot=True),
+    Api(ApiKey.PRODUCE, None, None, RIGHTS[ApiKey.PRODUCE], Throttle.PRODUCE, hot=True),
+    Api(ApiKey.FETCH, None, None, RIGHTS[ApiKey.FETCH], Throttle.FETCH, hot=True),
     _api(ApiKey.LIST_OFFSETS, list_offsets.handle),
     _api(ApiKey.METADATA, metadata.handle, metadata.failure, hot=True),
     _api(ApiKey.OFFSET_COMMIT, offset_commit.handle, offset_commit.failure, hot=True),
@@ -220,34 +281,58 @@ APIS: Final[tuple[Api, ...]] = (
     _api(ApiKey.SYNC_GROUP, sync_group.handle),
     _api(ApiKey.DESCRIBE_GROUPS, describe_groups.handle, describe_groups.failure),
     _api(ApiKey.LIST_GROUPS, list_groups.handle),
-    _api(ApiKey.CREATE_TOPICS, topics.handle_create, controller_only=True),
-    _api(ApiKey.DELETE_TOPICS, topics.handle_delete, topics.delete_failure, controller_only=True),
+    _api(
+        ApiKey.CREATE_TOPICS,
+        topics.handle_create,
+        throttle=Throttle.MUTATION,
+        for_controller=always,
+    ),
+    _api(
+        ApiKey.DELETE_TOPICS,
+        topics.handle_delete,
+        topics.delete_failure,
+        Throttle.MUTATION,
+        for_controller=always,
+    ),
     _api(ApiKey.DELETE_RECORDS, delete_records.handle, delete_records.failure),
     _api(
         ApiKey.INIT_PRODUCER_ID,
         init_producer_id.handle,
         init_producer_id.failure,
-        controller_only=True,
+        for_controller=always,
     ),
     _api(
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
         offset_for_leader_epoch.handle,
         offset_for_leader_epoch.failure,
     ),
-    _api(ApiKey.CREATE_PARTITIONS, partitions.handle, controller_only=True),
+    _api(
+        ApiKey.CREATE_PARTITIONS,
+        partitions.handle,
+        throttle=Throttle.MUTATION,
+        for_controller=always,
+    ),
     _api(ApiKey.OFFSET_DELETE, offset_delete.handle),
     _api(ApiKey.DELETE_GROUPS, delete_groups.handle),
     _api(ApiKey.DESCRIBE_CONFIGS, configs.handle_describe),
-    _api(ApiKey.ALTER_CONFIGS, alter_configs.handle_alter),
-    _api(ApiKey.INCREMENTAL_ALTER_CONFIGS, alter_configs.handle_incremental),
-    _api(ApiKey.ELECT_LEADERS, elect_leaders.handle, elect_leaders.failure, controller_only=True),
+    _api(
+        ApiKey.ALTER_CONFIGS,
+        alter_configs.handle_alter,
+        for_controller=alter_configs.is_for_controller,
+    ),
+    _api(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        alter_configs.handle_incremental,
+        for_controller=alter_configs.is_for_controller,
+    ),
+    _api(ApiKey.ELECT_LEADERS, elect_leaders.handle, elect_leaders.failure, for_controller=always),
     _api(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         reassignments.handle_alter,
         reassignments.alter_failure,
-        controller_only=True,
+        for_controller=always,
     ),
-    _api(ApiKey.LIST_PARTITION_REASSIGNMENTS, reassignments.handle_list, controller_only=True),
+    _api(ApiKey.LIST_PARTITION_REASSIGNMENTS, reassignments.handle_list, for_controller=always),
     _api(ApiKey.DESCRIBE_CLIENT_QUOTAS, client_quotas.handle),
     _api(ApiKey.ALTER_REPLICA_LOG_DIRS, alter_log_dirs.handle, alter_log_dirs.failure),
     _api(ApiKey.DESCRIBE_LOG_DIRS, log_dirs.handle),
@@ -259,7 +344,7 @@ APIS: Final[tuple[Api, ...]] = (
         describe_topic_partitions.handle,
         describe_topic_partitions.failure,
     ),
-    _api(ApiKey.UNREGISTER_BROKER, unregister_broker.handle, controller_only=True),
+    _api(ApiKey.UNREGISTER_BROKER, unregister_broker.handle, for_controller=always),
     # What is not there, as Apache Kafka answers where it is not configured.
     _api(ApiKey.DESCRIBE_ACLS, acls.handle_describe),
     _api(ApiKey.CREATE_ACLS, acls.handle_create, acls.create_failure),
@@ -275,17 +360,11 @@ APIS: Final[tuple[Api, ...]] = (
     ),
     _api(ApiKey.DESCRIBE_TRANSACTIONS, transactions.handle_describe, transactions.describe_failure),
     _api(ApiKey.LIST_TRANSACTIONS, transactions.handle_list),
-)
-
-# What brokers of a cluster ask each other, by key and version, on the listener that is theirs
-# (`inter.broker.listener.name`): never listed, and elsewhere as if it were not there.
-BETWEEN_BROKERS: Final[Mapping[tuple[int, int], Api]] = MappingProxyType(
-    {
-        (int(UPDATE_KEY), UPDATE_VERSION): _api(UPDATE_KEY, update_metadata.handle),
-        (int(UPDATE_KEY), UPDATE_PART_VERSION): _api(UPDATE_KEY, update_metadata.handle),
-        (int(IN_SYNC_KEY), IN_SYNC_VERSION): _api(IN_SYNC_KEY, alter_partition.handle),
-        (int(SHUTDOWN_KEY), SHUTDOWN_VERSION): _api(SHUTDOWN_KEY, controlled_shutdown.handle),
-    }
+    _between_brokers(
+        UPDATE_KEY, UPDATE_VERSION, update_metadata.handle, last_version=UPDATE_PART_VERSION
+    ),
+    _between_brokers(SHUTDOWN_KEY, SHUTDOWN_VERSION, controlled_shutdown.handle),
+    _between_brokers(IN_SYNC_KEY, IN_SYNC_VERSION, alter_partition.handle),
 )
 
 REGISTRY: Final = Registry(APIS)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
     from kbroker.metadata.image import ClusterImage
     from kbroker.purgatory.timer import CallLater
+    from kbroker.security.rights import Authorizer
     from kbroker.types import TopicPartition
 
 
@@ -237,6 +238,7 @@ class Services:
     advertised: Callable[[ColdRequest], tuple[str, int]]
     groups: GroupCoordinator
     peers: Peers | None = None  # None: this broker stands alone
+    authorizer: Authorizer | None = None  # None: every request is allowed
     topics_kept: TopicsKept = field(init=False)
     auto_topics: AutoTopicCreation = field(default_factory=AutoTopicCreation)
     offsets: GroupTable = field(default_factory=GroupTable)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.forwarding import BETWEEN_BROKERS
+from kbroker.handlers.forwarding import CLIENT_ID
 from kbroker.log_lines import LogLines
 from kbroker.metadata.controller.broker_messages import decode_answer, encode_update
 from kbroker.metadata.controller.image_updates import UPDATE_KEY
@@ -162,7 +162,7 @@ class BrokerLinks:
 
         if self._client is None:
             options = NetworkClientOptions(
-                client_id=BETWEEN_BROKERS, request_timeout_ms=REQUEST_TIMEOUT_MS
+                client_id=CLIENT_ID, request_timeout_ms=REQUEST_TIMEOUT_MS
             )
             self._client = NetworkClient(options)
         return self._client

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.failures import Failures
-from kbroker.handlers.forwarding import BETWEEN_BROKERS
+from kbroker.handlers.forwarding import CLIENT_ID
 from kbroker.log_lines import LogLines, first_few
 from kbroker.metadata.controller.image_updates import IN_SYNC_KEY, IN_SYNC_VERSION
 from kbroker.metadata.controller.in_sync_messages import errors_of, request_of
@@ -100,7 +100,7 @@ class Replication:
         self.fetchers = FetcherManager(
             Us(config.node_id, lambda: self._controller().broker_epoch),
             submit,
-            connect or leader_links(config, BETWEEN_BROKERS),
+            connect or leader_links(config, CLIENT_ID),
             lambda name: self._replicas().partition(*name),
             fetcher_settings(config),
             clock,

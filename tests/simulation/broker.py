@@ -24,7 +24,7 @@ from uuid import UUID
 from kbroker.config import BrokerConfig, edit_topic_list, validate_topic_overrides
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.failures import Failures
-from kbroker.handlers.forwarding import BETWEEN_BROKERS
+from kbroker.handlers.forwarding import CLIENT_ID
 from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE
 from kbroker.log.manager import LogManager
 from kbroker.log.recovery import Recovery
@@ -542,7 +542,7 @@ class Running:
         self.cluster.network.request(
             self.process,
             (self.node_id, target),
-            lambda running, answer: running.serve(api_key, version, body, answer, BETWEEN_BROKERS),
+            lambda running, answer: running.serve(api_key, version, body, answer, CLIENT_ID),
             done,
         )
 

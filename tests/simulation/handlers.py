@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.call import Call
-from kbroker.handlers.forwarding import BETWEEN_BROKERS, forward
-from kbroker.handlers.registry import BETWEEN_BROKERS as ROWS_BETWEEN_BROKERS
+from kbroker.handlers.forwarding import CLIENT_ID, forward
 from kbroker.handlers.registry import REGISTRY
 from kbroker.types import ApiKey
 from tests.simulation.network import Answer
@@ -31,6 +30,7 @@ class Request:
     answer: Answer
     client_id: str
     connection_id: str = "simulated"
+    listener: str = "simulated"
     peer_host: str = "client"
 
     def respond(self, body: bytes) -> None:
@@ -40,6 +40,9 @@ class Request:
         raise AssertionError(f"a broker cannot answer another: {reason}")
 
 
+BETWEEN_BROKERS: frozenset[int] = frozenset(
+    int(api.key) for api in REGISTRY.apis if api.between_brokers is not None
+)
 OF_GROUPS = frozenset({
     ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP,
     ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE,
@@ -53,7 +56,7 @@ FROM_CLIENTS: frozenset[int] = frozenset(
         ApiKey.DELETE_RECORDS, ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE,
     }
 )  # fmt: skip
-SERVED = FROM_CLIENTS.union(key for key, _ in ROWS_BETWEEN_BROKERS)
+SERVED = FROM_CLIENTS.union(BETWEEN_BROKERS)
 
 
 def serve(
@@ -62,16 +65,16 @@ def serve(
     request: Any = Request(api_key, version, body, answer, client_id)
     broker: Any = running
     assert api_key in SERVED
-    api = ROWS_BETWEEN_BROKERS.get((api_key, version)) or REGISTRY.get(api_key)
+    api = REGISTRY.get(api_key)
     assert api is not None
     assert api.call is not None
     call: Call[Any] = Call(request, api.table, api.shape)
     with call:
-        if not api.controller_only:
+        if api.for_controller is None:
             api.call(broker, call)
         elif not running.informed:  # as before the first image
             call.fail(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        elif running.controller.active or client_id == BETWEEN_BROKERS:
+        elif running.controller.active or client_id == CLIENT_ID:
             api.call(broker, call)
         else:
             forward(broker, call)

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.forwarding import BETWEEN_BROKERS
+from kbroker.handlers.forwarding import CLIENT_ID
 from kbroker.handlers.topic_creation import topic_creator
 from kbroker.metadata.cluster_delta import ClusterDelta
 from kbroker.metadata.controller.broker_messages import (
@@ -41,7 +41,7 @@ from tests.unit.handlers.test_partitions import grow
 UPDATE = ImageUpdate(
     2, 7, 55, NOTHING, 9, ClusterDelta.between(ClusterImage(), ClusterImage(cluster_id="c"))
 )
-INSIDE = {"client_id": BETWEEN_BROKERS}
+INSIDE = {"client_id": CLIENT_ID}
 ANSWER = ImageAnswer(ErrorCode.NONE, (TopicPartition("t", 3),))
 
 
@@ -135,13 +135,13 @@ def test_what_cannot_be_read_closes_the_connection_it_came_on(broker: FakeBroker
 
 
 def test_what_comes_from_a_broker_is_not_handed_on_again(broker: FakeBroker) -> None:
-    assert code_of(broker, client_id=BETWEEN_BROKERS) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert code_of(broker, client_id=CLIENT_ID) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert not peers(broker).asked
 
 
 def test_a_client_that_calls_itself_a_broker_is_one_of_the_clients(broker: FakeBroker) -> None:
     peers(broker).answer = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-    named = {"client_id": BETWEEN_BROKERS, "listener": "OUTSIDE"}
+    named = {"client_id": CLIENT_ID, "listener": "OUTSIDE"}
     assert code_of(broker, **named) is ErrorCode.REQUEST_TIMED_OUT
     assert len(peers(broker).asked) == 1
     broker.controller.active = True

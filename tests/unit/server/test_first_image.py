@@ -12,7 +12,7 @@ from kbroker.clock import SystemClock
 from kbroker.config import BrokerConfig
 from kbroker.errors import MetadataStoreError
 from kbroker.failures import Failures
-from kbroker.handlers.forwarding import BETWEEN_BROKERS
+from kbroker.handlers.forwarding import CLIENT_ID
 from kbroker.metadata.image import NO_CONTROLLER, ClusterImage
 from kbroker.server.cluster_member import ClusterMember
 from kbroker.server.first_image import FirstImage
@@ -44,8 +44,8 @@ def test_what_needs_metadata_waits_for_it_and_keeps_its_order() -> None:
     dispatch = dispatch_of(first, done)
     for key in (ApiKey.METADATA, ApiKey.API_VERSIONS, ApiKey.CREATE_TOPICS):
         dispatch(Asked(key))
-    dispatch(Asked(ApiKey.UPDATE_METADATA, BETWEEN_BROKERS, "INSIDE"))
-    dispatch(Asked(ApiKey.DELETE_TOPICS, BETWEEN_BROKERS))  # anybody can call himself so
+    dispatch(Asked(ApiKey.UPDATE_METADATA, CLIENT_ID, "INSIDE"))
+    dispatch(Asked(ApiKey.DELETE_TOPICS, CLIENT_ID))  # anybody can call himself so
     assert done == [ApiKey.API_VERSIONS, ApiKey.UPDATE_METADATA]
     assert not first.has_come
     first.came()

@@ -1,0 +1,93 @@
+"""Operations on resources, and the rights to them that an API needs.
+
+Place in the flow: each row of the registry (`handlers/registry.py`) names the rights of its API
+(`handlers/rights.py`); dispatch calls the authorizer before it calls the handler. Operations and
+types of resources have the numbers that Kafka's ACLs have on the wire.
+
+Immutable; any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from enum import IntEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from uuid import UUID
+
+from kbroker.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kbroker.security.session import Session
+
+
+class Operation(IntEnum):
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+
+
+class ResourceType(IntEnum):
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+# The name of the one resource of type CLUSTER.
+CLUSTER_NAME: Final = "kafka-cluster"
+
+# The error code if a right on a resource of this type is missing.
+DENIED: Final[Mapping[ResourceType, ErrorCode]] = MappingProxyType(
+    {
+        ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+        ResourceType.USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    }
+)
+
+# The names of the resources in a decoded request; a topic may be named by its id. Empty if the
+# request does not need the right.
+Names = Callable[[Any], Iterable[str | UUID]]
+
+
+class Right(NamedTuple):
+    """An operation on the resources that a request names.
+
+    `whole`: a request without this right fails as a whole; the dispatch checks it. If another right
+    is missing, the response has an error for the resource or leaves it out; checking that is for
+    the API's handler. `instead` is a right that makes this one unnecessary; it is checked first,
+    and its lack is not logged.
+    """
+
+    operation: Operation
+    type: ResourceType
+    names: Names
+    whole: bool = False
+    instead: Right | None = None
+
+
+class Resource(NamedTuple):
+    type: ResourceType
+    name: str | UUID
+
+
+class Authorizer(Protocol):
+    def authorize(
+        self, session: Session, operation: Operation, resources: Sequence[Resource]
+    ) -> Collection[Resource]:
+        """Return the resources on which the session's principal may not do this. Any thread."""
