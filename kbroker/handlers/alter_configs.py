@@ -231,8 +231,7 @@ def _change_loggers(
 
 def _node_of(services: Services, request: ColdRequest, resource: Resource) -> int:
     """The broker that a client means: this one, or the one that handed its request on."""
-    inside = services.config.listeners.inter_broker_name
-    if not is_from_a_broker(request, inside) or resource.type != BROKER:
+    if not is_from_a_broker(services, request) or resource.type != BROKER:
         return services.node_id
     known = {str(node_id): node_id for node_id in services.controller.image.brokers}
     return known.get(_named(resource)[1], services.node_id)

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from kbroker.errors import ErrorCode
+from kbroker.handlers.envelope import Forwarded
 from kbroker.handlers.reply import Failure, Reply, answer_exception, told
 from kbroker.protocol.messages.failures import failed
 from kbroker.protocol.messages.table import Message, Record
@@ -39,6 +40,8 @@ class Table(Protocol):
 
 def session_for(request: ColdRequest) -> Session:
     """The session of the client that sent it. Call this before the request is answered."""
+    if isinstance(request, Forwarded):
+        return request.session
     return session_of(ANONYMOUS, request.client_id, request.listener, request.peer_host)
 
 

@@ -1,11 +1,19 @@
-"""What only the controller can do, asked of another broker: handed on, and its answer handed back.
+"""Forwards to the controller what only the controller can do, and returns its response.
 
-Place in the flow: clients may take any broker for the controller (KIP-590), so `registry.dispatch`
-hands the requests of such APIs to `forward` where another broker is the controller. The body goes
-to it as it came, and the body of the answer back as it came. Brokers call themselves
-CLIENT_ID, and what comes from one is not handed on again: two that take each other for the
-controller say so, and the client asks once more. A client id is no proof, so the name counts only
-on the listener that brokers have for each other (`inter.broker.listener.name`).
+Place in the flow: clients may take any broker for the controller (KIP-590). If another broker is
+the controller, `registry.dispatch` gives the requests of such APIs to `forward`. The request goes
+to the controller in an envelope (`envelope.py`) with the client's principal and address, and is not
+forwarded again: if two brokers take each other for the controller, both say so in their responses,
+and the client tries again.
+
+Envelopes are accepted on the listener between brokers (`inter.broker.listener.name`) only. Without
+authentication nothing else proves that a broker has sent one: a client that reaches this listener
+can send an envelope with the name of another client.
+
+A broker of an earlier version neither accepts nor sends envelopes; its registration has no version
+of them. It gets the body alone. Its own forwarded requests are recognised by the client id of its
+connection (CLIENT_ID) on the listener between brokers, but only while a broker of an earlier
+version is registered; afterwards the client id has no meaning.
 """
 
 from __future__ import annotations
@@ -14,7 +22,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.metadata.image import NO_CONTROLLER
+from kbroker.handlers import envelope
+from kbroker.handlers.envelope import Forwarded
+from kbroker.metadata.image import NO_CONTROLLER, NO_ENVELOPE
+from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
     from kbroker.handlers.call import Call
@@ -22,8 +33,12 @@ if TYPE_CHECKING:
     from kbroker.metadata.controller.update_parts import PartsReceived
     from kbroker.metadata.image import BrokerImage
 
-# The client id of connections between brokers.
+# The client id of connections between brokers; it proves nothing.
 CLIENT_ID: Final = "kbroker-between-brokers"
+
+
+# Of a request on such a connection.
+_HEADER_BYTES_MAX: Final = 64
 
 
 class Peers(Protocol):
@@ -54,8 +69,19 @@ def is_on_brokers_listener(services: Services, request: ColdRequest) -> bool:
     return services.peers is not None and request.listener == inside
 
 
-def is_from_a_broker(request: ColdRequest, inside: str) -> bool:
-    """Whether it says so, and came on `inside`, the brokers' listener."""
+def is_from_a_broker(services: Services, request: ColdRequest) -> bool:
+    """Whether another broker has forwarded it."""
+    if isinstance(request, Forwarded):
+        return True
+    inside = services.config.listeners.inter_broker_name
+    return calls_itself_a_broker(request, inside) and any(
+        broker.envelope_version == NO_ENVELOPE
+        for broker in services.controller.image.brokers.values()
+    )
+
+
+def calls_itself_a_broker(request: ColdRequest, inside: str) -> bool:
+    """This proves nothing: a client of `inside`, the listener between brokers, can say so, too."""
     return request.client_id == CLIENT_ID and request.listener == inside
 
 
@@ -64,7 +90,7 @@ def is_for_another(services: Services, request: ColdRequest) -> bool:
     return (
         services.peers is not None
         and not services.controller.active
-        and not is_from_a_broker(request, services.config.listeners.inter_broker_name)
+        and not is_from_a_broker(services, request)
     )
 
 
@@ -86,14 +112,27 @@ def _ask(services: Services, call: Call[Any], *, again: bool = True) -> None:
         call.fail(ErrorCode.NOT_CONTROLLER, "there is no controller now")
         return
 
+    request = call.request
+    api_key, version, body = request.api_key, request.api_version, request.body
+    in_envelope = broker.envelope_version >= envelope.VERSION
+    if in_envelope:
+        api_key, version = int(ApiKey.ENVELOPE), envelope.VERSION
+        body = envelope.sealed(request, call.session)
+    if len(body) + _HEADER_BYTES_MAX > services.config["socket.request.max.bytes"]:
+        # The controller would close the connection, with the requests of other clients on it.
+        call.fail(ErrorCode.INVALID_REQUEST, "the request is too large to be forwarded")
+        return
+
     def done(answer: bytes | KafkaError) -> None:
         now = services.controller.image.controller_id
-        if not isinstance(answer, KafkaError):
-            call.send(lambda: answer)
+        if isinstance(answer, bytes):
+            answer = envelope.opened(answer, request) if in_envelope else answer
         elif again and now not in (broker.node_id, NO_CONTROLLER):
             _ask(services, call, again=False)
-        else:
+            return
+        if isinstance(answer, KafkaError):
             call.fail(answer.code, answer.message)
+        else:
+            call.send(lambda: answer)
 
-    request = call.request
-    services.peers.forward(broker, request.api_key, request.api_version, request.body, done)
+    services.peers.forward(broker, api_key, version, body, done)

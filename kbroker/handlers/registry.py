@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers import (
     acls,
     alter_configs,
@@ -40,6 +41,7 @@ from kbroker.handlers import (
     describe_producers,
     describe_topic_partitions,
     elect_leaders,
+    envelope,
     find_coordinator,
     heartbeat,
     init_producer_id,
@@ -66,6 +68,7 @@ from kbroker.handlers import (
 from kbroker.handlers.api_versions import ApiVersions
 from kbroker.handlers.authorization import authorize
 from kbroker.handlers.call import Call, Shape, Table, session_for
+from kbroker.handlers.envelope import Forwarded
 from kbroker.handlers.forwarding import (
     always,
     forward,
@@ -171,7 +174,8 @@ class Registry:
     __slots__ = ("_api_versions", "_by_key", "apis")
 
     def __init__(self, apis: Iterable[Api]) -> None:
-        rows = [api for api in apis if api.key is not ApiKey.API_VERSIONS]
+        made_here = (ApiKey.API_VERSIONS, ApiKey.ENVELOPE)
+        rows = [api for api in apis if api.key not in made_here]
         own = SERVED[ApiKey.API_VERSIONS]
         listed = [
             (api.key, api.advertised_min, api.max_version)
@@ -180,12 +184,16 @@ class Registry:
         ]
         self._api_versions = ApiVersions([*listed, (ApiKey.API_VERSIONS, own.min, own.max)])
         rows.append(self._row_of_api_versions())
+        rows.append(self._row_of_envelope())
         self.apis: tuple[Api, ...] = tuple(sorted(rows, key=lambda api: api.key))
         self._by_key = {int(api.key): api for api in self.apis}
 
     def _row_of_api_versions(self) -> Api:
         versions, key = self._api_versions, ApiKey.API_VERSIONS
         return Api(key, versions.handle, versions.failure, RIGHTS[key])
+
+    def _row_of_envelope(self) -> Api:
+        return _between_brokers(ApiKey.ENVELOPE, envelope.VERSION, self._serve_envelope)
 
     def with_hot(self, key: ApiKey, handle: Handle, failure: Failure | None) -> Registry:
         """This registry with a cold half for a hot API."""
@@ -215,6 +223,18 @@ class Registry:
                 close_not_served(request)
         except Exception as error:
             answer_exception(request, api.failure if api is not None else None, error)
+
+    def _serve_envelope(self, services: Services, call: Call[Any]) -> None:
+        """Serve the request inside, for the client that it names."""
+        request = Forwarded(call)
+        api = self._by_key.get(request.api_key)
+        if api is None or request.api_version not in api.versions:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{api_name(request)} is not served")
+        if api.for_controller is None:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"{api_name(request)} is not to be forwarded"
+            )
+        self.dispatch(services, request)
 
 
 def _is_served(services: Services, request: ColdRequest, api: Api) -> bool:

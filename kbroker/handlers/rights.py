@@ -261,5 +261,6 @@ RIGHTS: Final[Mapping[ApiKey, tuple[Right, ...]]] = MappingProxyType(
         ApiKey.UPDATE_METADATA: _whole_cluster(Operation.CLUSTER_ACTION),
         ApiKey.CONTROLLED_SHUTDOWN: _whole_cluster(Operation.CLUSTER_ACTION),
         ApiKey.ALTER_PARTITION: _whole_cluster(Operation.CLUSTER_ACTION),
+        ApiKey.ENVELOPE: _whole_cluster(Operation.CLUSTER_ACTION),
     }
 )

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from kbroker.metadata.cluster_delta import ClusterDelta
 from kbroker.metadata.image import (
     INTERNAL_TOPICS,
+    NO_ENVELOPE,
     NO_LEADER,
     BrokerEndpoint,
     BrokerImage,
@@ -30,6 +31,7 @@ from kbroker.protocol.wire import ProtocolError, Reader, Writer
 
 _KINDS: Final = frozenset(ConfigKind)
 _LOSSY_TAG: Final = 0  # of a broker; without content
+_ENVELOPE_TAG: Final = 1  # of a broker: the highest version of Envelope that it takes
 _MIN_IN_SYNC_TAG: Final = 0  # of a partition; a broker that does not know it goes by its own
 
 
@@ -107,7 +109,10 @@ def _write_broker(writer: Writer, broker: BrokerImage) -> None:
         writer.int32(endpoint.port)
         writer.string(endpoint.protocol)
         writer.tags()
-    writer.tags({_LOSSY_TAG: b""} if broker.lossy else {})
+    tags = {_LOSSY_TAG: b""} if broker.lossy else {}
+    if broker.envelope_version != NO_ENVELOPE:
+        tags[_ENVELOPE_TAG] = broker.envelope_version.to_bytes(2, "big")
+    writer.tags(tags)
 
 
 def _read_endpoint(reader: Reader) -> BrokerEndpoint:
@@ -118,7 +123,7 @@ def _read_endpoint(reader: Reader) -> BrokerEndpoint:
 
 
 def _read_broker(reader: Reader) -> BrokerImage:
-    tagged: list[bool] = []
+    tagged: dict[str, Any] = {}
     broker = BrokerImage(
         _within(reader.int32(), 0),
         reader.string(),
@@ -127,8 +132,13 @@ def _read_broker(reader: Reader) -> BrokerImage:
         reader.int64(),
         endpoints=tuple(_read_endpoint(reader) for _ in range(reader.array())),
     )
-    reader.tags({_LOSSY_TAG: lambda _: tagged.append(True)})
-    return replace(broker, lossy=True) if tagged else broker
+    reader.tags(
+        {
+            _LOSSY_TAG: lambda _: tagged.update(lossy=True),
+            _ENVELOPE_TAG: lambda tag: tagged.update(envelope_version=_within(tag.int16(), 0)),
+        }
+    )
+    return replace(broker, **tagged) if tagged else broker
 
 
 def _read_topic(reader: Reader) -> TopicImage:

@@ -27,6 +27,7 @@ from kbroker.types import TopicPartition, uuid_text
 NO_LEADER: Final = -1
 NO_CONTROLLER: Final = -1
 NO_BROKER_EPOCH: Final = -1
+NO_ENVELOPE: Final = -1  # of a broker of an earlier version, which knows no Envelope
 ZERO_UUID: Final = UUID(int=0)
 _ONE_UUID: Final = UUID(int=1)  # reserved by Kafka for its metadata topic
 
@@ -76,6 +77,7 @@ class BrokerImage:
     `port` is -1 while it does not accept connections. `lossy`: its logs may be shorter than what it
     acknowledged before this start, and it has not left every set for that yet. `settings` are those
     in which brokers should agree: a broker registers with its own, and no image has them.
+    `envelope_version` is the highest version of Envelope that it takes (`handlers/envelope.py`).
     """
 
     node_id: int
@@ -86,6 +88,7 @@ class BrokerImage:
     lossy: bool = False
     endpoints: tuple[BrokerEndpoint, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
+    envelope_version: int = NO_ENVELOPE
 
     def address_on(self, listener: str) -> tuple[str, int] | None:
         """Where clients of a listener of this name reach it; None: it has none."""

@@ -1,7 +1,8 @@
 """The session of a client: principal, client id, listener and address.
 
 Place in the flow: a handler gets the session from its `Call`. Requests of one client on connections
-from one address share one session.
+from one address share one session. A request that another broker has forwarded has the session of
+its client at that broker (`handlers/envelope.py`).
 
 No listener authenticates yet, so every principal is ANONYMOUS. Immutable; any thread.
 """
@@ -15,10 +16,11 @@ from kbroker.limits import KEPT_CLIENT_ID_CHARS_MAX, SESSIONS_KEPT_MAX
 
 
 class Principal(NamedTuple):
-    """A user, as ACLs and quotas name it."""
+    """A user, as ACLs and quotas name it. `by_token`: authenticated by a delegation token."""
 
     type: str
     name: str
+    by_token: bool = False
 
     def __str__(self) -> str:
         return f"{self.type}:{self.name}"

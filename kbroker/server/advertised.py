@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from kbroker.handlers import envelope
 from kbroker.metadata.image import BrokerEndpoint, BrokerImage
 from kbroker.metadata.store.zookeeper_settings import CONNECT
 
@@ -54,8 +55,9 @@ class Advertised:
 
             settings = tuple(agreed_settings(config).items())
         return BrokerImage(
-            node_id, host, port, rack, lossy=lossy, endpoints=endpoints, settings=settings
-        )
+            node_id, host, port, rack, lossy=lossy, endpoints=endpoints, settings=settings,
+            envelope_version=envelope.VERSION,
+        )  # fmt: skip
 
     def registered(self, bound: dict[str, list[tuple[str, int]]]) -> tuple[BrokerEndpoint, ...]:
         """What goes into the metadata store, from what was bound by listener name.

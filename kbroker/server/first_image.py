@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from kbroker.handlers.forwarding import is_from_a_broker
+from kbroker.handlers.forwarding import calls_itself_a_broker
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
@@ -58,7 +58,9 @@ class FirstImage:
         return dispatch_then
 
     def _may_pass(self, request: WrappedRequest) -> bool:
-        return request.api_key == ApiKey.API_VERSIONS or is_from_a_broker(request, self._inside)
+        return request.api_key == ApiKey.API_VERSIONS or calls_itself_a_broker(
+            request, self._inside
+        )
 
     def _hold(self, request: WrappedRequest, dispatch: Dispatch) -> bool:
         with self._lock:

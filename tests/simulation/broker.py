@@ -24,6 +24,7 @@ from uuid import UUID
 from kbroker.config import BrokerConfig, edit_topic_list, validate_topic_overrides
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.failures import Failures
+from kbroker.handlers import envelope
 from kbroker.handlers.forwarding import CLIENT_ID
 from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE
 from kbroker.log.manager import LogManager
@@ -303,7 +304,13 @@ class Running:
             self._apply,
             validate_configs=validate_topic_overrides,
             edit_list=edit_topic_list,
-            broker=BrokerImage(self.node_id, host_of(self.node_id), PORT, lossy=self.logs.lossy),
+            broker=BrokerImage(
+                self.node_id,
+                host_of(self.node_id),
+                PORT,
+                lossy=self.logs.lossy,
+                envelope_version=envelope.VERSION,
+            ),
             locks=lambda: [self.broker.directory.name],
             cluster_id=self.cluster.cluster_id,
             new_epochs_at_start=not self.logs.clean,

@@ -1,7 +1,7 @@
 """Requests that real handlers serve in a simulated broker, and what such a handler gets.
 
 What only the controller does is handed on to it as `handlers/registry.py` does it: unless the
-request comes from a broker, which hands nothing on twice.
+request comes in an envelope, which is not forwarded again.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.call import Call
-from kbroker.handlers.forwarding import CLIENT_ID, forward
+from kbroker.handlers.envelope import Forwarded
+from kbroker.handlers.forwarding import forward
 from kbroker.handlers.registry import REGISTRY
+from kbroker.protocol import messages
 from kbroker.types import ApiKey
 from tests.simulation.network import Answer
 
@@ -30,8 +32,9 @@ class Request:
     answer: Answer
     client_id: str
     connection_id: str = "simulated"
+    correlation_id: int = 0
     listener: str = "simulated"
-    peer_host: str = "client"
+    peer_host: str = "192.0.2.1"
 
     def respond(self, body: bytes) -> None:
         self.answer(body)
@@ -63,7 +66,17 @@ def serve(
     running: Running, api_key: ApiKey, version: int, body: bytes, answer: Answer, client_id: str
 ) -> None:
     request: Any = Request(api_key, version, body, answer, client_id)
+    if api_key is ApiKey.ENVELOPE:
+        envelope: Call[Any] = Call(request, messages.envelope)
+        with envelope:
+            _serve(running, Forwarded(envelope))
+    else:
+        _serve(running, request)
+
+
+def _serve(running: Running, request: Any) -> None:
     broker: Any = running
+    api_key = ApiKey(request.api_key)
     assert api_key in SERVED
     api = REGISTRY.get(api_key)
     assert api is not None
@@ -74,7 +87,7 @@ def serve(
             api.call(broker, call)
         elif not running.informed:  # as before the first image
             call.fail(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        elif running.controller.active or client_id == CLIENT_ID:
+        elif running.controller.active or isinstance(request, Forwarded):
             api.call(broker, call)
         else:
             forward(broker, call)

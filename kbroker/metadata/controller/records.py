@@ -41,6 +41,7 @@ from uuid import UUID
 from kbroker.errors import DataDirectoryError
 from kbroker.metadata.image import (
     NO_BROKER_EPOCH,
+    NO_ENVELOPE,
     BrokerEndpoint,
     BrokerImage,
     ConfigKind,
@@ -94,6 +95,7 @@ _VERSION: Final = 1
 _TOPIC_VERSION: Final = 3
 _BROKER_VERSION: Final = 5
 _CONTROLLER_VERSION: Final = 2
+_ENVELOPE_VERSION: Final = "envelope_version"
 _ENDPOINT: Final = re.compile(r"([^:/]+)://(?:\[([^\]]*)\]|([^:\[\]]*)):(\d{1,5})")
 # The node that holds what is set for every broker: no id could be called so.
 EVERY_BROKER: Final = "<default>"
@@ -103,6 +105,7 @@ CONFIG_NAME_CHARS_MAX: Final = 900
 ADDRESS_BYTES_MAX: Final = 1_000
 PORT_MAX: Final = 65535
 INT32_MAX: Final = 2**31 - 1
+INT16_MAX: Final = 2**15 - 1
 INT64_MAX: Final = 2**63 - 1
 
 T = TypeVar("T")
@@ -215,8 +218,14 @@ def encode_broker(broker: BrokerImage, registered_ms: int, locks: Collection[str
         features={},
         locks=sorted(locks),
         **({"lossy": True} if broker.lossy else {}),
+        **_envelope_field(broker),
         **({"settings": dict(broker.settings)} if broker.settings else {}),
     )
+
+
+def _envelope_field(broker: BrokerImage) -> dict[str, int]:
+    version = broker.envelope_version
+    return {} if version == NO_ENVELOPE else {_ENVELOPE_VERSION: version}
 
 
 def _endpoint_text(endpoint: BrokerEndpoint) -> str:
@@ -246,11 +255,17 @@ def decode_broker(path: str, data: bytes, epoch: int = NO_BROKER_EPOCH) -> Broke
         raise fields.damaged("rack is no text")
     host, port = fields.get("host", str), fields.integer("port", -1, PORT_MAX)
     lossy = fields.has("lossy") and fields.get("lossy", bool)
+    envelope = NO_ENVELOPE
+    if fields.has(_ENVELOPE_VERSION):
+        envelope = fields.integer(_ENVELOPE_VERSION, 0, INT16_MAX)
     endpoints = _decode_endpoints(fields)
     for text in (host, rack or "", *(each.host for each in endpoints)):
         if len(text.encode()) > ADDRESS_BYTES_MAX:
             raise fields.damaged(f"a host or rack has more than {ADDRESS_BYTES_MAX} bytes")
-    return BrokerImage(_int_name(path), host, port, rack, epoch, lossy, endpoints)
+    node_id = _int_name(path)
+    return BrokerImage(
+        node_id, host, port, rack, epoch, lossy, endpoints, envelope_version=envelope
+    )
 
 
 def decode_broker_locks(path: str, data: bytes) -> frozenset[str]:

@@ -106,9 +106,12 @@ def test_a_cold_half_for_a_hot_api() -> None:
 
     registry = REGISTRY.with_hot(ApiKey.FETCH, handle, None)
     assert dispatch(registry, ApiKey.FETCH, 18).answer == b"cold"
-    assert [api[:1] + api[3:] for api in registry.apis] == [
-        api[:1] + api[3:] for api in REGISTRY.apis
-    ]
+    # The row of Envelope serves what is inside by its own registry.
+    rows, before = (
+        [api[:1] + api[3:] for api in each.apis if api.key is not ApiKey.ENVELOPE]
+        for each in (registry, REGISTRY)
+    )
+    assert rows == before
 
 
 def test_an_api_that_is_not_in_the_registry_is_not_listed() -> None:

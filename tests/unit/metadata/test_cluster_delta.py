@@ -13,6 +13,7 @@ from kbroker.metadata.cluster_delta import ClusterDelta, DeltaMismatchError
 from kbroker.metadata.cluster_delta_codec import decode_delta, encode_delta
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import (
+    NO_ENVELOPE,
     NO_LEADER,
     BrokerEndpoint,
     BrokerImage,
@@ -63,6 +64,7 @@ def images(draw: st.DrawFn) -> ClusterImage:
         st.integers(-1, 2**62),
         st.booleans(),
         endpoints=st.lists(endpoints, max_size=2).map(tuple),
+        envelope_version=st.integers(NO_ENVELOPE, 2**15 - 1),
     )
     return (
         replace(ClusterImage(cluster_id="c"), controller_id=draw(st.integers(-1, 4)))
@@ -90,6 +92,23 @@ def test_from_nothing_it_is_everything(new: ClusterImage) -> None:
         )
         == new
     )
+
+
+def of_broker(broker: BrokerImage) -> bytes:
+    return encode_delta(ClusterDelta.between(ClusterImage(), ClusterImage().with_brokers([broker])))
+
+
+def test_a_broker_that_knows_no_envelope_is_as_it_was() -> None:
+    """A version that does not know the field steps over it, and writes none."""
+    broker = BrokerImage(1, "h", envelope_version=7)
+    data, plain = of_broker(broker), of_broker(replace(broker, envelope_version=NO_ENVELOPE))
+    tag = b"\1\1\2\0\7"  # one field: its number, its size, its value
+    assert data == plain[: data.index(tag)] + tag + plain[data.index(tag) + 1 :]
+    assert decode_delta(data).brokers == (broker,)
+    (read,) = decode_delta(plain).brokers
+    assert read.envelope_version == NO_ENVELOPE
+    with pytest.raises(ProtocolError):
+        decode_delta(data.replace(tag, b"\1\1\2\xff\xff"))
 
 
 def test_one_state_of_many_travels_alone() -> None:

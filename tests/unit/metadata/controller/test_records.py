@@ -14,7 +14,7 @@ from kbroker.errors import DataDirectoryError
 from kbroker.metadata.controller import records
 from kbroker.metadata.controller.decisions import first_partition_state
 from kbroker.metadata.controller.records import PartitionRecord, TombstoneRecord, TopicRecord
-from kbroker.metadata.image import BrokerEndpoint, BrokerImage, new_uuid
+from kbroker.metadata.image import NO_ENVELOPE, BrokerEndpoint, BrokerImage, new_uuid
 from kbroker.types import parse_uuid, uuid_text
 
 TOPIC_ID = parse_uuid("4L6g3nShT-eMCtK--X86sw")
@@ -154,6 +154,18 @@ def test_a_lossy_start_is_a_field_more() -> None:
     assert records.decode_broker(path, data) == broker
     with pytest.raises(DataDirectoryError, match="lossy is no bool"):
         records.decode_broker(path, data.replace(b"true", b"1"))
+
+
+def test_the_version_of_envelope_is_a_field_more() -> None:
+    path, broker = records.broker_path(7), BrokerImage(7, "h", envelope_version=0)
+    plain = records.encode_broker(BrokerImage(7, "h"), 5, ("d",))
+    assert records.decode_broker(path, plain).envelope_version == NO_ENVELOPE
+    data = records.encode_broker(broker, 5, ("d",))
+    assert data == plain[:-1] + b',"envelope_version":0}'
+    assert records.decode_broker(path, data) == broker
+    for damaged in (b"-1", b"32768", b"true", b'"0"'):
+        with pytest.raises(DataDirectoryError, match="envelope_version"):
+            records.decode_broker(path, data[:-2] + damaged + b"}")
 
 
 @pytest.mark.parametrize("name", ["", "x", "-1", "01", "1 ", "٣", "9" * 30])
