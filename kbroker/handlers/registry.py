@@ -110,6 +110,10 @@ ForController = Callable[["Services", Any], bool]
 _tables: dict[ApiKey, Table] = {}
 
 
+# Of requests that are fields, or one array of texts; most have records within records.
+_TEXTS: Final = 10
+
+
 class Throttle(Enum):
     """The quota that a request counts for, besides the time that handlers take for it."""
 
@@ -136,6 +140,8 @@ class Api(NamedTuple):
     call: HandleCall | None = None
     shape: Shape | None = None
     for_controller: ForController | None = None  # None: any broker does it
+    # The memory that a decoded request takes, at most, for each byte of its body, in bytes.
+    memory_factor: int = _TEXTS
     # The versions of an API between brokers; those of the others are in `SERVED`.
     between_brokers: VersionRange | None = None
 
@@ -274,8 +280,10 @@ def _api(
     *,
     hot: bool = False,
     for_controller: ForController | None = None,
+    memory_factor: int = _TEXTS,
 ) -> Api:
-    return Api(key, None, None, RIGHTS[key], throttle, hot, call, shape, for_controller)
+    rights = RIGHTS[key]
+    return Api(key, None, None, rights, throttle, hot, call, shape, for_controller, memory_factor)
 
 
 def _between_brokers(
@@ -290,15 +298,21 @@ def _between_brokers(
 APIS: Final[tuple[Api, ...]] = (
     Api(ApiKey.PRODUCE, None, None, RIGHTS[ApiKey.PRODUCE], Throttle.PRODUCE, hot=True),
     Api(ApiKey.FETCH, None, None, RIGHTS[ApiKey.FETCH], Throttle.FETCH, hot=True),
-    _api(ApiKey.LIST_OFFSETS, list_offsets.handle),
-    _api(ApiKey.METADATA, metadata.handle, metadata.failure, hot=True),
-    _api(ApiKey.OFFSET_COMMIT, offset_commit.handle, offset_commit.failure, hot=True),
-    _api(ApiKey.OFFSET_FETCH, offset_fetch.handle, offset_fetch.failure),
+    _api(ApiKey.LIST_OFFSETS, list_offsets.handle, memory_factor=45),
+    _api(ApiKey.METADATA, metadata.handle, metadata.failure, hot=True, memory_factor=35),
+    _api(
+        ApiKey.OFFSET_COMMIT,
+        offset_commit.handle,
+        offset_commit.failure,
+        hot=True,
+        memory_factor=45,
+    ),
+    _api(ApiKey.OFFSET_FETCH, offset_fetch.handle, offset_fetch.failure, memory_factor=50),
     _api(ApiKey.FIND_COORDINATOR, find_coordinator.handle, find_coordinator.failure),
-    _api(ApiKey.JOIN_GROUP, join_group.handle, join_group.failure),
+    _api(ApiKey.JOIN_GROUP, join_group.handle, join_group.failure, memory_factor=25),
     _api(ApiKey.HEARTBEAT, heartbeat.handle, hot=True),
-    _api(ApiKey.LEAVE_GROUP, leave_group.handle),
-    _api(ApiKey.SYNC_GROUP, sync_group.handle),
+    _api(ApiKey.LEAVE_GROUP, leave_group.handle, memory_factor=25),
+    _api(ApiKey.SYNC_GROUP, sync_group.handle, memory_factor=25),
     _api(ApiKey.DESCRIBE_GROUPS, describe_groups.handle, describe_groups.failure),
     _api(ApiKey.LIST_GROUPS, list_groups.handle),
     _api(
@@ -306,6 +320,7 @@ APIS: Final[tuple[Api, ...]] = (
         topics.handle_create,
         throttle=Throttle.MUTATION,
         for_controller=always,
+        memory_factor=25,
     ),
     _api(
         ApiKey.DELETE_TOPICS,
@@ -314,7 +329,7 @@ APIS: Final[tuple[Api, ...]] = (
         Throttle.MUTATION,
         for_controller=always,
     ),
-    _api(ApiKey.DELETE_RECORDS, delete_records.handle, delete_records.failure),
+    _api(ApiKey.DELETE_RECORDS, delete_records.handle, delete_records.failure, memory_factor=45),
     _api(
         ApiKey.INIT_PRODUCER_ID,
         init_producer_id.handle,
@@ -325,58 +340,86 @@ APIS: Final[tuple[Api, ...]] = (
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
         offset_for_leader_epoch.handle,
         offset_for_leader_epoch.failure,
+        memory_factor=45,
     ),
     _api(
         ApiKey.CREATE_PARTITIONS,
         partitions.handle,
         throttle=Throttle.MUTATION,
         for_controller=always,
+        memory_factor=60,
     ),
-    _api(ApiKey.OFFSET_DELETE, offset_delete.handle),
+    _api(ApiKey.OFFSET_DELETE, offset_delete.handle, memory_factor=25),
     _api(ApiKey.DELETE_GROUPS, delete_groups.handle),
-    _api(ApiKey.DESCRIBE_CONFIGS, configs.handle_describe),
+    _api(ApiKey.DESCRIBE_CONFIGS, configs.handle_describe, memory_factor=35),
     _api(
         ApiKey.ALTER_CONFIGS,
         alter_configs.handle_alter,
         for_controller=alter_configs.is_for_controller,
+        memory_factor=35,
     ),
     _api(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         alter_configs.handle_incremental,
         for_controller=alter_configs.is_for_controller,
+        memory_factor=35,
     ),
-    _api(ApiKey.ELECT_LEADERS, elect_leaders.handle, elect_leaders.failure, for_controller=always),
+    _api(
+        ApiKey.ELECT_LEADERS,
+        elect_leaders.handle,
+        elect_leaders.failure,
+        for_controller=always,
+        memory_factor=45,
+    ),
     _api(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         reassignments.handle_alter,
         reassignments.alter_failure,
         for_controller=always,
+        memory_factor=45,
     ),
-    _api(ApiKey.LIST_PARTITION_REASSIGNMENTS, reassignments.handle_list, for_controller=always),
-    _api(ApiKey.DESCRIBE_CLIENT_QUOTAS, client_quotas.handle),
-    _api(ApiKey.ALTER_REPLICA_LOG_DIRS, alter_log_dirs.handle, alter_log_dirs.failure),
-    _api(ApiKey.DESCRIBE_LOG_DIRS, log_dirs.handle),
-    _api(ApiKey.DESCRIBE_PRODUCERS, describe_producers.handle),
+    _api(
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        reassignments.handle_list,
+        for_controller=always,
+        memory_factor=45,
+    ),
+    _api(ApiKey.DESCRIBE_CLIENT_QUOTAS, client_quotas.handle, memory_factor=20),
+    _api(
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        alter_log_dirs.handle,
+        alter_log_dirs.failure,
+        memory_factor=45,
+    ),
+    _api(ApiKey.DESCRIBE_LOG_DIRS, log_dirs.handle, memory_factor=45),
+    _api(ApiKey.DESCRIBE_PRODUCERS, describe_producers.handle, memory_factor=45),
     _api(ApiKey.LIST_CONFIG_RESOURCES, list_config_resources.handle),
     _api(ApiKey.DESCRIBE_CLUSTER, cluster.handle, cluster.failure),
     _api(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
         describe_topic_partitions.handle,
         describe_topic_partitions.failure,
+        memory_factor=30,
     ),
     _api(ApiKey.UNREGISTER_BROKER, unregister_broker.handle, for_controller=always),
     # What is not there, as Apache Kafka answers where it is not configured.
     _api(ApiKey.DESCRIBE_ACLS, acls.handle_describe),
-    _api(ApiKey.CREATE_ACLS, acls.handle_create, acls.create_failure),
-    _api(ApiKey.DELETE_ACLS, acls.handle_delete, acls.delete_failure),
+    _api(ApiKey.CREATE_ACLS, acls.handle_create, acls.create_failure, memory_factor=15),
+    _api(ApiKey.DELETE_ACLS, acls.handle_delete, acls.delete_failure, memory_factor=15),
     _api(
-        ApiKey.CREATE_DELEGATION_TOKEN, delegation_tokens.handle, delegation_tokens.create_failure
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        delegation_tokens.handle,
+        delegation_tokens.create_failure,
+        memory_factor=25,
     ),
     _api(ApiKey.RENEW_DELEGATION_TOKEN, delegation_tokens.handle),
     _api(ApiKey.EXPIRE_DELEGATION_TOKEN, delegation_tokens.handle),
-    _api(ApiKey.DESCRIBE_DELEGATION_TOKEN, delegation_tokens.handle),
+    _api(ApiKey.DESCRIBE_DELEGATION_TOKEN, delegation_tokens.handle, memory_factor=25),
     _api(
-        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, scram_credentials.handle, scram_credentials.failure
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        scram_credentials.handle,
+        scram_credentials.failure,
+        memory_factor=30,
     ),
     _api(ApiKey.DESCRIBE_TRANSACTIONS, transactions.handle_describe, transactions.describe_failure),
     _api(ApiKey.LIST_TRANSACTIONS, transactions.handle_list),
