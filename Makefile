@@ -27,7 +27,7 @@ SEEDS ?= 0..10000
 FAULTS ?= 200
 SEED ?= 1
 BOOTSTRAP ?=
-LINTED = kbroker perf spark_jobs tests setup.py
+LINTED = kbroker lab perf spark_jobs tests setup.py
 
 # A run of the tests starts hundreds of processes, and each would compile all of our Python anew:
 # half of a broker's start, and of what pytest needs to find the tests.
@@ -50,7 +50,7 @@ run: build ## a broker on 127.0.0.1:9092 (PORT=) with its data under ./data (DAT
 	@$(PY) -m kbroker start --data-dir $(DATA) --port $(PORT) $(ARGS)
 
 cluster: build $(VENV)/.cluster ## ZooKeeper and three brokers on loopback, ports 9092 to 9094 (PORT=); needs Java and, once, Maven
-	@$(PY) -m perf.local_cluster --port $(PORT) --data $(CLUSTER_DATA) $(ARGS)
+	@$(PY) -m lab.local_cluster --port $(PORT) --data $(CLUSTER_DATA) $(ARGS)
 
 build: $(VENV)/.run $(VENV)/bin/kbroker ## the virtual environment and the compiled modules, in place; .venv/bin/kbroker
 	@mkdir -p build
@@ -118,7 +118,7 @@ lint: build $(VENV)/.lint ## ruff, mypy and cython-lint, behind whatever else ru
 clean: ## what was built or installed here; data and caches of downloads stay
 	rm -rf $(VENV) build dist *.egg-info
 	find kbroker perf \( -name '*.so' -o -name '*.html' \) -delete
-	find kbroker perf spark_jobs tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find kbroker lab perf spark_jobs tests -name __pycache__ -type d -prune -exec rm -rf {} +
 	find kbroker perf -name '*.pyx' | sed 's/pyx$$/c/' | xargs -r rm -f
 
 # -- the virtual environment, by layers

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from lab.jars import KAFKA
 from perf import idle, librdkafka, neighbour, network, startup
 from perf.brokers import KINDS, KafkaBroker
-from perf.brokers.kafka import jars
 from perf.cells import BY_KEY, CELLS, GROUP_CELLS, QUICK, Bench, Block, Cell, CellError
 from perf.idle import IdleResult
 from perf.librdkafka import LibrdkafkaResult
@@ -121,7 +121,7 @@ class Comparison:
         """The whole comparison; whatever was started is ended and removed, whatever happens."""
         began = time.monotonic()
         if "kafka" in self.plan.brokers:
-            jars()  # from the network, which is out of reach afterwards
+            KAFKA.fetch()  # from the network, which is out of reach afterwards
         self.outcome.machine["network"] = network.enter()
         try:
             self._measure()

@@ -10,16 +10,10 @@ goes on where it is, and what was found is said.
 
 from __future__ import annotations
 
-import ctypes
-import fcntl
-import os
-import socket
-import struct
 from pathlib import Path
 
-CLONE_NEWNET = 0x40000000
-SIOCGIFFLAGS, SIOCSIFFLAGS = 0x8913, 0x8914
-IFF_UP = 1
+from lab import namespaces
+
 CONGESTION_CONTROL = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 LOSS_BASED = ("cubic", "reno")
 
@@ -35,14 +29,6 @@ def paces(name: str) -> bool:
     return name.startswith("bbr")
 
 
-def bring_up(device: bytes) -> None:
-    """A device of this thread's network. OSError."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        request = struct.pack("16sh14x", device, 0)
-        flags = struct.unpack_from("h", fcntl.ioctl(any_socket, SIOCGIFFLAGS, request), 16)[0]
-        fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh14x", device, flags | IFF_UP))
-
-
 def enter() -> str:
     """Move this thread into a network of its own; says where it is now."""
     try:
@@ -54,10 +40,7 @@ def enter() -> str:
 
 def enter_new() -> None:
     """The same. OSError without the privilege."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(CLONE_NEWNET):
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    bring_up(b"lo")
+    namespaces.enter_new()
     if congestion_control() not in LOSS_BASED:
         for name in LOSS_BASED:
             try:

@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Final
 
 from kbroker.errors import UserError
-from spark_jobs import maven
 
 GROUP: Final = "org.apache.spark"
 TOKEN_PROVIDER_VERSION: Final = "4.0.0"
@@ -109,6 +108,8 @@ def fetch(place: Path | None = None) -> list[Path]:
         return jars(place)  # which says so
     where = place if place is not None else directory(version)
     pin = f"{GROUP}:{artifacts()[1]}:{TOKEN_PROVIDER_VERSION}"
+    from lab import maven  # not among what executors get
+
     try:
         maven.fetch(where, [coordinate(version)], pins=[pin], only=artifacts())
     except (subprocess.SubprocessError, OSError) as error:

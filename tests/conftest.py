@@ -27,7 +27,8 @@ import hypothesis
 import pytest
 
 from kbroker.testing import process
-from tests.support import jars, nothing_stays, requirements
+from lab.jars import KAFKA
+from tests.support import nothing_stays, requirements
 from tests.support.alone import Room
 
 pytest_plugins = [
@@ -83,7 +84,7 @@ hypothesis.settings.load_profile("kbroker")
 
 def pytest_report_header() -> list[str]:
     found = {name: shutil.which(name) or "missing" for name in ("kcat", "java")}
-    found["jars"] = str(jars.jar_dir()) if jars.present() else "missing"
+    found["jars"] = str(KAFKA.directory) if KAFKA.present() else "missing"
     found["required"] = os.environ.get("KBROKER_REQUIRE", "what is here")
     return ["client tests: " + ", ".join(f"{key} {value}" for key, value in found.items())]
 

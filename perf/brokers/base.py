@@ -3,7 +3,7 @@
 `start` returns when the port accepts; `hold` and `resume` stop and continue the process, so that
 two brokers that are both alive and warm do not measure each other. `stop` ends it with SIGTERM
 and, if that takes too long, SIGKILL; so does the end of the process that started it, however it
-comes (perf/child.py). Only a process that this object started is ever signalled.
+comes (lab/child.py). Only a process that this object started is ever signalled.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Final, Protocol
 
-from perf import child
+from lab import child
+from lab.ports import free_port
 from perf.client import Client
-from perf.ports import free_port
 from perf.process import memory
 
 if TYPE_CHECKING:
@@ -240,9 +240,3 @@ class Broker:
         trace: TracebackType | None,
     ) -> None:
         self.discard()
-
-
-def cache_directory() -> Path:
-    """Where what is fetched once is kept."""
-    chosen = os.environ.get("KBROKER_CACHE")
-    return Path(chosen) if chosen else Path.home() / ".cache" / "kbroker"

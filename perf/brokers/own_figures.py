@@ -14,8 +14,8 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from lab.jars import KAFKA
 from perf.brokers.base import BrokerError
-from perf.brokers.kafka import jars
 
 WAIT_S: Final = 30.0
 BYTES_MAX: Final = 16 << 20
@@ -110,7 +110,7 @@ def jmx_flags(address: str) -> tuple[str, ...]:
 
 def of_kafka(address: str) -> OwnFigures:
     """From its JMX port, host:port, by Apache Kafka's own tool. BrokerError."""
-    command = ["java", "-cp", f"{jars()}/*", "org.apache.kafka.tools.JmxTool", "--one-time"]
+    command = ["java", "-cp", KAFKA.fetch(), "org.apache.kafka.tools.JmxTool", "--one-time"]
     command += ["--report-format", "properties"]
     command += ["--jmx-url", f"service:jmx:rmi:///jndi/rmi://{address}/jmxrmi"]
     for name in (_PRODUCE, *_PRODUCE_LEGS.values(), _FOLLOWER, _IN, _OUT):

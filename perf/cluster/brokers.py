@@ -7,7 +7,7 @@
 The meeting place (ZooKeeper; Apache Kafka's quorum controller) is a process of its own and counted
 apart. A cluster is held still as a whole, its meeting place last and woken first. Every process is
 ended and every directory removed on the way out, whatever happened; what kills this process kills
-them, too (perf/child.py). A cluster may lie in two places (perf/pipelining/two_networks.py): its
+them, too (lab/child.py). A cluster may lie in two places (perf/pipelining/two_networks.py): its
 first broker in the near one, all others and the meeting place in the far one.
 """
 

@@ -95,9 +95,8 @@ class Run:
     @contextmanager
     def measuring(self, brokers: tuple[str, ...]) -> Iterator[Path]:
         """A directory for data while it is measured, on a loopback of its own."""
+        from lab.jars import KAFKA, ZOOKEEPER
         from perf import network
-        from perf.brokers.kafka import jars
-        from perf.brokers.zookeeper import fetch_jars
         from perf.machine import describe_machine
         from perf.results import Results
 
@@ -105,9 +104,9 @@ class Run:
         self._began_s = time.monotonic()
         self._machine = describe_machine()
         if "kafka" in brokers:
-            jars()  # from the network, which is out of reach afterwards
+            KAFKA.fetch()  # from the network, which is out of reach afterwards
         if "kbroker" in brokers:
-            fetch_jars()
+            ZOOKEEPER.fetch()
         self._results = Results(self._target, self.study, _say)  # its sender stays in this network
         self._machine["network"] = network.enter()
         if self._directory is not None:

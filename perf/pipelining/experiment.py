@@ -13,8 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from perf.brokers.base import BrokerError
-from perf.brokers.kafka import jars
+from lab import jars
 from perf.cells import CellError
 from perf.cluster.brokers import Make
 from perf.cluster.turns import Turns
@@ -124,8 +123,8 @@ def prepare(plan: Plan, say: Say) -> None:
     if "java" not in plan.sections:
         return
     try:
-        jars()  # from the network, which is out of reach afterwards
-    except BrokerError as error:
+        jars.KAFKA.fetch()  # from the network, which is out of reach afterwards
+    except jars.JarsMissing as error:
         raise StudyError(
             f"the section java needs the producer in Apache Kafka's jars: {error}; the other"
             " sections run without them"

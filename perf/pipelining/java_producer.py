@@ -12,8 +12,8 @@ import subprocess
 from dataclasses import dataclass
 from typing import Final
 
-from perf import child
-from perf.brokers.kafka import jars
+from lab import child
+from lab.jars import KAFKA
 from perf.cells import CellError
 from perf.pipelining.plan import RECORD_BYTES
 
@@ -46,7 +46,7 @@ def run(bootstrap: str, topic: str) -> JavaRun:
         "java",
         f"-Xmx{HEAP}",
         "-cp",
-        f"{jars()}/*",
+        KAFKA.fetch(),
         "org.apache.kafka.tools.ProducerPerformance",
     ]
     command += ["--bootstrap-server", bootstrap, "--topic", topic]

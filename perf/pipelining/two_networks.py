@@ -12,7 +12,6 @@ that lives in it.
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 import socket
@@ -22,30 +21,29 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
-from perf import child, network
+from lab import child, namespaces
+from lab.namespaces import DEVICE, Namespace
+from perf import network
 from perf.brokers.kbroker import ROOT
 from perf.studies.study import StudyError
 
 NEAR_HOST, FAR_HOST = "10.9.0.1", "10.9.0.2"
 NETMASK: Final = "255.255.255.0"
 MTU_BYTES: Final = 1500
-DEVICE: Final = b"tun0"
 PROBES, PROBES_LEFT_OUT = 200, 20
 PROBE_TIMEOUT_S: Final = 5.0
 LINE_TIMEOUT_S: Final = 30.0  # its interpreter starts in it
 
-_TUNSETIFF, _TUNSETOFFLOAD = 0x400454CA, 0x400454D0
-_IFF_TUN, _IFF_NO_PI, _IFF_VNET_HDR = 0x0001, 0x1000, 0x4000
+_TUNSETOFFLOAD: Final = 0x400454D0
+_IFF_VNET_HDR: Final = 0x4000
 _TUN_F_CSUM, _TUN_F_TSO4, _TUN_F_TSO6 = 0x01, 0x02, 0x04
 _SIOCSIFADDR, _SIOCSIFNETMASK, _SIOCSIFMTU = 0x8916, 0x891C, 0x8922
 _NETSTAT: Final = "/proc/thread-self/net/netstat"
-_libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class NetworkError(StudyError):
@@ -54,21 +52,14 @@ class NetworkError(StudyError):
 
 @dataclass(frozen=True)
 class Network:
-    """A network namespace that is held open, and the address of its device."""
+    """A network namespace, and the address of its device."""
 
-    fd: int
+    namespace: Namespace
     host: str
 
-    @contextmanager
-    def entered(self) -> Iterator[None]:
+    def entered(self) -> AbstractContextManager[None]:
         """The calling thread is in it meanwhile, and with it what it starts."""
-        before = _here()
-        try:
-            _move(self.fd)
-            yield
-        finally:
-            _move(before)
-            os.close(before)
+        return self.namespace.entered()
 
     def tcp_counters(self) -> dict[str, int]:
         """TcpExt of this namespace: zero windows that were advertised, and wanted ones among
@@ -78,20 +69,9 @@ class Network:
         return dict(zip(names[1:], map(int, values[1:]), strict=True))
 
 
-def _here() -> int:
-    return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-
-
-def _move(fd: int) -> None:
-    if _libc.setns(fd, network.CLONE_NEWNET):
-        raise OSError(ctypes.get_errno(), "setns")
-
-
 def _open_tun() -> int:
     """The namespace's device, not up yet."""
-    fd = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-    flags = _IFF_TUN | _IFF_NO_PI | _IFF_VNET_HDR
-    fcntl.ioctl(fd, _TUNSETIFF, struct.pack("16sH22x", DEVICE, flags))
+    fd = namespaces.open_tun(_IFF_VNET_HDR)
     fcntl.ioctl(fd, _TUNSETOFFLOAD, _TUN_F_CSUM | _TUN_F_TSO4 | _TUN_F_TSO6)
     return fd
 
@@ -107,7 +87,7 @@ def _bring_up(host: str) -> None:
             (_SIOCSIFMTU, struct.pack("i12x", MTU_BYTES)),
         ):
             fcntl.ioctl(any_socket, request, struct.pack("16s16s8x", DEVICE, value))
-    network.bring_up(DEVICE)
+    namespaces.bring_up(DEVICE)
 
 
 class TwoNetworks:
@@ -117,7 +97,7 @@ class TwoNetworks:
         self._exit = ExitStack()
         self._line: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
-        self.near = self.far = Network(-1, "")
+        self.near = self.far = Network(Namespace(-1), "")
 
     def __enter__(self) -> Self:
         try:
@@ -134,15 +114,15 @@ class TwoNetworks:
         return self
 
     def _make(self) -> None:
-        before = _here()
-        self._exit.callback(os.close, before)
-        self._exit.callback(_move, before)
+        before = Namespace.here()
+        self._exit.callback(before.close)
+        self._exit.callback(before.enter)
         tuns = []
         made = []
         for host in (FAR_HOST, NEAR_HOST):  # the thread stays in the one that is made last
             network.enter_new()
-            made.append(Network(_here(), host))
-            self._exit.callback(os.close, made[-1].fd)
+            made.append(Network(Namespace.here(), host))
+            self._exit.callback(made[-1].namespace.close)
             tuns.append(_open_tun())
             self._exit.callback(os.close, tuns[-1])
             _bring_up(host)

@@ -65,7 +65,7 @@ def study_options(function: Function) -> Function:
 
 def journals() -> Path:
     """Where the journals of all studies are."""
-    from perf.brokers.base import cache_directory
+    from lab.jars import cache_directory
 
     return cache_directory() / "studies"
 

@@ -25,7 +25,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from perf import child
+from lab import child
 from perf.cells import CellError
 from perf.studies.stamped import Arrivals, StampError
 

@@ -33,8 +33,8 @@ def _some(option: str, given: str, known: tuple[str, ...]) -> tuple[str, ...]:
 
 def _measure(name: str, changes: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     """One study from its plan to its end."""
+    from lab.jars import KAFKA, JarsMissing
     from perf.brokers import BrokerError
-    from perf.brokers.kafka import jars
     from perf.studies.kinds import KINDS
 
     kind = KINDS[name]
@@ -42,8 +42,8 @@ def _measure(name: str, changes: Mapping[str, Any], options: Mapping[str, Any]) 
         plan = running.plan(kind.plan, changes)
         if plan.with_kafka:
             try:
-                jars()  # from the network, which is out of reach afterwards
-            except BrokerError as error:
+                KAFKA.fetch()  # from the network, which is out of reach afterwards
+            except JarsMissing as error:
                 raise BrokerError(f"{error}; without Apache Kafka the study runs as well") from None
         running.own_network()
         outcome = kind.run(plan, running.say, running.journal, fresh=running.fresh)
@@ -119,14 +119,13 @@ def tune(knobs: str | None, kafka: bool, **options: Any) -> None:
 
 def _no_zookeeper() -> str:
     """Why kbrokers cannot meet here; its jars come from the network, which a study leaves."""
-    from perf.brokers import BrokerError
-    from perf.brokers.zookeeper import fetch_jars
+    from lab.jars import ZOOKEEPER, JarsMissing
 
     if shutil.which("java") is None:
         return "kbrokers meet at a ZooKeeper, which needs java; there is none"
     try:
-        fetch_jars()
-    except BrokerError as error:
+        ZOOKEEPER.fetch()
+    except JarsMissing as error:
         return str(error)
     return ""
 
@@ -188,8 +187,7 @@ def _numbers(given: str, most: int) -> tuple[int, ...]:
 def _pipelining(
     changes: Mapping[str, Any], options: Mapping[str, Any], check: bool, *, bars_alone: bool
 ) -> int:
-    from perf.brokers.kafka import jars
-    from perf.brokers.zookeeper import fetch_jars
+    from lab.jars import KAFKA, ZOOKEEPER
     from perf.pipelining.bars import bars
     from perf.pipelining.plan import took_about_s
     from perf.studies.kinds import KINDS
@@ -198,8 +196,8 @@ def _pipelining(
     with StudyRun(kind.name, options) as running:
         plan = running.plan(kind.plan.of_bars if bars_alone else kind.plan, changes)
         if plan.with_kafka:
-            jars()  # from the network, which is out of reach afterwards
-        fetch_jars()
+            KAFKA.fetch()  # from the network, which is out of reach afterwards
+        ZOOKEEPER.fetch()
         running.say(
             f"{len(kind.points(plan))} points, {plan.rounds} rounds: about"
             f" {took_about_s(plan) / 60:.0f} minutes on a quiet machine; a run that is cut goes on"

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from kbroker.generated_part import replaced
+from lab.jars import ZOOKEEPER
 from perf import network
 from perf.brokers.base import BrokerError
 from perf.brokers.kbroker import ROOT
-from perf.brokers.zookeeper import fetch_jars
 from perf.machine import describe_machine
 from perf.walk import report, tree
 from perf.walk.kinds import ALONE, AT_FOLLOWER, KEYS, REPLICATED, Bench
@@ -46,7 +46,7 @@ def main(words: list[str] | None = None) -> int:
     several = bool({REPLICATED.key, AT_FOLLOWER[0]} & set(keys))
     try:
         if several:
-            fetch_jars()  # from the network, which is out of reach afterwards
+            ZOOKEEPER.fetch()  # from the network, which is out of reach afterwards
         _say(f"building {tree.COPY.relative_to(ROOT)}")
         copy = tree.build()
         network.enter()

@@ -19,7 +19,7 @@ from typing import Final
 from kbroker.testing import Broker
 from kbroker.testing.process import ServerProcess, log_tail
 from kbroker.types import ApiKey
-from perf.ports import free_port
+from lab.ports import free_port
 from tests.chaos import verify
 from tests.chaos.consumers import LIBRARIES, OF_PROTOCOL
 from tests.chaos.job import CLIENTS_OWN_STATUS, FENCED_STATUS, Job

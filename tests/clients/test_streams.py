@@ -42,7 +42,7 @@ def topics(admin: adapters.Admin) -> Iterator[None]:
 
 @contextmanager
 def example(name: str, bootstrap: str, place: Path) -> Iterator[subprocess.Popen[bytes]]:
-    jars.STREAMS.paths()
+    requirements.jars(jars.STREAMS)
     settings = place / "streams.properties"
     settings.write_text(
         f"bootstrap.servers={bootstrap}\ncommit.interval.ms=200\nstate.dir={place}/state\n"
@@ -52,7 +52,7 @@ def example(name: str, bootstrap: str, place: Path) -> Iterator[subprocess.Popen
         process = subprocess.Popen(
             [
                 requirements.java(), kafka_classes.HEAP_OF_A_CLIENT, *kafka_classes.SHORT_LIVED,
-                "-cp", f"{jars.STREAMS.directory}/*",
+                "-cp", jars.STREAMS.class_path,
                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", f"{EXAMPLES}.{name}",
                 str(settings),
             ],

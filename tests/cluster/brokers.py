@@ -28,11 +28,12 @@ from kbroker.testing.control import ControlClient
 from kbroker.testing.plain import PlainBroker
 from kbroker.testing.process import Process
 from kbroker.types import TopicPartition
-from perf.ports import free_port
+from lab.namespaces import Namespace
+from lab.ports import free_port
 from tests.cluster import clock
 from tests.cluster.clock import WallClock
 from tests.cluster.meeting import Meeting
-from tests.cluster.namespaces import Disk, Namespace
+from tests.cluster.namespaces import Disk
 from tests.cluster.router import SUBNET, ZOOKEEPER, Network
 
 NODES: Final = (1, 2, 3)
@@ -127,7 +128,8 @@ class ClusterBroker(PlainBroker):
     def launch(self) -> Process:
         if self._namespace is None:
             return super().launch()
-        return self._namespace.call(super().launch)
+        with self._namespace.entered():
+            return super().launch()
 
     def pause(self) -> None:
         self.signal(signal.SIGSTOP)

@@ -19,7 +19,8 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import ZnodeStat
 
 from kbroker.testing.zookeeper.server import ZooKeeperServer
-from tests.support.zookeeper import JARS, ZooKeeper, end_session
+from lab.jars import ZOOKEEPER
+from tests.support.zookeeper import ZooKeeper, end_session
 
 CHROOT: Final = "/cluster"
 ANSWER_TIMEOUT_S: Final = 5.0
@@ -51,7 +52,7 @@ class Meeting(Protocol):
 
 
 def java_is_here() -> bool:
-    return shutil.which("java") is not None and any(JARS.directory.glob("*.jar"))
+    return shutil.which("java") is not None and ZOOKEEPER.present()
 
 
 # --- Apache ZooKeeper -----------------------------------------------------------------------------

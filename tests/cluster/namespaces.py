@@ -1,31 +1,20 @@
-"""Networks and mounts of this run alone; the machine's own stay as they are. Needs root.
+"""Networks and disks of this run alone; the machine's own stay as they are. Needs root.
 
 `leave_the_machine` gives this process, and all that it starts from then on, a network and mounts of
-their own; a `Namespace` is a further network. They are held by nothing but processes and open
-files: when the last of those is gone, however it ended, so are they.
+their own; a `Namespace` (lab/namespaces.py) is a further network.
 """
 
 from __future__ import annotations
 
-import ctypes
-import fcntl
 import os
-import struct
 import subprocess
-import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
-_CLONE_NEWNS: Final = 0x0002_0000
-_CLONE_NEWNET: Final = 0x4000_0000
-_TUNSETIFF: Final = 0x4004_54CA
-_TUN_WITHOUT_HEADER: Final = 0x1001
-DEVICE: Final = "tun0"
+from lab import namespaces
+from lab.namespaces import DEVICE
+
 MTU: Final = 60_000  # what brokers say passes in few packets
-
-_libc: Final = ctypes.CDLL(None, use_errno=True)
-T = TypeVar("T")
 
 
 def are_possible() -> bool:
@@ -35,9 +24,8 @@ def are_possible() -> bool:
 
 def leave_the_machine() -> None:
     """Before there are other threads."""
-    _call("unshare", _CLONE_NEWNS | _CLONE_NEWNET)
+    namespaces.enter_new(with_mounts=True)
     run("mount", "--make-rprivate", "/")
-    run("ip", "link", "set", "lo", "up")
 
 
 def run(*command: str) -> None:
@@ -49,34 +37,11 @@ def run(*command: str) -> None:
 
 def open_device(*addresses: str) -> int:
     """A network device with these addresses; its packets are read and written here."""
-    device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-    fcntl.ioctl(device, _TUNSETIFF, struct.pack("16sH22x", DEVICE.encode(), _TUN_WITHOUT_HEADER))
+    device = namespaces.open_tun()
     for address in addresses:
-        run("ip", "address", "add", f"{address}/24", "dev", DEVICE)
-    run("ip", "link", "set", DEVICE, "up", "mtu", str(MTU))
+        run("ip", "address", "add", f"{address}/24", "dev", DEVICE.decode())
+    run("ip", "link", "set", DEVICE.decode(), "up", "mtu", str(MTU))
     return device
-
-
-class Namespace:
-    """A network with its own loopback and nothing else; what `call` does is done in it."""
-
-    def __init__(self) -> None:
-        self._file = _in_a_thread(self._make)
-        self.call(lambda: run("ip", "link", "set", "lo", "up"))
-
-    def _make(self) -> int:
-        _call("unshare", _CLONE_NEWNET)
-        return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-
-    def call(self, work: Callable[[], T]) -> T:
-        def inside() -> T:
-            _call("setns", self._file, _CLONE_NEWNET)
-            return work()
-
-        return _in_a_thread(inside)
-
-    def close(self) -> None:
-        os.close(self._file)
 
 
 class Disk:
@@ -109,28 +74,3 @@ class Disk:
 
     def close(self) -> None:
         run("umount", "--lazy", str(self.place))
-
-
-def _call(function: str, *arguments: int) -> None:
-    if getattr(_libc, function)(*arguments):
-        number = ctypes.get_errno()
-        raise OSError(number, f"{function}: {os.strerror(number)}")
-
-
-def _in_a_thread(work: Callable[[], T]) -> T:
-    """A network is a thread's; its children inherit it."""
-    found: list[T] = []
-    failed: list[BaseException] = []
-
-    def do() -> None:
-        try:
-            found.append(work())
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=do)
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
-    return found[0]

@@ -21,7 +21,8 @@ import sys
 import time
 from typing import Any, Final
 
-from tests.cluster.namespaces import MTU, Namespace, open_device
+from lab.namespaces import Namespace
+from tests.cluster.namespaces import MTU, open_device
 
 SUBNET: Final = "10.77.0"
 CLIENTS: Final = 100
@@ -106,7 +107,7 @@ class Network:
     """A network for each broker, and this process's own; whoever is in one reaches all others."""
 
     def __init__(self, nodes: tuple[int, ...]) -> None:
-        self.namespaces = {node: Namespace() for node in nodes}
+        self.namespaces = {node: Namespace.new() for node in nodes}
         devices = {str(node): self._device(node) for node in nodes}
         hub = open_device(*(f"{SUBNET}.{host}" for host in (CLIENTS, ZOOKEEPER)))
         devices[f"{CLIENTS},{ZOOKEEPER}"] = hub
@@ -123,7 +124,8 @@ class Network:
         self._tell()
 
     def _device(self, node: int) -> int:
-        return self.namespaces[node].call(lambda: open_device(f"{SUBNET}.{node}"))
+        with self.namespaces[node].entered():
+            return open_device(f"{SUBNET}.{node}")
 
     def drop(self, *ways: Way) -> None:
         self._dropped |= {*ways}

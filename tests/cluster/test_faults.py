@@ -13,9 +13,8 @@ from typing import Final
 import pytest
 
 from tests.cluster import clock, namespaces
-from tests.support import requirements
+from tests.support import requirements, zookeeper
 from tests.support.source_tree import ROOT
-from tests.support.zookeeper import JARS
 
 pytestmark = [pytest.mark.client, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -50,8 +49,7 @@ def test_processes_and_sessions() -> None:
 
 @pytest.mark.java
 def test_networks_and_disks() -> None:
-    requirements.java()
-    JARS.paths()
+    zookeeper.required()
     if not namespaces.are_possible():
         requirements.skip_on_this_machine("networks and disks for each broker need root and tun")
     nothing_is_violated(MACHINES)

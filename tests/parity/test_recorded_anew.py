@@ -10,18 +10,18 @@ from datetime import date
 
 import pytest
 
+from lab.jars import KAFKA_VERSION
 from tests.parity import vectors
 from tests.parity.cases import cases_of, families
 from tests.parity.differences import Found, between
 from tests.parity.sample import OF_EACH, TIMED, drawn, seed
 from tests.parity.sides import Held, Key, Side
-from tests.support import jars
 
 
 @pytest.mark.parametrize("family", families())
 def test_every_vector_says_where_it_comes_from(family: str) -> None:
     recording = vectors.recording_of(family)
-    assert recording.kafka == jars.KAFKA_VERSION
+    assert recording.kafka == KAFKA_VERSION
     assert date(2026, 1, 1) < date.fromisoformat(recording.date)
     assert re.fullmatch(r"[0-9a-f]{7,40}", recording.commit)
 

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Self
 
-from tests.support import jars
+from lab.jars import KAFKA_VERSION
 
 FOLDER: Final = Path(__file__).with_name("vectors")
 _SHARED_CHARS_MIN: Final = 120
@@ -39,7 +39,7 @@ class Recording:
     def of_now(cls) -> Self:
         changed = _git("status", "--porcelain", "--", ".", ":!vectors")
         today = datetime.now(UTC).date().isoformat()
-        return cls(jars.KAFKA_VERSION, today, f"{commit()} and changes" if changed else commit())
+        return cls(KAFKA_VERSION, today, f"{commit()} and changes" if changed else commit())
 
 
 def commit() -> str:

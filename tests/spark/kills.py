@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Final
 import confluent_kafka
 
 from kbroker.testing.plain import KEEPS_WHAT_IS_OLD, PlainBroker
-from perf.ports import free_port
+from lab.ports import free_port
 from spark_jobs import sink, tables
 from spark_jobs.files import LocalFiles
 from spark_jobs.ledger import Ledger, unit_of

@@ -24,9 +24,9 @@ from kbroker.peer.messages import NewTopic
 from kbroker.peer.producer import Producer
 from kbroker.protocol.record_batch import Record
 from kbroker.testing.plain import PlainBroker
+from lab.ports import free_port
 from perf import results_table
 from perf.histogram import Histogram
-from perf.ports import free_port
 from perf.results import Results
 from spark_jobs import maintain, report, rows, tables
 from spark_jobs.errors import EXIT_ALARM

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from kbroker.metrics.model import Histogram as Measured
 from kbroker.metrics.model import Meter
 from kbroker.server.metrics_sampler import RequestTimes
+from lab.ports import free_port
 from perf import results
 from perf.histogram import Histogram
-from perf.ports import free_port
 from perf.results import Results
 from spark_jobs.decode import decoder, wall_ms
 from spark_jobs.schema import TABLES, TableSchema

@@ -21,7 +21,7 @@ from kbroker.peer.client import Client
 from kbroker.peer.producer import Producer
 from kbroker.protocol.record_batch import Record
 from kbroker.testing.plain import PlainBroker
-from perf.ports import free_port
+from lab.ports import free_port
 from spark_jobs import report, tables
 from spark_jobs.errors import EXIT_ALARM
 from spark_jobs.files import LocalFiles

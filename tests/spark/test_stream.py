@@ -18,7 +18,7 @@ from kbroker.peer.producer import Producer
 from kbroker.protocol.record_batch import Record
 from kbroker.testing.plain import KEEPS_WHAT_IS_OLD, PlainBroker
 from kbroker.types import TopicPartition
-from perf.ports import free_port
+from lab.ports import free_port
 from spark_jobs import live
 from spark_jobs.errors import JobError, Locked, LostRange
 from spark_jobs.schema import METRICS, PROGRESS_TOPIC

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from lab.jars import KAFKA
 from tests.support import class_archive, jars, requirements
 
 # A minute or two each, and nothing is measured: the first compiler is enough, and one collector.
@@ -19,7 +20,7 @@ HEAP_OF_A_CLIENT: Final = "-Xmx256m"
 
 
 def archive() -> Path:
-    return jars.jar_dir() / "classes.jsa"
+    return KAFKA.directory / "classes.jsa"
 
 
 def java_options() -> tuple[str, ...]:

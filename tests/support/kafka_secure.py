@@ -15,7 +15,7 @@ import secrets
 import subprocess
 from pathlib import Path
 
-from perf.ports import free_port
+from lab.ports import free_port
 from tests.support import requirements
 from tests.support.kafka import KafkaBroker
 

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from perf.brokers.base import cache_directory
+from lab.jars import cache_directory
 from tests.support import requirements
 
 PACKAGE = "prometheus"

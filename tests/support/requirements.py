@@ -15,6 +15,8 @@ from typing import NoReturn
 
 import pytest
 
+from lab.jars import Jars
+
 MACHINE = "machine: "
 
 
@@ -49,3 +51,10 @@ def kcat() -> str:
 
 def java() -> str:
     return program("java", "install a Java runtime, 17 or later")
+
+
+def jars(wanted: Jars) -> str:
+    """The class path of jars that are in the cache, or a skip."""
+    if not wanted.present():
+        skip_missing(f"the jars of {wanted.name}", "`make setup` fetches them")
+    return wanted.class_path

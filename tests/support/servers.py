@@ -9,7 +9,7 @@ from pathlib import Path
 from kbroker.testing.plain import KEEPS_WHAT_IS_OLD
 from kbroker.testing.plain import PlainBroker as Broker
 from kbroker.testing.process import ServerProcess, log_tail
-from perf.ports import free_port
+from lab.ports import free_port
 from tests.support.kafka import KafkaBroker
 
 

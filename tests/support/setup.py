@@ -21,11 +21,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from kbroker.errors import UserError
 from kbroker.testing import BrokerFailed
-from perf.brokers.base import BrokerError
+from lab.jars import KAFKA, ZOOKEEPER, Jars, JarsMissing
 from spark_jobs import connector
 from tests.clients.agents import programs
-from tests.support import browser, jars, kafka_classes, promtool, spark_classes, zookeeper
-from tests.support.maven import Jars
+from tests.support import browser, jars, kafka_classes, promtool, spark_classes
 
 APT_TIMEOUT_S = 300
 
@@ -66,21 +65,12 @@ def _package(name: str) -> str:
     return str(shutil.which(name))
 
 
-def _jars() -> str:
-    if not jars.present() and shutil.which("mvn") is None:
-        return "missing, and there is no mvn to fetch them with"
+def _jars(wanted: Jars) -> str:
     try:
-        jars.ensure()
-    except (BrokerError, subprocess.SubprocessError, OSError) as error:
-        return f"missing, and fetching them failed: {error}"
-    return str(jars.jar_dir())
-
-
-def _jar_set(wanted: Jars) -> str:
-    try:
-        return str(wanted.fetch())
-    except (subprocess.SubprocessError, OSError) as error:
-        return f"missing, and fetching them failed: {error}"
+        wanted.fetch()
+    except JarsMissing as error:
+        return str(error)
+    return str(wanted.directory)
 
 
 def _spark() -> str:
@@ -98,7 +88,7 @@ def _spark_classes() -> str:
 
 
 def _kafka_classes() -> str:
-    if not jars.present() or shutil.which("java") is None:
+    if not KAFKA.present() or shutil.which("java") is None:
         return "not there, without Kafka's jars or Java"
     try:
         return str(kafka_classes.make())
@@ -143,9 +133,9 @@ LANES: tuple[tuple[Step, ...], ...] = (
     ),
     (
         ("java", _java),
-        ("Kafka's jars", _jars),
-        ("streams' jars", functools.partial(_jar_set, jars.STREAMS)),
-        ("ZooKeeper's jars", functools.partial(_jar_set, zookeeper.JARS)),
+        ("Kafka's jars", functools.partial(_jars, KAFKA)),
+        ("streams' jars", functools.partial(_jars, jars.STREAMS)),
+        ("ZooKeeper's jars", functools.partial(_jars, ZOOKEEPER)),
         ("Spark's connector", _spark),
         ("Kafka's classes", _kafka_classes),
         _client("java"),  # compiled against Kafka's jars

@@ -22,54 +22,34 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.testing.process import BrokerFailed, ServerProcess
-from perf.brokers.zookeeper import COORDINATES, NAME
-from perf.ports import free_port
+from kbroker.testing.process import BrokerFailed
+from lab import jars
+from lab import zookeeper as lab
+from lab.ports import free_port
 from tests.support import requirements
-from tests.support.kafka import SIGTERM_STATUS_OF_A_JVM
-from tests.support.maven import Jars
 
-JARS = Jars(NAME, COORDINATES)
-HEAP = "128m"
-TICK_MS = 500
 USER = "broker"
 PASSWORD = secrets.token_hex(8)
 KEYTOOL_TIMEOUT_S = 60
-ANSWER_TIMEOUT_S = 5
 STARTS_MAX = 3
 
-_LOGBACK = """<configuration>
-  <appender name="out" class="ch.qos.logback.core.ConsoleAppender">
-    <encoder><pattern>%d %p %c{1}: %m%n</pattern></encoder>
-  </appender>
-  <root level="WARN"><appender-ref ref="out"/></root>
-</configuration>
-"""
 _JAAS = f"""Server {{
   org.apache.zookeeper.server.auth.DigestLoginModule required user_{USER}="{PASSWORD}";
 }};
 """
 
 
-class ZooKeeper(ServerProcess):
+class ZooKeeper(lab.ZooKeeper):
     """One server; `peers` are the lines `server.N=` of an ensemble, of which it is `number`."""
 
-    name = "zookeeper"
-    start_timeout_s = 60.0
-    ready_poll_s = 0.02
-    clean_exit_statuses = (0, SIGTERM_STATUS_OF_A_JVM)
+    heap = "128m"
 
     def __init__(self, number: int = 0, peers: Sequence[str] = ()) -> None:
         super().__init__()
         self.number = number
         self.peers = peers
-        self.port = free_port()
         self.tls_port = 0
         self._chroots = 0
-
-    @property
-    def connect(self) -> str:
-        return f"127.0.0.1:{self.port}"
 
     def chroot(self) -> str:
         """A path that no other test has; it is not there yet."""
@@ -86,28 +66,17 @@ class ZooKeeper(ServerProcess):
         return self.scratch_dir / "server.pem"
 
     def prepare(self) -> None:
-        self.data_dir.mkdir(parents=True, exist_ok=True)
-        (self.scratch_dir / "logback.xml").write_text(_LOGBACK, encoding="utf-8")
+        super().prepare()
         (self.scratch_dir / "jaas.conf").write_text(_JAAS, encoding="utf-8")
         if self.peers:
             (self.data_dir / "myid").write_text(str(self.number), encoding="utf-8")
         if self.tls_port and not self.certificate.exists():
             self._make_certificate()
-        (self.scratch_dir / "zoo.cfg").write_text(
-            "".join(f"{key}={value}\n" for key, value in self.settings().items()), encoding="utf-8"
-        )
 
     def settings(self) -> dict[str, str]:
         plain = {
-            "dataDir": str(self.data_dir),
-            "clientPort": str(self.port),
-            "clientPortAddress": "127.0.0.1",
-            "tickTime": str(TICK_MS),
             "initLimit": "20",
             "syncLimit": "10",
-            "maxClientCnxns": "0",
-            "admin.enableServer": "false",
-            "4lw.commands.whitelist": "srvr",
             "authProvider.sasl": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
             **dict(peer.split("=", 1) for peer in self.peers),
         }
@@ -116,7 +85,7 @@ class ZooKeeper(ServerProcess):
         return {
             **plain,
             "secureClientPort": str(self.tls_port),
-            "secureClientPortAddress": "127.0.0.1",
+            "secureClientPortAddress": lab.HOST,
             "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
             "ssl.keyStore.location": str(self._store),
             "ssl.keyStore.password": PASSWORD,
@@ -124,43 +93,25 @@ class ZooKeeper(ServerProcess):
         }
 
     def command(self) -> list[str]:
-        here = self.scratch_dir
-        return [
-            requirements.java(), f"-Xmx{HEAP}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+        required()
+        flags = (
             "-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=1024",
-            f"-Dlogback.configurationFile={here / 'logback.xml'}",
-            f"-Djava.security.auth.login.config={here / 'jaas.conf'}",
-            "-cp", ":".join(map(str, JARS.paths())),
-            "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(here / "zoo.cfg"),
-        ]  # fmt: skip
+            f"-Djava.security.auth.login.config={self.scratch_dir / 'jaas.conf'}",
+        )  # fmt: skip
+        return lab.command(self.scratch_dir, self.heap, *flags, java=requirements.java())
 
     def poll_ready(self) -> str | None:
         # It opens its ports one after the other, and ends if the second is taken.
-        return self.connect if self._tls_answers() and self.mode() else None
-
-    def mode(self) -> str:
-        """standalone, leader or follower; nothing while it serves nobody."""
-        for line in self._say("srvr").splitlines():
-            if line.startswith("Mode: "):
-                return line.removeprefix("Mode: ")
-        return ""
+        return super().poll_ready() if self._tls_answers() else None
 
     def _tls_answers(self) -> bool:
         if self.tls_port:
             try:
-                socket.create_connection(("127.0.0.1", self.tls_port), ANSWER_TIMEOUT_S).close()
+                address = (lab.HOST, self.tls_port)
+                socket.create_connection(address, lab.ANSWER_TIMEOUT_S).close()
             except OSError:
                 return False
         return True
-
-    def _say(self, word: str) -> str:
-        with contextlib.suppress(OSError):
-            address = ("127.0.0.1", self.port)
-            with socket.create_connection(address, ANSWER_TIMEOUT_S) as connection:
-                connection.sendall(word.encode())
-                with connection.makefile("rb") as answer:
-                    return answer.read().decode(errors="replace")
-        return ""
 
     @property
     def _store(self) -> Path:
@@ -180,11 +131,16 @@ class ZooKeeper(ServerProcess):
             )
 
 
+def required() -> None:
+    """Java and the jars, or a skip."""
+    requirements.java()
+    requirements.jars(jars.ZOOKEEPER)
+
+
 @pytest.fixture(scope="session")
 def zookeeper() -> Iterator[ZooKeeper]:
     """One server for all tests of this process; skips where Java or the jars are missing."""
-    requirements.java()
-    JARS.paths()
+    required()
     (server,) = _started(lambda: [ZooKeeper().with_tls()])
     try:
         yield server
@@ -239,7 +195,7 @@ def end_session(address: str, session_id: int, password: bytes) -> None:
     hello = struct.pack(">iqiq", 0, 0, 10_000, session_id)
     hello += struct.pack(">i", len(password)) + password + b"\0"
     close = struct.pack(">ii", 1, -11)
-    with socket.create_connection((host, int(port)), ANSWER_TIMEOUT_S) as connection:
+    with socket.create_connection((host, int(port)), lab.ANSWER_TIMEOUT_S) as connection:
         connection.sendall(b"".join(struct.pack(">i", len(each)) + each for each in (hello, close)))
         with contextlib.suppress(ConnectionError):
             while connection.recv(4096):

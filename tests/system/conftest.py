@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from kbroker.testing.plain import PlainBroker as Broker
-from perf.ports import free_port
+from lab.ports import free_port
 from tests.support import servers
 
 MakeBroker = Callable[..., Broker]

@@ -24,7 +24,7 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kbroker.testing.plain import PlainBroker
-from perf.ports import free_port
+from lab.ports import free_port
 from tests.support.read_topic import EOF_AT_ONCE
 from tests.support.zookeeper import ZooKeeper
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from kbroker.testing.plain import PlainBroker as Broker
-from perf.ports import free_port
+from lab.ports import free_port
 from tests.clients.adapters import Confluent, Record
 from tests.support.alone import delay
 from tests.system import process_facts

@@ -14,9 +14,8 @@ from perf.before_after.cells import GROUPS, stages
 from perf.before_after.driver import NEW, OLD, Driver, Outcome, Plan
 from perf.before_after.several import Sizes
 from perf.cluster import catch_up, rebalance
-from tests.support import requirements
+from tests.support import zookeeper
 from tests.support.source_tree import ROOT
-from tests.support.zookeeper import JARS
 
 pytestmark = pytest.mark.slow
 
@@ -54,8 +53,7 @@ def test_requests_handlers_and_starts(tmp_path: Path) -> None:
 @pytest.mark.java
 @pytest.mark.timeout(400)
 def test_clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    requirements.java()
-    JARS.paths()
+    zookeeper.required()
     for module, name in (
         (rebalance, "LOADED_S"), (catch_up, "ALONE_S"), (catch_up, "REST_S"), (several, "REST_S"),
     ):  # fmt: skip

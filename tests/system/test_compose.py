@@ -23,7 +23,7 @@ import yaml
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kbroker.testing.zookeeper.server import ZooKeeperServer
-from perf.ports import free_port
+from lab.ports import free_port
 from tests.clients.agents.driver import eventually as until
 from tests.support.source_tree import ROOT
 

@@ -11,7 +11,7 @@ import pytest
 from kbroker.testing.plain import KEEPS_WHAT_IS_OLD
 from kbroker.testing.plain import PlainBroker as Broker
 from kbroker.types import ApiKey
-from perf.ports import free_port
+from lab.ports import free_port
 from tests.parity.cases._configs import DELETE, SET, TOPIC, Change, incremental, own_settings
 from tests.parity.requests import build
 from tests.parity.talk import Address, Talk

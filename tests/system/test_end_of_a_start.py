@@ -18,7 +18,7 @@ from kbroker.peer.address import Address
 from kbroker.peer.link import open_link
 from kbroker.testing.broker import Broker
 from kbroker.testing.process import BrokerFailed
-from perf.ports import free_port
+from lab.ports import free_port
 from tests.clients.agents.driver import eventually as until
 from tests.support.zookeeper import ZooKeeper
 

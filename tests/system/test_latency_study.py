@@ -22,8 +22,7 @@ from perf.studies.conditions import RATE, Condition, Plan
 from perf.studies.latency import LatencyBench
 from perf.studies.measured import END_TO_END
 from perf.studies.stamped import value
-from tests.support import requirements
-from tests.support.zookeeper import JARS
+from tests.support import zookeeper
 
 pytest.importorskip("confluent_kafka")
 
@@ -98,8 +97,7 @@ def test_a_topic_is_left_behind_by_nobody(bench: LatencyBench, broker: KbrokerBr
 @pytest.mark.java
 def test_a_cluster_is_measured_as_one_broker_is(tmp_path: Path) -> None:
     """The topic on all of its brokers, and what all of them cost."""
-    requirements.java()
-    JARS.paths()
+    zookeeper.required()
     plan = Plan(brokers=("kbroker",), replicas=2, seconds=SECONDS)
     front = latency._made(plan, "kbroker", {}, tmp_path / "cluster")
     with front:

@@ -34,7 +34,7 @@ from kbroker.peer.replica_fetch import (
 from kbroker.protocol.wire import Reader
 from kbroker.testing.plain import PlainBroker
 from kbroker.types import ApiKey
-from perf.ports import free_port
+from lab.ports import free_port
 from tests.clients.agents.driver import eventually as until
 from tests.support.read_topic import EOF_AT_ONCE
 from tests.support.zookeeper import ZooKeeper

@@ -12,7 +12,7 @@ import pytest
 
 from kbroker.testing.plain import PlainBroker as Broker
 from kbroker.testing.process import BrokerFailed
-from perf.ports import free_port
+from lab.ports import free_port
 from tests.clients.adapters import Admin, Confluent, Record
 from tests.support.alone import delay
 from tests.system import process_facts

@@ -16,10 +16,9 @@ from typing import Final
 import pytest
 
 from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE
-from perf import child
-from tests.support import requirements
+from lab import child
+from tests.support import zookeeper
 from tests.support.source_tree import ROOT
-from tests.support.zookeeper import JARS
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(180)]
 
@@ -44,7 +43,7 @@ class Started:
 
 def ports_in_a_row(count: int) -> int:
     """The first of so many that are free now."""
-    for begin in range(30_000, 32_700, 37):  # behind those of perf.ports
+    for begin in range(30_000, 32_700, 37):  # behind those of lab.ports
         with ExitStack() as held:
             try:
                 for port in range(begin, begin + count):
@@ -57,11 +56,10 @@ def ports_in_a_row(count: int) -> int:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Started]:
-    requirements.java()
-    JARS.paths()
+    zookeeper.required()
     port = ports_in_a_row(7)
     process = child.start(
-        [sys.executable, "-m", "perf.local_cluster", "--port", str(port), "--data",
+        [sys.executable, "-m", "lab.local_cluster", "--port", str(port), "--data",
          str(tmp_path / "data"), "--zookeeper-port", str(port + 3), "--admin-port", str(port + 4)],
         cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip

@@ -16,7 +16,7 @@ from kbroker.peer.client import Client
 from kbroker.testing.broker import Broker
 from kbroker.testing.inspection import wait_until
 from kbroker.testing.zookeeper.server import ZooKeeperServer
-from perf.ports import free_port
+from lab.ports import free_port
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(180)]
 

@@ -7,7 +7,7 @@ import pytest
 
 from kbroker.metadata.store.embedded import DATABASE_FILE
 from kbroker.testing.broker import Broker
-from perf.ports import free_port
+from lab.ports import free_port
 from tests.support.zookeeper import ZooKeeper
 
 pytestmark = [pytest.mark.client, pytest.mark.java]

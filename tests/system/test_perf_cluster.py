@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from perf.cluster import idle_followers, rebalance
-from tests.support import requirements
+from tests.support import zookeeper
 from tests.support.source_tree import ROOT
-from tests.support.zookeeper import JARS
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 
@@ -24,8 +23,7 @@ WAIT_S = 120.0
 
 @pytest.fixture(autouse=True)
 def needs() -> None:
-    requirements.java()
-    JARS.paths()
+    zookeeper.required()
 
 
 def test_processes_of_a_cluster_are_measured_one_by_one(

@@ -16,10 +16,10 @@ from kbroker.peer.messages import NewTopic
 from kbroker.peer.producer import Producer
 from kbroker.protocol.record_batch import Record
 from kbroker.testing.plain import KEEPS_WHAT_IS_OLD, PlainBroker
+from lab.ports import free_port
 from perf import cli, network, results, results_table
 from perf.cells import Block, Cell
 from perf.histogram import Histogram, bucket_of
-from perf.ports import free_port
 from perf.process import Guard
 from perf.publishing import ResultsError
 from perf.results import Results

@@ -16,7 +16,7 @@ from kazoo.security import make_acl
 from kbroker.errors import ConfigError, DataDirectoryError, MetadataStoreError, UserError
 from kbroker.testing.plain import PlainBroker as Broker
 from kbroker.testing.process import BrokerFailed
-from perf.ports import free_port
+from lab.ports import free_port
 from tests.clients.adapters import Confluent, Record
 from tests.support.zookeeper import ZooKeeper
 from tests.system.conftest import MakeBroker

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 from kbroker.coordinator.group._groups import partition_for
 from kbroker.metadata.image import OFFSETS_TOPIC
 from kbroker.testing.broker import Broker
-from perf.ports import free_port
+from lab.ports import free_port
 from tests.clients.agents.driver import eventually as until
 from tests.support.zookeeper import ZooKeeper
 

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
 
 from kbroker.peer.client import Client
 from kbroker.testing.broker import Broker
-from perf.ports import free_port
+from lab.ports import free_port
 from tests.clients.agents.driver import eventually as until
 from tests.support.zookeeper import ZooKeeper
 

@@ -1,10 +1,11 @@
 """Nothing stands in the product that nobody calls: what is left over is removed, not kept.
 
-By name: a function, method, class or constant of kbroker, perf and spark_jobs has a caller when its
-name is used anywhere in them, as a name, an attribute, or a word of a text without blanks (what is
-looked up by its name, "module:function"). Tests are no callers, but of `kbroker/testing`, which is
-there for them. Of Cython, functions, methods, enumerators and what is declared of C are looked at,
-by lines; a declaration is no use. The compiler warns of the same for what is static in one unit.
+By name: a function, method, class or constant of kbroker, lab, perf and spark_jobs has a caller
+when its name is used anywhere in them, as a name, an attribute, or a word of a text without blanks
+(what is looked up by its name, "module:function"). Tests are no callers, but of `kbroker/testing`,
+which is there for them. Of Cython, functions, methods, enumerators and what is declared of C are
+looked at, by lines; a declaration is no use. The compiler warns of the same for what is static in
+one unit.
 
 A decorator that is not Python's own hands its function to somebody (click, pytest, atexit).
 """
@@ -21,7 +22,7 @@ from typing import Final, NamedTuple
 
 from tests.support.source_tree import ROOT, blanked, logical_lines, relative, source_files
 
-PRODUCT: Final = ("kbroker", "perf", "spark_jobs")
+PRODUCT: Final = ("kbroker", "lab", "perf", "spark_jobs")
 FOR_TESTS: Final = "kbroker/testing/"
 # (file or folder, names, who calls them then).
 ALLOWED: Final = (

@@ -1,4 +1,4 @@
-"""Imports of Spark's jobs and of perf point one way: jobs, perf, kbroker.
+"""Imports of Spark's jobs, of perf and of lab point one way: jobs, perf, lab, kbroker.
 
 The jobs know tables, not the broker: they may import what `kbroker.metrics` says of samples,
 `perf.results_table` of results, and perf's few statistics and verdicts, which is what the archive
@@ -26,7 +26,9 @@ WIRE: Final = (
 SPEAKERS: Final = frozenset(
     f"spark_jobs/{name}.py" for name in ("kbroker_source", "source", "progress")
 )
-OURS: Final = ("kbroker", "perf", "spark_jobs", "tests")
+# Only where the connector's jars are fetched, which no executor does.
+FETCHER: Final = ("spark_jobs/connector.py", "lab.maven")
+OURS: Final = ("kbroker", "lab", "perf", "spark_jobs", "tests")
 
 
 def reached(wanted: Import) -> str:
@@ -37,6 +39,8 @@ def reached(wanted: Import) -> str:
 def allowed(file: str, module: str) -> bool:
     """May this file of spark_jobs import this module?"""
     if module.split(".")[0] not in OURS:
+        return True
+    if (file, module) == FETCHER:
         return True
     may = WIRE if file in SPEAKERS else TABLES
     return any(module == name or module.startswith(f"{name}.") for name in may)
@@ -58,11 +62,15 @@ def test_jobs_know_tables_only() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_perf_knows_neither_jobs_nor_tests() -> None:
+@pytest.mark.parametrize(
+    ("folder", "above"),
+    [("perf", ("spark_jobs", "tests")), ("lab", ("perf", "spark_jobs", "tests"))],
+)
+def test_an_arrow_does_not_point_up(folder: str, above: tuple[str, ...]) -> None:
     wrong = [
         f"{relative(path)}:{wanted.line}: {reached(wanted)}"
-        for path, wanted in arrows("perf")
-        if wanted.module.split(".")[0] in ("spark_jobs", "tests")
+        for path, wanted in arrows(folder)
+        if wanted.module.split(".")[0] in above
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -82,6 +90,13 @@ def test_perf_knows_neither_jobs_nor_tests() -> None:
 )
 def test_the_rule_itself(file: str, module: str, may: bool) -> None:
     assert allowed(file, module) is may
+
+
+def test_of_kbroker_lab_knows_what_tests_are_given() -> None:
+    inside = {
+        reached(wanted) for _, wanted in arrows("lab") if wanted.module.split(".")[0] == "kbroker"
+    }
+    assert inside and all(module.startswith("kbroker.testing.") for module in inside)
 
 
 def test_tables_are_read_without_spark_numpy_or_the_broker() -> None:

@@ -31,8 +31,8 @@ LINE_CHARS_MAX: Final = 100
 CONTRACT_CHARS_MIN: Final = 40
 
 SUFFIXES: Final = (".py", ".pyx", ".pxd")
-ALL: Final = source_files("kbroker", "perf", "spark_jobs", "tests", suffixes=SUFFIXES)
-PRODUCT: Final = source_files("kbroker", "perf", "spark_jobs", suffixes=SUFFIXES)
+ALL: Final = source_files("kbroker", "lab", "perf", "spark_jobs", "tests", suffixes=SUFFIXES)
+PRODUCT: Final = source_files("kbroker", "lab", "perf", "spark_jobs", suffixes=SUFFIXES)
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ BANS: Final = (
     Ban(
         r"\b(TODO|FIXME|XXX|HACK)\b",
         "do it, or open an issue: a note in the code is read by nobody",
-        folders=("kbroker/", "perf/", "spark_jobs/", "tests/"),
+        folders=("kbroker/", "lab/", "perf/", "spark_jobs/", "tests/"),
         except_in=("tests/unit/test_tidy.py",),
     ),
 )

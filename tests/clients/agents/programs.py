@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perf.brokers.base import cache_directory
+from lab.jars import KAFKA, cache_directory
 from tests.clients.agents.driver import Agent
 from tests.support import jars, kafka_classes, requirements
 
@@ -90,7 +90,7 @@ def _node(sources: Path, made: Path) -> None:
 
 def _java(sources: Path, made: Path) -> None:
     files = [str(source) for source in sources.glob("*.java")]
-    _run(["javac", "-cp", f"{jars.jar_dir()}/*", "-d", str(made), *files], sources)
+    _run(["javac", "-cp", KAFKA.class_path, "-d", str(made), *files], sources)
 
 
 LANGUAGES: Mapping[str, Language] = {

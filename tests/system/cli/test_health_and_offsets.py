@@ -10,7 +10,7 @@ import pytest
 
 from kbroker.cli.main import main
 from kbroker.testing import Broker
-from perf.ports import free_port
+from lab.ports import free_port
 from tests.system.cli.conftest import Document, MakeTopic, Run
 
 WAIT_S = 60

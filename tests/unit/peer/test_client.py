@@ -20,7 +20,7 @@ from kbroker.peer.partitioner import StickyPartitioner, partition_for_key
 from kbroker.peer.producer import Producer
 from kbroker.protocol.record_batch import Record, decode_batches, encode_batch
 from kbroker.types import ApiKey, TopicPartition
-from perf.ports import free_port
+from lab.ports import free_port
 from tests.unit.peer.fake_broker import APIS, CLOSE, SILENCE, FakeBroker
 
 T0 = TopicPartition("t", 0)

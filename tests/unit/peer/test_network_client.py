@@ -23,7 +23,7 @@ from kbroker.peer.connection import NetworkClientOptions
 from kbroker.peer.network_client import NetworkClient
 from kbroker.protocol.wire import Reader
 from kbroker.types import ApiKey
-from perf.ports import free_port
+from lab.ports import free_port
 
 METADATA = ApiKey.METADATA
 VERSION = 8  # header v1, response header v0

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from lab.jars import Jars
 from perf import cli
 from perf.cells import CellError
 from perf.pipelining import java_producer, picture
@@ -165,7 +166,7 @@ def _java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str) -> None:
     fake.write_text(f"#!/bin/sh\n{does}\n")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(java_producer, "jars", lambda: tmp_path)
+    monkeypatch.setattr(java_producer, "KAFKA", Jars("none", ()))
 
 
 # -- the command line

@@ -33,7 +33,7 @@ from kbroker.metadata.store.zookeeper_settings import (
     parse_connect,
 )
 from kbroker.testing.inspection import wait_until
-from perf.ports import free_port
+from lab.ports import free_port
 from tests.support.line import Line
 from tests.support.own_things import collected_by_hand
 from tests.support.zookeeper import PASSWORD, USER, ZooKeeper, connect_to, ensemble

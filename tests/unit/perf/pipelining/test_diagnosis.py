@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.jars import Jars
 from perf.brokers import own_figures
 from perf.brokers.base import BrokerError
 from perf.brokers.own_figures import OwnFigures
@@ -100,7 +101,7 @@ def _java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str) -> None:
     fake.write_text(f"#!/bin/sh\n{does}\n")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(own_figures, "jars", lambda: tmp_path)
+    monkeypatch.setattr(own_figures, "KAFKA", Jars("none", ()))
 
 
 # -- between two looks

@@ -27,17 +27,15 @@ ALONE = Plan(sections=("matrix",), systems=(STOCK,))
 
 
 def test_the_java_section_says_what_it_needs_before_anything_starts(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Whether Apache Kafka is measured or not: the producer is of its jars."""
 
-    def refuse() -> Path:
-        raise BrokerError("Maven is not there")
-
-    monkeypatch.setattr(experiment, "jars", refuse)
+    monkeypatch.setenv("KBROKER_CACHE", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(experiment, "TwoNetworks", lambda: pytest.fail("it went on"))
     plan = Plan(sections=("java",), systems=(STOCK, PIPELINED))
-    with pytest.raises(StudyError, match=r"section java needs .* jars: Maven is not there"):
+    with pytest.raises(StudyError, match=r"section java needs .* jars: .*no mvn on this machine"):
         experiment.run(plan, print, Path("/none"))
     prepare(ALONE, print)  # which needs none
 

@@ -30,8 +30,7 @@ from perf.studies.tune_answers import (
     table,
     to_json,
 )
-from tests.support import requirements
-from tests.support.zookeeper import JARS
+from tests.support import zookeeper
 
 MACHINE = {"cpus": 2, "model": "Processor", "when": "2026-11-22T00:00:00Z"}
 
@@ -223,8 +222,7 @@ def test_the_study_on_one_knob(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.slow
 @pytest.mark.java
 def test_a_value_is_given_to_every_broker_of_its_cluster(tmp_path: Path) -> None:
-    requirements.java()
-    JARS.paths()
+    zookeeper.required()
     (knob,) = [knob for knob in knobs() if knob.brokers == 2]
     with Stable(seconds=0.1, warm_s=0.02) as stable:
         stable.add("its own", tune._server(2, tmp_path / "two", (f"{knob.key}=2",)))
