@@ -8,7 +8,6 @@ from pathlib import Path
 
 from perf.brokers.base import Broker
 from perf.brokers.limit import ROOT
-from perf.ladder import BY_NAME
 
 
 class LadderBroker(Broker):
@@ -19,7 +18,7 @@ class LadderBroker(Broker):
     def __init__(
         self, directory: Path, port: int = 0, *, design: str = "loop", fsync: bool = False
     ) -> None:
-        self.name = BY_NAME[design].name
+        self.name = design
         super().__init__(directory, port)
         self._fsync = fsync
 

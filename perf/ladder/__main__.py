@@ -5,34 +5,25 @@ from __future__ import annotations
 import argparse
 import socket
 import sys
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
-from perf.ladder import BY_NAME, many_selectors, one_loop, one_selector, thread_per_request
+from perf.ladder.servers import SERVERS
 from perf.ladder.work import Work
 
 BACKLOG = 1024
-SWITCH_INTERVAL_S = 0.0005  # kbroker's: who waits for the interpreter waits this long at most
-SERVERS: dict[str, Callable[[socket.socket, Work], None]] = {
-    "loop": one_loop.serve,
-    "threads": thread_per_request.serve,
-    "selector": one_selector.serve,
-    "pool": partial(many_selectors.serve, processors=1),
-    "selectors": many_selectors.serve,
-}
+SWITCH_INTERVAL_S = 0.0005  # kbroker's: a thread waits for the interpreter for this long at most
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m perf.ladder", description=__doc__)
-    parser.add_argument("design", choices=tuple(BY_NAME))
+    parser.add_argument("design", choices=tuple(SERVERS))
     parser.add_argument("port", type=int)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--fsync", action="store_true", help="answer when it is on the disk")
-    asked = parser.parse_args(arguments)
+    given = parser.parse_args()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    listener = socket.create_server(("127.0.0.1", asked.port), backlog=BACKLOG)
-    SERVERS[asked.design](listener, Work(asked.directory, fsync=asked.fsync))
+    listener = socket.create_server(("127.0.0.1", given.port), backlog=BACKLOG)
+    SERVERS[given.design](listener, Work(given.directory, fsync=given.fsync))
 
 
 if __name__ == "__main__":

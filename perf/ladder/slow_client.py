@@ -1,15 +1,16 @@
 """A client on a bad line: half a request, a pause, the other half; again and again.
 
-It asks for next to nothing (ApiVersions), so what it costs a server's other clients is only what
-the server spends on waiting for it. One thread, from `with` to its end; what went wrong with it, if
-anything, is in `failure` afterwards: a server that drops it has not been measured beside it.
+It sends the smallest request there is (ApiVersions), so what it costs a server's other clients is
+only what the server spends on waiting for it.
 """
 
 from __future__ import annotations
 
 import socket
 import threading
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 from perf.requests import API_VERSIONS
@@ -22,38 +23,37 @@ _ASK: Final = frame(request_header(API_VERSIONS, 0), b"")
 _FIRST_BYTES: Final = len(_ASK) // 2
 
 
+@dataclass
 class SlowClient:
-    """Runs inside `with`. `answers` counts what it got."""
+    """How many answers it got, and what went wrong: where a server drops it, the others have not
+    been measured beside it."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self.answers = 0
-        self.failure = ""
-        self._stop = threading.Event()
-        self._socket = socket.create_connection((host, port), PATIENCE_S)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._thread = threading.Thread(target=self._run, name="slow-client", daemon=True)
+    answers: int = 0
+    failure: str = ""
 
-    def _run(self) -> None:
+
+@contextmanager
+def slow_client(host: str, port: int) -> Iterator[SlowClient]:
+    """One runs on a thread inside `with`. OSError where it cannot connect."""
+    client, stop = SlowClient(), threading.Event()
+
+    def run() -> None:
         try:
-            while not self._stop.is_set():
-                self._socket.sendall(_ASK[:_FIRST_BYTES])
-                self._stop.wait(PAUSE_S)
-                self._socket.sendall(_ASK[_FIRST_BYTES:])
-                read_exactly(self._socket, int.from_bytes(read_exactly(self._socket, 4), "big"))
-                self.answers += 1
+            while not stop.is_set():
+                line.sendall(_ASK[:_FIRST_BYTES])
+                stop.wait(PAUSE_S)
+                line.sendall(_ASK[_FIRST_BYTES:])
+                read_exactly(line, int.from_bytes(read_exactly(line, 4), "big"))
+                client.answers += 1
         except (OSError, WireError) as error:
-            self.failure = f"the slow client: {error}"
+            client.failure = f"the slow client: {error}"
 
-    def __enter__(self) -> SlowClient:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stop.set()
-        self._thread.join(JOIN_S)
-        self._socket.close()
+    with socket.create_connection((host, port), PATIENCE_S) as line:
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        thread = threading.Thread(target=run, name="slow-client", daemon=True)
+        thread.start()
+        try:
+            yield client
+        finally:
+            stop.set()
+            thread.join(JOIN_S)

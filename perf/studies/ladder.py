@@ -20,8 +20,8 @@ from typing import Any, Final
 from perf.brokers import Broker, KafkaBroker, KbrokerBroker, LimitBroker
 from perf.brokers.ladder import LadderBroker
 from perf.cells import Bench, Cell, CellError
-from perf.ladder import BY_NAME
-from perf.ladder.slow_client import SlowClient
+from perf.ladder import TITLES
+from perf.ladder.slow_client import slow_client
 from perf.results import of_cell
 from perf.studies import study
 from perf.studies.measured import REQUEST, Measured
@@ -45,7 +45,7 @@ CELLS: Final = {
 class Plan:
     """How much is run."""
 
-    designs: tuple[str, ...] = tuple(BY_NAME)
+    designs: tuple[str, ...] = tuple(TITLES)
     rounds: int = 7
     seconds: float = 1.0
     warm_s: float = 0.2
@@ -131,7 +131,7 @@ def measure(stable: Stable, point: Point) -> Measured:
     with stable.turn(stall_of(work, name)) as bench:
         if work != BAD_LINE:
             return Measured.of(bench.run(cell), ended_at_ms=now_ms())
-        with SlowClient(bench.broker.host, bench.broker.port) as client:
+        with slow_client(bench.broker.host, bench.broker.port) as client:
             block = bench.run(cell)
         if client.failure:
             raise CellError(f"{point.key}: {client.failure}")

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from perf.judge import Verdict
-from perf.ladder import BY_NAME
+from perf.ladder import TITLES
 from perf.studies.conclusion import Conclusion, from_verdicts
 from perf.studies.ladder import BAD_LINE, BESIDE, CELLS, QUICK, SLOW, STUDY, Plan, key_of
 from perf.studies.measured import REQUEST, Measured, Metric
@@ -30,7 +30,7 @@ _WORDS: Final = {
 
 
 def title_of(name: str) -> str:
-    return BY_NAME[name].title if name in BY_NAME else name
+    return TITLES.get(name, name)
 
 
 def _null(outcome: Outcome, plan: Plan, work: str) -> list[tuple[Measured, Measured]]:

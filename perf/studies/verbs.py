@@ -80,11 +80,11 @@ def ladder(designs: str | None, kafka: bool, **options: Any) -> None:
     About five minutes, with --kafka seven, with --quick one, which decides nothing.
     docs/ladder.md explains the rungs.
     """
-    from perf.ladder import BY_NAME
+    from perf.ladder import TITLES
 
     changes: dict[str, Any] = {"kafka": kafka}
     if designs:
-        changes["designs"] = _some("--designs", designs, tuple(BY_NAME))
+        changes["designs"] = _some("--designs", designs, tuple(TITLES))
     _measure("ladder", changes, options)
 
 

@@ -15,7 +15,7 @@ from perf import batch, requests
 from perf._load import Load
 from perf.brokers.ladder import LadderBroker
 from perf.cells import Bench, Cell
-from perf.ladder import BY_NAME
+from perf.ladder import TITLES
 from perf.ladder.work import CORRUPT_MESSAGE, FRAME_BYTES_MAX, Inbox, Work
 from perf.requests import API_VERSIONS, Topic
 from perf.spec import Partition, Run, Stream
@@ -26,7 +26,7 @@ WAIT_S = 20.0
 ASK = frame(request_header(API_VERSIONS, 0), b"")
 
 
-@pytest.fixture(scope="module", params=tuple(BY_NAME))
+@pytest.fixture(scope="module", params=tuple(TITLES))
 def rung(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     name: str = request.param
     with LadderBroker(tmp_path_factory.mktemp(name), design=name) as broker:

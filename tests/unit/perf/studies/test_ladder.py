@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from perf import cells
 from perf.histogram import Histogram
-from perf.ladder.slow_client import SlowClient
+from perf.ladder.slow_client import slow_client
 from perf.process import Guard
 from perf.studies import ladder, ladder_page
 from perf.studies.conclusion import Conclusion, publish
@@ -175,10 +176,13 @@ def test_a_block_that_timed_two_things_counts_its_requests_once() -> None:
 
 
 def test_a_slow_client_that_is_dropped_says_so() -> None:
-    with FakeBroker(lambda _number, _frame: None) as broker:
-        client = SlowClient("127.0.0.1", broker.port)
-        with client:
-            client._thread.join()
+    with (
+        FakeBroker(lambda _number, _frame: None) as broker,
+        slow_client("127.0.0.1", broker.port) as client,
+    ):
+        for thread in threading.enumerate():
+            if thread.name == "slow-client":
+                thread.join()
     assert "closed" in client.failure and client.answers == 0
 
 
