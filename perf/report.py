@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
 from typing import Any
 
 from perf import network
@@ -11,9 +10,10 @@ from perf.bars import MIB, bars
 from perf.cells import BY_KEY
 from perf.compare import Outcome
 from perf.histogram import Histogram
-from perf.judge import Bar, Verdict
+from perf.judge import Verdict
 from perf.paired import METRICS, null_tests, paired, values
-from perf.stats import CONFIDENCE_MIN, PAIRS_MIN, Estimate, estimate
+from perf.stats import CONFIDENCE_MIN, PAIRS_MIN, estimate
+from perf.tables import aligned, bar_json, bar_lines, interval, machine_line, number
 
 COMPARED = (
     ("kbroker", "kafka"),
@@ -120,45 +120,6 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def bar_json(bar: Bar) -> dict[str, Any]:
-    return {
-        "what": bar.what,
-        "bar": bar.bar,
-        "unit": bar.unit,
-        "value": bar.value.to_json() if bar.value and bar.value.values else None,
-        "band": bar.band,
-        "verdict": bar.verdict,
-    }
-
-
-def number(value: float) -> str:
-    if value != value:
-        return "-"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def interval(found: Estimate) -> str:
-    return found.text(number)
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-
-    def line(row: Sequence[str]) -> str:
-        first = row[0].ljust(widths[0])
-        return "  ".join([first, *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
-
-    return [line(head), "  ".join("-" * width for width in widths), *map(line, rows)]
-
-
-def bar_table(found: Sequence[Bar]) -> list[str]:
-    rows = []
-    for bar in found:
-        value = interval(bar.value) if bar.value else "-"
-        rows.append([bar.what, f"<= {number(bar.bar)} {bar.unit}", value, bar.verdict])
-    return table(["bar", "wanted", "found", "verdict"], rows)
-
-
 def _cell_rows(outcome: Outcome) -> list[list[str]]:
     rows = []
     for cell, brokers in outcome.blocks.items():
@@ -236,10 +197,8 @@ def _beside_rows(outcome: Outcome) -> list[list[str]]:
 
 def to_text(outcome: Outcome) -> str:
     """For people: the cells, what was measured beside them, the bars, the remarks."""
-    machine = outcome.machine
     lines = [
-        f"{machine['model']}, {machine['cpus']} CPUs, Linux {machine['kernel']}, "
-        f"commit {machine['commit']}, {machine['when']}; network: {machine.get('network', '-')}",
+        machine_line(outcome.machine),
         f"median of {outcome.plan.rounds} blocks of {outcome.plan.seconds} s; [a, b] is the exact "
         f"interval of a median, {CONFIDENCE_MIN:.0%} or more, of quiet rounds; (a to b) what was "
         f"merely seen, of fewer than {PAIRS_MIN}; {outcome.took_s:.0f} s in all",
@@ -259,10 +218,10 @@ def to_text(outcome: Outcome) -> str:
         "CPU x Kafka",
         "no JIT, GC",
     ]
-    lines += table(head, _cell_rows(outcome))
+    lines += aligned(head, _cell_rows(outcome))
     if beside := _beside_rows(outcome):
-        lines += ["", *table(["broker", "what", "value"], beside)]
-    lines += ["", *bar_table(bars(outcome))]
+        lines += ["", *aligned(["broker", "what", "value"], beside)]
+    lines += ["", *bar_lines(bars(outcome))]
     if said := remarks(outcome):
         lines += ["", "Remarks", *(f"- {one}" for one in said)]
     return "\n".join(lines)

@@ -38,8 +38,8 @@ import click
 
 from perf import brokers, network, process, results_target, tool
 from perf.brokers import Broker, BrokerError
-from perf.cluster.told import beside_kafka
 from perf.judge import judge
+from perf.measurement import beside_kafka
 from perf.process import Guard
 from perf.results import Results
 

@@ -20,8 +20,8 @@ from perf.before_after.lines import HEAD, Blocks, Judged, Line, Taken, judged
 from perf.brokers import BASELINE, BrokerError
 from perf.cells import CellError
 from perf.client import ClientError
-from perf.cluster.told import Figure, Told, noisy
 from perf.judge import NOT_SHOWN, ROUNDS_MIN, SLOWER
+from perf.measurement import Figure, Measurement, noisy
 from perf.wire import WireError
 
 NEW, OLD = "kbroker", BASELINE
@@ -122,7 +122,7 @@ def _in_words(taken: Taken) -> str:
     return values if taken.quiet else f"{values}  (something else ran)"
 
 
-def tell(outcome: Outcome, *, baseline: str, **about: Any) -> Told:
+def report(outcome: Outcome, *, baseline: str, **about: Any) -> Measurement:
     """The table, with a line for each line of a cell."""
     lines = [outcome.judged(line) for line in outcome.lines]
     every = [
@@ -142,7 +142,7 @@ def tell(outcome: Outcome, *, baseline: str, **about: Any) -> Told:
         for cell, build, one in every
         for name, value in one.values.items()
     ]  # fmt: skip
-    return Told(
+    return Measurement(
         {**outcome.plan.__dict__, "baseline": baseline, **about},
         HEAD,
         [one.row() for one in lines],

@@ -1,7 +1,7 @@
 """Stages of a cluster of each build: what `perf cluster` measures, old build beside new build.
 
-Both clusters live through the rounds, one of them held still (perf/cluster/turns.py). `KINDS` says
-of each kind of measurement how its clusters are prepared and what one block of it is.
+Both clusters live through the rounds, one of them held still (perf/cluster/rotation.py). `KINDS`
+says of each kind of measurement how its clusters are prepared and what one block of it is.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from perf.brokers.clustered import Settings
 from perf.cluster import catch_up, failover, idle_followers, rebalance, shared_load, start_many
 from perf.cluster.brokers import NO_SETTINGS, Cluster, KbrokerCluster, Make
 from perf.cluster.departures import Departures
+from perf.cluster.rotation import SETTLE_S, Rotation
 from perf.cluster.shared_load import SharedBench
-from perf.cluster.turns import SETTLE_S, Turns
 from perf.idle import raise_file_limit
 
 REST_S: Final = 2.0  # of followers that were held still, before they are looked at
@@ -65,7 +65,7 @@ class Clusters:
         self.lines: Sequence[Line] = kind.lines
         self._kind = kind
         make: dict[str, Make] = {NEW: KbrokerCluster, OLD: partial(KbrokerCluster, checkout=old)}
-        self._turns = Turns(
+        self._turns = Rotation(
             tuple(make), root / kind.lines[0].cell, kind.brokers, say, make=make,
             settings=dict.fromkeys(make, kind.settings), settle_s=kind.settle_s,
         )  # fmt: skip

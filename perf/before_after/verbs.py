@@ -51,7 +51,7 @@ def before_after(
     """
     from perf.before_after import several
     from perf.before_after.cells import chosen, stages
-    from perf.before_after.driver import Driver, Plan, tell
+    from perf.before_after.driver import Driver, Plan, report
     from perf.brokers.kbroker import built
     from perf.machine import commit_of
 
@@ -66,4 +66,4 @@ def before_after(
         driver = Driver(Plan(rounds, max(rounds, rounds_max), minutes), _say)
         outcome = driver.run(stages(wanted, root, baseline, seconds, _say))
     old = f"{baseline}, commit {commit_of(baseline) or 'unknown'}"
-    return run.end(tell(outcome, baseline=old, seconds=seconds))
+    return run.end(report(outcome, baseline=old, seconds=seconds))

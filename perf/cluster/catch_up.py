@@ -29,14 +29,14 @@ from perf.cells import MEGABYTE, PLAIN_PRODUCE, CellError, run_load
 from perf.client import Client, ClientError
 from perf.cluster.brokers import WAIT_S, Cluster, until
 from perf.cluster.paced import Latency, PacedProducer
-from perf.cluster.told import OURS, THEIRS, Figure, Told, kafka_bar, noisy
-from perf.cluster.turns import Turns
+from perf.cluster.rotation import Rotation
 from perf.judge import FAILED, Bar, times
+from perf.measurement import OURS, THEIRS, Figure, Measurement, kafka_bar, noisy
 from perf.process import Watch, touch_pages
-from perf.report import interval, number
 from perf.requests import Topic
 from perf.spec import Partition, Run, Stream
 from perf.stats import estimate
+from perf.tables import interval, number
 
 LEADER, FOLLOWER = 1, 2
 BATCH_BYTES: Final = 64 << 10
@@ -191,7 +191,7 @@ def measure(
 ) -> tuple[list[CatchUp], list[str]]:
     """What was found, and what went wrong on the way; a cluster whose turn failed ends the run."""
     found: list[CatchUp] = []
-    with Turns(plan.brokers, root, 2, say, settings=SETTINGS, settle_s=SETTLE_S) as turns:
+    with Rotation(plan.brokers, root, 2, say, settings=SETTINGS, settle_s=SETTLE_S) as turns:
         for number_ in range(plan.rounds):
             for kind in turns.order(number_):
                 with turns.alone(kind) as cluster:
@@ -220,7 +220,7 @@ def bars(found: Sequence[CatchUp]) -> list[Bar]:
     return [speed, p99]
 
 
-def tell(found: Sequence[CatchUp], faults: Sequence[str], plan: CatchUpPlan) -> Told:
+def report(found: Sequence[CatchUp], faults: Sequence[str], plan: CatchUpPlan) -> Measurement:
     rows = []
     for kind in plan.brokers:
         some = [one for one in found if one.broker == kind]
@@ -243,4 +243,6 @@ def tell(found: Sequence[CatchUp], faults: Sequence[str], plan: CatchUpPlan) -> 
     head = ("broker", "s", "MB/s", "p99 us alone", "p99 us beside", "p50 us beside")
     said: Mapping[str, Any] = {**plan.__dict__, "bytes": plan.bytes, "batch_bytes": BATCH_BYTES}
     remarks = [*faults, *noisy([one.quiet for one in found])]
-    return Told(said, head, rows, bars(found), [one.to_json() for one in found], figures, remarks)
+    return Measurement(
+        said, head, rows, bars(found), [one.to_json() for one in found], figures, remarks
+    )

@@ -22,13 +22,13 @@ from perf.brokers.base import BrokerError
 from perf.client import Client
 from perf.cluster.brokers import WAIT_S, Cluster, KbrokerCluster, until
 from perf.cluster.departures import Departures
-from perf.cluster.told import Figure, Told, noisy
 from perf.cluster.topics import create_many, write_one_each
 from perf.judge import value_bar
+from perf.measurement import Figure, Measurement, noisy
 from perf.metadata import ClusterState
 from perf.process import Watch
-from perf.report import interval, number
 from perf.stats import estimate
+from perf.tables import interval, number
 from perf.wire import Writer
 
 NODES: Final = (1, 2, 3)
@@ -206,7 +206,7 @@ def _line(one: Failover) -> str:
     )
 
 
-def tell(found: Sequence[Failover], plan: Mapping[str, Any]) -> Told:
+def report(found: Sequence[Failover], plan: Mapping[str, Any]) -> Measurement:
     rows = []
     for what, some in (
         ("every kill", found),
@@ -232,4 +232,4 @@ def tell(found: Sequence[Failover], plan: Mapping[str, Any]) -> Told:
         for one in found
     ]  # fmt: skip
     head = ("kbroker", "kills", "partitions led", "kill to noticed, s", "moved, s", "longest, s")
-    return Told(plan, head, rows, bars, [one.to_json() for one in found], figures, remarks)
+    return Measurement(plan, head, rows, bars, [one.to_json() for one in found], figures, remarks)

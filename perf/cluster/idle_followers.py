@@ -17,12 +17,12 @@ from typing import Any, Final
 
 from perf.bars import MIB
 from perf.cluster.brokers import KINDS, Cluster
-from perf.cluster.told import Figure, Told, noisy
 from perf.cluster.topics import create_many
 from perf.judge import value_bar
+from perf.measurement import Figure, Measurement, noisy
 from perf.process import Watch, cpu_ns, memory, proportional_bytes
-from perf.report import interval
 from perf.stats import estimate
+from perf.tables import interval
 
 REPLICAS: Final = (1, 2)
 ROLES: Final = ("leader", "follower", "meeting place")
@@ -95,7 +95,7 @@ def measure(
     return found
 
 
-def tell(found: Sequence[Idle], plan: Mapping[str, Any]) -> Told:
+def report(found: Sequence[Idle], plan: Mapping[str, Any]) -> Measurement:
     rows = []
     for kind in dict.fromkeys(one.broker for one in found):
         for role in ROLES:
@@ -124,4 +124,4 @@ def tell(found: Sequence[Idle], plan: Mapping[str, Any]) -> Told:
     ]  # fmt: skip
     head = ("broker", "process", "% of a CPU", "resident MB", "proportional MB")
     remarks = noisy([one.quiet for one in found])
-    return Told(plan, head, rows, bars, [one.to_json() for one in found], figures, remarks)
+    return Measurement(plan, head, rows, bars, [one.to_json() for one in found], figures, remarks)

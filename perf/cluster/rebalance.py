@@ -22,14 +22,14 @@ from typing import Any, Final
 from perf.cluster.brokers import Cluster, KbrokerCluster, until
 from perf.cluster.failover import balanced, led_by
 from perf.cluster.paced import PacedProducer
-from perf.cluster.told import Figure, Told, noisy
+from perf.cluster.rotation import Rotation
 from perf.cluster.topics import create_many
-from perf.cluster.turns import Turns
 from perf.judge import Bar, side, together, value_bar
+from perf.measurement import Figure, Measurement, noisy
 from perf.process import Watch, cpu_ns
-from perf.report import interval
 from perf.requests import Topic
 from perf.stats import Estimate, estimate
+from perf.tables import interval
 
 KEY: Final = "auto.leader.rebalance.enable"
 LOOK_KEY: Final = "leader.imbalance.check.interval.seconds"
@@ -142,7 +142,7 @@ def measure(plan: RebalancePlan, root: Path, say: Callable[[str], None]) -> list
     of_kind = {kind: settings(kind) for kind in kinds}
     topics: dict[str, Sequence[Topic]] = {}
     found = []
-    with Turns(tuple(kinds), root, 2, say, settings=of_kind, make=kinds) as turns:
+    with Rotation(tuple(kinds), root, 2, say, settings=of_kind, make=kinds) as turns:
         for number in range(plan.rounds):
             for kind in turns.order(number):
                 with turns.alone(kind) as cluster:
@@ -181,7 +181,7 @@ def bars(found: Sequence[Returned]) -> list[Bar]:
     return [value_bar("in sync to the preferred leaders", BACK_BAR_S, "s", back)]
 
 
-def tell(found: Sequence[Returned], plan: RebalancePlan) -> Told:
+def report(found: Sequence[Returned], plan: RebalancePlan) -> Measurement:
     rows = []
     for kind in (ON, OFF):
         some = [one for one in found if one.enabled == kind]
@@ -216,4 +216,4 @@ def tell(found: Sequence[Returned], plan: RebalancePlan) -> Told:
             f"broker {RETURNS} % of a CPU", "p50 us", "p99 us")  # fmt: skip
     remarks = [*worth, *noisy([one.quiet for one in found])]
     values = [one.to_json() for one in found]
-    return Told(dict(plan.__dict__), head, rows, bars(found), values, figures, remarks)
+    return Measurement(dict(plan.__dict__), head, rows, bars(found), values, figures, remarks)

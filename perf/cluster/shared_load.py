@@ -27,8 +27,8 @@ from perf.brokers.base import COLLECTOR, COMPILER, BrokerError
 from perf.cells import GIGABYTE, PLAIN_PRODUCE, TOUCH_BYTES_FIRST, Block, Cell, CellError, run_load
 from perf.client import Client, ClientError
 from perf.cluster.brokers import Cluster, until
+from perf.cluster.rotation import Rotation, Say
 from perf.cluster.topics import write_one_each
-from perf.cluster.turns import Say, Turns
 from perf.compare import REPEATS
 from perf.histogram import Histogram
 from perf.process import ThreadWatch, Watch, cpu_ns, touch_pages
@@ -213,7 +213,7 @@ def _warm(bench: SharedBench, wanted: int, say: Say) -> None:
 def measure(plan: SharedPlan, root: Path, say: Callable[[str], None]) -> SharedOutcome:
     """All rounds. A block that is void is said and leaves a hole."""
     outcome = SharedOutcome(plan)
-    with Turns(plan.brokers, root, len(REPLICAS), say) as turns:
+    with Rotation(plan.brokers, root, len(REPLICAS), say) as turns:
         benches: dict[str, SharedBench] = {}
         for kind in plan.brokers:
             with turns.alone(kind) as cluster:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from perf.cluster.shared_load import BY_KEY, NULL_CELLS, SharedBlock, SharedOutcome
-from perf.cluster.told import OURS, Figure, Told, beside_kafka, noisy
 from perf.judge import Bar, Together, band_of, ratio_bar, side, times, together
-from perf.report import interval, number
+from perf.measurement import OURS, Figure, Measurement, beside_kafka, noisy
 from perf.stats import estimate
+from perf.tables import interval, number
 
 BARS: Final = {"s-1k-4x5": 0.4, "s-1k-4000": 0.4, "s-10k-4x5": 0.5, "s-10k-2000": 0.5}
 NULL_BAND_MAX: Final = 1.2
@@ -98,7 +98,7 @@ def _middle(values: list[float]) -> str:
     return number(statistics.median(values))
 
 
-def tell(outcome: SharedOutcome) -> Told:
+def report(outcome: SharedOutcome) -> Measurement:
     every = [
         one
         for source in (outcome.blocks, outcome.again)
@@ -122,4 +122,4 @@ def tell(outcome: SharedOutcome) -> Told:
     ]  # fmt: skip
     plan = {**outcome.plan.__dict__, "versions": outcome.versions}
     values = [one.to_json() for one in every]
-    return Told(plan, HEAD, _rows(outcome), bars(outcome), values, figures, remarks)
+    return Measurement(plan, HEAD, _rows(outcome), bars(outcome), values, figures, remarks)

@@ -21,13 +21,13 @@ from perf.bars import MIB
 from perf.brokers.base import Broker, BrokerError
 from perf.client import Client
 from perf.cluster.brokers import KINDS, Cluster, until
-from perf.cluster.told import Figure, Told, noisy
 from perf.cluster.topics import create_many, write_one_each
 from perf.idle import raise_file_limit
 from perf.judge import value_bar
+from perf.measurement import Figure, Measurement, noisy
 from perf.process import Watch, cpu_ns, memory
-from perf.report import interval
 from perf.stats import estimate
+from perf.tables import interval
 from perf.wire import WireError
 
 NODE: Final = 1
@@ -125,7 +125,7 @@ def measure(
     return found
 
 
-def tell(found: Sequence[Start], plan: Mapping[str, Any]) -> Told:
+def report(found: Sequence[Start], plan: Mapping[str, Any]) -> Measurement:
     rows = []
     for kind in dict.fromkeys(one.broker for one in found):
         for after in (STOPPED, KILLED):
@@ -148,4 +148,4 @@ def tell(found: Sequence[Start], plan: Mapping[str, Any]) -> Told:
     ]  # fmt: skip
     head = ("broker", "it was", "exec to all led, s", "CPU until then, s", "resident MB")
     remarks = noisy([one.quiet for one in found])
-    return Told(plan, head, rows, bars, [one.to_json() for one in found], figures, remarks)
+    return Measurement(plan, head, rows, bars, [one.to_json() for one in found], figures, remarks)

@@ -22,7 +22,7 @@ from perf.results_target import Target, results_options
 from perf.studies.options import Seconds
 
 if TYPE_CHECKING:
-    from perf.cluster.told import Told
+    from perf.measurement import Measurement
     from perf.results import Results
 
 Function = Callable[..., Any]
@@ -116,12 +116,12 @@ class Run:
         ) as root:
             yield Path(root)
 
-    def end(self, told: Told) -> int:
+    def end(self, measured: Measurement) -> int:
         """Print, write, publish; the exit status."""
         took_s = time.monotonic() - self._began_s
-        click.echo(told.text(self._machine, took_s), err=self._json_to == "-")
+        click.echo(measured.text(self._machine, took_s), err=self._json_to == "-")
         if self._json_to is not None:
-            found = json_record.strict(told.to_json(self._machine, took_s))
+            found = json_record.strict(measured.to_json(self._machine, took_s))
             text = json.dumps(found, indent=1, allow_nan=False)
             if self._json_to == "-":
                 click.echo(text)
@@ -130,9 +130,9 @@ class Run:
                 _say(f"written to {self._json_to}")
         if self._results is not None:
             with self._results as results:
-                for name, value, unit, fields in told.figures:
-                    results.figure(name, value, unit, **fields)
-        return 1 if self._check and not told.passes else 0
+                for name, value, unit, dims in measured.figures:
+                    results.figure(name, value, unit, **dims)
+        return 1 if self._check and not measured.passes else 0
 
 
 @cluster.command("shared-load")
@@ -155,7 +155,7 @@ def shared_load(
     About ten minutes.
     """
     from perf.cluster import shared_load as work
-    from perf.cluster.shared_report import tell
+    from perf.cluster.shared_report import report
 
     changes: dict[str, Any] = {"brokers": brokers, "rounds": rounds, "seconds": seconds}
     if cells:
@@ -169,7 +169,7 @@ def shared_load(
     run = Run(**common)
     with run.measuring(brokers) as root:
         outcome = work.measure(work.SharedPlan(**changes), root, _say)
-    return run.end(tell(outcome))
+    return run.end(report(outcome))
 
 
 @cluster.command("catch-up")
@@ -193,7 +193,7 @@ def catch_up(
     run = Run(**common)
     with run.measuring(brokers) as root:
         found, faults = work.measure(plan, root, _say)
-    return run.end(work.tell(found, faults, plan))
+    return run.end(work.report(found, faults, plan))
 
 
 @cluster.command()
@@ -210,7 +210,7 @@ def failover(rounds: int, partitions: int, **common: Any) -> int:
     run = Run(**common)
     with run.measuring(("kbroker",)) as root:
         found = work.measure(root, _say, rounds=rounds, partitions=partitions)
-    return run.end(work.tell(found, {"rounds": rounds, "partitions": partitions}))
+    return run.end(work.report(found, {"rounds": rounds, "partitions": partitions}))
 
 
 @cluster.command()
@@ -231,7 +231,7 @@ def rebalance(rounds: int, partitions: int, rate: float, seconds: float, **commo
     run = Run(**common)
     with run.measuring(("kbroker",)) as root:
         found = work.measure(plan, root, _say)
-    return run.end(work.tell(found, plan))
+    return run.end(work.report(found, plan))
 
 
 @cluster.command()
@@ -250,7 +250,7 @@ def start(brokers: tuple[str, ...], rounds: int, partitions: int, **common: Any)
     run = Run(**common)
     with run.measuring(brokers) as root:
         found = work.measure(root, _say, brokers=brokers, rounds=rounds, partitions=partitions)
-    return run.end(work.tell(found, plan))
+    return run.end(work.report(found, plan))
 
 
 @cluster.command()
@@ -274,4 +274,4 @@ def idle(
         found = work.measure(
             root, _say, brokers=brokers, rounds=rounds, seconds=seconds, partitions=partitions
         )
-    return run.end(work.tell(found, how))
+    return run.end(work.report(found, how))

@@ -24,12 +24,12 @@ from perf.brokers import Broker
 from perf.cells import MEGABYTE, CellError
 from perf.cluster.brokers import until
 from perf.cluster.paced import Latency, PacedProducer
-from perf.cluster.told import OURS, THEIRS, Figure, Told, kafka_bar, noisy
 from perf.judge import Bar, value_bar
 from perf.log.rounds import new_broker, order
+from perf.measurement import OURS, THEIRS, Figure, Measurement, kafka_bar, noisy
 from perf.process import Watch, cpu_ns, memory
-from perf.report import interval
 from perf.stats import estimate
+from perf.tables import interval
 
 RECORD_BYTES: Final = 1_000
 SEGMENT_BYTES: Final = 256 << 20
@@ -228,7 +228,7 @@ def bars(found: Sequence[Cleaned]) -> list[Bar]:
     ]
 
 
-def tell(found: Sequence[Cleaned], plan: Mapping[str, Any]) -> Told:
+def report(found: Sequence[Cleaned], plan: Mapping[str, Any]) -> Measurement:
     rows = []
     for kind in dict.fromkeys(one.broker for one in found):
         some = [one for one in found if one.broker == kind]
@@ -252,4 +252,6 @@ def tell(found: Sequence[Cleaned], plan: Mapping[str, Any]) -> Told:
     ]
     head = ("broker", "s", "CPU s", "more MB", "MB left", "p99 us alone", "p99 us beside")
     remarks = noisy([one.quiet for one in found])
-    return Told(plan, head, rows, bars(found), [one.to_json() for one in found], figures, remarks)
+    return Measurement(
+        plan, head, rows, bars(found), [one.to_json() for one in found], figures, remarks
+    )

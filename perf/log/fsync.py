@@ -22,11 +22,11 @@ from typing import Any, Final
 
 from perf.brokers import Broker
 from perf.cells import Bench, Block, Cell
-from perf.cluster.told import OURS, THEIRS, Figure, Told, kafka_bar, noisy
 from perf.judge import Bar
 from perf.log.rounds import new_broker, order
-from perf.report import interval
+from perf.measurement import OURS, THEIRS, Figure, Measurement, kafka_bar, noisy
 from perf.stats import estimate
+from perf.tables import interval
 from perf.warm import warm
 
 RECORD_BYTES: Final = 1_000
@@ -149,7 +149,7 @@ def bars(found: Sequence[Synced]) -> list[Bar]:
     ]  # fmt: skip
 
 
-def tell(found: Sequence[Synced], plan: Mapping[str, Any]) -> Told:
+def report(found: Sequence[Synced], plan: Mapping[str, Any]) -> Measurement:
     rows = []
     for kind, partitions in dict.fromkeys((one.broker, one.partitions) for one in found):
         some = [one for one in found if (one.broker, one.partitions) == (kind, partitions)]
@@ -174,4 +174,6 @@ def tell(found: Sequence[Synced], plan: Mapping[str, Any]) -> Told:
     remarks = [INVERSE, *noisy([one.quiet for one in found])]
     if any(one.flushes_per_request is None for one in found):
         remarks.append(NO_DISK)
-    return Told(plan, head, rows, bars(found), [one.to_json() for one in found], figures, remarks)
+    return Measurement(
+        plan, head, rows, bars(found), [one.to_json() for one in found], figures, remarks
+    )

@@ -29,7 +29,6 @@ from perf.bars import MIB
 from perf.batch import RecordBatch
 from perf.brokers import Broker
 from perf.cells import MEGABYTE, PLAIN_PRODUCE, CellError, run_load
-from perf.cluster.told import OURS, THEIRS, Figure, Told, kafka_bar, noisy
 from perf.judge import Bar
 from perf.log.rounds import new_broker, order
 from perf.log.starts import (
@@ -42,11 +41,12 @@ from perf.log.starts import (
     timed_start,
     until_answered,
 )
+from perf.measurement import OURS, THEIRS, Figure, Measurement, kafka_bar, noisy
 from perf.process import memory, touch_pages
-from perf.report import interval
 from perf.requests import Topic
 from perf.spec import Partition, Run, Stream
 from perf.stats import estimate
+from perf.tables import interval
 
 RECORD_BYTES, BATCH_BYTES = 1_000, 16 << 10  # of a producer with its usual batch.size
 SEGMENT_BYTES: Final = 1 << 30
@@ -243,7 +243,7 @@ def bars(found: Sequence[Recovered]) -> list[Bar]:
     return every
 
 
-def tell(found: Sequence[Recovered], plan: Mapping[str, Any]) -> Told:
+def report(found: Sequence[Recovered], plan: Mapping[str, Any]) -> Measurement:
     rows = []
     for kind, partitions in dict.fromkeys((one.broker, one.partitions) for one in found):
         some = [one for one in found if (one.broker, one.partitions) == (kind, partitions)]
@@ -273,4 +273,6 @@ def tell(found: Sequence[Recovered], plan: Mapping[str, Any]) -> Told:
     remarks = [REMARK, *noisy([one.quiet for one in found])]
     if cold:
         remarks.append(f"{cold} of {len(found)} recoveries read more than 1 % from the disk")
-    return Told(plan, head, rows, bars(found), [one.to_json() for one in found], figures, remarks)
+    return Measurement(
+        plan, head, rows, bars(found), [one.to_json() for one in found], figures, remarks
+    )

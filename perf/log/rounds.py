@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from perf.brokers import Broker, KafkaBroker, KbrokerBroker
-from perf.cluster.told import OURS
+from perf.measurement import OURS
 
 # Apache Kafka's controller takes no new process of a killed broker while the session of the old one
 # lasts, counted from the controller's own start: so it is over before the broker has read its logs.

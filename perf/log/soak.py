@@ -29,12 +29,12 @@ from perf._load import LoadError
 from perf.brokers import Broker
 from perf.cells import MEGABYTE, PLAIN_FETCH, PLAIN_PRODUCE, CellError
 from perf.client import Client
-from perf.cluster.told import OURS, Figure, Told, noisy
 from perf.histogram import Histogram
 from perf.judge import Bar, value_bar
 from perf.load_thread import LoadThread
 from perf.log.keyed_traffic import KeyedTraffic
 from perf.log.rounds import new_broker
+from perf.measurement import OURS, Figure, Measurement, noisy
 from perf.process import Watch, cpu_ns, memory, threads
 from perf.requests import Topic
 from perf.spec import Partition, Run, Stream
@@ -282,7 +282,7 @@ def bars(found: Sequence[Minute], plan: SoakPlan) -> list[Bar]:
     ]
 
 
-def tell(found: Sequence[Minute], plan: SoakPlan) -> Told:
+def report(found: Sequence[Minute], plan: SoakPlan) -> Measurement:
     rows = []
     for kind in dict.fromkeys(one.broker for one in found):
         for sixth in range(6):
@@ -313,7 +313,7 @@ def tell(found: Sequence[Minute], plan: SoakPlan) -> Told:
         "broker", "sixth", "req/s", "p50 us", "p99 us", "p99.9 us", "CPUs", "disk MB",
         "memory MB", "descriptors", "maps", "threads",
     )  # fmt: skip
-    return Told(
+    return Measurement(
         dict(plan.__dict__), head, rows, bars(found, plan), [one.to_json() for one in found],
         figures, noisy([one.quiet for one in found]),
     )  # fmt: skip

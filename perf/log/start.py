@@ -18,16 +18,16 @@ from typing import Any, Final, NamedTuple
 
 from perf.bars import MIB
 from perf.brokers import Broker
-from perf.cluster.told import OURS, THEIRS, Figure, Told, noisy
 from perf.cluster.topics import create_many, write_one_each
 from perf.idle import raise_file_limit
 from perf.judge import Bar, value_bar
 from perf.log.rounds import new_broker, order
 from perf.log.starts import stop_cleanly, timed_start, until_answered
+from perf.measurement import OURS, THEIRS, Figure, Measurement, noisy
 from perf.process import settled_memory
-from perf.report import interval
 from perf.requests import Topic
 from perf.stats import estimate
+from perf.tables import interval
 
 NODE: Final = 1
 READY_BAR_S, MEMORY_BAR_KB = 2.0, 10.0
@@ -154,7 +154,7 @@ def bars(found: Sequence[Started], partitions: int) -> list[Bar]:
     ]  # fmt: skip
 
 
-def tell(found: Sequence[Started], plan: Mapping[str, Any]) -> Told:
+def report(found: Sequence[Started], plan: Mapping[str, Any]) -> Measurement:
     rows = []
     for kind in dict.fromkeys(one.broker for one in found):
         some = [one for one in found if one.broker == kind]
@@ -182,4 +182,4 @@ def tell(found: Sequence[Started], plan: Mapping[str, Any]) -> Told:
     )  # fmt: skip
     remarks = noisy([one.quiet for one in found])
     told = bars(found, plan["partitions"])
-    return Told(plan, head, rows, told, [one.to_json() for one in found], figures, remarks)
+    return Measurement(plan, head, rows, told, [one.to_json() for one in found], figures, remarks)

@@ -60,7 +60,7 @@ def cleaning(
     run = LogRun(**common)
     with run.measuring(brokers) as root:
         found = work.measure(plan, root, _say)
-    return run.end(work.tell(found, dict(plan.__dict__)))
+    return run.end(work.report(found, dict(plan.__dict__)))
 
 
 @log.command()
@@ -87,7 +87,7 @@ def recovery(
     run = LogRun(**common)
     with run.measuring(brokers) as root:
         found = work.measure(plan, root, _say)
-    return run.end(work.tell(found, plan.to_json()))
+    return run.end(work.report(found, plan.to_json()))
 
 
 @log.command()
@@ -106,7 +106,7 @@ def start(brokers: tuple[str, ...], rounds: int, partitions: int, **common: Any)
     run = LogRun(**common)
     with run.measuring(brokers) as root:
         found = work.measure(plan, root, _say)
-    return run.end(work.tell(found, dict(plan.__dict__)))
+    return run.end(work.report(found, dict(plan.__dict__)))
 
 
 @log.command()
@@ -127,7 +127,7 @@ def fsync(
     run = LogRun(**common)
     with run.measuring(brokers) as root:
         found = work.measure(plan, root, _say)
-    return run.end(work.tell(found, dict(plan.__dict__)))
+    return run.end(work.report(found, dict(plan.__dict__)))
 
 
 @log.command()
@@ -161,4 +161,4 @@ def soak(
     run = LogRun(**common)
     with run.measuring(brokers) as root:
         found = work.measure(plan, root, _say)
-    return run.end(work.tell(found, plan))
+    return run.end(work.report(found, plan))

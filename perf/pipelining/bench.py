@@ -26,9 +26,9 @@ from perf.cluster.brokers import Cluster, until
 from perf.cluster.topics import write_one_each
 from perf.histogram import Histogram
 from perf.pipelining import java_producer, replicas
+from perf.pipelining.failures import BREAKS, void_on_failure
 from perf.pipelining.plan import RECORD_BYTES, Condition
 from perf.pipelining.two_networks import TwoNetworks
-from perf.pipelining.void import BREAKS, void_where_it_breaks
 from perf.process import Guard, Watch, cpu_ns, touch_pages
 from perf.requests import Topic
 from perf.spec import Partition, Run, Stream
@@ -67,7 +67,7 @@ class Bench:
             raise CellError(f"{condition.key}: no pace, which would be a closed loop")
         self.networks.set_round_trip(condition.round_trip_us / 1e6)
         with (
-            void_where_it_breaks(condition.key),
+            void_on_failure(condition.key),
             self.cluster.client(LEADER) as client,
             self._topic(client, condition) as topic,
         ):

@@ -20,9 +20,9 @@ from perf.brokers.own_figures import OwnFigures
 from perf.cells import MEGABYTE, CellError
 from perf.cluster.brokers import Make
 from perf.pipelining.bench import FOLLOWER, LEADER, Bench
+from perf.pipelining.failures import void_on_failure
 from perf.pipelining.plan import Condition
 from perf.pipelining.two_networks import TwoNetworks
-from perf.pipelining.void import void_where_it_breaks
 from perf.studies.measured import Measured
 
 WARM_S, WINDOW_S = 3.0, 25.0
@@ -36,16 +36,16 @@ def measure(condition: Condition, make: Make, networks: TwoNetworks, root: Path)
     cluster = make(root, FOLLOWER, settings={})
     leader = cluster.nodes[LEADER]
     leader.tell_figures()
-    with void_where_it_breaks(condition.key), cluster:
+    with void_on_failure(condition.key), cluster:
         bench = Bench(cluster, networks, WINDOW_S)
         bench.run(condition, seconds=WARM_S)
         before = leader.own_figures()
         found = bench.run(condition)
-        figures = told(before, leader.own_figures(), found)
+        figures = figures_between(before, leader.own_figures(), found)
         return replace(found, figures={**found.figures, **figures})
 
 
-def told(before: OwnFigures, after: OwnFigures, found: Measured) -> dict[str, float]:
+def figures_between(before: OwnFigures, after: OwnFigures, found: Measured) -> dict[str, float]:
     """Figures of a block between two looks. CellError where the broker counted nothing."""
     produces = after.produces - before.produces
     fetches = after.follower_fetches - before.follower_fetches

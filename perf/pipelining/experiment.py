@@ -1,7 +1,7 @@
 """The experiment from its first process to its last block: two networks, every system, all rounds.
 
 Every cluster is alive and warm through the whole study and held still when it is not its turn
-(perf/cluster/turns.py); the line between the networks takes the round trip of each block.
+(perf/cluster/rotation.py); the line between the networks takes the round trip of each block.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import Final
 from lab import jars
 from perf.cells import CellError
 from perf.cluster.brokers import Make
-from perf.cluster.turns import Turns
-from perf.pipelining import diagnosis, killed, places
+from perf.cluster.rotation import Rotation
+from perf.pipelining import diagnosis, killed, placement
 from perf.pipelining.bench import FOLLOWER, Bench
+from perf.pipelining.failures import void_on_failure
 from perf.pipelining.pace import Pace
 from perf.pipelining.plan import (
     ALL,
@@ -33,7 +34,6 @@ from perf.pipelining.plan import (
     title_of,
 )
 from perf.pipelining.two_networks import TwoNetworks
-from perf.pipelining.void import void_where_it_breaks
 from perf.studies import study
 from perf.studies.measured import REQUEST, Measured
 from perf.studies.study import Outcome, Point, Say, StudyError
@@ -46,7 +46,7 @@ WARM_MODES: Final = ((ALL, 200), ("acks=1", 200), (ALL, 5))
 class Experiment:
     """Runs the points of a plan on clusters that take turns."""
 
-    def __init__(self, plan: Plan, turns: Turns, networks: TwoNetworks, root: Path) -> None:
+    def __init__(self, plan: Plan, turns: Rotation, networks: TwoNetworks, root: Path) -> None:
         self._turns, self._networks, self._root = turns, networks, root
         self._makers = placed(plan, networks)
         self._seconds = plan.seconds
@@ -72,7 +72,7 @@ class Experiment:
         self, condition: Condition, rate: float = 0.0, seconds: float | None = None
     ) -> Measured:
         turn = self._turns.alone(condition.system)
-        with void_where_it_breaks(condition.key), turn as cluster:
+        with void_on_failure(condition.key), turn as cluster:
             bench = self._benches.get(condition.system)
             if bench is None:
                 bench = Bench(cluster, self._networks, self._seconds)
@@ -108,7 +108,7 @@ class Experiment:
 def placed(plan: Plan, networks: TwoNetworks) -> dict[str, Make]:
     """How each system is made, its leader near and its follower far."""
     return {
-        name: partial(places.placed, make, networks.near, networks.far)
+        name: partial(placement.placed, make, networks.near, networks.far)
         for name, make in makers(plan.slots).items()
     }
 
@@ -139,7 +139,9 @@ def run(plan: Plan, say: Say, journal: Path, *, fresh: bool = False) -> Outcome:
             prefix="kbroker-pipelining-", dir=plan.directory, ignore_cleanup_errors=True
         ) as directory,
         TwoNetworks() as networks,
-        Turns(plan.started, Path(directory), FOLLOWER, say, make=placed(plan, networks)) as turns,
+        Rotation(
+            plan.started, Path(directory), FOLLOWER, say, make=placed(plan, networks)
+        ) as turns,
     ):
         experiment = Experiment(plan, turns, networks, Path(directory))
         experiment.warm(plan.started, say)

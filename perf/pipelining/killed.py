@@ -29,9 +29,9 @@ from perf.histogram import Histogram
 from perf.load_thread import LoadThread
 from perf.pipelining import replicas
 from perf.pipelining.bench import FOLLOWER, LEADER
+from perf.pipelining.failures import void_on_failure
 from perf.pipelining.plan import RECORD_BYTES, Condition
 from perf.pipelining.two_networks import TwoNetworks
-from perf.pipelining.void import void_where_it_breaks
 from perf.process import Guard
 from perf.requests import Topic
 from perf.spec import Partition, Run, Stream
@@ -49,7 +49,7 @@ def measure(condition: Condition, make: Make, networks: TwoNetworks, root: Path)
     """One run. CellError if anything was lost, doubled, reordered or refused."""
     networks.set_round_trip(condition.round_trip_us / 1e6)
     with (
-        void_where_it_breaks(condition.key),
+        void_on_failure(condition.key),
         make(root, FOLLOWER, settings={}) as cluster,
         cluster.client(LEADER) as client,
     ):

@@ -12,8 +12,9 @@ from xml.sax.saxutils import escape, quoteattr
 
 from perf.pipelining.bars import matrix
 from perf.pipelining.plan import MIDDLE_US, MODES, Plan, title_of
-from perf.pipelining.shown import median, one_line
+from perf.pipelining.tables import median
 from perf.studies.study import Outcome, StudyError
+from perf.tables import one_line
 
 WIDTH, LEFT, BAR, GAP, TOP = 760, 230, 16, 14, 54
 NUMBERS: Final = 60  # to the right of the longest bar

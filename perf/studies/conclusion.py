@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from perf.judge import Verdict
+from perf.measurement import Figure
 from perf.studies.study import Dim, Outcome
 
 if TYPE_CHECKING:
@@ -36,15 +37,6 @@ class Conclusion:
             "evidence": dict(self.evidence),
             "dims": dict(self.dims),
         }
-
-
-class Figure(NamedTuple):
-    """One figure row: a number that a block has beside its counts and times."""
-
-    name: str
-    value: float
-    unit: str
-    dims: Mapping[str, Dim]
 
 
 def from_verdicts(

@@ -1,54 +1,39 @@
 """The studies side by side: what each of them plans, runs and says; and their JSON, read back.
 
-A study's file is its plan, its blocks and what was said of them. What is said follows from plan and
-blocks alone, so `read` takes these two and the rest is told anew. A file may hold anything: sizes
+A study's file is its plan, its blocks and its conclusions. The report follows from plan and blocks
+alone, so `read` takes these two and the report is made anew. A file may hold anything: sizes
 are bounded, every number is checked, and what is wrong is said in one line (StudyError).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
 from kbroker.generated_part import replaced
-from perf.pipelining import experiment, told_diagnosis
+from perf.pipelining import experiment
 from perf.pipelining import plan as pipelining_plan
-from perf.pipelining import told as pipelining_told
+from perf.pipelining import report as pipelining_report
 from perf.studies import (
     answers,
     conditions,
     ladder,
     ladder_answers,
-    ladder_page,
     latency,
-    latency_page,
-    latency_text,
+    latency_report,
     tune,
     tune_answers,
-    tune_page,
 )
-from perf.studies.conclusion import Conclusion, Figure
 from perf.studies.measured import Measured
+from perf.studies.report import Report
 from perf.studies.study import Outcome, Point, StudyError
 
 FILE_BYTES_MAX: Final = 256 << 20
 ROUNDS_MAX: Final = 1000
 MACHINE_KEYS: Final = ("cpus", "model", "kernel", "python", "commit", "when")
-
-
-@dataclass(frozen=True)
-class Told:
-    """What a study says: on a terminal, as the part of its page (Markdown), as JSON."""
-
-    text: Sequence[str]
-    page: str
-    json: Mapping[str, Any]
-    conclusions: Sequence[Conclusion]
-    figures: Sequence[Figure] = ()
-    options: str = ""  # of the command, where what they bring has a part of its own on the page
 
 
 @dataclass(frozen=True)
@@ -59,51 +44,16 @@ class Kind:
     plan: type[Any]
     points: Callable[[Any], list[Point]]
     run: Callable[..., Outcome]
-    tell: Callable[[Outcome, Any], Told]
+    report: Callable[[Outcome, Any], Report]
 
-    def marker(self, told: Told) -> str:
-        """Where the measured part of its page begins."""
-        return f"<!-- measured by kbroker perf {' '.join([self.name, *told.options.split()])} -->"
+    def marker(self, options: str = "") -> str:
+        """Where the measured part of its page begins, of a run with these options."""
+        return f"<!-- measured by kbroker perf {' '.join([self.name, *options.split()])} -->"
 
 
-def _latency(outcome: Outcome, plan: conditions.Plan) -> Told:
+def _latency(outcome: Outcome, plan: conditions.Plan) -> Report:
     study = answers.Study(outcome, conditions.conditions(plan), plan.brokers, plan.replicas)
-    said = answers.answers(study)
-    return Told(
-        latency_text.to_text(study, said).splitlines(),
-        latency_page.drawn(study, said),
-        latency_text.to_json(study, said),
-        said,
-    )
-
-
-def _ladder(outcome: Outcome, plan: ladder.Plan) -> Told:
-    return Told(
-        ladder_answers.table(outcome, plan),
-        ladder_page.drawn(outcome, plan),
-        ladder_answers.to_json(outcome, plan),
-        ladder_answers.conclusions(outcome, plan),
-    )
-
-
-def _tune(outcome: Outcome, plan: tune.Plan) -> Told:
-    return Told(
-        tune_answers.table(outcome, plan),
-        tune_page.drawn(outcome, plan),
-        tune_answers.to_json(outcome, plan),
-        tune_answers.conclusions(outcome, plan),
-    )
-
-
-def _pipelining(outcome: Outcome, plan: pipelining_plan.Plan) -> Told:
-    return Told(
-        pipelining_told.text(outcome, plan),
-        pipelining_told.page(outcome, plan),
-        pipelining_told.to_json(outcome, plan),
-        pipelining_told.conclusions(outcome, plan),
-        tuple(told_diagnosis.records(outcome)),
-        "--bars" if plan.bars_alone else "",
-    )
+    return latency_report.report(study, answers.answers(study))
 
 
 def _latency_points(plan: conditions.Plan) -> list[Point]:
@@ -114,23 +64,23 @@ KINDS: Final = {
     kind.name: kind
     for kind in (
         Kind(latency.STUDY, conditions.Plan, _latency_points, latency.run_study, _latency),
-        Kind(ladder.STUDY, ladder.Plan, ladder.points, ladder.run, _ladder),
+        Kind(ladder.STUDY, ladder.Plan, ladder.points, ladder.run, ladder_answers.report),
         Kind(
             pipelining_plan.STUDY,
             pipelining_plan.Plan,
             pipelining_plan.points,
             experiment.run,
-            _pipelining,
+            pipelining_report.report,
         ),
-        Kind(tune.STUDY, tune.Plan, tune.points, tune.run, _tune),
+        Kind(tune.STUDY, tune.Plan, tune.points, tune.run, tune_answers.report),
     )
 }
 
 
-def write_page(path: Path, kind: Kind, told: Told) -> None:
+def write_page(path: Path, kind: Kind, report: Report) -> None:
     """Rewrite the measured part of a page. StudyError if it has no such part."""
     try:
-        page = replaced(path.read_text(encoding="utf-8"), kind.marker(told), told.page)
+        page = replaced(path.read_text(encoding="utf-8"), kind.marker(report.options), report.page)
     except ValueError as error:
         raise StudyError(f"{path}: {error}") from None
     path.write_text(page, encoding="utf-8")

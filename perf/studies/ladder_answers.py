@@ -7,21 +7,32 @@ decided the sentence says so.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 from perf.judge import Verdict
 from perf.ladder import TITLES
 from perf.studies.conclusion import Conclusion, from_verdicts
-from perf.studies.ladder import BAD_LINE, BESIDE, CELLS, QUICK, SLOW, STUDY, Plan, key_of
+from perf.studies.ladder import BAD_LINE, BESIDE, CELLS, QUICK, SLOW, Plan, key_of
 from perf.studies.measured import REQUEST, Measured, Metric
+from perf.studies.report import Report
 from perf.studies.study import Outcome
 from perf.studies.verdict import compare
+from perf.tables import Table
 
 METRICS: Final[dict[str, Metric]] = {
     "requests/s": lambda one: one.requests_per_s,
     "p99": lambda one: one.percentile_us(REQUEST, 99),
     "CPU per request": lambda one: one.broker_cpu_s / one.requests,
 }
+_COLUMNS: Final[tuple[Metric, ...]] = (
+    METRICS["requests/s"],
+    lambda one: one.percentile_us(REQUEST, 50),
+    METRICS["p99"],
+    METRICS["CPU per request"],
+)
+_HEAD: Final = (
+    "server", "requests/s", "p50 us", "p99 us", "CPU us", "requests/s against the rung below",
+)  # fmt: skip
 _WORDS: Final = {
     QUICK: "requests are quick",
     SLOW: "each request waits for the disk",
@@ -93,50 +104,29 @@ def _winner(outcome: Outcome, plan: Plan, work: str) -> Conclusion:
     return Conclusion(question, text, False, evidence, dims)
 
 
-# As text and as JSON.
-
-
-def table(outcome: Outcome, plan: Plan) -> list[str]:
+def report(outcome: Outcome, plan: Plan) -> Report:
     """A table for each piece of work, then the answers."""
-    lines = []
-    for work, cell in CELLS.items():
-        lines += ["", f"{work}: {cell.title}"]
-        lines.append(
-            f"  {'':38}{'requests/s':>12}{'p50 us':>10}{'p99 us':>11}{'CPU us':>9}"
-            f"   requests against the rung below"
-        )
-        brokers = plan.brokers(work)
-        for name, below in zip(brokers, (None, *brokers), strict=False):
-            lines.append(_row(outcome, plan, work, name, None if name in BESIDE else below))
-    lines.append("")
-    for one in conclusions(outcome, plan):
-        lines += [one.question, f"    {one.answer}"]
-    return lines
-
-
-def _row(outcome: Outcome, plan: Plan, work: str, name: str, below: str | None) -> str:
-    key = key_of(work, name)
-    if not outcome.of(key):
-        return f"  {title_of(name):38}{'void':>12}"
-
-    def middle(metric: Metric) -> float:
-        return median(outcome, work, name, metric)
-
-    text = (
-        f"  {title_of(name):38}{middle(METRICS['requests/s']):>12,.0f}"
-        f"{middle(lambda one: one.percentile_us(REQUEST, 50)):>10,.0f}"
-        f"{middle(METRICS['p99']):>11,.0f}{middle(METRICS['CPU per request']) * 1e6:>9.1f}"
+    return Report(
+        outcome,
+        f"of {plan.seconds:g} s blocks, loopback",
+        [_table(outcome, plan, work) for work in CELLS],
+        conclusions(outcome, plan),
+        more={"cells": {work: cell.title for work, cell in CELLS.items()}},
     )
-    if below is None:
-        return text
-    found = compared(outcome, plan, work, name, below)["requests/s"]
-    return f"{text}   {found.numbers() if found.decided else 'no result'}"
 
 
-def to_json(outcome: Outcome, plan: Plan) -> dict[str, Any]:
-    return {
-        **outcome.to_json(),
-        "study": STUDY,
-        "cells": {work: cell.title for work, cell in CELLS.items()},
-        "conclusions": [one.to_json() for one in conclusions(outcome, plan)],
-    }
+def _table(outcome: Outcome, plan: Plan, work: str) -> Table:
+    rows = []
+    brokers = plan.brokers(work)
+    for name, below in zip(brokers, (None, *brokers), strict=False):
+        if not outcome.of(key_of(work, name)):
+            rows.append([title_of(name), "void", "", "", "", ""])
+            continue
+        rate, p50, p99, cpu_s = (median(outcome, work, name, metric) for metric in _COLUMNS)
+        against = ""
+        if below is not None and name not in BESIDE:
+            found = compared(outcome, plan, work, name, below)["requests/s"]
+            against = found.numbers() if found.decided else "no result"
+        figures = [f"{rate:,.0f}", f"{p50:,.0f}", f"{p99:,.0f}", f"{cpu_s * 1e6:.1f}"]
+        rows.append([title_of(name), *figures, against])
+    return Table(f"{work.capitalize()}: {CELLS[work].title}", _HEAD, rows)

@@ -30,8 +30,8 @@ import numpy as np
 
 from perf.brokers import KINDS, Broker, KafkaBroker
 from perf.cells import BY_KEY, Bench, CellError, placed
+from perf.cluster.as_one_broker import ClusterAsBroker
 from perf.cluster.brokers import KINDS as CLUSTERS
-from perf.cluster.front import Front
 from perf.process import Guard, Watch, cpu_ns, touch_pages
 from perf.studies.answers import ACKNOWLEDGED, FROM_DUE, HELD_MIN
 from perf.studies.conditions import RECORD_BYTES, Condition, Plan, conditions, points
@@ -326,7 +326,7 @@ def _made(plan: Plan, kind: str, settings: Mapping[str, object], root: Path) -> 
     if plan.replicas == 1:
         return KINDS[kind](root)
     every = {"offsets.topic.replication.factor": 1, **settings}
-    return Front(CLUSTERS[kind](root, plan.replicas, holdable=True, settings=every))
+    return ClusterAsBroker(CLUSTERS[kind](root, plan.replicas, holdable=True, settings=every))
 
 
 def _warm(bench: LatencyBench, broker: Broker, say: Say) -> None:

@@ -22,7 +22,7 @@ from perf.results_target import results_options
 
 if TYPE_CHECKING:
     from perf.results import Results
-    from perf.studies.kinds import Told
+    from perf.studies.report import Report
     from perf.studies.study import Outcome
 
 Function = Callable[..., Any]
@@ -112,13 +112,13 @@ class StudyRun:
             self._results = self._exit.enter_context(Results(target, self._name, self.say))
         return self
 
-    def end(self, outcome: Outcome, plan: Any, told: Told) -> None:
+    def end(self, outcome: Outcome, plan: Any, report: Report) -> None:
         """Print, write, publish; then the journal goes."""
         from perf.studies.conclusion import publish
         from perf.studies.kinds import plan_json
         from perf.studies.study import finish
 
-        for line in told.text:
+        for line in report.text:
             click.echo(line)
         for fault in outcome.faults:
             click.echo(f"VOID {fault}")
@@ -128,14 +128,14 @@ class StudyRun:
             f"{outcome.machine['model']}"
         )
         if where := self._options["json_to"]:
-            text = json.dumps({**told.json, "plan": plan_json(plan)})
+            text = json.dumps({**report.json, "plan": plan_json(plan)})
             if where == "-":
                 click.echo(text)
             else:
                 Path(where).write_text(text + "\n")
                 self.say(f"written to {where}")
         if self._results is not None:
-            publish(outcome, told.conclusions, self._results, told.figures)
+            publish(outcome, report.conclusions, self._results, report.figures)
             if not self._results.publish() and not self._results.failed:
                 self.say("the study's journal stays: the same command publishes again")
                 return

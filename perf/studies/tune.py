@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from perf.brokers import Broker, KafkaBroker, KbrokerBroker
 from perf.cells import Bench, Cell
+from perf.cluster.as_one_broker import ClusterAsBroker
 from perf.cluster.brokers import KbrokerCluster
-from perf.cluster.front import Front
 from perf.results import of_cell
 from perf.studies import study
 from perf.studies.knobs import FLUSHED, Knob, knobs
@@ -124,7 +124,7 @@ def _server(brokers: int, where: Path, settings: tuple[str, ...]) -> Broker:
     if brokers == 1:
         return KbrokerBroker(where, overrides=settings)
     given = dict(one.split("=", 1) for one in settings)
-    return Front(KbrokerCluster(where, brokers, holdable=True, settings=given))
+    return ClusterAsBroker(KbrokerCluster(where, brokers, holdable=True, settings=given))
 
 
 def _start_kafka(stable: Stable, root: Path, say: Say) -> None:

@@ -18,9 +18,11 @@ from perf.judge import Verdict
 from perf.studies.conclusion import Conclusion
 from perf.studies.knobs import Knob, idle
 from perf.studies.measured import REQUEST, Metric
+from perf.studies.report import Report
 from perf.studies.study import Outcome, StudyError
-from perf.studies.tune import STUDY, TWIN, Plan, key_of
+from perf.studies.tune import TWIN, Plan, key_of
 from perf.studies.verdict import ROUNDS_MIN, compare
+from perf.tables import Table
 
 THROUGHPUT, P99, CPU = "records/s", "p99", "CPU"
 METRICS: Final[dict[str, Metric]] = {
@@ -135,52 +137,44 @@ def conclusions(outcome: Outcome, plan: Plan) -> list[Conclusion]:
     return made
 
 
-# As text, as JSON, and as what doctor shows.
+# As a report, and as what doctor shows.
 
 
-def table(outcome: Outcome, plan: Plan) -> list[str]:
-    found = effects(outcome, plan)
-    lines = []
-    for knob in plan.knobs():
-        advised = f"; the document: {knob.document}" if knob.document else ""
-        lines += ["", f"{knob.name}, by default {knob.default}{advised}"]
-        for cell in knob.cells:
-            lines.append(f"  {cell.title}")
-            for value in (knob.default, *knob.tried()):
-                of_it = (
-                    each
-                    for each in found
-                    if (each.knob, each.cell, each.value) == (knob, cell, value)
-                )
-                effect = next(of_it, None)
-                lines.append(_row(outcome, knob, cell, value, effect))
-    lines += ["", "without effect"]
-    lines += [f"  {one.key}: {one.why}" for one in idle()]
-    return lines
-
-
-def _row(outcome: Outcome, knob: Knob, cell: Cell, value: str, effect: Effect | None) -> str:
-    key = key_of(knob, value, cell)
-    if not outcome.of(key):
-        return f"    {value:>13}  void"
-
-    def median(metric: Metric) -> float:
-        values = sorted(outcome.values(key, metric))
-        return values[len(values) // 2]
-
-    said = "the default" if effect is None else effect.words()
-    return (
-        f"    {value:>13}  {median(METRICS[THROUGHPUT]):>9,.0f} records/s  p99 "
-        f"{median(METRICS[P99]):>8,.0f} us  CPU {median(METRICS[CPU]):>7.2f} us   {said}"
+def report(outcome: Outcome, plan: Plan) -> Report:
+    """A table for each setting; then which settings change nothing, and why."""
+    found = {key_of(one.knob, one.value, one.cell): one.words() for one in effects(outcome, plan)}
+    return Report(
+        outcome,
+        f"of {plan.seconds:g} s blocks, loopback",
+        [
+            *(_table(outcome, knob, found) for knob in plan.knobs()),
+            Table("Without effect", ("key", "why"), [[one.key, one.why] for one in idle()]),
+        ],
+        conclusions(outcome, plan),
+        in_words=(),  # the tables say them
     )
 
 
-def to_json(outcome: Outcome, plan: Plan) -> dict[str, Any]:
-    return {
-        **outcome.to_json(),
-        "study": STUDY,
-        "conclusions": [one.to_json() for one in conclusions(outcome, plan)],
-    }
+def _table(outcome: Outcome, knob: Knob, words: Mapping[str, str]) -> Table:
+    rows = []
+    for cell in knob.cells:
+        for value in (knob.default, *knob.tried()):
+            key = key_of(knob, value, cell)
+            effect = words.get(key, "the default")
+            if not outcome.of(key):
+                rows.append([cell.title, value, "void", "", "", effect])
+                continue
+            rate, p99, cpu = (_middle(outcome, key, METRICS[name]) for name in METRICS)
+            figures = (f"{rate:,.0f}", f"{p99:,.0f}", f"{cpu:.2f}")
+            rows.append([cell.title, value, *figures, effect])
+    advised = f"; the document: {knob.document}" if knob.document else ""
+    head = ("work", "value", "records/s", "p99 us", "CPU us", "effect")
+    return Table(f"{knob.name}, by default {knob.default}{advised}", head, rows)
+
+
+def _middle(outcome: Outcome, key: str, metric: Metric) -> float:
+    values = sorted(outcome.values(key, metric))
+    return values[len(values) // 2]
 
 
 def effects_file(outcome: Outcome, plan: Plan) -> dict[str, Any]:

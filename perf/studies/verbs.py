@@ -47,7 +47,7 @@ def _measure(name: str, changes: Mapping[str, Any], options: Mapping[str, Any]) 
                 raise BrokerError(f"{error}; without Apache Kafka the study runs as well") from None
         running.own_network()
         outcome = kind.run(plan, running.say, running.journal, fresh=running.fresh)
-        running.end(outcome, plan, kind.tell(outcome, plan))
+        running.end(outcome, plan, kind.report(outcome, plan))
 
 
 @click.command("latency-study")
@@ -203,7 +203,7 @@ def _pipelining(
             f" {took_about_s(plan) / 60:.0f} minutes on a quiet machine; a run that is cut goes on"
         )
         outcome = kind.run(plan, running.say, running.journal, fresh=running.fresh)
-        running.end(outcome, plan, kind.tell(outcome, plan))
+        running.end(outcome, plan, kind.report(outcome, plan))
     passed = not outcome.faults and all(bar.fine for bar in bars(outcome))
     return 1 if check and not passed else 0
 
@@ -243,12 +243,12 @@ def show(
     from perf.studies.conclusion import publish
 
     kind, outcome, plan = kinds.read(file)
-    told = kind.tell(outcome, plan)
+    report = kind.report(outcome, plan)
     if write_page is not None:
-        kinds.write_page(write_page, kind, told)
+        kinds.write_page(write_page, kind, report)
         click.echo(f"written to {write_page}", err=True)
     elif not write_effects and write_picture is None:
-        click.echo(told.page if markdown else "\n".join(told.text))
+        click.echo(report.page if markdown else "\n".join(report.text))
     if write_picture is not None:
         from perf.pipelining.picture import drawn
 
@@ -271,6 +271,6 @@ def show(
         )
     if target is not None:
         with Results(target, kind.name, lambda text: click.echo(text, err=True)) as results:
-            publish(outcome, told.conclusions, results, told.figures)
+            publish(outcome, report.conclusions, results, report.figures)
         if results.failed:
             raise ResultsError("not published")

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from perf.report import table
+from perf.tables import aligned
 from perf.walk.walk import Walk
 
 BEGIN: Final = "<!-- written by make walk -->"
@@ -59,14 +59,14 @@ def to_text(data: Mapping[str, Any]) -> str:
             ]
             for number, unit in enumerate(walk["units"], start=1)
         ]
-        lines += table(["   unit", "", "thread", "entered", "calls"], rows)
+        lines += aligned(["   unit", "", "thread", "entered", "calls"], rows)
         pairs = walk["pairs"][:PAIRS_SHOWN]
         lines += [f"{one} and {other}: {steps} steps" for one, other, steps in pairs]
     return "\n".join([*lines, "", *summary(data)])
 
 
 def summary(data: Mapping[str, Any]) -> list[str]:
-    return table(
+    return aligned(
         ["request", *COLUMNS], [[walk["title"], *_numbers(walk)] for walk in data["walks"]]
     )
 

@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from perf.before_after.cells import CELLS, chosen
-from perf.before_after.driver import NEW, OLD, Driver, Outcome, Plan, tell
+from perf.before_after.driver import NEW, OLD, Driver, Outcome, Plan, report
 from perf.before_after.lines import Line, Taken, of_requests, of_value
 from perf.before_after.verbs import before_after
 from perf.cells import CellError
-from perf.cluster.told import Told
+from perf.measurement import Measurement
 from tests.unit.perf.test_report import MACHINE
 
 CELL = "p-1k-4x5"
@@ -57,9 +57,9 @@ def ran(stage: FakeStage, **plan: Any) -> Outcome:
     return Driver(Plan(**plan), lambda _text: None).run([stage])
 
 
-def told(outcome: Outcome) -> Told:
+def told(outcome: Outcome) -> Measurement:
     """What can be printed and kept."""
-    found = tell(outcome, baseline="old")
+    found = report(outcome, baseline="old")
     assert found.text(MACHINE, 1.0)
     json.dumps(found.to_json(MACHINE, 1.0), allow_nan=False)
     return found

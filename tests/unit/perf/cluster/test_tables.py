@@ -22,8 +22,8 @@ from perf.cluster.paced import Latency
 from perf.cluster.rebalance import RebalancePlan, Returned
 from perf.cluster.shared_load import SharedBlock, SharedOutcome, SharedPlan
 from perf.cluster.start_many import Start
-from perf.cluster.told import Told
 from perf.cluster.topics import split
+from perf.measurement import Measurement
 from perf.metadata import ClusterState, PartitionState, TopicState
 from tests.unit.perf.test_report import MACHINE, block
 
@@ -45,7 +45,7 @@ def outcome(ours: list[float], theirs: list[float], **null: list[float]) -> Shar
     return found
 
 
-def verdicts(told: Told) -> list[str]:
+def verdicts(told: Measurement) -> list[str]:
     """Of each bar; what is told can be printed and kept."""
     assert told.text(MACHINE, 1.0)
     json.dumps(told.to_json(MACHINE, 1.0), allow_nan=False)
@@ -65,7 +65,7 @@ def verdicts(told: Told) -> list[str]:
 def test_cpu_of_both_brokers_against_kafkas(
     ours: list[float], again: list[float], verdict: str
 ) -> None:
-    found = shared_report.tell(outcome(ours, [100.0] * len(ours), kbroker=again))
+    found = shared_report.report(outcome(ours, [100.0] * len(ours), kbroker=again))
     (said,) = verdicts(found)
     assert said.startswith(verdict)
 
@@ -76,12 +76,12 @@ def test_noisy_rounds_and_rounds_that_one_side_lacks_are_left_out() -> None:
     one = shared_report.against(found, CELL)
     assert one is not None
     assert one.ratio.values == (0.4,) * 6
-    assert len(shared_report.tell(found).figures) == 15
+    assert len(shared_report.report(found).figures) == 15
 
 
 def test_a_void_kafka_leaves_the_bar_unmeasured() -> None:
     found = outcome([40.0] * 7, [])
-    assert verdicts(shared_report.tell(found)) == ["not measured"]
+    assert verdicts(shared_report.report(found)) == ["not measured"]
 
 
 def caught_up(broker: str, seconds: float, p99_us: float, number: int) -> CatchUp:
@@ -96,14 +96,14 @@ def test_catching_up_is_judged_by_round() -> None:
         for broker, seconds, p99_us in (("kbroker", 4.0, 900.0), ("kafka", 8.0, 800.0))
     ]
     assert found[0].megabytes_per_s == 500
-    told = catch_up.tell(found, [], CatchUpPlan())
+    told = catch_up.report(found, [], CatchUpPlan())
     assert verdicts(told) == ["pass, surely", "no result: the follower took 0.50 of the time"]
     slow = [replace(one, seconds=9.0) if one.broker == "kbroker" else one for one in found]
-    assert verdicts(catch_up.tell(slow, [], CatchUpPlan())) == ["FAIL", "FAIL"]
+    assert verdicts(catch_up.report(slow, [], CatchUpPlan())) == ["FAIL", "FAIL"]
     alone = [one for one in found if one.broker == "kbroker"]
-    assert verdicts(catch_up.tell(alone, ["void"], CatchUpPlan())) == ["not measured"] * 2
+    assert verdicts(catch_up.report(alone, ["void"], CatchUpPlan())) == ["not measured"] * 2
     loud = [replace(one, quiet=one.round > 2) for one in found]
-    assert verdicts(catch_up.tell(loud, [], CatchUpPlan()))[0].startswith("no result: 4 of 6")
+    assert verdicts(catch_up.report(loud, [], CatchUpPlan()))[0].startswith("no result: 4 of 6")
 
 
 def test_the_bytes_of_a_catch_up_are_whole_batches() -> None:
@@ -142,7 +142,7 @@ def test_the_controller_is_killed_every_other_time() -> None:
 
 def test_kills_are_told() -> None:
     found = [Failover(n, 1 + n % 3, n % 3 == 0, 333, 5.0, 0.2, {2: 0.2}, True) for n in range(7)]
-    told = failover.tell(found, {"partitions": 1000})
+    told = failover.report(found, {"partitions": 1000})
     assert verdicts(told) == ["pass, surely"]
     assert [row[1] for row in told.rows] == ["7", "3", "4"]
 
@@ -153,7 +153,7 @@ def test_starts_are_judged_behind_a_clean_stop() -> None:
         for number in range(7)
         for after, led_s in (("stopped", 2.0), ("killed", 12.0))
     ]
-    assert verdicts(start_many.tell(found, {"partitions": 10_000})) == ["pass, surely"]
+    assert verdicts(start_many.report(found, {"partitions": 10_000})) == ["pass, surely"]
 
 
 def test_idle_followers_are_judged_and_leaders_only_told() -> None:
@@ -162,7 +162,7 @@ def test_idle_followers_are_judged_and_leaders_only_told() -> None:
         for number in range(7)
         for role, share in zip(idle_followers.ROLES, (0.5, 0.01, 0.5), strict=True)
     ]
-    told = idle_followers.tell(found, {"partitions": 1000})
+    told = idle_followers.report(found, {"partitions": 1000})
     assert verdicts(told) == ["pass, surely", "pass, surely"]
     assert len(told.rows) == 3
 
@@ -178,7 +178,7 @@ def test_returns_are_compared_round_by_round() -> None:
     kinds = (rebalance.ON, rebalance.OFF)
     found = [returned(kind, number) for number in range(7) for kind in kinds]
     found += [returned(kind, 7, quiet=kind == rebalance.ON) for kind in kinds]
-    told = rebalance.tell(found, RebalancePlan())
+    told = rebalance.report(found, RebalancePlan())
     assert verdicts(told) == ["pass, surely"]
     assert [row[:2] for row in told.rows] == [["true", "50 to 50"], ["false", "0 to 0"]]
     assert told.rows[1][2] == "never"

@@ -14,19 +14,19 @@ from perf.brokers.kafka import KafkaBroker
 from perf.brokers.kbroker import KbrokerBroker
 from perf.cells import CellError
 from perf.cluster.paced import Latency
-from perf.cluster.told import Told, beside_kafka
 from perf.log import cleaning, fsync, recovery, start
 from perf.log.cleaning import Cleaned
 from perf.log.fsync import FsyncPlan, Synced
 from perf.log.recovery import Recovered, RecoveryPlan
 from perf.log.rounds import BRIEF_SESSION, new_broker, order
 from perf.log.start import Started, StartPlan
+from perf.measurement import Measurement, beside_kafka
 from tests.unit.perf.test_report import MACHINE
 
 BOTH = ("kbroker", "kafka")
 
 
-def verdicts(told: Told) -> list[str]:
+def verdicts(told: Measurement) -> list[str]:
     """Of each bar; what is told can be printed and kept."""
     assert told.text(MACHINE, 1.0)
     json.dumps(told.to_json(MACHINE, 1.0), allow_nan=False)
@@ -74,7 +74,7 @@ def recoveries(ours_s: float, theirs_s: float) -> list[Recovered]:
 
 
 def told(found: Sequence[Recovered]) -> list[str]:
-    return verdicts(recovery.tell(found, RecoveryPlan().to_json()))
+    return verdicts(recovery.report(found, RecoveryPlan().to_json()))
 
 
 def test_a_recovery_is_what_a_start_takes_longer() -> None:
@@ -108,7 +108,7 @@ def test_a_recovery_that_drowned_in_the_noise_has_no_ratio() -> None:
 def test_numbers_of_partitions_are_apart() -> None:
     found = recoveries(1.0, 6.0)
     found += [replace(one, partitions=100) for one in recoveries(4.0, 6.0)]
-    said = recovery.tell(found, RecoveryPlan().to_json())
+    said = recovery.report(found, RecoveryPlan().to_json())
     assert verdicts(said)[::2] == ["pass, surely", "FAIL"]
     assert [row[:2] for row in said.rows] == [
         ["kbroker", "1"], ["kafka", "1"], ["kbroker", "100"], ["kafka", "100"],
@@ -118,7 +118,7 @@ def test_numbers_of_partitions_are_apart() -> None:
 def test_what_is_removed_and_what_was_cold_is_told() -> None:
     found = recoveries(1.0, 6.0)
     found[3] = replace(found[3], from_disk_bytes=100_000_000)
-    remarks = recovery.tell(found, RecoveryPlan().to_json()).remarks
+    remarks = recovery.report(found, RecoveryPlan().to_json()).remarks
     assert ".kafka_cleanshutdown and recovery-point-offset-checkpoint removed" in remarks[0]
     assert remarks[1:] == ["1 of 14 recoveries read more than 1 % from the disk"]
 
@@ -158,15 +158,15 @@ def test_starts_and_memory_are_kbroker_s_own() -> None:
         for broker, ready_s, each in (("kbroker", 1.0, 5_000), ("kafka", 20.0, 50_000))
     ]
     assert found[0].bytes_each == found[0].held_bytes_each == 5_000
-    assert verdicts(start.tell(found, plan)) == ["pass, surely", "pass, surely"]
+    assert verdicts(start.report(found, plan)) == ["pass, surely", "pass, surely"]
     large = [replace(one, resident_bytes=one.resident_bytes * 10) for one in found]
-    assert verdicts(start.tell(large, plan)) == ["pass, surely", "FAIL"]
+    assert verdicts(start.report(large, plan)) == ["pass, surely", "FAIL"]
     loud = [replace(one, quiet=False, ready_s=9.0) for one in found]
-    assert verdicts(start.tell(loud, plan)) == [
+    assert verdicts(start.report(loud, plan)) == [
         "no result: 0 of 6 values needed (7 noisy left out: something else ran)", "pass, surely",
     ]  # fmt: skip
     theirs = [replace(one, held_bytes=None) for one in found if one.broker == "kafka"]
-    assert verdicts(start.tell(theirs, plan)) == ["not measured"] * 2
+    assert verdicts(start.report(theirs, plan)) == ["not measured"] * 2
     assert theirs[0].held_bytes_each is None
 
 
@@ -187,11 +187,11 @@ def test_twice_the_requests_are_half_the_time(ours: float, verdict: str) -> None
         for partitions in (16, 1)
         for broker, rate in (("kbroker", ours), ("kafka", 2_000.0))
     ]
-    said = fsync.tell(found, dict(FsyncPlan().__dict__))
+    said = fsync.report(found, dict(FsyncPlan().__dict__))
     assert verdicts(said) == [verdict] * 2
     assert said.remarks == [fsync.INVERSE]
     uncounted = [replace(one, flushes_per_request=None) for one in found]
-    assert fsync.tell(uncounted, {}).remarks[-1] == fsync.NO_DISK
+    assert fsync.report(uncounted, {}).remarks[-1] == fsync.NO_DISK
 
 
 def test_the_cell_syncs_each_batch_of_one_record() -> None:
@@ -226,7 +226,7 @@ def test_cleanings_are_judged_by_round() -> None:
         for number in range(7)
         for broker, cpu_s in (("kbroker", 4.0), ("kafka", 10.0))
     ]
-    assert verdicts(cleaning.tell(found, {})) == ["pass, surely", "pass, surely"]
+    assert verdicts(cleaning.report(found, {})) == ["pass, surely", "pass, surely"]
     loud = [replace(one, quiet=one.round > 2) for one in found]
     assert len(beside_kafka(loud, lambda one: one.cpu_s).quiet) == 4
-    assert all(said.startswith("no result: 4 of 6") for said in verdicts(cleaning.tell(loud, {})))
+    assert all(said.startswith("no result: 4 of 6") for said in verdicts(cleaning.report(loud, {})))

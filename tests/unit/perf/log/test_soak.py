@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perf.log.keyed_traffic import differing
-from perf.log.soak import Minute, SoakPlan, Taken, bars, disk_bytes, mean, tell
+from perf.log.soak import Minute, SoakPlan, Taken, bars, disk_bytes, mean, report
 from tests.unit.perf.test_report import MACHINE
 
 TAKEN = Taken(1e9, 5e7, 300, 2_000, 20)
@@ -27,7 +27,7 @@ def minutes(change: Callable[[Minute], Minute] = lambda one: one, count: int = 6
 
 def verdicts(found: list[Minute], count: int = 60) -> list[str]:
     plan = SoakPlan(minutes=count)
-    told = tell(found, plan)
+    told = report(found, plan)
     assert told.text(MACHINE, 1.0)
     json.dumps(told.to_json(MACHINE, 1.0), allow_nan=False)
     assert [row[:2] for row in told.rows] == [["kbroker", str(sixth + 1)] for sixth in range(6)]

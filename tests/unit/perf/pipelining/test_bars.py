@@ -7,8 +7,8 @@ import json
 import pytest
 
 from perf.judge import Bar
-from perf.pipelining import told
 from perf.pipelining.bars import bars, java, killed, matrix, paced
+from perf.pipelining.conclusions import conclusions
 from perf.pipelining.plan import (
     ALL,
     KAFKA,
@@ -21,6 +21,8 @@ from perf.pipelining.plan import (
     Plan,
     conditions,
 )
+from perf.pipelining.report import report
+from perf.pipelining.tables import tables
 from perf.results import Results
 from perf.studies.conclusion import publish
 from perf.studies.kinds import KINDS
@@ -47,7 +49,7 @@ def test_a_comparison_whose_blocks_are_all_noisy_was_measured() -> None:
     bar = _bar(outcome(PLAN, noisy), "Kafka / pipelined, MB/s: 500 us, acks=-1, 5 in flight")
     assert bar.verdict == ("no result: 0 of 6 rounds needed (6 noisy left out: something else ran)")
     assert not bar.fine
-    assert "0 of 6 rounds needed" in told.page(outcome(PLAN, noisy), PLAN)
+    assert "0 of 6 rounds needed" in report(outcome(PLAN, noisy), PLAN).page
 
 
 def test_what_has_no_such_figure_was_not_measured() -> None:
@@ -125,7 +127,7 @@ def _everything() -> Outcome:
 def test_the_verdicts_of_java_killed_and_every_measured_bar_are_published() -> None:
     found = _everything()
     published = _Published()
-    publish(found, told.conclusions(found, PLAN), published)
+    publish(found, conclusions(found, PLAN), published)
     rows = {str(row["question"]): row for row in published.verdicts}
     assert len(rows) == len(published.verdicts)
 
@@ -149,7 +151,7 @@ def test_the_verdicts_of_java_killed_and_every_measured_bar_are_published() -> N
 def test_an_undecided_bar_is_published_as_such() -> None:
     both = {matrix(one, MIDDLE_US, ALL, 5): block(others=0.5) for one in (KAFKA, PIPELINED)}
     found = outcome(PLAN, both)
-    (row,) = [one for one in told.conclusions(found, PLAN) if one.question.endswith("0.29?")]
+    (row,) = [one for one in conclusions(found, PLAN) if one.question.endswith("0.29?")]
     assert row.answer.startswith("undecided, -: no result: 0 of 6 rounds needed")
     assert not row.decided and row.evidence["outcome"] == "undecided"
 
@@ -157,7 +159,7 @@ def test_an_undecided_bar_is_published_as_such() -> None:
 def test_a_void_run_with_a_killed_follower_is_no_proof() -> None:
     found = outcome(PLAN, {})
     found.faults = [f"{killed(STOCK, 5).key}, round 1: 3 records of killed, not 4"]
-    (row,) = told.conclusions(found, PLAN)[-1:]
+    (row,) = conclusions(found, PLAN)[-1:]
     assert row.answer == "not proved: 1 of 1 runs void" and not row.decided
     assert row.evidence["void"] == found.faults
 
@@ -172,7 +174,7 @@ def test_a_percentile_says_of_how_many_or_is_not_said() -> None:
         paced(KAFKA): block(us=900, timed=2040, rate=10.0),
         paced(PIPELINED): block(us=100, timed=4000, rate=10.0),
     }
-    ((title, head, rows),) = told.tables(outcome(plan, blocks), plan)
+    ((title, head, rows),) = tables(outcome(plan, blocks), plan)
     assert title == "acks=-1 at half of what Apache Kafka does at most"
     at = {name: list(head).index(name) for name in ("p99 us", "n of a block", "p99.9 us")}
     kafka, ours = rows
@@ -183,7 +185,7 @@ def test_a_percentile_says_of_how_many_or_is_not_said() -> None:
 
 def test_a_pace_that_is_not_kafka_s_is_said() -> None:
     plan = Plan(sections=("paced",), systems=(STOCK, PIPELINED), round_trips_us=(MIDDLE_US,))
-    ((title, _, _),) = told.tables(outcome(plan, {}), plan)
+    ((title, _, _),) = tables(outcome(plan, {}), plan)
     assert title == (
         "acks=-1 at half of what kbroker, stock does at most, since Apache Kafka is not in this"
         " study"
@@ -212,8 +214,8 @@ def test_each_bar_has_its_cells_and_each_cell_its_bar() -> None:
 def test_they_have_a_part_of_the_page_of_their_own() -> None:
     plan = Plan.of_bars()
     kind = KINDS[STUDY]
-    whole, alone = (kind.tell(outcome(one, {}), one) for one in (PLAN, plan))
-    assert kind.marker(whole) == "<!-- measured by kbroker perf pipelining -->"
-    assert kind.marker(alone) == "<!-- measured by kbroker perf pipelining --bars -->"
+    whole, alone = (kind.report(outcome(one, {}), one) for one in (PLAN, plan))
+    assert kind.marker(whole.options) == "<!-- measured by kbroker perf pipelining -->"
+    assert kind.marker(alone.options) == "<!-- measured by kbroker perf pipelining --bars -->"
     assert "between leader and follower" not in alone.page
     assert "| Kafka / pipelined, MB/s: 500 us, acks=-1, 5 in flight |" in alone.page

@@ -16,8 +16,19 @@ from perf.brokers import own_figures
 from perf.brokers.base import BrokerError
 from perf.brokers.own_figures import OwnFigures
 from perf.cells import CellError
-from perf.pipelining import diagnosis, told, told_diagnosis
-from perf.pipelining.plan import ALL, KAFKA, LEADER, PIPELINED, STOCK, Plan
+from perf.pipelining import diagnosis
+from perf.pipelining.conclusions import conclusions, records
+from perf.pipelining.plan import (
+    ALL,
+    KAFKA,
+    LEADER,
+    MIDDLE_US,
+    PIPELINED,
+    STOCK,
+    Condition,
+    Plan,
+)
+from perf.pipelining.tables import tables
 from perf.results_table import columns
 from tests.unit.perf.pipelining.fake import block, outcome
 
@@ -111,7 +122,7 @@ def test_what_was_counted_before_is_not_of_the_load() -> None:
     before = OwnFigures({}, {"remote": 9.0}, 100, 1e6, 50, 1e6, {"MUTED": 1.0})
     times, states = {"p50": 700.0, "p99": 900.0}, {"MUTED": 2.0, "NOT_MUTED": 3.0}
     after = OwnFigures(times, {"remote": 600.0}, 300, 3e6, 100, 3e6, states)
-    found = diagnosis.told(before, after, block())  # of 1,000 requests a second
+    found = diagnosis.figures_between(before, after, block())  # of 1,000 requests a second
     assert found == {
         "broker_p50_us": 700.0, "broker_p99_us": 900.0, "leg_remote_us": 600.0,
         "fetches_per_s": 250.0, "fetch_bytes": 40_000.0, "fetched_mb_per_s": 10.0,
@@ -124,17 +135,17 @@ def test_a_follower_that_lay_behind_has_fetched_for_longer() -> None:
     after = OwnFigures({}, {}, 100, 1e6, 50, 1e6, {})
     slow = block(behind_s=3.0)  # behind a second
     assert slow.wall_s == 1.0
-    found = diagnosis.told(before, after, slow)
-    alike = diagnosis.told(before, after, block(behind_s=0.0))
+    found = diagnosis.figures_between(before, after, slow)
+    alike = diagnosis.figures_between(before, after, block(behind_s=0.0))
     assert found["fetched_mb_per_s"] == pytest.approx(alike["fetched_mb_per_s"] / 4)
 
 
 def test_a_leader_that_counted_nothing_makes_the_block_void() -> None:
     with pytest.raises(CellError, match="nobody produced"):
-        diagnosis.told(SAID, SAID, block())
+        diagnosis.figures_between(SAID, SAID, block())
 
 
-# -- told
+# -- what is reported
 
 FIGURES = {
     "broker_p50_us": 50.0, "broker_p99_us": 90.0, "broker_p99.9_us": 95.0, "in_flight": 199.5,
@@ -143,16 +154,20 @@ FIGURES = {
 }  # fmt: skip
 
 
+def diagnosed(system: str, mode: str, in_flight: int) -> Condition:
+    return Condition("diagnosis", system, MIDDLE_US, mode, in_flight)
+
+
 def test_both_clocks_stand_beside_each_other() -> None:
     cells = {
-        told_diagnosis.diagnosis(KAFKA, ALL, 200): block(us=1000, timed=40_000, **FIGURES),
-        told_diagnosis.diagnosis(PIPELINED, ALL, 200): block(
+        diagnosed(KAFKA, ALL, 200): block(us=1000, timed=40_000, **FIGURES),
+        diagnosed(PIPELINED, ALL, 200): block(
             us=100, timed=40_000, **FIGURES, state_MUTED=0.25, state_NOT_MUTED=0.75
         ),
-        told_diagnosis.diagnosis(STOCK, LEADER, 200): block(rate=10.0, **FIGURES),
+        diagnosed(STOCK, LEADER, 200): block(rate=10.0, **FIGURES),
     }
     found = outcome(PLAN, cells, rounds=1)
-    clocks, legs, follower, states = told.tables(found, PLAN)
+    clocks, legs, follower, states = tables(found, PLAN)
     rows = {tuple(row[:3]): list(row[3:]) for row in clocks[2]}
     kafka = rows["Apache Kafka", "acks=-1", "200"]
     assert kafka[0].startswith("50 / ") and kafka[3:] == ["199.5", "12"]
@@ -169,20 +184,20 @@ def test_both_clocks_stand_beside_each_other() -> None:
 
 def test_what_waits_is_said_in_words_where_it_was_measured() -> None:
     cells = {
-        told_diagnosis.diagnosis(KAFKA, ALL, 200): block(us=1000, **FIGURES),
-        told_diagnosis.diagnosis(STOCK, LEADER, 200): block(rate=10.0, **FIGURES),
-        told_diagnosis.diagnosis(PIPELINED, LEADER, 200): block(rate=20.0, **FIGURES),
-        told_diagnosis.diagnosis(PIPELINED, ALL, 5): block(),  # of a broker that said nothing
+        diagnosed(KAFKA, ALL, 200): block(us=1000, **FIGURES),
+        diagnosed(STOCK, LEADER, 200): block(rate=10.0, **FIGURES),
+        diagnosed(PIPELINED, LEADER, 200): block(rate=20.0, **FIGURES),
+        diagnosed(PIPELINED, ALL, 5): block(),  # of a broker that said nothing
     }
-    said = told.conclusions(outcome(PLAN, cells, rounds=1), PLAN)
+    said = conclusions(outcome(PLAN, cells, rounds=1), PLAN)
     assert ["5% of it in the broker" in said[0].answer, len(said)] == [True, 3]
     assert [one.answer.partition(":")[0] for one in said[1:]] == ["yes", "no"]
     json.dumps([one.evidence for one in said], allow_nan=False)
 
 
 def test_the_figures_are_records_of_the_results() -> None:
-    cells = {told_diagnosis.diagnosis(KAFKA, ALL, 200): block(**FIGURES, written=3.0)}
-    rows = list(told_diagnosis.records(outcome(PLAN, cells, rounds=1)))
+    cells = {diagnosed(KAFKA, ALL, 200): block(**FIGURES, written=3.0)}
+    rows = list(records(outcome(PLAN, cells, rounds=1)))
     assert {row.name: row.unit for row in rows}["produce p99 by the broker's clock"] == "us"
     assert len(rows) == len(FIGURES)
     assert all(set(row.dims) <= columns().keys() for row in rows)

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from perf.brokers.base import BrokerError
+from perf.brokers.base import HERE, BrokerError
 from perf.cells import CellError
-from perf.pipelining import experiment, places
+from perf.pipelining import experiment, placement
 from perf.pipelining.experiment import Experiment, prepare
 from perf.pipelining.plan import KAFKA, PIPELINED, STOCK, Plan, points
 from perf.studies.study import StudyError
@@ -71,7 +71,7 @@ def test_a_system_that_does_not_answer_makes_its_blocks_void(
     error: Exception, tmp_path: Path
 ) -> None:
     """Warming says so and goes on: the other systems are measured."""
-    networks: Any = SimpleNamespace(near=places, far=places)
+    networks: Any = SimpleNamespace(near=HERE, far=HERE)
     turns: Any = _Turns(error)
     running = Experiment(ALONE, turns, networks, tmp_path)
     with pytest.raises(CellError, match=r"matrix: stock, acks=-1, .*: "):
@@ -121,7 +121,7 @@ def test_a_port_that_is_taken_where_the_broker_listens_is_not_given(tmp_path: Pa
             offered.append(_cluster((far, next(ports))))
             return offered[-1]
 
-        found = places.placed(make, near, far, tmp_path, 2, settings={})
+        found = placement.placed(make, near, far, tmp_path, 2, settings={})
     assert found is offered[1] and far.entries == 2 and near.entries == 0
 
 
@@ -132,4 +132,4 @@ def test_two_brokers_of_one_network_have_two_ports(tmp_path: Path) -> None:
         return _cluster((far, port), (far, port))
 
     with pytest.raises(BrokerError, match="no free ports in 20 tries"):
-        places.placed(make, far, far, tmp_path, 2)
+        placement.placed(make, far, far, tmp_path, 2)

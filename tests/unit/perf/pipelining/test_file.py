@@ -10,9 +10,10 @@ from xml.etree import ElementTree
 import pytest
 
 from perf import cli
-from perf.pipelining import picture, told
+from perf.pipelining import picture
 from perf.pipelining.bars import java, killed, matrix, paced
 from perf.pipelining.plan import ALL, MIDDLE_US, SYSTEMS, Plan, PlanError
+from perf.pipelining.report import report
 from perf.studies.kinds import plan_json
 from tests.unit.perf.pipelining.fake import block, outcome
 
@@ -26,7 +27,7 @@ def _good() -> dict[str, Any]:
         **{java(one): block(p99_us=1.0) for one in SYSTEMS},
         **{killed(one, 5): block(stood_still_s=1.0) for one in SYSTEMS},
     }
-    data = told.to_json(outcome(PLAN, cells), PLAN)
+    data = report(outcome(PLAN, cells), PLAN).json
     plain: dict[str, Any] = json.loads(json.dumps({**data, "plan": plan_json(PLAN)}))
     return plain
 
@@ -130,7 +131,7 @@ def test_words_of_a_file_are_text_in_a_picture_and_on_a_page(tmp_path: Path) -> 
     assert not [each for each in root.iter() if "script" in each.tag]
     found = outcome(PLAN, {matrix(one, MIDDLE_US, ALL, 5): block() for one in SYSTEMS})
     found.machine = data["machine"]
-    page = told.page(found, PLAN)
+    page = report(found, PLAN).page
     assert "<!--" not in page and len(page.splitlines()[0]) < 1000
     page.encode()
 

@@ -15,7 +15,7 @@ from perf import cli
 from perf.histogram import Histogram
 from perf.results_table import TOPIC
 from perf.studies import kinds
-from perf.studies.kinds import KINDS, Kind, Told, plan_json, read
+from perf.studies.kinds import KINDS, Kind, plan_json, read
 from perf.studies.measured import REQUEST
 from perf.studies.study import Outcome, StudyError, slots
 from tests.support.source_tree import ROOT
@@ -58,17 +58,17 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 def file(kind: Kind, tmp_path: Path) -> Path:
     """What --json writes."""
     plan = kind.plan.quick(directory=tmp_path, rounds=6)
-    told = kind.tell(_outcome(kind, plan), plan)
+    report = kind.report(_outcome(kind, plan), plan)
     place = tmp_path / "study.json"
-    place.write_text(json.dumps({**told.json, "plan": plan_json(plan)}))
+    place.write_text(json.dumps({**report.json, "plan": plan_json(plan)}))
     return place
 
 
 def test_it_says_the_same_again(kind: Kind, file: Path) -> None:
     again, outcome, plan = read(file)
     assert again is kind and plan == kind.plan.quick(rounds=6)
-    first, second = kind.tell(_outcome(kind, plan), plan), kind.tell(outcome, plan)
-    assert (second.page, list(second.text)) == (first.page, list(first.text))
+    first, second = kind.report(_outcome(kind, plan), plan), kind.report(outcome, plan)
+    assert (second.page, second.text) == (first.page, first.text)
     assert second.conclusions == first.conclusions
     assert outcome.to_json()["blocks"] == _outcome(kind, plan).to_json()["blocks"]
 
@@ -78,7 +78,7 @@ def test_its_page_has_a_place_for_it(
 ) -> None:
     page = tmp_path / "page.md"
     shutil.copy(ROOT / "docs" / PAGES[kind.name], page)
-    before, _, behind = page.read_text().partition(kind.marker(Told((), "", {}, ())))
+    before, _, behind = page.read_text().partition(kind.marker())
     assert cli.main(["show", str(file), "--write-page", str(page)]) == 0
     assert cli.main(["show", str(file), "--markdown"]) == 0
     drawn = capsys.readouterr().out
@@ -88,7 +88,7 @@ def test_its_page_has_a_place_for_it(
     assert text.count("*Measured*") == before.count("*Measured*") + 1
     page.write_text("nothing to replace")
     with pytest.raises(StudyError, match="lacks the markers"):
-        kinds.write_page(page, kind, Told((), drawn, {}, ()))
+        kinds.write_page(page, kind, kind.report(*read(file)[1:]))
 
 
 def test_effects_are_of_tune_alone_and_whole(

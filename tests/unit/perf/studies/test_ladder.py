@@ -14,7 +14,7 @@ from perf import cells
 from perf.histogram import Histogram
 from perf.ladder.slow_client import slow_client
 from perf.process import Guard
-from perf.studies import ladder, ladder_page
+from perf.studies import ladder
 from perf.studies.conclusion import Conclusion, publish
 from perf.studies.ladder import (
     BAD_LINE,
@@ -28,7 +28,7 @@ from perf.studies.ladder import (
     stall_of,
     start,
 )
-from perf.studies.ladder_answers import conclusions, table, to_json
+from perf.studies.ladder_answers import conclusions, report
 from perf.studies.measured import REQUEST, Measured
 from perf.studies.stable import Stable
 from perf.studies.study import Outcome
@@ -114,21 +114,21 @@ def test_a_noisy_machine_decides_nothing() -> None:
     outcome = _outcome(RATES, plan, others=0.5)
     assert not any(one.decided for one in conclusions(outcome, plan))
     assert all("no result" in one.answer for one in conclusions(outcome, plan))
-    assert "no result" in "\n".join(table(outcome, plan))
+    assert "no result" in "\n".join(report(outcome, plan).text)
 
 
 def test_a_rung_whose_blocks_are_void_is_shown_as_void() -> None:
     plan = Plan()
     outcome = _outcome(RATES, plan)
     del outcome.blocks[key_of(SLOW, "threads")]
-    text = "\n".join(table(outcome, plan))
+    text = "\n".join(report(outcome, plan).text)
     assert "void" in text
-    json.dumps(to_json(outcome, plan), allow_nan=False)
+    json.dumps(report(outcome, plan).json, allow_nan=False)
 
 
 def test_the_page() -> None:
     plan = Plan(kafka=True)
-    text = ladder_page.drawn(_outcome(RATES, plan), plan)
+    text = report(_outcome(RATES, plan), plan).page
     assert "| one selector | 400 |" in text
     assert text.count("| kafka | 1,000 |") == 3
 
@@ -198,7 +198,7 @@ def test_the_whole_study_on_one_rung(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for one in outcome.of(key_of(BAD_LINE, "selector")).values():
         assert one.figures["slow_answers"] > 0
     assert any("[1/" in line and "left" in line for line in said)
-    assert len(table(outcome, plan)) > 15
+    assert len(report(outcome, plan).text) > 15
     assert [path.name for path in tmp_path.iterdir()] == ["journal"]  # all servers' data are gone
 
 

@@ -13,7 +13,6 @@ from confluent_kafka import Consumer, Producer
 from perf.histogram import Histogram
 from perf.process import Guard
 from perf.studies import answers as a
-from perf.studies import latency_page
 from perf.studies.conclusion import Conclusion
 from perf.studies.conditions import (
     ACKS,
@@ -27,14 +26,14 @@ from perf.studies.conditions import (
     is_null,
     points,
 )
-from perf.studies.latency_text import to_json, to_text
+from perf.studies.latency_report import report
 from perf.studies.measured import END_TO_END, Measured
 from perf.studies.study import Outcome, Point, slots
 
 Times = Callable[[Condition, str], float]
 # One batch size is enough to answer from; the whole matrix is made where it is what is tested.
 SMALL = Plan(batches=(16 << 10,), flat_batches=(16 << 10,))
-MACHINE = {"model": "test", "cpus": 2, "kernel": "0", "commit": "0", "when": "now"}
+MACHINE = {"model": "test", "cpus": 2, "kernel": "0", "python": "3", "commit": "0", "when": "now"}
 
 
 def test_librdkafka_takes_every_condition() -> None:
@@ -271,7 +270,7 @@ def test_with_replicas_what_acks_all_costs_is_asked() -> None:
     assert asked(found, "With 3 replicas", "kafka").answer.startswith("Yes")
     assert asked(found, "With 3 replicas").answer.startswith("No result")
     assert not any("needs replication" in one.answer for one in found)
-    assert "3 replicas, medians" in latency_page.drawn(study(waits, REPLICATED), found)
+    assert "3 replicas, medians" in report(study(waits, REPLICATED), found).page
 
 
 def test_what_a_follower_fetches_is_tried_on_a_cluster_of_its_own() -> None:
@@ -307,22 +306,23 @@ def test_the_case_that_needs_replicas_is_named() -> None:
 def test_text_and_json(plan: Plan) -> None:
     found = study(plan=plan)
     said = a.answers(found)
-    text = to_text(found, said)
+    text = "\n".join(report(found, said).text)
     for broker in plan.brokers:
-        assert f"{broker}, paced, p50 in us by batch/linger in ms" in text
+        assert f"{broker}, paced: p50 in us by batch/linger in ms" in text
     assert "16K/100" in text and "linger alone" in text
-    assert "async acks  0      300" in text or "async acks  0      30" in text
+    row = next(line for line in text.splitlines() if line.startswith("async, acks=0"))
+    assert row.split()[2] == "300"
     assert all(one.question in text for one in said)
     assert max(map(len, text.splitlines())) <= 130
     assert "nan" not in text
-    data = json.loads(json.dumps(to_json(found, said), allow_nan=False))
+    data = json.loads(json.dumps(report(found, said).json, allow_nan=False))
     assert len(data["answers"]) == len(said)
 
 
 def test_the_page() -> None:
     found = study()
-    text = latency_page.drawn(found, a.answers(found))
-    assert "| async, acks=0 | 0.30 | 3.3" in text  # without linger, and with 5 ms
+    text = report(found, a.answers(found)).page
+    assert "| async, acks=0 | 300 | 3,3" in text  # without linger, and with 5 ms
     assert "| flat-out" not in text and "| buffer.memory 4 MB | " in text
     assert "- kbroker: Is acks=0 slower end to end than acks=1? *No result" in text
     assert "nan" not in text
@@ -337,4 +337,4 @@ def test_a_condition_without_blocks_is_no_error() -> None:
             del found.outcome.blocks[one.key(broker)]
     said = a.answers(found)
     assert not asked(said, f"{gone.knob} = ").decided
-    assert "-" in to_text(found, said)
+    assert "-" in "\n".join(report(found, said).text)

@@ -12,7 +12,7 @@ from kbroker.config import BROKER_KEYS, BrokerConfig
 from kbroker.config.documents import BROKER_VALUES
 from kbroker.config.effects import load
 from perf import cells
-from perf.cluster.front import Front
+from perf.cluster.as_one_broker import ClusterAsBroker
 from perf.histogram import Histogram
 from perf.process import Guard
 from perf.studies import tune
@@ -26,13 +26,15 @@ from perf.studies.tune_answers import (
     conclusions,
     effects,
     effects_file,
+    report,
     short,
-    table,
-    to_json,
 )
 from tests.support import zookeeper
 
-MACHINE = {"cpus": 2, "model": "Processor", "when": "2026-11-22T00:00:00Z"}
+MACHINE = {
+    "cpus": 2, "model": "Processor", "kernel": "6", "python": "3.11", "commit": "c",
+    "when": "2026-11-22T00:00:00Z",
+}  # fmt: skip
 
 
 def _measured(speed: float, cpu: float, *, others: float = 0.0) -> Measured:
@@ -139,9 +141,9 @@ def test_an_effect_is_told_and_what_has_none_is_bounded() -> None:
     said = answers["What does compression.type=lz4 (the document's value) change against producer?"]
     assert said.decided and said.answer == lz4.words()
     assert answers["What does auto.leader.rebalance.enable change?"].answer.startswith("gives a")
-    text = "\n".join(table(outcome, plan))
+    text = "\n".join(report(outcome, plan).text)
     assert "x0.25" in text and "the default" in text and "gives a broker back" in text
-    json.dumps(to_json(outcome, plan), allow_nan=False)
+    json.dumps(report(outcome, plan).json, allow_nan=False)
 
 
 def test_what_two_equal_brokers_differ_by_is_no_effect() -> None:
@@ -191,7 +193,7 @@ def test_a_void_value_is_shown_and_is_no_result() -> None:
     outcome = _outcome(plan, _lz4_costs)
     (knob,) = plan.knobs()
     del outcome.blocks[key_of(knob, "16", knob.cells[0])]
-    assert "void" in "\n".join(table(outcome, plan))
+    assert "void" in "\n".join(report(outcome, plan).text)
     (lost,) = [
         one for one in effects(outcome, plan) if one.value == "16" and one.cell == knob.cells[0]
     ]
@@ -228,5 +230,5 @@ def test_a_value_is_given_to_every_broker_of_its_cluster(tmp_path: Path) -> None
         stable.add("its own", tune._server(2, tmp_path / "two", (f"{knob.key}=2",)))
         with stable.turn("its own") as bench:
             assert bench.run(knob.cells[0]).requests > 0
-            assert isinstance(bench.broker, Front)
+            assert isinstance(bench.broker, ClusterAsBroker)
     assert not (tmp_path / "two").exists()

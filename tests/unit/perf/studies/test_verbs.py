@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from perf.studies.kinds import Told
 from perf.studies.ladder import Plan
 from perf.studies.options import StudyRun
+from perf.studies.report import Report
 from perf.studies.study import Outcome
 
 
@@ -64,18 +64,20 @@ class _Broken:
 
 def test_the_journal_goes_only_when_everything_is_written(tmp_path: Path) -> None:
     options = {"fresh": False, "target": None, "json_to": None}
-    plan, told = Plan(), Told((), "", {}, ())
-    outcome = Outcome("ladder", (), 1, {"cpus": 2, "model": "made up"})
+    plan = Plan()
+    machine = {"cpus": 2, "model": "made up", "kernel": 6, "python": 3, "commit": "", "when": ""}
+    outcome = Outcome("ladder", (), 1, machine)
+    report = Report(outcome, "", (), ())
     outcome.journal = tmp_path / "ladder-1.jsonl"
     outcome.journal.touch()
     running = StudyRun("ladder", options)
     running._results = _Broken()  # type: ignore[assignment]
-    running.end(outcome, plan, told)
+    running.end(outcome, plan, report)
     assert outcome.journal.exists()
     with pytest.raises(OSError):
         StudyRun("ladder", {**options, "json_to": str(tmp_path / "no" / "x")}).end(
-            outcome, plan, told
+            outcome, plan, report
         )
     assert outcome.journal.exists()
-    StudyRun("ladder", options).end(outcome, plan, told)
+    StudyRun("ladder", options).end(outcome, plan, report)
     assert not outcome.journal.exists()

@@ -1,4 +1,4 @@
-"""What a measurement of a cluster tells: a table, its bars, and everything as JSON and figures."""
+"""The result of one measurement: a table, its bars, and everything as JSON and figures."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from perf.judge import Bar, Together, ratio_bar, side, together
-from perf.report import bar_json, bar_table, table
 from perf.stats import CONFIDENCE_MIN, PAIRS_MIN
+from perf.tables import aligned, bar_json, bar_lines, machine_line
 
 OURS, THEIRS = "kbroker", "kafka"
 NOISY_MARK: Final = "{} of {} values had something else running beside them"
 
 
 class Figure(NamedTuple):
-    """A number for the topic of results, and of which broker, cell and round it is."""
+    """A number for the topic of results; `dims`: which broker, cell and round it is of."""
 
     name: str
     value: float
     unit: str
-    fields: Mapping[str, Any]
+    dims: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Told:
-    """One measurement, told. `values`: each single thing that was measured, as JSON."""
+class Measurement:
+    """One measurement. `values`: each single thing that was measured, as JSON."""
 
     plan: Mapping[str, Any]
     head: Sequence[str]
@@ -43,15 +43,14 @@ class Told:
     def text(self, machine: Mapping[str, Any], took_s: float) -> str:
         """For people."""
         lines = [
-            f"{machine['model']}, {machine['cpus']} CPUs, Linux {machine['kernel']}, commit "
-            f"{machine['commit']}, {machine['when']}; network: {machine.get('network', '-')}",
+            machine_line(machine),
             f"[a, b] is the exact interval of a median, {CONFIDENCE_MIN:.0%} or more; (a to b) "
             f"what was merely seen, of fewer than {PAIRS_MIN} values; {took_s:.0f} s in all",
             "",
-            *table(self.head, self.rows),
+            *aligned(self.head, self.rows),
         ]
         if self.bars:
-            lines += ["", *bar_table(self.bars)]
+            lines += ["", *bar_lines(self.bars)]
         if self.remarks:
             lines += ["", "Remarks", *(f"- {one}" for one in self.remarks)]
         return "\n".join(lines)

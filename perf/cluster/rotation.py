@@ -21,7 +21,7 @@ SETTLE_S: Final = 0.05
 Say = Callable[[str], None]
 
 
-class Turns:
+class Rotation:
     """One cluster of each kind. Use as a context manager around the rounds."""
 
     def __init__(

@@ -17,7 +17,7 @@ BREAKS: Final = (LoadError, ClientError, BrokerError, WireError, OSError)
 
 
 @contextmanager
-def void_where_it_breaks(what: str) -> Iterator[None]:
+def void_on_failure(what: str) -> Iterator[None]:
     """CellError of a block, `what`, in which anything of it broke."""
     try:
         yield

@@ -10,7 +10,7 @@ from perf.cluster.brokers import Cluster
 FIRST: Final = 1
 
 
-class Front(Broker):
+class ClusterAsBroker(Broker):
     """The first broker of a cluster, which starts, stops and is held still as a whole."""
 
     def __init__(self, cluster: Cluster) -> None:
