@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,8 +26,8 @@ README: Final = Path(__file__).parents[1] / "README.md"
 MIB: Final = 1 << 20
 
 _RATE, _BYTES, _MEDIAN = "requests_per_s", "megabytes_per_s", "p50_us"
-_METRICS: Final = (_RATE, _BYTES, _MEDIAN, "p99_us", "cpu_us_per_request", "cpu_us_without_runtime")
 _RATIOS: Final = ("cpu_us_per_request", "cpu_us_without_runtime")
+_OF_A_RATIO: Final = ("median", "low", "high", "decided", "reason")
 _BROKERS: Final = ("limit", "kafka", "kbroker")
 # A cell, what of it is shown, and its words for who reads no other page.
 ROWS: Final = (
@@ -48,25 +49,51 @@ ROWS: Final = (
 
 
 def kept(compared: dict[str, Any]) -> dict[str, Any]:
-    """Of a whole run (perf.report.to_json) what the table shows; of every cell that was run."""
-    cells = {}
-    for key, cell in compared["cells"].items():
-        shown = {
-            broker: {metric: cell["brokers"][broker][metric]["median"] for metric in _METRICS}
+    """Of a whole run (perf.report.to_json) what the table shows."""
+    return {
+        **{name: compared[name] for name in ("machine", "rounds", "block_s")},
+        "cells": {
+            key: _kept_cell(compared["cells"][key], metric)
+            for key, metric, _ in ROWS
+            if key in compared["cells"]
+        },
+        "beside": {broker: _kept_beside(compared, broker) for broker in ("kafka", "kbroker")},
+    }
+
+
+def _kept_cell(cell: dict[str, Any], metric: str) -> dict[str, Any]:
+    ratios = cell["ratios"].get("kbroker/kafka", {})
+    return {
+        "brokers": {
+            broker: cell["brokers"][broker][metric]["median"]
             for broker in _BROKERS
             if broker in cell["brokers"]
-        }
-        ratios = cell["ratios"].get("kbroker/kafka", {})
-        cells[key] = {
-            "brokers": shown,
-            "ratios": {metric: ratios[metric] for metric in _RATIOS if metric in ratios},
-        }
-    plain = ("machine", "versions", "rounds", "block_s", "noisy_blocks", "memory_idle_bytes")
+        },
+        "ratios": {
+            name: {part: ratios[name].get(part) for part in _OF_A_RATIO}
+            for name in _RATIOS
+            if name in ratios
+        },
+    }
+
+
+def _kept_beside(compared: dict[str, Any], broker: str) -> dict[str, Any]:
+    """Medians; None where a thing was not measured."""
+
+    def median(name: str, field: str) -> float | None:
+        found = [one[field] for one in compared[name].get(broker, ()) if one[field] is not None]
+        return statistics.median(found) if found else None
+
+    idle = compared["idle"].get(broker, ())
     return {
-        **{name: compared[name] for name in plain},
-        "cells": cells,
-        "memory_after_bytes": {b: m[-1] for b, m in compared["memory_after_bytes"].items()},
-        **{name: compared[name] for name in ("starts", "idle", "librdkafka")},
+        "start_s": median("starts", "empty_s"),
+        "start_killed_s": median("starts", "killed_s"),
+        "memory_idle_bytes": compared["memory_idle_bytes"].get(broker),
+        "memory_after_bytes": (compared["memory_after_bytes"].get(broker) or [None])[-1],
+        "idle_connections": idle[0]["connections"] if idle else None,
+        "idle_bytes_each": median("idle", "bytes_each"),
+        "records_in_per_s": median("librdkafka", "produce_records_per_s"),
+        "records_out_per_s": median("librdkafka", "consume_records_per_s"),
     }
 
 
@@ -87,14 +114,14 @@ def drawn(data: dict[str, Any]) -> str:
     for key, metric, words in ROWS:
         if key in data["cells"]:
             lines.append(_row(data["cells"][key], metric, words))
-    beside = [row for row in _beside(data) if row]
+    beside = _beside(*data["beside"].values())
     if beside:
         lines += ["", "| | Apache Kafka | kbroker |", "|---|---:|---:|", *beside]
     return "\n".join(lines)
 
 
 def _row(cell: dict[str, Any], metric: str, words: str) -> str:
-    values = (cell["brokers"].get(broker, {}).get(metric) for broker in _BROKERS)
+    values = (cell["brokers"].get(broker) for broker in _BROKERS)
     shown = [words, *(_value(value, metric) for value in values)]
     shown += [_ratio(cell["ratios"].get(metric)) for metric in _RATIOS]
     return f"| {' | '.join(shown)} |"
@@ -122,36 +149,39 @@ def _ratio(found: dict[str, Any] | None) -> str:
     return said if found["decided"] else f"{said}, {found['reason']}"
 
 
-def _beside(data: dict[str, Any]) -> list[str]:
-    def row(words: str, name: str, show: Any) -> str:
-        found = [data[name].get(broker) for broker in ("kafka", "kbroker")]
-        if not any(found):
-            return ""
-        return f"| {words} | {' | '.join(show(one) if one else '-' for one in found)} |"
-
-    def seconds(field: str) -> Any:
-        return lambda starts: f"{statistics.median([one[field] for one in starts]):.2f} s"
-
-    def held(idle: list[dict[str, Any]]) -> str:
-        each = [one["bytes_each"] for one in idle if one["bytes_each"] is not None]
-        return f"{statistics.median(each):,.0f} B" if each else "not told"
-
-    def records(found: list[dict[str, Any]]) -> str:
-        told = ("produce_records_per_s", "consume_records_per_s")
-        return " / ".join(_rounded(statistics.median([one[way] for one in found])) for way in told)
+def _beside(*brokers: dict[str, Any]) -> list[str]:
+    """A row for each thing that was measured of one broker at least."""
 
     def megabytes(count: float) -> str:
         return f"{count / MIB:,.0f} MB"
 
-    count = next((many[0]["connections"] for many in data["idle"].values() if many), 0)
-    return [
-        row("exec to the first acknowledged produce", "starts", seconds("empty_s")),
-        row("first answer after `kill -9` and a new start", "starts", seconds("killed_s")),
+    def seconds(value: float) -> str:
+        return f"{value:.2f} s"
+
+    def records(one: dict[str, Any]) -> str:
+        both = one["records_in_per_s"], one["records_out_per_s"]
+        return "" if None in both else " / ".join(map(_rounded, both))
+
+    def row(words: str, name: str, write: Callable[[float], str], nothing: str = "-") -> str:
+        found = [one[name] for one in brokers]
+        if found == [None] * len(found):
+            return ""
+        return f"| {words} | {' | '.join(nothing if v is None else write(v) for v in found)} |"
+
+    count = next((one["idle_connections"] for one in brokers if one["idle_connections"]), 0)
+    idle = f"user space of each of {count:,} idle connections"
+    clients = [records(one) for one in brokers]
+    rows = [
+        row("exec to the first acknowledged produce", "start_s", seconds),
+        row("first answer after `kill -9` and a new start", "start_killed_s", seconds),
         row("resident memory, idle", "memory_idle_bytes", megabytes),
         row("resident memory, after the table", "memory_after_bytes", megabytes),
-        row(f"user space of each of {count:,} idle connections", "idle", held),
-        row("librdkafka, records a second in / out", "librdkafka", records),
+        row(idle, "idle_bytes_each", lambda each: f"{each:,.0f} B", "not known"),
     ]
+    if any(clients):
+        shown = " | ".join(one or "-" for one in clients)
+        rows.append(f"| librdkafka, records a second in / out | {shown} |")
+    return [one for one in rows if one]
 
 
 def main(arguments: list[str]) -> int:
