@@ -66,185 +66,110 @@ def _check_ip_overrides(text: str) -> str | None:
 
 
 KEYS: Final = (
-    Key(
-        "listeners", LIST, DEFAULT_LISTENERS,
+    Key("listeners", LIST, DEFAULT_LISTENERS,
         "Where the broker accepts connections: NAME://host:port, several separated by commas. An"
         " empty host means every address of the machine; IPv6 addresses stand in brackets.",
-        check_words="entries NAME://host:port separated by commas",
-        dynamic=PER_BROKER, supported=True, kafka="PLAINTEXT://:9092",
-    ),
-    Key(
-        "advertised.listeners", LIST, None,
+        check_words="entries NAME://host:port separated by commas", dynamic=PER_BROKER,
+        supported=True, kafka="PLAINTEXT://:9092"),
+    Key("advertised.listeners", LIST, None,
         "The addresses that clients are told to use, one for each listener name. Left unset, each"
         " client is told the local address that its own connection reached.",
-        check_words="entries NAME://host:port separated by commas", supported=True,
-    ),
-    Key(
-        "listener.security.protocol.map", STRING, DEFAULT_PROTOCOL_MAP,
+        check_words="entries NAME://host:port separated by commas", supported=True),
+    Key("listener.security.protocol.map", STRING, DEFAULT_PROTOCOL_MAP,
         "Which security protocol each listener name speaks, as NAME:PROTOCOL pairs.",
         check_words="pairs NAME:PROTOCOL separated by commas, PROTOCOL one of PLAINTEXT, SSL,"
-        " SASL_PLAINTEXT, SASL_SSL",
-        dynamic=PER_BROKER, supported=True,
-    ),
-    Key(
-        "inter.broker.listener.name", STRING, None,
+        " SASL_PLAINTEXT, SASL_SSL", dynamic=PER_BROKER, supported=True),
+    Key("inter.broker.listener.name", STRING, None,
         "The listener on which brokers talk to each other. Unset: the listener whose protocol is"
-        " security.inter.broker.protocol.",
-        supported=True,
-    ),
-    Key(
-        "security.inter.broker.protocol", STRING, "PLAINTEXT",
+        " security.inter.broker.protocol.", supported=True),
+    Key("security.inter.broker.protocol", STRING, "PLAINTEXT",
         "The security protocol between brokers, for when inter.broker.listener.name is unset.",
-        choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), supported=True,
-    ),
-    Key(
-        "early.start.listeners", LIST, None,
-        "Listeners that may open before the authorizer has loaded its rules.",
-    ),
-    Key(
-        "num.network.threads", INT, default_network_threads(),
+        choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), supported=True),
+    Key("early.start.listeners", LIST, None,
+        "Listeners that may open before the authorizer has loaded its rules."),
+    Key("num.network.threads", INT, default_network_threads(),
         "Processors, that is network threads, for all listeners together. More than half the cores"
-        " costs CPU per request and gains nothing.",
-        low=1, dynamic=CLUSTER_WIDE, supported=True, kafka="3",
-        default_words="half the cores, at least 1, at most 3",
-    ),
-    Key(
-        "num.io.threads", INT, 8,
-        "Request handler threads, which also wait for the disk.",
-        low=1, dynamic=CLUSTER_WIDE, supported=True,
-    ),
-    Key(
-        "background.threads", INT, 10,
+        " costs CPU per request and gains nothing.", low=1, dynamic=CLUSTER_WIDE, supported=True,
+        kafka="3", default_words="half the cores, at least 1, at most 3"),
+    Key("num.io.threads", INT, 8, "Request handler threads, which also wait for the disk.", low=1,
+        dynamic=CLUSTER_WIDE, supported=True),
+    Key("background.threads", INT, 10,
         "Threads for background work such as removing files. kbroker has one background thread that"
-        " works in small steps, whatever stands here.",
-        low=1, dynamic=CLUSTER_WIDE,
-    ),
-    Key(
-        "queued.max.requests", INT, 500,
-        "Requests that may wait for a handler. At the bound no further request is read.",
-        low=1, supported=True,
-    ),
-    Key(
-        "queued.max.request.bytes", LONG, -1,
+        " works in small steps, whatever stands here.", low=1, dynamic=CLUSTER_WIDE),
+    Key("queued.max.requests", INT, 500,
+        "Requests that may wait for a handler. At the bound no further request is read.", low=1,
+        supported=True),
+    Key("queued.max.request.bytes", LONG, -1,
         "Bytes of requests that may wait for a handler; -1 sets no bound. At the bound no further"
-        " request is read.",
-        supported=True,
-    ),
-    Key(
-        "queued.max.response.bytes", LONG, -1,
+        " request is read.", supported=True),
+    Key("queued.max.response.bytes", LONG, -1,
         "Bytes of answers of all connections together that may wait in memory because their"
         " clients do not read them; -1: an eighth of the memory that the process may use. Beyond"
         " half of it a connection with such answers is not read, beyond it those are closed whose"
         " clients have taken nothing for longest; one that alone has such answers is left.",
-        check=_check_response_bytes, check_words="-1, or 1048576 or more",
-        supported=True, kafka="-",
-    ),
-    Key(
-        "socket.request.max.bytes", INT, 104_857_600,
-        "The largest request frame; a connection that announces a larger one is closed.",
-        low=1, supported=True,
-    ),
-    Key(
-        "socket.send.buffer.bytes", INT, 102_400,
-        "SO_SNDBUF of accepted sockets; -1 leaves it to the kernel's own tuning.",
-        low=1, also=(-1,), supported=True,
-    ),
-    Key(
-        "socket.receive.buffer.bytes", INT, 102_400,
-        "SO_RCVBUF of accepted sockets; -1 leaves it to the kernel's own tuning.",
-        low=1, also=(-1,), supported=True,
-    ),
-    Key(
-        "socket.listen.backlog.size", INT, 1_024,
+        check=_check_response_bytes, check_words="-1, or 1048576 or more", supported=True,
+        kafka="-"),
+    Key("socket.request.max.bytes", INT, 104_857_600,
+        "The largest request frame; a connection that announces a larger one is closed.", low=1,
+        supported=True),
+    Key("socket.send.buffer.bytes", INT, 102_400,
+        "SO_SNDBUF of accepted sockets; -1 leaves it to the kernel's own tuning.", low=1,
+        also=(-1,), supported=True),
+    Key("socket.receive.buffer.bytes", INT, 102_400,
+        "SO_RCVBUF of accepted sockets; -1 leaves it to the kernel's own tuning.", low=1,
+        also=(-1,), supported=True),
+    Key("socket.listen.backlog.size", INT, 1_024,
         "Connections that the kernel holds ready before the Acceptor takes them, at most its "
         "net.core.somaxconn. Clients come in bursts, after a restart above all, and one that finds "
         "no place waits a second until it asks again; a place costs memory only while it is taken.",
-        low=1, supported=True, kafka="50",
-    ),
-    Key(
-        "socket.connection.setup.timeout.ms", LONG, 10_000,
-        "How long the broker waits for a connection that it opens itself, at first.",
-    ),
-    Key(
-        "socket.connection.setup.timeout.max.ms", LONG, 30_000,
-        "The longest wait for a connection that the broker opens, after repeated failures.",
-    ),
-    Key(
-        "connections.max.idle.ms", LONG, 600_000,
-        "A connection without traffic for this long is closed.",
-        supported=True,
-    ),
-    Key(
-        "max.connections", INT, INT_MAX,
-        "Connections the broker holds at once; further ones are closed at once.",
-        low=0, dynamic=CLUSTER_WIDE, supported=True,
-    ),
-    Key(
-        "max.connections.per.ip", INT, INT_MAX,
-        "Connections from one address; further ones are closed at once.",
-        low=0, dynamic=CLUSTER_WIDE, supported=True,
-    ),
-    Key(
-        "max.connections.per.ip.overrides", STRING, "",
-        "Exceptions to max.connections.per.ip, as host:count pairs.",
-        check=_check_ip_overrides, check_words="pairs host:count separated by commas",
-        dynamic=CLUSTER_WIDE, supported=True,
-    ),
-    Key(
-        "max.connection.creation.rate", INT, INT_MAX,
-        "Connections accepted per second.",
-        low=0, dynamic=CLUSTER_WIDE,
-    ),
-    Key(
-        "connection.failed.authentication.delay.ms", INT, 100,
-        "How long a connection that failed to authenticate is kept before it is closed.",
-        low=0,
-    ),
-    Key(
-        "request.timeout.ms", INT, 30_000,
-        "How long the broker waits for the answer to a request of its own.",
-    ),
-    Key(
-        "max.request.partition.size.limit", INT, 2_000,
-        "The most partitions that one DescribeTopicPartitions answer holds.",
-        low=1, supported=True,
-    ),
-    Key(
-        "channel.pipelining.enable", BOOLEAN, True,
+        low=1, supported=True, kafka="50"),
+    Key("socket.connection.setup.timeout.ms", LONG, 10_000,
+        "How long the broker waits for a connection that it opens itself, at first."),
+    Key("socket.connection.setup.timeout.max.ms", LONG, 30_000,
+        "The longest wait for a connection that the broker opens, after repeated failures."),
+    Key("connections.max.idle.ms", LONG, 600_000,
+        "A connection without traffic for this long is closed.", supported=True),
+    Key("max.connections", INT, INT_MAX,
+        "Connections the broker holds at once; further ones are closed at once.", low=0,
+        dynamic=CLUSTER_WIDE, supported=True),
+    Key("max.connections.per.ip", INT, INT_MAX,
+        "Connections from one address; further ones are closed at once.", low=0,
+        dynamic=CLUSTER_WIDE, supported=True),
+    Key("max.connections.per.ip.overrides", STRING, "",
+        "Exceptions to max.connections.per.ip, as host:count pairs.", check=_check_ip_overrides,
+        check_words="pairs host:count separated by commas", dynamic=CLUSTER_WIDE, supported=True),
+    Key("max.connection.creation.rate", INT, INT_MAX, "Connections accepted per second.", low=0,
+        dynamic=CLUSTER_WIDE),
+    Key("connection.failed.authentication.delay.ms", INT, 100,
+        "How long a connection that failed to authenticate is kept before it is closed.", low=0),
+    Key("request.timeout.ms", INT, 30_000,
+        "How long the broker waits for the answer to a request of its own."),
+    Key("max.request.partition.size.limit", INT, 2_000,
+        "The most partitions that one DescribeTopicPartitions answer holds.", low=1,
+        supported=True),
+    Key("channel.pipelining.enable", BOOLEAN, True,
         "True: a connection is read on while its produces wait for their followers, and produces"
         " that have arrived behind one another are taken, appended and answered together; answers"
-        " leave in order. False: one request at a time, as Apache Kafka does.",
-        supported=True, kafka="-",
-    ),
-    Key(
-        "channel.pipelining.max.requests", INT, 256,
+        " leave in order. False: one request at a time, as Apache Kafka does.", supported=True,
+        kafka="-"),
+    Key("channel.pipelining.max.requests", INT, 256,
         "Requests of one connection that may wait for their answers; at the bound the connection"
-        " stays muted.",
-        low=1, high=65_536, supported=True, kafka="-",
-    ),
-    Key(
-        "channel.pipelining.max.bytes", LONG, 16_777_216,
+        " stays muted.", low=1, high=65_536, supported=True, kafka="-"),
+    Key("channel.pipelining.max.bytes", LONG, 16_777_216,
         "Bytes of requests of one connection that may wait for their answers, a request counting"
-        " for 2 KB at least; at the bound the connection stays muted.",
-        low=1, supported=True, kafka="-",
-    ),
-    Key(
-        "channel.pipelining.total.bytes", LONG, 268_435_456,
+        " for 2 KB at least; at the bound the connection stays muted.", low=1, supported=True,
+        kafka="-"),
+    Key("channel.pipelining.total.bytes", LONG, 268_435_456,
         "Bytes of requests of all connections together that may wait for their answers; at the"
-        " bound every connection is served one request at a time.",
-        low=1, supported=True, kafka="-",
-    ),
-    Key(
-        "logging.format", STRING, "text",
+        " bound every connection is served one request at a time.", low=1, supported=True,
+        kafka="-"),
+    Key("logging.format", STRING, "text",
         "How log lines are written to standard error: for people or as JSON, one object a line.",
-        choices=("text", "json"), supported=True, kafka="-",
-    ),
-    Key(
-        "admin.listeners", LIST, default_admin_listeners(),
+        choices=("text", "json"), supported=True, kafka="-"),
+    Key("admin.listeners", LIST, default_admin_listeners(),
         "Where metrics and health are served over HTTP: http://host:port, several separated by"
         " commas; none, or nothing: nowhere. There is no authentication: keep it on loopback or"
         " on a network that you trust. Where the default port is taken, a broker runs without.",
-        check_words="entries http://host:port separated by commas, or none",
-        supported=True, kafka="-",
-    ),
+        check_words="entries http://host:port separated by commas, or none", supported=True,
+        kafka="-"),
 )  # fmt: skip

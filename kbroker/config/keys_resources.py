@@ -49,21 +49,14 @@ def _check_reset(text: str) -> str | None:
 
 
 _OWN: Final = (
-    Key(
-        "share.auto.offset.reset", STRING, "latest",
-        "Where a share group begins to read that has read nothing yet.",
-        check=_check_reset,
-        check_words="earliest, latest or by_duration:P1DT2H3M4.5S",
-    ),
-    Key(
-        "share.isolation.level", STRING, "read_uncommitted",
+    Key("share.auto.offset.reset", STRING, "latest",
+        "Where a share group begins to read that has read nothing yet.", check=_check_reset,
+        check_words="earliest, latest or by_duration:P1DT2H3M4.5S"),
+    Key("share.isolation.level", STRING, "read_uncommitted",
         "Whether a share group reads records of open transactions.",
-        choices=("read_committed", "read_uncommitted"),
-    ),
-    Key(
-        "share.renew.acknowledge.enable", BOOLEAN, True,
-        "Whether members of a share group may renew the lock of a record.",
-    ),
+        choices=("read_committed", "read_uncommitted")),
+    Key("share.renew.acknowledge.enable", BOOLEAN, True,
+        "Whether members of a share group may renew the lock of a record."),
 )  # fmt: skip
 
 GROUP_KEYS: Final[dict[str, Key]] = {
@@ -74,10 +67,8 @@ GROUP_KEYS: Final[dict[str, Key]] = {
 CLIENT_METRICS_KEYS: Final[dict[str, Key]] = {
     key.name: key
     for key in (
-        Key(
-            "interval.ms", INT, 300_000,
-            "How often a client is to push its metrics: every 100 ms to once an hour.",
-        ),
+        Key("interval.ms", INT, 300_000,
+            "How often a client is to push its metrics: every 100 ms to once an hour."),
         Key("match", LIST, (), "Which clients are meant, as name=pattern; empty: all."),
         Key("metrics", LIST, (), "Prefixes of the names of the metrics that are wanted."),
     )
