@@ -30,7 +30,7 @@ def numbers(worker: str, workers: int, pid: int) -> Iterator[int]:
 
 
 def free_port() -> int:
-    """One on which nobody listens, and that nobody else in this process was given."""
+    """A port on which no socket listens; no other caller in this process was given it."""
     for _ in range(COUNT):
         port = next(_numbers)
         try:

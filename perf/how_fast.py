@@ -5,7 +5,7 @@
     python -m perf.how_fast                    # draws it again from what was kept
 
 What is kept (`how_fast.json`, beside this file) names the machine, the commit and the time, so that
-the table cannot outlive them; a test holds the README against it. A ratio is shown with its exact
+the table cannot outlive them; a test holds the README against it. A ratio has its exact
 interval; where the run could not decide, its ends are in the words of perf.judge.
 """
 
@@ -29,7 +29,7 @@ _RATE, _BYTES, _MEDIAN = "requests_per_s", "megabytes_per_s", "p50_us"
 _RATIOS: Final = ("cpu_us_per_request", "cpu_us_without_runtime")
 _OF_A_RATIO: Final = ("median", "low", "high", "decided", "reason")
 _BROKERS: Final = ("limit", "kafka", "kbroker")
-# A cell, what of it is shown, and its words for who reads no other page.
+# A cell, the metric of it in the table, and its description.
 ROWS: Final = (
     ("p-100-1x1", _MEDIAN, "produce 100 B, 1 connection, 1 in flight: p50"),
     ("p-100-1x5", _RATE, "produce 100 B, 1 connection, 5 in flight"),
@@ -122,9 +122,9 @@ def drawn(data: dict[str, Any]) -> str:
 
 def _row(cell: dict[str, Any], metric: str, words: str) -> str:
     values = (cell["brokers"].get(broker) for broker in _BROKERS)
-    shown = [words, *(_value(value, metric) for value in values)]
-    shown += [_ratio(cell["ratios"].get(metric)) for metric in _RATIOS]
-    return f"| {' | '.join(shown)} |"
+    cells = [words, *(_value(value, metric) for value in values)]
+    cells += [_ratio(cell["ratios"].get(metric)) for metric in _RATIOS]
+    return f"| {' | '.join(cells)} |"
 
 
 def _value(value: float | None, metric: str) -> str:
@@ -179,8 +179,8 @@ def _beside(*brokers: dict[str, Any]) -> list[str]:
         row(idle, "idle_bytes_each", lambda each: f"{each:,.0f} B", "not known"),
     ]
     if any(clients):
-        shown = " | ".join(one or "-" for one in clients)
-        rows.append(f"| librdkafka, records a second in / out | {shown} |")
+        cells = " | ".join(one or "-" for one in clients)
+        rows.append(f"| librdkafka, records a second in / out | {cells} |")
     return [one for one in rows if one]
 
 

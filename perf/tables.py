@@ -78,7 +78,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def bars_table(bars: Iterable[Bar]) -> Table:
-    """What was to be shown, and whether it was."""
+    """Each bar, what was measured, and the verdict."""
     rows = [
         [
             bar.what,

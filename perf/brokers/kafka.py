@@ -90,7 +90,7 @@ class KafkaBroker(Broker):
         return KAFKA_VERSION
 
     def held_bytes(self) -> int | None:
-        """What lives in the heap, behind a collection of all of it. None without the JDK's jcmd.
+        """What lives in the heap, after a collection of all of it. None without the JDK's jcmd.
 
         Resident memory would show what was ever touched: the heap is never given back.
         """

@@ -35,7 +35,7 @@ class Rotation:
         settle_s: float = SETTLE_S,
         make: Mapping[str, Make] = KINDS,
     ) -> None:
-        """`settings`: of a kind, beside those that it needs. `settle_s`: behind being woken.
+        """`settings`: of a kind, beside those that it needs. `settle_s`: after it is woken.
         `make`: clusters by kind."""
         self._make = make
         self._kinds, self._root, self._brokers, self._say = kinds, root, brokers, say

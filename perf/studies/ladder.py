@@ -25,7 +25,7 @@ from perf.ladder.slow_client import slow_client
 from perf.results import of_cell
 from perf.studies import study
 from perf.studies.measured import REQUEST, Measured
-from perf.studies.stable import Stable
+from perf.studies.servers import Servers
 from perf.studies.study import Outcome, Point, Say
 
 STUDY: Final = "ladder"
@@ -87,14 +87,14 @@ def key_of(work: str, broker: str) -> str:
     return f"{work}: {broker}"
 
 
-def start(plan: Plan, stable: Stable, root: Path, say: Say) -> None:
+def start(plan: Plan, servers: Servers, root: Path, say: Say) -> None:
     """Every server of the plan, warm and held still."""
     for work in CELLS:
         for name in plan.brokers(work):
-            stall = stall_of(work, name)
-            if stall in stable:
+            server = server_of(work, name)
+            if server in servers:
                 continue
-            where = root / f"{name}{'-fsync' if stall[1] else ''}"
+            where = root / f"{name}{'-fsync' if server[1] else ''}"
             made: Broker
             if name == "kafka":
                 made = KafkaBroker(where)
@@ -103,32 +103,32 @@ def start(plan: Plan, stable: Stable, root: Path, say: Say) -> None:
             elif name == "limit":
                 made = LimitBroker(where)
             else:
-                made = LadderBroker(where, design=name, fsync=stall[1])
-            stable.add(stall, made)
+                made = LadderBroker(where, design=name, fsync=server[1])
+            servers.add(server, made)
             if name == "kafka":
-                _warm(stable, stall, say)
+                _warm(servers, server, say)
 
 
-def stall_of(work: str, name: str) -> tuple[str, bool]:
+def server_of(work: str, name: str) -> tuple[str, bool]:
     """Which server does a piece of work: its name, and whether it was started to wait for the disk.
     One of each that is beside: there it is the topic that says so."""
     return name, work == SLOW and name not in BESIDE
 
 
-def _warm(stable: Stable, stall: tuple[str, bool], say: Say) -> None:
+def _warm(servers: Servers, server: tuple[str, bool], say: Say) -> None:
     """A JVM's compiler needs many requests of every kind."""
     say("Apache Kafka started; warming")
-    with stable.turn(stall) as bench:
+    with servers.turn(server) as bench:
         warm = Bench(bench.broker, seconds=KAFKA_WARM_S, warm_s=0)
         for work in list(CELLS) * KAFKA_WARM_BLOCKS:
             warm.run(cell_of(work, "kafka"))
 
 
-def measure(stable: Stable, point: Point) -> Measured:
+def measure(servers: Servers, point: Point) -> Measured:
     """One block of a point, its server running alone. CellError if it is void."""
     work, name = str(point.dims["cell"]), str(point.dims["broker"])
     cell = cell_of(work, name)
-    with stable.turn(stall_of(work, name)) as bench:
+    with servers.turn(server_of(work, name)) as bench:
         if work != BAD_LINE:
             return Measured.of(bench.run(cell), ended_at_ms=now_ms())
         with slow_client(bench.broker.host, bench.broker.port) as client:
@@ -152,13 +152,13 @@ def run(plan: Plan, say: Say, journal: Path, *, fresh: bool = False) -> Outcome:
     """The whole study. What was started is ended and removed, whatever happens."""
     with (
         TemporaryDirectory(prefix="kbroker-ladder-", dir=plan.directory) as root,
-        Stable(seconds=plan.seconds, warm_s=plan.warm_s) as stable,
+        Servers(seconds=plan.seconds, warm_s=plan.warm_s) as servers,
     ):
-        start(plan, stable, Path(root), say)
+        start(plan, servers, Path(root), say)
         return study.run(
             STUDY,
             points(plan),
-            partial(measure, stable),
+            partial(measure, servers),
             rounds=plan.rounds,
             directory=journal,
             say=say,

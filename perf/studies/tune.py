@@ -25,7 +25,7 @@ from perf.studies import study
 from perf.studies.knobs import FLUSHED, Knob, knobs
 from perf.studies.ladder import now_ms
 from perf.studies.measured import REQUEST, Measured
-from perf.studies.stable import Stable
+from perf.studies.servers import Servers
 from perf.studies.study import Outcome, Point, Say
 
 STUDY: Final = "tune"
@@ -93,7 +93,7 @@ def configured(cell: Cell, knob: Knob, value: str) -> Cell:
     return replace(cell, configs=((knob.topic_key or knob.key, value),))
 
 
-def stall_of(knob: Knob, value: str) -> Hashable:
+def server_of(knob: Knob, value: str) -> Hashable:
     """Which server a value is tried on. Apache Kafka has no twin, being large; itself will do."""
     if knob.broker == "kafka":
         return KAFKA
@@ -107,16 +107,16 @@ def _has_own(knob: Knob, value: str) -> bool:
     return knob.how == "broker" and value in knob.tried()
 
 
-def start(plan: Plan, stable: Stable, root: Path, say: Say) -> None:
+def start(plan: Plan, servers: Servers, root: Path, say: Say) -> None:
     """A server with the defaults, its twin, and one for each value of a broker's setting."""
     if plan.kafka:
-        _start_kafka(stable, root, say)
+        _start_kafka(servers, root, say)
     for knob in plan.knobs():
         for value in (knob.default, TWIN, *knob.tried()):
-            stall = stall_of(knob, value)
-            if stall not in stable:
+            server = server_of(knob, value)
+            if server not in servers:
                 own = (f"{knob.key}={value}", *knob.also) if _has_own(knob, value) else ()
-                stable.add(stall, _server(knob.brokers, root / f"server-{len(stable)}", own))
+                servers.add(server, _server(knob.brokers, root / f"server-{len(servers)}", own))
 
 
 def _server(brokers: int, where: Path, settings: tuple[str, ...]) -> Broker:
@@ -127,40 +127,40 @@ def _server(brokers: int, where: Path, settings: tuple[str, ...]) -> Broker:
     return ClusterAsBroker(KbrokerCluster(where, brokers, holdable=True, settings=given))
 
 
-def _start_kafka(stable: Stable, root: Path, say: Say) -> None:
+def _start_kafka(servers: Servers, root: Path, say: Say) -> None:
     say("starting and warming Apache Kafka")
-    stable.add(KAFKA, KafkaBroker(root / "kafka"))
-    with stable.turn(KAFKA) as bench:
+    servers.add(KAFKA, KafkaBroker(root / "kafka"))
+    with servers.turn(KAFKA) as bench:
         warm = Bench(bench.broker, seconds=KAFKA_WARM_S, warm_s=0)
         for _ in range(KAFKA_WARM_BLOCKS):
             warm.run(FLUSHED.cells[0])
 
 
-def measure(stable: Stable, work: dict[str, tuple[Hashable, Cell]], point: Point) -> Measured:
+def measure(servers: Servers, work: dict[str, tuple[Hashable, Cell]], point: Point) -> Measured:
     """One block of a point, its broker running alone. CellError if it is void."""
-    stall, cell = work[point.key]
-    with stable.turn(stall) as bench:
+    server, cell = work[point.key]
+    with servers.turn(server) as bench:
         return Measured.of(bench.run(cell), ended_at_ms=now_ms())
 
 
 def run(plan: Plan, say: Say, journal: Path, *, fresh: bool = False) -> Outcome:
     """The whole study. What was started is ended and removed, whatever happens."""
     work = {
-        key_of(knob, value, cell): (stall_of(knob, value), configured(cell, knob, value))
+        key_of(knob, value, cell): (server_of(knob, value), configured(cell, knob, value))
         for knob in plan.knobs()
         for cell in knob.cells
         for value in (knob.default, TWIN, *knob.tried())
     }
     with (
         TemporaryDirectory(prefix="kbroker-tune-", dir=plan.directory) as root,
-        Stable(seconds=plan.seconds, warm_s=plan.warm_s) as stable,
+        Servers(seconds=plan.seconds, warm_s=plan.warm_s) as servers,
     ):
-        start(plan, stable, Path(root), say)
-        say(f"{len(stable)} brokers started, {len(work)} points in {plan.rounds} rounds")
+        start(plan, servers, Path(root), say)
+        say(f"{len(servers)} brokers started, {len(work)} points in {plan.rounds} rounds")
         return study.run(
             STUDY,
             points(plan),
-            partial(measure, stable, work),
+            partial(measure, servers, work),
             rounds=plan.rounds,
             directory=journal,
             say=say,

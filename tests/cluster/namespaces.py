@@ -65,7 +65,7 @@ class Disk:
                 try:
                     os.posix_fallocate(filler.fileno(), filler.tell(), left)
                     break
-                except OSError:  # somebody writes meanwhile
+                except OSError:  # another process writes meanwhile
                     left //= 2
             return os.fstat(filler.fileno()).st_size
 

@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--data-dir")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # or the JVM would be left behind
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # or the JVM would go on running
     with KafkaBroker(data_dir=arguments.data_dir, port=arguments.port) as broker:
         print(f"bootstrap {broker.bootstrap} data {broker.data_dir} pid {broker.pid}", flush=True)
         with contextlib.suppress(KeyboardInterrupt):

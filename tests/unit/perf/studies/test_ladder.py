@@ -25,12 +25,12 @@ from perf.studies.ladder import (
     cell_of,
     key_of,
     points,
-    stall_of,
+    server_of,
     start,
 )
 from perf.studies.ladder_answers import conclusions, report
 from perf.studies.measured import REQUEST, Measured
-from perf.studies.stable import Stable
+from perf.studies.servers import Servers
 from perf.studies.study import Outcome
 from tests.unit.perf.fake import FakeBroker
 
@@ -79,10 +79,10 @@ def test_every_rung_is_measured_and_kbroker_where_it_does_the_same_work() -> Non
 
 def test_each_server_is_told_in_one_way_to_wait_for_the_disk() -> None:
     for name in Plan(kafka=True).brokers(SLOW):
-        started_so, topic_says_so = stall_of(SLOW, name)[1], cell_of(SLOW, name).configs == FLUSHED
+        started_so, topic_says_so = server_of(SLOW, name)[1], cell_of(SLOW, name).configs == FLUSHED
         assert started_so is (name in RATES) and topic_says_so is not started_so
         for work in (QUICK, BAD_LINE):
-            assert not stall_of(work, name)[1] and not cell_of(work, name).configs
+            assert not server_of(work, name)[1] and not cell_of(work, name).configs
 
 
 def test_the_answers_follow_from_the_ratios() -> None:
@@ -205,9 +205,9 @@ def test_the_whole_study_on_one_rung(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_servers_that_cannot_start_leave_nothing(tmp_path: Path) -> None:
     (tmp_path / "selector").write_text("a file where the directory should be")
     plan = Plan(("loop", "selector"), directory=tmp_path)
-    with pytest.raises(OSError), Stable(seconds=1, warm_s=0) as stable:
+    with pytest.raises(OSError), Servers(seconds=1, warm_s=0) as servers:
         try:
-            start(plan, stable, tmp_path, lambda _text: None)
+            start(plan, servers, tmp_path, lambda _text: None)
         finally:
-            assert len(stable) == 1
+            assert len(servers) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["selector"]

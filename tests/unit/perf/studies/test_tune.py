@@ -18,9 +18,9 @@ from perf.process import Guard
 from perf.studies import tune
 from perf.studies.knobs import NOT_TRIED, idle, knobs
 from perf.studies.measured import REQUEST, Measured
-from perf.studies.stable import Stable
+from perf.studies.servers import Servers
 from perf.studies.study import Outcome, Point, StudyError
-from perf.studies.tune import DEFAULTS, KAFKA, TWIN, Plan, configured, key_of, points, stall_of
+from perf.studies.tune import DEFAULTS, KAFKA, TWIN, Plan, configured, key_of, points, server_of
 from perf.studies.tune_answers import (
     Effect,
     conclusions,
@@ -76,8 +76,8 @@ def test_replication_is_tried_on_clusters_of_two() -> None:
     (knob,) = [knob for knob in knobs(cpus=32) if knob.brokers == 2]
     assert (knob.key, knob.document, knob.default) == ("num.replica.fetchers", "8", "1")
     assert {cell.replicas for cell in knob.cells} == {2}
-    stalls = [stall_of(knob, value) for value in ("1", TWIN, "8")]
-    assert stalls == [(DEFAULTS, 2), (TWIN, 2), ("num.replica.fetchers", "8")]
+    names = [server_of(knob, value) for value in ("1", TWIN, "8")]
+    assert names == [(DEFAULTS, 2), (TWIN, 2), ("num.replica.fetchers", "8")]
     made = points(Plan((knob.name,)))
     assert {(one.dims["replicas"], one.dims["acks"]) for one in made} == {(2, -1)}
 
@@ -96,7 +96,7 @@ def test_flushing_is_tried_by_number_and_by_time() -> None:
     assert set(found) == {row.key for row in BROKER_VALUES if "flush" in row.key}
     by_number = found["log.flush.interval.messages"]
     assert configured(by_number.cells[0], by_number, "1").configs == (("flush.messages", "1"),)
-    assert stall_of(by_number, "1") == DEFAULTS
+    assert server_of(by_number, "1") == DEFAULTS
     for knob in found.values():
         for value in knob.tried() if knob.how == "broker" else ():
             config = BrokerConfig.load(None, {}, [f"{knob.key}={value}", *knob.also])
@@ -110,7 +110,7 @@ def test_flushing_is_tried_in_apache_kafka_beside() -> None:
     (knob,) = [knob for knob in Plan(kafka=True).knobs() if knob.broker == "kafka"]
     assert configured(knob.cells[0], knob, "never").configs == ()
     assert configured(knob.cells[0], knob, "100").configs == (("flush.messages", "100"),)
-    assert {stall_of(knob, value) for value in (TWIN, *knob.values)} == {KAFKA}
+    assert {server_of(knob, value) for value in (TWIN, *knob.values)} == {KAFKA}
 
 
 def test_every_group_has_its_default_and_a_twin() -> None:
@@ -226,9 +226,9 @@ def test_the_study_on_one_knob(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_value_is_given_to_every_broker_of_its_cluster(tmp_path: Path) -> None:
     zookeeper.required()
     (knob,) = [knob for knob in knobs() if knob.brokers == 2]
-    with Stable(seconds=0.1, warm_s=0.02) as stable:
-        stable.add("its own", tune._server(2, tmp_path / "two", (f"{knob.key}=2",)))
-        with stable.turn("its own") as bench:
+    with Servers(seconds=0.1, warm_s=0.02) as servers:
+        servers.add("its own", tune._server(2, tmp_path / "two", (f"{knob.key}=2",)))
+        with servers.turn("its own") as bench:
             assert bench.run(knob.cells[0]).requests > 0
             assert isinstance(bench.broker, ClusterAsBroker)
     assert not (tmp_path / "two").exists()

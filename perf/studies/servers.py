@@ -1,6 +1,6 @@
 """The servers of a study: all started and warm at once, each held still but for its own turn.
 
-Whoever adds a server names it; blocks are asked for by that name. Leaving the stable ends every
+A server is added under a name, by which its blocks are measured. Leaving the context ends every
 process that was started in it and removes its data, whatever happened.
 """
 
@@ -18,7 +18,7 @@ from perf.cells import Bench, CellError
 SETTLE_AFTER_HOLD_S: Final = 0.05
 
 
-class Stable:
+class Servers:
     """Brokers by name. Use as a context manager."""
 
     def __init__(self, *, seconds: float, warm_s: float) -> None:
@@ -55,7 +55,7 @@ class Stable:
         finally:
             bench.broker.hold()
 
-    def __enter__(self) -> Stable:
+    def __enter__(self) -> Servers:
         return self
 
     def __exit__(
