@@ -54,7 +54,8 @@ def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
     def line(row: Sequence[str]) -> str:
         first = row[0].ljust(widths[0])
-        return "  ".join([first, *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
+        others = (cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))
+        return "  ".join([first, *others]).rstrip()
 
     return [line(head), "  ".join("-" * width for width in widths), *map(line, rows)]
 
