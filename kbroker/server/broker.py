@@ -107,7 +107,7 @@ class Broker:
         before_logs: Callable[[], None] = nothing,
         clock: Clock | None = None,
     ) -> None:
-        self._dynamic = DynamicConfig(config)
+        self._dynamic = DynamicConfig(config, self._settings_lag)
         self._data_dir = data_dir
         self._ready_file = ready_file
         self._clock: Clock = clock if clock is not None else SystemClock()
@@ -130,7 +130,6 @@ class Broker:
         self._deadlines = FetchDeadlines(self._hot, self._fetch_purgatory, SystemClock())
         self._scheduler = Scheduler(self._clock)
         self._late = LateSteps(self._scheduler)
-        self._dynamic.on_failure = self._settings_lag
         log_dirs = [Path(directory) for directory in config.log_dirs]
         self._directories = Directories(log_dirs, data_dir, config.node_id)
         self._logs = LogManager(

@@ -42,7 +42,9 @@ Reaction = Callable[["BrokerConfig", "BrokerConfig"], None]
 class DynamicConfig:
     """See the head of this file."""
 
-    def __init__(self, started: BrokerConfig) -> None:
+    def __init__(self, started: BrokerConfig, on_failure: Callable[[], None] = nothing) -> None:
+        """`on_failure` is called when a reaction could not follow; by default that is left so until
+        the next change."""
         self.config = started
         self.started = started
         self._own = ConfigResource(ConfigKind.BROKER, str(started.node_id))
@@ -52,8 +54,7 @@ class DynamicConfig:
         # What could not follow, and the configuration that it followed last.
         self._behind: dict[str, BrokerConfig] = {}
         self._said: dict[str, str] = {}  # why, as the log has it
-        # By default what could not follow stays so until the next change.
-        self.on_failure: Callable[[], None] = nothing
+        self._on_failure: Final = on_failure
 
     def add(self, what: str, reaction: Reaction) -> None:
         """`reaction` does something about changes from now on; `what` names it in the log."""
@@ -89,7 +90,7 @@ class DynamicConfig:
                 logger.exception("%s cannot follow the new configuration", what)
             self._said[what] = str(error)
             self._behind[what] = before
-            self.on_failure()
+            self._on_failure()
         else:
             self._behind.pop(what, None)
             self._said.pop(what, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from kbroker.metadata.controller.nodes import ensure_skeleton, load_resource_con
 from kbroker.metadata.image import ClusterImage, ConfigKind, ConfigResource
 from kbroker.metadata.store.embedded import EmbeddedStore
 from kbroker.server.dynamic_config import DynamicConfig
+from kbroker.server.lifecycle import nothing
 
 EVERY = ConfigResource(ConfigKind.BROKER, "")
 OWN = ConfigResource(ConfigKind.BROKER, "1")
@@ -27,8 +28,8 @@ def image(**by_name: Mapping[str, str]) -> ClusterImage:
     return ClusterImage().with_configs({resources[name]: own for name, own in by_name.items()})
 
 
-def started(*overrides: str) -> DynamicConfig:
-    return DynamicConfig(BrokerConfig.load(overrides=("node.id=1", *overrides)))
+def started(*overrides: str, on_failure: Callable[[], None] = nothing) -> DynamicConfig:
+    return DynamicConfig(BrokerConfig.load(overrides=("node.id=1", *overrides)), on_failure)
 
 
 def test_one_brokers_value_is_stronger_than_everybodys_and_both_than_the_files() -> None:
@@ -68,9 +69,9 @@ def test_followers_are_told_once_and_one_that_fails_does_not_keep_the_others_bac
 
 
 def test_what_could_not_follow_is_called_again_from_what_it_followed_last() -> None:
-    held = started()
-    seen: list[tuple[int, int]] = []
     asked_again: list[None] = []
+    held = started(on_failure=lambda: asked_again.append(None))
+    seen: list[tuple[int, int]] = []
     short = True
 
     def resize(before: BrokerConfig, now: BrokerConfig) -> None:
@@ -79,7 +80,6 @@ def test_what_could_not_follow_is_called_again_from_what_it_followed_last() -> N
         seen.append((before["num.io.threads"], now["num.io.threads"]))
 
     held.add("the handlers", resize)
-    held.on_failure = lambda: asked_again.append(None)
     held.follow(image(own={"num.io.threads": "9"}))
     held.follow(image(own={"num.io.threads": "10"}))
     assert held.behind == ["the handlers"] and len(asked_again) == 2
