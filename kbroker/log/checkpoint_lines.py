@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from kbroker.log.checkpoints import (
     CLEANER_FILE,
@@ -10,18 +10,17 @@ from kbroker.log.checkpoints import (
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
 )
+from kbroker.log.listener import LogListener
 from kbroker.log.partition_log import PartitionLog
 from kbroker.types import TopicPartition
 
-HighWatermarkOf = Callable[[PartitionLog], int]
 
-
-def line_of(file: str, log: PartitionLog, high_watermark_of: HighWatermarkOf) -> int:
+def line_of(file: str, log: PartitionLog, listener: LogListener) -> int:
     """Of a log that is open."""
     if file == RECOVERY_POINT_FILE:
         return log.settled_recovery_point
     if file == HIGH_WATERMARK_FILE:
-        return high_watermark_of(log)
+        return listener.high_watermark_of(log)
     if file == CLEANER_FILE:
         return log.cleaned_to if log.compacts else 0
     return log.log_start_offset
@@ -31,11 +30,11 @@ def lines_of(
     file: str,
     kept: Mapping[TopicPartition, int],
     logs: Iterable[PartitionLog],
-    high_watermark_of: HighWatermarkOf,
+    listener: LogListener,
 ) -> dict[TopicPartition, int]:
     """Of those that are open what holds now, of the others what is `kept`. A start of 0 needs no
     line, nor does a log that was never cleaned."""
-    lines = {**kept, **{log.name: line_of(file, log, high_watermark_of) for log in logs}}
+    lines = {**kept, **{log.name: line_of(file, log, listener) for log in logs}}
     if file in (LOG_START_FILE, CLEANER_FILE):
         lines = {name: offset for name, offset in lines.items() if offset > 0}
     return lines

@@ -43,10 +43,13 @@ class Checkpointing:
         """For whoever has the file's lock."""
         directory.write_checkpoint(file, self._lines(file, directory))
 
-    def write_points(self, directory: DataDirectory) -> None:
-        """Those from which a later start trusts what it does not read."""
-        for file in (RECOVERY_POINT_FILE, CLEANER_FILE):
-            self.write(file, directory)
+    def points_fell(self, log: PartitionLog) -> None:
+        """The files say it from which a later start trusts what it does not read. Nothing is
+        written for a log that is not open yet."""
+        for it in self._held([log.name]):
+            if it.log is log:
+                for file in (RECOVERY_POINT_FILE, CLEANER_FILE):
+                    self.write(file, it.directory)
 
     def write_of(self, file: str, log: PartitionLog) -> None:
         """What `file` says of a log is what holds now, for a later start to find."""

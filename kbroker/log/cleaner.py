@@ -29,6 +29,7 @@ from kbroker.log._results import Uncleanable
 from kbroker.log.checkpointing import Checkpointing
 from kbroker.log.checkpoints import CLEANER_FILE, RECOVERY_POINT_FILE
 from kbroker.log.cleanable import Cleanable, look
+from kbroker.log.listener import LogListener
 from kbroker.log.partition_log import PartitionLog
 from kbroker.own_thread import OwnThread
 from kbroker.types import TopicPartition
@@ -55,7 +56,8 @@ class CleanerSettings(NamedTuple):
 class Logs(Protocol):
     """What the cleaner asks of the log manager."""
 
-    high_watermark_of: Callable[[PartitionLog], int]
+    @property
+    def listener(self) -> LogListener: ...
 
     @property
     def checkpointing(self) -> Checkpointing: ...
@@ -169,7 +171,7 @@ class LogCleaner:
             log.log_start_offset,
             log.log_end_offset,
             log.cleaned_to,
-            self._logs.high_watermark_of(log),
+            self._logs.listener.high_watermark_of(log),
             log.compaction,
             self._clock.wall_ms(),
         )

@@ -15,6 +15,7 @@ from typing import Final
 
 from kbroker.clock import Clock
 from kbroker.log.data_directory import DataDirectory
+from kbroker.log.listener import LogListener
 from kbroker.log.partition_log import PartitionLog
 
 LOOK_MS: Final = 1_000  # from one look at a directory to the next
@@ -27,12 +28,12 @@ class DirectoryTrouble:
         self,
         clock: Clock,
         fail: Callable[[DataDirectory, OSError], list[PartitionLog]],
-        went_offline: Callable[[PartitionLog], None],
+        listener: LogListener,
     ) -> None:
         """`fail` marks the directory, and answers the logs that are open in it."""
         self._clock: Final = clock
         self._fail: Final = fail
-        self._went_offline: Final = went_offline
+        self._listener: Final = listener
         self._looked_ms: dict[DataDirectory, int] = {}
 
     def look_at(self, directory: DataDirectory) -> None:
@@ -45,7 +46,7 @@ class DirectoryTrouble:
             return
         for log in self._fail(directory, error):
             log.go_offline()
-            self._went_offline(log)
+            self._listener.went_offline(log)
 
     def look_behind(self, error: Exception, directories: Iterable[DataDirectory]) -> None:
         """At the one that has the file which the error names."""

@@ -44,7 +44,7 @@ from kbroker.log.checkpoints import (
     write_partition_metadata,
 )
 from kbroker.log.leader_epochs import NO_EPOCH
-from kbroker.log.partition_log import PartitionLog
+from kbroker.log.partition_log import PartitionLog, has_no_checkpoint
 from kbroker.log.segment_files import SegmentFile, find_segments, remove_segment
 from kbroker.log.set_aside import keep_segments, keep_tail
 
@@ -83,12 +83,13 @@ def open_partition_log(
     is_known: bool = False,
     files: LogFiles | None = None,
     go_on: Callable[[], None] = goes_on,
+    points_fell: Callable[[PartitionLog], None] = has_no_checkpoint,
 ) -> PartitionLog:
     """Opens the log in `directory`, or begins one there. `settings` as `configure` takes them.
 
     `flush_times` counts its flushes; without one nobody does. `is_known`: somebody has looked, and
     the directory is that topic's; `files` is what there is, as far as that was told. `go_on` is
-    called before each segment is read; it may raise.
+    called before each segment is read; it may raise. `points_fell`: as `PartitionLog` has it.
     """
     if not is_known:
         file_operations.make_directory(directory)
@@ -96,7 +97,7 @@ def open_partition_log(
     epochs = None
     if files is not None:
         epochs = files.epochs if LEADER_EPOCH_FILE in files.sizes else NO_EPOCHS
-    log = PartitionLog(str(directory), topic, index, topic_id, epochs, directory)
+    log = PartitionLog(str(directory), topic, index, topic_id, epochs, directory, points_fell)
     log.configure(**settings)
     if flush_times is not None:
         log.count_flushes(flush_times)
@@ -118,7 +119,7 @@ def open_partition_log(
     _keep_all_aside(directory)
     return open_partition_log(
         directory, topic, index, topic_id, settings, checkpointed, flush_times,
-        is_known=is_known, go_on=go_on,
+        is_known=is_known, go_on=go_on, points_fell=points_fell,
     )  # fmt: skip
 
 

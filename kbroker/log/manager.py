@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID, uuid4
@@ -52,6 +52,7 @@ from kbroker.log.data_directory import CHECKPOINT_FILES, UNKNOWN_BOOT, DataDirec
 from kbroker.log.directory_trouble import DirectoryTrouble
 from kbroker.log.directory_use import use_of_all
 from kbroker.log.held_log import HeldLog
+from kbroker.log.listener import LogListener
 from kbroker.log.loader import goes_on, open_partition_log
 from kbroker.log.moves import Moves
 from kbroker.log.partition_log import FILE_DELETE_DELAY_MS, PartitionLog
@@ -81,8 +82,11 @@ class LogManager:
         segment_delete_delay_ms: int = FILE_DELETE_DELAY_MS,
         producer_expiration_ms: int = PRODUCER_EXPIRATION_MS,
         clock: Clock | None = None,
+        listener: LogListener,
+        move_bytes_per_second: Callable[[], float] = lambda: math.inf,
     ) -> None:
-        """`boot_id`: of the machine; see data_directory.py."""
+        """`boot_id`: of the machine; see data_directory.py. `listener`: the replicas of the logs.
+        `move_bytes_per_second`: how fast a log may go to another directory, as it is set now."""
         self._paths: Final = tuple(directories)
         self._directories = [DataDirectory(path, boot_id) for path in directories]
         self._absence = Absence()
@@ -91,7 +95,8 @@ class LogManager:
         self.flush_times: Final = FlushTimes()
         self.removals: Final = Removals(self._clock, segment_delete_delay_ms)
         self._producer_expiry: Final = ProducerExpiry(self._clock, producer_expiration_ms)
-        self.moves: Final = Moves(self, self._paths, self._clock)
+        self.listener: Final = listener
+        self.moves: Final = Moves(self, self._paths, self._clock, move_bytes_per_second)
         self._lock: Final = threading.Lock()
         self._logs: dict[TopicPartition, HeldLog] = {}
         self.recoveries: Final = Recoveries(self._open_at, self._clock)
@@ -100,15 +105,7 @@ class LogManager:
         self._unread: set[TopicPartition] = set()
         self._unsynced: set[DataDirectory] = set()
         self.checkpointing: Final = Checkpointing(self._lines, self.held)
-        self.trouble: Final = DirectoryTrouble(
-            self._clock, self._fail, lambda log: self.went_offline(log)
-        )
-        # Where the replica of a log is; the replica manager says how to ask it.
-        self.high_watermark_of: Callable[[PartitionLog], int] = lambda log: (
-            log.checkpointed_high_watermark
-        )
-        # Called on the scheduler's thread, more than once, of a log that nobody can use any more.
-        self.went_offline: Callable[[PartitionLog], None] = lambda log: None
+        self.trouble: Final = DirectoryTrouble(self._clock, self._fail, listener)
 
     # --- Start and stop ---------------------------------------------------------------------------
 
@@ -188,7 +185,7 @@ class LogManager:
                 for file in CHECKPOINT_FILES:
                     of = opened if file == CLEANER_FILE else logs  # who know if they compact
                     kept = directory.kept(file)
-                    lines = lines_of(file, kept, of.values(), self.high_watermark_of)
+                    lines = lines_of(file, kept, of.values(), self.listener)
                     directory.write_checkpoint(file, lines)
                 directory.close(clean=clean and not has_unread(directory, self._unread))
             except OSError as error:
@@ -219,7 +216,6 @@ class LogManager:
         if known is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {name} is open already")
         held = self._open(name, topic_id, settings, new, only)
-        held.log.points_fell = partial(self.checkpointing.write_points, held.directory)
         with self._lock:
             if not held.directory.failed:
                 self._logs[name] = held
@@ -240,7 +236,7 @@ class LogManager:
         at, is_known = place.directory.checkpointed(name), place.topic_id == topic_id
         return open_partition_log(
             place.path, *name, topic_id, how, at, self.flush_times, is_known=is_known,
-            files=place.files, go_on=go_on,
+            files=place.files, go_on=go_on, points_fell=self.checkpointing.points_fell,
         )  # fmt: skip
 
     def _open(
@@ -358,9 +354,7 @@ class LogManager:
         with self._lock:
             held = self._forget_locked(log)
             if held is not None:
-                lines = {
-                    file: line_of(file, log, self.high_watermark_of) for file in CHECKPOINT_FILES
-                }
+                lines = {file: line_of(file, log, self.listener) for file in CHECKPOINT_FILES}
                 held.directory.keep(log.name, lines)
         try:
             log.close()
@@ -429,12 +423,11 @@ class LogManager:
                 held.directory = directory
                 if directory.failed:  # just now: the log was not among those that are there
                     log.go_offline()
-            held.log.points_fell = partial(self.checkpointing.write_points, directory)
 
         both = sorted((held.directory, directory), key=lambda each: str(each.path))
         log = held.log
         with both[0].checkpoint_locks[LOG_START_FILE], both[1].checkpoint_locks[LOG_START_FILE]:
-            lines = {file: line_of(file, log, self.high_watermark_of) for file in CHECKPOINT_FILES}
+            lines = {file: line_of(file, log, self.listener) for file in CHECKPOINT_FILES}
             with self._lock:
                 directory.keep(log.name, lines)
             try:
@@ -446,7 +439,7 @@ class LogManager:
                 with self._lock:
                     directory.forget(log.name)
         if directory.failed and held.directory is directory:
-            self.went_offline(log)
+            self.listener.went_offline(log)
 
     # --- In the background ------------------------------------------------------------------------
 
@@ -510,7 +503,7 @@ class LogManager:
         if not it.log.online and self.held([it.log.name]) == [it]:
             it.directory.distrust()
             self.trouble.look_at(it.directory)
-            self.went_offline(it.log)
+            self.listener.went_offline(it.log)
 
     def _fail(self, directory: DataDirectory, error: OSError) -> list[PartitionLog]:
         with self._lock:
@@ -566,7 +559,7 @@ class LogManager:
         with self._lock:
             kept = directory.kept(file)
             logs = [it.log for it in self._logs.values() if it.directory is directory]
-        return lines_of(file, kept, logs, self.high_watermark_of)
+        return lines_of(file, kept, logs, self.listener)
 
     def remove_deleted(self) -> Iterator[None]:
         """Removes what was deleted and has waited for `file.delete.delay.ms`, file by file."""

@@ -21,9 +21,15 @@ if TYPE_CHECKING:
 class Moves:
     """See the head of this file. Any thread."""
 
-    def __init__(self, logs: Logs, paths: Sequence[Path], clock: Clock) -> None:
+    def __init__(
+        self,
+        logs: Logs,
+        paths: Sequence[Path],
+        clock: Clock,
+        bytes_per_second: Callable[[], float],
+    ) -> None:
         """`paths` are those of `log.dirs`."""
-        self.bytes_per_second: Callable[[], float] = lambda: float("inf")
+        self._bytes_per_second: Final = bytes_per_second
         self._logs: Final = logs
         self._paths: Final = paths
         self._clock: Final = clock
@@ -37,9 +43,7 @@ class Moves:
             if self._mover is None:
                 from kbroker.log.mover import LogMover
 
-                self._mover = LogMover(
-                    self._logs, self._paths, lambda: self.bytes_per_second(), self._clock
-                )
+                self._mover = LogMover(self._logs, self._paths, self._bytes_per_second, self._clock)
             return self._mover
 
     def settle(self, directories: Sequence[DataDirectory]) -> list[Path]:

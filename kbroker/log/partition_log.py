@@ -70,6 +70,10 @@ class Compaction(NamedTuple):
 NEVER_TOO_LATE: Final = Compaction()
 
 
+def has_no_checkpoint(log: PartitionLog) -> None:
+    """Of a log that no manager holds."""
+
+
 def _nobody_asks(end_offset: int) -> None:
     """Of a log whose end no replica watches."""
 
@@ -85,9 +89,15 @@ class PartitionLog(_log.LocalLog):
         topic_id: uuid.UUID,
         epochs: bytes | None = None,
         path: Path | None = None,
+        points_fell: Callable[[PartitionLog], None] = has_no_checkpoint,
     ) -> None:
-        """`epochs`: what its file of leader epochs says, if somebody has read it; `path`: the
-        directory again, if there is one."""
+        """`epochs`: what its file of leader epochs says, if it has been read; `path`: the directory
+        again, if there is one.
+
+        `points_fell` is called when the recovery point goes back, or where it was cleaned to,
+        before a file is changed: what a checkpoint says is more than will hold. A later start
+        would take for settled, or for clean, what is appended below it from now on.
+        """
         super().__init__(directory, topic, index, topic_id)
         self.path = path or Path(directory)
         self.name = TopicPartition(topic, index)
@@ -98,10 +108,7 @@ class PartitionLog(_log.LocalLog):
         self.start_on_file = 0
         # What lies below was cleaned: see cleaner.py.
         self.cleaned_to = 0
-        # Called when the recovery point goes back, or where it was cleaned to, before a file is
-        # changed: what a checkpoint says is more than will hold. A later start would take for
-        # settled, or for clean, what is appended below it from now on.
-        self.points_fell: Callable[[], None] = _nobody_has_written_them
+        self._points_fell: Final = points_fell
         self._changing = threading.Lock()
         self._snapshot_offset = -1
         self._trimmed_to = 0
@@ -340,7 +347,7 @@ class PartitionLog(_log.LocalLog):
         begin_cut(self, settled)
         self.cleaned_to = min(self.cleaned_to, clean_to)
         try:
-            self.points_fell()
+            self._points_fell(self)
             falls()
         except BaseException:
             give_up_cut(self)
@@ -460,7 +467,3 @@ def deleted_path(path: Path) -> Path:
     """`<topic>-<partition>.<unique>-delete`, cut so that the name stays one."""
     suffix = f".{uuid.uuid4().hex}{DELETED_SUFFIX}"
     return path.with_name(path.name[: DIRECTORY_NAME_CHARS_MAX - len(suffix)] + suffix)
-
-
-def _nobody_has_written_them() -> None:
-    """Of a log that no manager holds."""

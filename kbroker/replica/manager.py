@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from kbroker.log.partition_log import PartitionLog
     from kbroker.metadata.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
     from kbroker.replica._topic_table import TopicTable
+    from kbroker.replica.held_replicas import HeldReplicas
 
     # One topic of the C snapshot: name, id, internal, the replicas that are here by partition.
     Lead = Callable[[Replica, PartitionImage], None]
@@ -139,30 +140,27 @@ class ReplicaManager:
         node_id: int,
         logs: LogManager,
         table: TopicTable,
-        wake: Callable[[Replica], None],
+        held: HeldReplicas,
         lead: Lead | None = None,
         lanes: LogLanes | None = None,
     ) -> None:
-        """`wake` answers the requests that are parked on a partition. `lead` says to a replica who
-        leads it; by default as the controller has confirmed it. `lanes` open and remove logs;
-        without them that is done on the caller's thread."""
+        """`held` is the listener of `logs`. `lead` says to a replica who leads it; by default as
+        the controller has confirmed it. `lanes` open and remove logs; without them that is done on
+        the caller's thread."""
         self._config = config
         self._node_id = node_id
         self._logs = logs
         self._lanes = lanes or LogLanes(logs, SystemClock())
         self._table = table
-        self._wake = wake
+        self._held = held
         self._lead = lead or partial(set_leadership, node_id)
-        self._partitions: Mapping[TopicPartition, Replica] = {}
-        logs.high_watermark_of = self._high_watermark_of
-        logs.went_offline = self._went_offline
         self._topic_ids: dict[str, UUID] = {}
         self._offline: set[TopicPartition] = set()
         self._due: dict[TopicPartition, int] = {}  # recovery points where a flush was due
 
     def partition(self, topic: str, index: int) -> Replica | None:
         """The replica of a partition that this broker holds; from any thread."""
-        return self._partitions.get(TopicPartition(topic, index))
+        return self._held.now.get(TopicPartition(topic, index))
 
     @property
     def any_offline(self) -> bool:
@@ -191,7 +189,7 @@ class ReplicaManager:
         results: dict[TopicPartition, int | KafkaError] = {}
         moved: list[Replica] = []
         for name, offset in wanted.items():
-            replica = self._partitions.get(name)
+            replica = self._held.now.get(name)
             try:
                 if replica is None:
                     raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -203,7 +201,7 @@ class ReplicaManager:
         for name, reason in failed.items():
             results[name] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(reason))
         for replica in moved:
-            self._wake(replica)
+            self._held.wake(replica)
         return results
 
     def keep_starts(self, logs: Iterable[PartitionLog]) -> Mapping[TopicPartition, OSError]:
@@ -215,22 +213,9 @@ class ReplicaManager:
             self._logs.trouble.look_behind(reason, self._logs.usable)
         return failed
 
-    def _high_watermark_of(self, log: PartitionLog) -> int:
-        """For the checkpoint; from any thread."""
-        replica = self._partitions.get(log.name)
-        if replica is None or replica.log is not log:
-            return log.checkpointed_high_watermark
-        return replica.high_watermark
-
-    def _went_offline(self, log: PartitionLog) -> None:
-        """Who waits for records in it is told; from any thread."""
-        replica = self._partitions.get(log.name)
-        if replica is not None and replica.log is log and replica.has_watchers:
-            self._wake(replica)
-
     def replicas(self) -> Mapping[TopicPartition, Replica]:
         """All partitions here as of now; the mapping is never changed. From any thread."""
-        return self._partitions
+        return self._held.now
 
     def apply(self, image: ClusterImage, delta: ImageDelta) -> list[TopicPartition]:
         """Follow the controller; the partitions of this delta that stay offline.
@@ -270,7 +255,7 @@ class ReplicaManager:
         disk. So a log is flushed that has stood so since the last look. On the scheduler's thread.
         """
         before, self._due = self._due, {}
-        for name, replica in self._partitions.items():
+        for name, replica in self._held.now.items():
             if not (replica.online and replica.flush_is_due):
                 continue
             self._due[name] = replica.log.recovery_point
@@ -281,7 +266,7 @@ class ReplicaManager:
             except OSError as error:
                 logger.error("%s cannot be flushed: %s", name, error)
             else:
-                self._wake(replica)
+                self._held.wake(replica)
             yield
 
     def follow_config(self, config: BrokerConfig, topics: Iterable[TopicImage]) -> None:
@@ -299,7 +284,7 @@ class ReplicaManager:
         # What stays offline, though its topic is applied: a log that cannot be read may take long
         # to say so once more.
         left = self._offline - only if from_store and only is not None else frozenset()
-        partitions = dict(self._partitions)
+        partitions = dict(self._held.now)
         rows: list[Row] = []
         fresh: list[Replica] = []
         taken: list[Replica] = []
@@ -324,19 +309,16 @@ class ReplicaManager:
             self._lanes.wait()
             if from_store:
                 self._offline |= {
-                    name
-                    for topic in topics
-                    for name in _names(topic)
-                    if name not in self._partitions
+                    name for topic in topics for name in _names(topic) if name not in self._held.now
                 }
             raise
         else:
-            self._partitions = partitions
+            self._held.now = partitions
             for replica in fresh:
                 self._logs.wanting_room.opened(replica.log.name)
             self._topic_ids.update((topic.name, topic.topic_id) for topic in topics)
             for replica in taken:
-                self._wake(replica)
+                self._held.wake(replica)
                 self._delete(replica)  # and wakes consumers that it served as a follower
             if taken:
                 self._lanes.wait()
@@ -347,9 +329,9 @@ class ReplicaManager:
         """Leaders, in-sync sets and with them high watermarks of their partitions have changed."""
         for topic in topics:
             for name in _names(topic):
-                replica = self._partitions.get(name)
+                replica = self._held.now.get(name)
                 if replica is not None and replica.has_watchers:
-                    self._wake(replica)
+                    self._held.wake(replica)
 
     def _taken_away(
         self, topic: TopicImage, partitions: dict[TopicPartition, Replica]
@@ -372,7 +354,7 @@ class ReplicaManager:
         settings, from_store = self._settings_of(topic), delta.from_store
         for partition in topic.partitions:
             name = TopicPartition(topic.name, partition.index)
-            replica = self._partitions.get(name)
+            replica = self._held.now.get(name)
             if (
                 self._node_id not in partition.replicas
                 or name in left
@@ -478,12 +460,10 @@ class ReplicaManager:
         """Out of everybody's sight, then closed. A log whose files stay is a line here; whoever
         looks for what is left of the topic finds them by its id."""
         names = {topic.name for topic in topics}
-        removed = {
-            name: replica for name, replica in self._partitions.items() if name.topic in names
-        }
+        removed = {name: replica for name, replica in self._held.now.items() if name.topic in names}
         self._table.publish([], [topic.topic_id.bytes for topic in topics])
-        self._partitions = {
-            name: replica for name, replica in self._partitions.items() if name not in removed
+        self._held.now = {
+            name: replica for name, replica in self._held.now.items() if name not in removed
         }
         for topic in topics:
             del self._topic_ids[topic.name]
@@ -504,7 +484,7 @@ class ReplicaManager:
         except KafkaError as error:
             logger.error("%s", error.message)
         finally:
-            self._wake(replica)
+            self._held.wake(replica)
 
     def _configure(self, topic: TopicImage) -> None:
         settings = self._settings_of(topic)
@@ -516,7 +496,7 @@ class ReplicaManager:
             self._throttle(replica, topic)
             replica.advance()  # fewer may be enough in sync now
             if replica.has_watchers:
-                self._wake(replica)
+                self._held.wake(replica)
 
     def _throttle(self, replica: Replica, topic: TopicImage) -> None:
         named = topic.configs.get(LEADER_REPLICAS, "")
@@ -524,5 +504,5 @@ class ReplicaManager:
 
     def statistics(self) -> dict[str, int]:
         """Figures for metrics: partitions held, led, without enough in-sync replicas."""
-        logs = [replica.log for replica in self._partitions.values()]
+        logs = [replica.log for replica in self._held.now.values()]
         return {"partitions": len(logs), "bytes": sum(log.size_bytes for log in logs)}

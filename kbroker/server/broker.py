@@ -46,6 +46,7 @@ from kbroker.metadata.store.zookeeper_settings import CONNECT
 from kbroker.purgatory.purgatory import Purgatory
 from kbroker.purgatory.timer import Timer
 from kbroker.replica._topic_table import TopicTable
+from kbroker.replica.held_replicas import HeldReplicas
 from kbroker.replica.manager import ReplicaManager
 from kbroker.replica.metadata_publisher import MetadataPublisher
 from kbroker.replica.throttled_replicas import LEADER_RATE
@@ -93,6 +94,7 @@ Dispatch = Callable[[WrappedRequest], None]
 ServeAdmin = Callable[["Broker", "Sequence[socket.socket]", Run], HttpServer]
 
 OBSERVER_DELAY_MS: Final = 500
+MOVE_RATE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
 
 
 class Broker:
@@ -132,12 +134,13 @@ class Broker:
         self._late = LateSteps(self._scheduler)
         log_dirs = [Path(directory) for directory in config.log_dirs]
         self._directories = Directories(log_dirs, data_dir, config.node_id)
+        self._held = HeldReplicas(self._hot.wake)
         self._logs = LogManager(
-            log_dirs,
-            boot_id=boot_id(),
+            log_dirs, boot_id=boot_id(), listener=self._held,
             recovery_threads=config["num.recovery.threads.per.data.dir"],
             segment_delete_delay_ms=config["log.segment.delete.delay.ms"],
-        )
+            move_bytes_per_second=lambda: float(self.config[MOVE_RATE]),
+        )  # fmt: skip
         self._lanes = LogLanes(self._logs, self._clock, ThreadLane, self._logs_ready)
         self._member = self._join_cluster(config)
         self._replicas = self._hold_replicas(config)
@@ -183,7 +186,7 @@ class Broker:
     def _hold_replicas(self, config: BrokerConfig) -> ReplicaManager:
         lead = self._member.replication.lead if self._member else None
         return ReplicaManager(
-            config, config.node_id, self._logs, self._table, self._hot.wake, lead, self._lanes,
+            config, config.node_id, self._logs, self._table, self._held, lead, self._lanes,
         )  # fmt: skip
 
     def _logs_ready(self, names: Sequence[TopicPartition]) -> None:

@@ -55,9 +55,6 @@ class LogTasks:
         no room, and may open now.
         `repair`: what the scrub finds is asked of other replicas; None: there are none."""
         self.retention: Final = Retention(replicas, wake, clock)
-        logs.moves.bytes_per_second = lambda: float(
-            config()["replica.alter.log.dirs.io.max.bytes.per.second"]
-        )
         self._logs: Final = logs
         self._clock: Final = clock
         self._config: Final = config

@@ -53,6 +53,7 @@ from kbroker.protocol.messages import controlled_shutdown
 from kbroker.protocol.wire import Reader
 from kbroker.replica._replica import Replica
 from kbroker.replica._topic_table import TopicTable
+from kbroker.replica.held_replicas import HeldReplicas
 from kbroker.replica.in_sync import InSyncSets
 from kbroker.replica.manager import ReplicaManager
 from kbroker.server.asked_controller import AskedController
@@ -227,7 +228,10 @@ class Running:
         self.states: dict[TopicPartition, PartitionImage] = {}
         self._led_since: dict[TopicPartition, int] = {}
         boot_id = f"{self.node_id}-{cluster.boots[self.node_id]}"
-        self.logs = LogManager([broker.directory], boot_id=boot_id, clock=self.clock)
+        self.held = HeldReplicas(self.wake)
+        self.logs = LogManager(
+            [broker.directory], boot_id=boot_id, clock=self.clock, listener=self.held
+        )
         self.informed = False
         self.disk_failed = False  # at some time since this start
         self.fetchers_hang_until_ms = 0.0
@@ -250,7 +254,7 @@ class Running:
         else:
             self._say_who_leads(self._replication._in_sync, self.scheduler)
         self.replicas = ReplicaManager(
-            broker.config, self.node_id, self.logs, TopicTable(), self.wake, self._lead
+            broker.config, self.node_id, self.logs, TopicTable(), self.held, self._lead
         )
         self._groups = Groups(
             lambda: broker.config,

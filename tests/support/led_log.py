@@ -37,30 +37,40 @@ def open_led_log(
     topic_id: UUID,
     settings: dict[str, Any],
     checkpointed: Checkpointed = UNKNOWN,
+    **how: Any,
 ) -> LedLog:
     """As `open_partition_log`; `set_leadership` is the caller's."""
-    return LedLog(open_partition_log(directory, topic, index, topic_id, settings, checkpointed))
+    log = open_partition_log(directory, topic, index, topic_id, settings, checkpointed, **how)
+    return LedLog(log)
+
+
+class Listener:
+    """Of a log manager; it has no manager in it: who drops one gives its descriptors back at
+    once."""
+
+    def __init__(self) -> None:
+        self.replicas: dict[PartitionLog, LedLog] = {}
+        self.offline: list[PartitionLog] = []
+
+    def high_watermark_of(self, log: PartitionLog) -> int:
+        replica = self.replicas.get(log)
+        return log.checkpointed_high_watermark if replica is None else replica.high_watermark
+
+    def went_offline(self, log: PartitionLog) -> None:
+        self.offline.append(log)
 
 
 class LedLogManager(LogManager):
     """A log manager whose logs have their replicas, as a broker's have."""
 
     def __init__(self, directories: Sequence[Path], **how: Any) -> None:
-        super().__init__(directories, **how)
-        replicas: dict[PartitionLog, LedLog] = {}
-
-        def of_replica(log: PartitionLog) -> int:
-            replica = replicas.get(log)
-            return log.checkpointed_high_watermark if replica is None else replica.high_watermark
-
-        self._replicas = replicas
-        # Without this manager in it: whoever drops one gives its descriptors back at once.
-        self.high_watermark_of = of_replica
+        self.replicas = Listener()
+        super().__init__(directories, **{"listener": self.replicas, **how})
 
     def open(self, *name: Any, **how: Any) -> LedLog:  # type: ignore[override]
         log = super().open(*name, **how)
-        self._replicas[log] = LedLog(log)
-        return self._replicas[log]
+        led = self.replicas.replicas[log] = LedLog(log)
+        return led
 
     def close(self, log: LedLog) -> None:  # type: ignore[override]
         super().close(log.log)

@@ -21,6 +21,7 @@ from typing import Final
 from kbroker.log._cleaning import Cleaning
 from kbroker.log._describe import segment_figures
 from kbroker.log.loader import Checkpointed
+from kbroker.log.partition_log import PartitionLog
 from kbroker.log.verify import verify
 from kbroker.protocol.record_batch import RecordBatch, decode_batches
 from tests.support.led_log import LedLog, open_led_log
@@ -112,14 +113,16 @@ class History:
         self.cleanings = 0
 
     def _open(self, checkpointed: Checkpointed) -> LedLog:
-        log = open_led_log(self.path, "words", 0, TOPIC_ID, self.settings, checkpointed)
+        log = open_led_log(
+            self.path, "words", 0, TOPIC_ID, self.settings, checkpointed,
+            points_fell=self._note_recovery_point,
+        )  # fmt: skip
         self.epoch += 1
         log.set_leadership(1, True, self.epoch, 1)
-        log.log.points_fell = self._note_recovery_point
         return log
 
-    def _note_recovery_point(self) -> None:
-        self.recovery_point = self.log.settled_recovery_point
+    def _note_recovery_point(self, log: PartitionLog) -> None:
+        self.recovery_point = log.settled_recovery_point
 
     def run(self, steps: int) -> None:
         doings = [
@@ -251,7 +254,7 @@ class History:
         while cleaning.map_keys(STEP_BYTES):
             pass
         self.log.flush_rolled()
-        self._note_recovery_point()
+        self._note_recovery_point(self.log.log)
         assert first_dirty <= cleaning.mapped_end <= end
         read_end = 0
         for first, behind in cleaning.groups(self.settings["segment_bytes"]):

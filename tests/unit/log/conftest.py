@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kbroker.log.loader import Checkpointed
+from kbroker.log.partition_log import PartitionLog, has_no_checkpoint
 from tests.support.led_log import LedLog, open_led_log
 from tests.unit.log.two_directories import Two
 
@@ -30,11 +31,13 @@ def open_log(tmp_path: Path) -> Iterator[OpenLog]:
         log_start_offset: int = 0,
         leader_epoch: int = 0,
         lead: bool = True,
+        points_fell: Callable[[PartitionLog], None] = has_no_checkpoint,
         **settings: Any,
     ) -> LedLog:
         log = open_led_log(
             tmp_path / "words-0", "words", 0, TOPIC_ID, settings,
             Checkpointed(clean, recovery_point, high_watermark, log_start_offset),
+            points_fell=points_fell,
         )  # fmt: skip
         if lead:
             log.set_leadership(1, True, leader_epoch, 1)

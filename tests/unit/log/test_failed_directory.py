@@ -15,7 +15,6 @@ from kbroker.clock import ManualClock
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log.data_directory import BOOT_FILE, CLEAN_SHUTDOWN_FILE, PROBE_FILE
 from kbroker.log.directory_trouble import LOOK_MS
-from kbroker.log.partition_log import PartitionLog
 from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
 from tests.support.led_log import LedLog, LedLogManager
 from tests.support.record_batches import build_batch
@@ -30,7 +29,6 @@ class Broker:
     def __init__(self, root: Path) -> None:
         self.first, self.second = root / "a", root / "b"
         self.clock = ManualClock()
-        self.offline: list[PartitionLog] = []
         self.start()
         self.logs = [self.open("words", index) for index in range(4)]  # in turns
         for log in self.logs:
@@ -38,7 +36,6 @@ class Broker:
 
     def start(self) -> None:
         self.manager = LedLogManager([self.first, self.second], boot_id="same", clock=self.clock)
-        self.manager.went_offline = self.offline.append
         self.manager.start()
 
     def open(self, topic: str, index: int, topic_id: UUID = TOPIC, **how: bool) -> LedLog:
@@ -71,7 +68,7 @@ def test_a_directory_that_fails_takes_all_its_logs_along(
     with dying(broker.first):
         broker.run()
     assert {log.name for log in broker.logs if not log.online} == {log.name for log in here}
-    assert {log.name for log in broker.offline} == {log.name for log in here}
+    assert {log.name for log in broker.manager.replicas.offline} == {log.name for log in here}
     assert broker.manager.failed_directories() == [broker.first]
     assert [(use.path, use.failed) for use in broker.manager.use_of_directories(None)] == [
         (str(broker.first), True), (str(broker.second), False)

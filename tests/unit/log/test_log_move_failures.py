@@ -14,7 +14,6 @@ from kbroker._log import LocalLog
 from kbroker.errors import DataDirectoryError
 from kbroker.log._moving import SegmentCopy, put_in_place
 from kbroker.log.log_move import MOVED_FILE, LogMove
-from kbroker.log.partition_log import PartitionLog
 from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
 from tests.support import memory
 from tests.support.led_log import LedLogManager
@@ -152,8 +151,6 @@ def test_a_directory_that_fails_as_a_log_comes_there_takes_it_with_it(
 ) -> None:
     two.append(60)
     (second,) = [each for each in two.manager.usable if each.path == two.second]
-    offline: list[PartitionLog] = []
-    two.manager.went_offline = offline.append
 
     def fail(log: LocalLog, copies: list[SegmentCopy], directory: str) -> None:
         put_in_place(log, copies, directory)
@@ -162,7 +159,7 @@ def test_a_directory_that_fails_as_a_log_comes_there_takes_it_with_it(
 
     monkeypatch.setattr("kbroker.log.log_move.put_in_place", fail)
     two.move(two.second)
-    assert second.failed and not two.log.online and offline == [two.log.log]
+    assert second.failed and not two.log.online and two.manager.replicas.offline == [two.log.log]
 
 
 def test_two_logs_that_are_no_copies_are_still_refused(two: Two) -> None:

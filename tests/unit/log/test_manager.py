@@ -139,8 +139,8 @@ def test_one_process_at_a_time(managers: Managers, tmp_path: Path) -> None:
     managers.start("free")  # it was let go again
 
     code = (
-        "import sys; from pathlib import Path; from kbroker.log.manager import LogManager;"
-        "LogManager([Path(sys.argv[1])]).start()"
+        "import sys; from pathlib import Path; from tests.support.led_log import LedLogManager;"
+        "LedLogManager([Path(sys.argv[1])]).start()"
     )
     held = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "data")], capture_output=True, text=True

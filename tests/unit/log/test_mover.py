@@ -58,7 +58,7 @@ def test_where_it_is_already_ends_a_move(two: Two) -> None:
 
 def test_a_move_that_is_called_off_leaves_nothing(two: Two) -> None:
     two.append(100)
-    two.manager.moves.bytes_per_second = lambda: 2_000.0
+    two.rate = lambda: 2_000.0
     asked = two.mover.ask
     asked(NAME, str(two.second))
     eventually(lambda: [it for it in two.mover.futures() if it.size_bytes], "a piece")
@@ -74,7 +74,7 @@ def test_a_move_that_is_called_off_leaves_nothing(two: Two) -> None:
 @pytest.mark.parametrize("clean", [True, False])
 def test_no_start_goes_on_with_what_was_called_off(two: Two, clean: bool) -> None:
     two.append(100)
-    two.manager.moves.bytes_per_second = lambda: 2_000.0
+    two.rate = lambda: 2_000.0
     two.mover.ask(NAME, str(two.second))
     eventually(lambda: [it for it in two.mover.futures() if it.size_bytes], "a piece")
     two.mover.ask(NAME, str(two.first))
@@ -123,7 +123,7 @@ def test_a_rate_that_falls_holds_up_what_is_left_alone(two: Two) -> None:
         copied = futures[0].size_bytes if futures else 0
         return 1_000.0 if copied > left // 2 else float("inf")
 
-    two.manager.moves.bytes_per_second = rate
+    two.rate = rate
     two.mover._stopping = Turned()  # type: ignore[misc]
     two.move(two.second)
     assert two.here() == ["second"]
@@ -132,7 +132,7 @@ def test_a_rate_that_falls_holds_up_what_is_left_alone(two: Two) -> None:
 
 def test_a_stop_ends_a_move_and_the_next_start_goes_on(two: Two) -> None:
     two.append(100)
-    two.manager.moves.bytes_per_second = lambda: 2_000.0
+    two.rate = lambda: 2_000.0
     two.mover.ask(NAME, str(two.second))
     eventually(lambda: [it for it in two.mover.futures() if it.size_bytes], "a piece")
     two.mover.stop()
@@ -148,7 +148,7 @@ def test_a_stop_ends_a_move_and_the_next_start_goes_on(two: Two) -> None:
 
 def test_a_topic_that_is_deleted_meanwhile_leaves_nothing(two: Two) -> None:
     two.append(100)
-    two.manager.moves.bytes_per_second = lambda: 2_000.0
+    two.rate = lambda: 2_000.0
     two.mover.ask(NAME, str(two.second))
     eventually(lambda: [it for it in two.mover.futures() if it.size_bytes], "a piece")
     two.manager.delete(two.log)

@@ -10,6 +10,7 @@ import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log.loader import Checkpointed
+from kbroker.log.partition_log import PartitionLog, has_no_checkpoint
 from kbroker.testing.file_faults import Fault, FileFaults
 from tests.support.led_log import LedLog, open_led_log
 from tests.support.record_batches import build_batch, parse_batches
@@ -20,8 +21,13 @@ SMALL = {"segment_bytes": 300, "index_interval_bytes": 0}
 SLOW_MS = 2000
 
 
-def filled(open_log: OpenLog, count: int = 20, **settings: int) -> LedLog:
-    log: LedLog = open_log(**(settings or SMALL))
+def filled(
+    open_log: OpenLog,
+    count: int = 20,
+    points_fell: Callable[[PartitionLog], None] = has_no_checkpoint,
+    **settings: int,
+) -> LedLog:
+    log: LedLog = open_log(points_fell=points_fell, **(settings or SMALL))
     for number in range(count):
         log.append(build_batch([b"%06d" % number]))
     return log
@@ -163,11 +169,13 @@ def test_an_empty_log_knows_no_producer_of_before(open_log: OpenLog) -> None:
 
 def test_a_start_is_promised_less_before_a_file_is_touched(open_log: OpenLog) -> None:
     """Of a cut that is half on the disk, a start would trust what it does not read."""
-    log = filled(open_log)
+    points: list[tuple[int, int]] = []
+    log = filled(
+        open_log,
+        points_fell=lambda log: points.append((log.recovery_point, len(faults.look()))),
+    )
     log.flush()
     assert log.recovery_point == 20
-    points: list[tuple[int, int]] = []
-    log.log.points_fell = lambda: points.append((log.recovery_point, len(faults.look())))
     with FileFaults(Fault(("rename", "truncate", "open"), delay_ms=0)) as faults:
         log.truncate_to(7)
     (point, operations), *_ = points
@@ -181,17 +189,16 @@ def test_what_cannot_be_written_down_changes_nothing(
     open_log: OpenLog, cut: Callable[[LedLog, int], None]
 ) -> None:
     """A full disk, say: the log goes on as it is, and the next try begins from the beginning."""
-    log = filled(open_log)
-    log.flush()
-    before = names(log), stored(log)
     tries: list[int] = []
 
-    def points_fell() -> None:
+    def points_fell(log: PartitionLog) -> None:
         tries.append(log.recovery_point)
         if len(tries) < 3:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    log.log.points_fell = points_fell
+    log = filled(open_log, points_fell=points_fell)
+    log.flush()
+    before = names(log), stored(log)
     for _ in range(2):
         with pytest.raises(OSError, match="No space"):
             cut(log, 7)
@@ -218,9 +225,10 @@ def test_a_log_that_went_offline_is_not_cut_again(
 
 
 def test_a_flush_beside_a_cut_moves_no_point(open_log: OpenLog) -> None:
-    log = filled(open_log)
     flushed: list[int] = []
-    log.log.points_fell = lambda: flushed.append(log.flush() and log.recovery_point)
+    log = filled(
+        open_log, points_fell=lambda log: flushed.append(log.flush() and log.recovery_point)
+    )
     log.flush()
     log.truncate_to(7)
     assert flushed[0] <= 7

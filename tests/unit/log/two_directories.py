@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,9 +36,10 @@ class Two:
 
     def start(self) -> None:
         self.clock = ManualClock()
+        self.rate: Callable[[], float] = lambda: math.inf  # of a move, in bytes a second
         self.manager = LedLogManager(
             [self.first, self.second], boot_id="one", clock=self.clock,
-            segment_delete_delay_ms=0,
+            segment_delete_delay_ms=0, move_bytes_per_second=lambda: self.rate(),
         )  # fmt: skip
         self.manager.start()
         self.log = self.manager.open(*NAME, TOPIC_ID, self.settings)

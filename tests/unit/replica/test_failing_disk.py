@@ -28,6 +28,7 @@ from kbroker.metadata.image import BrokerImage, ClusterImage, ImageDelta, TopicI
 from kbroker.replica import manager
 from kbroker.replica._replica import Replica
 from kbroker.replica._topic_table import TopicTable
+from kbroker.replica.held_replicas import HeldReplicas
 from kbroker.replica.manager import ReplicaManager, log_settings
 from kbroker.testing.file_faults import Fault, FileFaults, Seen
 from kbroker.types import TopicPartition
@@ -55,9 +56,12 @@ class World:
         self.build()
 
     def build(self) -> None:
-        self.logs = LogManager([self.path / "one", self.path / "two"], clock=ManualClock())
+        held = HeldReplicas(lambda replica: None)
+        self.logs = LogManager(
+            [self.path / "one", self.path / "two"], clock=ManualClock(), listener=held
+        )
         config = BrokerConfig.load(None, {}, [])
-        self.replicas = ReplicaManager(config, NODE_ID, self.logs, TopicTable(), lambda log: None)
+        self.replicas = ReplicaManager(config, NODE_ID, self.logs, TopicTable(), held)
 
     @property
     def image(self) -> ClusterImage:

@@ -16,6 +16,7 @@ from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import BrokerImage, ClusterImage
 from kbroker.replica._replica import Replica
 from kbroker.replica.failing_logs import PAUSE_MS, FailingLogs, Trouble
+from kbroker.replica.held_replicas import HeldReplicas
 from kbroker.testing.file_faults import Fault, FileFaults
 from kbroker.types import TopicPartition
 from tests.support.record_batches import build_batch
@@ -31,7 +32,9 @@ class Disk:
 
     def __init__(self, path: Path) -> None:
         self.clock = ManualClock()
-        self.logs = LogManager([path], clock=self.clock)
+        self.logs = LogManager(
+            [path], clock=self.clock, listener=HeldReplicas(lambda replica: None)
+        )
         self.logs.start()
         self.log = self.logs.open(*NAME, TOPIC_ID, {"segment_bytes": len(BATCH)})
         self.replica = Replica(self.log)

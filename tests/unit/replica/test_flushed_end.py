@@ -26,6 +26,7 @@ from kbroker.peer.replica_fetch import Fetched
 from kbroker.replica._replica import Replica
 from kbroker.replica._topic_table import TopicTable
 from kbroker.replica.fetcher_partition import FollowedPartition, Outcome, logger
+from kbroker.replica.held_replicas import HeldReplicas
 from kbroker.replica.leadership import set_leadership
 from kbroker.replica.manager import ReplicaManager
 from kbroker.testing.file_faults import Fault, FileFaults
@@ -156,10 +157,11 @@ def test_who_becomes_the_leader_has_it_on_the_disk(followed: FollowedPartition) 
 def test_who_may_not_wait_for_the_disk_has_it_there_soon(tmp_path: Path) -> None:
     """Where nothing is appended, the high watermark waits for the background alone."""
     woken: list[Replica] = []
-    logs = LogManager([tmp_path])
+    held = HeldReplicas(woken.append)
+    logs = LogManager([tmp_path], listener=held)
     logs.start()
     lead = partial(set_leadership, NODE, wait_ns=0)
-    replicas = ReplicaManager(BrokerConfig.load(), NODE, logs, TopicTable(), woken.append, lead)
+    replicas = ReplicaManager(BrokerConfig.load(), NODE, logs, TopicTable(), held, lead)
     topic = new_topic_image("words", TOPIC, [(OTHER, NODE)], {"flush.messages": "1"})
     replicas.apply(ClusterImage().with_topics([topic]), ImageDelta(created=(topic,)))
     replica = replicas.partition(*NAME)

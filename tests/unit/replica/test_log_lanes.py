@@ -26,6 +26,7 @@ from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import BrokerImage, ClusterImage, ImageDelta, TopicImage, new_uuid
 from kbroker.replica._replica import Replica
 from kbroker.replica._topic_table import TopicTable
+from kbroker.replica.held_replicas import HeldReplicas
 from kbroker.replica.manager import NEW_LOG_MS, ReplicaManager
 from kbroker.types import TopicPartition
 from tests.support.record_batches import build_batch
@@ -49,12 +50,13 @@ class Held:
         self.start()
 
     def start(self) -> None:
-        self.logs = LogManager(self.paths, clock=self.clock)
+        held = HeldReplicas(lambda replica: None)
+        self.logs = LogManager(self.paths, clock=self.clock, listener=held)
         self.logs.start()
         self.lanes = LogLanes(self.logs, self.clock, ThreadLane, self._ready)
         self.replicas = ReplicaManager(
-            BrokerConfig.load(None, {}, []), NODE_ID, self.logs, TopicTable(),
-            lambda replica: None, None, self.lanes,
+            BrokerConfig.load(None, {}, []), NODE_ID, self.logs, TopicTable(), held, None,
+            self.lanes,
         )  # fmt: skip
 
     def stop(self) -> None:

@@ -22,6 +22,7 @@ from kbroker.metadata.controller.decisions import first_partition_state, new_top
 from kbroker.metadata.image import BrokerImage, ClusterImage, ImageDelta, TopicImage, new_uuid
 from kbroker.replica._replica import Replica
 from kbroker.replica._topic_table import TopicTable
+from kbroker.replica.held_replicas import HeldReplicas
 from kbroker.replica.manager import ReplicaManager
 from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
 from kbroker.types import TopicPartition
@@ -40,12 +41,13 @@ class Held:
 
     def _start(self, *, recover: Recover = Recovery.finish) -> None:
         self.clock = ManualClock()
-        self.logs = LogManager([self.path], clock=self.clock)
+        held = HeldReplicas(self._wake)
+        self.logs = LogManager([self.path], clock=self.clock, listener=held)
         self.logs.start(recover=recover)
         self.woken: list[TopicPartition] = []
         self.online_when_woken: list[bool] = []
         self.replicas = ReplicaManager(
-            BrokerConfig.load(None, {}, []), NODE_ID, self.logs, TopicTable(), self._wake
+            BrokerConfig.load(None, {}, []), NODE_ID, self.logs, TopicTable(), held
         )
 
     def restart(self, *, as_found: bool = False, recover: Recover = Recovery.finish) -> None:
@@ -185,11 +187,10 @@ def test_a_start_is_on_file_or_its_partition_is_told_so(tmp_path: Path) -> None:
     """Of several directories one fails between the move of the start and its checkpoint; and a log
     may be closed there."""
     paths = [tmp_path / name for name in ("one", "two", "three")]
-    logs = LogManager(paths, clock=ManualClock())
+    held = HeldReplicas(lambda _: None)
+    logs = LogManager(paths, clock=ManualClock(), listener=held)
     logs.start()
-    replicas = ReplicaManager(
-        BrokerConfig.load(None, {}, []), NODE_ID, logs, TopicTable(), lambda _: None
-    )
+    replicas = ReplicaManager(BrokerConfig.load(None, {}, []), NODE_ID, logs, TopicTable(), held)
     topic = new_topic_image("a", new_uuid(), [(NODE_ID,)] * 3, {})
     replicas.apply(ClusterImage().with_topics([topic]), ImageDelta(created=(topic,)))
     found = [replicas.partition("a", index) for index in range(3)]
@@ -215,11 +216,10 @@ def test_a_start_is_on_file_or_its_partition_is_told_so(tmp_path: Path) -> None:
 def test_a_new_replica_begins_where_there_is_a_directory_that_works(tmp_path: Path) -> None:
     """At a broker that hears of it from the controller. Others of the topic are read as before."""
     paths = [tmp_path / name for name in ("one", "two")]
-    logs = LogManager(paths, clock=ManualClock())
+    held = HeldReplicas(lambda _: None)
+    logs = LogManager(paths, clock=ManualClock(), listener=held)
     logs.start()
-    replicas = ReplicaManager(
-        BrokerConfig.load(None, {}, []), NODE_ID, logs, TopicTable(), lambda _: None
-    )
+    replicas = ReplicaManager(BrokerConfig.load(None, {}, []), NODE_ID, logs, TopicTable(), held)
     (broken,) = (each for each in logs.usable if each.path == paths[0])
     broken.failed = True
     topic = new_topic_image("a", new_uuid(), [(NODE_ID,)] * 2, {})

@@ -19,6 +19,7 @@ from kbroker.log.manager import LogManager
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import ClusterImage, ImageDelta, new_uuid
 from kbroker.replica._replica import Replica
+from kbroker.replica.held_replicas import HeldReplicas
 from kbroker.replica.manager import ReplicaManager
 from kbroker.testing.file_faults import Fault, FileFaults
 from kbroker.types import ApiKey
@@ -115,15 +116,16 @@ def test_a_stock_channel_is_not_read_while_it_waits(make_rig: Callable[..., Rig]
 
 
 def test_a_change_that_the_controller_tells_wakes_who_waits(rig: Rig, tmp_path: Path) -> None:
-    logs = LogManager([tmp_path / "data"])
-    logs.start()
     woken: list[Replica] = []
 
     def wake(replica: Replica) -> None:
         woken.append(replica)
         rig.hot.wake(replica)
 
-    replicas = ReplicaManager(BrokerConfig.load(None, {}, []), NODE_ID, logs, rig.table, wake)
+    held = HeldReplicas(wake)
+    logs = LogManager([tmp_path / "data"], listener=held)
+    logs.start()
+    replicas = ReplicaManager(BrokerConfig.load(None, {}, []), NODE_ID, logs, rig.table, held)
     image = new_topic_image("t", new_uuid(), [(NODE_ID, FOLLOWER)] * 3, {})
     replicas.apply(ClusterImage(), ImageDelta(created=(image,)))
     topic = Topic("t", image.topic_id, [])
@@ -158,10 +160,11 @@ class Held:
 
     def __init__(self, rig: Rig, path: Path, *configs: str, **topic: str) -> None:
         self.rig = rig
-        self.logs = LogManager([path / "data"])
+        held = HeldReplicas(rig.hot.wake)
+        self.logs = LogManager([path / "data"], listener=held)
         self.logs.start()
         self.replicas = ReplicaManager(
-            BrokerConfig.load(None, {}, configs), NODE_ID, self.logs, rig.table, rig.hot.wake
+            BrokerConfig.load(None, {}, configs), NODE_ID, self.logs, rig.table, held
         )
         self.image = new_topic_image("t", new_uuid(), [(NODE_ID, FOLLOWER)], topic)
         self.replicas.apply(ClusterImage(), ImageDelta(created=(self.image,)))

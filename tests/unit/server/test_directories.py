@@ -27,6 +27,7 @@ from kbroker.metadata.controller.nodes import ensure_skeleton, save_used_directo
 from kbroker.metadata.controller.records import encode_topic, topic_path
 from kbroker.metadata.store.embedded import EmbeddedStore
 from kbroker.replica._replica import Replica
+from kbroker.replica.held_replicas import HeldReplicas
 from kbroker.server.broker import Broker
 from kbroker.server.directories import Directories
 from tests.support.record_batches import build_batch
@@ -174,7 +175,7 @@ def test_whose_whole_disk_is_lost_is_told_how_to_follow_the_others(
     absence, lossy = look()
     assert absence == Absence(("/old",), frozenset({path})) and lossy
     assert "if it is lost, delete /brokers/directories/1 in ZooKeeper and start" in caplog.text
-    logs = LogManager([path])
+    logs = LogManager([path], listener=HeldReplicas(lambda replica: None))
     logs.start(absence)
     for new in (True, False):
         with pytest.raises(KafkaError, match="a data directory is missing or has failed: /old"):

@@ -13,6 +13,7 @@ from kbroker.config import BrokerConfig
 from kbroker.log.data_directory import DataDirectory
 from kbroker.log.log_move import Unfinished
 from kbroker.log.manager import LogManager
+from kbroker.replica.held_replicas import HeldReplicas
 from kbroker.server.log_tasks import LogTasks
 from kbroker.server.scheduler import Scheduler
 from kbroker.types import TopicPartition
@@ -40,7 +41,7 @@ class FakeRecoveries:
 @pytest.mark.parametrize("left", [0, 3])
 def test_logs_that_are_ready_are_told_until_all_are(tmp_path: Path, left: int) -> None:
     clock, told = ManualClock(), list[list[TopicPartition]]()
-    logs: Any = LogManager([tmp_path])
+    logs: Any = LogManager([tmp_path], listener=HeldReplicas(lambda replica: None))
     recoveries = logs.recoveries = FakeRecoveries(left)
     tasks = LogTasks(
         logs, dict, lambda replica: None, clock, lambda: NO_CLEANER,
@@ -70,7 +71,7 @@ def test_logs_that_are_ready_are_told_until_all_are(tmp_path: Path, left: int) -
 def test_a_move_that_was_cut_waits_for_the_log_that_is_told_last(tmp_path: Path) -> None:
     """It is opened behind the look that tells it, which is the last but for this."""
     clock = ManualClock()
-    logs: Any = LogManager([tmp_path])
+    logs: Any = LogManager([tmp_path], listener=HeldReplicas(lambda replica: None))
     recoveries = logs.recoveries = FakeRecoveries(1)
     tasks = LogTasks(
         logs, dict, lambda replica: None, clock, lambda: NO_CLEANER,
@@ -97,7 +98,7 @@ def test_a_move_that_was_cut_waits_for_the_log_that_is_told_last(tmp_path: Path)
 def test_the_cleaner_begins_with_the_start(tmp_path: Path, *, enabled: bool) -> None:
     clock = ManualClock()
     config = BrokerConfig.load(None, {}, []) if enabled else NO_CLEANER
-    logs: Any = LogManager([tmp_path])
+    logs: Any = LogManager([tmp_path], listener=HeldReplicas(lambda replica: None))
     tasks = LogTasks(
         logs, dict, lambda replica: None, clock, lambda: config, lambda names: None
     )  # fmt: skip
