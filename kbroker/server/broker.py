@@ -42,6 +42,7 @@ from kbroker.log.log_lanes import LogLanes
 from kbroker.log.manager import LogManager
 from kbroker.log.recovery import Recovery
 from kbroker.metadata.controller import Controller, ProducerIdManager
+from kbroker.metadata.controller.parts import Listeners, Rules, Session
 from kbroker.metadata.store.zookeeper_settings import CONNECT
 from kbroker.purgatory.purgatory import Purgatory
 from kbroker.purgatory.timer import Timer
@@ -299,27 +300,26 @@ class Broker:
 
     def _start_controller(self) -> None:
         lossy = self._logs.lossy or self._directories.lack_logs
-        self._controller = Controller(
-            self._session(),
-            self.config,
-            self.config.node_id,
-            self._clock,
-            self._apply,
-            validate_configs=validate_topic_overrides,
-            edit_list=edit_topic_list,
+        session = Session(
+            store=self._session(),
             broker=self._advertised.broker(self._dynamic.started, self._bound, lossy=lossy),
+            clock=self._clock,
             locks=lambda: lock_names(self._logs.usable),
             cluster_id=self._cluster_id,
             new_epochs_at_start=not self._logs.clean,
-            show=self._show,
-            rules=self._dynamic,
-            follow=self._dynamic.follow,
-            rules_of=self._dynamic.election_rules,
-            transport=self._member.links if self._member else None,
-            new_session=self._next_session if self._member else None,
-            start_is_known=self._logs.remember_boot,
-            removing=self._replicas.removing,
+            renew=self._next_session if self._member else None,
         )
+        rules = Rules(
+            config=self.config, validate_configs=validate_topic_overrides,
+            edit_list=edit_topic_list, configs=self._dynamic,
+            elections=self._dynamic.election_rules,
+        )  # fmt: skip
+        listeners = Listeners(
+            apply=self._apply, show=self._show, follow=self._dynamic.follow,
+            removing=self._replicas.removing, start_is_known=self._logs.remember_boot,
+            transport=self._member.links if self._member else None,
+        )  # fmt: skip
+        self._controller = Controller(session, rules, listeners)
         self._controller.start()
 
     def _next_session(self) -> Store:

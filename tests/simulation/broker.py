@@ -40,6 +40,8 @@ from kbroker.metadata.controller.image_updates import (
     ImageUpdate,
 )
 from kbroker.metadata.controller.office_watch import OFFICE_LOOK_MS, OfficeWatch
+from kbroker.metadata.controller.parts import Listeners, Rules
+from kbroker.metadata.controller.parts import Session as ControllerSession
 from kbroker.metadata.controller.producer_ids import ProducerIdManager
 from kbroker.metadata.controller.update_parts import (
     PART_BYTES,
@@ -300,14 +302,8 @@ class Running:
             self.events = SteppedEvents(self.process, dice, *how)
             return self.events
 
-        self.controller = Controller(
-            self.session,
-            self.broker.config,
-            self.node_id,
-            self.clock,
-            self._apply,
-            validate_configs=validate_topic_overrides,
-            edit_list=edit_topic_list,
+        session = ControllerSession(
+            store=self.session,
             broker=BrokerImage(
                 self.node_id,
                 host_of(self.node_id),
@@ -315,20 +311,30 @@ class Running:
                 lossy=self.logs.lossy,
                 envelope_version=envelope.VERSION,
             ),
+            clock=self.clock,
             locks=lambda: [self.broker.directory.name],
             cluster_id=self.cluster.cluster_id,
             new_epochs_at_start=not self.logs.clean,
-            new_id=lambda: UUID(int=dice.getrandbits(128)),
-            show=self._show,
-            rules=dynamic,
-            follow=dynamic.follow,
-            rules_of=dynamic.election_rules,
-            transport=self.links,
-            new_session=self._next_session,
-            start_is_known=self.logs.remember_boot,
-            dice=dice,
+            renew=self._next_session,
             loop=make_loop,
         )
+        rules = Rules(
+            config=self.broker.config,
+            validate_configs=validate_topic_overrides,
+            edit_list=edit_topic_list,
+            configs=dynamic,
+            elections=dynamic.election_rules,
+            new_id=lambda: UUID(int=dice.getrandbits(128)),
+        )
+        listeners = Listeners(
+            apply=self._apply,
+            show=self._show,
+            follow=dynamic.follow,
+            start_is_known=self.logs.remember_boot,
+            transport=self.links,
+            dice=dice,
+        )
+        self.controller = Controller(session, rules, listeners)
 
         allocate = self.controller.allocate_producer_ids
         self.producer_ids = ProducerIdManager(allocate, BLOCK_SIZE)

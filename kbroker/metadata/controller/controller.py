@@ -23,23 +23,18 @@ caller's own thread, NOT_CONTROLLER where this broker is none or stops. No lock 
 from __future__ import annotations
 
 import logging
-import random
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
 
-from kbroker.clock import Clock
 from kbroker.errors import ErrorCode, InvariantError, KafkaError, UserError
 from kbroker.limits import CONTROLLER_EVENTS_MAX
 from kbroker.metadata.controller import records
 from kbroker.metadata.controller.asking import Asking, abandoned, nobody_asked, not_controller
-from kbroker.metadata.controller.config_changes import ConfigChanges, ConfigRules, NoSettings
-from kbroker.metadata.controller.decisions import ConfigValidator, ListEditor
+from kbroker.metadata.controller.config_changes import ConfigChanges
 from kbroker.metadata.controller.election import Election
-from kbroker.metadata.controller.event_loop import EventLoop, MakeLoop
 from kbroker.metadata.controller.events import (
     AllocateProducerIds,
     AlterConfigs,
@@ -67,7 +62,7 @@ from kbroker.metadata.controller.events import (
     TellBrokerAgain,
     UnregisterBroker,
 )
-from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate, Transport
+from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.nodes import (
     FencedError,
     MetadataNodes,
@@ -75,17 +70,16 @@ from kbroker.metadata.controller.nodes import (
 )
 from kbroker.metadata.controller.own_logs import OwnLogs
 from kbroker.metadata.controller.partition_changes import PartitionChanges
-from kbroker.metadata.controller.partition_states import RulesOf, clean_elections
+from kbroker.metadata.controller.parts import Listeners, Rules, Session
 from kbroker.metadata.controller.producer_ids import ProducerIdBlock
-from kbroker.metadata.controller.propagation import Apply, Names, Propagation, Show, nobody_copies
+from kbroker.metadata.controller.propagation import Names, Propagation
 from kbroker.metadata.controller.registration import (
-    Locks,
     Registration,
     cluster_of,
     start_trouble,
 )
 from kbroker.metadata.controller.statistics import ControllerStatistics
-from kbroker.metadata.controller.topic_changes import Settings, TopicChanges, forget_deletions
+from kbroker.metadata.controller.topic_changes import TopicChanges, forget_deletions
 from kbroker.metadata.controller.unregistration import unregister
 from kbroker.metadata.image import (
     NO_BROKER_EPOCH,
@@ -93,10 +87,8 @@ from kbroker.metadata.image import (
     ClusterImage,
     ImageDelta,
     delta_between,
-    new_uuid,
 )
 from kbroker.metadata.store.base import (
-    MetadataStore,
     NoNodeError,
     SessionEvent,
     SessionExpiredError,
@@ -124,54 +116,26 @@ STORE_RETRY_MS: Final = 1_000
 class Controller(Asking):
     """See the head of this file. `start` once, then ask from any thread, then `stop`."""
 
-    def __init__(
-        self,
-        store: MetadataStore,
-        config: Settings,
-        node_id: int,
-        clock: Clock,
-        apply: Apply,
-        *,
-        validate_configs: ConfigValidator,
-        edit_list: ListEditor,
-        broker: BrokerImage | None = None,
-        locks: Locks = tuple,
-        cluster_id: str | None = None,
-        new_epochs_at_start: bool = False,
-        new_id: Callable[[], UUID] = new_uuid,
-        show: Show = nobody_copies,
-        rules: ConfigRules | None = None,
-        follow: Show = nobody_copies,
-        rules_of: RulesOf = clean_elections,
-        transport: Transport | None = None,
-        new_session: Callable[[], MetadataStore] | None = None,
-        start_is_known: Callable[[], None] = lambda: None,
-        removing: Callable[[], Collection[UUID]] = tuple,
-        dice: random.Random | None = None,
-        loop: MakeLoop[Event] = EventLoop,
-    ) -> None:
-        """`locks`: see registration.py. `cluster_id`: a new cluster's, and an old one must have it.
-        `new_epochs_at_start` starts a new leader epoch everywhere: give it after an unclean end,
-        when logs may have lost a tail that consumers have seen. `show`, `follow`: see
-        Propagation. `rules_of` is what a topic's settings say of elections. Without a `transport`
-        no other broker is told anything; `dice` are for the pauses before something is sent again.
-        `new_session` begins one in place of one that is over. `start_is_known` is called when a
-        lossy `broker` has left its in-sync sets. `removing`: see Propagation. `loop` is another
-        than one with its own thread."""
-        self._store, self._node_id, self._clock = store, node_id, clock
-        session_ms = None if transport is None else config["zookeeper.session.timeout.ms"]
-        ours = broker or BrokerImage(node_id)
-        self._registration = Registration(ours, locks, clock, session_ms, start_is_known)
-        self.start_given_up = False  # set by a signal handler, which takes no lock
-        self._cluster_id = cluster_id
-        self._new_epochs = new_epochs_at_start
-        self._election = Election(store, node_id, clock)
-        self._loop = loop(THREAD_NAME, self._handle, CONTROLLER_EVENTS_MAX, abandoned, clock)
-        self._propagation = Propagation(
-            apply, show, follow, self.thread.failures, node_id, self._announce
+    def __init__(self, session: Session, rules: Rules, listeners: Listeners) -> None:
+        """See parts.py."""
+        ours, clock, transport = session.broker, session.clock, listeners.transport
+        self._store, self._node_id, self._clock = session.store, ours.node_id, clock
+        session_ms = None if transport is None else rules.config["zookeeper.session.timeout.ms"]
+        self._registration = Registration(
+            ours, session.locks, clock, session_ms, listeners.start_is_known
         )
-        self._propagation.removing = removing
-        self._new_session, self._transport = new_session, transport
+        self.start_given_up = False  # set by a signal handler, which takes no lock
+        self._cluster_id = session.cluster_id
+        self._new_epochs = session.new_epochs_at_start
+        self._election = Election(session.store, ours.node_id, clock)
+        self._loop = session.loop(
+            THREAD_NAME, self._handle, CONTROLLER_EVENTS_MAX, abandoned, clock
+        )
+        self._propagation = Propagation(
+            listeners.apply, listeners.show, listeners.follow, self.thread.failures, ours.node_id,
+            self._announce, listeners.removing, in_cluster=transport is not None,
+        )  # fmt: skip
+        self._new_session, self._transport = session.renew, transport
         self._channels: BrokerChannels | None = None
         self._follower: ImageFollower | None = None
         if transport is not None:
@@ -179,13 +143,14 @@ class Controller(Asking):
             from kbroker.metadata.controller.broker_channels import channels_of
             from kbroker.metadata.controller.image_follower import ImageFollower
 
-            self._propagation.in_cluster = True
             self._follower = ImageFollower(self._propagation, lambda: self._election.last_epoch())
-            self._channels = channels_of(node_id, transport, self._notify, dice)
-        self._configs = ConfigChanges(self._propagation, rules or NoSettings())
-        self._partitions = PartitionChanges(self._propagation, rules_of, node_id)
-        self._changes = TopicChanges(self._partitions, config, validate_configs, edit_list, new_id)
-        self._own_logs = OwnLogs(self._propagation, self._partitions, node_id, self._try_again)
+            self._channels = channels_of(ours.node_id, transport, self._notify, listeners.dice)
+        self._configs = ConfigChanges(self._propagation, rules.configs)
+        self._partitions = PartitionChanges(self._propagation, rules.elections, ours.node_id)
+        self._changes = TopicChanges(
+            self._partitions, rules.config, rules.validate_configs, rules.edit_list, rules.new_id
+        )
+        self._own_logs = OwnLogs(self._propagation, self._partitions, ours.node_id, self._try_again)
         self._nodes: MetadataNodes | None = None  # None: somebody else is the controller
         self._stale = False  # the store may hold more than the image: read it again
         self._trouble_said = ""  # why this broker cannot register, as its log says

@@ -57,9 +57,13 @@ class Propagation:
         failures: Failures | None = None,
         node_id: int = NO_LEADER,
         tell: Show = nobody_copies,
+        removing: Callable[[], Collection[UUID]] = tuple,
+        *,
+        in_cluster: bool = False,
     ) -> None:
         """`node_id`: the broker whose logs `apply` opens; it leads nothing that did not open.
-        `tell` sends an image to the other brokers that is announced.
+        `tell` sends an image to the other brokers that is announced. `removing` says of which
+        deleted topics the logs may still be there: a disk does not answer.
 
         `show` gets every image right after it has been published, `follow` one whose settings of
         brokers may have changed, before anything else does; neither may raise.
@@ -68,7 +72,7 @@ class Propagation:
         self._node_id = node_id
         # There a new log that does not open is an offline replica, as at any other broker; of a
         # broker without a cluster it is an error, and the topic is not made.
-        self.in_cluster = False
+        self.in_cluster = in_cluster
         self._failures = failures or Failures("controller")
         self._follow = follow
         self._show = show
@@ -77,8 +81,7 @@ class Propagation:
         self._announced: ClusterImage | None = None
         self._version = self._image.version  # the last one that was announced or published
         self._unremoved: dict[UUID, TopicImage] = {}  # several may have had one name
-        # Says of which deleted topics the logs may still be there: a disk does not answer.
-        self.removing: Callable[[], Collection[UUID]] = tuple
+        self._removing = removing
         # Topics that the store could not be asked for: what is known of them may be old.
         self.unreadable: frozenset[str] = frozenset()
         self._offline: set[TopicPartition] = set()
@@ -332,7 +335,7 @@ class Propagation:
             removed.extend(some)
             if len(removed) == len(topics):
                 break
-        late = self.removing()
+        late = self._removing()
         removed = [topic for topic in removed if topic.topic_id not in late]
         for topic in topics:
             if topic in removed:

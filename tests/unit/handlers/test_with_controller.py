@@ -18,6 +18,7 @@ from kbroker.errors import ErrorCode
 from kbroker.handlers.registry import REGISTRY
 from kbroker.handlers.services import Services
 from kbroker.metadata.controller.controller import Controller
+from kbroker.metadata.controller.parts import Listeners, Rules, Session
 from kbroker.metadata.controller.producer_ids import ProducerIdManager
 from kbroker.metadata.image import BrokerImage, ClusterImage, ImageDelta
 from kbroker.metadata.store.embedded import EmbeddedStore
@@ -55,14 +56,13 @@ class Broker:
         self.reconfigured: list[str] = []
         config = BrokerConfig.load(None, {}, ["num.partitions=2"])
         self.controller = Controller(
-            self.store,
-            config,
-            1,
-            ManualClock(),
-            self._apply,
-            validate_configs=validate_topic_overrides,
-            edit_list=edit_topic_list,
-            broker=BrokerImage(1, "127.0.0.1", 9092),
+            Session(
+                store=self.store, broker=BrokerImage(1, "127.0.0.1", 9092), clock=ManualClock()
+            ),
+            Rules(
+                config=config, validate_configs=validate_topic_overrides, edit_list=edit_topic_list
+            ),
+            Listeners(apply=self._apply),
         )
         self.controller.start()
         self.services = Services(

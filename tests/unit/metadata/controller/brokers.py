@@ -106,11 +106,11 @@ class Cluster:
         one = self.brokers[1] if node_id > 1 else None
         options: dict[str, Any] = {
             "locks": lambda: [f"d{node_id}"],
-            "rules_of": lambda _: self.rules,
+            "elections": lambda _: self.rules,
             **more,
         }
         if self.wire is not None:
-            options |= {"transport": self.wire, "new_session": broker.next_session}
+            options |= {"transport": self.wire, "renew": broker.next_session}
         broker.start(one and one.embedded.new_session(), **options)
         eventually(lambda: self.epochs().get(node_id) == broker.controller.broker_epoch)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -17,8 +18,9 @@ from kbroker.metadata.controller import (
     NewTopic,
     TopicResult,
 )
+from kbroker.metadata.controller.parts import Listeners, Rules, Session
 from kbroker.metadata.controller.producer_ids import ProducerIdBlock
-from kbroker.metadata.image import ClusterImage, ImageDelta, TopicImage
+from kbroker.metadata.image import BrokerImage, ClusterImage, ImageDelta, TopicImage
 from kbroker.metadata.store.base import (
     MetadataStore,
     Node,
@@ -167,17 +169,23 @@ class OneBroker:
     def start(self, store: EmbeddedStore | None = None, **options: Any) -> Controller:
         self.embedded = store or EmbeddedStore.open(self.directory)
         self.store = FaultyStore(self.embedded)
-        self.controller = Controller(
-            self.store,
-            self.settings,
-            self.node_id,
-            self.clock,
-            self.replicas.apply,
-            validate_configs=validate_configs,
-            edit_list=edit_list,
-            removing=lambda: self.replicas.removing,
+        given: dict[str, Any] = {
+            "store": self.store,
+            "broker": BrokerImage(self.node_id),
+            "clock": self.clock,
+            "config": self.settings,
+            "validate_configs": validate_configs,
+            "edit_list": edit_list,
+            "apply": self.replicas.apply,
+            "removing": lambda: self.replicas.removing,
             **options,
-        )
+        }
+        parts = [
+            part(**{each.name: given.pop(each.name) for each in fields(part) if each.name in given})
+            for part in (Session, Rules, Listeners)
+        ]
+        assert not given, given
+        self.controller = Controller(*parts)
         self.replicas.published = lambda: self.controller.image
         try:
             self.controller.start()

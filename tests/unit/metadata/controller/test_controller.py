@@ -579,7 +579,7 @@ def test_settings_of_many_that_change_are_one_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = OneBroker(tmp_path)
-    controller = broker.start(rules=AnySettings())
+    controller = broker.start(configs=AnySettings())
     changes = [
         ResourceChange(ConfigResource(ConfigKind.GROUP, f"group-{number}"), {"key": "1"})
         for number in range(500)

@@ -246,14 +246,17 @@ WORKER = """
 import json, sys, threading
 from kbroker.clock import SystemClock
 from kbroker.metadata.controller import ConfigChange, Controller, NewTopic
+from kbroker.metadata.controller.parts import Listeners, Rules, Session
+from kbroker.metadata.image import BrokerImage
 from kbroker.metadata.store.embedded import EmbeddedStore
 
 store = EmbeddedStore.open(sys.argv[1])
-controller = Controller(
-    store, {"num.partitions": 1, "default.replication.factor": 1}, 0, SystemClock(),
-    lambda image, delta: [], validate_configs=lambda configs: None,
-    edit_list=lambda configs, name, parts, add: parts,
+rules = Rules(
+    config={"num.partitions": 1, "default.replication.factor": 1},
+    validate_configs=lambda configs: None, edit_list=lambda configs, name, parts, add: parts,
 )
+session = Session(store=store, broker=BrokerImage(0), clock=SystemClock())
+controller = Controller(session, rules, Listeners(apply=lambda image, delta: []))
 controller.start()
 print(json.dumps(["cluster", controller.image.cluster_id]), flush=True)
 

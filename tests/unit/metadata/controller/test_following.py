@@ -274,7 +274,7 @@ def test_a_controller_whose_session_is_over_reads_the_store_again(tmp_path: Path
     wire = Wire()
     one = OneBroker(tmp_path, 1)
     wire.brokers[1] = one
-    one.start(transport=wire, new_session=one.next_session, locks=lambda: ["d1"])
+    one.start(transport=wire, renew=one.next_session, locks=lambda: ["d1"])
     one.create("t")
     beside = one.embedded.new_session()  # the tree outlives its sessions
     before = one.image.brokers[1].epoch
@@ -306,7 +306,7 @@ def test_a_leader_that_cannot_open_its_log_is_replaced(cluster: Cluster, tmp_pat
         cluster.controller.embedded.new_session(),
         locks=lambda: ["d2"],
         transport=cluster.wire,
-        rules_of=lambda _: cluster.rules,
+        elections=lambda _: cluster.rules,
     )
     eventually(lambda: cluster.state.leader == NO_LEADER and cluster.state.leader_epoch > epoch + 1)
     eventually(lambda: agree(two.image, cluster.controller.image))

@@ -93,8 +93,8 @@ def start_unread(cluster: Cluster, node_id: int, directory: Path, **more: Any) -
         cluster.controller.embedded.new_session(),
         locks=lambda: [f"d{node_id}"],
         transport=cluster.wire,
-        rules_of=lambda _: cluster.rules,
-        new_session=broker.next_session,
+        elections=lambda _: cluster.rules,
+        renew=broker.next_session,
         **more,
     )
     eventually(lambda: cluster.epochs().get(node_id) == broker.controller.broker_epoch)

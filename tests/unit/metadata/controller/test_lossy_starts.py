@@ -54,7 +54,7 @@ def test_that_a_lossy_start_is_known_is_noted_when_there_is_room_again(
     options = {"broker": BrokerImage(3, lossy=True), "start_is_known": noted}
     if controls:
         wire, three = Wire(), OneBroker(tmp_path / "alone", 3)
-        three.start(transport=wire, new_session=three.next_session, **options)
+        three.start(transport=wire, renew=three.next_session, **options)
     else:
         cluster.start(3, tmp_path, **options)
         three = cluster.brokers[3]
@@ -88,7 +88,7 @@ def test_an_unclean_election_is_counted_though_a_lossy_start_beside_it_cannot_be
         one.embedded.new_session(),
         broker=BrokerImage(3, lossy=True),
         transport=cluster.wire,
-        new_session=three.next_session,
+        renew=three.next_session,
     )
     both.set()
     eventually(lambda: one.image.brokers.keys() == {1, 3} and not one.image.brokers[3].lossy)

@@ -28,7 +28,7 @@ class Configured(Cluster):
 
     def start(self, node_id: int, directory: Path, **more: Any) -> None:
         dynamic = DynamicConfig(BrokerConfig.load(overrides=[f"node.id={node_id}"]))
-        how = {"rules": dynamic, "follow": dynamic.follow, "rules_of": dynamic.election_rules}
+        how = {"configs": dynamic, "follow": dynamic.follow, "elections": dynamic.election_rules}
         super().start(node_id, directory, **{**how, **more})
 
     def set_everywhere(self, key: str, value: str) -> None:

@@ -185,7 +185,7 @@ def test_a_lossy_start_leaves_the_sets_of_a_topic_when_it_can_be_read(
         broker=BrokerImage(3, lossy=True),
         start_is_known=noted,
         transport=cluster.wire,
-        new_session=second.next_session,
+        renew=second.next_session,
     )
     eventually(lambda: cluster.epochs().get(3) == second.controller.broker_epoch)
     first.embedded.expire()

@@ -171,7 +171,7 @@ def test_the_only_broker_stays(tmp_path: Path) -> None:
 def test_its_settings_go_by_the_way_of_all_settings(tmp_path: Path) -> None:
     """Who follows the image is told; and asked for again it goes on behind a crash."""
     alone = OneBroker(tmp_path, 1)
-    alone.start(rules=Anything())
+    alone.start(configs=Anything())
     try:
         change = ResourceChange(OWN, set={"min.insync.replicas": "2"})
         done = wait(lambda done: alone.controller.alter_resource_configs([change], False, done))
