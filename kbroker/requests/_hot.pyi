@@ -76,8 +76,6 @@ class HotPath:
         session_eviction_ms_min: int,
         fetch_bytes_max: int,
         inline_range_bytes: int = 4096,
-        # The groups of this broker; from here on `groups.wake` tells the fetches that wait.
-        groups: GroupTable | None = None,
         # Consumers that say their rack are told of the replica there.
         rack_aware: bool = False,
         # How long a follower's fetch waits for more than there is: where somebody waits for what it
@@ -85,6 +83,8 @@ class HotPath:
         gather_ns: int = 500_000,
         linger_ns: int = 2_000_000,
     ) -> Self: ...
+    # Whose commits and heartbeats it answers; once, before the handlers start.
+    def serve_groups(self, groups: GroupTable) -> None: ...
     def cover_processors(self) -> None: ...
     # addresses: per listener (host, port), or None for the one that a connection used
     # followers_listener: by its place there, the only one for followers' fetches; -1: any

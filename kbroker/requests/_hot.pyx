@@ -189,12 +189,12 @@ cdef class HotPath:
     def __cinit__(
         self, SocketServer server not None, TopicTable table not None, *,
         int session_slots_max, long long session_eviction_ms_min, int fetch_bytes_max,
-        int inline_range_bytes=4096, GroupTable groups=None, bint rack_aware=False,
+        int inline_range_bytes=4096, bint rack_aware=False,
         long long gather_ns=GATHER_NS, long long linger_ns=LINGER_NS,
     ):
         self.server = server
         self.table = table
-        self.groups = groups
+        self.groups = None
         self.own_lock = threading.Lock()
         self.awaiting = {}
         self.cold_lock = threading.Lock()
@@ -203,10 +203,6 @@ cdef class HotPath:
         parked_init(&self.context)
         self.context.registry = table.registry
         self.context.shown = &table.shown
-        if groups is not None:
-            self.context.groups = groups.shards
-            groups.wake = self.wake
-            groups.wait = self.await_followers
         self.context.fetch_bytes_max = fetch_bytes_max
         self.context.inline_range_bytes = inline_range_bytes
         self.context.rack_aware = rack_aware
@@ -234,6 +230,11 @@ cdef class HotPath:
         worker_free(self.own_worker)
         worker_free(self.cold_worker)
         sessions_free(self.context.sessions)
+
+    def serve_groups(self, GroupTable groups not None):
+        """Whose commits and heartbeats it answers; once, before the handlers start."""
+        self.groups = groups
+        self.context.groups = groups.shards
 
     def cover_processors(self):
         """What a Processor serves by itself it serves from here on; one thread calls this."""

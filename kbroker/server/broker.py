@@ -123,14 +123,14 @@ class Broker:
         self._publisher = MetadataPublisher(self._table, config.listeners.names)
         self._loop = LoopOnDemand()
         self._timer = Timer(self._clock)
+        self._hot = hot_path(config, self._server, self._table)
         self._groups = Groups(
             lambda: self.config, self._clock, self._timer,
-            lambda topic, index: self._replicas.partition(topic, index),
+            lambda topic, index: self._replicas.partition(topic, index), self._hot,
             in_step=lambda call: self._running_controller().in_step(call),
         )  # fmt: skip
-        self._hot = hot_path(config, self._server, self._table, self._groups.table)
-        self._fetch_purgatory = Purgatory("Fetch", self._timer)
-        self._deadlines = FetchDeadlines(self._hot, self._fetch_purgatory, SystemClock())
+        self._hot.serve_groups(self._groups.table)
+        self._deadlines = FetchDeadlines(self._hot, Purgatory("Fetch", self._timer), SystemClock())
         self._scheduler = Scheduler(self._clock)
         self._late = LateSteps(self._scheduler)
         log_dirs = [Path(directory) for directory in config.log_dirs]

@@ -20,6 +20,7 @@ from kbroker.coordinator.group.store import OffsetsStore
 if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.config import BrokerConfig
+    from kbroker.coordinator.group.seams import LogListener
     from kbroker.metadata.image import ClusterImage, ImageDelta
     from kbroker.purgatory.timer import CallLater
     from kbroker.replica._replica import Replica
@@ -44,15 +45,17 @@ class Groups:
         clock: Clock,
         timer: Timer,
         replica_of: Callable[[str, int], Replica | None],
+        listener: LogListener,
         make_loader: Callable[..., GroupLoader] = GroupLoader,
         in_step: Callable[[Callable[[], None]], None] = lambda call: call(),
     ) -> None:
         """`config` gives the settings as they are now, `replica_of` a partition's replica here.
-        `in_step` has something done on the controller's thread."""
+        `listener`: of what is appended for the groups. `in_step` has something done on the
+        controller's thread."""
         settings = config()
         self._config = config
         self._image: ClusterImage | None = None
-        self.table: Final = GroupTable()
+        self.table: Final = GroupTable(listener)
         self.table.set_bounds(
             metadata_bytes_max=settings["offset.metadata.max.bytes"],
             commit_timeout_ms=settings["offsets.commit.timeout.ms"],

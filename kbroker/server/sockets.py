@@ -22,7 +22,6 @@ from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
-    from kbroker.coordinator.group._groups import GroupTable
     from kbroker.replica._topic_table import TopicTable
 
 logger: Final = logging.getLogger("kbroker.server")
@@ -41,16 +40,13 @@ HOT: Final = (
 UNSENT_SHARE: Final = 8
 
 
-def hot_path(
-    config: BrokerConfig, server: SocketServer, table: TopicTable, groups: GroupTable
-) -> HotPath:
+def hot_path(config: BrokerConfig, server: SocketServer, table: TopicTable) -> HotPath:
     return HotPath(
         server,
         table,
         session_slots_max=config["max.incremental.fetch.session.cache.slots"],
         session_eviction_ms_min=limits.FETCH_SESSION_EVICTION_MS_MIN,
         fetch_bytes_max=config["fetch.max.bytes"],
-        groups=groups,
         rack_aware=config["replica.selector.class"] == RACK_AWARE_SELECTOR,
     )
 

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Coroutine
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -263,12 +264,12 @@ class Running:
             self.clock,
             CallsLater(self.process),
             lambda topic, index: self.replicas.partition(topic, index),
+            SimpleNamespace(wake=self.wake, await_followers=self.produces.await_followers),
             partial(SteppedLoader, self.process, random.Random(cluster.dice.random())),
         )
         self.config = broker.config
         self.groups, self.offsets = self._groups.coordinator, self._groups.table
         self.offsets.set_clock_shift_ms(shift_to(self.clock))
-        self.offsets.wake, self.offsets.wait = self.wake, self.produces.await_followers
         self.controller: Controller
         self.producer_ids: ProducerIdManager
         self.events: SteppedEvents

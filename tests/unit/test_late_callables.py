@@ -23,8 +23,6 @@ from tests.support.source_tree import logical_lines, relative, source_files
 
 # (file, the place that is assigned to): why it may be so.
 ALLOWED: Final = {
-    ("kbroker/requests/_hot.pyx", "groups.wake"): "the table is made before the hot path",
-    ("kbroker/requests/_hot.pyx", "groups.wait"): "the table is made before the hot path",
     ("kbroker/requests/_parked.pyx", "context.request_channel.on_left"): "its hot path, in C",
     ("kbroker/server/handler_pool.py", "hot.watch_deadline"): "the pool is made after it",
     ("kbroker/testing/_schedule.pyx", "lock_schedule"): "a debug build's, for a test",

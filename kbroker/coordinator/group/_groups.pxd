@@ -13,10 +13,9 @@ cdef class Written:
 
 cdef class GroupTable:
     cdef GroupShards* shards
-    cdef dict replicas            # partition: Replica, for `wake`
+    cdef dict replicas            # partition: Replica, for the listener
     cdef dict open_transactions   # (partition, producer id): records without a marker yet
-    cdef public object wake       # called with the replica behind an append, when nothing is locked
-    cdef public object wait       # HotPath.await_followers, or None
+    cdef object listener          # seams.LogListener, or None
     cdef Shard* _shard(self, int partition) except NULL
     cdef Shard* _shard_of(self, str group_id)
     cdef int _append(

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Self
 
 from typing_extensions import disjoint_base
 
-from kbroker.coordinator.group.seams import Committer, ShownGroup
+from kbroker.coordinator.group.seams import Committer, LogListener, ShownGroup
 from kbroker.errors import ErrorCode
 from kbroker.replica._replica import Replica
 
@@ -71,11 +71,8 @@ class Written:
 class GroupTable:
     """One per broker. It knows no partition until `set_partition_count`."""
 
-    def __new__(cls) -> Self: ...
-    # Called with the replica behind an append from Python, when nothing is locked: `HotPath.wake`.
-    wake: Callable[[Replica], None] | None
-    # Has a function called when the followers have an offset: `HotPath.await_followers`.
-    wait: Callable[[Replica, int, int, int, Callable[[ErrorCode], object]], None] | None
+    # `listener`: of what Python appends; None: nothing waits for that.
+    def __new__(cls, listener: LogListener | None = None) -> Self: ...
     @property
     def partition_count(self) -> int: ...
     def set_partition_count(self, count: int) -> None:

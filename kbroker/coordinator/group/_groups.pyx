@@ -10,7 +10,7 @@ Whoever writes to `__consumer_offsets` comes through here, Python or C, so that 
 is what the log says, in its order; `when_replicated` says when the followers have it, too. Any
 thread may call. Every method reads its arguments with the
 GIL, lets go of it, takes one shard's lock, and makes objects of what it copied when it has let go
-of that. The lock's rank is "session". `wake` is called behind an append, with nothing held.
+of that. The lock's rank is "session". The listener is called after an append, with nothing held.
 """
 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
@@ -100,7 +100,8 @@ cdef class Written:
 cdef class GroupTable:
     """One per broker. It knows no partition until `set_partition_count`."""
 
-    def __cinit__(self):
+    def __cinit__(self, listener=None):
+        self.listener = listener
         self.shards = group_shards_new()
         if self.shards == NULL:
             raise MemoryError
@@ -353,8 +354,8 @@ cdef class GroupTable:
             replica.flush_if_due()
         except OSError:
             return coordinator_error(KAFKA_STORAGE_ERROR)
-        if self.wake is not None:
-            self.wake(replica)
+        if self.listener is not None:
+            self.listener.wake(replica)
         if written is not None and appended.awaits_followers:
             written.appended = appended[0]
             written.replica = replica
@@ -377,10 +378,10 @@ cdef class GroupTable:
     def when_replicated(self, Written written not None, int code, done not None):
         if code == MESSAGE_TOO_LARGE:    # clients of a coordinator do not know that word
             code = UNKNOWN_SERVER_ERROR
-        if code != 0 or written.replica is None or self.wait is None:
+        if code != 0 or written.replica is None or self.listener is None:
             done(ErrorCode(code))
             return
-        self.wait(
+        self.listener.await_followers(
             written.replica, written.appended.last_offset, written.appended.led_since,
             kb_load_i64(&self.shards.commit_timeout_ms), done)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kbroker.coordinator.group._groups import CommittedOffset, GroupTable
 from tests.support.led_log import LedLog
 
@@ -15,8 +17,22 @@ def committed(
     return CommittedOffset(topic, partition, offset, -1, metadata, 1_000, expire_ms, topic_id)
 
 
-def opened(log: LedLog) -> GroupTable:
-    table = GroupTable()
+class Listener:
+    """Notes who was woken, and what was waited for."""
+
+    def __init__(self) -> None:
+        self.woken: list[Any] = []
+        self.waits: list[tuple[Any, ...]] = []
+
+    def wake(self, replica: object) -> None:
+        self.woken.append(replica)
+
+    def await_followers(self, *how: Any) -> None:
+        self.waits.append(how)
+
+
+def opened(log: LedLog, listener: Listener | None = None) -> GroupTable:
+    table = GroupTable(listener)
     table.set_partition_count(1)
     table.open(0, log)
     table.activate(0)

@@ -24,7 +24,7 @@ from tests.support.led_log import LedLog
 from tests.support.record_batches import CODECS, build_batch, build_record, compress, seal, varint
 from tests.support.record_batches import Record as SentRecord
 from tests.support.same_hash import times_dearer
-from tests.unit.coordinator.tables import committed, reloaded
+from tests.unit.coordinator.tables import Listener, committed, opened, reloaded
 
 STABLE = 3
 
@@ -174,9 +174,9 @@ def test_members_keep_the_time_at_which_they_were_heard(table: GroupTable) -> No
     assert table.statistics(0).groups == 0
 
 
-def test_appends_wake_who_waits(table: GroupTable, log: LedLog) -> None:
-    woken: list[LedLog] = []
-    table.wake = woken.append  # type: ignore[assignment]  # a stand-in for its replica
+def test_appends_wake_who_waits(log: LedLog) -> None:
+    listener = Listener()
+    table, woken = opened(log, listener), listener.woken
     table.commit("g", [committed(0, 1)])
     table.append(0, [(b"\0\2g", b"\0\3")])
     assert woken == [log, log]

@@ -7,10 +7,12 @@ import struct
 import threading
 import time
 
+import pytest
+
 from kbroker.coordinator.group._groups import GroupTable, Written
 from kbroker.errors import ErrorCode
 from tests.support.led_log import LedLog
-from tests.unit.coordinator.tables import committed, opened, reloaded, shown
+from tests.unit.coordinator.tables import Listener, committed, opened, reloaded, shown
 
 
 def test_what_is_above_the_high_watermark_is_not_told(table: GroupTable, log: LedLog) -> None:
@@ -69,12 +71,10 @@ def test_what_is_removed_above_the_high_watermark_is_told(table: GroupTable, log
         assert each.statistics(0) == (0, 0, 0)
 
 
-def test_who_removes_what_is_removed_already_waits_as_the_first_did(
-    table: GroupTable, log: LedLog
-) -> None:
-    waits: list[tuple[int, int]] = []
+def test_who_removes_what_is_removed_already_waits_as_the_first_did(log: LedLog) -> None:
+    listener = Listener()
+    table, waits = opened(log, listener), listener.waits
     told: list[ErrorCode] = []
-    table.wait = lambda _, last, since, *__: waits.append((last, since))
 
     def remove() -> None:
         written = Written()
@@ -87,7 +87,7 @@ def test_who_removes_what_is_removed_already_waits_as_the_first_did(
     assert table.commit("g", [committed(0, 5)]) == 0
     remove()
     remove()
-    assert waits == [(1, 0)] * 2
+    assert [how[1:3] for how in waits] == [(1, 0)] * 2
     assert log.log_end_offset == 2
     log.note_fetch(2, 2, 1)
     remove()
@@ -123,12 +123,10 @@ def test_a_follower_may_come_up_while_a_group_is_deleted(table: GroupTable, log:
     assert 0 < looks < len(rounds) * 5_000 / 100
 
 
-def test_stable_offsets_are_the_last_ones_and_wait_for_the_followers(
-    table: GroupTable, log: LedLog
-) -> None:
-    waits: list[tuple[int, int]] = []
+def test_stable_offsets_are_the_last_ones_and_wait_for_the_followers(log: LedLog) -> None:
+    listener = Listener()
+    table, waits = opened(log, listener), listener.waits
     told: list[ErrorCode] = []
-    table.wait = lambda _, last, since, *__: waits.append((last, since))
 
     def asked(partitions: bytes | None, group: str = "g") -> list[tuple[str, bytes]]:
         wanted = None if partitions is None else [("orders", partitions)]
@@ -154,7 +152,7 @@ def test_stable_offsets_are_the_last_ones_and_wait_for_the_followers(
     assert table.remove_offsets("g", [("orders", 0)]) == 0
     assert asked(both) == answer((0, -1, ""), (3, -1, ""))
     assert asked(None) == []
-    assert waits == [(0, 0)] * 3 + [(1, 0)] * 2
+    assert [how[1:3] for how in waits] == [(0, 0)] * 3 + [(1, 0)] * 2
     log.note_fetch(2, 2, 1)
     assert asked(None) == []
     assert (told, len(waits)) == ([ErrorCode.NONE] * 2, 5)
@@ -188,10 +186,14 @@ def test_commits_that_wait_for_a_follower_are_not_dearer_the_more_they_are(log: 
 
 
 def test_who_writes_while_the_partition_goes_is_not_told_that_it_is_replicated(
-    table: GroupTable, log: LedLog
+    log: LedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.set_leadership(1, True, 1, 2, {2: True})  # and the follower has nothing
-    table.wait = lambda *waits: waits[-1](ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    listener = Listener()
+    monkeypatch.setattr(
+        listener, "await_followers", lambda *how: how[-1](ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    )
+    table = opened(log, listener)
     told: list[ErrorCode] = []
     turn = threading.Barrier(2)
     rounds = range(1_000)

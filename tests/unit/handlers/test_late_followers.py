@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -68,8 +69,10 @@ class Coordinating(FakeBroker):
         super().__init__()
         self.log = log
         self.waits: list[Callable[[ErrorCode], object]] = []
-        table = self.services.offsets = GroupTable()
-        table.wait = lambda *how: self.waits.append(how[-1])
+        listener = SimpleNamespace(
+            wake=lambda replica: None, await_followers=lambda *how: self.waits.append(how[-1])
+        )
+        table = self.services.offsets = GroupTable(listener)
         store = OffsetsStore(table, NothingToLoad(), lambda *_: log, NODE_ID)
         topic = new_topic_image(OFFSETS_TOPIC, uuid.UUID(int=1), [(NODE_ID,)], {})
         store.follow(ClusterImage().with_topics([topic]), ImageDelta(created=(topic,)))

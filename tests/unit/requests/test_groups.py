@@ -55,15 +55,15 @@ class Beside:
     """The compiled path on a socket with a shard of its own, and what it passes on."""
 
     def __init__(self, directory: Path, hot: dict[str, Any] | None = None, **options: Any) -> None:
-        self.table = GroupTable()
-        self.table.set_partition_count(1)
         self.broker = FakeBroker()
         self.broker.create("orders", "returns", partitions=4)
         self.verdict = Verdict()
         self.broker.services.groups = self.verdict  # type: ignore[assignment]
-        self.broker.services.offsets = self.table
-        self.rig_context = running(directory, hot={"groups": self.table, **(hot or {})}, **options)
+        self.rig_context = running(directory, hot=hot, **options)
         self.rig: Rig = self.rig_context.__enter__()
+        self.table = self.broker.services.offsets = GroupTable(self.rig.hot)
+        self.table.set_partition_count(1)
+        self.rig.hot.serve_groups(self.table)
         for key in (COMMIT, BEAT):
             self.rig.server.set_hot(key, SERVED[key].min, SERVED[key].max)
         self.ids = {name: self.rig.create(name, 4).topic_id for name in ("orders", "returns")}

@@ -65,7 +65,9 @@ class Watched:
         readiness = Readiness([str(rig.directory)])
         readiness.phase = RUNNING
         config = BrokerConfig.load(None, {}, [])
-        self.groups = Groups(lambda: config, clock, Timer(clock), lambda topic, index: None)
+        self.groups = Groups(
+            lambda: config, clock, Timer(clock), lambda topic, index: None, rig.hot
+        )
         self.observer = Observer(
             Parts(
                 server=rig.server,

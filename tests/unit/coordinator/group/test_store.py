@@ -29,6 +29,7 @@ from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import OFFSETS_TOPIC, ClusterImage, ImageDelta, TopicImage
 from tests.support.led_log import LedLog, LedLogManager
 from tests.support.record_batches import build_batch
+from tests.unit.coordinator.tables import Listener
 from tests.unit.net.harness import eventually
 
 COUNT = 4
@@ -83,10 +84,11 @@ class Node:
         *,
         buffer_bytes: int = 1 << 20,
         topics: dict[str, uuid.UUID] | None = None,
+        listener: Listener | None = None,
     ) -> None:
         self.logs = LedLogManager([path])
         self.logs.start()
-        self.table = GroupTable()
+        self.table = GroupTable(listener)
         self.groups = Groups()
         ids = {} if topics is None else {name: each.bytes for name, each in topics.items()}
         self.clock = ManualClock()
@@ -262,19 +264,17 @@ def test_a_new_leader_loads_what_its_followers_have_not_yet(start: Callable[...,
 
 
 def test_a_deletion_is_in_the_log_before_the_followers_have_it(start: Callable[..., Node]) -> None:
-    node = start()
-    waits: list[Callable[[ErrorCode], object]] = []
-    node.table.wait = lambda *how: waits.append(how[-1])
+    node = start(listener=(listener := Listener()))
     node.lead(*[NODE] * COUNT, followers=[ELSEWHERE])
     told: list[object] = []
     node.store.delete_group("g", lambda: told.append("in the log"), told.append)
     node.store.when_settled("g", told.append)
-    assert (told, len(waits)) == (["in the log"], 2)
+    assert (told, len(listener.waits)) == (["in the log"], 2)
     log = node.open[partition_for("g", COUNT)]
     log.note_fetch(ELSEWHERE, log.log_end_offset, 0)
     node.store.when_settled("g", told.append)
     assert told == ["in the log", ErrorCode.NONE]
-    assert len(waits) == 2
+    assert len(listener.waits) == 2
 
 
 def test_a_partition_that_is_led_elsewhere_in_the_middle_of_its_load_is_no_damage(
