@@ -30,13 +30,14 @@ It never touches a socket and never frees a response.
 """
 
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from enum import IntEnum
 
 from kbroker.core._live_objects cimport LIVE_SLOT_RINGS, live_add
+from kbroker.core._require cimport require
 from kbroker.errors import InvariantError
 
 STOCK = (
@@ -184,6 +185,8 @@ cdef int slots_push(
         return SLOT_BAD_ID
     if queue.count == queue.capacity and _grow(queue) != SLOT_OK:
         return SLOT_NO_MEMORY
+    require(queue.count < queue.capacity and queue.head < queue.capacity,
+            "slots: a new one is in the ring", queue.count, queue.capacity)
     slot = &queue.ring[(queue.head + queue.count) & (queue.capacity - 1)]
     slot.request_id = request_id
     slot.response = response
@@ -201,10 +204,14 @@ cdef int slots_fill(SlotQueue* queue, uint64_t request_id, void* response) noexc
         return SLOT_BAD_ARGUMENT
     if queue.count == 0:
         return SLOT_BAD_ID
+    require(queue.count <= queue.capacity and queue.head < queue.capacity,
+            "slots: one that is filled is in the ring", queue.count, queue.capacity)
     head_id = queue.ring[queue.head].request_id
     if request_id < head_id or request_id - head_id >= queue.count:
         return SLOT_BAD_ID
     slot = &queue.ring[(queue.head + <uint32_t>(request_id - head_id)) & (queue.capacity - 1)]
+    require(slot.request_id == request_id, "slots: ids increase by one",
+            <int64_t>slot.request_id, <int64_t>request_id)
     if slot.response != NULL:
         return SLOT_ALREADY_FILLED
     slot.response = response
@@ -226,7 +233,13 @@ cdef int slots_pop(SlotQueue* queue, Slot* out) noexcept nogil:
 cdef int slots_discard(SlotQueue* queue, Slot* out) noexcept nogil:
     if queue.count == 0:
         return SLOT_EMPTY
+    require(queue.head < queue.capacity, "slots: the head is in the ring",
+            queue.head, queue.capacity)
+    require(queue.count <= queue.capacity, "slots: as many as the ring has, at most",
+            queue.count, queue.capacity)
     out[0] = queue.ring[queue.head]
+    require(queue.bytes >= out.bytes, "slots: the head's bytes are counted",
+            <int64_t>queue.bytes, out.bytes)
     queue.head = (queue.head + 1) & (queue.capacity - 1)
     queue.count -= 1
     queue.bytes -= out.bytes

@@ -8,9 +8,11 @@ the place of the other. What is taken is zeroed and lives until then. NULL means
 short.
 """
 
-from libc.stdint cimport uint8_t
+from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
+
+from kbroker.core._require cimport require
 
 cdef enum:
     ARENA_BLOCK_BYTES = 64 << 10
@@ -45,6 +47,8 @@ cdef inline void* arena_take(Arena* arena, size_t count) noexcept nogil:
         block.capacity = capacity
         block.used = 0
         arena.block = block
+    require(block.used + count <= block.capacity, "arena: what is taken fits its block",
+            <int64_t>(block.used + count), <int64_t>block.capacity)
     taken = <uint8_t*>block + ((sizeof(ArenaBlock) + 15) & ~<size_t>15) + block.used
     block.used += count
     memset(taken, 0, count)
@@ -83,8 +87,11 @@ cdef inline void arena_back_to(Arena* arena, ArenaMark mark) noexcept nogil:
         return
     while arena.block != mark.block:
         block = arena.block
+        require(block != NULL, "arena: it has the block of a mark", 0, 1)
         arena.block = block.older
         free(block)
+    require(mark.used <= arena.block.used, "arena: a mark is below what is used",
+            <int64_t>mark.used, <int64_t>arena.block.used)
     arena.block.used = mark.used
 
 

@@ -14,6 +14,7 @@ server/live_objects.py. What is not counted shows in the bytes that the allocato
 from libc.stdint cimport int64_t
 
 from kbroker.core._atomics cimport kb_add_i64, kb_load_i64
+from kbroker.core._require cimport require
 from kbroker.core._sync cimport kb_used_memory
 
 cdef enum:
@@ -40,7 +41,8 @@ KINDS = {
 
 
 cdef void live_add(int kind, int64_t change) noexcept nogil:
-    kb_add_i64(&_counts[kind * LINE_WORDS], change)
+    cdef int64_t count = kb_add_i64(&_counts[kind * LINE_WORDS], change)
+    require(count >= 0, "live objects: more of a kind were freed than made", count, 0)
 
 
 def live_counts() -> dict[str, int]:

@@ -474,6 +474,9 @@ _RUNTIME: Final = (
     _plain("gauge", "live_objects", "kbroker_live_objects",
            "Objects of the compiled core: what connections cause goes with them.", "objects",
            ("kind",)),
+    _plain("counter", "broken_invariants", "kbroker_broken_invariants_total",
+           "Broken invariants of the compiled core, by what each has ended; standard error names"
+           " them.", "", ("ended",)),
     _plain("counter", "step_failures", "kbroker_step_failures_total",
            "Steps of the broker's own work that raised; the log has the cause of each.", "",
            ("part",)),

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, cast
 from kbroker import __version__
 from kbroker.clock import let_go_of_gil
 from kbroker.core._live_objects import used_memory
+from kbroker.core._require import broken_invariants
 from kbroker.metrics.catalogue import BY_KEY, QUANTILES
 from kbroker.metrics.model import Figures, LabelValues, Sample, Summary
 from kbroker.metrics.rates import Rates, keep_over
@@ -406,6 +407,9 @@ class Observer:
             "tasks_failing": [((), len(self._parts.readiness.failing()))],
             "live_objects": [
                 ((kind,), count) for kind, count in live_objects(self._parts.server).items()
+            ],
+            "broken_invariants": [
+                ((ended,), count) for ended, count in broken_invariants().items()
             ],
             "build_info": [(info, 1)],
         }  # fmt: skip

@@ -1,0 +1,3 @@
+"""Invariants that every build checks; see _require.pyx."""
+
+def broken_invariants() -> dict[str, int]: ...
