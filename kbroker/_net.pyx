@@ -57,6 +57,7 @@ from kbroker.net._types cimport (
     API_VERSIONS_MAX,
     CAUSE_FRAME_SIZE,
     CAUSE_HEADER,
+    CAUSE_INVARIANT,
     CAUSE_MALFORMED,
     CAUSE_NO_MEMORY,
     CAUSE_PYTHON,
@@ -88,6 +89,7 @@ _CLOSE_CAUSES = {
     CAUSE_STATE: "an event out of turn",
     CAUSE_HEADER: "a request header that does not parse",
     CAUSE_UNREAD: UNREAD,
+    CAUSE_INVARIANT: "a broken invariant; standard error names it",
 }
 
 _USES = {USE_PRODUCE: "Produce", USE_FETCH: "Fetch", USE_OTHER: "other"}

@@ -28,6 +28,7 @@ request channel's lock; lists are searched from the front.
 from libc.stdint cimport int64_t
 
 from kbroker.core._atomics cimport kb_load_i64
+from kbroker.core._require cimport require
 from kbroker.net._types cimport BOUNDED_FROM, SLOW_FILES_MAX, AsideRequests, Request
 
 cdef enum:
@@ -46,6 +47,7 @@ cdef int aside_add(
     request.next = NULL
     request.slow_file = file
     request.late_from_ns = late_from_ns
+    require((aside.head == NULL) == (aside.tail == NULL), "set aside: a list has both ends", 0, 0)
     if aside.tail == NULL:
         aside.head = request
     else:
@@ -94,6 +96,8 @@ cdef void* aside_next_file(
         return NULL
     while request != NULL:
         if not _is_served(aside, request.slow_file):
+            require(0 <= aside.file_count < SLOW_FILES_MAX, "set aside: one more file has a place",
+                    aside.file_count, SLOW_FILES_MAX)
             aside.files[aside.file_count] = request.slow_file
             aside.since_ns[aside.file_count] = now_ns
             aside.file_count += 1
@@ -110,6 +114,8 @@ cdef inline void _take_out(AsideRequests* aside, Request** place, Request* befor
     request.next = NULL
     aside.count -= request.frames
     aside.bytes -= request.total_bytes
+    require(aside.count >= 0, "set aside: requests are counted", aside.count, 0)
+    require(aside.bytes >= 0, "set aside: their bytes are counted", aside.bytes, 0)
 
 
 cdef int aside_take(
@@ -177,3 +183,4 @@ cdef void aside_served(AsideRequests* aside, void* file) noexcept nogil:
             aside.files[i] = aside.files[aside.file_count]
             aside.since_ns[i] = aside.since_ns[aside.file_count]
             return
+    require(0, "set aside: a file that was served is among them", aside.file_count, 1)

@@ -20,34 +20,14 @@ from libc.stdlib cimport calloc, free
 from posix.unistd cimport close
 
 from kbroker._state cimport (
-    FRAME_COMPLETE,
-    MACHINE_PIPELINED,
-    MACHINE_STOCK,
-    MUTED,
-    NOT_MUTED,
-    REQUEST_LOCAL_PROCESSED,
-    REQUEST_RECEIVED,
-    RESPONSE_SENT,
-    RESPONSE_SENT_LAST,
-    SLOT_OK,
-    THROTTLE_ENDED,
-    THROTTLE_STARTED,
-    Slot,
-    UNMUTE,
-    channel_next,
-    channel_readable,
-    slots_count,
-    slots_discard,
-    slots_fill,
-    slots_head_ready,
-    slots_init,
-    slots_pop,
-    slots_push,
-    slots_release,
-)
+    FRAME_COMPLETE, MACHINE_PIPELINED, MACHINE_STOCK, MUTED, NOT_MUTED, REQUEST_LOCAL_PROCESSED,
+    REQUEST_RECEIVED, RESPONSE_SENT, RESPONSE_SENT_LAST, SLOT_OK, THROTTLE_ENDED, THROTTLE_STARTED,
+    Slot, UNMUTE, channel_next, channel_readable, slots_count, slots_discard, slots_fill,
+    slots_head_ready, slots_init, slots_pop, slots_push, slots_release)
 from kbroker.core._atomics cimport kb_add_i64, kb_load_i64
 from kbroker.core._figures cimport kb_count
 from kbroker.core._live_objects cimport LIVE_CONNECTIONS, live_add
+from kbroker.core._require cimport OF_CONNECTION, require, require_failed, require_same
 from kbroker.core._sync cimport kb_now_ns
 from kbroker.net._frames cimport (
     FRAMES_BAD, FRAMES_ENDED, FRAMES_GOT, FRAMES_NONE, frames_drop, frames_next, frames_receive)
@@ -55,25 +35,14 @@ from kbroker.net._muted_waits cimport note_waited, note_waits
 from kbroker.net._quotas cimport quota_release
 from kbroker.net._request cimport chunk_release, request_free
 from kbroker.net._request_times cimport request_note_sent
+from kbroker.net._required cimport answer_is_whole, channel_requires
 from kbroker.net._send cimport (
     SEND_BLOCKED, SEND_DONE, SEND_READS, send_read_ahead_done, send_some)
 from kbroker.net._state_times cimport state_times_begin, state_times_enter, state_times_use
 from kbroker.net._throttle cimport throttle_over, throttle_until
 from kbroker.net._types cimport (
-    ACTION_CLOSE,
-    CAUSE_FRAME_SIZE,
-    CAUSE_STATE,
-    LEFT,
-    LEFT_SENDING,
-    PEER_ENDED,
-    READ_AHEAD,
-    Channel,
-    NetworkSettings,
-    NewConnection,
-    Processor,
-    Request,
-    RequestChannel,
-)
+    ACTION_CLOSE, CAUSE_FRAME_SIZE, CAUSE_STATE, LEFT, LEFT_SENDING, PEER_ENDED, READ_AHEAD,
+    Channel, NetworkSettings, NewConnection, Processor, Request, RequestChannel)
 from kbroker.net._unsent cimport (
     unsent_add, unsent_add_queued, unsent_may_read, unsent_remove, unsent_remove_all)
 
@@ -96,6 +65,8 @@ cdef int _fire(Channel* channel, int event) noexcept nogil:
     cdef int machine = MACHINE_PIPELINED if processor.settings.pipelined else MACHINE_STOCK
     cdef int state = channel_next(machine, channel.state, event)
     if state < 0:
+        require_failed(OF_CONNECTION, <int64_t>channel.connection_id, NULL,
+                       "channel: an event that its state allows", event, channel.state)
         kb_count(&processor.protocol_errors, 1)
         kb_count(&processor.closes[CAUSE_STATE], 1)
         channel_close(channel)
@@ -142,10 +113,12 @@ cdef void _touch(Channel* channel) noexcept nogil:
     if processor.newest == channel:
         return
     if channel.older != NULL:
+        require_same(channel.older.newer, channel, "channel: the less recent one names it")
         channel.older.newer = channel.newer
     elif processor.oldest == channel:
         processor.oldest = channel.newer
     if channel.newer != NULL:
+        require_same(channel.newer.older, channel, "channel: the more recent one names it")
         channel.newer.older = channel.older
     channel.older = processor.newest
     channel.newer = NULL
@@ -164,8 +137,10 @@ cdef void channel_make_ready(Channel* channel) noexcept nogil:
     channel.ready = 1
     channel.next_ready = NULL
     if processor.ready_tail == NULL:
+        require(processor.ready_head == NULL, "ready channels: none without a last", 0, 0)
         processor.ready_head = channel
     else:
+        require(processor.ready_tail.ready, "ready channels: the last one is one", 0, 1)
         processor.ready_tail.next_ready = channel
     processor.ready_tail = channel
 
@@ -359,7 +334,10 @@ cdef void channel_answer(Channel* channel, Request* request) noexcept nogil:
     """A request has come back: its place in the FIFO, then to the socket at once."""
     cdef Slot slot
     cdef int waits_behind
+    cdef int status
     channel.in_flight -= 1
+    require(channel.in_flight >= 0, "channel: requests come back once", channel.in_flight, 0)
+    require_same(request.processor, channel.processor, "channel: a request of its Processor")
     if request.api_key == READ_AHEAD:
         send_read_ahead_done(channel, request)
         if not channel.closed:
@@ -370,6 +348,10 @@ cdef void channel_answer(Channel* channel, Request* request) noexcept nogil:
         request_note_sent(request, channel.processor.now_ns)  # as far as it came
         request_free(request)
         return
+    if not answer_is_whole(channel, request):
+        request_free(request)
+        channel_close(channel)
+        return
     if request.action == ACTION_CLOSE:
         channel.closing = 1
         kb_count(&channel.processor.closes[request.cause], 1)
@@ -377,7 +359,9 @@ cdef void channel_answer(Channel* channel, Request* request) noexcept nogil:
         request_free(request)
         return
     if request.cached:
-        if slots_fill(&channel.slots, request.request_id, request) != SLOT_OK:
+        status = slots_fill(&channel.slots, request.request_id, request)
+        if not channel_requires(channel, status == SLOT_OK,
+                                "channel: a cached answer has its slot", status, SLOT_OK):
             request_free(request)
             channel_close(channel)
             return
@@ -437,7 +421,15 @@ cdef void _sent(Channel* channel, Request* request) noexcept nogil:
     cdef int _frame
     if request.is_unsent:
         unsent_remove(channel, request)
+    require(request.part_next == request.part_count, "channel: an answer has left whole",
+            request.part_next, request.part_count)
     if request.cached:
+        if not channel_requires(channel, channel.cached_frames >= request.frames,
+                                "channel: cached frames are counted", channel.cached_frames,
+                                request.frames):
+            request_free(request)
+            channel_close(channel)
+            return
         _note_cached(channel, -<int64_t>_cached_bytes(request))
         for _frame in range(request.frames):
             channel.cached_frames -= 1
@@ -531,12 +523,16 @@ cdef void channel_close(Channel* channel) noexcept nogil:
     kb_count(&processor.connection_count, -1)
     kb_count(&processor.muted[channel.listener].connections, -1)
     if channel.older != NULL:
+        require_same(channel.older.newer, channel, "closed channel: the less recent names it")
         channel.older.newer = channel.newer
     else:
+        require_same(processor.oldest, channel, "closed channel: the least recent is first")
         processor.oldest = channel.newer
     if channel.newer != NULL:
+        require_same(channel.newer.older, channel, "closed channel: the more recent names it")
         channel.newer.older = channel.older
     else:
+        require_same(processor.newest, channel, "closed channel: the most recent is last")
         processor.newest = channel.older
     channel.older = NULL
     channel.newer = NULL
@@ -565,6 +561,8 @@ cdef int channel_reap(Channel* channel) noexcept nogil:
         or channel.throttled_until_ns != 0
     ):
         return 0
+    require(channel.closed and channel.tx_head == NULL, "freed channel: it is closed", 0, 1)
+    require(channel.parked == NULL, "freed channel: nothing of it waits", 0, 0)
     live_add(LIVE_CONNECTIONS, -1)
     free(channel)
     return 1

@@ -29,6 +29,7 @@ from kbroker.net._request cimport (
     request_new,
 )
 from kbroker.net._request_channel cimport api_is_hot, request_is_hot
+from kbroker.net._required cimport channel_requires
 from kbroker.net._types cimport PEER_ENDED, Channel, Chunk, Processor, Request
 from kbroker.protocol._versions cimport API_PRODUCE
 
@@ -143,6 +144,11 @@ cdef int frames_receive(Channel* channel) noexcept nogil:
     cdef ssize_t got
     if room < 1:
         return FRAMES_BAD
+    if not channel_requires(channel, channel.rx_start <= channel.rx_end
+                            and channel.rx_end + room <= channel.rx.capacity_bytes,
+                            "frames: there is room for what is read", channel.rx_end + room,
+                            channel.rx.capacity_bytes):
+        return FRAMES_GONE
     got = kb_recv(channel.fd, channel.rx.data + channel.rx_end, <size_t>room)
     if got > 0:
         if got < room and channel.readable != PEER_ENDED:
@@ -200,6 +206,10 @@ cdef int frames_next(Channel* channel, Request** taken) noexcept nogil:
         return FRAMES_BAD
     if need == 0 or channel.rx_end - channel.rx_start < need:
         return FRAMES_NONE
+    if not channel_requires(channel, channel.rx_end <= channel.rx.capacity_bytes,
+                            "frames: what has arrived is in its chunk", channel.rx_end,
+                            channel.rx.capacity_bytes):
+        return FRAMES_GONE
     frame = channel.rx.data + channel.rx_start + 4
     request = request_new(
         processor, not api_is_hot(processor.request_channel, _api_key(frame), _api_version(frame)))

@@ -15,6 +15,7 @@ enter and sleeps is woken. Requests that wait count as queued, so the queue's bo
 together. Everything is under the request channel's lock.
 """
 
+from kbroker.core._require cimport require
 from kbroker.net._request cimport request_detach
 from kbroker.net._types cimport BOUNDED_FROM, Handler, InPython, Request
 
@@ -41,6 +42,7 @@ cdef void python_leave(InPython* python, Handler* handler) noexcept nogil:
     if handler.in_python:
         handler.in_python = 0
         python.handlers -= 1
+        require(python.handlers >= 0, "in Python: who leaves was there", python.handlers, 0)
 
 
 cdef void python_add(InPython* python, Request* first, Request* last) noexcept nogil:
@@ -51,6 +53,7 @@ cdef void python_add(InPython* python, Request* first, Request* last) noexcept n
         if request.compact and request.total_bytes <= COPIED_BYTES_MAX:
             request_detach(request)
         request = request.next
+    require((python.head == NULL) == (python.tail == NULL), "in Python: a list has both ends", 0, 0)
     if python.tail == NULL:
         python.head = first
     else:
@@ -60,6 +63,7 @@ cdef void python_add(InPython* python, Request* first, Request* last) noexcept n
 
 cdef Request* python_take(InPython* python) noexcept nogil:
     cdef Request* request = python.head
+    require(request != NULL, "in Python: what is taken waits there", 0, 1)
     python.head = request.next
     if python.head == NULL:
         python.tail = NULL

@@ -24,58 +24,30 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from posix.unistd cimport close, read
 
-from kbroker.core._atomics cimport (
-    kb_cas_int, kb_load_int, kb_load_ptr, kb_store_i64, kb_store_int)
+from kbroker.core._atomics cimport kb_cas_int, kb_load_int, kb_load_ptr, kb_store_i64, kb_store_int
 from kbroker.core._figures cimport kb_count
 from kbroker.core._live_objects cimport LIVE_CHUNKS, live_add
 from kbroker.core._lock_order cimport (
     RANK_QUEUE, RANK_TURN, kb_mutex_init, lock_ranked, try_lock_ranked, unlock_ranked)
+from kbroker.core._require cimport require, require_same
 from kbroker.core._sync cimport (
-    kb_now_ns,
-    pthread_create,
-    pthread_join,
-    pthread_mutex_destroy,
-    pthread_setname_np,
-)
+    kb_now_ns, pthread_create, pthread_join, pthread_mutex_destroy, pthread_setname_np)
 from kbroker.net._channel cimport (
-    channel_answer,
-    channel_close,
-    channel_end_throttles,
-    channel_has_work,
-    channel_local_processed,
-    channel_make_ready,
-    channel_on_readable,
-    channel_on_writable,
-    channel_open,
-    channel_received,
-    channel_turn,
-)
+    channel_answer, channel_close, channel_end_throttles, channel_has_work, channel_local_processed,
+    channel_make_ready, channel_on_readable, channel_on_writable, channel_open, channel_received,
+    channel_turn)
 from kbroker.net._ending cimport close_idle, close_unread, has_stopped, reap_closed
 from kbroker.net._frames cimport frames_compact
 from kbroker.net._request cimport chunk_release
 from kbroker.net._request_channel cimport (
-    request_channel_look,
-    request_channel_push,
-    request_channel_sleeps,
-    request_is_hot,
-    request_channel_waits,
-)
+    request_channel_look, request_channel_push, request_channel_sleeps, request_is_hot,
+    request_channel_waits)
 from kbroker.net._request_times cimport request_times_free
 from kbroker.net._sleep cimport ASLEEP, AWAKE, LENT, interrupt_sleep, wake_processor
 from kbroker.net._throttle cimport throttle_sleep_ms
 from kbroker.net._types cimport (
-    NEW_CONNECTIONS_MAX,
-    STOP_AT_ONCE,
-    STOP_SEND,
-    STOP_RETIRE,
-    Channel,
-    NetworkSettings,
-    NewConnection,
-    Processor,
-    Request,
-    RequestChannel,
-    RequestList,
-)
+    NEW_CONNECTIONS_MAX, STOP_AT_ONCE, STOP_SEND, STOP_RETIRE, Channel, NetworkSettings,
+    NewConnection, Processor, Request, RequestChannel, RequestList)
 from kbroker.net._unsent cimport unsent_are_too_many
 
 cdef extern from "<stdio.h>" nogil:
@@ -243,6 +215,7 @@ cdef void processor_push(
     if answered.head != NULL:
         answered.tail.next = NULL
         if processor.answers_tail == NULL:
+            require_same(processor.answers_head, NULL, "answers: without a last there is no first")
             processor.answers_head = answered.head
         else:
             processor.answers_tail.next = answered.head
@@ -313,6 +286,8 @@ cdef void _configure_new_connections(Processor* processor) noexcept nogil:
     cdef int i
     lock_ranked(&processor.lock, RANK_QUEUE)
     count = processor.new_count
+    require(0 <= count <= NEW_CONNECTIONS_MAX, "new connections: no more than the ring has",
+            count, NEW_CONNECTIONS_MAX)
     for i in range(count):
         taken[i] = processor.new_connections[i]
     processor.new_count = 0
@@ -343,10 +318,12 @@ cdef void _process_answers(Processor* processor, int only_short) noexcept nogil:
     # Local ones first: an answer must find its slot. At most one of a channel is in the list.
     while local != NULL:
         following = local.local_next
+        require_same(local.processor, processor, "answers: a wait is told to its own Processor")
         channel_local_processed(local.channel, local)
         local = following
     while request != NULL:
         following = request.next
+        require_same(request.processor, processor, "answers: each is for its own Processor")
         request.picked_ns = processor.now_ns
         channel_answer(request.channel, request)
         request = following
@@ -456,6 +433,7 @@ cdef void _process_ready(Processor* processor) noexcept nogil:
     processor.ready_tail = NULL
     while channel != NULL:
         following = channel.next_ready
+        require(channel.ready, "ready channels: each of them is one", channel.ready, 1)
         channel.ready = 0
         if not channel.closed:
             channel_turn(channel)

@@ -14,6 +14,7 @@ from libc.string cimport memcmp, memcpy
 
 from kbroker.core._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker.core._name_hash cimport name_hash
+from kbroker.core._require cimport require
 from kbroker.core._sync cimport pthread_mutex_destroy
 
 
@@ -68,6 +69,7 @@ cdef void _drop_unused_locked(IpEntry* entry) noexcept nogil:
         return
     place = &entry.quotas.buckets[_bucket(entry.address)]
     while place[0] != entry:
+        require(place[0] != NULL, "connection quotas: an address is in its bucket", 0, 1)
         place = &place[0].next
     place[0] = entry.next
     free(entry)
@@ -133,5 +135,7 @@ cdef void quota_release(void* entry) noexcept nogil:
     lock_ranked(&quotas.lock, RANK_QUEUE)
     ip.count -= 1
     quotas.total -= 1
+    require(ip.count >= 0 and quotas.total >= ip.count,
+            "connection quotas: who leaves was counted", ip.count, quotas.total)
     _drop_unused_locked(ip)
     unlock_ranked(&quotas.lock, RANK_QUEUE)

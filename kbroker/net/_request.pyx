@@ -17,6 +17,7 @@ from libc.string cimport memcpy, memset
 from kbroker.core._atomics cimport kb_add_int
 from kbroker.core._figures cimport kb_count
 from kbroker.core._live_objects cimport LIVE_CHUNKS, LIVE_FRAME_COPIES, live_add
+from kbroker.core._require cimport drop_reference, require, take_reference
 from kbroker.net._types cimport (
     ACTION_NONE,
     INLINE_BYTES,
@@ -56,11 +57,11 @@ cdef Chunk* chunk_new(uint32_t capacity_bytes) noexcept nogil:
 
 
 cdef void chunk_acquire(Chunk* chunk) noexcept nogil:
-    kb_add_int(&chunk.refs, 1)
+    take_reference(&chunk.refs, "chunk: one with a reference gets another")
 
 
 cdef void chunk_release(Chunk* chunk) noexcept nogil:
-    if chunk != NULL and kb_add_int(&chunk.refs, -1) == 0:
+    if chunk != NULL and drop_reference(&chunk.refs, "chunk: references are dropped once") == 0:
         live_add(LIVE_CHUNKS, -1)
         free(chunk)
 
@@ -74,6 +75,10 @@ cdef Request* request_new(Processor* processor, int compact) noexcept nogil:
     if request != NULL:
         processor.free_requests = request.next
         processor.free_count -= 1
+        require(processor.free_count >= 0, "request: free ones are counted",
+                processor.free_count, 0)
+        require(request.chunk == NULL and request.detached == NULL,
+                "request: a free one has no frame", 0, 0)
     else:
         request = <Request*>malloc(sizeof(Request) - (ANSWER_ROOM_BYTES if compact else 0))
         if request == NULL:
@@ -92,6 +97,8 @@ cdef void request_free(Request* request) noexcept nogil:
     """In the Processor's turn: lets go of the frame and of every part not sent."""
     cdef Processor* processor = request.processor
     kb_count(&processor.live_requests, -1)
+    require(processor.live_requests >= 0, "request: freed as often as made",
+            processor.live_requests, 0)
     answer_reset(request)
     chunk_release(request.chunk)
     request.chunk = NULL
@@ -160,8 +167,16 @@ cdef uint8_t* answer_reserve(Request* request, uint32_t head_bytes, int parts) n
     return head
 
 
+cdef inline void _require_room(const Request* request) noexcept nogil:
+    require(request.parts != NULL, "answer: it was reserved", 0, 1)
+    require(request.part_count < INLINE_PARTS or request.parts != request.inline_parts,
+            "answer: a part of its own for each piece", request.part_count, INLINE_PARTS)
+
+
 cdef void answer_bytes(Request* request, uint8_t* data, int64_t length) noexcept nogil:
     cdef Part* part = &request.parts[request.part_count]
+    _require_room(request)
+    require(length >= 0, "answer: bytes of a length", length, 0)
     part.data = data
     part.length = length
     part.fd = -1
@@ -175,6 +190,8 @@ cdef void answer_range(
 ) noexcept nogil:
     """A range of a file; the keeper's reference passes to the request."""
     cdef Part* part = &request.parts[request.part_count]
+    _require_room(request)
+    require(position >= 0 and length >= 0, "answer: a range of a file", position, length)
     part.data = NULL
     part.length = length
     part.fd = fd
@@ -188,6 +205,8 @@ cdef void answer_range(
 cdef void answer_reset(Request* request) noexcept nogil:
     """Back to no answer; keepers of parts that were not sent are released."""
     cdef int i
+    require(0 <= request.part_next <= request.part_count, "answer: the next part is one of it",
+            request.part_next, request.part_count)
     for i in range(request.part_count):
         if request.parts[i].keeper != NULL:
             request.parts[i].release(request.parts[i].keeper)

@@ -30,10 +30,11 @@ never held across a system call other than the wake-ups of its own.
 from libc.stdint cimport INT64_MAX, int16_t, int64_t
 from libc.string cimport memset
 
-from kbroker.core._atomics cimport kb_add_int, kb_load_i64, kb_load_int, kb_store_int
+from kbroker.core._atomics cimport kb_load_i64, kb_load_int, kb_store_i64, kb_store_int
 from kbroker.core._figures cimport kb_count
 from kbroker.core._limits cimport RUN_BYTES_MAX, RUN_REQUESTS_MAX
 from kbroker.core._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
+from kbroker.core._require cimport require, require_same
 from kbroker.core._sync cimport kb_futex_wait, kb_futex_wake, kb_now_ns
 from kbroker.net._aside cimport (
     aside_add, aside_give_back, aside_has_turn, aside_next_file, aside_served, aside_stands,
@@ -44,8 +45,7 @@ from kbroker.net._request_queue cimport (
     queue_add_locked, queue_count_locked, queue_pop_locked, queue_unlink_locked)
 from kbroker.net._served_time cimport served_locked, served_ns_locked, serving_locked
 from kbroker.net._sleep cimport wake_processor
-from kbroker.net._types cimport (
-    API_KEYS_MAX, API_VERSIONS_MAX, Handler, Request, RequestChannel)
+from kbroker.net._types cimport API_KEYS_MAX, API_VERSIONS_MAX, Handler, Request, RequestChannel
 
 cdef enum:
     SHORT_RUNS = 64               # behind one that waited for the disk
@@ -120,12 +120,15 @@ cdef inline void _is_back_locked(RequestChannel* channel, Handler* handler) noex
     if handler.stands:
         handler.stands = 0
         channel.standing -= 1
+        require(channel.standing >= 0, "request queue: handlers that wait are counted",
+                channel.standing, 0)
 
 
 cdef Handler* _pop_sleeper_locked(RequestChannel* channel) noexcept nogil:
     # Its word is written under the lock: a sleeper whose time runs out just now must see what it
     # was given, or that is lost.
     cdef Handler* handler = channel.sleepers
+    require(handler.asleep, "request queue: who is woken sleeps", handler.asleep, 1)
     channel.sleepers = handler.below
     handler.asleep = 0
     kb_store_int(&handler.awake, WOKEN_TO_TAKE)
@@ -415,6 +418,7 @@ cdef void _leave_stack_locked(RequestChannel* channel, Handler* handler) noexcep
     # Nobody popped this handler: a timeout or a signal.
     cdef Handler** place = &channel.sleepers
     while place[0] != handler:
+        require(place[0] != NULL, "request queue: who sleeps is among the sleepers", 0, 1)
         place = &place[0].below
     place[0] = handler.below
     handler.asleep = 0

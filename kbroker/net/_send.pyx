@@ -24,6 +24,7 @@ from posix.unistd cimport close, dup
 from kbroker.core._figures cimport kb_count
 from kbroker.net._request cimport request_free, request_new
 from kbroker.net._request_channel cimport request_channel_set_aside
+from kbroker.net._required cimport channel_requires, part_is_sound
 from kbroker.net._types cimport READ_AHEAD, Channel, Part, Processor, Request
 
 cdef extern from "socket_io.h" nogil:
@@ -45,7 +46,8 @@ cdef enum:
 
 
 cdef int _gather(Channel* channel, iovec* vector, int* more, int64_t* total) noexcept nogil:
-    # The bytes at the front of the queue, up to the first file range that is not copied.
+    # The bytes at the front of the queue, up to the first file range that is not copied. -1: what
+    # is there cannot be sent.
     cdef Request* request = channel.tx_head
     cdef Part* part
     cdef int count = 0
@@ -58,6 +60,8 @@ cdef int _gather(Channel* channel, iovec* vector, int* more, int64_t* total) noe
             part = &request.parts[i]
             if count == VECTOR_MAX:
                 return count
+            if not part_is_sound(channel, part):
+                return -1
             if part.fd >= 0:
                 if not _copy(channel, request, part, copied):
                     more[0] = 1
@@ -189,6 +193,8 @@ cdef int send_some(Channel* channel, int64_t* budget_bytes) noexcept nogil:
     cdef int64_t total
     cdef ssize_t sent
     cdef int count = _gather(channel, vector, &more, &total)
+    if count < 0:
+        return SEND_FAILED
     if count == 0:
         return _send_range(channel, channel.tx_head, budget_bytes)
     sent = kb_send_vector(channel.fd, vector, count, more)
@@ -196,5 +202,8 @@ cdef int send_some(Channel* channel, int64_t* budget_bytes) noexcept nogil:
         return SEND_BLOCKED if errno == EAGAIN else SEND_FAILED
     kb_count(&channel.processor.sent_bytes, sent)
     budget_bytes[0] -= sent
+    if not channel_requires(channel, sent <= total, "channel: no more was sent than there was",
+                            sent, total):
+        return SEND_FAILED
     _advance(channel, sent)
     return SEND_DONE if sent == total else SEND_BLOCKED

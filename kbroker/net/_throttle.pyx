@@ -12,6 +12,7 @@ Threads: who has the Processor's turn.
 
 from libc.stdint cimport int64_t
 
+from kbroker.core._require cimport require_same
 from kbroker.net._types cimport Channel, Processor
 
 
@@ -31,6 +32,7 @@ cdef Channel* throttle_over(Processor* processor) noexcept nogil:
     cdef Channel* channel
     while place[0] != NULL:
         channel = place[0]
+        require_same(channel.processor, processor, "throttled channels: each is of its Processor")
         if channel.closed or channel.throttled_until_ns <= processor.now_ns:
             place[0] = channel.next_throttled
             channel.throttled_until_ns = 0

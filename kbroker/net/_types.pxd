@@ -60,7 +60,8 @@ cdef enum:
     CAUSE_HEADER = 5              # of a cold request
     CAUSE_PYTHON = 6              # its handler has logged the reason
     CAUSE_UNREAD = 7              # it left answers in memory and took none for longest: _unsent
-    CAUSES = 8
+    CAUSE_INVARIANT = 8           # its own state cannot be trusted: _require
+    CAUSES = 9
 
 
 cdef struct Request:

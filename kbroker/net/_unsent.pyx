@@ -14,12 +14,15 @@ In the Processor's turn; only the total is shared.
 from libc.stdint cimport int64_t
 
 from kbroker.core._atomics cimport kb_add_i64, kb_load_i64, kb_store_i64
+from kbroker.core._require cimport require
 from kbroker.net._types cimport Channel, NetworkSettings, Request
 
 
 cdef void _add(Channel* channel, int64_t delta_bytes) noexcept nogil:
+    cdef int64_t total = kb_add_i64(&channel.processor.settings.unsent_total, delta_bytes)
     channel.unsent_bytes += delta_bytes
-    kb_add_i64(&channel.processor.settings.unsent_total, delta_bytes)
+    require(total >= channel.unsent_bytes >= 0, "unsent answers: a channel's are among all",
+            channel.unsent_bytes, total)
 
 
 cdef void unsent_add(Channel* channel, Request* request) noexcept nogil:
