@@ -26,7 +26,8 @@ from kbroker.log._records cimport (
     HEADER_BYTES, Header, batch_crc, has_sequence, header_plausible, header_read)
 from kbroker.log._segment cimport segment_note_batch, segment_reserve
 from kbroker.log._storage cimport (
-    active_of, begin_writing_locked, end_writing_locked, log_roll, recent_add, recent_clear)
+    active_of, begin_writing_locked, end_writing_locked, log_is_sound_locked, log_requires,
+    log_roll, recent_add, recent_clear)
 from kbroker.log._types cimport Segment
 
 
@@ -127,6 +128,11 @@ cdef int write_piece(Log* log, Piece* piece, Followed* out) noexcept nogil:
     cdef int status
     if piece.size_bytes == 0:
         return 0
+    if not log_requires(log, piece.end_offset > log.log_end_offset,
+                        "follower: what is written goes on at the log's end", piece.end_offset,
+                        log.log_end_offset):
+        end_with(out, KAFKA_STORAGE_ERROR, "the log cannot be trusted")
+        return -1
     vector.iov_base = <void*>piece.data
     vector.iov_len = <size_t>piece.size_bytes
     status = note_producers(log, piece)
@@ -211,6 +217,9 @@ cdef void log_append_follower_locked(
     begin_answer(out)
     if not log.online:
         end_with(out, KAFKA_STORAGE_ERROR, "the log is offline")
+        return
+    if not log_is_sound_locked(log):
+        end_with(out, KAFKA_STORAGE_ERROR, "the log cannot be trusted")
         return
     piece.data = data
     piece.size_bytes = 0

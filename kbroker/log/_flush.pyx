@@ -28,13 +28,15 @@ from libc.string cimport strdup
 
 from kbroker.core._atomics cimport kb_store_i64, kb_store_int
 from kbroker.core._lock_order cimport RANK_PARTITION, wait_ranked, wake_ranked
+from kbroker.core._require cimport require
 from kbroker.core._sync cimport kb_now_ns
 from kbroker.log._file_operations cimport files
 from kbroker.log._flush_times cimport flush_note
 from kbroker.log._segment cimport (
     segment_add_reference, segment_drop_reference, segment_sync, segment_sync_records,
     segment_was_synced)
-from kbroker.log._storage cimport Log, active_of, lock_log, unlock_log, wait_written_locked
+from kbroker.log._storage cimport (
+    Log, active_of, lock_log, log_is_sound_locked, log_requires, unlock_log, wait_written_locked)
 from kbroker.log._types cimport Segment
 
 cdef extern from "<fcntl.h>" nogil:
@@ -67,6 +69,8 @@ cdef int begin_locked(Log* log, int64_t log_end, FlushDepth depth, Flushing* it)
     if last < 0:                  # closed
         return 0
     if not log.online:            # what is lost would be taken for written
+        return EIO
+    if not log_is_sound_locked(log):
         return EIO
     it.cuts = log.cuts
     it.active_base = active_of(log).base_offset
@@ -134,6 +138,10 @@ cdef void finish_locked(Log* log, FlushDepth depth, Flushing* it) noexcept nogil
     # What was brought to the disk may not be there any more, or is about to go.
     if log.cuts != it.cuts or log.being_cut:
         return
+    if not log_requires(log, settled <= it.end <= log.log_end_offset,
+                        "flush: the recovery point is within the log", it.end,
+                        log.log_end_offset):
+        return
     if it.end > log.recovery_point:
         kb_store_i64(&log.recovery_point, it.end)
     if settled > log.settled_offset:
@@ -160,8 +168,9 @@ cdef void leave_locked(Log* log, Flushing* it) noexcept nogil:
     if before == it:
         log.flushing = it.next
         return
-    while before.next != it:
+    while before != NULL and before.next != it:
         before = before.next
+    require(before != NULL, "flush: one that ends is among those under way", 0, 1)
     before.next = it.next
 
 

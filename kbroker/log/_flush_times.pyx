@@ -11,21 +11,23 @@ counted references. `tick` and `read` hold the GIL and are called by one thread 
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
-from kbroker.core._atomics cimport kb_add_i64, kb_add_int
+from kbroker.core._atomics cimport kb_add_i64
 from kbroker.core._figures cimport (
     KB_TIME_BUCKETS,
     kb_figure,
     kb_time_bucket,
     kb_time_bucket_floor,
 )
+from kbroker.core._require cimport drop_reference, take_reference
 
 
 cdef void flush_figures_acquire(FlushFigures* figures) noexcept nogil:
-    kb_add_int(&figures.refs, 1)
+    take_reference(&figures.refs, "flush figures: one with a reference gets another")
 
 
 cdef void flush_figures_release(FlushFigures* figures) noexcept nogil:
-    if figures != NULL and kb_add_int(&figures.refs, -1) == 0:
+    if figures != NULL and drop_reference(
+            &figures.refs, "flush figures: references are dropped once") == 0:
         free(figures)
 
 

@@ -25,6 +25,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from kbroker.core._atomics cimport kb_load_ptr, kb_store_ptr
+from kbroker.core._require cimport require
 from kbroker.log._file_operations cimport files
 from kbroker.protocol._cursor cimport get_i32, get_i64, kb_put_u32, kb_put_u64
 
@@ -188,6 +189,10 @@ cdef void offset_index_append(Index* index, int32_t relative, int32_t position) 
     cdef uint8_t* at = index.map + <int64_t>index.entries * OFFSET_ENTRY_BYTES
     if index.entries >= index.entries_max:
         return
+    require(index.entries >= 0 and index.map != NULL, "index: an offset's entry is in the map",
+            index.entries, index.entries_max)
+    require(relative >= 0 and position >= 0, "index: offsets and positions are not negative",
+            relative, position)
     kb_put_u32(at, <uint32_t>relative)
     kb_put_u32(at + 4, <uint32_t>position)
     index.entries += 1
@@ -204,6 +209,8 @@ cdef void time_index_append(Index* index, int64_t timestamp_ms, int32_t relative
         return
     if relative < last_relative:
         return
+    require(index.entries >= 0 and index.map != NULL, "index: a time's entry is in the map",
+            index.entries, index.entries_max)
     kb_put_u64(at, <uint64_t>timestamp_ms)
     kb_put_u32(at + 8, <uint32_t>relative)
     index.entries += 1

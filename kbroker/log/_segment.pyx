@@ -16,8 +16,9 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport strlen
 
-from kbroker.core._atomics cimport kb_add_int, kb_store_i64, kb_store_int
+from kbroker.core._atomics cimport kb_store_i64, kb_store_int
 from kbroker.core._live_objects cimport LIVE_SEGMENTS, live_add
+from kbroker.core._require cimport drop_reference, take_reference
 from kbroker.log._file_operations cimport files
 from kbroker.log._index cimport (
     AT_POSITION, AT_RELATIVE_OFFSET, BY_KEY, OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, IndexEntry,
@@ -177,12 +178,12 @@ cdef void segment_activate_later(Segment* segment, int64_t index_bytes) noexcept
 
 
 cdef void segment_add_reference(Segment* segment) noexcept nogil:
-    kb_add_int(&segment.refs, 1)
+    take_reference(&segment.refs, "segment: one with a reference gets another")
 
 
 cdef void segment_drop_reference(Segment* segment) noexcept nogil:
     cdef SegmentPart* part = part_of(segment)
-    if kb_add_int(&segment.refs, -1) > 0:
+    if drop_reference(&segment.refs, "segment: references are dropped once") > 0:
         return
     if segment.fd >= 0:
         close(segment.fd)

@@ -13,6 +13,7 @@ free: who only looks goes on, who changes the log waits for the write.
 from libc.stdint cimport int32_t, int64_t
 
 from kbroker.core._lock_order cimport RANK_PARTITION, lock_ranked, try_lock_ranked, unlock_ranked
+from kbroker.core._require cimport kb_likely
 from kbroker.core._sync cimport pthread_cond_t, pthread_mutex_t
 from kbroker.log._directory_mark cimport DirectoryMark
 from kbroker.log._flush_times cimport FlushFigures
@@ -21,7 +22,6 @@ from kbroker.log._types cimport WAITS_FOR_NOTHING, Bound, Patience, Segment
 
 cdef extern from "debug.h" nogil:
     int kb_mutex_init(pthread_mutex_t* mutex)
-    void kb_assert(int condition, const char* text)
 
 
 cdef enum:
@@ -185,6 +185,19 @@ cdef int64_t* log_late_from_ns(Log* log) noexcept nogil
 # not), and from when on a write of the data directory is late (0: none is).
 cdef int writing_is_slow(
     int64_t* writing_since_ns, int64_t* slow_until_ns, int64_t late_from_ns) noexcept nogil
+
+# What must hold of a log. 0 where it does not: that is counted and reported, and the log is offline
+# from here on, so that clients get KAFKA_STORAGE_ERROR; what it is checked for is not done.
+cdef int log_distrust(
+    Log* log, const char* text, int64_t found, int64_t required) noexcept nogil
+
+cdef inline int log_requires(
+    Log* log, int holds, const char* text, int64_t found, int64_t required
+) noexcept nogil:
+    return 1 if kb_likely(holds) else log_distrust(log, text, found, required)
+
+# Before something is written at its end: the active segment and the offsets are sound.
+cdef int log_is_sound_locked(Log* log) noexcept nogil
 
 # Offline, without a segment. One reference; NULL: no memory.
 cdef Log* log_new(const char* directory) noexcept nogil

@@ -19,9 +19,12 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memmove, strdup
 
-from kbroker.core._atomics cimport kb_add_int, kb_load_i64, kb_load_ptr, kb_store_i64
+from kbroker.core._atomics cimport (
+    kb_load_i64, kb_load_int, kb_load_ptr, kb_store_i64, kb_store_int)
 from kbroker.core._live_objects cimport LIVE_LOGS, live_add
 from kbroker.core._lock_order cimport lock_now_ns, pause_for_lock, wait_ranked, wake_ranked
+from kbroker.core._require cimport (
+    OF_PARTITION, drop_reference, require, require_failed, take_reference)
 from kbroker.core._sync cimport (
     kb_now_ns, pthread_cond_destroy, pthread_cond_init, pthread_mutex_destroy)
 from kbroker.log._directory_mark cimport directory_mark_of, mark_begin, mark_end
@@ -59,12 +62,14 @@ cdef Log* log_new(const char* directory) noexcept nogil:
 
 
 cdef void log_acquire(Log* log) noexcept nogil:
-    kb_add_int(&log.refs, 1)
+    take_reference(&log.refs, "log: one with a reference gets another")
 
 
 cdef void log_release(Log* log) noexcept nogil:
-    if log == NULL or kb_add_int(&log.refs, -1) > 0:
+    if log == NULL or drop_reference(&log.refs, "log: references are dropped once") > 0:
         return
+    require(log.writing_since_ns == 0 and log.writing_waiters == 0 and log.flushing == NULL,
+            "log: nobody writes or flushes one that is freed", log.writing_since_ns, 0)
     log_drop_segments_after(log, 0)
     pthread_cond_destroy(&log.written)
     pthread_cond_destroy(&log.flush_synced)
@@ -80,16 +85,57 @@ cdef void log_release(Log* log) noexcept nogil:
     free(log)
 
 
+# --- What must hold ------------------------------------------------------------------------------
+
+cdef int log_distrust(
+    Log* log, const char* text, int64_t found, int64_t required
+) noexcept nogil:
+    kb_store_int(&log.online, 0)
+    return require_failed(OF_PARTITION, -1, log.directory, text, found, required)
+
+
+cdef int log_is_sound_locked(Log* log) noexcept nogil:
+    cdef Segment* active
+    if not log_requires(log, 0 < log.segment_count <= log.segment_max,
+                        "log: it has an active segment", log.segment_count, log.segment_max):
+        return 0
+    active = active_of(log)
+    return (
+        log_requires(log, kb_load_int(&active.refs) > 0 and active.index != NULL,
+                     "log: the active segment is held", active.refs, 1)
+        and log_requires(log, active.fd >= 0, "log: the active segment is open", active.fd, 0)
+        and log_requires(log, active.size_bytes >= 0, "log: the active segment has a size",
+                         active.size_bytes, 0)
+        and log_requires(log, log.log_end_offset >= active.base_offset,
+                         "log: it ends in the active segment", log.log_end_offset,
+                         active.base_offset)
+        and log_requires(log, 0 <= log.log_start_offset <= log.log_end_offset,
+                         "log: it starts at or before its end", log.log_start_offset,
+                         log.log_end_offset)
+        and log_requires(log, log.recovery_point <= log.log_end_offset,
+                         "log: no more is on the disk than was written", log.recovery_point,
+                         log.log_end_offset)
+        and log_requires(log, log.settled_offset <= log.log_end_offset,
+                         "log: no more is settled than was written", log.settled_offset,
+                         log.log_end_offset)
+        and log_requires(log, log.recent_count <= RECENT_BATCHES and log.recent_count >= 0,
+                         "log: recent batches fit their ring", log.recent_count, RECENT_BATCHES)
+    )
+
+
 # --- The lock -------------------------------------------------------------------------------------
 
 cdef void begin_writing_locked(Log* log, int64_t size_bytes) noexcept nogil:
     cdef int64_t now_ns = kb_now_ns()
+    require(log.writing_since_ns == 0, "log: one writes at a time", log.writing_since_ns, 0)
     kb_store_i64(&log.writing_since_ns, now_ns)
     log.noted_ns = mark_begin(log.mark, now_ns + SLOW_WRITE_NS + size_bytes)
     unlock_ranked(&log.lock, RANK_PARTITION)
 
 
 cdef void begin_step_locked(Log* log) noexcept nogil:
+    require(log.writing_since_ns == 0, "log: a step is not within a write",
+            log.writing_since_ns, 0)
     kb_store_i64(&log.writing_since_ns, kb_now_ns())
     unlock_ranked(&log.lock, RANK_PARTITION)
 
@@ -104,6 +150,7 @@ cdef void end_step_locked(Log* log) noexcept nogil:
 cdef void end_writing_locked(Log* log, int64_t size_bytes) noexcept nogil:
     cdef int64_t now_ns = kb_now_ns()
     cdef int64_t took_ns = now_ns - log.writing_since_ns
+    require(log.writing_since_ns != 0, "log: who ends a write has begun it", 0, 1)
     mark_end(log.mark, log.noted_ns)
     lock_ranked(&log.lock, RANK_PARTITION)
     kb_store_i64(&log.writing_since_ns, 0)
@@ -219,6 +266,8 @@ cdef void log_replace_segments(
     Log* log, int32_t at, int32_t count, Segment* fresh
 ) noexcept nogil:
     cdef int32_t old
+    require(0 <= at and 0 < count <= log.segment_count - at,
+            "segments: those that are replaced are the log's", at + count, log.segment_count)
     for old in range(at, at + count):
         segment_drop_reference(log.segments[old])
     log.segments[at] = fresh

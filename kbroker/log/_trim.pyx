@@ -18,17 +18,20 @@ from libc.string cimport memmove
 
 from kbroker._log cimport LocalLog
 from kbroker.core._atomics cimport kb_store_i64
+from kbroker.core._require cimport require
 from kbroker.core._sync cimport kb_wall_ms
 from kbroker.log._segment cimport segment_drop_reference
 from kbroker.log._storage cimport (
-    Log, active_of, lock_log, lock_to_look, log_roll, unlock_log)
+    Log, active_of, lock_log, lock_to_look, log_requires, log_roll, unlock_log)
 from kbroker.log._types cimport Segment
 
 import os
 
 
 cdef void log_move_start_locked(Log* log, int64_t offset) noexcept nogil:
-    if offset > log.log_start_offset:
+    if offset > log.log_start_offset and log_requires(
+            log, offset <= log.log_end_offset, "log start: it is at or before the end", offset,
+            log.log_end_offset):
         kb_store_i64(&log.log_start_offset, offset)
 
 
@@ -50,6 +53,8 @@ cdef int32_t count_below_start(Log* log, int64_t bound) noexcept nogil:
 cdef void drop_first(Log* log, int32_t count, Segment** dropped) noexcept nogil:
     cdef int32_t at
     cdef int64_t first
+    require(0 < count < log.segment_count, "segments: one stays when the first go",
+            count, log.segment_count)
     for at in range(count):
         dropped[at] = log.segments[at]
     log.segment_count -= count

@@ -33,7 +33,8 @@ from kbroker.log._segment cimport (
     segment_cut_indexes, segment_drop_reference, segment_open, segment_scan_start)
 from kbroker.log._storage cimport (
     Log, active_of, handed_out_clear, lock_log, lock_to_look, log_add_segment,
-    log_drop_segments_after, log_find_segment, recent_clear, unlock_log)
+    log_drop_segments_after, log_find_segment, log_is_sound_locked, log_requires, recent_clear,
+    unlock_log)
 from kbroker.log._types cimport Segment
 
 
@@ -124,7 +125,14 @@ cdef int cut_locked(Log* log, int64_t offset, int replaced) noexcept nogil:
     cdef int status = find_cut_locked(log, offset, &cut)
     if status != 0:
         return status
+    if not log_is_sound_locked(log) or not log_requires(
+            log, cut.end_offset <= log.log_end_offset, "cut: the log becomes no longer",
+            cut.end_offset, log.log_end_offset):
+        return EIO
     old = log.segments[cut.at]
+    if not log_requires(log, 0 <= cut.position <= old.size_bytes,
+                        "cut: it is in the segment's file", cut.position, old.size_bytes):
+        return EIO
     if not replaced:
         if kb_load_int(&old.refs) > 1:
             return EBUSY

@@ -26,6 +26,7 @@ from kbroker.core._keyed_hash cimport kb_keyed_hash, kb_keyed_number, kb_random_
 from kbroker.core._limits cimport TOPIC_NAME_CHARS_MAX
 from kbroker.core._live_objects cimport LIVE_FETCH_SESSIONS, LIVE_SESSION_PARTITIONS, live_add
 from kbroker.core._lock_order cimport RANK_TABLE, kb_mutex_init, lock_ranked, unlock_ranked
+from kbroker.core._require cimport require, require_same
 from kbroker.core._sync cimport kb_now_ns, pthread_mutex_destroy
 
 cdef enum:
@@ -90,12 +91,16 @@ cdef void _link_newest_locked(SessionCache* cache, FetchSession* session) noexce
 
 cdef void _unlink_age_locked(SessionCache* cache, FetchSession* session) noexcept nogil:
     if session.older != NULL:
+        require_same(session.older.newer, session, "fetch session: the older one names it")
         session.older.newer = session.newer
     else:
+        require_same(cache.oldest, session, "fetch session: without an older one it is the oldest")
         cache.oldest = session.newer
     if session.newer != NULL:
+        require_same(session.newer.older, session, "fetch session: the newer one names it")
         session.newer.older = session.older
     else:
+        require_same(cache.newest, session, "fetch session: without a newer one it is the newest")
         cache.newest = session.older
 
 
@@ -103,16 +108,19 @@ cdef FetchSession* _unlink_locked(SessionCache* cache, FetchSession* session) no
     # Out of the cache. What is returned is to be freed by the caller; NULL: by its last holder.
     cdef FetchSession** place = &cache.buckets[<uint32_t>session.session_id % SESSION_BUCKETS]
     while place[0] != session:
+        require(place[0] != NULL, "fetch session: it is in its bucket", session.session_id, 0)
         place = &place[0].next_hashed
     place[0] = session.next_hashed
     _unlink_age_locked(cache, session)
     cache.count -= 1
+    require(cache.count >= 0, "fetch sessions: they are counted", cache.count, 0)
     session.closed = 1
     return _drop_locked(session)
 
 
 cdef FetchSession* _drop_locked(FetchSession* session) noexcept nogil:
     session.refs -= 1
+    require(session.refs >= 0, "fetch session: references are dropped once", session.refs, 0)
     return session if session.refs == 0 else NULL
 
 
@@ -246,6 +254,7 @@ cdef FetchSession* session_find(SessionCache* cache, int32_t session_id) noexcep
     lock_ranked(&cache.lock, RANK_TABLE)
     session = _lookup_locked(cache, session_id)
     if session != NULL:
+        require(session.refs > 0, "fetch session: one that is found is held", session.refs, 1)
         session.refs += 1
         session.last_used_ns = kb_now_ns()
         _unlink_age_locked(cache, session)
@@ -398,12 +407,16 @@ cdef void _append_locked(FetchSession* session, SessionPartition* entry) noexcep
 
 cdef void _remove_locked(FetchSession* session, SessionPartition* entry) noexcept nogil:
     if entry.previous != NULL:
+        require_same(entry.previous.next, entry, "session's partition: the one before names it")
         entry.previous.next = entry.next
     else:
+        require_same(session.first, entry, "session's partition: it is the first")
         session.first = entry.next
     if entry.next != NULL:
+        require_same(entry.next.previous, entry, "session's partition: the one after names it")
         entry.next.previous = entry.previous
     else:
+        require_same(session.last, entry, "session's partition: it is the last")
         session.last = entry.previous
 
 
@@ -411,10 +424,12 @@ cdef void session_forget_locked(FetchSession* session, SessionPartition* entry) 
     cdef SessionPartition** place = _place_locked(
         session, entry.topic_id, entry.name, entry.name_length, entry.index)
     while place[0] != entry:
+        require(place[0] != NULL, "session's partition: it is in its bucket", entry.index, 0)
         place = &place[0].next_hashed
     place[0] = entry.next_hashed
     _remove_locked(session, entry)
     session_note_missing_locked(session, entry, 0)
+    require(session.count > 0, "session's partitions: they are counted", session.count, 1)
     session.count -= 1
     kb_add_i64(&session.cache.partitions, -1)
     live_add(LIVE_SESSION_PARTITIONS, -1)

@@ -17,12 +17,13 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from kbroker.core._atomics cimport (
-    kb_add_int, kb_load_i64, kb_load_int, kb_store_i64, kb_store_int)
+    kb_load_i64, kb_load_int, kb_store_i64, kb_store_int)
 from kbroker.core._error_codes cimport (
     FENCED_LEADER_EPOCH, KAFKA_STORAGE_ERROR, NO_ERROR, NOT_ENOUGH_REPLICAS,
     NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE,
     UNKNOWN_LEADER_EPOCH)
 from kbroker.core._live_objects cimport LIVE_PARTITIONS, live_add
+from kbroker.core._require cimport drop_reference, require, take_reference
 from kbroker.log._append cimport log_append_locked, refuse_batch, refuse_batches
 from kbroker.log._append_follower cimport followed_bytes, log_append_follower_locked
 from kbroker.log._epochs cimport epoch_end_locked
@@ -30,13 +31,17 @@ from kbroker.log._flush cimport log_flush
 from kbroker.log._read cimport (
     Found, log_bound_locked, log_find_locked, log_readable_bytes_locked, log_slice)
 from kbroker.log._retention cimport Retention, retained_from_locked
+from kbroker.log._segment cimport slice_release
 from kbroker.log._storage cimport (
-    Log, lock_log, lock_log_until, lock_to_look_if, log_acquire, log_end_locked, log_release)
+    Log, lock_log, lock_log_until, lock_to_look_if, log_acquire, log_end_locked,
+    log_is_sound_locked, log_release, log_requires)
 from kbroker.log._types cimport READ_WOULD_WAIT
 from kbroker.log._trim cimport log_move_start_locked
 from kbroker.replica._followers cimport (
     follower_note_fetch, followers_find, followers_free, followers_low_watermark,
     followers_reached, followers_replace)
+from kbroker.replica._required cimport (
+    batches_are_sound, epoch_is_sound_locked, slice_is_sound, watermarks_are_sound_locked)
 
 
 cdef Partition* partition_new(
@@ -65,12 +70,15 @@ cdef Partition* partition_new(
 
 
 cdef void partition_acquire(Partition* partition) noexcept nogil:
-    kb_add_int(&partition.refs, 1)
+    take_reference(&partition.refs, "partition: one with a reference gets another")
 
 
 cdef void partition_release(Partition* partition) noexcept nogil:
-    if kb_add_int(&partition.refs, -1) > 0:
+    if drop_reference(&partition.refs, "partition: references are dropped once") > 0:
         return
+    require(partition.waiting_fetches.first == NULL and partition.waiting_produces.first == NULL
+            and partition.waiting_deletions.first == NULL,
+            "partition: nothing waits for one that is freed", partition.has_watchers, 0)
     log_release(partition.log)
     followers_free(&partition.followers)
     live_add(LIVE_PARTITIONS, -1)
@@ -86,6 +94,11 @@ cdef int partition_set_leadership(
     # A write that is under way ends in the epoch in which it began: who appends has noted that.
     if not lock_log_until(partition.log, until_ns, 0):
         return 0
+    log_requires(partition.log, leader_epoch >= partition.leader_epoch or leader_epoch < 0,
+                 "leader epoch: a partition's goes forward", leader_epoch,
+                 partition.leader_epoch)
+    log_requires(partition.log, not is_leader or in_sync_count <= count + 1,
+                 "in-sync replicas: each of them is known", in_sync_count, count + 1)
     followers_replace(
         &partition.followers, fresh, count,
         not partition.is_leader or leader_epoch != partition.leader_epoch)
@@ -121,6 +134,10 @@ cdef int16_t _move_high_watermark_locked(Partition* partition, int64_t offset) n
     cdef int16_t error = log_bound_locked(partition.log, offset, &bound)
     if error != NO_ERROR:
         return error
+    if not log_requires(partition.log, 0 <= bound.offset <= partition.log.log_end_offset,
+                        "high watermark: it is within the log", bound.offset,
+                        partition.log.log_end_offset):
+        return KAFKA_STORAGE_ERROR
     partition.high_watermark.segment_base = bound.segment_base
     partition.high_watermark.position = bound.position
     kb_store_i64(&partition.high_watermark.offset, bound.offset)
@@ -142,13 +159,22 @@ cdef int16_t partition_set_high_watermark(Partition* partition, int64_t offset) 
 cdef void partition_advance_locked(Partition* partition) noexcept nogil:
     cdef Log* log = partition.log
     cdef int64_t reached = log.recovery_point if log.flush_due else log.log_end_offset
+    cdef int64_t before
     if not log.online or not partition.is_leader:
         return
     if partition.in_sync_count < log.settings.min_in_sync:
         return
     reached = followers_reached(&partition.followers, reached)
+    if not log_requires(log, reached <= log.log_end_offset,
+                        "in-sync replicas: none is ahead of the leader", reached,
+                        log.log_end_offset):
+        return
     if reached > partition.high_watermark.offset:
+        before = partition.high_watermark.offset
         _move_high_watermark_locked(partition, reached)
+        log_requires(log, partition.high_watermark.offset >= before,
+                     "high watermark: of a leader it goes forward",
+                     partition.high_watermark.offset, before)
 
 
 cdef void partition_lower(Partition* partition, int64_t offset) noexcept nogil:
@@ -382,9 +408,15 @@ cdef int _note_waiting_locked(
 cdef int partition_append(Partition* partition, Batch* first, int64_t now_ms) noexcept nogil:
     cdef Log* log = partition.log
     cdef int32_t led_since
+    cdef int64_t end_before
     cdef int waiting = 0
     lock_log(log)
     led_since = partition.led_since   # another may lead before this is written
+    if log.online and log_is_sound_locked(log) and watermarks_are_sound_locked(
+        log, partition.is_leader, partition.high_watermark.offset, partition.last_stable.offset
+    ) and (not partition.is_leader or epoch_is_sound_locked(log, partition.leader_epoch)):
+        batches_are_sound(log, first)
+    end_before = log.log_end_offset
     if log.online and not partition.is_leader:
         refuse_batches(
             first, NOT_LEADER_OR_FOLLOWER, "this broker does not lead the partition")
@@ -397,6 +429,9 @@ cdef int partition_append(Partition* partition, Batch* first, int64_t now_ms) no
     elif log.online and partition.in_sync_count < log.settings.min_in_sync:
         _refuse_too_few_in_sync(partition, first)
     log_append_locked(log, first, partition.leader_epoch, now_ms)
+    if not log_requires(log, log.log_end_offset >= end_before,
+                        "append: the log's end goes forward", log.log_end_offset, end_before):
+        refuse_batches(first, KAFKA_STORAGE_ERROR, "the log cannot be trusted")
     partition_advance_locked(partition)
     if partition.high_watermark.offset < log.log_end_offset:
         waiting = _note_waiting_locked(partition, first, led_since)
@@ -458,17 +493,27 @@ cdef int16_t partition_read(
         return READ_WOULD_WAIT
     error = partition_may_answer_locked(partition, read_from)
     if error == NO_ERROR:
+        if not watermarks_are_sound_locked(
+            log, partition.is_leader, partition.high_watermark.offset,
+            partition.last_stable.offset
+        ):
+            error = KAFKA_STORAGE_ERROR
         offsets.log_start = log.log_start_offset
         offsets.high_watermark = partition.high_watermark.offset
         offsets.last_stable = partition.last_stable.offset
         bound = _readable_to(partition, isolation)
-        error = log_find_locked(log, offset, &bound, &found)
+        if error == NO_ERROR:
+            error = log_find_locked(log, offset, &bound, &found)
         if found.segment != NULL and found.exact:
             log.fast_reads += 1
     unlock_log(log)
     if error != NO_ERROR or found.segment == NULL:
         return error
-    return log_slice(log, &found, offset, &bound, max_bytes, whole_first, out)
+    error = log_slice(log, &found, offset, &bound, max_bytes, whole_first, out)
+    if error == NO_ERROR and out.segment != NULL and not slice_is_sound(log, out, &bound):
+        slice_release(out)
+        error = KAFKA_STORAGE_ERROR
+    return error
 
 
 cdef int64_t partition_readable_bytes_locked(

@@ -28,6 +28,7 @@ from kbroker.core._atomics cimport (
 )
 from kbroker.core._lock_order cimport RANK_TABLE, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker.core._name_hash cimport name_hash
+from kbroker.core._require cimport require
 from kbroker.core._sync cimport kb_now_ns, pthread_mutex_destroy
 from kbroker.replica._partition cimport Partition, partition_release
 
@@ -102,6 +103,8 @@ cdef void _snapshot_free(Snapshot* snapshot) noexcept nogil:
 
 cdef void _insert(Snapshot* snapshot, TopicEntry* entry) noexcept nogil:
     cdef uint32_t place = entry.name_hash & snapshot.mask
+    require(snapshot.count < snapshot.mask, "snapshot: its tables have room", snapshot.count,
+            snapshot.mask)
     while snapshot.by_name[place] != NULL:
         place = (place + 1) & snapshot.mask
     snapshot.by_name[place] = entry
@@ -128,11 +131,13 @@ cdef SnapshotReader* reader_new(SnapshotRegistry* registry) noexcept nogil:
 
 cdef Snapshot* snapshot_enter(SnapshotRegistry* registry, SnapshotReader* reader) noexcept nogil:
     """What it answers with stays valid until snapshot_leave; not to be nested."""
+    require(reader.epoch == 0, "snapshot: a reader enters one at a time", <int64_t>reader.epoch, 0)
     kb_store_u64(&reader.epoch, kb_load_u64(&registry.epoch))
     return <Snapshot*>kb_load_ptr(<void**>&registry.current)
 
 
 cdef void snapshot_leave(SnapshotReader* reader) noexcept nogil:
+    require(reader.epoch != 0, "snapshot: who leaves has entered", 0, 1)
     kb_store_u64(&reader.epoch, 0)
 
 
@@ -254,6 +259,8 @@ cdef void _retire_locked(SnapshotRegistry* registry, Retired* retired) noexcept 
     _reclaim_locked(registry)
     retired.next = NULL
     retired.epoch = kb_add_u64(&registry.epoch, 1)
+    require(registry.retired_first == NULL or registry.retired_last.epoch < retired.epoch,
+            "snapshot: epochs go forward", <int64_t>retired.epoch, 0)
     if registry.retired_first != NULL:
         registry.retired_last.next = retired
         registry.retired_last = retired
