@@ -14,6 +14,7 @@ from libc.stdlib cimport calloc, free
 from kbroker.core._arena cimport arena_free
 from kbroker.core._atomics cimport kb_load_int
 from kbroker.core._limits cimport PROCESSORS_MAX
+from kbroker.core._require cimport require, require_same
 from kbroker.core._sync cimport kb_now_ns
 from kbroker.net._processor cimport processor_push, processor_tell, processor_tell_or_answer
 from kbroker.net._request_channel cimport request_channel_yield
@@ -45,9 +46,18 @@ cdef void worker_free(HotWorker* worker) noexcept nogil:
         free(worker)
 
 
+cdef inline int _place_of(const HotWorker* worker, const Request* request) noexcept nogil:
+    # Of its Processor, which must be the one that finds it there.
+    cdef int index = request.processor.index
+    require(0 <= index < PROCESSORS_MAX, "answers: a Processor has a place", index, PROCESSORS_MAX)
+    require_same(worker.context.request_channel.processors[index], request.processor,
+                 "answers: a request goes back to its own Processor")
+    return index
+
+
 cdef void worker_answer(HotWorker* worker, Request* request) noexcept nogil:
     """The request's action and parts are set; it leaves with the next hand-over."""
-    _append(&worker.answers[request.processor.index % PROCESSORS_MAX], request)
+    _append(&worker.answers[_place_of(worker, request)], request)
 
 
 cdef void put_off_push(HotWorker* worker, Request* request, int is_alone) noexcept nogil:
@@ -63,6 +73,7 @@ cdef int worker_unpacks_long(const HotWorker* worker, int64_t since_ns) noexcept
 cdef void _append(RequestList* requests, Request* request) noexcept nogil:
     request.next = NULL
     if requests.tail == NULL:
+        require_same(requests.head, NULL, "a worker's list: without a last there is no first")
         requests.head = request
     else:
         requests.tail.next = request
@@ -71,7 +82,7 @@ cdef void _append(RequestList* requests, Request* request) noexcept nogil:
 
 cdef void worker_local_processed(HotWorker* worker, Request* request) noexcept nogil:
     """Nothing of it is left to do but to wait, which begins behind the next hand-over."""
-    cdef RequestList* local = &worker.local[request.processor.index % PROCESSORS_MAX]
+    cdef RequestList* local = &worker.local[_place_of(worker, request)]
     request.local_next = local.head
     local.head = request
     if local.tail == NULL:
@@ -147,6 +158,7 @@ cdef void cold_push(HotWorker* worker, Request* request, int reason) noexcept no
     request.cold_reason = reason
     request.next = NULL
     if worker.cold_tail == NULL:
+        require_same(worker.cold_head, NULL, "for Python: without a last there is no first")
         worker.cold_head = request
     else:
         worker.cold_tail.next = request

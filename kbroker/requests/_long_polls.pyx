@@ -26,6 +26,7 @@ from kbroker.core._atomics cimport (
     kb_store_u64,
 )
 from kbroker.core._lock_order cimport RANK_QUEUE, lock_ranked, unlock_ranked
+from kbroker.core._require cimport require, require_same, take_reference
 from kbroker.net._request_channel cimport request_channel_give_to_python
 from kbroker.net._types cimport ACTION_NO_OP, LEFT
 from kbroker.replica._partition cimport (
@@ -105,6 +106,8 @@ cdef int _has_room(HotWorker* worker, Due* due) noexcept nogil:
 
 cdef inline void _note(Due* due, ParkedRequest* parked) noexcept nogil:
     # With a reference, for which there is room.
+    require(due.count < due.capacity, "long poll: there is room for one that is due",
+            due.count, due.capacity)
     due.requests[due.count] = parked
     due.count += 1
 
@@ -156,10 +159,11 @@ cdef void _settle_locked(
     while watch != NULL and _has_room(worker, due):
         following = watch.next
         parked = watch.parked
-        kb_add_int(&parked.refs, 1)    # before it is settled: then others need no lock of ours
+        # Before it is settled: then others need no lock of ours.
+        take_reference(&parked.refs, "long poll: a write that is settled is held")
         watch_count_locked(watch)
         if watch.linked:
-            kb_add_int(&parked.refs, -1)  # not the last one: it is listed
+            require(kb_add_int(&parked.refs, -1) > 0, "long poll: one that is listed is held", 0, 1)
             return
         _note(due, parked)
         watch = following
@@ -176,11 +180,12 @@ cdef void long_polls_wake(
     partition_lock(partition)
     watch = <ParkedWatch*>partition.waiting_fetches.first
     while watch != NULL:
+        require_same(watch.partition, partition, "long poll: a watch is on its partition's list")
         watch_count_locked(watch)
         parked = watch.parked
         if (parked_has_enough(parked) and kb_load_int(&parked.state) == OPEN
                 and _has_room(worker, &due)):
-            kb_add_int(&parked.refs, 1)
+            take_reference(&parked.refs, "long poll: a fetch that has enough is held")
             _note(&due, parked)
         watch = watch.next
     _settle_locked(worker, &due, &partition.waiting_produces)
@@ -224,7 +229,7 @@ cdef void _complete_bucket(
         parked = table.buckets[bucket]
         while parked != NULL and _has_room(worker, &due):
             if parked.tick <= tick_max and kb_load_int(&parked.state) == OPEN:
-                kb_add_int(&parked.refs, 1)
+                take_reference(&parked.refs, "long poll: one whose time is over is held")
                 _note(&due, parked)
             parked = parked.next
         unlock_ranked(&table.lock, RANK_QUEUE)

@@ -31,64 +31,30 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from kbroker.core._atomics cimport (
-    kb_add_i64,
-    kb_add_int,
-    kb_add_u64,
-    kb_cas_int,
-    kb_load_int,
-    kb_load_u64,
-    kb_store_int,
-    kb_store_ptr,
-    kb_store_u64,
-)
+    kb_add_i64, kb_add_int, kb_add_u64, kb_cas_int, kb_load_int, kb_load_u64, kb_store_int,
+    kb_store_ptr, kb_store_u64)
 from kbroker.core._error_codes cimport NO_ERROR
 from kbroker.core._figures cimport kb_count
 from kbroker.core._live_objects cimport LIVE_PARKED_REQUESTS, LIVE_WATCHES, live_add
 from kbroker.core._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
+from kbroker.core._require cimport drop_reference, require, require_same, take_reference
 from kbroker.core._sync cimport kb_now_ns
 from kbroker.net._request cimport request_detach
 from kbroker.net._request_channel cimport request_channel_call
 from kbroker.net._types cimport Channel, Request
 from kbroker.replica._partition cimport (
-    TO_LOG_END,
-    Partition,
-    Watchers,
-    partition_acquire,
-    partition_in_older_segment_locked,
-    partition_lock,
-    partition_may_answer_locked,
-    partition_note_awaited_locked,
-    partition_readable_bytes_locked,
-    partition_release,
-    partition_settle_deletion_locked,
-    partition_settle_locked,
-    partition_unlock,
-)
+    TO_LOG_END, Partition, Watchers, partition_acquire, partition_in_older_segment_locked,
+    partition_lock, partition_may_answer_locked, partition_note_awaited_locked,
+    partition_readable_bytes_locked, partition_release, partition_settle_deletion_locked,
+    partition_settle_locked, partition_unlock)
 from kbroker.requests._context cimport (
-    PARKED_BUCKETS,
-    TICK_MS,
-    TICKS_MAX,
-    HotContext,
-    HotWorker,
-    ParkedRequest,
-    ParkedTable,
-    ParkedWatch,
-)
+    PARKED_BUCKETS, TICK_MS, TICKS_MAX, HotContext, HotWorker, ParkedRequest, ParkedTable,
+    ParkedWatch)
 from kbroker.requests._fetch_plan cimport NEWS_WAIT_MS, FetchPlan, FetchTarget
 from kbroker.requests._parked_state cimport (
-    BUILDING,
-    COMPLETED,
-    GIVEN_UP,
-    LISTED,
-    PARKED_ILLEGAL,
-    PARKED_MOVED,
-    parked_fire,
-)
+    BUILDING, COMPLETED, GIVEN_UP, LISTED, PARKED_ILLEGAL, PARKED_MOVED, parked_fire)
 from kbroker.requests._produce_kept cimport produce_kept_free
 from kbroker.requests._produce_plan cimport ProducePlan
-
-cdef extern from "debug.h" nogil:
-    void kb_assert(int condition, const char* text)
 
 cdef enum:
     EXACT_TICKS = 256             # a wait of more of them ends up to a 128th of itself late
@@ -111,8 +77,8 @@ cdef int parked_init(HotContext* context) noexcept nogil:
 
 cdef int _fire(ParkedRequest* parked, int event) noexcept nogil:
     cdef int verdict = parked_fire(&parked.state, event)
-    kb_assert(
-        verdict != PARKED_ILLEGAL, "a parked request met an event that its state does not know")
+    require(verdict != PARKED_ILLEGAL, "parked request: an event that its state allows",
+            event, parked.state)
     return verdict == PARKED_MOVED
 
 
@@ -121,9 +87,11 @@ cdef void parked_drop(ParkedRequest* parked) noexcept nogil:
     # thread has completed the request and a topic's removal has let go of them.
     cdef ParkedTable* table = parked.table
     cdef int i
-    if kb_add_int(&parked.refs, -1) != 0:
+    if drop_reference(&parked.refs, "parked request: references are dropped once") != 0:
         return
+    require(not parked.listed, "parked request: one that is freed has left its lists", 0, 0)
     for i in range(parked.count):
+        require(not kb_load_int(&parked.watches[i].linked), "watch: a freed one is unlinked", 0, 0)
         partition_release(parked.watches[i].partition)
     if parked.produce != NULL:
         produce_kept_free(<ProducePlan*>parked.produce)
@@ -211,6 +179,7 @@ cdef void _link_locked(ParkedWatch* watch) noexcept nogil:
         behind = before
         before = before.previous
         steps -= 1
+    require(not watch.linked, "watch: it is linked once", watch.linked, 0)
     watch.previous = before
     watch.next = behind
     if before != NULL:
@@ -237,21 +206,27 @@ cdef void _unlink_locked(ParkedWatch* watch) noexcept nogil:
     if not watch.linked:
         return
     if watch.previous != NULL:
+        require_same(watch.previous.next, watch, "watch: the one before it names it")
         watch.previous.next = watch.next
     else:
+        require_same(watchers.first, watch, "watch: without one before it is the first")
         watchers.first = watch.next
     if watch.next != NULL:
+        require_same(watch.next.previous, watch, "watch: the one after it names it")
         watch.next.previous = watch.previous
     else:
+        require_same(watchers.last, watch, "watch: without one after it is the last")
         watchers.last = watch.previous
     if (watch.partition.waiting_fetches.first == NULL
             and watch.partition.waiting_produces.first == NULL
             and watch.partition.waiting_deletions.first == NULL):
         kb_store_int(&watch.partition.has_watchers, 0)
     if watch.batch == NULL and watch.parked.isolation != TO_LOG_END:
-        kb_add_int(&watch.partition.consumers_waiting, -1)
+        require(kb_add_int(&watch.partition.consumers_waiting, -1) >= 0,
+                "watch: consumers that wait are counted", watch.partition.consumers_waiting, 0)
     elif watch.batch == NULL and watch.parked.lingers:
-        kb_add_int(&watch.partition.followers_lingering, -1)
+        require(kb_add_int(&watch.partition.followers_lingering, -1) >= 0,
+                "watch: followers that linger are counted", watch.partition.followers_lingering, 0)
     kb_store_int(&watch.linked, 0)     # the last: see _unlink
 
 
@@ -339,6 +314,7 @@ cdef int _open(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
     if not kb_load_int(&table.closing) and (channel == NULL or channel.left == 0):
         parked.next = head[0]
         if parked.next != NULL:
+            require_same(parked.next.previous, NULL, "deadlines: nothing is before the first")
             parked.next.previous = parked
         head[0] = parked
         parked.listed = 1
@@ -363,20 +339,30 @@ cdef void _unlist_locked(ParkedTable* table, ParkedRequest* parked) noexcept nog
     if not parked.listed:
         return
     if parked.previous != NULL:
+        require_same(parked.previous.next, parked, "deadlines: the one before names it")
         parked.previous.next = parked.next
     else:
+        require_same(table.buckets[parked_bucket(parked.tick)], parked,
+                     "deadlines: without one before it is the first of its bucket")
         table.buckets[parked_bucket(parked.tick)] = parked.next
     if parked.next != NULL:
+        require_same(parked.next.previous, parked, "deadlines: the one after names it")
         parked.next.previous = parked.previous
     parked.listed = 0
     if parked.previous_here != NULL:
+        require_same(
+            parked.previous_here.next_here, parked, "of a channel: the one before names it")
         parked.previous_here.next_here = parked.next_here
     elif parked.request != NULL:
+        require_same(parked.request.channel.parked, parked, "of a channel: it is the first")
         parked.request.channel.parked = parked.next_here
     if parked.next_here != NULL:
+        require_same(parked.next_here.previous_here, parked, "of a channel: the one after names it")
         parked.next_here.previous_here = parked.previous_here
     table.count -= 1
     table.produce_count -= parked_is_write(parked)
+    require(table.count >= 0, "parked requests: they are counted", table.count, 0)
+    require(table.produce_count >= 0, "parked requests: writes are counted", table.produce_count, 0)
 
 
 cdef void _on_left(void* context, Channel* channel, int how) noexcept nogil:
@@ -392,7 +378,7 @@ cdef void _on_left(void* context, Channel* channel, int how) noexcept nogil:
     while parked != NULL:
         if not parked.left:
             parked.left = 1
-            kb_add_int(&parked.refs, 1)
+            take_reference(&parked.refs, "parked request: one of a lost connection is held")
             parked.next_left = <ParkedRequest*>table.left
             table.left_total += 1
             kb_store_ptr(&table.left, parked)
@@ -405,7 +391,7 @@ cdef void _on_left(void* context, Channel* channel, int how) noexcept nogil:
 
 cdef void parked_hand_over(HotContext* context, ParkedRequest* parked) noexcept nogil:
     cdef ParkedTable* table = &context.parked
-    kb_add_int(&parked.refs, 1)
+    take_reference(&parked.refs, "parked request: one that is handed over is held")
     lock_ranked(&table.lock, RANK_QUEUE)
     parked.next_left = <ParkedRequest*>table.left
     kb_store_ptr(&table.left, parked)

@@ -14,6 +14,7 @@ diagram and the tests walk every cell.
 from enum import IntEnum
 
 from kbroker.core._atomics cimport kb_cas_int, kb_load_int
+from kbroker.core._require cimport require
 from kbroker.errors import InvariantError
 
 ROWS = (
@@ -44,6 +45,8 @@ cdef int parked_fire(int* state, int event) noexcept nogil:
     cdef int after
     while True:
         before = kb_load_int(state)
+        require(0 <= before < PARKED_STATES, "parked request: its state is one", before,
+                PARKED_STATES)
         after = _NEXT[before][event]
         if after == PARKED_ILLEGAL:
             return PARKED_ILLEGAL

@@ -9,6 +9,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
+from kbroker.core._live_objects cimport LIVE_MEMBERS, live_add
+from kbroker.core._name_hash cimport name_hash
+from kbroker.core._require cimport require
 from kbroker.coordinator.group._structs cimport Group, Member, Shard
 from kbroker.coordinator.group._table cimport TABLE_MIN, table_put
 from kbroker.core._live_objects cimport LIVE_MEMBERS, live_add
@@ -73,6 +76,7 @@ cdef void members_clear_locked(Shard* shard, Group* group) noexcept nogil:
         return
     for place in range(group.member_mask + 1):
         shard.bytes -= member_bytes(group.members[place])
+        require(shard.bytes >= 0, "shard: its members' bytes are counted", shard.bytes, 0)
         member_free(group.members[place])
     free(group.members)
     group.members = NULL

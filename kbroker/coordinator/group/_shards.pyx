@@ -65,6 +65,7 @@ from kbroker.core._error_codes cimport (
 from kbroker.core._live_objects cimport LIVE_GROUPS, live_add
 from kbroker.core._lock_order cimport RANK_SESSION, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker.core._name_hash cimport name_hash
+from kbroker.core._require cimport require
 from kbroker.core._sync cimport kb_now_ns, pthread_mutex_destroy
 from kbroker.log._storage cimport log_late_from_ns, writing_is_slow
 from kbroker.log._types cimport Batch
@@ -320,6 +321,9 @@ cdef void group_remove_locked(Shard* shard, Group* group) noexcept nogil:
     shard.bytes -= _group_bytes(group)
     shard.offset_count -= group.offset_count
     shard.count -= 1
+    require(shard.count >= 0, "shard: its groups are counted", shard.count, 0)
+    require(shard.bytes >= 0, "shard: its bytes are counted", shard.bytes, 0)
+    require(shard.offset_count >= 0, "shard: its offsets are counted", shard.offset_count, 0)
     table_remove(<void**>shard.groups, shard.mask, group, _group_hash)
     _group_free(group)
 
@@ -419,6 +423,7 @@ cdef int shard_append_locked(Shard* shard, Batch* first, int64_t now_ms) noexcep
     cdef Partition* partition = shard.partition
     cdef Batch* batch = first
     cdef int waiting
+    require(shard.writing_since_ns == 0, "shard: one writes at a time", shard.writing_since_ns, 0)
     while batch != NULL:
         if batch.length_bytes > length_max:
             batch.error = MESSAGE_TOO_LARGE

@@ -8,6 +8,8 @@ its hash when asked. Removal closes the gap, so there are no marks. A table that
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 
+from kbroker.core._require cimport require
+
 cdef enum:
     TABLE_MIN = 4                 # places of the smallest
 
@@ -56,8 +58,7 @@ cdef inline void table_remove(
     cdef uint32_t place
     cdef uint32_t home
     while table[gap] != item:
-        if table[gap] == NULL:
-            return
+        require(table[gap] != NULL, "group's table: what leaves is in it", gap, mask)
         gap = (gap + 1) & mask
     place = gap
     while True:
