@@ -17,14 +17,14 @@ old, so at most one handler is woken in LONG_RUN_NS, and none while runs are sho
 be slow is set aside before it holds anybody up: see _aside.
 
 A long run is cheap while its work is quick. One that waits for the disk does so partition by
-partition, and as all its answers leave together, all its requests come back together: the others
-would be idle for good. So for a while behind such a run each handler takes its share of the queue.
+partition; all its answers leave together, so all its requests come back together: the others would
+be idle for good. So for a while after such a run each handler takes its share of the queue.
 
 Bounds: `queued.max.requests` counts frames, `queued.max.request.bytes` their bytes. A push takes
 what fits and hands back the rest; its Processor keeps that with the connection, stops reading it
 and is woken when there is room. A request alone larger than the byte bound is let in when the
 queue is empty, or it could never pass. Lock: the channel's mutex, the last in the order; it is
-never held across a system call other than the wake-ups of its own.
+never held across a system call but its own wake-ups.
 """
 
 from libc.stdint cimport INT64_MAX, int16_t, int64_t
@@ -34,7 +34,7 @@ from kbroker.core._atomics cimport kb_load_i64, kb_load_int, kb_store_i64, kb_st
 from kbroker.core._figures cimport kb_count
 from kbroker.core._limits cimport RUN_BYTES_MAX, RUN_REQUESTS_MAX
 from kbroker.core._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
-from kbroker.core._require cimport require, require_same
+from kbroker.core._require cimport require
 from kbroker.core._sync cimport kb_futex_wait, kb_futex_wake, kb_now_ns
 from kbroker.net._aside cimport (
     aside_add, aside_give_back, aside_has_turn, aside_next_file, aside_served, aside_stands,
@@ -48,7 +48,7 @@ from kbroker.net._sleep cimport wake_processor
 from kbroker.net._types cimport API_KEYS_MAX, API_VERSIONS_MAX, Handler, Request, RequestChannel
 
 cdef enum:
-    SHORT_RUNS = 64               # behind one that waited for the disk
+    SHORT_RUNS = 64               # after one that waited for the disk
     LONG_RUN_NS = 1000000         # its handler stands somewhere: another one takes
     WOKEN_TO_TAKE = 1             # a handler's futex word: woken with the role, or a slow file
     WOKEN_TO_LEAVE = 2            # the channel closes
@@ -101,9 +101,7 @@ cdef inline void _relieve_locked(RequestChannel* channel) noexcept nogil:
 cdef inline void _leave_to_python_locked(RequestChannel* channel, int64_t now_ns) noexcept nogil:
     # What would have to wait until somebody is back from Python stands in nobody's way.
     cdef Request* request = channel.head
-    while request != NULL and not (
-        request_is_hot(channel, request) or _may_enter_locked(channel)
-    ):
+    while request != NULL and not (request_is_hot(channel, request) or _may_enter_locked(channel)):
         serving_locked(channel, now_ns)
         queue_unlink_locked(channel, request)
         python_add(&channel.python, request, request)
@@ -120,8 +118,7 @@ cdef inline void _is_back_locked(RequestChannel* channel, Handler* handler) noex
     if handler.stands:
         handler.stands = 0
         channel.standing -= 1
-        require(channel.standing >= 0, "request queue: handlers that wait are counted",
-                channel.standing, 0)
+        require(channel.standing >= 0, "queue: handlers that wait", channel.standing, 0)
 
 
 cdef Handler* _pop_sleeper_locked(RequestChannel* channel) noexcept nogil:

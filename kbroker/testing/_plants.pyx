@@ -12,8 +12,8 @@ A test's process only, which ends after it: the broker never imports this.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
-from kbroker._live_objects cimport LIVE_LOGS, live_add
-from kbroker._lock_order cimport RANK_QUEUE, RANK_TURN, lock_ranked, unlock_ranked
+from kbroker.core._live_objects cimport LIVE_LOGS, live_add
+from kbroker.core._lock_order cimport RANK_QUEUE, RANK_TURN, lock_ranked, unlock_ranked
 from kbroker._net cimport SocketServer
 from kbroker.log._storage cimport (
     RECENT_BATCHES, Log, active_of, begin_writing_locked, lock_to_look, log_acquire)

@@ -524,28 +524,21 @@ class Safety:
 
     def _in_order(self, partition: Partition, record: Record, offset: int) -> None:
         """An idempotent producer's records, by their numbers and by their sequences."""
-        at = partition.sequences.get(record.producer_id, (-1, offset))[1]
+        before, at = partition.sequences.get(record.producer_id, (-1, offset))
+        partition.sequences[record.producer_id] = (record.sequence, offset)
         deleted = partition.is_deleted(at)
-        if record.producer_id >= 0:
-            self._without_gap(partition, record, offset, deleted)
+        # A leader that does not know a producer takes any batch, where there may be several.
+        follows = record.sequence == before + 1 or (before < 0 and self._cluster.pipelined)
+        if record.producer_id >= 0 and not follows and not deleted:
+            told = f"{record.sequence} of {record.producer_id}, behind {before}"
+            self.fail("a producer's sequences have no gap", told, partition)
         producer, _, number = record.value.partition(b"-")
         if producer not in self.in_order:
             return
-        before = partition.last_numbers.get(producer, -1)
+        last = partition.last_numbers.get(producer, -1)
         partition.last_numbers[producer] = int(number)
-        if int(number) <= before and not deleted:
-            self.fail("in the order of sending", f"{record} behind {before}", partition)
-
-    def _without_gap(
-        self, partition: Partition, record: Record, offset: int, deleted: bool
-    ) -> None:
-        """Whom a leader does not know it takes up at any batch, where there may be several."""
-        before, _ = partition.sequences.get(record.producer_id, (None, -1))
-        partition.sequences[record.producer_id] = (record.sequence, offset)
-        begins = before is None and (record.sequence == 0 or self._cluster.pipelined)
-        if not begins and not deleted and (before is None or record.sequence != before + 1):
-            told = f"{record.sequence} of {record.producer_id}, behind {before}"
-            self.fail("a producer's sequences have no gap", told, partition)
+        if int(number) <= last and not deleted:
+            self.fail("in the order of sending", f"{record} behind {last}", partition)
 
     def _committed(self, partition: Partition, by: View) -> None:
         if not by.leads:

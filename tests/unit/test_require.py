@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from kbroker._require import broken_invariants
+from kbroker.core._require import broken_invariants
 from tests.support.source_tree import relative, source_files
 
 CALL: Final = re.compile(r"\b(?:require(?:_\w+)?|\w+_requires|(?:take|drop)_reference)\(")

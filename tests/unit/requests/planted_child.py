@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from kbroker._require import broken_invariants
+from kbroker.core._require import broken_invariants
 from kbroker.testing._plants import HeldTurn, plant
 from tests.unit.net.harness import Rig, eventually
 
