@@ -4,7 +4,7 @@
 Take a reference with log_acquire() before the object may go.
 """
 
-from kbroker.log._storage cimport Log
+from kbroker.log.engine._storage cimport Log
 
 
 cdef class LocalLog:

@@ -1,7 +1,7 @@
 import uuid
 
-from kbroker.log._flush_times import FlushTimes
-from kbroker.log._results import ProducerEntry
+from kbroker.log.engine._flush_times import FlushTimes
+from kbroker.log.engine._results import ProducerEntry
 
 class LocalLog:
     @property

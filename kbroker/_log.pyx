@@ -1,14 +1,14 @@
 # cython: language_level=3
-"""The log as Python sees it: `LocalLog`, the face of the units in kbroker/log/_*.pyx.
+"""The log as Python sees it: `LocalLog`, the face of the units in kbroker/log/*/_*.pyx.
 
 The request path never comes here: it holds the `Partition*` of a replica, which holds the `Log*`.
 Python opens, configures, recovers, flushes and closes a log; what is appended and read goes through
 its replica (`kbroker/replica/_replica`). Every method gives up the GIL before it waits for the
 log's lock or the disk, and none calls back.
 
-A log begins offline: its segments are loaded one by one (`log/_opening`), its producers restored,
-then `begin` puts it online. `close` or the last reference ends it; slices that were lent keep
-their segment open beyond that. A failing disk is an OSError.
+A log begins offline: its segments are loaded one by one (`log/opening/_opening`), its producers
+restored, then `begin` puts it online. `close` or the last reference ends it; slices that were lent
+keep their segment open beyond that. A failing disk is an OSError.
 """
 
 import os
@@ -18,23 +18,24 @@ from libc.stdlib cimport calloc, free
 
 from kbroker.core._atomics cimport kb_load_i64, kb_load_int, kb_store_i64, kb_store_int
 from kbroker.core._sync cimport kb_now_ns, kb_wall_ms
-from kbroker.log._epochs cimport epochs_replace
-from kbroker.log._flush cimport (
-    FLUSH_RECORDS, FLUSH_ROLLED, FLUSH_SYNCED_VOLUME, FLUSH_WHOLE, FlushDepth, log_flush)
-from kbroker.log._flush_times cimport FlushTimes, flush_figures_acquire, flush_figures_release
-from kbroker.log._producer_state cimport (
+from kbroker.log.engine._epochs cimport epochs_replace
+from kbroker.log.engine._flush_times cimport (
+    FlushTimes, flush_figures_acquire, flush_figures_release)
+from kbroker.log.engine._producer_state cimport (
     Producer, ProducerBatch, producers_expire, producers_restore)
-from kbroker.log._recovery cimport find_newer_epoch, replay_producers
-from kbroker.log._segment cimport (
+from kbroker.log.engine._segment cimport (
     segment_create, segment_drop_reference, segment_end_times)
-from kbroker.log._storage cimport (
+from kbroker.log.engine._storage cimport (
     EpochStart, RULE_CODEC_AT, RULE_COMPACTED, RULE_LOG_APPEND_TIME, RULE_RECOMPRESS, Log,
     active_of, lock_log, lock_to_look, log_add_segment, log_drop_segments_after, log_new,
     log_release, log_roll, log_seal, log_size_bytes, recent_clear, unlock_log)
-from kbroker.log._types cimport Segment
+from kbroker.log.engine._types cimport Segment
+from kbroker.log.opening._recovery cimport find_newer_epoch, replay_producers
+from kbroker.log.upkeep._flush cimport (
+    FLUSH_RECORDS, FLUSH_ROLLED, FLUSH_SYNCED_VOLUME, FLUSH_WHOLE, FlushDepth, log_flush)
 
 from kbroker.errors import InvariantError
-from kbroker.log._results import ProducerEntry
+from kbroker.log.engine._results import ProducerEntry
 
 
 cdef object os_error(int status, str path):

@@ -4,7 +4,7 @@ A step is what a thread of ours does at once: a background task's turn, an event
 a change of a group. What it raises must not end the thread, nor be swallowed: `note` writes a line
 with the traceback, once a second for each cause, and counts. The counts are
 `kbroker_step_failures_total` by part, on which an alert rule of ours fires
-(`server/health.py`, `metrics/alerts.py`).
+(`observe/health.py`, `metrics/alerts.py`).
 
 Level 0; any thread; one leaf lock around a number.
 """

@@ -4,8 +4,8 @@ and the loop goes on.
 What a step raises a loop catches itself. This is the net below: an error in the loop's own code, or
 one that is no `Exception`. After a pause the loop is entered again, `THREAD_LIVES_MAX` times on
 end; then the thread is `dead`, a line says so, `given_up` answers whoever waits for it, /readyz and
-an alert rule show it (`server/health.py`). A life of a minute begins the count anew: an error a day
-is no reason to end.
+an alert rule show it (`observe/health.py`). A life of a minute begins the count anew: an error a
+day is no reason to end.
 
 Level 0. `dead` and `failures` may be read by any thread.
 """

@@ -18,16 +18,16 @@ import click
 from kbroker.cli.moments import shown_moment
 from kbroker.cli.output import say
 from kbroker.errors import UsageError
-from kbroker.log import dump
-from kbroker.log.checkpoints import (
+from kbroker.log.engine.checkpoints import (
     LEADER_EPOCH_FILE,
     PARTITION_METADATA_FILE,
     read_leader_epochs,
     read_partition_metadata,
 )
-from kbroker.log.dump import OF_THE_WHOLE_FILE, SegmentFile, StoredBatch
-from kbroker.log.producer_snapshots import decode
-from kbroker.log.verify import Verified, verify
+from kbroker.log.engine.producer_snapshots import decode
+from kbroker.log.looking import dump
+from kbroker.log.looking.dump import OF_THE_WHOLE_FILE, SegmentFile, StoredBatch
+from kbroker.log.looking.verify import Verified, verify
 from kbroker.protocol.record_batch import (
     CONTROL,
     DELETE_HORIZON,

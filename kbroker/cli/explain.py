@@ -186,7 +186,7 @@ def _directory(
 
 def _segment(directory: Path, offset: int) -> dict[str, Any]:
     """Read as it lies there: beside a broker that goes on writing."""
-    from kbroker.log.dump import SegmentFile, base_offset_of
+    from kbroker.log.looking.dump import SegmentFile, base_offset_of
 
     try:
         files = [path for path in directory.glob("*.log") if base_offset_of(path) <= offset]

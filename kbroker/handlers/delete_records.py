@@ -8,11 +8,11 @@ watermark, or below -1, is OFFSET_OUT_OF_RANGE. A topic that is only compacted k
 more than once is done once, with the last offset given.
 
 The leader's start moves at once and is on file before the answer; segments below it go in the
-background (`log/_trim.pyx`). A live follower takes the start from the leader's next answer, puts it
-on file, and says so with the fetch after it. The request is answered when all live followers of all
-its partitions have done that, because any of them may be the next leader, after a kill, too; or
-when the client's time is over, with REQUEST_TIMED_OUT: then the records are deleted here, and
-perhaps not at a follower.
+background (`log/upkeep/_trim.pyx`). A live follower takes the start from the leader's next answer,
+puts it on file, and says so with the fetch after it. The request is answered when all live
+followers of all its partitions have done that, because any of them may be the next leader, after a
+kill, too; or when the client's time is over, with REQUEST_TIMED_OUT: then the records are deleted
+here, and perhaps not at a follower.
 
 Any handler thread; writes a small file, under the data directory's lock. Where it waits
 (`requests/_group_write.pyx`) the answer comes from another handler.

@@ -25,7 +25,7 @@ from kbroker.types import ApiKey, TopicPartition
 if TYPE_CHECKING:
     from kbroker.handlers.call import Call
     from kbroker.handlers.services import Services
-    from kbroker.log._results import DirectoryUse
+    from kbroker.log.engine._results import DirectoryUse
     from kbroker.protocol.messages.describe_log_dirs import DescribeLogDirsResult, Request
 
 NO_LAG: Final = 0

@@ -28,7 +28,7 @@ from kbroker import _net, limits
 from kbroker.bytes_budget import BytesBudget
 from kbroker.compression import PACKINGS, Codec, CompressionError, Packing, TooLongError
 from kbroker.errors import ErrorCode, InvariantError
-from kbroker.log.validator import TWIN_BYTES_RATIO, UNPACKED, unpacked_pieces, unpacked_whole
+from kbroker.log.engine.validator import TWIN_BYTES_RATIO, UNPACKED, unpacked_pieces, unpacked_whole
 from kbroker.protocol.wire import ProtocolError
 from kbroker.replica.manager import stored_packing
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.coordinator.group.coordinator import GroupCoordinator
     from kbroker.handlers.forwarding import Peers
-    from kbroker.log._results import DirectoryUse
+    from kbroker.log.engine._results import DirectoryUse
     from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
     from kbroker.metadata.image import ClusterImage
     from kbroker.purgatory.timer import CallLater

@@ -29,10 +29,9 @@ from uuid import UUID, uuid4
 
 from kbroker.config.key import INT_MAX
 from kbroker.errors import DataDirectoryError, KafkaError
-from kbroker.log import file_operations
-from kbroker.log._results import ProducerEntry
-from kbroker.log._tools import crc32c
-from kbroker.log.checkpoints import (
+from kbroker.log.engine import file_operations
+from kbroker.log.engine._results import ProducerEntry
+from kbroker.log.engine.checkpoints import (
     CLEANER_FILE,
     HIGH_WATERMARK_FILE,
     LEADER_EPOCH_FILE,
@@ -46,24 +45,25 @@ from kbroker.log.checkpoints import (
     write_offsets,
     write_partition_metadata,
 )
-from kbroker.log.data_directory import (
+from kbroker.log.engine.leader_epochs import NO_EPOCH
+from kbroker.log.engine.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
+from kbroker.log.engine.producer_snapshots import SnapshotError, decode, snapshot_files
+from kbroker.log.engine.segment_files import CLEANED_SUFFIX, SWAP_SUFFIX
+from kbroker.log.looking._tools import crc32c
+from kbroker.log.looking.dump import (
+    SegmentFile,
+    base_offset_of,
+    format_of,
+)
+from kbroker.log.looking.verify import verify
+from kbroker.log.opening.data_directory import (
     CHECKPOINT_FILES,
     CLEAN_SHUTDOWN_FILE,
     LOCK_FILE,
     DataDirectory,
 )
-from kbroker.log.dump import (
-    SegmentFile,
-    base_offset_of,
-    format_of,
-)
-from kbroker.log.leader_epochs import NO_EPOCH
-from kbroker.log.loader import open_partition_log
-from kbroker.log.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
-from kbroker.log.producer_snapshots import SnapshotError, decode, snapshot_files
-from kbroker.log.segment_files import CLEANED_SUFFIX, SWAP_SUFFIX
-from kbroker.log.set_aside import CUT_SUFFIX
-from kbroker.log.verify import verify
+from kbroker.log.opening.loader import open_partition_log
+from kbroker.log.opening.set_aside import CUT_SUFFIX
 from kbroker.protocol.record_batch import (
     ATTRIBUTES_BEGIN,
     BATCH_HEADER,

@@ -25,15 +25,15 @@ from uuid import UUID
 
 from kbroker.clock import NS_PER_MS, Clock
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log.lane import AtOnce, Lane, MakeLane, Work, at_once
-from kbroker.log.recovery import LogNotReadyError
+from kbroker.log.opening.recovery import LogNotReadyError
+from kbroker.log.upkeep.lane import AtOnce, Lane, MakeLane, Work, at_once
 from kbroker.log_lines import LogLines
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kbroker.log.data_directory import DataDirectory
+    from kbroker.log.engine.partition_log import PartitionLog
     from kbroker.log.manager import LogManager
-    from kbroker.log.partition_log import PartitionLog
+    from kbroker.log.opening.data_directory import DataDirectory
     from kbroker.own_thread import OwnThread
 
 logger: Final = logging.getLogger("kbroker.log")

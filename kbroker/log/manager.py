@@ -33,12 +33,10 @@ from uuid import UUID, uuid4
 
 from kbroker.clock import Clock, SystemClock
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log import file_operations, leftovers, placement
-from kbroker.log._flush_times import FlushTimes
-from kbroker.log._results import DirectoryUse
-from kbroker.log.checkpoint_lines import line_of, lines_of
-from kbroker.log.checkpointing import Checkpointing
-from kbroker.log.checkpoints import (
+from kbroker.log.engine import file_operations
+from kbroker.log.engine._flush_times import FlushTimes
+from kbroker.log.engine._results import DirectoryUse
+from kbroker.log.engine.checkpoints import (
     CLEANER_FILE,
     HIGH_WATERMARK_FILE,
     LOG_START_FILE,
@@ -47,21 +45,29 @@ from kbroker.log.checkpoints import (
     CheckpointError,
     write_partition_metadata,
 )
-from kbroker.log.closing import close_logs, has_unread
-from kbroker.log.data_directory import CHECKPOINT_FILES, UNKNOWN_BOOT, DataDirectory
-from kbroker.log.directory_trouble import DirectoryTrouble
-from kbroker.log.directory_use import use_of_all
-from kbroker.log.held_log import HeldLog
-from kbroker.log.listener import LogListener
-from kbroker.log.loader import goes_on, open_partition_log
-from kbroker.log.moves import Moves
-from kbroker.log.partition_log import FILE_DELETE_DELAY_MS, PartitionLog
-from kbroker.log.placement import Absence, Place
-from kbroker.log.producer_expiry import LOGS_LOOKED_AT_ONCE, PRODUCER_EXPIRATION_MS, ProducerExpiry
-from kbroker.log.recoveries import Recover, Recoveries
-from kbroker.log.recovery import Recovery
-from kbroker.log.removals import Removals
-from kbroker.log.wanting_room import WantingRoom
+from kbroker.log.engine.listener import LogListener
+from kbroker.log.engine.partition_log import FILE_DELETE_DELAY_MS, PartitionLog
+from kbroker.log.looking.directory_use import use_of_all
+from kbroker.log.opening import placement
+from kbroker.log.opening.data_directory import CHECKPOINT_FILES, UNKNOWN_BOOT, DataDirectory
+from kbroker.log.opening.directory_trouble import DirectoryTrouble
+from kbroker.log.opening.held_log import HeldLog
+from kbroker.log.opening.loader import goes_on, open_partition_log
+from kbroker.log.opening.placement import Absence, Place
+from kbroker.log.opening.recoveries import Recover, Recoveries
+from kbroker.log.opening.recovery import Recovery
+from kbroker.log.opening.wanting_room import WantingRoom
+from kbroker.log.upkeep import leftovers
+from kbroker.log.upkeep.checkpoint_lines import line_of, lines_of
+from kbroker.log.upkeep.checkpointing import Checkpointing
+from kbroker.log.upkeep.closing import close_logs, has_unread
+from kbroker.log.upkeep.moves import Moves
+from kbroker.log.upkeep.producer_expiry import (
+    LOGS_LOOKED_AT_ONCE,
+    PRODUCER_EXPIRATION_MS,
+    ProducerExpiry,
+)
+from kbroker.log.upkeep.removals import Removals
 from kbroker.types import TopicPartition
 
 logger: Final = logging.getLogger("kbroker.log")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from kbroker.errors import DataDirectoryError
-from kbroker.log import file_operations
+from kbroker.log.engine import file_operations
 from kbroker.metadata.image import new_uuid
 from kbroker.types import uuid_text
 

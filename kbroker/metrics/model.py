@@ -1,8 +1,8 @@
 """The shapes of metrics between whoever measures and whoever shows.
 
-Two steps. `server/observe.py` measures: it fills `Figures`, plain numbers by the catalogue's keys.
-`families.py` names: it turns figures into `Family` values, one per exposed name, which the admin
-side writes out. All values here are immutable once handed over, so any thread may read them.
+Two steps. `observe/observer.py` measures: it fills `Figures`, plain numbers by the catalogue's
+keys. `families.py` names: it turns figures into `Family` values, one per exposed name, which the
+admin side writes out. All values here are immutable once handed over, so any thread may read them.
 
 Labels are positional: a sample's label values stand in the order of its family's label names. An
 empty value means that the label is left out (Prometheus knows no difference), which is how the sum

@@ -12,7 +12,7 @@ cumulative, with fixed bounds, so buckets of equal bounds add up; never average 
 A broker's records are numbered within one run (`run_ms`, `sequence`): the same pair twice is the
 same record sent again. A change that breaks readers raises SCHEMA_VERSION; new fields do not.
 
-Data only; `server/metrics_sampler.py` fills it. Any thread.
+Data only; `observe/metrics_sampler.py` fills it. Any thread.
 """
 
 from __future__ import annotations

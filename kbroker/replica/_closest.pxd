@@ -3,7 +3,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
-from kbroker.log._types cimport Patience
+from kbroker.log.engine._types cimport Patience
 from kbroker.replica._metadata_view cimport MetadataView
 from kbroker.replica._partition cimport Partition, ReplicaOffsets
 

@@ -17,8 +17,8 @@ from libc.stdint cimport int16_t, int32_t, int64_t
 from libc.string cimport memcmp
 
 from kbroker.core._error_codes cimport NO_ERROR
-from kbroker.log._storage cimport lock_to_look_if, unlock_log
-from kbroker.log._types cimport READ_WOULD_WAIT
+from kbroker.log.engine._storage cimport lock_to_look_if, unlock_log
+from kbroker.log.engine._types cimport READ_WOULD_WAIT
 from kbroker.replica._followers cimport Follower
 from kbroker.replica._metadata_view cimport ShownBroker, view_address, view_broker
 

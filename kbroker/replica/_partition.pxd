@@ -1,7 +1,7 @@
 # cython: language_level=3
 """The replica of one partition as the request path sees it: who leads, and what may be read.
 
-Storage is the log's (`kbroker/log/_storage`): bytes, offsets, segments. Here stands what
+Storage is the log's (`kbroker/log/engine/_storage`): bytes, offsets, segments. Here stands what
 replication decides: the leader and its epoch, how many replicas are in sync, the high watermark and
 the last stable offset, and who waits for them. One function writes the high watermark.
 
@@ -14,11 +14,11 @@ never with errno.
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 
-from kbroker.log._append_follower cimport Followed
-from kbroker.log._flush cimport FlushDepth
-from kbroker.log._retention cimport Retention
-from kbroker.log._storage cimport Log, lock_to_look, unlock_log
-from kbroker.log._types cimport Batch, Bound, FileSlice, Patience
+from kbroker.log.engine._append_follower cimport Followed
+from kbroker.log.engine._storage cimport Log, lock_to_look, unlock_log
+from kbroker.log.engine._types cimport Batch, Bound, FileSlice, Patience
+from kbroker.log.upkeep._flush cimport FlushDepth
+from kbroker.log.upkeep._retention cimport Retention
 from kbroker.replica._followers cimport Follower, Followers
 
 

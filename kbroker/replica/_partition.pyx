@@ -24,19 +24,19 @@ from kbroker.core._error_codes cimport (
     UNKNOWN_LEADER_EPOCH)
 from kbroker.core._live_objects cimport LIVE_PARTITIONS, live_add
 from kbroker.core._require cimport drop_reference, require, take_reference
-from kbroker.log._append cimport log_append_locked, refuse_batch, refuse_batches
-from kbroker.log._append_follower cimport followed_bytes, log_append_follower_locked
-from kbroker.log._epochs cimport epoch_end_locked
-from kbroker.log._flush cimport log_flush
-from kbroker.log._read cimport (
+from kbroker.log.engine._append cimport log_append_locked, refuse_batch, refuse_batches
+from kbroker.log.engine._append_follower cimport followed_bytes, log_append_follower_locked
+from kbroker.log.engine._epochs cimport epoch_end_locked
+from kbroker.log.upkeep._flush cimport log_flush
+from kbroker.log.engine._read cimport (
     Found, log_bound_locked, log_find_locked, log_readable_bytes_locked, log_slice)
-from kbroker.log._retention cimport Retention, retained_from_locked
-from kbroker.log._segment cimport slice_release
-from kbroker.log._storage cimport (
+from kbroker.log.upkeep._retention cimport Retention, retained_from_locked
+from kbroker.log.engine._segment cimport slice_release
+from kbroker.log.engine._storage cimport (
     Log, lock_log, lock_log_until, lock_to_look_if, log_acquire, log_end_locked,
     log_is_sound_locked, log_release, log_requires)
-from kbroker.log._types cimport READ_WOULD_WAIT
-from kbroker.log._trim cimport log_move_start_locked
+from kbroker.log.engine._types cimport READ_WOULD_WAIT
+from kbroker.log.upkeep._trim cimport log_move_start_locked
 from kbroker.replica._followers cimport (
     follower_note_fetch, followers_find, followers_free, followers_low_watermark,
     followers_reached, followers_replace)

@@ -11,7 +11,7 @@ from libc.stdint cimport int64_t
 from collections import namedtuple
 
 from kbroker.core._atomics cimport kb_load_i64
-from kbroker.log._storage cimport Log, lock_to_look, log_size_bytes, unlock_log
+from kbroker.log.engine._storage cimport Log, lock_to_look, log_size_bytes, unlock_log
 from kbroker.replica._partition cimport Partition
 from kbroker.replica._replica cimport Replica
 

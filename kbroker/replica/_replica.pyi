@@ -1,10 +1,10 @@
 import uuid
 from collections.abc import Mapping
 
-from kbroker.log._results import AppendResult
-from kbroker.log._slice import Slice
-from kbroker.log.leader_epochs import LeaderEpochs
-from kbroker.log.partition_log import PartitionLog
+from kbroker.log.engine._results import AppendResult
+from kbroker.log.engine._slice import Slice
+from kbroker.log.engine.leader_epochs import LeaderEpochs
+from kbroker.log.engine.partition_log import PartitionLog
 from kbroker.types import TopicPartition
 
 class Replica:

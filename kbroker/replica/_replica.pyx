@@ -18,14 +18,14 @@ from kbroker._log cimport LocalLog
 from kbroker.core._atomics cimport kb_load_i64, kb_load_int, kb_store_int
 from kbroker.core._lock_order cimport lock_now_ns
 from kbroker.core._sync cimport kb_wall_ms
-from kbroker.log._append_follower cimport Followed
-from kbroker.log._flush cimport FLUSH_RECORDS
-from kbroker.log._retention cimport Retention
-from kbroker.log._slice cimport Slice
-from kbroker.log._storage cimport NEVER_GIVES_UP, lock_log_until
-from kbroker.log._time_search cimport TimedOffset, log_find_by_time, log_find_max_timestamp
-from kbroker.log._types cimport NEEDS_PYTHON, WAITS_FOR_DISK, Batch, Bound
-from kbroker.log._validate cimport log_validate
+from kbroker.log.engine._append_follower cimport Followed
+from kbroker.log.engine._slice cimport Slice
+from kbroker.log.engine._storage cimport NEVER_GIVES_UP, lock_log_until
+from kbroker.log.engine._time_search cimport TimedOffset, log_find_by_time, log_find_max_timestamp
+from kbroker.log.engine._types cimport NEEDS_PYTHON, WAITS_FOR_DISK, Batch, Bound
+from kbroker.log.engine._validate cimport log_validate
+from kbroker.log.upkeep._flush cimport FLUSH_RECORDS
+from kbroker.log.upkeep._retention cimport Retention
 from kbroker.replica._followers cimport Follower, followers_keep_up
 from kbroker.replica._partition cimport (
     FROM_LEADER, TO_HIGH_WATERMARK, TO_LAST_STABLE, TO_LOG_END, FetchIsolation, NotedFetch,
@@ -38,7 +38,7 @@ from kbroker.replica._partition cimport (
     partition_set_leadership, partition_unlock)
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log._results import AppendResult
+from kbroker.log.engine._results import AppendResult
 from kbroker.replica import offset_lookup
 
 cdef enum:

@@ -7,10 +7,10 @@ Each function answers 0 where it does not: that is counted and reported, and the
 from libc.stdint cimport int32_t, int64_t
 
 from kbroker.core._atomics cimport kb_load_i64
-from kbroker.log._records cimport (
+from kbroker.log.engine._records cimport (
     AT_LAST_OFFSET_DELTA, AT_LENGTH, AT_MAGIC, HEADER_BYTES, LOG_OVERHEAD_BYTES)
-from kbroker.log._storage cimport Log, log_requires
-from kbroker.log._types cimport Batch, Bound, FileSlice
+from kbroker.log.engine._storage cimport Log, log_requires
+from kbroker.log.engine._types cimport Batch, Bound, FileSlice
 from kbroker.protocol._cursor cimport get_i32
 
 

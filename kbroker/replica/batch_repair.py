@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.clock import NS_PER_MS
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log._tools import crc32c
-from kbroker.log.validator import batch_offsets
+from kbroker.log.engine.validator import batch_offsets
+from kbroker.log.looking._tools import crc32c
 from kbroker.peer import messages
 from kbroker.peer.address import Address
 from kbroker.peer.link import Link, open_link
@@ -39,9 +39,9 @@ from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
-    from kbroker.log._results import DamagedBatch
-    from kbroker.log._scrub import SegmentScrub
-    from kbroker.log.partition_log import PartitionLog
+    from kbroker.log.engine._results import DamagedBatch
+    from kbroker.log.engine.partition_log import PartitionLog
+    from kbroker.log.upkeep._scrub import SegmentScrub
     from kbroker.metadata.image import BrokerImage, ClusterImage
     from kbroker.replica._replica import Replica
     from kbroker.types import TopicPartition

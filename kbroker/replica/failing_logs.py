@@ -1,14 +1,15 @@
 """Logs that fail while the broker serves: partitions that others should lead.
 
 Place in the flow: looked at every so often; what is found is said to the controller
-(`server/replication.py`), which takes this broker out of their in-sync sets and has others lead.
+(`cluster/replication.py`), which takes this broker out of their in-sync sets and has others lead.
 
     offline     a write was lost, or could not be undone: until the next start
     failing     writes were refused, by a full disk, say, and the log is as it was before them. It
                 may take the next one, so it is named for PAUSE_MS after the last that failed; but
                 not where nobody else could lead: producers are told, and try again
-    refusing    its disk is nearly full (`log/free_space.py`). It is as good as any other, and stays
-                in sync; the controller, which knows who else refuses, has another lead if one can
+    refusing    its disk is nearly full (`log/upkeep/free_space.py`). It is as good as any other,
+                and stays in sync; the controller, which knows who else refuses, has another lead if
+                one can
 
 One thread at a time. A log is asked for three numbers, so thousands cost a millisecond.
 """

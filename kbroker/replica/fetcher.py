@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from kbroker.clock import Clock
     from kbroker.failures import Failures
-    from kbroker.log.partition_log import PartitionLog
+    from kbroker.log.engine.partition_log import PartitionLog
     from kbroker.log_lines import LogLines
     from kbroker.peer.address import Address
     from kbroker.replica.fetcher_settings import FetcherSettings, Link

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
-    from kbroker.log.partition_log import PartitionLog
+    from kbroker.log.engine.partition_log import PartitionLog
     from kbroker.replica._replica import Replica
 
 

@@ -10,9 +10,9 @@ answered. `apply` may be repeated with the same delta; what is done already is l
 A partition that was made just now and has no log takes the whole delta with it. One that was read
 in the store stays **offline** when its log cannot be opened, beside others that serve: it has no
 leader until the store is read again; or, where a crash left a log that is still being read, until
-that is done (`log/recovery.py`), and where its disk was full, until there is room
-(`log/wanting_room.py`): the controller has its topic applied once more then. So it is with a log
-whose data directory does not answer; the end of a removal may be late, too (`removing`).
+that is done (`log/opening/recovery.py`), and where its disk was full, until there is room
+(`log/opening/wanting_room.py`): the controller has its topic applied once more then. So it is with
+a log whose data directory does not answer; the end of a removal may be late, too (`removing`).
 
 Readers (`partition`) take one dictionary look-up and no lock: the map is replaced, never changed.
 """
@@ -30,9 +30,9 @@ from kbroker.compression import PACKINGS, Codec, Packing
 from kbroker.config.keys_topic import SYNONYMS
 from kbroker.config.topic import TopicConfig
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.log.engine.partition_log import KEPT_FOR_EVER, Compaction
 from kbroker.log.log_lanes import STUCK_MS, LogLanes
-from kbroker.log.partition_log import KEPT_FOR_EVER, Compaction
-from kbroker.log.recovery import LogNotReadyError
+from kbroker.log.opening.recovery import LogNotReadyError
 from kbroker.replica._replica import Replica
 from kbroker.replica.leadership import set_leadership
 from kbroker.replica.throttled_replicas import LEADER_REPLICAS, names_replica
@@ -40,9 +40,9 @@ from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
-    from kbroker.log._results import DirectoryUse
+    from kbroker.log.engine._results import DirectoryUse
+    from kbroker.log.engine.partition_log import PartitionLog
     from kbroker.log.manager import LogManager
-    from kbroker.log.partition_log import PartitionLog
     from kbroker.metadata.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
     from kbroker.replica._topic_table import TopicTable
     from kbroker.replica.held_replicas import HeldReplicas

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from kbroker.compression import CompressionError
 from kbroker.config.key import LONG_MAX
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log.validator import batch_offsets, unpack_and_walk
+from kbroker.log.engine.validator import batch_offsets, unpack_and_walk
 
 if TYPE_CHECKING:
-    from kbroker.log._tools import RecordsWalk
+    from kbroker.log.looking._tools import RecordsWalk
     from kbroker.replica._replica import Replica
 
 

@@ -3,8 +3,8 @@
 A sweep looks at every replica here, leaders' and followers' alike, and moves the starts of those
 whose oldest segments may go by their topic's `retention.ms` and `retention.bytes`; what waits for
 records below is answered. The files go as those below any start do: taken out of the log by the
-checkpoints (`log/partition_log.py`), removed `file.delete.delay.ms` later. A topic that is only
-compacted has neither bound.
+checkpoints (`log/engine/partition_log.py`), removed `file.delete.delay.ms` later. A topic that is
+only compacted has neither bound.
 
 Runs on the scheduler every `log.retention.check.interval.ms`, a replica that moves a step. No lock
 of its own.
@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from kbroker.log.partition_log import KEPT_FOR_EVER
+from kbroker.log.engine.partition_log import KEPT_FOR_EVER
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock

@@ -7,7 +7,7 @@ from kbroker.coordinator.group._structs cimport GroupShards
 from kbroker.core._arena cimport Arena
 from kbroker.core._limits cimport PROCESSORS_MAX
 from kbroker.core._sync cimport pthread_mutex_t
-from kbroker.log._types cimport Batch
+from kbroker.log.engine._types cimport Batch
 from kbroker.net._types cimport LISTENERS_MAX, Handler, Request, RequestChannel, RequestList
 from kbroker.replica._fetch_session cimport SessionCache
 from kbroker.replica._metadata_view cimport MetadataView

@@ -44,7 +44,7 @@ from kbroker.core._error_codes cimport (
 from kbroker.core._figures cimport kb_count
 from kbroker.core._lock_order cimport RANK_SESSION, lock_ranked, try_lock_ranked, unlock_ranked
 from kbroker.core._sync cimport kb_now_ns
-from kbroker.log._types cimport (
+from kbroker.log.engine._types cimport (
     READ_WOULD_WAIT,
     WAITS_FOR_DISK,
     WAITS_FOR_LOCKS,

@@ -20,9 +20,9 @@ from kbroker.core._atomics cimport kb_add_i64
 from kbroker.core._error_codes cimport FENCED_LEADER_EPOCH, NO_ERROR, NOT_LEADER_OR_FOLLOWER
 from kbroker.core._figures cimport kb_count
 from kbroker.core._sync cimport kb_now_ns
-from kbroker.log._file_operations cimport files
-from kbroker.log._segment cimport segment_drop_reference, slice_release
-from kbroker.log._types cimport FileSlice, Segment
+from kbroker.log.engine._file_operations cimport files
+from kbroker.log.engine._segment cimport segment_drop_reference, slice_release
+from kbroker.log.engine._types cimport FileSlice, Segment
 from kbroker.net._request cimport (
     ANSWER_BYTES_MAX,
     answer_bytes,

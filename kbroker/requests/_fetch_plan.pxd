@@ -3,7 +3,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
-from kbroker.log._types cimport FileSlice, Patience
+from kbroker.log.engine._types cimport FileSlice, Patience
 from kbroker.net._types cimport Request
 from kbroker.replica._closest cimport ReaderPlace
 from kbroker.replica._fetch_session cimport FetchSession, SessionPartition

@@ -1,7 +1,7 @@
 # cython: language_level=3
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
-from kbroker.log._types cimport Batch
+from kbroker.log.engine._types cimport Batch
 from kbroker.net._types cimport Request
 from kbroker.replica._partition cimport Partition
 from kbroker.requests._context cimport HotWorker, ParkedRequest

@@ -29,7 +29,7 @@ from kbroker.core._atomics cimport kb_load_i64, kb_load_int
 from kbroker.core._error_codes cimport (
     COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT)
 from kbroker.core._figures cimport kb_count
-from kbroker.log._types cimport Batch
+from kbroker.log.engine._types cimport Batch
 from kbroker.net._request cimport request_let_go
 from kbroker.net._types cimport ACTION_SEND, Request
 from kbroker.protocol._cursor cimport put_i16

@@ -34,7 +34,7 @@ from kbroker.core._atomics cimport kb_load_i64, kb_load_int
 from kbroker.core._error_codes cimport REBALANCE_IN_PROGRESS
 from kbroker.core._figures cimport kb_count
 from kbroker.core._sync cimport kb_now_ns
-from kbroker.log._storage cimport WRITE_STANDS
+from kbroker.log.engine._storage cimport WRITE_STANDS
 from kbroker.net._request cimport answer_bytes, answer_reserve
 from kbroker.net._request_channel cimport request_channel_set_aside
 from kbroker.net._types cimport ACTION_SEND, Request

@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from kbroker._net cimport SocketServer
 from kbroker.coordinator.group._groups cimport GroupTable
-from kbroker.log._types cimport Batch
+from kbroker.log.engine._types cimport Batch
 from kbroker.replica._replica cimport Replica
 from kbroker.replica._topic_table cimport TopicTable
 from kbroker.requests._context cimport HotContext, HotWorker

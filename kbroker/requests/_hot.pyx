@@ -27,7 +27,7 @@ from kbroker.core._figures cimport kb_count
 from kbroker.core._keyed_hash cimport kb_random_key
 from kbroker.core._sync cimport kb_now_ns, pthread_self, pthread_setname_np
 from kbroker.errors import ErrorCode, InvariantError
-from kbroker.log._types cimport Batch
+from kbroker.log.engine._types cimport Batch
 from kbroker.net._request_channel cimport (
     TAKE_ASIDE, TAKE_CLOSED, TAKE_COLD, TAKE_IDLE, request_channel_add_handler,
     request_channel_enter_python,

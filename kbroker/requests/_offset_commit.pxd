@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kbroker.coordinator.group._offset_records cimport OffsetKey, OffsetValue
 from kbroker.coordinator.group._structs cimport Group, Shard
-from kbroker.log._types cimport Batch
+from kbroker.log.engine._types cimport Batch
 from kbroker.net._types cimport Request
 from kbroker.replica._snapshot cimport Snapshot
 from kbroker.requests._context cimport HotWorker

@@ -56,9 +56,9 @@ from kbroker.coordinator.group._structs cimport (
     Member,
     Shard,
 )
-from kbroker.log._flush cimport FLUSH_RECORDS
-from kbroker.log._types cimport Batch
-from kbroker.log._storage cimport WRITE_STANDS
+from kbroker.log.upkeep._flush cimport FLUSH_RECORDS
+from kbroker.log.engine._types cimport Batch
+from kbroker.log.engine._storage cimport WRITE_STANDS
 from kbroker.net._request cimport answer_bytes, answer_reserve
 from kbroker.net._request_channel cimport request_channel_set_aside
 from kbroker.net._types cimport ACTION_SEND, Request

@@ -40,8 +40,7 @@ from kbroker.core._error_codes cimport (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from kbroker.core._sync cimport kb_now_ns, kb_wall_ms
-from kbroker.log._flush cimport FLUSH_RECORDS
-from kbroker.log._records cimport (
+from kbroker.log.engine._records cimport (
     AT_ATTRIBUTES,
     CODEC_MASK,
     HEADER_BYTES,
@@ -51,9 +50,10 @@ from kbroker.log._records cimport (
     batch_outline,
     unpacked_bytes_max,
 )
-from kbroker.log._storage cimport WRITE_STANDS, log_is_slow, log_late_from_ns
-from kbroker.log._types cimport NEEDS_PYTHON, Batch
-from kbroker.log._validate cimport log_repacks, log_validate
+from kbroker.log.engine._storage cimport WRITE_STANDS, log_is_slow, log_late_from_ns
+from kbroker.log.engine._types cimport NEEDS_PYTHON, Batch
+from kbroker.log.engine._validate cimport log_repacks, log_validate
+from kbroker.log.upkeep._flush cimport FLUSH_RECORDS
 from kbroker.net._request_channel cimport (
     request_channel_set_aside, request_channel_shorten_runs)
 from kbroker.net._types cimport (

@@ -20,8 +20,8 @@ from kbroker.core._error_codes cimport (
     RECORD_LIST_TOO_LARGE,
 )
 from kbroker.core._figures cimport kb_count
-from kbroker.log._records cimport bad_record_text
-from kbroker.log._types cimport Batch
+from kbroker.log.engine._records cimport bad_record_text
+from kbroker.log.engine._types cimport Batch
 from kbroker.net._request cimport ANSWER_BYTES_MAX, answer_bytes, answer_reserve
 from kbroker.net._types cimport (
     ACTION_CLOSE,

@@ -12,9 +12,9 @@ from libc.stdint cimport int16_t, uint8_t, uint32_t, uint64_t
 
 from kbroker.core._error_codes cimport MESSAGE_TOO_LARGE
 from kbroker.core._sync cimport kb_wall_ms
-from kbroker.log._records cimport AT_CRC, AT_MAX_TIMESTAMP, batch_crc
-from kbroker.log._types cimport VALIDATED, Batch
-from kbroker.log._validate cimport log_validate
+from kbroker.log.engine._records cimport AT_CRC, AT_MAX_TIMESTAMP, batch_crc
+from kbroker.log.engine._types cimport VALIDATED, Batch
+from kbroker.log.engine._validate cimport log_validate
 from kbroker.net._types cimport ACTION_CLOSE
 from kbroker.protocol._cursor cimport get_i64, kb_put_u32, kb_put_u64
 from kbroker.replica._partition cimport partition_offsets

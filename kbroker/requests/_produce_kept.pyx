@@ -10,7 +10,7 @@ from libc.stdint cimport int32_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from kbroker.log._types cimport Batch
+from kbroker.log.engine._types cimport Batch
 from kbroker.replica._partition cimport Partition, partition_acquire, partition_release
 from kbroker.requests._produce_plan cimport (
     ProduceFrame,

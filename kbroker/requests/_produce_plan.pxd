@@ -3,8 +3,8 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
-from kbroker.log._storage cimport Log
-from kbroker.log._types cimport Batch
+from kbroker.log.engine._storage cimport Log
+from kbroker.log.engine._types cimport Batch
 from kbroker.net._types cimport Request
 from kbroker.replica._partition cimport Partition
 from kbroker.requests._leaders cimport LeadersTold

@@ -32,7 +32,7 @@ from kbroker.core._error_codes cimport (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from kbroker.core._figures cimport kb_count
-from kbroker.log._types cimport Batch
+from kbroker.log.engine._types cimport Batch
 from kbroker.net._request cimport request_let_go
 from kbroker.replica._partition cimport partition_acquire
 from kbroker.replica._snapshot cimport Snapshot, snapshot_by_id

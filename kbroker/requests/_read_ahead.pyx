@@ -9,7 +9,7 @@ from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t, uint8_t
 
 from kbroker.core._arena cimport arena_take
-from kbroker.log._file_operations cimport files
+from kbroker.log.engine._file_operations cimport files
 from kbroker.net._types cimport ACTION_NO_OP, Part, Request
 from kbroker.requests._answers cimport worker_answer, worker_hand_over
 from kbroker.requests._context cimport HotWorker

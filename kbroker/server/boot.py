@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from kbroker.log.data_directory import UNKNOWN_BOOT
+from kbroker.log.opening.data_directory import UNKNOWN_BOOT
 
 BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
 

@@ -29,6 +29,7 @@ from kbroker.config.admin_listeners import ADMIN_LISTENERS
 from kbroker.config.key import ConfigSource
 from kbroker.config.listeners import format_address
 from kbroker.config.topic import edit_topic_list, validate_topic_overrides
+from kbroker.coordinator.groups import Groups
 from kbroker.errors import InvariantError, UserError
 from kbroker.failures import Failures
 from kbroker.handlers.delayed_fetch import FetchDeadlines
@@ -36,56 +37,55 @@ from kbroker.handlers.produce import ColdProduce
 from kbroker.handlers.registry import REGISTRY
 from kbroker.handlers.reply import failures as request_failures
 from kbroker.handlers.services import Services
-from kbroker.log.data_directory import lock_names
-from kbroker.log.lane import ThreadLane
 from kbroker.log.log_lanes import LogLanes
 from kbroker.log.manager import LogManager
-from kbroker.log.recovery import Recovery
+from kbroker.log.opening.data_directory import lock_names
+from kbroker.log.opening.recovery import Recovery
+from kbroker.log.upkeep.lane import ThreadLane
 from kbroker.metadata.controller import Controller, ProducerIdManager
 from kbroker.metadata.controller.parts import Listeners, Rules, Session
 from kbroker.metadata.store.zookeeper_settings import CONNECT
+from kbroker.observe.health import Health
+from kbroker.observe.live_objects import live_objects
+from kbroker.observe.readiness import RUNNING, STOPPING, Readiness
+from kbroker.peer.loop_on_demand import LoopOnDemand
 from kbroker.purgatory.purgatory import Purgatory
 from kbroker.purgatory.timer import Timer
 from kbroker.replica._topic_table import TopicTable
 from kbroker.replica.held_replicas import HeldReplicas
+from kbroker.replica.log_tasks import LogTasks
 from kbroker.replica.manager import ReplicaManager
 from kbroker.replica.metadata_publisher import MetadataPublisher
 from kbroker.replica.throttled_replicas import LEADER_RATE
+from kbroker.scheduler import Scheduler
 from kbroker.server.admin_port import AdminPort, HttpServer, Run, reachable
 from kbroker.server.advertised import Advertised
 from kbroker.server.boot import boot_id
 from kbroker.server.closes import ClosedConnections
 from kbroker.server.directories import Directories
 from kbroker.server.dynamic_config import DynamicConfig
-from kbroker.server.groups import Groups
 from kbroker.server.handler_pool import HandlerPool
-from kbroker.server.health import Health
 from kbroker.server.late_steps import LateSteps
 from kbroker.server.lifecycle import Lifecycle, Step, nothing
-from kbroker.server.live_objects import live_objects
-from kbroker.server.log_tasks import LogTasks
-from kbroker.server.loop_on_demand import LoopOnDemand
 from kbroker.server.metadata_store import open_store
 from kbroker.server.open_files import raise_open_file_limit
-from kbroker.server.readiness import RUNNING, STOPPING, Readiness
 from kbroker.server.ready import announce, remove_ready_file
-from kbroker.server.scheduler import Scheduler
 from kbroker.server.sockets import hot_path, listen_all, socket_server
 from kbroker.types import ApiKey, TopicPartition
 
 if TYPE_CHECKING:
     import socket
 
+    from kbroker.cluster.cluster_member import ClusterMember
     from kbroker.config import BrokerConfig
     from kbroker.metadata.image import ClusterImage, ImageDelta
     from kbroker.metrics.model import Figures
+    from kbroker.observe.metrics_sampler import RequestTimes
+    from kbroker.observe.metrics_topic import MetricsTopic
+    from kbroker.observe.observer import Observer
     from kbroker.own_thread import OwnThread
     from kbroker.replica._replica import Replica
-    from kbroker.server.cluster_member import ClusterMember
     from kbroker.server.metadata_store import Store
-    from kbroker.server.metrics_sampler import RequestTimes
-    from kbroker.server.metrics_topic import MetricsTopic
-    from kbroker.server.observe import Observer
 
 logger: Final = logging.getLogger("kbroker.server")
 
@@ -175,7 +175,7 @@ class Broker:
         if not config[CONNECT]:
             return None
         # Imported for a cluster: a broker that stands alone is small.
-        from kbroker.server.cluster_member import ClusterMember
+        from kbroker.cluster.cluster_member import ClusterMember
 
         member = ClusterMember(
             config, self._clock, self._loop.submit, self._lanes, lambda: self._replicas,
@@ -496,7 +496,7 @@ class Broker:
         """The observer; made when the first figures are asked for, or soon after the start."""
         with self._observer_lock:
             if self._observer is None:
-                from kbroker.server.observe import Observer, Parts
+                from kbroker.observe.observer import Observer, Parts
 
                 observer = Observer(
                     Parts(
@@ -526,14 +526,14 @@ class Broker:
 
     def _warm_up(self) -> None:
         # asyncio and uvloop are imported here, behind the ready line.
-        from kbroker.server.control_loop import give_back_memory_of_start
+        from kbroker.peer.control_loop import give_back_memory_of_start
 
         self._loop.submit(give_back_memory_of_start())
 
     def _start_metrics_topic(self) -> None:
         if not self.config["metrics.topic.enable"]:
             return
-        from kbroker.server.metrics_topic import metrics_topic_of  # for those who want it
+        from kbroker.observe.metrics_topic import metrics_topic_of  # for those who want it
 
         host, port = self._bound[self.config.listeners.inter_broker_name][0]
         at = format_address(reachable(host), port)

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from kbroker.errors import DataDirectoryError
-from kbroker.log.placement import Absence, topic_id_of
+from kbroker.log.opening.placement import Absence, topic_id_of
 from kbroker.metadata.controller.nodes import (
     load_replicas,
     load_used_directories,

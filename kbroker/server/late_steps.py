@@ -18,8 +18,8 @@ from typing import Final
 
 from kbroker.failures import Failures
 from kbroker.limits import TASK_RETRY_MS
+from kbroker.scheduler import Scheduler
 from kbroker.server.lifecycle import Step, nothing
-from kbroker.server.scheduler import Scheduler
 
 
 class LateSteps:

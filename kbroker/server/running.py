@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kbroker import limits
+from kbroker.observe.live_objects import tell_what_stayed
 from kbroker.server.broker import Broker, ServeAdmin
-from kbroker.server.live_objects import tell_what_stayed
 from kbroker.server.logs import configure_logging
 from kbroker.server.signals import EndSignal
 

@@ -15,9 +15,9 @@ from kbroker import limits
 from kbroker._net import SocketServer
 from kbroker.config.keys_replication import RACK_AWARE_SELECTOR
 from kbroker.errors import AddressInUse, UserError
+from kbroker.observe.resources import memory_limit
 from kbroker.protocol.versions import FLEXIBLE_SINCE, SERVED
 from kbroker.requests._hot import HotPath
-from kbroker.server.resources import memory_limit
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:

@@ -1,9 +1,9 @@
 # cython: language_level=3
 """File operations that fail on purpose: a table of the log's system calls that asks rules first.
 
-`install` puts functions into `kbroker.log._file_operations.files` that note each operation and
-look for a rule that names it; `remove` puts the system's own back. A rule fits by operation and by
-a part of the path, skips so many that fit, then makes so many fail: with an errno, after a few
+`install` puts functions into `kbroker.log.engine._file_operations.files` that note each operation
+and look for a rule that names it; `remove` puts the system's own back. A rule fits by operation and
+by a part of the path, skips so many that fit, then makes so many fail: with an errno, after a few
 bytes, or late; or it lets them hang until `let_go`. `file_faults.py` is the face of it; Python's
 operations come in through `ask`. One who watches is called before each, with the GIL: for a test
 whose log has one thread.
@@ -22,7 +22,7 @@ from libc.string cimport strncpy, strstr
 from kbroker.core._sync cimport (
     pthread_cond_broadcast, pthread_cond_init, pthread_cond_t, pthread_cond_wait,
     pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock)
-from kbroker.log._file_operations cimport FileOperations, files, iovec
+from kbroker.log.engine._file_operations cimport FileOperations, files, iovec
 
 import os
 

@@ -15,10 +15,10 @@ from libc.string cimport memset
 from kbroker.core._live_objects cimport LIVE_LOGS, live_add
 from kbroker.core._lock_order cimport RANK_QUEUE, RANK_TURN, lock_ranked, unlock_ranked
 from kbroker._net cimport SocketServer
-from kbroker.log._storage cimport (
+from kbroker.log.engine._storage cimport (
     RECENT_BATCHES, Log, active_of, begin_writing_locked, lock_to_look, log_acquire)
-from kbroker.log._trim cimport log_move_start_locked
-from kbroker.log._types cimport Batch
+from kbroker.log.upkeep._trim cimport log_move_start_locked
+from kbroker.log.engine._types cimport Batch
 from kbroker.net._sleep cimport wake_processor
 from kbroker.net._types cimport (
     ACTION_NONE, Channel, Processor, Request)

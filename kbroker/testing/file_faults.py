@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, NamedTuple
 
-from kbroker.log import file_operations
+from kbroker.log.engine import file_operations
 from kbroker.testing import _file_faults
 
 OPERATIONS: Final = _file_faults.OPERATIONS

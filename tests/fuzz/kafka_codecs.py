@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kbroker.log._tools import walk_records
+from kbroker.log.looking._tools import walk_records
 from kbroker.protocol.record_batch import decode_batches
 from kbroker.protocol.wire import ProtocolError
 from tests.fuzz.packed import BASE_MS, Frame, frame

@@ -23,12 +23,12 @@ from typing import Final
 from kbroker.compression import PACKINGS, Codec, CompressionError
 from kbroker.coordinator.group._groups import GroupTable
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log._cleaning import Cleaning
-from kbroker.log._results import Uncleanable
-from kbroker.log._tools import walk_records
-from kbroker.log.dump import DamagedLog
-from kbroker.log.validator import unpacked_pieces
-from kbroker.log.verify import verify
+from kbroker.log.engine._results import Uncleanable
+from kbroker.log.engine.validator import unpacked_pieces
+from kbroker.log.looking._tools import walk_records
+from kbroker.log.looking.dump import DamagedLog
+from kbroker.log.looking.verify import verify
+from kbroker.log.upkeep._cleaning import Cleaning
 from kbroker.protocol.record_batch import (
     BATCH_HEADER,
     CODEC_MASK,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kafka.record import default_records as kafka_records
 
 from kbroker.compression import Codec
-from kbroker.log._tools import walk_records
+from kbroker.log.looking._tools import walk_records
 from kbroker.protocol.record_batch import Record, decode_batches, encode_batch
 from tests.support.record_batches import varint
 

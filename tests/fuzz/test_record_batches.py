@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import ErrorCode
-from kbroker.log._tools import walk_records
+from kbroker.log.looking._tools import walk_records
 from kbroker.protocol._unpacking import CodecMissing
 from tests.support.led_log import open_led_log
 from tests.support.record_batches import (

@@ -30,7 +30,7 @@ UNITS: Final = (
     *("kbroker/requests/_parked.pyx", "kbroker/requests/_long_polls.pyx"),
     *("kbroker/requests/_heartbeat.pyx", "kbroker/replica/_partition.pyx"),
     *("kbroker/requests/_offset_commit.pyx", "kbroker/requests/_metadata*.pyx"),
-    *("kbroker/log/_records.pyx", "kbroker/log/_producer_state.pyx"),
+    *("kbroker/log/engine/_records.pyx", "kbroker/log/engine/_producer_state.pyx"),
     *("kbroker/coordinator/group/_members.pyx", "kbroker/coordinator/group/_offsets.pyx"),
     *("kbroker/coordinator/group/_fetching.pyx", "kbroker/protocol/_wire.pyx"),
 )

@@ -47,7 +47,11 @@ SETTINGS: Final[Mapping[str, object]] = {
 }
 UNITS: Final = (
     *("kbroker/coordinator/group/*.pyx", "kbroker/replica/_partition.pyx"),
-    *("kbroker/replica/_snapshot.pyx", "kbroker/log/_append.pyx", "kbroker/log/_storage.pyx"),
+    *(
+        "kbroker/replica/_snapshot.pyx",
+        "kbroker/log/engine/_append.pyx",
+        "kbroker/log/engine/_storage.pyx",
+    ),
     *("kbroker/requests/_hot.pyx", "kbroker/requests/_answers.pyx"),
     *("kbroker/requests/_heartbeat.pyx", "kbroker/requests/_offset_commit.pyx"),
     *("kbroker/net/_request_channel.pyx", "kbroker/net/_processor.pyx"),

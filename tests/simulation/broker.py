@@ -22,14 +22,18 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from kbroker.cluster.asked_controller import AskedController
+from kbroker.cluster.cluster_member import FLUSH_LOOK_MS
+from kbroker.cluster.replication import Replication
 from kbroker.config import BrokerConfig, edit_topic_list, validate_topic_overrides
+from kbroker.coordinator.groups import Groups
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.failures import Failures
 from kbroker.handlers import envelope
 from kbroker.handlers.forwarding import CLIENT_ID
-from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE
 from kbroker.log.manager import LogManager
-from kbroker.log.recovery import Recovery
+from kbroker.log.opening.data_directory import CLEAN_SHUTDOWN_FILE
+from kbroker.log.opening.recovery import Recovery
 from kbroker.metadata.controller import Controller
 from kbroker.metadata.controller.broker_messages import decode_answer, encode_update
 from kbroker.metadata.controller.events import Start
@@ -59,11 +63,7 @@ from kbroker.replica._topic_table import TopicTable
 from kbroker.replica.held_replicas import HeldReplicas
 from kbroker.replica.in_sync import InSyncSets
 from kbroker.replica.manager import ReplicaManager
-from kbroker.server.asked_controller import AskedController
-from kbroker.server.cluster_member import FLUSH_LOOK_MS
 from kbroker.server.dynamic_config import DynamicConfig
-from kbroker.server.groups import Groups
-from kbroker.server.replication import Replication
 from kbroker.types import ApiKey, TopicPartition
 from tests.simulation import handlers
 from tests.simulation.group_parts import CallsLater, SteppedLoader, shift_to
@@ -140,7 +140,7 @@ class Link:
 
 
 class Links:
-    """As `kbroker/server/broker_links.py`, over the simulated network."""
+    """As `kbroker/cluster/broker_links.py`, over the simulated network."""
 
     def __init__(self, own: Running) -> None:
         self._own = own

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kbroker.config import BrokerConfig
 from kbroker.coordinator.group.offsets_topic import new_topic
 from kbroker.errors import KafkaError, UserError
-from kbroker.log.checkpoints import RECOVERY_POINT_FILE, read_offsets
+from kbroker.log.engine.checkpoints import RECOVERY_POINT_FILE, read_offsets
 from kbroker.metadata.controller import NewTopic, TopicResult
 from kbroker.metadata.controller.config_changes import MIN_IN_SYNC, ResourceChange
 from kbroker.metadata.controller.events import Reassignment

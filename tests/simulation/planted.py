@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
+from kbroker.cluster.asked_controller import AskedController
 from kbroker.coordinator.group import coordinator, rebalance
 from kbroker.coordinator.group.coordinator import GroupCoordinator
 from kbroker.coordinator.group.loader import GroupLoader
@@ -22,7 +23,7 @@ from kbroker.coordinator.group.sessions import Sessions
 from kbroker.coordinator.group.store import OffsetsStore
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers import delete_records, offset_commit, offset_fetch
-from kbroker.log.partition_log import PartitionLog
+from kbroker.log.engine.partition_log import PartitionLog
 from kbroker.metadata.controller import (
     partition_changes,
     partition_states,
@@ -47,7 +48,6 @@ from kbroker.replica.fetcher import ReplicaFetcher
 from kbroker.replica.fetcher_partition import UNKNOWN, FollowedPartition, Outcome
 from kbroker.replica.fetcher_session import FetchSession
 from kbroker.replica.manager import ReplicaManager
-from kbroker.server.asked_controller import AskedController
 from tests.simulation import requests
 from tests.simulation.schedule import Act
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from kbroker.log.checkpoints import LEADER_EPOCH_FILE
+from kbroker.log.engine.checkpoints import LEADER_EPOCH_FILE
 from kbroker.replica._replica import Replica
 
 _INDEXES = (".index", ".timeindex")

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kbroker.log.checkpoints import HIGH_WATERMARK_FILE, read_offsets
+from kbroker.log.engine.checkpoints import HIGH_WATERMARK_FILE, read_offsets
 from kbroker.metadata.controller import records as nodes
 from kbroker.metadata.controller.events import BrokersChanged
 from kbroker.metadata.image import NO_LEADER, OFFSETS_TOPIC, PartitionImage, TopicImage

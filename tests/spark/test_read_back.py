@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from kbroker.metrics.model import Histogram as Measured
 from kbroker.metrics.model import Meter
-from kbroker.server.metrics_sampler import RequestTimes
+from kbroker.observe.metrics_sampler import RequestTimes
 from lab.ports import free_port
 from perf import results
 from perf.histogram import Histogram
 from perf.results import Results
 from spark_jobs.decode import decoder, wall_ms
 from spark_jobs.schema import TABLES, TableSchema
-from tests.unit.server.test_metrics_sampler import Log, Rounds
+from tests.unit.observe.test_metrics_sampler import Log, Rounds
 from tests.unit.spark_jobs.test_schema import records
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]

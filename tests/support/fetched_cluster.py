@@ -22,7 +22,7 @@ from uuid import UUID
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.failures import Failures
-from kbroker.log.partition_log import PartitionLog
+from kbroker.log.engine.partition_log import PartitionLog
 from kbroker.peer.address import Address
 from kbroker.peer.replica_fetch import FETCH_VERSION, FetchLimits
 from kbroker.protocol.wire import Reader, Writer

@@ -11,9 +11,9 @@ from typing import Any
 from uuid import UUID
 
 from kbroker.errors import KafkaError
-from kbroker.log.loader import UNKNOWN, Checkpointed, open_partition_log
+from kbroker.log.engine.partition_log import PartitionLog
 from kbroker.log.manager import LogManager
-from kbroker.log.partition_log import PartitionLog
+from kbroker.log.opening.loader import UNKNOWN, Checkpointed, open_partition_log
 from kbroker.replica._replica import Replica
 
 

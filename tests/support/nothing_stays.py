@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from kbroker.server.live_objects import STAYED, stayed
+from kbroker.observe.live_objects import STAYED, stayed
 from kbroker.testing import process
 from kbroker.testing.broker import Broker
 from kbroker.testing.plain import PlainBroker

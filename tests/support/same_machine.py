@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from kbroker.log.data_directory import BOOT_FILE, LOCK_FILE
+from kbroker.log.opening.data_directory import BOOT_FILE, LOCK_FILE
 
 
 def copy_as_the_same(source: Path, target: Path, *, leave_out: str = "") -> None:

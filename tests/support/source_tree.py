@@ -73,7 +73,7 @@ def relative(path: Path) -> str:
 
 
 def module_name(path: Path) -> str:
-    """`kbroker/log/_segment.pxd` is kbroker.log._segment, `__init__` is its package."""
+    """`kbroker/net/_frames.pxd` is kbroker.net._frames, `__init__` is its package."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 

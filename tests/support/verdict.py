@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kbroker.compression import CompressionError
 from kbroker.errors import ErrorCode
-from kbroker.log.validator import unpack_and_walk
+from kbroker.log.engine.validator import unpack_and_walk
 from kbroker.protocol.record_batch import HEADER_BYTES
 
 

@@ -10,7 +10,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kbroker.log.verify import verify
+from kbroker.log.looking.verify import verify
 from kbroker.testing import Broker as Inspected
 from kbroker.testing.plain import PlainBroker as Broker
 from tests.support.log_files import bytes_of

@@ -10,7 +10,7 @@ import pytest
 from kbroker.clock import SystemClock
 from kbroker.config import BrokerConfig
 from kbroker.errors import KafkaError
-from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE
+from kbroker.log.opening.data_directory import CLEAN_SHUTDOWN_FILE
 from kbroker.metadata.controller import records
 from kbroker.metadata.store.zookeeper import ZooKeeperStore
 from kbroker.metadata.store.zookeeper_settings import ZooKeeperSettings

@@ -17,13 +17,13 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kbroker.log.checkpoints import (
+from kbroker.log.engine.checkpoints import (
     HIGH_WATERMARK_FILE,
     LOG_START_FILE,
     PARTITION_METADATA_FILE,
     write_offsets,
 )
-from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE
+from kbroker.log.opening.data_directory import CLEAN_SHUTDOWN_FILE
 from kbroker.types import TopicPartition
 from tests.support import memory
 from tests.support.kafka import KafkaBroker

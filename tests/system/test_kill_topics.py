@@ -14,7 +14,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from kbroker.log.checkpoints import LOG_START_FILE, read_offsets
+from kbroker.log.engine.checkpoints import LOG_START_FILE, read_offsets
 from kbroker.testing.process import ServerProcess
 from kbroker.types import TopicPartition
 from tests.clients.adapters.confluent import eventually

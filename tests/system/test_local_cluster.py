@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE
+from kbroker.log.opening.data_directory import CLEAN_SHUTDOWN_FILE
 from lab import child
 from tests.support import zookeeper
 from tests.support.source_tree import ROOT

@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kbroker.cli.main import main
-from kbroker.log.checkpoints import CLEANER_FILE, RECOVERY_POINT_FILE, read_offsets
-from kbroker.log.dump import SegmentFile, base_offset_of
+from kbroker.log.engine.checkpoints import CLEANER_FILE, RECOVERY_POINT_FILE, read_offsets
+from kbroker.log.looking.dump import SegmentFile, base_offset_of
 from kbroker.metadata.image import NO_CONFIGS
 from kbroker.peer.client import Client
 from kbroker.testing.broker import Broker

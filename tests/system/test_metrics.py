@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from kbroker.metrics.catalogue import CATALOGUE, DIALECTS, Metric
-from kbroker.server import resources
+from kbroker.observe import resources
 from kbroker.testing.plain import PlainBroker as Broker
 from tests.clients.adapters import Confluent, Record
 from tests.system.conftest import MakeBroker

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kbroker.server.live_objects import OF_CONNECTIONS, stayed
+from kbroker.observe.live_objects import OF_CONNECTIONS, stayed
 from kbroker.testing import ApiKey, Broker, PlainBroker
 from kbroker.testing.process import watchers
 from tests.fuzz.mutate import framed

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE
+from kbroker.log.opening.data_directory import CLEAN_SHUTDOWN_FILE
 from kbroker.testing.plain import PlainBroker as Broker
 from tests.clients.adapters import Admin, Confluent, Record
 from tests.clients.adapters.confluent import eventually

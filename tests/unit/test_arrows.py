@@ -35,6 +35,8 @@ LEVELS: Final[tuple[tuple[str, ...], ...]] = (
     ("coordinator",),
     ("requests",),
     ("handlers",),
+    ("cluster",),
+    ("observe",),
     ("server", "admin"),
     ("cli",),
     ("testing",),
@@ -55,6 +57,7 @@ TOP_LEVEL: Final = {
     "kbroker.log_lines": "words",
     "kbroker.outside_text": "words",
     "kbroker.own_thread": "words",
+    "kbroker.scheduler": "words",
     "kbroker._state": "state machine",
     "kbroker._log": "log core",
     "kbroker._net": "net core",
@@ -62,6 +65,11 @@ TOP_LEVEL: Final = {
     "kbroker.__main__": "cli",
 }
 CORES: Final = {"log": "log core", "net": "net core"}
+
+# Rooms inside a package, from below: a module knows those of its own room and of rooms before it.
+# What stands in the package itself puts the rooms together. Compiled units and Python are looked
+# at each among themselves, since all of the core is below all of the Python.
+ROOMS: Final = {"log": ("engine", "opening", "upkeep", "looking")}
 
 # A library behind one door: the only files that may import it. None: the broker never does.
 ONE_DOOR: Final[dict[str, tuple[str, ...]]] = {
@@ -89,7 +97,7 @@ def group_of(module: str) -> str:
     if len(parts) < 3 and parts[-1] not in LEVEL_OF:
         raise LookupError(f"{module} has no level: give it one in tests/unit/test_arrows.py")
     package = parts[1]
-    if package in CORES and len(parts) > 2 and parts[2].startswith("_"):
+    if package in CORES and len(parts) > 2 and parts[-1].startswith("_"):
         return CORES[package]
     return package
 
@@ -127,6 +135,57 @@ def test_no_arrow_points_up() -> None:
     assert len(FILES) > 40
     wrong = [arrow for path in FILES for arrow in wrong_arrows(path)]
     assert not wrong, "\n".join(wrong)
+
+
+def room_of(module: str) -> tuple[str, int] | None:
+    """Its package and how far up its room is; None where the package has no rooms."""
+    _, package, *inner = module.split(".")
+    if package not in ROOMS:
+        return None
+    rooms = ROOMS[package]
+    return package, rooms.index(inner[0]) if inner and inner[0] in rooms else len(rooms)
+
+
+def points_up(source: str, target: str) -> bool:
+    """Does an import of one module of a package by another one go to a room further up?"""
+    here, there = room_of(source), room_of(target)
+    if here is None or there is None or group_of(source) != group_of(target):
+        return False
+    return here[0] == there[0] and here[1] < there[1]
+
+
+def test_no_arrow_inside_a_package_points_to_a_room_further_up() -> None:
+    wrong = [
+        f"{relative(path)}:{wanted.line}: {target}"
+        for path in FILES
+        if module_name(path).count(".") > 1
+        for wanted in imports(path)
+        if (target := target_of(wanted, MODULES)).count(".") > 1
+        and target in MODULES
+        and points_up(module_name(path), target)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_every_folder_of_such_a_package_is_a_room(package: str) -> None:
+    folders = {path.parent.name for path in FILES if path.parent.parent.name == package}
+    assert folders == set(ROOMS[package])
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "up"),
+    [
+        ("kbroker.log.engine._read", "kbroker.log.opening._recovery", True),
+        ("kbroker.log.opening.loader", "kbroker.log.upkeep.cleaner", True),
+        ("kbroker.log.opening.loader", "kbroker.log.manager", True),
+        ("kbroker.log.engine.partition_log", "kbroker.log.upkeep._cleaning", False),
+        ("kbroker.log.looking.dump", "kbroker.log.engine.validator", False),
+        ("kbroker.log.manager", "kbroker.log.looking.directory_use", False),
+    ],
+)
+def test_the_order_of_the_rooms(source: str, target: str, up: bool) -> None:
+    assert points_up(source, target) is up
 
 
 def test_every_package_has_a_level() -> None:
@@ -195,6 +254,9 @@ def test_a_library_comes_in_through_one_door(library: str) -> None:
         ("handlers", "net core", True),
         ("replica", "handlers", False),
         ("requests", "handlers", False),
+        ("cluster", "handlers", True),
+        ("cluster", "observe", False),
+        ("observe", "server", False),
         ("server", "admin", False),
         ("cli", "server", True),
     ],
@@ -208,8 +270,9 @@ def test_the_rule_itself(source: str, target: str, may: bool) -> None:
     [
         ("kbroker.errors", "words"),
         ("kbroker.core._arena", "core"),
-        ("kbroker.log._segment", "log core"),
+        ("kbroker.log.engine._segment", "log core"),
         ("kbroker.log.manager", "log"),
+        ("kbroker.log.opening.loader", "log"),
         ("kbroker.net", "net"),
         ("kbroker.requests._hot", "requests"),
         ("kbroker.metadata.store.base", "metadata"),

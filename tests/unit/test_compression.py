@@ -27,7 +27,7 @@ from kbroker.compression import (
     decompress,
     unpacked_bytes_max,
 )
-from kbroker.log import _tools
+from kbroker.log.looking import _tools
 from kbroker.protocol._unpacking import CodecTooLong, Unpacking, unpack
 from kbroker.protocol.record_batch import HEADER_BYTES, Record, encode_batch
 from perf.batch import payload

@@ -26,7 +26,7 @@ ALLOWED: Final = {
     ("kbroker/requests/_parked.pyx", "context.request_channel.on_left"): "its hot path, in C",
     ("kbroker/server/handler_pool.py", "hot.watch_deadline"): "the pool is made after it",
     ("kbroker/testing/_schedule.pyx", "lock_schedule"): "a debug build's, for a test",
-    ("kbroker/log/_file_operations.pyx", "files"): "the table of system calls itself",
+    ("kbroker/log/engine/_file_operations.pyx", "files"): "the table of system calls itself",
     ("kbroker/replica/_snapshot.pyx", "old.retired.release"): "how what is retired is freed",
     ("kbroker/replica/_topic_table.pyx", "old.retired.release"): "how what is retired is freed",
     ("kbroker/testing/_file_faults.pyx", "files"): "the system calls, for a test",

@@ -21,17 +21,17 @@ from kbroker.limits import THREAD_LIVES_MAX
 from kbroker.metadata.controller.event_loop import EventLoop
 from kbroker.metadata.store.base import EventType, WatchEvent, WatchKind
 from kbroker.metadata.store.watches import WatchRegistry
+from kbroker.observe.health import Health
+from kbroker.observe.metrics_sampler import Sampler
+from kbroker.observe.metrics_topic import MetricsTopic
+from kbroker.observe.readiness import RUNNING, Readiness
 from kbroker.own_thread import OwnThread
+from kbroker.peer.control_loop import ControlLoop, give_back_memory_of_start
 from kbroker.purgatory.delayed_operation import DelayedOperation
 from kbroker.purgatory.purgatory import Purgatory
 from kbroker.purgatory.timer import Timer
+from kbroker.scheduler import Scheduler
 from kbroker.server.admin_port import AdminPort, Busy
-from kbroker.server.control_loop import ControlLoop, give_back_memory_of_start
-from kbroker.server.health import Health
-from kbroker.server.metrics_sampler import Sampler
-from kbroker.server.metrics_topic import MetricsTopic
-from kbroker.server.readiness import RUNNING, Readiness
-from kbroker.server.scheduler import Scheduler
 from tests.unit.handlers.support import FakeRequest
 from tests.unit.net.harness import eventually
 

@@ -54,8 +54,8 @@ from kbroker.core._error_codes cimport (
 from kbroker.core._lock_order cimport RANK_SESSION, try_lock_ranked
 from kbroker.core._sync cimport kb_now_ns, kb_wall_ms
 from kbroker.errors import ErrorCode
-from kbroker.log._records cimport HEADER_BYTES
-from kbroker.log._types cimport Batch
+from kbroker.log.engine._records cimport HEADER_BYTES
+from kbroker.log.engine._types cimport Batch
 from kbroker.replica._partition cimport Partition, partition_acquire, partition_release
 from kbroker.replica._replica cimport Replica
 

@@ -33,7 +33,7 @@ from kbroker.core._codecs cimport (
     kb_stream_close,
     kb_stream_open,
 )
-from kbroker.log._record_stream cimport (
+from kbroker.log.engine._record_stream cimport (
     position,
     skip,
     skip_headers,

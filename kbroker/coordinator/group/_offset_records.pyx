@@ -17,7 +17,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from kbroker.core._limits cimport TEXT_BYTES_MAX
-from kbroker.log._records cimport (
+from kbroker.log.engine._records cimport (
     AT_ATTRIBUTES,
     AT_BASE_TIMESTAMP,
     AT_CRC,

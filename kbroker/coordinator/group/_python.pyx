@@ -49,7 +49,7 @@ from kbroker.coordinator.group._structs cimport (
 )
 from kbroker.core._arena cimport Arena, arena_take
 from kbroker.core._limits cimport TEXT_BYTES_MAX
-from kbroker.log._records cimport (
+from kbroker.log.engine._records cimport (
     CODEC_MASK,
     CONTROL_BIT,
     HEADER_BYTES,

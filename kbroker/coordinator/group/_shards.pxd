@@ -9,7 +9,7 @@ from kbroker.coordinator.group._structs cimport (
     Member,
     Shard,
 )
-from kbroker.log._types cimport Batch
+from kbroker.log.engine._types cimport Batch
 
 cdef GroupShards* group_shards_new() noexcept nogil
 # When no thread uses it any more.

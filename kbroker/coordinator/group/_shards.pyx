@@ -67,8 +67,8 @@ from kbroker.core._lock_order cimport RANK_SESSION, kb_mutex_init, lock_ranked, 
 from kbroker.core._name_hash cimport name_hash
 from kbroker.core._require cimport require
 from kbroker.core._sync cimport kb_now_ns, pthread_mutex_destroy
-from kbroker.log._storage cimport log_late_from_ns, writing_is_slow
-from kbroker.log._types cimport Batch
+from kbroker.log.engine._storage cimport log_late_from_ns, writing_is_slow
+from kbroker.log.engine._types cimport Batch
 from kbroker.replica._partition cimport (
     Partition,
     partition_append,

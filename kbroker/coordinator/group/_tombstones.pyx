@@ -48,7 +48,7 @@ from kbroker.coordinator.group._structs cimport (
 )
 from kbroker.core._arena cimport Arena, arena_take
 from kbroker.core._error_codes cimport MESSAGE_TOO_LARGE, UNKNOWN_SERVER_ERROR
-from kbroker.log._types cimport Batch
+from kbroker.log.engine._types cimport Batch
 
 
 cdef enum:

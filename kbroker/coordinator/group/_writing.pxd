@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kbroker.coordinator.group._offset_records cimport Text
 from kbroker.coordinator.group._structs cimport Shard
-from kbroker.log._types cimport Batch
+from kbroker.log.engine._types cimport Batch
 
 # Who commits offsets: checked again with the lock held under which they are written.
 cdef struct Committer:

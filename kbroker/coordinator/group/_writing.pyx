@@ -18,7 +18,7 @@ from kbroker.coordinator.group._shards cimport (
 from kbroker.coordinator.group._structs cimport (
     GROUP_EMPTY, GROUP_PREPARING_REBALANCE, GROUP_STABLE, Group, Member, Shard)
 from kbroker.core._error_codes cimport ILLEGAL_GENERATION, UNKNOWN_SERVER_ERROR
-from kbroker.log._types cimport Batch
+from kbroker.log.engine._types cimport Batch
 
 
 cdef void records_build(

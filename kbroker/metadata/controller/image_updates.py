@@ -1,7 +1,7 @@
 """What the controller and another broker say to each other about the image, and the way it goes.
 
 Place in the flow: `BrokerChannels` makes an update and reads the answer, a transport carries both
-(`server/broker_links.py`, as bytes by `broker_messages.py`), `ImageFollower` at the other end
+(`cluster/broker_links.py`, as bytes by `broker_messages.py`), `ImageFollower` at the other end
 obeys.
 """
 

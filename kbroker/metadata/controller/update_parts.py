@@ -1,6 +1,6 @@
 """An update of the image that is too large for one request, in parts.
 
-Place in the flow: a transport (`server/broker_links.py`) sends the requests of `UpdateParts` one
+Place in the flow: a transport (`cluster/broker_links.py`) sends the requests of `UpdateParts` one
 after the other, each when the one before was answered without an error; the last answer is the
 answer to the update. At the other end the handler of UpdateMetadata puts them together in
 `PartsReceived` and goes on as with a whole one.

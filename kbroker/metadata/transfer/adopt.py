@@ -23,7 +23,7 @@ from uuid import UUID
 from kbroker.errors import DataDirectoryError, KafkaError, UsageError
 from kbroker.log import adopted
 from kbroker.log.adopted import Copied, ForeignLog
-from kbroker.log.data_directory import DataDirectory
+from kbroker.log.opening.data_directory import DataDirectory
 from kbroker.metadata import meta_properties
 from kbroker.metadata.controller import records
 from kbroker.metadata.controller.decisions import new_topic_image

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kbroker.clock import Clock
 from kbroker.errors import DataDirectoryError
-from kbroker.log import file_operations
+from kbroker.log.engine import file_operations
 from kbroker.metadata.store.base import StoreError
 from kbroker.metadata.store.embedded import DATABASE_FILE, EmbeddedStore, Exported
 from kbroker.metadata.transfer.file import Export, save

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kbroker.errors import DataDirectoryError, UserError
-from kbroker.log import file_operations
+from kbroker.log.engine import file_operations
 from kbroker.metadata.transfer.tree import check_tree
 from kbroker.outside_text import shown
 

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from kbroker.log.loader import Checkpointed
+from kbroker.log.opening.loader import Checkpointed
 from tests.model.log.producer_model import ProducerModel
 from tests.support.led_log import LedLog, open_led_log
 from tests.support.record_batches import CODECS, Record, build_batch, parse_batches

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log._slice import Slice
-from kbroker.log.loader import Checkpointed
+from kbroker.log.engine._slice import Slice
+from kbroker.log.opening.loader import Checkpointed
 from tests.support.led_log import LedLog, open_led_log
 from tests.support.record_batches import Record, build_batch, parse_batches
 

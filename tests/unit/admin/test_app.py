@@ -13,7 +13,7 @@ import pytest
 from kbroker.admin.app import make_app
 from kbroker.limits import ADMIN_JOBS_MAX, ADMIN_NAMES_MAX
 from kbroker.metrics.model import Figures
-from kbroker.server.readiness import RUNNING, STOPPING, Readiness
+from kbroker.observe.readiness import RUNNING, STOPPING, Readiness
 
 METRICS = {"connections": [(("PLAINTEXT", "0"), 3)], "request_queue_size": [((), 2)]}
 

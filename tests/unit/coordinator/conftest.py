@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.coordinator.group._groups import GroupTable
-from kbroker.log.loader import Checkpointed
+from kbroker.log.opening.loader import Checkpointed
 from tests.support.led_log import LedLog, open_led_log
 from tests.unit.coordinator.tables import opened
 

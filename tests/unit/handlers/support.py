@@ -27,8 +27,8 @@ from kbroker.coordinator.group.coordinator import GroupCoordinator
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.registry import REGISTRY
 from kbroker.handlers.services import Services
-from kbroker.log._results import DirectoryUse
-from kbroker.log.leader_epochs import LeaderEpochs
+from kbroker.log.engine._results import DirectoryUse
+from kbroker.log.engine.leader_epochs import LeaderEpochs
 from kbroker.metadata.controller.config_changes import ResourceChange, plan_change
 from kbroker.metadata.controller.decisions import (
     ConfigChange,

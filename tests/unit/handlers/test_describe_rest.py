@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kbroker import limits
 from kbroker.errors import ErrorCode
-from kbroker.log._results import DirectoryUse, FutureLog
+from kbroker.log.engine._results import DirectoryUse, FutureLog
 from kbroker.types import ApiKey, TopicPartition
 from tests.unit.handlers.support import FakeBroker, part_of, request_of, written
 

@@ -27,7 +27,7 @@ from kbroker.coordinator.group._groups import GroupTable
 from kbroker.coordinator.group.coordinator import GroupCoordinator
 from kbroker.coordinator.group.store import OffsetsStore
 from kbroker.errors import ErrorCode
-from kbroker.log.loader import Checkpointed
+from kbroker.log.opening.loader import Checkpointed
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import OFFSETS_TOPIC, ClusterImage, ImageDelta, TopicImage
 from kbroker.replica._replica import Replica

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from kbroker.log._cleaning import Cleaning
-from kbroker.log._describe import segment_figures
-from kbroker.log.loader import Checkpointed
-from kbroker.log.partition_log import PartitionLog
-from kbroker.log.verify import verify
+from kbroker.log.engine.partition_log import PartitionLog
+from kbroker.log.looking._describe import segment_figures
+from kbroker.log.looking.verify import verify
+from kbroker.log.opening.loader import Checkpointed
+from kbroker.log.upkeep._cleaning import Cleaning
 from kbroker.protocol.record_batch import RecordBatch, decode_batches
 from tests.support.led_log import LedLog, open_led_log
 from tests.support.record_batches import CODECS, Record, build_batch

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kbroker.log.loader import Checkpointed
-from kbroker.log.partition_log import PartitionLog, has_no_checkpoint
+from kbroker.log.engine.partition_log import PartitionLog, has_no_checkpoint
+from kbroker.log.opening.loader import Checkpointed
 from tests.support.led_log import LedLog, open_led_log
 from tests.unit.log.two_directories import Two
 

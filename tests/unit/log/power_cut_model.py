@@ -34,11 +34,11 @@ from typing import Any, Final
 import pytest
 
 from kbroker.clock import ManualClock
-from kbroker.log._truncate import place_of
-from kbroker.log.cleaner import CleanerSettings, LogCleaner
-from kbroker.log.log_move import MOVED_FILE
-from kbroker.log.placement import topic_id_of
-from kbroker.log.verify import verify
+from kbroker.log.looking.verify import verify
+from kbroker.log.opening.placement import topic_id_of
+from kbroker.log.upkeep._truncate import place_of
+from kbroker.log.upkeep.cleaner import CleanerSettings, LogCleaner
+from kbroker.log.upkeep.log_move import MOVED_FILE
 from kbroker.protocol.record_batch import RecordBatch, decode_batches
 from kbroker.testing.file_faults import FileFaults
 from kbroker.types import TopicPartition

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from kbroker.errors import KafkaError
-from kbroker.log.data_directory import LOCK_FILE
+from kbroker.log.opening.data_directory import LOCK_FILE
 from kbroker.protocol._wire import ProtocolError
 from kbroker.protocol.record_batch import decode_batches
 from tests.support import memory

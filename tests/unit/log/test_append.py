@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log._results import ProducerEntry
+from kbroker.log.engine._results import ProducerEntry
 from tests.support.led_log import LedLog
 from tests.support.record_batches import Record, build_batch, parse_batches
 from tests.support.same_hash import cpu_ratio, ids_of_one_hash

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.log.data_directory import (
+from kbroker.log.opening.data_directory import (
     BOOT_FILE,
     CLEAN_SHUTDOWN_FILE,
     UNKNOWN_BOOT,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.log.checkpoints import (
+from kbroker.log.engine.checkpoints import (
     CheckpointError,
     read_leader_epochs,
     read_offsets,

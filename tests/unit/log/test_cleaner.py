@@ -15,16 +15,16 @@ import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.config.key import LONG_MAX
-from kbroker.log import cleaner as cleaner_module
-from kbroker.log import file_operations
-from kbroker.log._cleaning import Cleaning
-from kbroker.log._describe import segment_figures
-from kbroker.log._results import SegmentFigures
-from kbroker.log.checkpoints import read_offsets
-from kbroker.log.cleanable import Cleanable, look
-from kbroker.log.cleaner import CleanerSettings, LogCleaner
-from kbroker.log.partition_log import Compaction, PartitionLog
-from kbroker.log.verify import verify
+from kbroker.log.engine import file_operations
+from kbroker.log.engine._results import SegmentFigures
+from kbroker.log.engine.checkpoints import read_offsets
+from kbroker.log.engine.partition_log import Compaction, PartitionLog
+from kbroker.log.looking._describe import segment_figures
+from kbroker.log.looking.verify import verify
+from kbroker.log.upkeep import cleaner as cleaner_module
+from kbroker.log.upkeep._cleaning import Cleaning
+from kbroker.log.upkeep.cleanable import Cleanable, look
+from kbroker.log.upkeep.cleaner import CleanerSettings, LogCleaner
 from kbroker.own_thread import OwnThread
 from kbroker.protocol.record_batch import decode_batches
 from kbroker.types import TopicPartition

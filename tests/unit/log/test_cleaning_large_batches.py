@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.log._cleaning import Cleaning
+from kbroker.log.upkeep._cleaning import Cleaning
 from kbroker.protocol.record_batch import decode_batches
 from tests.support.led_log import LedLog, open_led_log
 from tests.support.record_batches import CODECS, Record, build_batch

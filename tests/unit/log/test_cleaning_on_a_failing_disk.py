@@ -19,9 +19,9 @@ import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.errors import DataDirectoryError, KafkaError
-from kbroker.log import file_operations
-from kbroker.log.cleaner import CleanerSettings, LogCleaner
-from kbroker.log.verify import verify
+from kbroker.log.engine import file_operations
+from kbroker.log.looking.verify import verify
+from kbroker.log.upkeep.cleaner import CleanerSettings, LogCleaner
 from kbroker.testing.file_faults import Fault, FileFaults
 from tests.support import memory
 from tests.support.led_log import LedLog, LedLogManager

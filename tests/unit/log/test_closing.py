@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.log.closing import SYNC_VOLUME_LOGS_MIN, close_logs
-from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE
-from kbroker.log.partition_log import PartitionLog
+from kbroker.log.engine.partition_log import PartitionLog
+from kbroker.log.opening.data_directory import CLEAN_SHUTDOWN_FILE
+from kbroker.log.upkeep.closing import SYNC_VOLUME_LOGS_MIN, close_logs
 from kbroker.testing.file_faults import FileFaults
 from tests.support.led_log import LedLog, LedLogManager
 from tests.support.record_batches import Record, build_batch

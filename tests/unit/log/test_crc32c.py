@@ -7,7 +7,7 @@ import random
 import pytest
 from fastcrc import crc32
 
-from kbroker.log._tools import crc32c
+from kbroker.log.looking._tools import crc32c
 
 KINDS = [pytest.param(0, id="table"), pytest.param(1, id="serial"), pytest.param(2, id="streams")]
 

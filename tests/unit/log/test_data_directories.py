@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import DataDirectoryError, KafkaError
-from kbroker.log.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE, RECOVERY_POINT_FILE
-from kbroker.log.checkpoints import read_offsets as read
-from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE
+from kbroker.log.engine.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE, RECOVERY_POINT_FILE
+from kbroker.log.engine.checkpoints import read_offsets as read
+from kbroker.log.opening.data_directory import CLEAN_SHUTDOWN_FILE
 from kbroker.testing.file_faults import Fault, FileFaults
 from kbroker.types import TopicPartition
 from tests.support.led_log import LedLog

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log._describe import encode_producers, sizes
-from kbroker.log._results import ProducerEntry
+from kbroker.log.engine._results import ProducerEntry
+from kbroker.log.looking._describe import encode_producers, sizes
 from kbroker.types import TopicPartition
 from tests.support.led_log import LedLog, LedLogManager
 from tests.support.record_batches import build_batch

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from kbroker.compression import Codec
-from kbroker.log.dump import (
+from kbroker.log.looking.dump import (
     DamagedLog,
     SegmentFile,
     StoredBatch,
     aborted_transactions,
     offset_entries,
 )
-from kbroker.log.verify import verify
+from kbroker.log.looking.verify import verify
 from tests.support.record_batches import CODECS, Record, build_batch
 from tests.unit.log.conftest import OpenLog
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from kbroker.clock import ManualClock
-from kbroker.log.cleaner import CleanerSettings, LogCleaner
-from kbroker.log.partition_log import Compaction
-from kbroker.log.verify import verify
+from kbroker.log.engine.partition_log import Compaction
+from kbroker.log.looking.verify import verify
+from kbroker.log.upkeep.cleaner import CleanerSettings, LogCleaner
 from kbroker.protocol.record_batch import RecordBatch, decode_batches
 from kbroker.types import TopicPartition
 from tests.support.led_log import LedLog, LedLogManager

@@ -13,8 +13,8 @@ import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log.data_directory import BOOT_FILE, CLEAN_SHUTDOWN_FILE, PROBE_FILE
-from kbroker.log.directory_trouble import LOOK_MS
+from kbroker.log.opening.data_directory import BOOT_FILE, CLEAN_SHUTDOWN_FILE, PROBE_FILE
+from kbroker.log.opening.directory_trouble import LOOK_MS
 from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
 from tests.support.led_log import LedLog, LedLogManager
 from tests.support.record_batches import build_batch

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log.set_aside import TORN_KEPT_MAX
-from kbroker.log.verify import verify
+from kbroker.log.looking.verify import verify
+from kbroker.log.opening.set_aside import TORN_KEPT_MAX
 from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
 from tests.support.led_log import LedLog
 from tests.support.record_batches import Record, build_batch, parse_batches

@@ -13,9 +13,9 @@ import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.config.key import LONG_MAX
-from kbroker.log._flush_times import FlushTimes
-from kbroker.log._scrub import SegmentScrub
-from kbroker.log.checkpoints import RECOVERY_POINT_FILE
+from kbroker.log.engine._flush_times import FlushTimes
+from kbroker.log.engine.checkpoints import RECOVERY_POINT_FILE
+from kbroker.log.upkeep._scrub import SegmentScrub
 from kbroker.testing.file_faults import Fault, FileFaults
 from tests.support.led_log import LedLog, LedLogManager
 from tests.support.record_batches import build_batch

@@ -9,7 +9,7 @@ import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log.free_space import FULL_BYTES, MAKE_ROOM_PERIOD_MS, FreeSpace
+from kbroker.log.upkeep.free_space import FULL_BYTES, MAKE_ROOM_PERIOD_MS, FreeSpace
 from tests.support.led_log import LedLog, LedLogManager
 from tests.support.record_batches import build_batch
 from tests.unit.log.conftest import OpenLog

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.log._cleaning import Cleaning
+from kbroker.log.upkeep._cleaning import Cleaning
 from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
 from tests.support.led_log import LedLog
 from tests.support.record_batches import Record, build_batch, parse_batches

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.log.checkpoints import LEADER_EPOCH_FILE, read_leader_epochs
-from kbroker.log.leader_epochs import LeaderEpochs
+from kbroker.log.engine.checkpoints import LEADER_EPOCH_FILE, read_leader_epochs
+from kbroker.log.engine.leader_epochs import LeaderEpochs
 from kbroker.testing.file_faults import Fault, FileFaults
 
 

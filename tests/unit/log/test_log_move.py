@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from kbroker.clock import ManualClock
-from kbroker.log._moving import begin_swap, end_swap
-from kbroker.log._scrub import SegmentScrub
-from kbroker.log.cleaner import CleanerSettings, LogCleaner
-from kbroker.log.log_move import MOVED_FILE, SWAP_BYTES_MAX, LogMove
-from kbroker.log.verify import verify
+from kbroker.log.looking.verify import verify
+from kbroker.log.upkeep._moving import begin_swap, end_swap
+from kbroker.log.upkeep._scrub import SegmentScrub
+from kbroker.log.upkeep.cleaner import CleanerSettings, LogCleaner
+from kbroker.log.upkeep.log_move import MOVED_FILE, SWAP_BYTES_MAX, LogMove
 from kbroker.testing.file_faults import FileFaults
 from tests.support.record_batches import build_batch
 from tests.unit.log.two_directories import NAME, SETTINGS, Two, names, records_of

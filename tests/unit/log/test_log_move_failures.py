@@ -12,8 +12,8 @@ import pytest
 
 from kbroker._log import LocalLog
 from kbroker.errors import DataDirectoryError
-from kbroker.log._moving import SegmentCopy, put_in_place
-from kbroker.log.log_move import MOVED_FILE, LogMove
+from kbroker.log.upkeep._moving import SegmentCopy, put_in_place
+from kbroker.log.upkeep.log_move import MOVED_FILE, LogMove
 from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
 from tests.support import memory
 from tests.support.led_log import LedLogManager
@@ -157,7 +157,7 @@ def test_a_directory_that_fails_as_a_log_comes_there_takes_it_with_it(
         with FileFaults(Fault((), "/.probe", times=FOREVER, error=errno.EIO)):
             two.manager.trouble.look_at(second)
 
-    monkeypatch.setattr("kbroker.log.log_move.put_in_place", fail)
+    monkeypatch.setattr("kbroker.log.upkeep.log_move.put_in_place", fail)
     two.move(two.second)
     assert second.failed and not two.log.online and two.manager.replicas.offline == [two.log.log]
 

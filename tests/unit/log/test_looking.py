@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from kbroker.log.checkpoints import LEADER_EPOCH_FILE, PARTITION_METADATA_FILE
-from kbroker.log.file_operations import look_at_log
-from kbroker.log.segment_files import SegmentFile, find_segments
+from kbroker.log.engine.checkpoints import LEADER_EPOCH_FILE, PARTITION_METADATA_FILE
+from kbroker.log.engine.file_operations import look_at_log
+from kbroker.log.engine.segment_files import SegmentFile, find_segments
 from tests.support.record_batches import build_batch
 
 BATCH = build_batch([b"a", b"b"])

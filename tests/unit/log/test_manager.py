@@ -16,9 +16,9 @@ import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.errors import DataDirectoryError, ErrorCode, KafkaError
-from kbroker.log.checkpoints import read_offsets
-from kbroker.log.data_directory import partition_of
-from kbroker.log.producer_expiry import PRODUCER_EXPIRATION_CHECK_MS
+from kbroker.log.engine.checkpoints import read_offsets
+from kbroker.log.opening.data_directory import partition_of
+from kbroker.log.upkeep.producer_expiry import PRODUCER_EXPIRATION_CHECK_MS
 from kbroker.types import TopicPartition
 from tests.support.led_log import LedLog, LedLogManager
 from tests.support.record_batches import build_batch, parse_batches

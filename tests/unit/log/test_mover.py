@@ -10,8 +10,8 @@ import pytest
 
 from kbroker._log import LocalLog
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log._moving import SegmentCopy, put_in_place
-from kbroker.log.log_move import partition_of_future
+from kbroker.log.upkeep._moving import SegmentCopy, put_in_place
+from kbroker.log.upkeep.log_move import partition_of_future
 from kbroker.types import TopicPartition
 from tests.unit.log.two_directories import NAME, SETTINGS, TOPIC_ID, Two, names
 from tests.unit.net.harness import eventually
@@ -99,7 +99,7 @@ def test_what_is_called_off_as_it_gets_there_comes_back(
             two.mover.ask(NAME, str(two.first))
         put_in_place(log, copies, directory)
 
-    monkeypatch.setattr("kbroker.log.log_move.put_in_place", put)
+    monkeypatch.setattr("kbroker.log.upkeep.log_move.put_in_place", put)
     monkeypatch.setattr(two.mover, "_follow", lambda: None)
     two.mover.ask(NAME, str(two.second))
     two.mover.move_all()

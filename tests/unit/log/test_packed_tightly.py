@@ -11,8 +11,8 @@ import pytest
 
 from kbroker.coordinator.group._groups import GroupTable, offset_key, offset_value
 from kbroker.errors import ErrorCode
-from kbroker.log._cleaning import Cleaning
-from kbroker.log.verify import verify
+from kbroker.log.looking.verify import verify
+from kbroker.log.upkeep._cleaning import Cleaning
 from kbroker.protocol.record_batch import decode_batches
 from tests.support.led_log import LedLog
 from tests.support.record_batches import Record, build_batch

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.log import file_operations
+from kbroker.log.engine import file_operations
 from kbroker.testing.file_faults import FileFaults
 from tests.support.power_cut import KINDS, Disk
 from tests.unit.log import power_cut_model

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from fastcrc import crc32
 
-from kbroker.log import producer_snapshots as snapshots
-from kbroker.log._results import ProducerEntry
+from kbroker.log.engine import producer_snapshots as snapshots
+from kbroker.log.engine._results import ProducerEntry
 from kbroker.testing.file_faults import FileFaults
 
 ENTRIES = [

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log.checkpoints import CheckpointError
+from kbroker.log.engine.checkpoints import CheckpointError
 from tests.support.led_log import LedLog
 from tests.support.record_batches import Record, build_batch, parse_batches
 from tests.unit.log.conftest import OpenLog

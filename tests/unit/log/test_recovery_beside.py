@@ -18,14 +18,14 @@ import pytest
 from kbroker.clock import ManualClock
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log import manager as manager_module
-from kbroker.log import recovery as recovery_module
-from kbroker.log.checkpoints import CLEANER_FILE, LOG_START_FILE, read_offsets, write_offsets
-from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE
-from kbroker.log.directory_trouble import LOOK_MS
-from kbroker.log.loader import goes_on, open_partition_log
-from kbroker.log.partition_log import PartitionLog
-from kbroker.log.placement import topic_id_of
-from kbroker.log.recovery import FREE_WAIT_MS, THREAD_NAME, LogNotReadyError, Recovery
+from kbroker.log.engine.checkpoints import CLEANER_FILE, LOG_START_FILE, read_offsets, write_offsets
+from kbroker.log.engine.partition_log import PartitionLog
+from kbroker.log.opening import recovery as recovery_module
+from kbroker.log.opening.data_directory import CLEAN_SHUTDOWN_FILE
+from kbroker.log.opening.directory_trouble import LOOK_MS
+from kbroker.log.opening.loader import goes_on, open_partition_log
+from kbroker.log.opening.placement import topic_id_of
+from kbroker.log.opening.recovery import FREE_WAIT_MS, THREAD_NAME, LogNotReadyError, Recovery
 from kbroker.own_thread import OwnThread
 from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
 from kbroker.types import TopicPartition

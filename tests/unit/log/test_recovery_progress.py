@@ -11,12 +11,12 @@ import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log.checkpoints import PARTITION_METADATA_FILE
-from kbroker.log.data_directory import DataDirectory
-from kbroker.log.partition_log import PartitionLog
-from kbroker.log.placement import Place
-from kbroker.log.recovery import Recovery
-from kbroker.log.recovery_progress import TOLD_EVERY_MS
+from kbroker.log.engine.checkpoints import PARTITION_METADATA_FILE
+from kbroker.log.engine.partition_log import PartitionLog
+from kbroker.log.opening.data_directory import DataDirectory
+from kbroker.log.opening.placement import Place
+from kbroker.log.opening.recovery import Recovery
+from kbroker.log.opening.recovery_progress import TOLD_EVERY_MS
 from kbroker.types import TopicPartition
 from tests.support.led_log import open_led_log
 from tests.support.record_batches import build_batch

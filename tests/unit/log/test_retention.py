@@ -11,7 +11,7 @@ import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.config import BrokerConfig, TopicConfig
-from kbroker.log.partition_log import KEPT_FOR_EVER
+from kbroker.log.engine.partition_log import KEPT_FOR_EVER
 from kbroker.replica._replica import Replica
 from kbroker.replica.manager import log_settings
 from kbroker.replica.retention import Retention

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from kbroker.clock import ManualClock
-from kbroker.log._results import DamagedBatch
-from kbroker.log._scrub import SegmentScrub
-from kbroker.log.scrubber import LogScrubber, ScrubSettings, Stopped
+from kbroker.log.engine._results import DamagedBatch
+from kbroker.log.upkeep._scrub import SegmentScrub
+from kbroker.log.upkeep.scrubber import LogScrubber, ScrubSettings, Stopped
 from kbroker.testing.file_faults import Fault, FileFaults
 from kbroker.types import TopicPartition
 from tests.support.led_log import LedLog

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log._cleaning import Cleaning
-from kbroker.log._describe import unreadable_bytes
-from kbroker.log._results import Uncleanable
-from kbroker.log._scrub import SegmentScrub
-from kbroker.log.loader import Checkpointed
-from kbroker.log.verify import verify
+from kbroker.log.engine._results import Uncleanable
+from kbroker.log.looking._describe import unreadable_bytes
+from kbroker.log.looking.verify import verify
+from kbroker.log.opening.loader import Checkpointed
+from kbroker.log.upkeep._cleaning import Cleaning
+from kbroker.log.upkeep._scrub import SegmentScrub
 from kbroker.protocol.record_batch import decode_batches
 from tests.support.led_log import LedLog, open_led_log
 from tests.support.record_batches import Record, build_batch

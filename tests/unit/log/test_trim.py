@@ -11,10 +11,10 @@ import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log import producer_snapshots
-from kbroker.log.checkpoints import LOG_START_FILE, read_offsets
-from kbroker.log.loader import Checkpointed
-from kbroker.log.partition_log import FILE_DELETE_DELAY_MS
+from kbroker.log.engine import producer_snapshots
+from kbroker.log.engine.checkpoints import LOG_START_FILE, read_offsets
+from kbroker.log.engine.partition_log import FILE_DELETE_DELAY_MS
+from kbroker.log.opening.loader import Checkpointed
 from kbroker.types import TopicPartition
 from tests.support.led_log import LedLog, LedLogManager, open_led_log
 from tests.support.record_batches import Record, build_batch, parse_batches
@@ -322,7 +322,7 @@ def test_a_file_that_cannot_be_written_is_told(
         raise OSError(28, "disk full")
 
     with monkeypatch.context() as patch:
-        patch.setattr("kbroker.log.data_directory.write_offsets", fail)
+        patch.setattr("kbroker.log.opening.data_directory.write_offsets", fail)
         failed = broker.manager.checkpointing.write_log_starts([log])
     assert [(name, error.errno) for name, error in failed.items()] == [(log.name, 28)]
     assert broker.manager.checkpointing.write_log_starts([log]) == {}

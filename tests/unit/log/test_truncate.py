@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log.loader import Checkpointed
-from kbroker.log.partition_log import PartitionLog, has_no_checkpoint
+from kbroker.log.engine.partition_log import PartitionLog, has_no_checkpoint
+from kbroker.log.opening.loader import Checkpointed
 from kbroker.testing.file_faults import Fault, FileFaults
 from tests.support.led_log import LedLog, open_led_log
 from tests.support.record_batches import build_batch, parse_batches

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kbroker.clock import ManualClock
-from kbroker.log.mover import LogMover
+from kbroker.log.upkeep.mover import LogMover
 from kbroker.protocol.record_batch import decode_batches
 from kbroker.types import TopicPartition
 from tests.support.led_log import LedLog, LedLogManager

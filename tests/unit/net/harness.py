@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from kbroker._net import SocketServer, WrappedRequest
-from kbroker.log._flush_times import FlushTimes
+from kbroker.log.engine._flush_times import FlushTimes
 from kbroker.protocol.versions import FLEXIBLE_SINCE, SERVED
 from kbroker.replica._topic_table import TopicTable
 from kbroker.requests._hot import HotPath

@@ -26,7 +26,7 @@ from kbroker.protocol.record_batch import (
 from kbroker.protocol.wire import ProtocolError
 from tests.support.source_tree import ROOT, enum_members
 
-OF_C = dict(enum_members(ROOT / "kbroker" / "log" / "_records.pxd"))
+OF_C = dict(enum_members(ROOT / "kbroker" / "log" / "engine" / "_records.pxd"))
 nullable = st.none() | st.binary(max_size=50)
 records = st.lists(
     st.builds(
@@ -221,7 +221,7 @@ def test_what_c_knows_of_the_header_is_the_same() -> None:
         if not name.startswith(("AT_", "OUTLINE_"))
     }
     assert ours == {name: OF_C[name] for name in ours} and len(ours) == 6
-    filtered = dict(enum_members(ROOT / "kbroker" / "log" / "_batch_filter.pxd"))
+    filtered = dict(enum_members(ROOT / "kbroker" / "log" / "upkeep" / "_batch_filter.pxd"))
     assert filtered["DELETE_HORIZON_BIT"] == record_batch.DELETE_HORIZON
     places, at = [], 0
     for field in BATCH_HEADER.format[1:]:

@@ -12,7 +12,7 @@ import pytest
 
 from kbroker.clock import Clock, ManualClock
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log.scrubber import LogScrubber, ScrubSettings
+from kbroker.log.upkeep.scrubber import LogScrubber, ScrubSettings
 from kbroker.metadata.image import BrokerImage
 from kbroker.peer.address import Address
 from kbroker.peer.link import Link, network_error

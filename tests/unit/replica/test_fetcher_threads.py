@@ -14,12 +14,12 @@ from kbroker.clock import SystemClock
 from kbroker.config import BrokerConfig
 from kbroker.failures import Failures
 from kbroker.peer.address import Address
+from kbroker.peer.control_loop import ControlLoop
+from kbroker.peer.loop_on_demand import LoopOnDemand
 from kbroker.protocol.wire import Writer
 from kbroker.replica.fetcher import Us
 from kbroker.replica.fetcher_manager import FetcherManager, Leader
 from kbroker.replica.fetcher_settings import fetcher_settings, leader_links
-from kbroker.server.control_loop import ControlLoop
-from kbroker.server.loop_on_demand import LoopOnDemand
 from kbroker.types import ApiKey, TopicPartition
 from tests.support.fetched_cluster import Cluster, Node, records_of
 from tests.support.standing_disk import standing

@@ -18,10 +18,10 @@ from kbroker import own_thread
 from kbroker.clock import ManualClock
 from kbroker.config import BrokerConfig
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE
-from kbroker.log.lane import ThreadLane
 from kbroker.log.log_lanes import STUCK_MS, LogLanes
 from kbroker.log.manager import LogManager
+from kbroker.log.opening.data_directory import CLEAN_SHUTDOWN_FILE
+from kbroker.log.upkeep.lane import ThreadLane
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import BrokerImage, ClusterImage, ImageDelta, TopicImage, new_uuid
 from kbroker.replica._replica import Replica

@@ -7,7 +7,7 @@ import pytest
 from kbroker.compression import Codec, Packing
 from kbroker.config import BrokerConfig
 from kbroker.config.topic import TopicConfig
-from kbroker.log.partition_log import Compaction
+from kbroker.log.engine.partition_log import Compaction
 from kbroker.replica.manager import log_settings, stored_packing
 
 

@@ -14,10 +14,10 @@ import pytest
 from kbroker.clock import ManualClock
 from kbroker.config import BrokerConfig
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log.checkpoints import LOG_START_FILE, read_offsets
+from kbroker.log.engine.checkpoints import LOG_START_FILE, read_offsets
 from kbroker.log.manager import LogManager
-from kbroker.log.recoveries import Recover
-from kbroker.log.recovery import Recovery
+from kbroker.log.opening.recoveries import Recover
+from kbroker.log.opening.recovery import Recovery
 from kbroker.metadata.controller.decisions import first_partition_state, new_topic_image
 from kbroker.metadata.image import BrokerImage, ClusterImage, ImageDelta, TopicImage, new_uuid
 from kbroker.replica._replica import Replica
@@ -175,7 +175,7 @@ def test_a_start_that_cannot_be_written_is_an_error_and_holds_all_the_same(
         raise OSError(28, "disk full")
 
     with monkeypatch.context() as patch:
-        patch.setattr("kbroker.log.data_directory.write_offsets", fail)
+        patch.setattr("kbroker.log.opening.data_directory.write_offsets", fail)
         error = held.replicas.delete_records({name: -1})[name]
     assert isinstance(error, KafkaError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert held.log("a", 0).log_start_offset == 1  # readers were told; asked again it is on file

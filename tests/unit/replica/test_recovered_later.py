@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from kbroker.log import manager as log_manager
-from kbroker.log.loader import open_partition_log
-from kbroker.log.partition_log import PartitionLog
-from kbroker.log.recovery import THREAD_NAME, Recovery
+from kbroker.log.engine.partition_log import PartitionLog
+from kbroker.log.opening.loader import open_partition_log
+from kbroker.log.opening.recovery import THREAD_NAME, Recovery
 from kbroker.metadata.image import ImageDelta
 from kbroker.types import TopicPartition
 from tests.support.record_batches import build_batch

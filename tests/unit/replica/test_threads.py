@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log.loader import Checkpointed
+from kbroker.log.opening.loader import Checkpointed
 from kbroker.replica import _partition_figures
 from tests.support.led_log import LedLog, open_led_log
 from tests.support.record_batches import Record, build_batch, parse_batches

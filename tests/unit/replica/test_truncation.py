@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from kbroker.log.leader_epochs import LeaderEpochs
+from kbroker.log.engine.leader_epochs import LeaderEpochs
 from kbroker.replica.truncation import Divergence, cut_offset
 
 EPOCHS = range(4)

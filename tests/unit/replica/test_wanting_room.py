@@ -13,8 +13,8 @@ from kbroker import limits
 from kbroker.clock import ManualClock
 from kbroker.config import BrokerConfig
 from kbroker.metadata.image import ImageDelta, TopicImage
-from kbroker.server.log_tasks import LogTasks
-from kbroker.server.scheduler import Scheduler
+from kbroker.replica.log_tasks import LogTasks
+from kbroker.scheduler import Scheduler
 from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
 from kbroker.types import TopicPartition
 from tests.support.record_batches import build_batch

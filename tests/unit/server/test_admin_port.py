@@ -17,9 +17,9 @@ import pytest
 from kbroker.config.admin_listeners import AdminListener
 from kbroker.errors import AddressInUse, UserError
 from kbroker.limits import ADMIN_JOBS_MAX
+from kbroker.peer.control_loop import ControlLoop
 from kbroker.server import admin_port
 from kbroker.server.admin_port import THREAD_NAME, AdminPort, Busy
-from kbroker.server.control_loop import ControlLoop
 
 LOOPBACK = (AdminListener("127.0.0.1", 0),)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kbroker.log.data_directory import UNKNOWN_BOOT
+from kbroker.log.opening.data_directory import UNKNOWN_BOOT
 from kbroker.server.boot import boot_id
 
 

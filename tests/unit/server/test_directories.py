@@ -18,10 +18,10 @@ import pytest
 
 from kbroker.config import BrokerConfig
 from kbroker.errors import DataDirectoryError, KafkaError
-from kbroker.log.checkpoints import PARTITION_METADATA_FILE, write_partition_metadata
-from kbroker.log.data_directory import BOOT_FILE, CLEAN_SHUTDOWN_FILE
+from kbroker.log.engine.checkpoints import PARTITION_METADATA_FILE, write_partition_metadata
 from kbroker.log.manager import LogManager
-from kbroker.log.placement import Absence
+from kbroker.log.opening.data_directory import BOOT_FILE, CLEAN_SHUTDOWN_FILE
+from kbroker.log.opening.placement import Absence
 from kbroker.metadata.controller import NewTopic
 from kbroker.metadata.controller.nodes import ensure_skeleton, save_used_directories
 from kbroker.metadata.controller.records import encode_topic, topic_path

@@ -8,9 +8,9 @@ import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.limits import TASK_RETRY_MS
+from kbroker.scheduler import Scheduler
 from kbroker.server.late_steps import LateSteps
 from kbroker.server.lifecycle import Lifecycle
-from kbroker.server.scheduler import Scheduler
 
 SHORT = OSError(errno.EMFILE, "Too many open files")
 

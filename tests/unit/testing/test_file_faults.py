@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import KafkaError
-from kbroker.log import file_operations
+from kbroker.log.engine import file_operations
 from kbroker.testing import _file_faults
 from kbroker.testing.file_faults import FOREVER, OPERATIONS, Fault, FileFaults
 from kbroker.testing.hanging_files import HangingFiles

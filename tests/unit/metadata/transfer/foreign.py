@@ -8,12 +8,12 @@ from pathlib import Path
 from uuid import UUID
 
 from kbroker.log import adopted
-from kbroker.log.checkpoints import (
+from kbroker.log.engine.checkpoints import (
     PARTITION_METADATA_FILE,
     write_offsets,
     write_partition_metadata,
 )
-from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE
+from kbroker.log.opening.data_directory import CLEAN_SHUTDOWN_FILE
 from kbroker.metadata.controller import records
 from kbroker.metadata.store.embedded import EmbeddedStore
 from kbroker.metadata.transfer.adopt import Adoption

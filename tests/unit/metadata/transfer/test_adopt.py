@@ -14,7 +14,7 @@ import pytest
 
 from kbroker.cli.main import main
 from kbroker.errors import UserError
-from kbroker.log.checkpoints import (
+from kbroker.log.engine.checkpoints import (
     CLEANER_FILE,
     HIGH_WATERMARK_FILE,
     LEADER_EPOCH_FILE,
@@ -24,8 +24,8 @@ from kbroker.log.checkpoints import (
     write_leader_epochs,
     write_offsets,
 )
-from kbroker.log.data_directory import CLEAN_SHUTDOWN_FILE, LOCK_FILE
-from kbroker.log.verify import verify
+from kbroker.log.looking.verify import verify
+from kbroker.log.opening.data_directory import CLEAN_SHUTDOWN_FILE, LOCK_FILE
 from kbroker.metadata.controller import records
 from kbroker.metadata.controller.nodes import MetadataNodes
 from kbroker.metadata.image import TopicImage

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import DataDirectoryError, UserError
-from kbroker.log import producer_snapshots
-from kbroker.log._results import ProducerEntry
-from kbroker.log.checkpoints import (
+from kbroker.log.engine import producer_snapshots
+from kbroker.log.engine._results import ProducerEntry
+from kbroker.log.engine.checkpoints import (
     LEADER_EPOCH_FILE,
     LOG_START_FILE,
     RECOVERY_POINT_FILE,

@@ -11,7 +11,7 @@ import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.errors import DataDirectoryError, UserError
-from kbroker.log import file_operations
+from kbroker.log.engine import file_operations
 from kbroker.metadata.controller import records
 from kbroker.metadata.store.base import StoreUnavailableError
 from kbroker.metadata.store.embedded import DATABASE_FILE, EmbeddedStore, Exported

@@ -1,0 +1,105 @@
+"""The group coordinator of one broker, put together: table, store, loader, coordinator, expiry.
+
+    controller's thread  -> before, follow    which partitions of __consumer_offsets are ours
+    behind the ready line -> start    load what is in them; look for expired offsets now and then
+
+The parts know each other by protocols only (`coordinator/group/seams.py`); this is where they meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kbroker.coordinator.group._groups import GroupTable
+from kbroker.coordinator.group.coordinator import GroupCoordinator
+from kbroker.coordinator.group.expiration import OffsetExpiration
+from kbroker.coordinator.group.loader import GroupLoader
+from kbroker.coordinator.group.store import OffsetsStore
+
+if TYPE_CHECKING:
+    from kbroker.clock import Clock
+    from kbroker.config import BrokerConfig
+    from kbroker.coordinator.group.seams import LogListener
+    from kbroker.metadata.image import ClusterImage, ImageDelta
+    from kbroker.purgatory.timer import CallLater
+    from kbroker.replica._replica import Replica
+    from kbroker.scheduler import Scheduler
+
+EXPIRY_TASK: Final = "offset-expiry"
+# Before what hangs is looked at again.
+LATE_PAUSE_MS: Final = 100
+
+
+class Timer(Protocol):
+    @property
+    def call_later(self) -> CallLater: ...
+
+
+class Groups:
+    """Build with the broker, `start` behind the ready line, `stop` before the logs are closed."""
+
+    def __init__(
+        self,
+        config: Callable[[], BrokerConfig],
+        clock: Clock,
+        timer: Timer,
+        replica_of: Callable[[str, int], Replica | None],
+        listener: LogListener,
+        make_loader: Callable[..., GroupLoader] = GroupLoader,
+        in_step: Callable[[Callable[[], None]], None] = lambda call: call(),
+    ) -> None:
+        """`config` gives the settings as they are now, `replica_of` a partition's replica here.
+        `listener`: of what is appended for the groups. `in_step` has something done on the
+        controller's thread."""
+        settings = config()
+        self._config = config
+        self._image: ClusterImage | None = None
+        self.table: Final = GroupTable(listener)
+        self.table.set_bounds(
+            metadata_bytes_max=settings["offset.metadata.max.bytes"],
+            commit_timeout_ms=settings["offsets.commit.timeout.ms"],
+        )
+        self.loader: Final = make_loader(
+            self.table,
+            clock,
+            buffer_bytes=settings["offsets.load.buffer.size"],
+            topic_id_of=self._topic_id,
+        )
+        self.store: Final = OffsetsStore(
+            self.table,
+            self.loader,
+            replica_of,
+            settings.node_id,
+            lambda call: timer.call_later(LATE_PAUSE_MS, lambda: in_step(call)),
+        )
+        self.coordinator: Final = GroupCoordinator(
+            config, clock, timer.call_later, self.store, self.table
+        )
+        self.loader.attach(self.coordinator)
+        self.expiration: Final = OffsetExpiration(
+            self.table, self.coordinator, clock, config, self.coordinator.failures
+        )
+
+    def before(self, delta: ImageDelta) -> None:
+        """On the controller's thread, when the logs are about to follow."""
+        self.store.before(delta)
+
+    def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
+        """On the controller's thread, when the logs of the image are open."""
+        self._image = image
+        self.store.follow(image, delta)
+
+    def _topic_id(self, name: str) -> bytes | None:
+        topic = None if self._image is None else self._image.topic(name)
+        return None if topic is None else topic.topic_id.bytes
+
+    def start(self, scheduler: Scheduler) -> None:
+        self.loader.start()
+        period_ms = self._config()["offsets.retention.check.interval.ms"]
+        scheduler.schedule(EXPIRY_TASK, self.expiration.run, period_ms, delay_ms=period_ms)
+
+    def stop(self) -> None:
+        """Whoever waits in a group is answered while there is a network to answer on."""
+        self.coordinator.close()
+        self.loader.stop()

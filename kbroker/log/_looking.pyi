@@ -1,3 +1,0 @@
-from kbroker.log._results import LogFiles
-
-def look(path: str, metadata: str, epochs: str) -> LogFiles | None: ...

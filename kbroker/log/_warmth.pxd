@@ -1,9 +1,0 @@
-# cython: language_level=3
-from libc.stdint cimport int64_t
-
-from kbroker.log._storage cimport Log
-from kbroker.log._types cimport FileSlice, Patience
-
-# Sets `slice.cold` of a slice behind the recent tail; its segment may be read up to `limit`.
-cdef void look_whether_cold(
-    Log* log, FileSlice* slice, int64_t limit, Patience patience) noexcept nogil

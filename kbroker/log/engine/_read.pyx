@@ -1,0 +1,452 @@
+# cython: language_level=3
+"""From an offset to a slice of a segment's file, most often without a look into the file.
+
+Any thread, no GIL. The lock is held while memory is consulted: the ring of recent batches, the
+places handed out, and otherwise the sparse index, if it is mapped or in the page cache. One that
+the disk has to be asked for is read without the lock (`_index_look.pyx`). So is the .log, which is
+scanned from the index entry on, a few KB by pread: bytes below a segment's published size do not
+change, and the reference that was taken keeps the file open.
+
+A fetch in a run must not wait for the disk: where it would have to look at what is not in memory,
+it is READ_WOULD_WAIT, and comes again from where waiting is allowed.
+One on a Processor's thread waits for nothing: it neither asks an index nor waits for the lock. A
+slice behind the recent tail says whether it is cold.
+
+A client's read does not start with batches that compaction left without records: librdkafka takes
+an answer without any record for a sign that its fetch size is too small, doubles it, and after some
+ten of them gives up. A follower has to have them all.
+
+Bytes that this process has not written, nor read when it opened the log, are looked at before they
+are sent: a slice ends where no batch follows. The headers alone are read, once for each reader that
+goes through a segment in order; no CRC is computed.
+
+A read never passes its bound: the high watermark of a consumer, the log's end of a follower. A
+bound has its place in the files with it, so that it costs no look into them either.
+"""
+
+from libc.errno cimport EAGAIN
+from libc.stdint cimport int16_t, int32_t, int64_t
+
+from kbroker.core._atomics cimport kb_load_i64, kb_load_int
+from kbroker.core._error_codes cimport (
+    CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, NO_ERROR, OFFSET_OUT_OF_RANGE)
+from kbroker.log.engine._index_look cimport log_scan_start
+from kbroker.log.engine._records cimport HEADER_BYTES
+from kbroker.log.engine._segment cimport (
+    SCAN_CHUNK_BYTES, Scan, SegmentPart, part_of, scan_advance, scan_begin, scan_from_index,
+    scan_next, scan_to_offset, segment_add_reference, segment_drop_reference, segment_scan_start,
+    segment_scan_start_now)
+from kbroker.log.engine._storage cimport (
+    HandedOut, Log, RecentBatch, handed_out_find, handed_out_note, lock_to_look_if,
+    log_end_locked, log_find_segment, log_has_segment, recent_find, unlock_log)
+from kbroker.log.engine._types cimport (
+    READ_WOULD_WAIT, WAITS_FOR_DISK, WAITS_FOR_LOCKS, WAITS_FOR_NOTHING, Bound, FileSlice, Segment)
+from kbroker.log.engine._warmth cimport look_whether_cold
+
+cdef enum:
+    ABOUT_A_BATCH_BYTES = 64 << 10  # asked for: worth a look where the next slice begins
+    EMPTY_PASSED_MAX = 4096         # batches in one read: 250 KB of the file are read for them
+
+
+cdef int64_t bytes_below(const Log* log, int32_t at, const Bound* bound) noexcept nogil:
+    cdef Segment* segment = log.segments[at]
+    cdef int64_t size_bytes = kb_load_i64(&segment.size_bytes)
+    # Where all of it lies below in offsets its file is read whole: it may have been compacted since
+    # the bound was taken, and be longer.
+    if at + 1 < log.segment_count and log.segments[at + 1].base_offset <= bound.offset:
+        return size_bytes
+    if segment.base_offset < bound.segment_base:
+        return size_bytes
+    if segment.base_offset > bound.segment_base:
+        return 0
+    # Whoever took the bound some time ago may meet a log that was cut since.
+    return min(bound.position, size_bytes)
+
+
+cdef int16_t look_up_locked(
+    Log* log, int64_t offset, int32_t at, const Bound* bound, Found* found
+) noexcept nogil:
+    # Where `offset`'s batch is, or the first one behind it, in the segment at place `at`.
+    cdef Segment* segment = log.segments[at]
+    cdef RecentBatch* recent = NULL
+    cdef HandedOut* handed_out
+    cdef SegmentPart* part = part_of(segment)
+    found.segment = segment
+    found.unseen_end = part.unseen_end
+    found.seen_from = part.seen_from
+    found.seen_to = part.seen_to
+    found.limit = bytes_below(log, at, bound)
+    found.exact = 1
+    found.size_bytes = 0
+    found.next_offset = -1
+    found.behind_tail = 0
+    if at == log.segment_count - 1:
+        recent = recent_find(log, offset, log.log_end_offset)
+    if recent != NULL:
+        found.position = recent.position
+        found.size_bytes = recent.size_bytes
+        return NO_ERROR
+    found.behind_tail = 1
+    handed_out = handed_out_find(log, offset, segment.base_offset)
+    if handed_out != NULL:
+        found.position = handed_out.position
+        found.size_bytes = handed_out.size_bytes
+        return NO_ERROR
+    if offset <= segment.base_offset:
+        found.position = 0
+        return NO_ERROR
+    found.exact = 0
+    if found.patience != WAITS_FOR_NOTHING and segment_scan_start_now(
+            segment, offset, &found.position):
+        return NO_ERROR
+    if found.patience < WAITS_FOR_DISK:
+        found.segment = NULL
+        return READ_WOULD_WAIT
+    found.position = IN_A_FILE
+    return NO_ERROR
+
+
+cdef int16_t log_find_locked(
+    Log* log, int64_t offset, const Bound* bound, Found* found
+) noexcept nogil:
+    cdef int16_t error = NO_ERROR
+    found.segment = NULL
+    if not log.online:
+        return KAFKA_STORAGE_ERROR
+    if offset < log.log_start_offset or offset > log.log_end_offset:
+        return OFFSET_OUT_OF_RANGE
+    if offset < bound.offset:
+        error = look_up_locked(log, offset, log_find_segment(log, offset), bound, found)
+        if error == NO_ERROR:
+            segment_add_reference(found.segment)
+    return error
+
+
+cdef int16_t next_segment(
+    Log* log, Found* found, int64_t offset, const Bound* bound
+) noexcept nogil:
+    # Nothing at or behind `offset` in this segment: on to the next one, if there is one.
+    cdef int64_t base_offset = found.segment.base_offset
+    cdef int16_t error = NO_ERROR
+    cdef int32_t at
+    cdef int replaced = 0
+    if not lock_to_look_if(log, found.patience):
+        segment_drop_reference(found.segment)
+        found.segment = NULL
+        return READ_WOULD_WAIT
+    # One that was compacted meanwhile has another in its place, which may hold what others held.
+    replaced = not log_has_segment(log, found.segment)
+    segment_drop_reference(found.segment)
+    found.segment = NULL
+    at = log_find_segment(log, base_offset) + (0 if replaced else 1)
+    if at < 0:
+        at = 0
+    if log.online and at < log.segment_count:
+        error = look_up_locked(log, offset, at, bound, found)
+        if error == NO_ERROR:
+            segment_add_reference(found.segment)
+    unlock_log(log)
+    return error
+
+
+cdef int16_t error_of(const Scan* scan) noexcept nogil:
+    # Of a scan that has ended at no batch. Damage is told: a client would try again for ever for a
+    # disk that does not answer.
+    if scan.status == EAGAIN:
+        return READ_WOULD_WAIT
+    return KAFKA_STORAGE_ERROR if scan.status != 0 else CORRUPT_MESSAGE
+
+
+cdef int16_t scan_for(
+    Log* log, Found* found, int64_t offset, const Bound* bound
+) noexcept nogil:
+    # Makes `found` exact. Without the lock. The batch may be in a later segment, or not there.
+    cdef Scan scan
+    cdef int16_t error
+    cdef int status
+    while found.segment != NULL and (not found.exact or found.position >= found.limit):
+        if found.position == IN_A_FILE:
+            found.position = log_scan_start(log, found.segment, offset)
+        if not found.exact and found.position >= found.limit:
+            found.position = 0    # no index says that of an offset below the bound, unless it lies
+        if found.position < found.limit:
+            scan_begin(&scan, found.segment.fd, found.position, found.limit)
+            scan.must_not_wait = found.patience < WAITS_FOR_DISK
+            if not found.exact:
+                scan_from_index(&scan, offset)
+            status = scan_to_offset(&scan, offset)
+            # A batch that goes on behind the segment's end ends it, as in Apache Kafka.
+            if status < 0 and not scan.torn:
+                return error_of(&scan)
+            if status == 1:
+                found.exact = 1
+                found.position = scan.position
+                found.size_bytes = scan.header.size_bytes
+                found.next_offset = scan.header.base_offset + scan.header.last_offset_delta + 1
+                return NO_ERROR
+        error = next_segment(log, found, offset, bound)
+        if error != NO_ERROR:
+            return error
+    return NO_ERROR
+
+
+cdef int16_t measure(Found* found) noexcept nogil:
+    # The size of the batch at an exact position.
+    cdef Scan scan
+    scan_begin(&scan, found.segment.fd, found.position, found.limit)
+    scan.chunk_bytes_max = HEADER_BYTES
+    scan.must_not_wait = found.patience < WAITS_FOR_DISK
+    if scan_next(&scan) != 1:
+        return error_of(&scan)
+    found.size_bytes = scan.header.size_bytes
+    found.next_offset = scan.header.base_offset + scan.header.last_offset_delta + 1
+    return NO_ERROR
+
+
+cdef void look_for_next(Found* found, int64_t length) noexcept nogil:
+    # Where a slice is one batch its reader goes on behind it, and asks no index where that is.
+    if measure(found) != NO_ERROR or found.size_bytes != length:
+        found.size_bytes = 0
+
+
+cdef inline int may_be_empty(const Found* found) noexcept nogil:
+    # A batch of a header alone has no records.
+    if found.size_bytes == 0:
+        return kb_load_int(&part_of(found.segment).may_hold_empty)
+    return found.size_bytes == HEADER_BYTES
+
+
+cdef int pass_empty_here(Found* found, int32_t* passed, int16_t* error) noexcept nogil:
+    # 1: `found` is the first batch with records, or enough were passed. 0: there is none in this
+    # segment; `found` is its last batch, or has no next offset.
+    cdef Scan scan
+    cdef int status
+    scan_begin(&scan, found.segment.fd, found.position, found.limit)
+    scan.must_not_wait = found.patience < WAITS_FOR_DISK
+    status = scan_next(&scan)
+    while status == 1:
+        found.position = scan.position
+        found.size_bytes = scan.header.size_bytes
+        found.next_offset = scan.header.base_offset + scan.header.last_offset_delta + 1
+        if scan.header.record_count > 0 or passed[0] == EMPTY_PASSED_MAX:
+            return 1
+        passed[0] += 1
+        scan_advance(&scan)
+        status = scan_next(&scan)
+    if status < 0 and not scan.torn:
+        error[0] = error_of(&scan)
+    return 0
+
+
+cdef int16_t pass_empty(
+    Log* log, Found* found, int64_t offset, const Bound* bound
+) noexcept nogil:
+    # From an exact position to the first batch with records, in a later segment too. Without one
+    # below the bound to the last batch: it brings the client to the bound.
+    cdef Found last
+    cdef int32_t passed = 0
+    cdef int16_t error = NO_ERROR
+    last.segment = NULL
+    while not pass_empty_here(found, &passed, &error) and error == NO_ERROR:
+        if found.next_offset >= 0:
+            if last.segment != NULL:
+                segment_drop_reference(last.segment)
+            last = found[0]
+            segment_add_reference(last.segment)
+            offset = last.next_offset
+        found.position = found.limit
+        error = scan_for(log, found, offset, bound)
+        if error != NO_ERROR:
+            break
+        if found.segment == NULL:
+            found[0] = last
+            return NO_ERROR
+    if last.segment != NULL:
+        segment_drop_reference(last.segment)
+    return error
+
+
+cdef inline int64_t largest_of(Segment* segment) noexcept nogil:
+    return kb_load_i64(&part_of(segment).largest_batch_bytes)
+
+
+cdef int16_t cut(
+    Found* found, int64_t max_bytes, int whole_first, FileSlice* out
+) noexcept nogil:
+    # The slice from an exact position. Its segment's reference goes to `out`, or is dropped.
+    cdef int64_t length = found.limit - found.position
+    cdef int16_t error = NO_ERROR
+    if length > max_bytes:
+        length = max_bytes if max_bytes > 0 else 0
+        # Only if some batch here is larger than what may be sent does this one's size matter.
+        if found.size_bytes == 0 and largest_of(found.segment) > max_bytes:
+            error = measure(found)
+        elif found.size_bytes == 0 and length <= ABOUT_A_BATCH_BYTES:
+            look_for_next(found, length)
+        if error == NO_ERROR and found.size_bytes > max_bytes:
+            length = found.size_bytes if whole_first else 0
+    if error != NO_ERROR or length <= 0:
+        segment_drop_reference(found.segment)
+        return error
+    out.segment = found.segment
+    out.fd = found.segment.fd
+    out.position = found.position
+    out.length = length
+    return NO_ERROR
+
+
+cdef inline int is_seen(const Found* found, const FileSlice* out) noexcept nogil:
+    cdef int64_t end = min(out.position + out.length, found.unseen_end)
+    return out.position >= end or found.seen_from <= out.position and end <= found.seen_to
+
+
+cdef int16_t end_at_damage(Found* found, FileSlice* out) noexcept nogil:
+    # The slice up to where no whole batch follows; empty if none begins it. An error only then, and
+    # not where what begins there goes on behind the segment's end.
+    cdef int64_t end = min(out.position + out.length, found.unseen_end)
+    cdef Scan scan
+    cdef int status = 1
+    scan_begin(&scan, out.fd, out.position, found.limit)
+    scan.must_not_wait = found.patience < WAITS_FOR_DISK
+    if found.seen_from <= out.position < found.seen_to:
+        scan.position = found.seen_to
+    while scan.position < end and status == 1:
+        status = scan_next(&scan)
+        if status == 1:
+            scan.chunk_bytes_max = (
+                SCAN_CHUNK_BYTES if scan.header.size_bytes < SCAN_CHUNK_BYTES else HEADER_BYTES)
+            scan_advance(&scan)
+    if found.seen_from <= out.position <= found.seen_to:
+        found.seen_to = max(found.seen_to, scan.position)
+    else:
+        found.seen_from = out.position
+        found.seen_to = scan.position
+    if status >= 0:
+        return NO_ERROR
+    if scan.status != 0:
+        return error_of(&scan)
+    out.length = scan.position - out.position
+    return NO_ERROR if out.length > 0 or scan.torn else CORRUPT_MESSAGE
+
+
+cdef void note_seen(Log* log, const Found* found, const FileSlice* out) noexcept nogil:
+    cdef SegmentPart* part = part_of(out.segment)
+    if not log_has_segment(log, out.segment):
+        return
+    part.seen_from = found.seen_from
+    part.seen_to = found.seen_to
+
+
+cdef void note_place(Log* log, Found* found, int64_t offset, const FileSlice* out) noexcept nogil:
+    # Where the next reader of the same offset finds it, or the same reader goes on. In a segment
+    # that was cut meanwhile another batch lies there.
+    if not log_has_segment(log, out.segment):
+        return
+    if out.length == found.size_bytes:
+        handed_out_note(
+            log, found.next_offset, out.segment.base_offset, out.position + out.length, 0)
+    else:
+        handed_out_note(log, offset, out.segment.base_offset, out.position, found.size_bytes)
+
+
+cdef int16_t slice_here(
+    Log* log, Found* found, int64_t* offset, const Bound* bound, int64_t max_bytes,
+    int whole_first, FileSlice* out
+) noexcept nogil:
+    cdef int16_t error = scan_for(log, found, offset[0], bound)
+    if error != NO_ERROR:
+        if found.segment != NULL:
+            segment_drop_reference(found.segment)
+        return error
+    if found.segment == NULL:
+        return NO_ERROR
+    if found.passes_empty and may_be_empty(found):
+        error = pass_empty(log, found, offset[0], bound)
+        if error != NO_ERROR and found.segment != NULL:
+            segment_drop_reference(found.segment)
+        if error != NO_ERROR or found.segment == NULL:
+            return error
+        offset[0] = found.next_offset - 1    # a follower finds the first one at the offset itself
+    return cut(found, max_bytes, whole_first, out)
+
+
+cdef int16_t log_slice(
+    Log* log, Found* found, int64_t offset, const Bound* bound, int64_t max_bytes, int whole_first,
+    FileSlice* out
+) noexcept nogil:
+    cdef int known = found.size_bytes > 0
+    cdef int was_seen = 1
+    cdef int16_t error = slice_here(log, found, &offset, bound, max_bytes, whole_first, out)
+    while error == NO_ERROR and out.segment != NULL and not is_seen(found, out):
+        was_seen = 0
+        error = end_at_damage(found, out)
+        if error == NO_ERROR and out.length > 0:
+            break
+        found.segment = out.segment
+        out.segment = NULL
+        if error != NO_ERROR:
+            segment_drop_reference(found.segment)
+            return error
+        found.position = found.limit     # what is left of the segment is no whole batch
+        error = slice_here(log, found, &offset, bound, max_bytes, whole_first, out)
+    if error != NO_ERROR or out.segment == NULL:
+        return error
+    if found.behind_tail:
+        look_whether_cold(log, out, found.limit, found.patience)
+    known = known or found.size_bytes == 0
+    if (not known or not was_seen) and lock_to_look_if(log, found.patience):
+        if not known:
+            note_place(log, found, offset, out)
+            log.file_scans += 1
+        if not was_seen:
+            note_seen(log, found, out)
+        unlock_log(log)
+    return NO_ERROR
+
+
+cdef int64_t log_readable_bytes_locked(
+    Log* log, int64_t offset, const Bound* bound, int64_t max_bytes
+) noexcept nogil:
+    cdef Found found
+    cdef int64_t total = 0
+    cdef int32_t at
+    cdef int16_t error
+    found.patience = WAITS_FOR_LOCKS
+    error = log_find_locked(log, offset, bound, &found)
+    if error == READ_WOULD_WAIT:
+        found.position = 0
+    elif error != NO_ERROR or found.segment == NULL:
+        return 0
+    else:
+        segment_drop_reference(found.segment)
+    total = found.limit - found.position
+    at = log_find_segment(log, offset) + 1
+    while at < log.segment_count and total < max_bytes:
+        total += bytes_below(log, at, bound)
+        at += 1
+    return min(max(total, <int64_t>0), max_bytes)
+
+
+cdef int16_t log_bound_locked(Log* log, int64_t offset, Bound* out) noexcept nogil:
+    cdef Bound end = log_end_locked(log)
+    cdef Found found
+    cdef Scan scan
+    if offset >= log.log_end_offset:
+        out[0] = end
+        return NO_ERROR
+    if offset < log.log_start_offset:
+        offset = log.log_start_offset
+    found.patience = WAITS_FOR_DISK
+    look_up_locked(log, offset, log_find_segment(log, offset), &end, &found)
+    if not found.exact:
+        if found.position == IN_A_FILE:
+            found.position = segment_scan_start(found.segment, offset)
+        scan_begin(&scan, found.segment.fd, found.position, found.limit)
+        scan_from_index(&scan, offset)
+        if scan_to_offset(&scan, offset) < 0:
+            return KAFKA_STORAGE_ERROR
+        found.position = scan.position
+    out.offset = offset
+    out.segment_base = found.segment.base_offset
+    out.position = found.position
+    return NO_ERROR

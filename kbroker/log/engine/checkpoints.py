@@ -1,0 +1,179 @@
+"""The small text files of a data directory, in Kafka's formats, replaced as a whole.
+
+Read when a data directory or a log is opened, written by the manager in the background and by the
+log that they belong to. A crash leaves the old file or the new one, never half of one: the text
+goes to `<name>.tmp`, to the disk, then over the old name.
+
+| file | holds |
+|---|---|
+| `recovery-point-offset-checkpoint` | per partition, up to where the log is on the disk |
+| `replication-offset-checkpoint` | per partition, the high watermark |
+| `log-start-offset-checkpoint` | per partition, the start where DeleteRecords moved it |
+| `cleaner-offset-checkpoint` | per compacted partition, up to where it was cleaned |
+| `leader-epoch-checkpoint` | per log, where each leader epoch begins |
+| `partition.metadata` | per log, the topic's id |
+
+No locks: a caller writes a given file from one thread at a time. A file that cannot be read as what
+it should be is a `CheckpointError` with the reason; who opens decides whether that matters.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from kbroker.log.engine import file_operations
+from kbroker.types import TopicPartition, parse_uuid, uuid_text
+
+RECOVERY_POINT_FILE: Final = "recovery-point-offset-checkpoint"
+HIGH_WATERMARK_FILE: Final = "replication-offset-checkpoint"
+LOG_START_FILE: Final = "log-start-offset-checkpoint"
+CLEANER_FILE: Final = "cleaner-offset-checkpoint"
+LEADER_EPOCH_FILE: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA_FILE: Final = "partition.metadata"
+
+CHECKPOINT_VERSION: Final = 0
+NO_EPOCHS: Final = b"0\n0\n"  # what a file of none would say
+_SAME_BYTES_MAX: Final = 256  # of a file whose meaning is kept
+
+
+class CheckpointError(ValueError):
+    """A checkpoint file is not what it should be."""
+
+
+def replace_file(path: Path, text: str, *, sync: bool = True) -> None:
+    """Puts `text` in the place of the file. Without `sync` a power cut may leave it empty."""
+    file_operations.replace_file(path, text.encode(), sync=sync)
+
+
+# --- Lines behind a version and a count -----------------------------------------------------------
+
+
+def _read_lines(path: Path) -> list[list[str]]:
+    """The fields of each line; none if there is no file."""
+    try:
+        return _lines_in(file_operations.read_file(path))
+    except FileNotFoundError:
+        return []
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+
+
+def _lines_in(data: bytes) -> list[list[str]]:
+    """ValueError: it is no such text."""
+    try:
+        lines = data.decode().splitlines()
+    except UnicodeDecodeError:
+        raise ValueError("not text") from None
+    if len(lines) < 2 or lines[0].strip() != str(CHECKPOINT_VERSION):
+        raise ValueError(f"no version {CHECKPOINT_VERSION} in its first line")
+    fields = [line.split() for line in lines[2:] if line.strip()]
+    if lines[1].strip() != str(len(fields)):
+        raise ValueError(f"announces {lines[1]} lines and has {len(fields)}")
+    return fields
+
+
+def _write_lines(path: Path, lines: Iterable[str], *, sync: bool) -> None:
+    listed = list(lines)
+    text = "".join(f"{line}\n" for line in [str(CHECKPOINT_VERSION), str(len(listed)), *listed])
+    replace_file(path, text, sync=sync)
+
+
+def read_offsets(path: Path) -> dict[TopicPartition, int]:
+    """Offsets by partition; empty if there is no file."""
+    offsets: dict[TopicPartition, int] = {}
+    for fields in _read_lines(path):
+        try:
+            topic, index, offset = fields
+            offsets[TopicPartition(topic, int(index))] = int(offset)
+        except ValueError as error:
+            raise CheckpointError(f"{path}: no offset in {' '.join(fields)!r}") from error
+    return offsets
+
+
+def write_offsets(path: Path, offsets: Mapping[TopicPartition, int]) -> None:
+    """Offsets by partition, in the order of their names; on the disk when this returns."""
+    lines = (f"{topic} {index} {offset}" for (topic, index), offset in sorted(offsets.items()))
+    _write_lines(path, lines, sync=True)
+
+
+def read_leader_epochs(path: Path) -> list[tuple[int, int]]:
+    """(epoch, start offset), both rising; empty if there is no file."""
+    try:
+        return leader_epochs_in(file_operations.read_file(path))
+    except FileNotFoundError:
+        return []
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+
+
+def leader_epochs_in(data: bytes) -> list[tuple[int, int]]:
+    """The same of what was read; ValueError if that tells of none."""
+    return list(_same_epochs(data) if len(data) <= _SAME_BYTES_MAX else _epochs_in(data))
+
+
+@lru_cache(1024)
+def _same_epochs(data: bytes) -> tuple[tuple[int, int], ...]:
+    """Thousands of logs say the same, if they say little."""
+    return _epochs_in(data)
+
+
+def _epochs_in(data: bytes) -> tuple[tuple[int, int], ...]:
+    entries: list[tuple[int, int]] = []
+    for fields in _lines_in(data):
+        try:
+            epoch, start_offset = (int(field) for field in fields)
+        except ValueError:
+            raise ValueError(f"no epoch in {' '.join(fields)!r}") from None
+        if entries and (epoch <= entries[-1][0] or start_offset < entries[-1][1]):
+            raise ValueError(f"epoch {epoch} at {start_offset} goes back")
+        entries.append((epoch, start_offset))
+    return tuple(entries)
+
+
+def write_leader_epochs(path: Path, entries: Iterable[tuple[int, int]]) -> None:
+    """Not synced: `LeaderEpochs.settle` is, before anybody relies on it."""
+    _write_lines(path, (f"{epoch} {start}" for epoch, start in entries), sync=False)
+
+
+# --- Which topic ----------------------------------------------------------------------------------
+
+
+def read_partition_metadata(path: Path) -> uuid.UUID | None:
+    """The topic's id; None if there is no file or a power cut left it empty."""
+    try:
+        return topic_id_in(file_operations.read_file(path), path)
+    except FileNotFoundError:
+        return None
+
+
+def topic_id_in(data: bytes, path: Path) -> uuid.UUID | None:
+    """The same of what was read at a path."""
+    try:
+        return _topic_id_in(data)
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+
+
+@lru_cache(1024)
+def _topic_id_in(data: bytes) -> uuid.UUID | None:
+    """ValueError: it says none. All partitions of a topic say the same."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise ValueError("not text") from None
+    if not text.strip():
+        return None
+    cut = (line.partition(":") for line in text.splitlines() if ":" in line)
+    values = {name.strip(): value.strip() for name, _, value in cut}
+    if values.get("version") != "0" or "topic_id" not in values:
+        raise ValueError("no topic id of version 0")
+    return parse_uuid(values["topic_id"])
+
+
+def write_partition_metadata(path: Path, topic_id: uuid.UUID) -> None:
+    """Once, when a log is created. Not synced: the metadata store knows the id as well."""
+    replace_file(path, f"version: 0\ntopic_id: {uuid_text(topic_id)}", sync=False)

@@ -1,0 +1,3 @@
+from kbroker.log.engine._results import LogFiles
+
+def look(path: str, metadata: str, epochs: str) -> LogFiles | None: ...

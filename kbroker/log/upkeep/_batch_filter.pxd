@@ -1,0 +1,61 @@
+# cython: language_level=3
+"""Which records of a batch the cleaner keeps, and the batch that is made of them."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from kbroker.log.engine._records cimport Header
+from kbroker.log.upkeep._batch_source cimport Step, Trouble
+from kbroker.log.upkeep._buffer cimport Buffer
+from kbroker.log.upkeep._key_map cimport KeyMap
+
+cdef enum:
+    DELETE_HORIZON_BIT = 0x40     # of a batch: its base timestamp says when its tombstones may go
+
+
+cdef struct Passed:
+    # Of a batch: its records, those that stay, and of these the tombstones and the largest time.
+    int32_t seen
+    int32_t kept
+    int32_t tombstones
+    int64_t max_timestamp_ms
+
+
+cdef struct BatchFilter:
+    KeyMap map
+    int64_t first_dirty           # keys of records below it are not mapped
+    int64_t mapped_end            # keys of all others below it are in the map
+    int64_t now_ms
+    int64_t delete_retention_ms
+    Buffer key                    # of a record whose key comes in pieces
+    Buffer out                    # the batch that is made, or what is next of its records
+    Passed passed
+    int horizon_is_over           # of the batch: its tombstones go
+    void* writing                 # how far its records are written; its own
+
+# In all of these `header` is the batch's, and its `records` may have been unpacked by somebody
+# else: `codec` is 0 then. STEP_UNPACK: nobody here can.
+
+# Notes the last offset of each key. STEP_DONE; STEP_FULL: `mapped_end` is the first that is not.
+cdef Step filter_map(
+    BatchFilter* filter, const Header* header, const uint8_t* records, int64_t length, int codec,
+    Trouble* trouble) noexcept nogil
+
+# What of the batch stays. STEP_DONE: `passed` says how many of its records; all, and nothing else
+# is to be said of it, if `out` is empty, else that is the batch. STEP_PACK: as STEP_DONE, `out` is
+# the header, and its records, to be packed, come from `filter_write`.
+cdef Step filter_batch(
+    BatchFilter* filter, const Header* header, const uint8_t* batch, const uint8_t* records,
+    int64_t length, int codec, Trouble* trouble) noexcept nogil
+
+# The records that stay, after what is in `out`, up to `out_bytes_max` in it: STEP_MORE. STEP_DONE:
+# these were the last. The batch is the one that was filtered last, and there still.
+cdef Step filter_write(
+    BatchFilter* filter, const Header* header, int64_t out_bytes_max, Trouble* trouble
+) noexcept nogil
+
+# The batch without records, into `out`: its offsets, its producer, its largest timestamp. 0 or
+# ENOMEM.
+cdef int filter_make_empty(
+    BatchFilter* filter, const Header* header, const uint8_t* batch) noexcept nogil
+
+cdef void filter_close(BatchFilter* filter) noexcept nogil
