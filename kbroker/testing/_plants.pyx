@@ -381,7 +381,7 @@ def _second_writer(_Place place):
     with nogil:
         lock_to_look(place.log)
         place.log.writing_since_ns = 1
-        begin_writing_locked(place.log)
+        begin_writing_locked(place.log, 0)
 
 
 def _live_objects_forgotten(_Place place):
