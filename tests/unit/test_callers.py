@@ -36,7 +36,8 @@ ALLOWED: Final = (
     ("kbroker/testing/container.py", "with_kraft|with_exposed_ports|with_bind_ports",
      "users of testcontainers"),
     ("kbroker/testing/inspected.py", r"_do_\w+", "its own table, by the order's name"),
-    ("kbroker/testing/_plants.pyx", r"_[a-z]\w+", "its own table, by the plant's name"),
+    ("kbroker/testing/_plants.pyx", r"_[a-z]\w+|has_\w+|plant",
+     "its own table, by the plant's name; tests"),
     ("spark_jobs/html/plots.py", "set_locs", "matplotlib, of a formatter"),
     ("spark_jobs/kbroker_source.py",
      "initialOffset|prepareForTriggerAvailableNow|getDefaultReadLimit|reportLatestOffset"
