@@ -14,7 +14,6 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from kbroker.core._atomics cimport kb_add_int
 from kbroker.core._figures cimport kb_count
 from kbroker.core._live_objects cimport LIVE_CHUNKS, LIVE_FRAME_COPIES, live_add
 from kbroker.core._require cimport drop_reference, require, take_reference

@@ -30,7 +30,7 @@ never held across a system call but its own wake-ups.
 from libc.stdint cimport INT64_MAX, int16_t, int64_t
 from libc.string cimport memset
 
-from kbroker.core._atomics cimport kb_add_int, kb_load_i64, kb_load_int, kb_store_i64, kb_store_int
+from kbroker.core._atomics cimport kb_add_int, kb_load_i64, kb_load_int, kb_store_int
 from kbroker.core._figures cimport kb_count
 from kbroker.core._limits cimport RUN_BYTES_MAX, RUN_REQUESTS_MAX
 from kbroker.core._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked

@@ -41,7 +41,7 @@ from kbroker.replica._followers cimport (
     follower_note_fetch, followers_find, followers_free, followers_low_watermark,
     followers_reached, followers_replace)
 from kbroker.replica._required cimport (
-    batches_are_sound, epoch_is_sound_locked, slice_is_sound, watermarks_are_sound_locked)
+    batches_are_sound, slice_is_sound, watermarks_are_sound_locked)
 
 
 cdef Partition* partition_new(
@@ -414,7 +414,7 @@ cdef int partition_append(Partition* partition, Batch* first, int64_t now_ms) no
     led_since = partition.led_since   # another may lead before this is written
     if log.online and log_is_sound_locked(log) and watermarks_are_sound_locked(
         log, partition.is_leader, partition.high_watermark.offset, partition.last_stable.offset
-    ) and (not partition.is_leader or epoch_is_sound_locked(log, partition.leader_epoch)):
+    ):
         batches_are_sound(log, first)
     end_before = log.log_end_offset
     if log.online and not partition.is_leader:

@@ -4,7 +4,7 @@
 Each function answers 0 where it does not: that is counted and reported, and the log is offline.
 """
 
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int64_t
 
 from kbroker.core._atomics cimport kb_load_i64
 from kbroker.log.engine._records cimport (
@@ -27,13 +27,6 @@ cdef inline int watermarks_are_sound_locked(
                          "last stable offset: it is at or below the high watermark", last_stable,
                          high_watermark)
     )
-
-
-cdef inline int epoch_is_sound_locked(Log* log, int32_t leader_epoch) noexcept nogil:
-    # Of a leader, before what it appends is written with its epoch.
-    cdef int32_t newest = log.epochs[log.epoch_count - 1].epoch if log.epoch_count else -1
-    return log_requires(log, leader_epoch >= newest, "leader epoch: none in the log is newer",
-                        leader_epoch, newest)
 
 
 cdef inline int batches_are_sound(Log* log, const Batch* first) noexcept nogil:

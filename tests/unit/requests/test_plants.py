@@ -166,7 +166,6 @@ OF_PARTITION: Final[tuple[tuple[str, Meets, str], ...]] = (
      "last stable offset: it is at or below the high watermark"),
     ("last_stable_behind_high_watermark", fetches,
      "last stable offset: it is at or below the high watermark"),
-    ("leader_epoch_behind_log", produces, "leader epoch: none in the log is newer"),
     ("leader_epoch_ahead", leads_again, "leader epoch: a partition's goes forward"),
     ("follower_ahead", advances, "in-sync replicas: none is ahead of the leader"),
     ("start_moves_behind_end", does_nothing, "log start: it is at or before the end"),
