@@ -135,10 +135,6 @@ def _last_stable_behind_high_watermark(_Place place):
     place.partition.last_stable.offset = place.partition.high_watermark.offset + 1
 
 
-def _leader_epoch_ahead(_Place place):
-    place.partition.leader_epoch += 5
-
-
 def _follower_ahead(_Place place):
     # A flush that is due lets the high watermark go to the recovery point.
     place.log.flush_due = 1

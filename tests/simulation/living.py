@@ -170,7 +170,8 @@ class Living:
             if running not in self._cluster.reachable() or running.disk_failed or view is None:
                 continue
             busy = running.fetches_slowly or running.fetchers_hang_until_ms > running.process.now_ms
-            follows = view.replica is not None and view.leader_epoch == leader.leader_epoch
+            is_open = view.replica is not None and view.replica.online
+            follows = is_open and view.leader_epoch == leader.leader_epoch
             if follows and not busy and now_ns - fetched_ns > FETCHED_WITHIN_MS * NS_PER_MS:
                 yield node_id
 

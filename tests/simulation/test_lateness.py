@@ -12,7 +12,7 @@ from tests.simulation.network import LATE_MS, Exchange, Network, Serve
 from tests.simulation.requests import Produces
 from tests.simulation.schedule import Act
 
-LATE_PERCENT, SEEDS = 30, 25
+LATE_PERCENT, SEEDS = 20, 40
 SCHEDULE = (
     *(Act(at_ms, "stop", (3, 50)) for at_ms in (300, 1_200, 2_100)),
     *(Act(at_ms, "produce", (0, 0)) for at_ms in range(0, 2_500, 200)),

@@ -131,10 +131,6 @@ def advances(planted: Planted) -> None:
     planted.tell("advance")
 
 
-def leads_again(planted: Planted) -> None:
-    planted.tell("lead 3")
-
-
 def is_cut(planted: Planted) -> None:
     assert planted.tell("cut") is False
 
@@ -166,7 +162,6 @@ OF_PARTITION: Final[tuple[tuple[str, Meets, str], ...]] = (
      "last stable offset: it is at or below the high watermark"),
     ("last_stable_behind_high_watermark", fetches,
      "last stable offset: it is at or below the high watermark"),
-    ("leader_epoch_ahead", leads_again, "leader epoch: a partition's goes forward"),
     ("follower_ahead", advances, "in-sync replicas: none is ahead of the leader"),
     ("start_moves_behind_end", does_nothing, "log start: it is at or before the end"),
     ("slice_before_file", fetches, "read: a slice has a place"),
