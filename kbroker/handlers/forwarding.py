@@ -128,7 +128,8 @@ def _ask(services: Services, call: Call[Any], *, again: bool = True) -> None:
         if isinstance(answer, bytes):
             answer = envelope.opened(answer, request) if in_envelope else answer
         elif again and now not in (broker.node_id, NO_CONTROLLER):
-            _ask(services, call, again=False)
+            with call:
+                _ask(services, call, again=False)
             return
         if isinstance(answer, KafkaError):
             call.fail(answer.code, answer.message)

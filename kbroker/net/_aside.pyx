@@ -162,7 +162,8 @@ cdef Request* aside_give_back(
         return NULL
     while place[0] != NULL:
         request = place[0]
-        if not _answers(request, now_ns):
+        # A handler that was sent to a file finds there what it was sent for.
+        if not _answers(request, now_ns) or _is_served(aside, request.slow_file):
             before = request
             place = &request.next
             continue

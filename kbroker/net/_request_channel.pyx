@@ -318,8 +318,8 @@ cdef int _take_aside_locked(
     handler.was_aside = handler.slow_file != NULL
     if handler.slow_file == NULL:
         return 0
-    count[0] = aside_take(
-        &channel.aside, handler.slow_file, run, RUN_REQUESTS_MAX, RUN_BYTES_MAX)
+    count[0] = aside_take(&channel.aside, handler.slow_file, run, RUN_REQUESTS_MAX, RUN_BYTES_MAX)
+    require(count[0] > 0, "set aside: who is sent to a file has requests there", count[0], 1)
     return 1
 
 
@@ -363,6 +363,7 @@ cdef int request_channel_take(
             served_locked(channel, now_ns)
     while True:
         _look_aside_locked(channel, was_away or now_ns >= deadline_ns, now_ns)
+        was_away = 0
         _leave_to_python_locked(channel, now_ns)
         takes = _wants_taker_locked(channel, now_ns)
         waited = _take_waiting_locked(channel, handler, run, count, now_ns)

@@ -7,7 +7,7 @@ All with the lock of the request channel held; inline, no module of its own.
 from libc.stdint cimport int64_t
 
 from kbroker.core._atomics cimport kb_store_i64
-from kbroker.core._require cimport require, require_same
+from kbroker.core._require cimport require_same
 from kbroker.net._types cimport Request, RequestChannel
 
 
@@ -39,8 +39,6 @@ cdef inline void queue_count_locked(
 ) noexcept nogil:
     kb_store_i64(&channel.count, channel.count + sign * request.frames)
     channel.bytes += sign * <int64_t>request.total_bytes
-    require(channel.count >= 0, "request queue: its frames are counted", channel.count, 0)
-    require(channel.bytes >= 0, "request queue: its bytes are counted", channel.bytes, 0)
 
 
 cdef inline void queue_pop_locked(RequestChannel* channel, Request* request) noexcept nogil:

@@ -227,7 +227,7 @@ cdef class Writer:
         cdef Py_ssize_t begin = self._size
         cdef Py_ssize_t room
         cdef void* larger
-        if size > self._room - begin:
+        if size > self._room - begin or self._begin == NULL:
             room = max(WRITER_BYTES_MIN, 2 * self._room, begin + size)
             larger = PyMem_Realloc(self._begin, room)
             if larger == NULL:

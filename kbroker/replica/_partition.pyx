@@ -94,8 +94,6 @@ cdef int partition_set_leadership(
     # A write that is under way ends in the epoch in which it began: who appends has noted that.
     if not lock_log_until(partition.log, until_ns, 0):
         return 0
-    log_requires(partition.log, not is_leader or in_sync_count <= count + 1,
-                 "in-sync replicas: each of them is known", in_sync_count, count + 1)
     followers_replace(
         &partition.followers, fresh, count,
         not partition.is_leader or leader_epoch != partition.leader_epoch)

@@ -42,7 +42,7 @@ from kbroker.coordinator.group._shards cimport (
     group_find_locked,
     shard_append_locked,
     shard_for,
-    shard_append_is_slow,
+    shard_is_slow,
     shard_late_from_ns,
     shard_lock,
     shard_unlock,
@@ -428,7 +428,7 @@ cdef void _answer(HotWorker* worker, CommitPlan* plan, Partition* partition) noe
 
 cdef int _is_set_aside(HotWorker* worker, CommitPlan* plan) noexcept nogil:
     # A run does not stand behind a write to a slow file.
-    cdef int slow = 0 if worker.aside else shard_append_is_slow(plan.shard)
+    cdef int slow = 0 if worker.aside else shard_is_slow(plan.shard)
     return slow != 0 and request_channel_set_aside(
         worker.context.request_channel, plan.request, plan.shard,
         shard_late_from_ns(plan.shard), slow == WRITE_STANDS)

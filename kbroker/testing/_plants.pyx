@@ -277,14 +277,6 @@ def _free_requests_forgotten(_Place place):
     place.processor.free_count = 0
 
 
-def _queue_frames_forgotten(_Place place):
-    place.hot.server.channel.count = -1
-
-
-def _queue_bytes_forgotten(_Place place):
-    place.hot.server.channel.bytes = -1
-
-
 def _connections_quota_forgotten(_Place place):
     place.hot.server.quotas.total = 0
 

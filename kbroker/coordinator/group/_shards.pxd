@@ -26,7 +26,6 @@ cdef void shard_unlock(Shard* shard) noexcept nogil
 # Without the lock: whether who takes it is likely to wait for a write to a slow file; and the same
 # of who writes under it. The file is of the data directory with this mark (see _directory_mark).
 cdef int shard_is_slow(Shard* shard) noexcept nogil
-cdef int shard_append_is_slow(Shard* shard) noexcept nogil
 cdef int64_t* shard_late_from_ns(Shard* shard) noexcept nogil
 # With the partition that it has from now on, or since its log was moved.
 cdef void shard_note_directory_locked(Shard* shard) noexcept nogil

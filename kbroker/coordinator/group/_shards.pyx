@@ -185,14 +185,7 @@ cdef void shard_unlock(Shard* shard) noexcept nogil:
 
 
 cdef int shard_is_slow(Shard* shard) noexcept nogil:
-    return writing_is_slow(&shard.writing_since_ns, &shard.slow_until_ns, 0)
-
-
-cdef int shard_append_is_slow(Shard* shard) noexcept nogil:
-    cdef int64_t* late_from_ns = shard_late_from_ns(shard)
-    return writing_is_slow(
-        &shard.writing_since_ns, &shard.slow_until_ns,
-        0 if late_from_ns == NULL else kb_load_i64(late_from_ns))
+    return writing_is_slow(&shard.writing_since_ns, &shard.slow_until_ns)
 
 
 cdef int64_t* shard_late_from_ns(Shard* shard) noexcept nogil:
@@ -205,7 +198,7 @@ cdef void shard_note_directory_locked(Shard* shard) noexcept nogil:
 
 cdef int shard_stands(Shard* shard) noexcept nogil:
     cdef int64_t not_till = 0
-    return writing_is_slow(&shard.writing_since_ns, &not_till, 0)
+    return writing_is_slow(&shard.writing_since_ns, &not_till)
 
 
 cdef int shard_error(Shard* shard) noexcept nogil:

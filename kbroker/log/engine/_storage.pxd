@@ -176,15 +176,14 @@ cdef void end_step_locked(Log* log) noexcept nogil
 # Whether an append is likely to stand: 0, or what speaks for it.
 cdef enum:
     WRITE_WAS_SLOW = 1            # the last one, of late
-    WRITE_STANDS = 2              # one has been under way for long, there or in its directory
+    WRITE_STANDS = 2              # one has been under way for long
 
 cdef int log_is_slow(Log* log) noexcept nogil
 # The mark of its data directory, as it is now: see _directory_mark.
 cdef int64_t* log_late_from_ns(Log* log) noexcept nogil
 # As log_is_slow of writes that another struct marks so: since when, till when (both atomic; 0:
-# not), and from when on a write of the data directory is late (0: none is).
-cdef int writing_is_slow(
-    int64_t* writing_since_ns, int64_t* slow_until_ns, int64_t late_from_ns) noexcept nogil
+# not).
+cdef int writing_is_slow(int64_t* writing_since_ns, int64_t* slow_until_ns) noexcept nogil
 
 # What must hold of a log. 0 where it does not: that is counted and reported, and the log is offline
 # from here on, so that clients get KAFKA_STORAGE_ERROR; what it is checked for is not done.

@@ -106,7 +106,7 @@ cdef int log_is_sound_locked(Log* log) noexcept nogil:
         and log_requires(log, active.fd >= 0, "log: the active segment is open", active.fd, 0)
         and log_requires(log, active.size_bytes >= 0, "log: the active segment has a size",
                          active.size_bytes, 0)
-        and log_requires(log, log.log_end_offset >= active.base_offset,
+        and log_requires(log, log.log_end_offset >= active.base_offset or active.size_bytes == 0,
                          "log: it ends in the active segment", log.log_end_offset,
                          active.base_offset)
         and log_requires(log, 0 <= log.log_start_offset <= log.log_end_offset,
@@ -189,26 +189,21 @@ cdef int lock_log_until(Log* log, int64_t until_ns, int to_change) noexcept nogi
 
 
 cdef int log_is_slow(Log* log) noexcept nogil:
-    return writing_is_slow(
-        &log.writing_since_ns, &log.slow_until_ns, kb_load_i64(log_late_from_ns(log)))
+    return writing_is_slow(&log.writing_since_ns, &log.slow_until_ns)
 
 
 cdef int64_t* log_late_from_ns(Log* log) noexcept nogil:
     return &(<DirectoryMark*>kb_load_ptr(<void**>&log.mark)).late_from_ns
 
 
-cdef int writing_is_slow(
-    int64_t* writing_since_ns, int64_t* slow_until_ns, int64_t late_from_ns,
-) noexcept nogil:
+cdef int writing_is_slow(int64_t* writing_since_ns, int64_t* slow_until_ns) noexcept nogil:
     cdef int64_t since_ns = kb_load_i64(writing_since_ns)
     cdef int64_t until_ns = kb_load_i64(slow_until_ns)
     cdef int64_t now_ns
-    if since_ns == 0 and until_ns == 0 and late_from_ns == 0:
+    if since_ns == 0 and until_ns == 0:
         return 0
     now_ns = kb_now_ns()
     if since_ns != 0 and now_ns - since_ns > STANDS_NS:
-        return WRITE_STANDS
-    if late_from_ns != 0 and now_ns > late_from_ns:
         return WRITE_STANDS
     return WRITE_WAS_SLOW if now_ns < until_ns else 0
 

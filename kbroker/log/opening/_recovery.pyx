@@ -91,6 +91,8 @@ cdef const char* trouble_with(
         return "an offset goes back"
     if scan.header.base_offset + scan.header.last_offset_delta - segment.base_offset > 0x7FFFFFFF:
         return "an offset is too far from the segment's base"
+    if scan.position > 0x7FFFFFFF:
+        return "the segment is too large for an index"
     if not crc_is_right(reader, scan.position, &scan.header):
         return "a batch's CRC is wrong"
     return NULL

@@ -135,6 +135,8 @@ cdef int work(FlushDepth depth, Flushing* it) noexcept nogil:
 
 cdef void finish_locked(Log* log, FlushDepth depth, Flushing* it) noexcept nogil:
     cdef int64_t settled = it.active_base if depth <= FLUSH_RECORDS else it.end
+    # A follower's segment may begin after the log's end, until its first batch is written.
+    settled = min(settled, it.end)
     # What was brought to the disk may not be there any more, or is about to go.
     if log.cuts != it.cuts or log.being_cut:
         return

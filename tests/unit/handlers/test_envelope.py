@@ -17,11 +17,12 @@ from kbroker.config import BrokerConfig
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers import envelope
 from kbroker.handlers.forwarding import CLIENT_ID
+from kbroker.limits import KEPT_CLIENT_ID_CHARS_MAX
 from kbroker.metadata.image import NO_ENVELOPE, BrokerImage
 from kbroker.protocol import messages
 from kbroker.protocol.messages.table import Message
 from kbroker.security.rights import Operation
-from kbroker.security.session import ANONYMOUS, Principal, Session
+from kbroker.security.session import ANONYMOUS, Principal, Session, session_of
 from kbroker.types import ApiKey
 from tests.unit.handlers import test_alter_configs as configs
 from tests.unit.handlers.support import NODE_ID, FakeBroker, FakeRequest
@@ -341,3 +342,35 @@ def test_a_request_of_a_version_that_is_not_read_is_not_sealed() -> None:
     assert follower.send(ApiKey.CREATE_PARTITIONS, 3, b"\xff").closed
     assert isinstance(follower.services.peers, FakePeers)
     assert not follower.services.peers.asked
+
+
+class AnswersLater(FakePeers):
+    """The controller that is asked; `done` takes its answer."""
+
+    def forward(
+        self,
+        broker: BrokerImage,
+        api_key: int,
+        version: int,
+        body: bytes,
+        done: Callable[[bytes | KafkaError], None],
+    ) -> None:
+        self.done = done
+
+
+def test_a_client_id_that_the_next_controllers_envelope_cannot_hold_is_refused() -> None:
+    """The one before takes no envelopes. The thread of the controller must not end by it."""
+    follower = a_broker(active=False, versions=(0, NO_ENVELOPE))
+    follower.services.peers = peers = AnswersLater()
+    body = creation().encode(5)
+    request = follower.send(ApiKey.CREATE_TOPICS, 5, body, client_id="\ufffd" * 11_000)
+    follower.controller.image = replace(follower.controller.image, controller_id=NODE_ID)
+    peers.done(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "it hangs"))
+    assert created(request, 5) == [ErrorCode.INVALID_REQUEST]
+
+
+def test_a_session_with_a_long_principal_is_not_kept() -> None:
+    long = Principal("User", "a" * (KEPT_CLIENT_ID_CHARS_MAX + 1))
+    one, other = (session_of(long, "c", "INSIDE", "::1") for _ in range(2))
+    assert one == other
+    assert one is not other

@@ -336,8 +336,6 @@ OF_PROCESS: Final[tuple[tuple[str, Meets, Meets, str], ...]] = (
     ("newest_channel_lost", only_serves, leaves, "closed channel: the most recent is last"),
     ("requests_forgotten", only_serves, asks, "request: freed as often as made"),
     ("free_requests_forgotten", only_serves, asks, "request: free ones are counted"),
-    ("queue_frames_forgotten", only_serves, asks_python, "request queue: its frames are counted"),
-    ("queue_bytes_forgotten", only_serves, asks_python, "request queue: its bytes are counted"),
     ("connections_quota_forgotten", only_serves, leaves,
      "connection quotas: who leaves was counted"),
     ("parked_not_held", parks, expires, "long poll: one whose time is over is held"),
