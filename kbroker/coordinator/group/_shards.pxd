@@ -23,8 +23,8 @@ cdef int32_t java_hash_ascii(const uint8_t* id, int32_t length) noexcept nogil
 cdef int32_t shard_index(int32_t hash, int count) noexcept nogil
 cdef void shard_lock(Shard* shard) noexcept nogil
 cdef void shard_unlock(Shard* shard) noexcept nogil
-# Without the lock: whether who takes it is likely to wait for a write to a slow file; and the same
-# of who writes under it. The file is of the data directory with this mark (see _directory_mark).
+# Without the lock: whether taking it is likely to wait for a write to a slow file; and the mark of
+# the file's data directory (see _directory_mark).
 cdef int shard_is_slow(Shard* shard) noexcept nogil
 cdef int64_t* shard_late_from_ns(Shard* shard) noexcept nogil
 # With the partition that it has from now on, or since its log was moved.
