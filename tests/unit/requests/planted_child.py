@@ -64,9 +64,6 @@ class Commands:
         """A follower is in sync, and fetches nothing."""
         self._log.set_leadership(1, True, 0, 2, {2: True})
 
-    def lead(self, epoch: str) -> None:
-        self._log.set_leadership(1, True, int(epoch), 1)
-
     def cut(self) -> bool:
         """Whether the log could be."""
         self._log.set_leadership(2, False, 7, 1)
