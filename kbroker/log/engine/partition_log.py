@@ -179,6 +179,9 @@ class PartitionLog(_log.LocalLog):
             return renamed
 
     def _drop_below_start_locked(self) -> list[int]:
+        # The name of the segment that stays is on the disk before those of the others go: without
+        # any segment a start would begin the log at offset 0 again.
+        file_operations.sync_directory(self.path)
         try:
             self._write_snapshot_locked(sync=True)
         except OSError as error:

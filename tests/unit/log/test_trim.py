@@ -5,13 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import uuid
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log.engine import producer_snapshots
+from kbroker.log.engine import file_operations, producer_snapshots
 from kbroker.log.engine.checkpoints import LOG_START_FILE, read_offsets
 from kbroker.log.engine.partition_log import FILE_DELETE_DELAY_MS
 from kbroker.log.opening.loader import Checkpointed
@@ -353,6 +355,38 @@ def test_new_logs_go_where_there_are_fewest(tmp_path: Path) -> None:
         manager.open("a", index, TOPIC, {})
     assert sorted(len(list((tmp_path / name).glob("a-*"))) for name in "xyz") == [2, 2, 3]
     manager.stop()
+
+
+@pytest.mark.parametrize("producer_id", [-1, 7], ids=["no-producer", "a-producer"])
+@pytest.mark.parametrize("full", [False, True], ids=["", "full"])
+def test_the_name_of_the_new_segment_is_on_the_disk_before_others_go(
+    open_log: OpenLog, monkeypatch: pytest.MonkeyPatch, producer_id: int, full: bool
+) -> None:
+    log = open_log(**SEGMENT)
+    for sequence in range(4):
+        fields = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
+        log.append(build_batch([Record(b"x" * 80)], **(fields if producer_id >= 0 else {})))
+        assert log.write_snapshot() == (producer_id >= 0)
+    log.delete_records(-1)
+    done: list[tuple[str, list[int]]] = []
+
+    def note(operation: str, do: Callable[..., None], *paths: Path) -> None:
+        done.append((operation, files(log.path, ".log")))
+        do(*paths)
+
+    for operation in ("sync_directory", "rename"):
+        real = getattr(file_operations, operation)
+        monkeypatch.setattr(file_operations, operation, partial(note, operation, real))
+    if full:
+
+        def refuse(*_: object, **__: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(producer_snapshots, "write", refuse)
+    before = files(log.path, ".log")
+    assert log.trim()
+    synced = done.index(("sync_directory", before))
+    assert synced < next(at for at, (it, _) in enumerate(done) if it == "rename")
 
 
 def test_a_disk_too_full_for_a_snapshot_is_relieved_of_what_the_last_one_knows(
