@@ -470,6 +470,8 @@ class Running:
         self._groups.before(delta)
         offline = self.replicas.apply(image, delta)
         for topic in delta.deleted:
+            for partition in topic.partitions:
+                self._led_since.pop(TopicPartition(topic.name, partition.index), None)
             self.cluster.safety.removed(self, topic)
             self.cluster.topics.removed(self, topic)
         self._groups.follow(image, delta)
