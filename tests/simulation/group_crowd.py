@@ -118,10 +118,11 @@ class Crowd:
         plan = next((each for each in plans if each[member_id] == assignment), None)
         if plan is None:
             self.fail("an assignment comes from its generation's leader", told)
-        elif self._plans.setdefault(generation, plan) is not plan:
+        elif self._plans.get(generation, plan) is not plan:
             self.fail("a generation has one plan", told)
-        if not self._is_committed(running):
+        if plan is None or not self._is_committed(running):
             return
+        self._plans[generation] = plan
         if generation > self.answered:
             self.answered = generation
         self.epoch = max(self.epoch, running.states[self.home].leader_epoch)
