@@ -183,6 +183,12 @@ class PartitionLog(_log.LocalLog):
         # any segment a start would begin the log at offset 0 again.
         file_operations.sync_directory(self.path)
         try:
+            # The file of epochs may lack what the batches tell that go now.
+            self.epochs.settle(self.log_start_offset)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:  # else a later start lacks epochs of deleted records
+                raise
+        try:
             self._write_snapshot_locked(sync=True)
         except OSError as error:
             if error.errno != errno.ENOSPC:

@@ -156,22 +156,21 @@ def _load(
     if not checkpointed.clean:
         settled = min(checkpointed.recovery_point, settled)
         recovery_point = min(max(settled, log_start_offset), recovery_point)
-    _restore_epochs(log, settled, recovery_point, last.next_offset)
+    _restore_epochs(log, settled, last.next_offset)
     log.epochs.truncate_from_start(log_start_offset)
     log.begin(log_start_offset, last.next_offset, recovery_point)
     return True
 
 
-def _restore_epochs(
-    log: PartitionLog, settled_offset: int, recovery_point: int, end_offset: int
-) -> None:
-    """The file tells of what lies below the first offset, the batches of what is behind."""
+def _restore_epochs(log: PartitionLog, settled_offset: int, end_offset: int) -> None:
+    """The file has the epochs below the first offset, the batches those from it on, below the log's
+    start as well: the last of them is the epoch in which the start lies."""
     log.epochs.truncate_from_end(settled_offset)
     known = log.epochs.latest
     if known == NO_EPOCH:
         log.epochs.add(log.find_epochs())
-    elif recovery_point < end_offset:
-        log.epochs.add(log.find_epochs(known, recovery_point))
+    elif settled_offset < end_offset:
+        log.epochs.add(log.find_epochs(known, settled_offset))
 
 
 def _check_topic_id(directory: Path, topic_id: uuid.UUID) -> None:

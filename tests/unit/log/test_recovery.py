@@ -359,6 +359,27 @@ def test_of_a_log_that_was_cut_the_batches_tell_and_not_the_file(open_log: OpenL
     assert log.epochs.entries == expected == [(1, 0), (2, 2), (7, 3)]
 
 
+@pytest.mark.parametrize("trimmed", [False, True])
+def test_no_older_epoch_takes_the_place_of_that_of_deleted_records(
+    open_log: OpenLog, trimmed: bool
+) -> None:
+    """The file lacks it, and the only batches of it lie below the log's start. Without any batch
+    no epoch is known, as in Apache Kafka, but never an older one."""
+    log = open_log(leader_epoch=0, segment_bytes=200)
+    log.append(build_batch([b"a" * 80]))
+    log.flush()
+    log.epochs.settle(log.log_end_offset)
+    flushed = log.log_end_offset
+    log.set_leadership(1, True, 2, 1)
+    log.append(build_batch([b"b" * 80]))
+    start = log.delete_records(-1)
+    if trimmed:
+        assert log.trim()
+    crash(log)
+    again = open_log(lead=False, recovery_point=flushed, log_start_offset=start)
+    assert again.epochs.entries == ([] if trimmed else [(2, start)])
+
+
 def test_epochs_of_a_log_whose_start_moved_begin_with_it(open_log: OpenLog) -> None:
     log = open_log(leader_epoch=1)
     for epoch in (1, 4):
