@@ -106,10 +106,12 @@ from kbroker.requests._produce_answer cimport produce_answer
 from kbroker.requests._produce_kept cimport produce_acquire_partitions, produce_release_partitions
 from kbroker.requests._produce_plan cimport (
     TOPIC_IDS_FROM,
+    PlanWalk,
     ProduceFrame,
     ProducePartition,
     ProducePlan,
     ProduceTopic,
+    plan_next,
 )
 from kbroker.requests._produce_unique cimport produce_unique
 from kbroker.requests._produce_wait cimport produce_answer_or_park, produce_wait
@@ -328,24 +330,16 @@ cdef void produce_validate(HotWorker* worker, ProducePlan* plan) noexcept nogil:
     """CRC and every record, outside every lock. The first batch that needs Python ends it. Who has
     unpacked for long gives up the role of taker."""
     cdef int64_t now_ms = kb_wall_ms()
-    cdef ProduceFrame* frame = plan.frames
-    cdef Batch* batch
-    cdef int32_t topic
-    cdef int32_t number
-    while frame != NULL and not frame.malformed:
-        for topic in range(frame.topic_count):
-            for number in range(frame.topics[topic].partition_count):
-                batch = &frame.topics[topic].partitions[number].batch
-                if batch.error != 0:
-                    continue
-                if log_validate(
-                    frame.topics[topic].partitions[number].partition.log, batch, now_ms
-                ) == NEEDS_PYTHON:
-                    plan.reason = REASON_DECOMPRESS
-                    return
-                if worker.has_role and worker_unpacks_long(worker, worker.unpacks_since_ns):
-                    worker_give_up_role(worker)
-        frame = frame.next
+    cdef PlanWalk walk = PlanWalk(plan.frames, 0, 0)
+    cdef ProducePartition* place = plan_next(&walk)
+    while place != NULL:
+        if place.batch.error == 0:
+            if log_validate(place.partition.log, &place.batch, now_ms) == NEEDS_PYTHON:
+                plan.reason = REASON_DECOMPRESS
+                return
+            if worker.has_role and worker_unpacks_long(worker, worker.unpacks_since_ns):
+                worker_give_up_role(worker)
+        place = plan_next(&walk)
 
 
 # --- commit --------------------------------------------------------------------------------------
@@ -359,25 +353,19 @@ cdef Group* _group_of(Group* groups, uint32_t mask, Partition* partition) noexce
 
 
 cdef void _gather(Group* groups, uint32_t mask, ProducePlan* plan) noexcept nogil:
-    cdef ProduceFrame* frame = plan.frames
-    cdef ProducePartition* place
+    cdef PlanWalk walk = PlanWalk(plan.frames, 0, 0)
+    cdef ProducePartition* place = plan_next(&walk)
     cdef Group* group
-    cdef int32_t topic
-    cdef int32_t number
-    while frame != NULL and not frame.malformed:
-        for topic in range(frame.topic_count):
-            for number in range(frame.topics[topic].partition_count):
-                place = &frame.topics[topic].partitions[number]
-                if place.batch.error != 0:
-                    continue
-                group = _group_of(groups, mask, place.partition)
-                if group.partition == NULL:
-                    group.partition = place.partition
-                    group.first = &place.batch
-                else:
-                    group.last.next = &place.batch
-                group.last = &place.batch
-        frame = frame.next
+    while place != NULL:
+        if place.batch.error == 0:
+            group = _group_of(groups, mask, place.partition)
+            if group.partition == NULL:
+                group.partition = place.partition
+                group.first = &place.batch
+            else:
+                group.last.next = &place.batch
+            group.last = &place.batch
+        place = plan_next(&walk)
 
 
 cdef int _append_all(HotWorker* worker, ProducePlan* plans, int64_t now_ms) noexcept nogil:
@@ -452,15 +440,12 @@ cdef void _flush_group(Partition* partition, Batch* batch) noexcept nogil:
 
 cdef int _awaits_flush(ProducePlan* plan) noexcept nogil:
     # If so, every partition that its answer may have to ask for its leader outlives the snapshot.
+    cdef PlanWalk walk = PlanWalk(plan.frames, 0, 0)
+    cdef ProducePartition* place = plan_next(&walk)
     cdef int awaits = 0
-    cdef ProduceFrame* frame = plan.frames
-    cdef int32_t topic
-    cdef int32_t number
-    while frame != NULL and not frame.malformed:
-        for topic in range(frame.topic_count):
-            for number in range(frame.topics[topic].partition_count):
-                awaits |= frame.topics[topic].partitions[number].batch.awaits_flush
-        frame = frame.next
+    while place != NULL:
+        awaits |= place.batch.awaits_flush
+        place = plan_next(&walk)
     if awaits:
         produce_acquire_partitions(plan)
     return awaits

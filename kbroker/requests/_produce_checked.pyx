@@ -22,7 +22,7 @@ from kbroker.replica._snapshot cimport Snapshot
 from kbroker.requests._answers cimport worker_answer, worker_hand_over
 from kbroker.requests._context cimport REASON_NONE, HotWorker
 from kbroker.requests._produce cimport produce_finish, produce_validate
-from kbroker.requests._produce_plan cimport ProduceFrame, ProducePartition, ProducePlan
+from kbroker.requests._produce_plan cimport PlanWalk, ProducePartition, ProducePlan, plan_next
 
 
 cdef list produce_unchecked(ProducePlan* plan):
@@ -64,15 +64,12 @@ cdef list produce_check(ProducePlan* plan, dict twins, dict stored, dict errors)
 
 cdef list _places(ProducePlan* plan):
     # The addresses of a plan's partitions, in the order of the frames.
-    cdef ProduceFrame* frame = plan.frames
-    cdef int topic
-    cdef int number
+    cdef PlanWalk walk = PlanWalk(plan.frames, 0, 0)
+    cdef ProducePartition* place = plan_next(&walk)
     addresses = []
-    while frame != NULL and not frame.malformed:
-        for topic in range(frame.topic_count):
-            for number in range(frame.topics[topic].partition_count):
-                addresses.append(<size_t>&frame.topics[topic].partitions[number])
-        frame = frame.next
+    while place != NULL:
+        addresses.append(<size_t>place)
+        place = plan_next(&walk)
     return addresses
 
 

@@ -13,10 +13,12 @@ from libc.string cimport memcpy
 from kbroker.log.engine._types cimport Batch
 from kbroker.replica._partition cimport Partition, partition_acquire, partition_release
 from kbroker.requests._produce_plan cimport (
+    PlanWalk,
     ProduceFrame,
     ProducePartition,
     ProducePlan,
     ProduceTopic,
+    plan_next,
 )
 
 cdef enum:
@@ -36,17 +38,12 @@ cdef void produce_release_partitions(ProducePlan* plan) noexcept nogil:
 cdef void _each_partition(
     ProducePlan* plan, void (*does)(Partition*) noexcept nogil
 ) noexcept nogil:
-    cdef ProduceFrame* frame = plan.frames
-    cdef Partition* partition
-    cdef int32_t topic
-    cdef int32_t number
-    while frame != NULL and not frame.malformed:
-        for topic in range(frame.topic_count):
-            for number in range(frame.topics[topic].partition_count):
-                partition = frame.topics[topic].partitions[number].partition
-                if partition != NULL:
-                    does(partition)
-        frame = frame.next
+    cdef PlanWalk walk = PlanWalk(plan.frames, 0, 0)
+    cdef ProducePartition* place = plan_next(&walk)
+    while place != NULL:
+        if place.partition != NULL:
+            does(place.partition)
+        place = plan_next(&walk)
 
 
 # --- the copy ------------------------------------------------------------------------------------

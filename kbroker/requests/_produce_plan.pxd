@@ -53,3 +53,26 @@ cdef struct ProducePlan:
     int64_t compressed_bytes      # of its batches that are to be unpacked
     int64_t largest_bytes         # of one of them
     int unpacks_slowly            # one of them is of such a codec
+
+
+# Where a look at all partitions of a plan is: begun with PlanWalk(plan.frames, 0, 0).
+cdef struct PlanWalk:
+    ProduceFrame* frame           # of the partition that plan_next() has answered last
+    int32_t topic
+    int32_t number
+
+
+# The next partition, up to a frame that did not parse; NULL: there is none.
+cdef inline ProducePartition* plan_next(PlanWalk* walk) noexcept nogil:
+    cdef ProduceTopic* topic
+    while walk.frame != NULL and not walk.frame.malformed:
+        while walk.topic < walk.frame.topic_count:
+            topic = &walk.frame.topics[walk.topic]
+            if walk.number < topic.partition_count:
+                walk.number += 1
+                return &topic.partitions[walk.number - 1]
+            walk.topic += 1
+            walk.number = 0
+        walk.frame = walk.frame.next
+        walk.topic = 0
+    return NULL
