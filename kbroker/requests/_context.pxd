@@ -12,7 +12,7 @@ from kbroker.net._types cimport LISTENERS_MAX, Handler, Request, RequestChannel,
 from kbroker.replica._fetch_session cimport SessionCache
 from kbroker.replica._metadata_view cimport MetadataView
 from kbroker.replica._partition cimport FetchIsolation, Partition, ReadFrom
-from kbroker.replica._snapshot cimport SnapshotReader, SnapshotRegistry
+from kbroker.replica._snapshot cimport Snapshot, SnapshotReader, SnapshotRegistry
 
 from kbroker.requests._leader_throttle cimport LeaderThrottle
 
@@ -36,16 +36,33 @@ cdef enum HotReason:
     REASON_GROUP = 5              # of a group, and not plainly right; see _offset_commit
 
 
-# What a parked request waits for at one partition: a fetch for bytes, a produce or a group's write
-# until the followers have one batch, a deletion of records until their logs begin at an offset.
+# What the watches of a parked request wait for.
+cdef enum WaitsFor:
+    WAITS_FOR_BYTES = 0           # a fetch: bytes that it can read
+    WAITS_FOR_FOLLOWERS = 1       # a write: the followers have its batch
+    WAITS_FOR_LOG_STARTS = 2      # a deletion of records: the followers' logs begin at an offset
+
+
+# A kind of request that waits. Each API that parks requests has one, set at import; the lists and
+# deadlines (_parked, _long_polls) know of a request no more than this.
+cdef struct WaiterKind:
+    WaitsFor waits_for
+    # Answers a request that was moved to done: once, no lock held, its watches off all lists.
+    void (*complete)(
+        HotWorker* worker, Snapshot* snapshot, ParkedRequest* parked) noexcept nogil
+    # Frees what the request keeps for its answer, with the last reference. NULL: it keeps nothing.
+    void (*free_kept)(void* kept) noexcept nogil
+
+
+# What a parked request waits for at one partition.
 cdef struct ParkedWatch:
     ParkedWatch* previous         # in one of the partition's lists, under its lock
     ParkedWatch* next
     ParkedRequest* parked
     Partition* partition          # one reference
     int64_t counted               # of it in the request's `found`, under the same lock
+    WaitsFor waits_for            # as the request's kind
     Batch* batch                  # of a write; what becomes of it, under the same lock
-    int deletes                   # its batch is a deletion of records
     int64_t fetch_offset
     int64_t high_watermark        # of a follower's fetch: beyond it there is something to tell
     int64_t log_start             # of a follower's fetch: beyond it there is, too
@@ -60,8 +77,8 @@ cdef struct ParkedRequest:
     int state                     # atomic: ParkedState, moved by parked_fire() alone
     Request* request              # NULL: of a group's write or a deletion, and Python is called
     ParkedTable* table
-    void* produce                 # ProducePlan: what a produce will answer
-    void* group_write             # GroupWrite; where both are NULL it is a fetch
+    const WaiterKind* kind
+    void* kept                    # for its answer, by the kind
     uint64_t wanted               # atomic: a fetch: bytes; a write: batches, all that wait
     uint64_t wanted_least         # of a fetch that gathers, when its moment is over
     int lingers                   # a fetch: the moment is over when somebody waits, too

@@ -5,4 +5,3 @@ from kbroker.requests._context cimport HotWorker
 
 cdef void fetch_run(HotWorker* worker, Snapshot* snapshot, Request* first) noexcept nogil
 cdef int fetch_at_once(HotWorker* worker, Snapshot* snapshot, Request* request) noexcept nogil
-cdef void fetch_resume(HotWorker* worker, Snapshot* snapshot, Request* request) noexcept nogil

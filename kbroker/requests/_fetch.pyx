@@ -3,7 +3,7 @@
 
 One read before waiting and one at completion: a fetch that found enough bytes, an error, or may not
 wait is answered at once; any other is parked on its partitions and comes back through
-`fetch_resume`, which reads the request again from the copy it kept and answers with what there is.
+`_complete`, which reads the request again from the copy it kept and answers with what there is.
 
 Sessions (KIP-227) are C: a full fetch with epoch 0 makes one when it is answered, an incremental
 one changes and serves its partitions under the session's lock, which is never held while parked.
@@ -82,7 +82,7 @@ from kbroker.replica._partition cimport (
 )
 from kbroker.replica._snapshot cimport Snapshot
 from kbroker.requests._answers cimport worker_answer
-from kbroker.requests._context cimport HotWorker
+from kbroker.requests._context cimport WAITS_FOR_BYTES, HotWorker, ParkedRequest, WaiterKind
 from kbroker.requests._fetch_answer cimport (
     fetch_answer,
     fetch_count_reads,
@@ -94,8 +94,9 @@ from kbroker.requests._fetch_plan cimport FINAL_EPOCH, TOPIC_IDS_FROM, FetchPlan
 from kbroker.requests._fetch_request cimport fetch_parse
 from kbroker.requests._fetch_session_targets cimport session_targets_locked
 from kbroker.requests._fetch_unique cimport fetch_unique
+from kbroker.requests._fetch_wait cimport fetch_wait
 from kbroker.requests._leader_throttle cimport leader_throttle_holds
-from kbroker.requests._parked cimport PARK_READ_AGAIN, note_advanced, park_fetch
+from kbroker.requests._parked cimport note_advanced
 
 cdef enum:
     INITIAL_EPOCH = 0
@@ -105,6 +106,10 @@ cdef enum:
 
     PARTITIONS_AT_ONCE_MAX = 16   # more are more work than waking a handler
     BYTES_AT_ONCE_MAX = 256 * 1024  # more keep the others of a Processor waiting
+
+
+cdef WaiterKind _FETCH = WaiterKind(
+    waits_for=WAITS_FOR_BYTES, complete=_complete, free_kept=NULL)
 
 
 # --- session -------------------------------------------------------------------------------------
@@ -471,7 +476,7 @@ cdef void _serve(
     cdef FetchPlan* plan = <FetchPlan*>arena_take(&worker.arena, sizeof(FetchPlan))
     cdef int32_t ended = 0
     cdef int is_due
-    cdef int parked
+    cdef int waits
     if plan == NULL:
         _close_frame(worker, request)
         return
@@ -507,9 +512,9 @@ cdef void _serve(
         fetch_count_reads(worker, plan)
         if not is_due:
             fetch_drop_slices(plan)
-            parked = park_fetch(worker, plan)
+            waits = fetch_wait(worker, &_FETCH, plan)
             _leave_session(worker, plan)
-            if parked == PARK_READ_AGAIN:
+            if not waits:
                 # From the start: the plan points into a frame that has been let go.
                 _fetch(worker, snapshot, request, FETCH_LAST)
             return
@@ -545,6 +550,8 @@ cdef int fetch_at_once(HotWorker* worker, Snapshot* snapshot, Request* request) 
     return not worker.gives_back
 
 
-cdef void fetch_resume(HotWorker* worker, Snapshot* snapshot, Request* request) noexcept nogil:
-    """A parked fetch that is due: answered with what there is now."""
-    _fetch(worker, snapshot, request, FETCH_LAST)
+cdef void _complete(
+    HotWorker* worker, Snapshot* snapshot, ParkedRequest* parked
+) noexcept nogil:
+    # Answered with what there is now.
+    _fetch(worker, snapshot, parked.request, FETCH_LAST)

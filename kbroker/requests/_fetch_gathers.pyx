@@ -2,7 +2,7 @@
 """A follower's fetch that waits a moment for more than there is (docs/adr/0036).
 
 Whether it does and for how much is decided here, with each new fetch of a follower in sync;
-`park_fetch` parks it, and the handler that did is its clock (_long_polls). What a session knows of
+`fetch_wait` parks it, and the handler that did is its clock (_long_polls). What a session knows of
 the waits before is under its lock, as long as the fetch is served.
 """
 

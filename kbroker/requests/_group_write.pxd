@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t
 from kbroker.log.engine._types cimport Batch
 from kbroker.net._types cimport Request
 from kbroker.replica._partition cimport Partition
-from kbroker.requests._context cimport HotWorker, ParkedRequest
+from kbroker.requests._context cimport HotWorker
 
 
 cdef struct GroupWrite:
@@ -30,6 +30,3 @@ cdef void group_write_answer(
 # its error. Takes the write over.
 cdef int group_write_wait(
     HotWorker* worker, GroupWrite* write, Partition* partition, int32_t timeout_ms) noexcept nogil
-
-# A parked one that is due.
-cdef void group_write_resume(HotWorker* worker, ParkedRequest* parked) noexcept nogil

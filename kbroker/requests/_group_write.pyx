@@ -34,9 +34,17 @@ from kbroker.net._request cimport request_let_go
 from kbroker.net._types cimport ACTION_SEND, Request
 from kbroker.protocol._cursor cimport put_i16
 from kbroker.replica._partition cimport Partition, partition_acquire
+from kbroker.replica._snapshot cimport Snapshot
 from kbroker.requests._answers cimport worker_answer
-from kbroker.requests._context cimport HotWorker, ParkedRequest
+from kbroker.requests._context cimport (
+    WAITS_FOR_FOLLOWERS, WAITS_FOR_LOG_STARTS, HotWorker, ParkedRequest, WaiterKind)
 from kbroker.requests._parked cimport parked_drop, parked_hand_over, parked_new, parked_wait
+
+
+cdef WaiterKind _GROUP_WRITE = WaiterKind(
+    waits_for=WAITS_FOR_FOLLOWERS, complete=_complete, free_kept=free)
+cdef WaiterKind _DELETION = WaiterKind(
+    waits_for=WAITS_FOR_LOG_STARTS, complete=_complete, free_kept=free)
 
 
 cdef GroupWrite* group_write_new(const Batch* batch, int32_t place_count) noexcept nogil:
@@ -83,14 +91,13 @@ cdef ParkedRequest* _parked(
     # With the write, unless it is NULL: it cannot wait.
     cdef int64_t size_bytes = <int64_t>sizeof(GroupWrite) + (
         write.place_count * <int64_t>sizeof(uint32_t))
-    cdef ParkedRequest* parked = parked_new(worker, request, 1, size_bytes, timeout_ms)
+    cdef const WaiterKind* kind = &_DELETION if write.deletes else &_GROUP_WRITE
+    cdef ParkedRequest* parked = parked_new(worker, kind, request, 1, size_bytes, timeout_ms)
     if parked == NULL:
         return NULL
-    parked.group_write = write
+    parked.kept = write
     parked.wanted = 1
-    parked.watches[0].parked = parked
     parked.watches[0].batch = &write.batch
-    parked.watches[0].deletes = write.deletes
     parked.watches[0].partition = partition
     partition_acquire(partition)
     return parked
@@ -110,7 +117,7 @@ cdef void group_write_answer(
     if parked_wait(worker, parked):
         kb_count(&worker.parked_produces, 1)
     else:
-        group_write_resume(worker, parked)
+        _complete(worker, NULL, parked)
         parked_drop(parked)
 
 
@@ -133,8 +140,10 @@ cdef int group_write_wait(
     return error
 
 
-cdef void group_write_resume(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
-    cdef GroupWrite* write = <GroupWrite*>parked.group_write
+cdef void _complete(
+    HotWorker* worker, Snapshot* snapshot, ParkedRequest* parked
+) noexcept nogil:
+    cdef GroupWrite* write = <GroupWrite*>parked.kept
     _end(worker, write)
     if parked.request != NULL:
         _send(worker, parked.request, write)

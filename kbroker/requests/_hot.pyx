@@ -431,7 +431,7 @@ cdef class HotPath:
         told = []
         numbers = []
         while parked != NULL:     # what is raised here changes nothing: they are told another time
-            write = <GroupWrite*>parked.group_write
+            write = <GroupWrite*>parked.kept
             number = write.number
             told.append((self.awaiting[number], ErrorCode(write.error)))
             numbers.append(number)

@@ -9,9 +9,9 @@
     end     of requests whose connection has gone, between two runs
     let go  before anything slow: what would wait for it is answered, or another handler's
 
-A parked request (_parked) that somebody moves to done is answered by the thread that moved it, once
-no lock is held: a fetch reads again and gets what there is (_fetch), a produce is told what became
-of its batches (_produce_wait), and so are the groups whose writes wait (_group_write).
+A parked request (_parked) is answered by the thread that moved it to done, once no lock is held, as
+its kind does it: a fetch reads again and gets what there is (_fetch), a produce gets the results of
+its batches (_produce_wait), and so does a group whose write waited (_group_write).
 """
 
 from libc.stdint cimport uint64_t
@@ -40,8 +40,6 @@ from kbroker.requests._context cimport (
     ParkedTable,
     ParkedWatch,
 )
-from kbroker.requests._fetch cimport fetch_resume
-from kbroker.requests._group_write cimport group_write_resume
 from kbroker.requests._parked cimport (
     parked_bucket,
     parked_complete,
@@ -53,7 +51,6 @@ from kbroker.requests._parked cimport (
     watch_count_locked,
 )
 from kbroker.requests._parked_state cimport OPEN
-from kbroker.requests._produce_wait cimport produce_resume
 
 cdef enum:
     WAKE_BATCH = 64
@@ -68,15 +65,6 @@ cdef struct Due:
     int capacity
     int completed                 # by this thread, at last
     int completed_writes          # of them
-
-
-cdef void _answer(HotWorker* worker, Snapshot* snapshot, ParkedRequest* parked) noexcept nogil:
-    if parked.produce != NULL:
-        produce_resume(worker, snapshot, parked)
-    elif parked.group_write != NULL:
-        group_write_resume(worker, parked)
-    else:
-        fetch_resume(worker, snapshot, parked.request)
 
 
 cdef void _begin(Due* due) noexcept nogil:
@@ -128,7 +116,7 @@ cdef void _complete(HotWorker* worker, Snapshot* snapshot, Due* due) noexcept no
         for i in range(count):
             if i < mine:
                 due.completed_writes += parked_is_write(some[i])
-                _answer(worker, snapshot, some[i])
+                some[i].kind.complete(worker, snapshot, some[i])
             parked_drop(some[i])
         if at < due.count:
             worker_hand_over(worker)
@@ -283,7 +271,7 @@ cdef void long_polls_end_gathering(HotWorker* worker, Snapshot* snapshot) noexce
             and parked_complete(&parked, 1):
         if entered == NULL:
             entered = snapshot_enter(worker.context.registry, worker.reader)
-        _answer(worker, entered, parked)
+        parked.kind.complete(worker, entered, parked)
         worker_hand_over(worker)
         if snapshot == NULL:
             snapshot_leave(worker.reader)
@@ -307,7 +295,7 @@ cdef void _end_left(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
             worker_answer(worker, parked.request)
         else:
             snapshot = snapshot_enter(worker.context.registry, worker.reader)
-            _answer(worker, snapshot, parked)
+            parked.kind.complete(worker, snapshot, parked)
             snapshot_leave(worker.reader)
         worker_hand_over(worker)
         arena_reset(&worker.arena)

@@ -5,25 +5,22 @@ from kbroker.core._atomics cimport kb_load_i64, kb_load_int
 from kbroker.net._types cimport Request
 from kbroker.replica._partition cimport Partition
 from kbroker.requests._context cimport (
-    HotContext, HotWorker, ParkedRequest, ParkedTable, ParkedWatch)
-from kbroker.requests._fetch_plan cimport FetchPlan
-
-cdef enum ParkStatus:
-    PARK_WAITS = 0                # it is parked; the plan must not be used any more
-    PARK_READ_AGAIN = 1           # something came meanwhile, or it cannot be parked: resume now
+    WAITS_FOR_BYTES, HotContext, HotWorker, ParkedRequest, ParkedTable, ParkedWatch, WaiterKind)
 
 cdef int parked_init(HotContext* context) noexcept nogil
-cdef int park_fetch(HotWorker* worker, FetchPlan* plan) noexcept nogil
 
 # In one worker's list at most; whoever has it there wakes who waits, after this.
 cdef void note_advanced(HotWorker* worker, Partition* partition) noexcept nogil
 
-# For writes, which park themselves (_produce_wait; _group_write, there without a request, too):
-# begun, with its watches to be filled; then it waits (not 0: it must not be used any more) or is
-# given up.
+# For APIs whose requests wait (_fetch_wait, _produce_wait; _group_write, there without a request,
+# too): begun, with its watches to be filled; then it waits (not 0: it must not be used any more) or
+# is given up.
 cdef ParkedRequest* parked_new(
-    HotWorker* worker, Request* request, int count, int64_t kept_bytes, int32_t wait_ms,
+    HotWorker* worker, const WaiterKind* kind, Request* request, int count, int64_t kept_bytes,
+    int32_t wait_ms,
 ) noexcept nogil
+# Its deadline becomes one of a wider tick: requests that may be late share them.
+cdef void parked_widen(ParkedRequest* parked, uint64_t ticks) noexcept nogil
 cdef int parked_wait(HotWorker* worker, ParkedRequest* parked) noexcept nogil
 cdef void parked_abandon(ParkedRequest* parked) noexcept nogil
 
@@ -48,4 +45,4 @@ cdef inline int is_awaited(Partition* partition, int64_t offset) noexcept nogil:
     )
 
 cdef inline int parked_is_write(const ParkedRequest* parked) noexcept nogil:
-    return parked.produce != NULL or parked.group_write != NULL
+    return parked.kind.waits_for != WAITS_FOR_BYTES

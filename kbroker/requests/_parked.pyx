@@ -11,6 +11,8 @@ takes it off the lists and answers (_long_polls). Everybody else only drops its 
 Until it is open nobody but the parker touches its lists; what came meanwhile is in the sum. The
 deadline list holds one reference until the completer takes the request off it.
 
+What a request waits for and how it is answered is its kind's (`WaiterKind`, in _context).
+
 The watch of a fetch counts bytes to be read: an append costs one count for each on its partition,
 however many partitions those fetches name: a fetch has one watch on a partition (_fetch drops what
 is named twice), and a watch brings its own difference to the fetch's sum. The watch of a write
@@ -26,7 +28,7 @@ kept of all, beyond which a request is answered at once; ticks are TICK_MS wide,
 of more than a second.
 """
 
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
@@ -34,38 +36,27 @@ from kbroker.core._atomics cimport (
     kb_add_i64, kb_add_int, kb_add_u64, kb_cas_int, kb_load_int, kb_load_u64, kb_store_int,
     kb_store_ptr, kb_store_u64)
 from kbroker.core._error_codes cimport NO_ERROR
-from kbroker.core._figures cimport kb_count
 from kbroker.core._live_objects cimport LIVE_PARKED_REQUESTS, LIVE_WATCHES, live_add
 from kbroker.core._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker.core._require cimport drop_reference, require, require_same, take_reference
 from kbroker.core._sync cimport kb_now_ns
-from kbroker.net._request cimport request_detach
 from kbroker.net._request_channel cimport request_channel_call
 from kbroker.net._types cimport Channel, Request
 from kbroker.replica._partition cimport (
-    TO_LOG_END, Partition, Watchers, partition_acquire, partition_in_older_segment_locked,
-    partition_lock, partition_may_answer_locked, partition_note_awaited_locked,
-    partition_readable_bytes_locked, partition_release, partition_settle_deletion_locked,
+    TO_LOG_END, Partition, Watchers, partition_in_older_segment_locked, partition_lock,
+    partition_may_answer_locked, partition_note_awaited_locked, partition_readable_bytes_locked,
+    partition_release, partition_settle_deletion_locked,
     partition_settle_locked, partition_unlock)
 from kbroker.requests._context cimport (
-    PARKED_BUCKETS, TICK_MS, TICKS_MAX, HotContext, HotWorker, ParkedRequest, ParkedTable,
-    ParkedWatch)
-from kbroker.requests._fetch_plan cimport NEWS_WAIT_MS, FetchPlan, FetchTarget
+    PARKED_BUCKETS, TICK_MS, TICKS_MAX, WAITS_FOR_BYTES, WAITS_FOR_LOG_STARTS, HotContext,
+    HotWorker, ParkedRequest, ParkedTable, ParkedWatch, WaiterKind)
 from kbroker.requests._parked_state cimport (
     BUILDING, COMPLETED, GIVEN_UP, LISTED, PARKED_ILLEGAL, PARKED_MOVED, parked_fire)
-from kbroker.requests._produce_kept cimport produce_kept_free
-from kbroker.requests._produce_plan cimport ProducePlan
 
 cdef enum:
     EXACT_TICKS = 256             # a wait of more of them ends up to a 128th of itself late
     PARKED_BYTES_MAX = 256 << 20  # of all connections; beyond it requests do not wait
     LINK_STEPS_MAX = 1024         # what handlers that append beside one another may be apart
-    FOLLOWER_WAIT_MS = 256        # from here on
-    FOLLOWER_TICKS = 16           # deadlines of followers' fetches are so far apart
-    NEWS_TICKS = 4                # and where they are to be told of the high watermark
-    # A fetch of which nothing is there is on no partition, and nothing wakes it when a topic comes:
-    # it looks again after so long, however long its client would wait.
-    NOTHING_THERE_WAIT_MS = 1000
 
 
 cdef int parked_init(HotContext* context) noexcept nogil:
@@ -93,9 +84,8 @@ cdef void parked_drop(ParkedRequest* parked) noexcept nogil:
     for i in range(parked.count):
         require(not kb_load_int(&parked.watches[i].linked), "watch: a freed one is unlinked", 0, 0)
         partition_release(parked.watches[i].partition)
-    if parked.produce != NULL:
-        produce_kept_free(<ProducePlan*>parked.produce)
-    free(parked.group_write)
+    if parked.kept != NULL:
+        parked.kind.free_kept(parked.kept)
     live_add(LIVE_WATCHES, -parked.count)
     live_add(LIVE_PARKED_REQUESTS, -1)
     kb_add_i64(&table.bytes, -parked.size_bytes)
@@ -105,7 +95,7 @@ cdef void parked_drop(ParkedRequest* parked) noexcept nogil:
 # --- watches -------------------------------------------------------------------------------------
 
 cdef void watch_count_locked(ParkedWatch* watch) noexcept nogil:
-    if watch.batch == NULL:
+    if watch.waits_for == WAITS_FOR_BYTES:
         _count_bytes_locked(watch)
     elif watch.counted == 0 and _settle_locked(watch):
         watch.counted = 1
@@ -114,7 +104,7 @@ cdef void watch_count_locked(ParkedWatch* watch) noexcept nogil:
 
 
 cdef int _settle_locked(ParkedWatch* watch) noexcept nogil:
-    if watch.deletes:
+    if watch.waits_for == WAITS_FOR_LOG_STARTS:
         return partition_settle_deletion_locked(watch.partition, watch.batch)
     return partition_settle_locked(watch.partition, watch.batch)
 
@@ -162,11 +152,11 @@ cdef int parked_has_enough(ParkedRequest* parked) noexcept nogil:
 
 
 cdef inline Watchers* _list_of(ParkedWatch* watch) noexcept nogil:
-    if watch.deletes:
+    if watch.waits_for == WAITS_FOR_BYTES:
+        return &watch.partition.waiting_fetches
+    if watch.waits_for == WAITS_FOR_LOG_STARTS:
         return &watch.partition.waiting_deletions
-    if watch.batch != NULL:
-        return &watch.partition.waiting_produces
-    return &watch.partition.waiting_fetches
+    return &watch.partition.waiting_produces
 
 
 cdef void _link_locked(ParkedWatch* watch) noexcept nogil:
@@ -174,7 +164,7 @@ cdef void _link_locked(ParkedWatch* watch) noexcept nogil:
     cdef Watchers* watchers = _list_of(watch)
     cdef ParkedWatch* before = <ParkedWatch*>watchers.last
     cdef ParkedWatch* behind = NULL
-    cdef int steps = LINK_STEPS_MAX if watch.batch != NULL else 0
+    cdef int steps = LINK_STEPS_MAX if watch.waits_for != WAITS_FOR_BYTES else 0
     while before != NULL and steps > 0 and before.batch.last_offset > watch.batch.last_offset:
         behind = before
         before = before.previous
@@ -191,8 +181,8 @@ cdef void _link_locked(ParkedWatch* watch) noexcept nogil:
     else:
         watchers.last = watch
     kb_store_int(&watch.linked, 1)
-    if watch.batch != NULL:
-        if not watch.deletes:
+    if watch.waits_for != WAITS_FOR_BYTES:
+        if watch.waits_for != WAITS_FOR_LOG_STARTS:
             partition_note_awaited_locked(watch.partition, watch.batch)
     elif watch.parked.isolation != TO_LOG_END:
         kb_add_int(&watch.partition.consumers_waiting, 1)
@@ -221,10 +211,10 @@ cdef void _unlink_locked(ParkedWatch* watch) noexcept nogil:
             and watch.partition.waiting_produces.first == NULL
             and watch.partition.waiting_deletions.first == NULL):
         kb_store_int(&watch.partition.has_watchers, 0)
-    if watch.batch == NULL and watch.parked.isolation != TO_LOG_END:
+    if watch.waits_for == WAITS_FOR_BYTES and watch.parked.isolation != TO_LOG_END:
         require(kb_add_int(&watch.partition.consumers_waiting, -1) >= 0,
                 "watch: consumers that wait are counted", watch.partition.consumers_waiting, 0)
-    elif watch.batch == NULL and watch.parked.lingers:
+    elif watch.waits_for == WAITS_FOR_BYTES and watch.parked.lingers:
         require(kb_add_int(&watch.partition.followers_lingering, -1) >= 0,
                 "watch: followers that linger are counted", watch.partition.followers_lingering, 0)
     kb_store_int(&watch.linked, 0)     # the last: see _unlink
@@ -240,10 +230,10 @@ cdef void _link(ParkedWatch* watch) noexcept nogil:
 cdef void _unlink(ParkedWatch* watch) noexcept nogil:
     # A write's that is settled is off its list for good, and whoever settled it, maybe under the
     # lock still, has a reference of his own: there is nothing to wait for.
-    if watch.batch != NULL and not kb_load_int(&watch.linked):
+    if watch.waits_for != WAITS_FOR_BYTES and not kb_load_int(&watch.linked):
         return
     partition_lock(watch.partition)
-    if watch.batch != NULL:
+    if watch.waits_for != WAITS_FOR_BYTES:
         watch_count_locked(watch)      # who moved the partition may not have come to it yet
     _unlink_locked(watch)
     partition_unlock(watch.partition)
@@ -266,7 +256,7 @@ cdef int _announce_locked(HotWorker* worker, ParkedTable* table, uint64_t tick) 
     cdef uint64_t bucket = parked_bucket(tick)
     if table.announced[bucket] == tick:
         return 0
-    if worker.aside and table.tick_count < TICKS_MAX:  # what comes next may be slow
+    if worker.aside and table.tick_count < TICKS_MAX:
         table.announced[bucket] = tick
         table.ticks[table.tick_count] = tick
         kb_store_int(&table.tick_count, table.tick_count + 1)
@@ -422,7 +412,8 @@ cdef inline uint64_t _wider(uint64_t tick, uint64_t width) noexcept nogil:
 
 
 cdef ParkedRequest* parked_new(
-    HotWorker* worker, Request* request, int count, int64_t kept_bytes, int32_t wait_ms,
+    HotWorker* worker, const WaiterKind* kind, Request* request, int count, int64_t kept_bytes,
+    int32_t wait_ms,
 ) noexcept nogil:
     """Being built, with room for so many watches and counted with what is kept for its answer.
 
@@ -433,6 +424,7 @@ cdef ParkedRequest* parked_new(
     cdef int64_t size_bytes = <int64_t>node_bytes + kept_bytes
     cdef int64_t now_ns = kb_now_ns()
     cdef ParkedRequest* parked = NULL
+    cdef int i
     if kb_load_int(&table.closing):
         return NULL
     if kb_add_i64(&table.bytes, size_bytes) <= PARKED_BYTES_MAX:
@@ -446,13 +438,21 @@ cdef ParkedRequest* parked_new(
         request.waiting_ns = now_ns
     parked.state = BUILDING
     parked.refs = 2               # the deadline list's and this thread's
+    parked.kind = kind
     parked.request = request
     parked.table = table
     parked.tick = _deadline_tick(now_ns, wait_ms)
     parked.count = count
     parked.size_bytes = size_bytes
     parked.watches = <ParkedWatch*>(<char*>parked + sizeof(ParkedRequest))
+    for i in range(count):
+        parked.watches[i].parked = parked
+        parked.watches[i].waits_for = kind.waits_for
     return parked
+
+
+cdef void parked_widen(ParkedRequest* parked, uint64_t ticks) noexcept nogil:
+    parked.tick = _wider(parked.tick, ticks)
 
 
 cdef void parked_abandon(ParkedRequest* parked) noexcept nogil:
@@ -492,7 +492,7 @@ cdef int parked_wait(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
     for i in range(parked.count):
         watch = &parked.watches[i]
         _link(watch)
-        if (watch.batch == NULL and parked.isolation != TO_LOG_END
+        if (watch.waits_for == WAITS_FOR_BYTES and parked.isolation != TO_LOG_END
                 and kb_load_int(&watch.partition.followers_lingering) > 0):
             note_advanced(worker, watch.partition)  # a consumer waits now for what they will bring
     if _open(worker, parked):
@@ -505,64 +505,6 @@ cdef int parked_wait(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
         parked.request.waiting_ns = 0
     _unhook(&parked, 1)
     return 0
-
-
-cdef void _watch_targets(ParkedRequest* parked, FetchPlan* plan) noexcept nogil:
-    cdef ParkedWatch* watch = parked.watches
-    cdef FetchTarget* target
-    cdef int i
-    for i in range(plan.count):
-        target = &plan.targets[i]
-        if target.not_there:
-            continue
-        watch.parked = parked
-        watch.partition = target.partition
-        watch.fetch_offset = target.fetch_offset
-        watch.high_watermark = INT64_MAX if plan.has_news else target.high_watermark
-        watch.log_start = target.log_start
-        watch.held_back = target.held_back
-        watch.max_bytes = <int>target.max_bytes
-        watch.leader_epoch = target.leader_epoch if plan.replica_id < 0 else -1
-        partition_acquire(target.partition)
-        watch += 1
-
-
-cdef int park_fetch(HotWorker* worker, FetchPlan* plan) noexcept nogil:
-    """Parks a fetch that found too little; what it names and is there has no error."""
-    cdef int32_t wait_ms = plan.max_wait_ms
-    cdef ParkedRequest* parked
-    if plan.has_news:
-        wait_ms = min(wait_ms, <int32_t>NEWS_WAIT_MS)
-    elif plan.count == plan.not_there_count:
-        wait_ms = min(wait_ms, <int32_t>NOTHING_THERE_WAIT_MS)
-    parked = parked_new(
-        worker, plan.request, plan.count - plan.not_there_count, plan.request.length_bytes, wait_ms)
-    if parked == NULL:
-        return PARK_READ_AGAIN
-    if request_detach(plan.request) != 0:
-        parked_abandon(parked)
-        return PARK_READ_AGAIN
-    parked.wanted_least = <uint64_t>max(plan.min_bytes, 0)
-    parked.wanted = max(parked.wanted_least, <uint64_t>plan.gathers_bytes)
-    parked.lingers = plan.lingers
-    parked.isolation = plan.isolation
-    parked.read_from = plan.read_from
-    # Nothing hangs on when exactly, and each tick is work for Python.
-    if plan.replica_id >= 0 and plan.max_wait_ms >= FOLLOWER_WAIT_MS:
-        parked.tick = _wider(parked.tick, NEWS_TICKS if plan.has_news else FOLLOWER_TICKS)
-    _watch_targets(parked, plan)
-    if plan.gathers_ns:
-        kb_add_int(&parked.refs, 1)
-        worker.gathering = parked
-        worker.gathers_until_ns = kb_now_ns() + plan.gathers_ns
-    if parked_wait(worker, parked):
-        kb_count(&worker.parked_fetches, 1)
-        return PARK_WAITS
-    if worker.gathering == parked:
-        worker.gathering = NULL
-        parked_drop(parked)
-    parked_drop(parked)
-    return PARK_READ_AGAIN
 
 
 cdef int parked_complete(ParkedRequest** some, int count) noexcept nogil:

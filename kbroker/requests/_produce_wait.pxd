@@ -1,6 +1,6 @@
 # cython: language_level=3
 from kbroker.replica._snapshot cimport Snapshot
-from kbroker.requests._context cimport HotWorker, ParkedRequest
+from kbroker.requests._context cimport HotWorker
 from kbroker.requests._produce_plan cimport ProducePlan
 
 # Answers a request whose batches are appended, or has it wait until their followers have them: from
@@ -8,5 +8,3 @@ from kbroker.requests._produce_plan cimport ProducePlan
 cdef void produce_answer_or_park(
     HotWorker* worker, Snapshot* snapshot, ProducePlan* plan) noexcept nogil
 cdef void produce_wait(HotWorker* worker, Snapshot* snapshot) noexcept nogil
-cdef void produce_resume(
-    HotWorker* worker, Snapshot* snapshot, ParkedRequest* parked) noexcept nogil

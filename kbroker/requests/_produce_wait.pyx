@@ -37,11 +37,17 @@ from kbroker.net._request cimport request_let_go
 from kbroker.replica._partition cimport partition_acquire
 from kbroker.replica._snapshot cimport Snapshot, snapshot_by_id
 from kbroker.requests._answers cimport worker_local_processed
-from kbroker.requests._context cimport HotWorker, ParkedRequest, ParkedWatch
+from kbroker.requests._context cimport (
+    WAITS_FOR_FOLLOWERS, HotWorker, ParkedRequest, ParkedWatch, WaiterKind)
 from kbroker.requests._parked cimport parked_abandon, parked_drop, parked_new, parked_wait
 from kbroker.requests._produce_answer cimport produce_answer, produce_frame_ends
-from kbroker.requests._produce_kept cimport produce_keep, produce_kept_bytes
+from kbroker.requests._produce_kept cimport (
+    produce_keep, produce_kept_bytes, produce_kept_free)
 from kbroker.requests._produce_plan cimport ProduceFrame, ProducePartition, ProducePlan
+
+
+cdef WaiterKind _PRODUCE = WaiterKind(
+    waits_for=WAITS_FOR_FOLLOWERS, complete=_complete, free_kept=_free)
 
 
 cdef int _count_waiting(const ProducePlan* plan, int32_t* timeout_ms) noexcept nogil:
@@ -75,7 +81,6 @@ cdef void _watch_batches(ParkedRequest* parked, ProducePlan* kept) noexcept nogi
             for number in range(frame.topics[topic].partition_count):
                 place = &frame.topics[topic].partitions[number]
                 if place.batch.awaits_followers:
-                    watch.parked = parked
                     watch.batch = &place.batch
                     watch.partition = place.partition
                     partition_acquire(place.partition)
@@ -92,14 +97,15 @@ cdef ParkedRequest* _parked(
     cdef ProducePlan* kept
     if timeout_ms <= 0:
         return NULL
-    parked = parked_new(worker, plan.request, count, <int64_t>kept_bytes, timeout_ms)
+    parked = parked_new(
+        worker, &_PRODUCE, plan.request, count, <int64_t>kept_bytes, timeout_ms)
     if parked == NULL:
         return NULL
     kept = produce_keep(plan, kept_bytes)
     if kept == NULL:
         parked_abandon(parked)
         return NULL
-    parked.produce = kept
+    parked.kept = kept
     parked.wanted = count
     _watch_batches(parked, kept)
     request_let_go(plan.request)
@@ -132,13 +138,17 @@ cdef void _settle(HotWorker* worker, Snapshot* snapshot, ProducePlan* plan) noex
         frame = frame.next
 
 
-cdef void produce_resume(
+cdef void _complete(
     HotWorker* worker, Snapshot* snapshot, ParkedRequest* parked
 ) noexcept nogil:
-    """A parked produce that is due. Its watches are off all lists: nobody else sees its batches."""
-    cdef ProducePlan* plan = <ProducePlan*>parked.produce
+    # Its watches are off all lists: no other thread sees its batches.
+    cdef ProducePlan* plan = <ProducePlan*>parked.kept
     _settle(worker, snapshot, plan)
     produce_answer(worker, plan)
+
+
+cdef void _free(void* kept) noexcept nogil:
+    produce_kept_free(<ProducePlan*>kept)
 
 
 cdef void produce_answer_or_park(
@@ -183,6 +193,6 @@ cdef void produce_wait(HotWorker* worker, Snapshot* snapshot) noexcept nogil:
         if parked_wait(worker, parked):
             kb_count(&worker.parked_produces, 1)
         else:
-            produce_resume(worker, snapshot, parked)
+            _complete(worker, snapshot, parked)
             parked_drop(parked)
         parked = following
