@@ -21,6 +21,7 @@ from kbroker.net._request_channel cimport request_channel_yield
 from kbroker.net._types cimport READ_AHEAD, Part, Processor, Request, RequestList
 from kbroker.replica._snapshot cimport reader_new
 from kbroker.requests._context cimport HotContext, HotWorker
+from kbroker.requests._worker_mode cimport MAY_UNPACK, MODE_RUN, worker_set_mode
 
 cdef enum:
     SHORT_ANSWERS_BYTES = 64 << 10  # more is for the Processor, beside what the handler does next
@@ -33,6 +34,7 @@ cdef HotWorker* worker_new(HotContext* context, int index) noexcept nogil:
         return NULL
     worker.context = context
     worker.handler.index = index
+    worker_set_mode(worker, MODE_RUN)
     worker.reader = reader_new(context.registry)
     if worker.reader == NULL:
         free(worker)
@@ -67,7 +69,7 @@ cdef void put_off_push(HotWorker* worker, Request* request, int is_alone) noexce
 
 cdef int worker_unpacks_long(const HotWorker* worker, int64_t since_ns) noexcept nogil:
     """Whether it serves what was put off, and for so long that others may want to be served."""
-    return worker.unpacks and kb_now_ns() - since_ns > <int64_t>UNPACK_NS
+    return worker.may & MAY_UNPACK and kb_now_ns() - since_ns > <int64_t>UNPACK_NS
 
 
 cdef void _append(RequestList* requests, Request* request) noexcept nogil:

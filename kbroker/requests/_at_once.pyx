@@ -20,6 +20,7 @@ from kbroker.replica._snapshot cimport Snapshot, snapshot_enter, snapshot_leave
 from kbroker.requests._answers cimport worker_free, worker_hand_over, worker_new
 from kbroker.requests._context cimport HotContext, HotWorker
 from kbroker.requests._fetch cimport fetch_at_once
+from kbroker.requests._worker_mode cimport MODE_AT_ONCE, worker_set_mode
 
 cdef enum:
     FRAME_BYTES_MAX = 2048        # a longer one names many partitions
@@ -55,7 +56,7 @@ cdef int at_once_cover(HotContext* context) noexcept nogil:
         worker = worker_new(context, -1)
         if worker == NULL:
             return -1
-        worker.at_once = 1
+        worker_set_mode(worker, MODE_AT_ONCE)
         kb_store_ptr(<void**>&context.at_once[index], worker)
     if context.request_channel.serve_at_once == NULL:  # the first time, before there are threads
         context.request_channel.at_once[API_FETCH] = 1

@@ -167,8 +167,8 @@ cdef struct HotWorker:
     SnapshotReader* reader
     Arena arena
     int has_role                  # it may have been relieved of it
-    int aside                     # it serves what was set aside, and may stand at a slow file
-    int at_once                   # it serves on a Processor's thread: it waits for nothing
+    int mode                      # what it serves: _worker_mode
+    int may                       # and what it may do then
     int gives_back                # what it was given last is a handler's
     int leaving                   # atomic: its thread is to come back, for good
     int named                     # the kernel knows the thread by kernel_name
@@ -186,7 +186,6 @@ cdef struct HotWorker:
     int64_t gathers_until_ns
     RequestList put_off           # produces of this run with much to unpack, in small batches
     RequestList put_off_alone     # in large ones: its last
-    int unpacks                   # it serves some of them
     int64_t unpacks_since_ns      # since the first that this run had put off
     AwaitedFlush* flushes         # of this run, and below the produces that wait for them
     void* unflushed               # ProducePlan

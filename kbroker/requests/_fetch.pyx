@@ -97,6 +97,14 @@ from kbroker.requests._fetch_unique cimport fetch_unique
 from kbroker.requests._fetch_wait cimport fetch_wait
 from kbroker.requests._leader_throttle cimport leader_throttle_holds
 from kbroker.requests._parked cimport note_advanced
+from kbroker.requests._worker_mode cimport (
+    MAY_PARK,
+    MAY_WAIT_FOR_DISK,
+    MAY_WAIT_FOR_LOCKS,
+    MODE_ASIDE,
+    worker_add_mode,
+    worker_set_mode,
+)
 
 cdef enum:
     INITIAL_EPOCH = 0
@@ -116,7 +124,7 @@ cdef WaiterKind _FETCH = WaiterKind(
 
 cdef int _enter_session(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     # 0: somebody else has it, or it is large, and this thread waits for nothing.
-    if not worker.at_once:
+    if worker.may & MAY_WAIT_FOR_LOCKS:
         lock_ranked(&plan.session.lock, RANK_SESSION)
         return 1
     if try_lock_ranked(&plan.session.lock, RANK_SESSION):
@@ -434,11 +442,12 @@ cdef int _is_set_aside(
 ) noexcept nogil:
     # A run does not wait for the disk. What the session knows of this fetch, it knows already.
     cdef Request* request = plan.request
-    if plan.slow == NULL and not worker.aside:
+    cdef int mode
+    if plan.slow == NULL and not worker.may & MAY_WAIT_FOR_DISK:
         _note_small_cold(worker, plan)
     if plan.slow == NULL:
         return 0
-    if worker.at_once:
+    if not worker.may & MAY_PARK:
         _give_back(worker, plan)
         return 1
     fetch_drop_slices(plan)
@@ -447,9 +456,9 @@ cdef int _is_set_aside(
     if not request_channel_set_aside(
         worker.context.request_channel, request, plan.slow, NULL, 1
     ):
-        worker.aside = 1          # no room: this handler waits
+        mode = worker_add_mode(worker, MODE_ASIDE)  # no room: this handler waits
         _fetch(worker, snapshot, request, request.taken_up)
-        worker.aside = 0
+        worker_set_mode(worker, mode)
     return 1
 
 
@@ -464,9 +473,9 @@ cdef void _fetch(
 
 
 cdef Patience _patience(HotWorker* worker) noexcept nogil:
-    if worker.at_once:
-        return WAITS_FOR_NOTHING
-    return WAITS_FOR_DISK if worker.aside else WAITS_FOR_LOCKS
+    if worker.may & MAY_WAIT_FOR_DISK:
+        return WAITS_FOR_DISK
+    return WAITS_FOR_LOCKS if worker.may & MAY_WAIT_FOR_LOCKS else WAITS_FOR_NOTHING
 
 
 cdef void _serve(
@@ -484,7 +493,7 @@ cdef void _serve(
     if fetch_parse(worker, plan) != 0:
         _close_frame(worker, request)
         return
-    if worker.at_once and _is_a_handlers(plan):
+    if not worker.may & MAY_PARK and _is_a_handlers(plan):
         worker.gives_back = 1
         return
     _find_session(worker, plan, resumed)
@@ -506,7 +515,7 @@ cdef void _serve(
         if _is_set_aside(worker, snapshot, plan, resumed):
             return
         is_due = not fetch_gathers(worker, plan) and (resumed == FETCH_LAST or _is_due(plan))
-        if worker.at_once and (not is_due or plan.read_bytes > BYTES_AT_ONCE_MAX):
+        if not worker.may & MAY_PARK and (not is_due or plan.read_bytes > BYTES_AT_ONCE_MAX):
             _give_back(worker, plan)
             return
         fetch_count_reads(worker, plan)

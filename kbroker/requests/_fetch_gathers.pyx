@@ -14,6 +14,7 @@ from kbroker.requests._context cimport HotWorker
 from kbroker.requests._fetch_plan cimport FetchPlan, FetchTarget
 from kbroker.requests._parked cimport is_awaited, parked_drop
 from kbroker.requests._parked_state cimport OPEN
+from kbroker.requests._worker_mode cimport MAY_GATHER
 
 cdef enum:
     GATHER_BYTES_MAX = 128 << 10  # beyond it each round trip brings enough
@@ -44,7 +45,7 @@ cdef int fetch_gathers(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     """
     cdef int64_t last_bytes
     cdef int finds_little
-    if (worker.handler.index < 0 or worker.aside or not plan.notes_follower
+    if (worker.handler.index < 0 or not worker.may & MAY_GATHER or not plan.notes_follower
             or plan.session == NULL or plan.any_error or plan.max_wait_ms <= 0
             or plan.out_of_sync or plan.count == plan.not_there_count):
         return 0

@@ -57,6 +57,7 @@ from kbroker.requests._group_member cimport (
     is_ascii,
     take_asking_member,
 )
+from kbroker.requests._worker_mode cimport MAY_WAIT_FOR_DISK
 
 cdef enum:
     UNDECIDED = -1
@@ -79,7 +80,7 @@ cdef int _verdict(
     cdef int slow
     if shard == NULL:
         return UNDECIDED
-    slow = 0 if worker.aside else shard_is_slow(shard)
+    slow = 0 if worker.may & MAY_WAIT_FOR_DISK else shard_is_slow(shard)
     if slow and request_channel_set_aside(
         worker.context.request_channel, request, shard, shard_late_from_ns(shard),
         slow == WRITE_STANDS,

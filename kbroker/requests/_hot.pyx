@@ -57,6 +57,7 @@ from kbroker.requests._produce_checked cimport (
     produce_check, produce_finish_checked, produce_unchecked)
 from kbroker.requests._produce_plan cimport ProducePlan
 from kbroker.requests._run cimport serve_run
+from kbroker.requests._worker_mode cimport MODE_ASIDE, worker_set_mode
 
 cdef extern from "<stdio.h>" nogil:
     int snprintf(char* text, size_t size, const char* format, ...)
@@ -123,6 +124,7 @@ cdef int _serve_runs(HotWorker* worker) noexcept nogil:
     cdef Request* run = NULL
     cdef int count = 0
     cdef int status
+    cdef int mode
     cdef int64_t may_sleep_ns
     if not worker.named:
         worker.named = 1
@@ -167,9 +169,9 @@ cdef int _serve_runs(HotWorker* worker) noexcept nogil:
         kb_count(&worker.handler.run_requests, count)
         if status == TAKE_ASIDE:
             long_polls_end_gathering(worker, NULL)
-            worker.aside = 1
+            mode = worker_set_mode(worker, MODE_ASIDE)
             serve_run(worker, run)
-            worker.aside = 0
+            worker_set_mode(worker, mode)
             request_channel_served_aside(worker.context.request_channel, &worker.handler)
         else:
             worker.has_role = 1

@@ -108,6 +108,7 @@ from kbroker.requests._group_write cimport (
     group_write_new,
 )
 from kbroker.requests._long_polls cimport long_polls_let_go, long_polls_wake
+from kbroker.requests._worker_mode cimport MAY_WAIT_FOR_DISK
 
 cdef enum:
     RETENTION_TO = 4
@@ -428,7 +429,7 @@ cdef void _answer(HotWorker* worker, CommitPlan* plan, Partition* partition) noe
 
 cdef int _is_set_aside(HotWorker* worker, CommitPlan* plan) noexcept nogil:
     # A run does not stand behind a write to a slow file.
-    cdef int slow = 0 if worker.aside else shard_is_slow(plan.shard)
+    cdef int slow = 0 if worker.may & MAY_WAIT_FOR_DISK else shard_is_slow(plan.shard)
     return slow != 0 and request_channel_set_aside(
         worker.context.request_channel, plan.request, plan.shard,
         shard_late_from_ns(plan.shard), slow == WRITE_STANDS)

@@ -52,6 +52,7 @@ from kbroker.requests._context cimport (
     HotWorker, ParkedRequest, ParkedTable, ParkedWatch, WaiterKind)
 from kbroker.requests._parked_state cimport (
     BUILDING, COMPLETED, GIVEN_UP, LISTED, PARKED_ILLEGAL, PARKED_MOVED, parked_fire)
+from kbroker.requests._worker_mode cimport MAY_KEEP_DEADLINES
 
 cdef enum:
     EXACT_TICKS = 256             # a wait of more of them ends up to a 128th of itself late
@@ -256,7 +257,7 @@ cdef int _announce_locked(HotWorker* worker, ParkedTable* table, uint64_t tick) 
     cdef uint64_t bucket = parked_bucket(tick)
     if table.announced[bucket] == tick:
         return 0
-    if worker.aside and table.tick_count < TICKS_MAX:
+    if not worker.may & MAY_KEEP_DEADLINES and table.tick_count < TICKS_MAX:
         table.announced[bucket] = tick
         table.ticks[table.tick_count] = tick
         kb_store_int(&table.tick_count, table.tick_count + 1)

@@ -83,13 +83,7 @@ from kbroker.replica._partition cimport (
     partition_release,
 )
 from kbroker.replica._snapshot cimport (
-    Snapshot,
-    TopicEntry,
-    snapshot_by_id,
-    snapshot_by_name,
-    snapshot_enter,
-    snapshot_leave,
-)
+    Snapshot, TopicEntry, snapshot_by_id, snapshot_by_name, snapshot_enter, snapshot_leave)
 from kbroker.requests._answers cimport (
     cold_push, put_off_push, worker_answer, worker_give_up_role, worker_hand_over,
     worker_unpacks_long)
@@ -115,6 +109,7 @@ from kbroker.requests._produce_plan cimport (
 )
 from kbroker.requests._produce_unique cimport produce_unique
 from kbroker.requests._produce_wait cimport produce_answer_or_park, produce_wait
+from kbroker.requests._worker_mode cimport MAY_UNPACK, MAY_WAIT_FOR_DISK
 
 cdef enum:
     PARTITION_BYTES_MIN = 8       # an index, and no records
@@ -529,13 +524,13 @@ cdef ProducePlan* _plan_or_pass_on(
         request.cause = CAUSE_NO_MEMORY
         worker_answer(worker, request)
         return NULL
-    if plan.slow != NULL and not worker.aside and request_channel_set_aside(
+    if plan.slow != NULL and not worker.may & MAY_WAIT_FOR_DISK and request_channel_set_aside(
         worker.context.request_channel, request, plan.slow, log_late_from_ns(plan.slow),
         plan.slow_stands == WRITE_STANDS,
     ):
         return NULL
     if (plan.reason == REASON_NONE and plan.compressed_bytes >= PUT_OFF_BYTES
-            and not worker.unpacks):
+            and not worker.may & MAY_UNPACK):
         if plan.unpacks_slowly:
             worker_give_up_role(worker)
         put_off_push(worker, request, plan.largest_bytes >= PUT_OFF_BYTES)
@@ -573,7 +568,7 @@ cdef void produce_run(HotWorker* worker, Snapshot* snapshot, Request* first) noe
             compressed_bytes += plan.compressed_bytes
         request = following
         if request != NULL and (worker_unpacks_long(worker, step_since_ns) or (
-                not worker.unpacks and compressed_bytes >= UNPACK_STEP_BYTES)):
+                not worker.may & MAY_UNPACK and compressed_bytes >= UNPACK_STEP_BYTES)):
             worker_give_up_role(worker)
             if plans != NULL:
                 produce_finish(worker, snapshot, plans)

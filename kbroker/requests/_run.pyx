@@ -26,6 +26,7 @@ from kbroker.requests._long_polls cimport long_polls_let_go, long_polls_wake_adv
 from kbroker.requests._offset_commit cimport offset_commit_run
 from kbroker.requests._produce cimport produce_flush, produce_run
 from kbroker.requests._read_ahead cimport read_ahead_run
+from kbroker.requests._worker_mode cimport MODE_UNPACKING, worker_add_mode, worker_set_mode
 
 cdef enum:
     LONG_RUN_BYTES = 1 << 20      # worth waking another handler for what comes meanwhile
@@ -109,9 +110,9 @@ cdef Request* _taken(RequestList* requests, int64_t bytes_max) noexcept nogil:
 
 
 cdef void _unpack(HotWorker* worker, Request* requests) noexcept nogil:
-    worker.unpacks = 1
+    cdef int mode = worker_add_mode(worker, MODE_UNPACKING)
     _do_share(worker, requests)
-    worker.unpacks = 0
+    worker_set_mode(worker, mode)
 
 
 cdef void _do_share(HotWorker* worker, Request* run) noexcept nogil:
