@@ -333,7 +333,10 @@ class PartitionLog(_log.LocalLog):
                 cut_end(self, offset, replaced=True)
             # A name that comes back would stand beside those of what is written from now on.
             file_operations.sync_directory(self.path)
-        self._forget_behind(end_offset)
+            self.epochs.truncate_from_end(end_offset)
+            self._snapshot_offset = -1
+            # A log without them would take a batch that it has for a new one.
+            self.restore_producers(end_offset)
 
     def _begin_again_locked(self, offset: int, falls_to: Callable[[int], None]) -> None:
         self._promise_no_more_locked(0, 0, partial(falls_to, offset))
@@ -345,7 +348,7 @@ class PartitionLog(_log.LocalLog):
             file_operations.sync_directory(self.path)  # no name that comes back is trusted later
             begin_again(self, offset)
         self._trimmed_to = offset
-        self._forget_behind(offset)
+        self._snapshot_offset = -1
 
     def _promise_no_more_locked(
         self, settled: int, clean_to: int, falls: Callable[[], None]
@@ -373,11 +376,6 @@ class PartitionLog(_log.LocalLog):
         copy = path.with_name(path.name + TEMPORARY_SUFFIX)
         file_operations.copy_part(path, 0, position, copy)
         file_operations.rename(copy, path)
-
-    def _forget_behind(self, end_offset: int) -> None:
-        self.epochs.truncate_from_end(end_offset)
-        self._snapshot_offset = -1
-        self.restore_producers(end_offset)
 
     def restore_producers(self, end_offset: int, sizes: Mapping[str, int] | None = None) -> None:
         """From the newest snapshot at or below the log's end, and the batches behind it. `sizes`:

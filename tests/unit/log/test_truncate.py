@@ -308,6 +308,35 @@ def test_what_goes_is_removed_with_the_next_trim(open_log: OpenLog) -> None:
     assert gone and all(path.suffix == ".deleted" and path.exists() for path in gone)
 
 
+@pytest.mark.parametrize("operation", ["list", "read"])
+def test_a_cut_whose_producers_cannot_be_restored_takes_the_log_offline(
+    open_log: OpenLog, operation: str
+) -> None:
+    """Without them it would append a batch once more that it has."""
+    log: LedLog = open_log(**SMALL)
+    for sequence in range(9):
+        log.append(build_batch(producer_id=9, producer_epoch=0, base_sequence=sequence))
+        if sequence == 3:
+            log.write_snapshot()
+    of = str(log.path) if operation == "list" else ".snapshot"
+    with (
+        FileFaults(Fault((operation,), of, error=errno.EIO)),
+        pytest.raises(OSError),
+    ):
+        log.truncate_to(6)
+    assert not log.online
+
+
+def test_below_the_start_nothing_fails_once_the_log_is_empty(open_log: OpenLog) -> None:
+    """Its high watermark would stay where the log's start was, above its end."""
+    log = filled(open_log)
+    log.delete_records(15)
+    log.trim()
+    with FileFaults(Fault(("list",), nth=2, error=errno.EMFILE)):
+        log.truncate_to(4)
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (4, 4, 4)
+
+
 CHANGES = ("rename", "truncate", "write", "open", "map", "unlink")
 
 
