@@ -25,6 +25,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from kbroker.config.key import INT_MAX, LONG_MAX
 from kbroker.log.engine import file_operations
 from kbroker.types import TopicPartition, parse_uuid, uuid_text
 
@@ -87,8 +88,11 @@ def read_offsets(path: Path) -> dict[TopicPartition, int]:
     offsets: dict[TopicPartition, int] = {}
     for fields in _read_lines(path):
         try:
-            topic, index, offset = fields
-            offsets[TopicPartition(topic, int(index))] = int(offset)
+            topic, index, text = fields
+            offset = int(text)
+            if not 0 <= offset <= LONG_MAX:
+                raise ValueError(text)
+            offsets[TopicPartition(topic, int(index))] = offset
         except ValueError as error:
             raise CheckpointError(f"{path}: no offset in {' '.join(fields)!r}") from error
     return offsets
@@ -126,6 +130,8 @@ def _epochs_in(data: bytes) -> tuple[tuple[int, int], ...]:
     for fields in _lines_in(data):
         try:
             epoch, start_offset = (int(field) for field in fields)
+            if not (0 <= epoch <= INT_MAX and 0 <= start_offset <= LONG_MAX):
+                raise ValueError
         except ValueError:
             raise ValueError(f"no epoch in {' '.join(fields)!r}") from None
         if entries and (epoch <= entries[-1][0] or start_offset < entries[-1][1]):

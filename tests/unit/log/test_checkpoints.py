@@ -51,6 +51,22 @@ def test_damaged_checkpoints(tmp_path: Path, text: str) -> None:
             read(path)
 
 
+@pytest.mark.parametrize("offset", ["-5", "-1", str(2**63)])
+def test_an_offset_that_no_log_has_is_damage(tmp_path: Path, offset: str) -> None:
+    path = tmp_path / "log-start-offset-checkpoint"
+    path.write_text(f"0\n2\na 0 7\nb 1 {offset}\n")
+    with pytest.raises(CheckpointError, match=f"no offset in 'b 1 {offset}'"):
+        read_offsets(path)
+
+
+@pytest.mark.parametrize("line", ["0 -1", "-1 0", f"0 {2**63}", f"{2**31} 0"])
+def test_an_epoch_that_no_leader_has_is_damage(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "leader-epoch-checkpoint"
+    path.write_text(f"0\n1\n{line}\n")
+    with pytest.raises(CheckpointError, match=f"no epoch in '{line}'"):
+        read_leader_epochs(path)
+
+
 @pytest.mark.parametrize("text", ["0\n2\n3 0\n3 5\n", "0\n2\n3 9\n4 5\n"])
 def test_epochs_rise(tmp_path: Path, text: str) -> None:
     path = tmp_path / "file"
