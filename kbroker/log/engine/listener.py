@@ -13,12 +13,14 @@ if TYPE_CHECKING:
 
 
 class LogListener(Protocol):
-    """Called by any thread, and never under the log manager's own lock."""
+    """Called by any thread."""
 
     def high_watermark_of(self, log: PartitionLog) -> int:
-        """For the checkpoint: that of its replica, or what the last checkpoint said."""
+        """For the checkpoint: that of its replica, or what the last checkpoint said. Also called
+        under the log manager's own lock, when a log is closed, so it takes no lock."""
         ...
 
     def went_offline(self, log: PartitionLog) -> None:
-        """The log cannot be used any more; called more than once for one log."""
+        """The log cannot be used any more; called more than once for one log, and never under the
+        log manager's own lock."""
         ...
