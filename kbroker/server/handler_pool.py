@@ -19,6 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kbroker.clock import Clock, SystemClock
 from kbroker.failures import Failures
 from kbroker.own_thread import OwnThread
 from kbroker.requests._hot import CLOSED, IDLE
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 
 logger: Final = logging.getLogger("kbroker.request")
 
-# A handler that is inside a slow request when the broker stops is left behind after this.
-JOIN_TIMEOUT_S: Final = 5.0
+# Handlers that are inside slow requests when the broker stops are left there after this, all of
+# them together.
+JOIN_TIMEOUT_MS: Final = 5_000
 
 
 class HandlerPool:
@@ -43,7 +45,9 @@ class HandlerPool:
         dispatch: Callable[[WrappedRequest], None],
         watch_deadline: Callable[[int], None],
         failures: Failures | None = None,
+        clock: Clock | None = None,
     ) -> None:
+        self._clock: Final[Clock] = clock or SystemClock()
         self.failures: Final = failures or Failures("request handlers")
         self._hot = hot
         self._dispatch = dispatch
@@ -129,10 +133,11 @@ class HandlerPool:
         with self._lock:
             self._closed = True
             threads = [*self._threads.values(), *self._leaving.values()]
+        until_ms = self._clock.monotonic_ms() + JOIN_TIMEOUT_MS
         for thread in threads:
             if thread.ident is None:
                 continue  # never started
-            thread.join(JOIN_TIMEOUT_S)
+            thread.join(max(0, until_ms - self._clock.monotonic_ms()) / 1000)
             if thread.is_alive():
                 logger.warning("%s is still inside a request; it is left behind", thread.name)
 

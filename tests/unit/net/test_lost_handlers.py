@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from kbroker import own_thread
+from kbroker.clock import ManualClock
 from kbroker.errors import ErrorCode
 from kbroker.own_thread import OwnThread
 from kbroker.server.handler_pool import HandlerPool
@@ -97,3 +98,30 @@ def test_what_tells_one_of_its_write_costs_nobody_else(
     pool._tell_settled(0)
     assert told == [ErrorCode.NONE]
     assert pool.failures.count == 1
+
+
+class Hung:
+    """A handler's thread that stays inside a request, as far as a pool looks at it."""
+
+    ident = 1
+    name = "hung"
+
+    def __init__(self, clock: ManualClock, waited_s: list[float]) -> None:
+        self._clock, self._waited_s = clock, waited_s
+
+    def join(self, timeout_s: float) -> None:
+        self._waited_s.append(timeout_s)
+        self._clock.advance(round(timeout_s * 1000))
+
+    def is_alive(self) -> bool:
+        return True
+
+
+def test_handlers_that_hang_are_waited_for_together(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, waited_s = ManualClock(), list[float]()
+    pool = HandlerPool(rig.hot, 0, raises, rig.ticks.append, clock=clock)
+    monkeypatch.setattr(pool, "_threads", {at: Hung(clock, waited_s) for at in range(4)})
+    pool.join()
+    assert waited_s == [5, 0, 0, 0]
