@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Final
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.failures import Failures
 from kbroker.metadata.image import NO_CONTROLLER
 
 Done = Callable[[bytes | KafkaError], None]
@@ -23,8 +25,10 @@ Done = Callable[[bytes | KafkaError], None]
 class AskedController:
     """See the head of this file."""
 
-    def __init__(self, controller_id: Callable[[], int]) -> None:
-        """`controller_id` is who the controller is, in the image that is published."""
+    def __init__(self, controller_id: Callable[[], int], failures: Failures | None = None) -> None:
+        """`controller_id` is who the controller is, in the image that is published. `failures`
+        counts callbacks that raise."""
+        self._failures: Final = failures or Failures("requests to the controller")
         self._controller_id = controller_id
         self._lock = threading.Lock()
         self._asked: dict[object, tuple[int, Done]] = {}
@@ -53,4 +57,7 @@ class AskedController:
             given_up = [self._asked.pop(request) for request in old]
         for node_id, done in given_up:
             message = f"broker {node_id} did not answer, and broker {now} is the controller now"
-            done(KafkaError(ErrorCode.REQUEST_TIMED_OUT, message))
+            try:
+                done(KafkaError(ErrorCode.REQUEST_TIMED_OUT, message))
+            except Exception as error:  # the others are given up all the same
+                self._failures.note("giving up a request to the last controller", error)

@@ -27,6 +27,7 @@ from kbroker.types import ApiKey
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from kbroker.failures import Failures
     from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
     from kbroker.metadata.image import BrokerImage
     from kbroker.peer.address import Address
@@ -47,9 +48,15 @@ Submit = Callable[[Coroutine[Any, Any, None]], "Future[None]"]
 class BrokerLinks:
     """See the head of this file; a `Transport` of BrokerChannels and the handlers' `Peers`."""
 
-    def __init__(self, submit: Submit, controller_id: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        submit: Submit,
+        controller_id: Callable[[], int],
+        failures: Failures | None = None,
+    ) -> None:
+        """See `AskedController`."""
         self._submit = submit
-        self._asked = AskedController(controller_id)
+        self._asked = AskedController(controller_id, failures)
         self._client: NetworkClient | None = None
         self._ways = UpdateWays()
         self.parts = PartsReceived()

@@ -76,7 +76,7 @@ class ClusterMember:
         self._replicas = replicas
         self._looked_for_strays = False
         self._controller = controller
-        self.links = BrokerLinks(submit, lambda: controller().image.controller_id)
+        self.links = BrokerLinks(submit, lambda: controller().image.controller_id, failures)
         self._loops: list[LoopOnDemand] = []
         self.replication = Replication(
             config, clock, self.links, submit, replicas, controller, wake, failures,

@@ -11,6 +11,7 @@ import pytest
 from kbroker.cluster.asked_controller import AskedController
 from kbroker.cluster.broker_links import BrokerLinks
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.failures import Failures
 from kbroker.metadata.controller.image_updates import IN_SYNC_KEY, IN_SYNC_VERSION
 from kbroker.metadata.image import NO_CONTROLLER, BrokerImage
 
@@ -26,7 +27,8 @@ def code_of(outcome: Outcome) -> ErrorCode:
 class Asked:
     def __init__(self) -> None:
         self.controller_id = FIRST
-        self.asked = AskedController(lambda: self.controller_id)
+        self.failures = Failures("requests to the controller")
+        self.asked = AskedController(lambda: self.controller_id, self.failures)
         self.outcomes: list[Outcome] = []
         self.answered = self.asked.ask(FIRST, self.outcomes.append)
 
@@ -59,6 +61,18 @@ def test_who_asks_again_while_it_is_given_up_is_not_held_up() -> None:
     asked.asked.ask(FIRST, lambda outcome: asked.asked.ask(NEXT, again.append)(b"done"))
     asked.elect(NEXT)
     assert again == [b"done"]
+
+
+def test_a_callback_that_raises_keeps_no_other_request_waiting() -> None:
+    def raises(outcome: Outcome) -> None:
+        raise ValueError("a callback's own error")
+
+    asked = Asked()
+    asked.asked.ask(FIRST, raises)
+    asked.asked.ask(FIRST, asked.outcomes.append)
+    asked.elect(NEXT)
+    assert [code_of(each) for each in asked.outcomes] == [ErrorCode.REQUEST_TIMED_OUT] * 2
+    assert asked.failures.count == 1
 
 
 def test_a_request_in_flight_to_a_controller_that_hangs_is_given_up_with_the_next_image() -> None:
