@@ -137,14 +137,18 @@ class ClusterMember:
         """Whether an image that is published now may be seen: not the empty one of a start."""
         return self.first_image.has_come or self._controller().informed
 
-    def follow(self, image: ClusterImage) -> None:
-        """The controller's thread has another image, which is published if `shows`.
+    def follow(self, image: ClusterImage, publish: Callable[[ClusterImage], None]) -> None:
+        """The controller's thread has another image, which is published if it `shows`. That is
+        looked at once: another thread may take the office from this controller meanwhile.
 
         A broker that ends before its first image asks a controller, too: it must learn of the next.
         """
+        is_published = self.shows()
+        if is_published:
+            publish(image)
         self.links.followed()
         self.shutdown.followed()
-        if self.shows():
+        if is_published:
             self.replication.follow(image)
             self.first_image.came()
 

@@ -335,10 +335,10 @@ class Broker:
             self._member.compare_settings(self._session())
 
     def _show(self, image: ClusterImage) -> None:
-        if self._member is None or self._member.shows():
+        if self._member is None:
             self._publisher.show(image)
-        if self._member is not None:
-            self._member.follow(image)
+        else:
+            self._member.follow(image, self._publisher.show)
 
     def _apply(self, image: ClusterImage, delta: ImageDelta) -> list[TopicPartition]:
         if self._member is not None:

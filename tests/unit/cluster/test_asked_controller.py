@@ -114,9 +114,33 @@ def test_a_member_of_a_cluster_gives_up_requests_to_the_controller_before(inform
     member.links.forward(BrokerImage(FIRST), IN_SYNC_KEY, IN_SYNC_VERSION, b"", outcomes.append)
     image = Mock(controller_id=NEXT)
     controller.image = image
-    member.follow(image)
+    published: list[Any] = []
+    member.follow(image, published.append)
+    assert published == [image] * informed
     assert [code_of(each) for each in outcomes] == [ErrorCode.REQUEST_TIMED_OUT]
     member.shutdown.followed.assert_called_once_with()
     assert member.replication.follow.called == informed
     for call in submit.call_args_list:
         call.args[0].close()
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_what_is_published_is_followed_whatever_another_thread_does_meanwhile(before: bool) -> None:
+    """The watch may take the office from this controller while its image is published."""
+    from kbroker.cluster.cluster_member import ClusterMember
+    from kbroker.config import BrokerConfig
+
+    controller = Mock(informed=before)
+    others: Any = Mock()
+    config = BrokerConfig.load(overrides=["node.id=1"])
+    member = ClusterMember(
+        config, others, others, others, others, lambda: controller, others, others
+    )
+    member.replication = member.shutdown = member.links = Mock()
+    member.links.followed.side_effect = lambda: setattr(controller, "informed", not before)
+    member.first_image = Mock(has_come=False)
+    published: list[Any] = []
+    member.follow(Mock(), published.append)
+    assert len(published) == before
+    assert member.replication.follow.called == before
+    assert member.first_image.came.called == before
