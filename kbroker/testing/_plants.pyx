@@ -70,6 +70,16 @@ cdef class HeldTurn:
         return bool(has_some)
 
 
+def has_handler_asleep(HotPath hot not None) -> bool:
+    """Whether the first handler has ended its last run, which may write over what is planted."""
+    cdef int sleeps
+    with nogil:
+        lock_ranked(&hot.context.request_channel.lock, RANK_QUEUE)
+        sleeps = hot.workers[0].handler.asleep
+        unlock_ranked(&hot.context.request_channel.lock, RANK_QUEUE)
+    return bool(sleeps)
+
+
 cdef class _Place:
     # Where a plant finds what it spoils.
     cdef HotPath hot

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kbroker.core._require import broken_invariants
-from kbroker.testing._plants import HeldTurn, plant
+from kbroker.testing._plants import HeldTurn, has_handler_asleep, plant
 from tests.unit.net.harness import Rig, eventually
 
 
@@ -28,8 +28,9 @@ class Commands:
         self.hello = {"port": rig.port, "topic_id": str(topic.topic_id)}
 
     def plant(self, name: str) -> None:
-        """While its network thread stands still."""
+        """While its network thread does nothing, and its handler sleeps."""
         with HeldTurn(self._rig.server):
+            eventually(lambda: has_handler_asleep(self._rig.hot), "the handler sleeps")
             plant(name, self._rig.hot, self._log)
 
     def spoil(self, name: str) -> None:
