@@ -37,7 +37,7 @@ from libc.string cimport memset
 from enum import IntEnum
 
 from kbroker.core._live_objects cimport LIVE_SLOT_RINGS, live_add
-from kbroker.core._require cimport require
+from kbroker.core._require cimport require, require_count
 from kbroker.errors import InvariantError
 
 STOCK = (
@@ -238,11 +238,10 @@ cdef int slots_discard(SlotQueue* queue, Slot* out) noexcept nogil:
     require(queue.count <= queue.capacity, "slots: as many as the ring has, at most",
             queue.count, queue.capacity)
     out[0] = queue.ring[queue.head]
-    require(queue.bytes >= out.bytes, "slots: the head's bytes are counted",
-            <int64_t>queue.bytes, out.bytes)
     queue.head = (queue.head + 1) & (queue.capacity - 1)
     queue.count -= 1
-    queue.bytes -= out.bytes
+    queue.bytes = <uint64_t>require_count(
+        <int64_t>queue.bytes - <int64_t>out.bytes, "slots: the head's bytes are counted")
     return SLOT_OK
 
 

@@ -14,7 +14,7 @@ observe/live_objects.py. What is not counted shows in the bytes that the allocat
 from libc.stdint cimport int64_t
 
 from kbroker.core._atomics cimport kb_add_i64, kb_load_i64
-from kbroker.core._require cimport require
+from kbroker.core._require cimport OF_COUNT, require_of
 from kbroker.core._sync cimport kb_used_memory
 
 cdef enum:
@@ -41,8 +41,11 @@ KINDS = {
 
 
 cdef void live_add(int kind, int64_t change) noexcept nogil:
-    cdef int64_t count = kb_add_i64(&_counts[kind * LINE_WORDS], change)
-    require(count >= 0, "live objects: more of a kind were freed than made", count, 0)
+    cdef int64_t* place = &_counts[kind * LINE_WORDS]
+    cdef int64_t count = kb_add_i64(place, change)
+    if not require_of(OF_COUNT, kind, NULL, count >= 0,
+                      "live objects: no more of a kind were freed than made", count, 0):
+        kb_add_i64(place, -count)
 
 
 def live_counts() -> dict[str, int]:

@@ -23,7 +23,8 @@ cdef enum RequireOf:
     OF_CONNECTION = 0             # the caller closes it
     OF_PARTITION = 1              # the caller takes its log offline
     OF_PROCESS = 2                # what several share: the process ends here, with a core
-    REQUIRE_KINDS = 3
+    OF_COUNT = 3                  # only the number: the caller corrects it
+    REQUIRE_KINDS = 4
 
 # Counts it and writes a line that names it, the site and the two numbers. 0; not OF_PROCESS, which
 # does not return. `name` may be NULL. Any thread, with or without locks.
@@ -50,7 +51,16 @@ cdef inline void require(
         require_failed(OF_PROCESS, -1, NULL, text, found, required)
 
 
-# The same of two pointers: what a neighbour in a list says of this one.
+# A count that nothing relies on but a bound or a metric, as it is from now on: 0 where it was
+# below. Not of references, of places in a table, or of what frees something.
+cdef inline int64_t require_count(int64_t count, const char* text) noexcept nogil:
+    if kb_likely(count >= 0):
+        return count
+    require_failed(OF_COUNT, -1, NULL, text, count, 0)
+    return 0
+
+
+# `require` of two pointers: what a neighbour in a list says of this one.
 cdef inline void require_same(
     const void* found, const void* required, const char* text
 ) noexcept nogil:

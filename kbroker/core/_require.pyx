@@ -10,6 +10,7 @@ state is not mended; the smallest thing that holds it ends, before a wrong byte 
     partition    its log goes offline: clients get KAFKA_STORAGE_ERROR, another replica leads
     process      what several share. It ends with SIGABRT and a core. An acknowledged record is in
                  the page cache, so nothing is lost that a kill would not lose
+    count        nothing ends: a number that only a bound or a metric relies on is corrected
 
 The line goes to standard error without the GIL, since a handler's thread may hold locks; after
 REPORTS_MAX lines a process only counts, so that a bug met with every request does not fill a disk.
@@ -32,10 +33,10 @@ cdef enum:
 cdef int64_t _counts[REQUIRE_KINDS]
 
 cdef const char* _NAMES[REQUIRE_KINDS]
-_NAMES[:] = [b"connection", b"partition", b"process"]
+_NAMES[:] = [b"connection", b"partition", b"process", b"count"]
 
 cdef const char* _ENDS[REQUIRE_KINDS]
-_ENDS[:] = [b"it is closed", b"it goes offline", b"it ends"]
+_ENDS[:] = [b"it is closed", b"it goes offline", b"it ends", b"it is corrected"]
 
 
 cdef int require_failed(

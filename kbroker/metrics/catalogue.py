@@ -475,8 +475,8 @@ _RUNTIME: Final = (
            "Objects of the compiled core: what connections cause goes with them.", "objects",
            ("kind",)),
     _plain("counter", "broken_invariants", "kbroker_broken_invariants_total",
-           "Broken invariants of the compiled core, by what each has ended; standard error names"
-           " them.", "", ("ended",)),
+           "Broken invariants of the compiled core, by what each has ended; one of a count ends"
+           " nothing, the count is corrected. Standard error names them.", "", ("ended",)),
     _plain("counter", "step_failures", "kbroker_step_failures_total",
            "Steps of the broker's own work that raised; the log has the cause of each.", "",
            ("part",)),

@@ -28,7 +28,7 @@ request channel's lock; lists are searched from the front.
 from libc.stdint cimport int64_t
 
 from kbroker.core._atomics cimport kb_load_i64
-from kbroker.core._require cimport require
+from kbroker.core._require cimport require, require_count
 from kbroker.net._types cimport BOUNDED_FROM, SLOW_FILES_MAX, AsideRequests, Request
 
 cdef enum:
@@ -112,10 +112,9 @@ cdef inline void _take_out(AsideRequests* aside, Request** place, Request* befor
     if aside.tail == request:
         aside.tail = before
     request.next = NULL
-    aside.count -= request.frames
-    aside.bytes -= request.total_bytes
-    require(aside.count >= 0, "set aside: requests are counted", aside.count, 0)
-    require(aside.bytes >= 0, "set aside: their bytes are counted", aside.bytes, 0)
+    aside.count = require_count(aside.count - request.frames, "set aside: requests are counted")
+    aside.bytes = require_count(
+        aside.bytes - request.total_bytes, "set aside: their bytes are counted")
 
 
 cdef int aside_take(

@@ -15,7 +15,7 @@ enter and sleeps is woken. Requests that wait count as queued, so the queue's bo
 together. Everything is under the request channel's lock.
 """
 
-from kbroker.core._require cimport require
+from kbroker.core._require cimport require, require_count
 from kbroker.net._request cimport request_detach
 from kbroker.net._types cimport BOUNDED_FROM, Handler, InPython, Request
 
@@ -41,8 +41,8 @@ cdef void python_enter(InPython* python, Handler* handler) noexcept nogil:
 cdef void python_leave(InPython* python, Handler* handler) noexcept nogil:
     if handler.in_python:
         handler.in_python = 0
-        python.handlers -= 1
-        require(python.handlers >= 0, "in Python: who leaves was there", python.handlers, 0)
+        python.handlers = <int>require_count(
+            python.handlers - 1, "in Python: handlers there are counted")
 
 
 cdef void python_add(InPython* python, Request* first, Request* last) noexcept nogil:

@@ -14,7 +14,7 @@ from libc.string cimport memcmp, memcpy
 
 from kbroker.core._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker.core._name_hash cimport name_hash
-from kbroker.core._require cimport require
+from kbroker.core._require cimport OF_COUNT, require, require_of
 from kbroker.core._sync cimport pthread_mutex_destroy
 
 
@@ -126,6 +126,18 @@ cdef IpEntry* quota_acquire(ConnectionQuotas* quotas, const uint8_t* address) no
     return entry
 
 
+cdef int32_t _counted_locked(const ConnectionQuotas* quotas) noexcept nogil:
+    cdef const IpEntry* entry
+    cdef int32_t total = 0
+    cdef int bucket
+    for bucket in range(QUOTA_BUCKETS):
+        entry = quotas.buckets[bucket]
+        while entry != NULL:
+            total += entry.count
+            entry = entry.next
+    return total
+
+
 cdef void quota_release(void* entry) noexcept nogil:
     cdef IpEntry* ip = <IpEntry*>entry
     cdef ConnectionQuotas* quotas
@@ -135,7 +147,11 @@ cdef void quota_release(void* entry) noexcept nogil:
     lock_ranked(&quotas.lock, RANK_QUEUE)
     ip.count -= 1
     quotas.total -= 1
-    require(ip.count >= 0 and quotas.total >= ip.count,
-            "connection quotas: who leaves was counted", ip.count, quotas.total)
+    # Without connections it is freed: no other connection may have it.
+    require(ip.count >= 0, "connection quotas: a connection that ends was counted", ip.count, 0)
+    if not require_of(OF_COUNT, -1, NULL, quotas.total >= ip.count,
+                      "connection quotas: an address's connections are among all", quotas.total,
+                      ip.count):
+        quotas.total = _counted_locked(quotas)
     _drop_unused_locked(ip)
     unlock_ranked(&quotas.lock, RANK_QUEUE)

@@ -34,7 +34,7 @@ from kbroker.core._atomics cimport kb_add_int, kb_load_i64, kb_load_int, kb_stor
 from kbroker.core._figures cimport kb_count
 from kbroker.core._limits cimport RUN_BYTES_MAX, RUN_REQUESTS_MAX
 from kbroker.core._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
-from kbroker.core._require cimport require
+from kbroker.core._require cimport require, require_count
 from kbroker.core._sync cimport kb_futex_wait, kb_futex_wake, kb_now_ns
 from kbroker.net._aside cimport (
     aside_add, aside_give_back, aside_has_turn, aside_next_file, aside_served, aside_stands,
@@ -117,8 +117,8 @@ cdef inline int _wants_taker_locked(RequestChannel* channel, int64_t now_ns) noe
 cdef inline void _is_back_locked(RequestChannel* channel, Handler* handler) noexcept nogil:
     if handler.stands:
         handler.stands = 0
-        channel.standing -= 1
-        require(channel.standing >= 0, "queue: handlers that wait", channel.standing, 0)
+        channel.standing = <int>require_count(
+            channel.standing - 1, "queue: handlers that wait are counted")
 
 
 cdef Handler* _pop_sleeper_locked(RequestChannel* channel) noexcept nogil:

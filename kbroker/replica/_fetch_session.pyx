@@ -26,7 +26,7 @@ from kbroker.core._keyed_hash cimport kb_keyed_hash, kb_keyed_number, kb_random_
 from kbroker.core._limits cimport TOPIC_NAME_CHARS_MAX
 from kbroker.core._live_objects cimport LIVE_FETCH_SESSIONS, LIVE_SESSION_PARTITIONS, live_add
 from kbroker.core._lock_order cimport RANK_TABLE, kb_mutex_init, lock_ranked, unlock_ranked
-from kbroker.core._require cimport require, require_same
+from kbroker.core._require cimport require, require_count, require_same
 from kbroker.core._sync cimport kb_now_ns, pthread_mutex_destroy
 
 cdef enum:
@@ -112,8 +112,7 @@ cdef FetchSession* _unlink_locked(SessionCache* cache, FetchSession* session) no
         place = &place[0].next_hashed
     place[0] = session.next_hashed
     _unlink_age_locked(cache, session)
-    cache.count -= 1
-    require(cache.count >= 0, "fetch sessions: they are counted", cache.count, 0)
+    cache.count = <int32_t>require_count(cache.count - 1, "fetch sessions: they are counted")
     session.closed = 1
     return _drop_locked(session)
 

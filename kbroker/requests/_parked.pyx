@@ -38,7 +38,8 @@ from kbroker.core._atomics cimport (
 from kbroker.core._error_codes cimport NO_ERROR
 from kbroker.core._live_objects cimport LIVE_PARKED_REQUESTS, LIVE_WATCHES, live_add
 from kbroker.core._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
-from kbroker.core._require cimport drop_reference, require, require_same, take_reference
+from kbroker.core._require cimport (
+    drop_reference, require, require_count, require_same, take_reference)
 from kbroker.core._sync cimport kb_now_ns
 from kbroker.net._request_channel cimport request_channel_call
 from kbroker.net._types cimport Channel, Request
@@ -350,10 +351,9 @@ cdef void _unlist_locked(ParkedTable* table, ParkedRequest* parked) noexcept nog
     if parked.next_here != NULL:
         require_same(parked.next_here.previous_here, parked, "of a channel: the one after names it")
         parked.next_here.previous_here = parked.previous_here
-    table.count -= 1
-    table.produce_count -= parked_is_write(parked)
-    require(table.count >= 0, "parked requests: they are counted", table.count, 0)
-    require(table.produce_count >= 0, "parked requests: writes are counted", table.produce_count, 0)
+    table.count = require_count(table.count - 1, "parked requests: they are counted")
+    table.produce_count = require_count(
+        table.produce_count - parked_is_write(parked), "parked requests: writes are counted")
 
 
 cdef void _on_left(void* context, Channel* channel, int how) noexcept nogil:

@@ -12,21 +12,31 @@ A test's process only, which ends after it: the broker never imports this.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
+from kbroker.coordinator.group._members cimport (
+    member_new, members_clear_locked, members_replace_locked)
+from kbroker.coordinator.group._shards cimport (
+    group_remove_locked, group_take_locked, shard_clear_locked)
+from kbroker.coordinator.group._structs cimport Group, Member, Shard
 from kbroker.core._live_objects cimport LIVE_LOGS, live_add
 from kbroker.core._lock_order cimport RANK_QUEUE, RANK_TURN, lock_ranked, unlock_ranked
 from kbroker._net cimport SocketServer
 from kbroker.log.engine._storage cimport (
     RECENT_BATCHES, Log, active_of, begin_writing_locked, lock_to_look, log_acquire)
-from kbroker.log.upkeep._trim cimport log_move_start_locked
 from kbroker.log.engine._types cimport Batch
+from kbroker.log.upkeep._trim cimport log_move_start_locked
+from kbroker.net._aside cimport aside_take
+from kbroker.net._in_python cimport python_leave
 from kbroker.net._sleep cimport wake_processor
 from kbroker.net._types cimport (
-    ACTION_NONE, Channel, Processor, Request)
+    ACTION_NONE, AsideRequests, Channel, Handler, Processor, Request)
+from kbroker.net._unsent cimport unsent_add, unsent_remove
 from kbroker.replica._fetch_session cimport FetchSession
 from kbroker.replica._partition cimport Partition, partition_append
 from kbroker.replica._replica cimport Replica
 from kbroker.requests._context cimport PARKED_BUCKETS, ParkedRequest, ParkedWatch
 from kbroker.requests._hot cimport HotPath
+
+from kbroker.core._live_objects import live_counts
 
 
 cdef class HeldTurn:
@@ -267,10 +277,6 @@ def _slots_more_than_ring(_Place place):
     place.channel.slots.count = place.channel.slots.capacity + 1
 
 
-def _slots_bytes_forgotten(_Place place):
-    place.channel.slots.bytes = 0
-
-
 def _oldest_channel_lost(_Place place):
     place.processor.oldest = NULL
 
@@ -287,20 +293,12 @@ def _free_requests_forgotten(_Place place):
     place.processor.free_count = 0
 
 
-def _connections_quota_forgotten(_Place place):
-    place.hot.server.quotas.total = 0
-
-
 def _parked_not_held(_Place place):
     place.parked().refs = 0
 
 
 def _parked_in_no_state(_Place place):
     place.parked().state = 7
-
-
-def _parked_forgotten(_Place place):
-    place.hot.context.parked.count = 0
 
 
 def _deadlines_lost(_Place place):
@@ -378,14 +376,147 @@ def _second_writer(_Place place):
         begin_writing_locked(place.log, 0)
 
 
+# --- A count: corrected, and nothing ends ---------------------------------------------------------
+
 def _live_objects_forgotten(_Place place):
     live_add(LIVE_LOGS, -1000)
+    _must_be(live_counts()["logs"], 0)
+
+
+def _connections_quota_forgotten(_Place place):
+    place.hot.server.quotas.total = 0
+
+
+def _parked_forgotten(_Place place):
+    place.hot.context.parked.count = 0
+
+
+def _parked_writes_forgotten(_Place place):
+    place.hot.context.parked.produce_count = 0
+
+
+def _sessions_forgotten(_Place place):
+    place.hot.context.sessions.count = 0
+
+
+def _slots_bytes_forgotten(_Place place):
+    place.channel.slots.bytes = 0
+
+
+def _waiting_handler_forgotten(_Place place):
+    place.hot.workers[0].handler.stands = 1
+
+
+def _handler_in_python_forgotten(_Place place):
+    cdef Handler handler
+    memset(&handler, 0, sizeof(Handler))
+    handler.in_python = 1
+    python_leave(&place.hot.context.request_channel.python, &handler)
+
+
+def _unsent_bytes_forgotten(_Place place):
+    cdef Request request
+    memset(&request, 0, sizeof(Request))
+    request.own_bytes = 100
+    unsent_remove(place.channel, &request)
+    _must_be(place.channel.unsent_bytes, 0)
+    _must_be(place.processor.settings.unsent_total, 0)
+
+
+def _unsent_bytes_of_all_forgotten(_Place place):
+    cdef Request request
+    memset(&request, 0, sizeof(Request))
+    request.own_bytes = 100
+    place.processor.settings.unsent_total = -30
+    unsent_add(place.channel, &request)
+    _must_be(place.channel.unsent_bytes, 100)
+    _must_be(place.processor.settings.unsent_total, 100)
+    unsent_remove(place.channel, &request)
+
+
+cdef _take_aside_with(int64_t count, int64_t total_bytes):
+    # One request of ten bytes, counted so.
+    cdef AsideRequests aside
+    cdef Request request
+    cdef Request* taken
+    memset(&aside, 0, sizeof(AsideRequests))
+    memset(&request, 0, sizeof(Request))
+    request.frames = 1
+    request.total_bytes = 10
+    aside.head = aside.tail = &request
+    aside.count = count
+    aside.bytes = total_bytes
+    _must_be(aside_take(&aside, NULL, &taken, 1, 100), 1)
+    _must_be(aside.count, 0)
+    _must_be(aside.bytes, 0)
+
+
+def _aside_forgotten(_Place place):
+    _take_aside_with(0, 10)
+
+
+def _aside_bytes_forgotten(_Place place):
+    _take_aside_with(1, 0)
+
+
+cdef class _TwoGroups:
+    # A shard with two groups of one member each.
+    cdef Shard shard
+    cdef Group* first
+
+    def __cinit__(self):
+        cdef Group* group
+        cdef Member* member
+        memset(&self.shard, 0, sizeof(Shard))
+        for name in (b"first", b"second"):
+            group = group_take_locked(&self.shard, <const uint8_t*><char*>name, <int32_t>len(name))
+            member = member_new(b"m", 1, NULL, -1)
+            members_replace_locked(&self.shard, group, &member, 1)
+            if name == b"first":
+                self.first = group
+
+    def __dealloc__(self):
+        shard_clear_locked(&self.shard)
+
+
+def _groups_forgotten(_Place place):
+    cdef _TwoGroups groups = _TwoGroups()
+    groups.shard.count = 0
+    group_remove_locked(&groups.shard, groups.first)
+    _must_be(groups.shard.count, 1)
+
+
+def _groups_bytes_forgotten(_Place place):
+    cdef _TwoGroups groups = _TwoGroups()
+    groups.shard.bytes = 0
+    group_remove_locked(&groups.shard, groups.first)
+    _must_be(groups.shard.bytes, 0)
+
+
+def _groups_offsets_forgotten(_Place place):
+    cdef _TwoGroups groups = _TwoGroups()
+    groups.first.offset_count = 1
+    group_remove_locked(&groups.shard, groups.first)
+    _must_be(groups.shard.offset_count, 0)
+
+
+def _members_bytes_forgotten(_Place place):
+    cdef _TwoGroups groups = _TwoGroups()
+    groups.shard.bytes = 0
+    members_clear_locked(&groups.shard, groups.first)
+    _must_be(groups.shard.bytes, 0)
+
+
+cdef int _must_be(int64_t found, int64_t wanted) except -1:
+    if found != wanted:
+        raise ValueError(f"{found} instead of {wanted}")
+    return 0
 
 
 _MADE = {
     name[1:]: made
     for name, made in list(globals().items())
-    if name.startswith("_") and not name.startswith(("__", "_Place"))
+    if name.startswith("_") and not name.startswith(("__", "_Place", "_TwoGroups"))
 }
 PLANTS = tuple(_MADE)
 

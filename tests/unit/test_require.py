@@ -46,4 +46,4 @@ def test_there_are_sites_in_every_room_of_the_core() -> None:
 
 
 def test_nothing_is_broken_here() -> None:
-    assert broken_invariants() == {"connection": 0, "partition": 0, "process": 0}
+    assert broken_invariants() == {"connection": 0, "partition": 0, "process": 0, "count": 0}

@@ -11,7 +11,7 @@ from libc.string cimport memcmp, memcpy
 
 from kbroker.core._live_objects cimport LIVE_MEMBERS, live_add
 from kbroker.core._name_hash cimport name_hash
-from kbroker.core._require cimport require
+from kbroker.core._require cimport require_count
 from kbroker.coordinator.group._structs cimport Group, Member, Shard
 from kbroker.coordinator.group._table cimport TABLE_MIN, table_put
 from kbroker.core._live_objects cimport LIVE_MEMBERS, live_add
@@ -75,8 +75,8 @@ cdef void members_clear_locked(Shard* shard, Group* group) noexcept nogil:
     if group.members == NULL:
         return
     for place in range(group.member_mask + 1):
-        shard.bytes -= member_bytes(group.members[place])
-        require(shard.bytes >= 0, "shard: its members' bytes are counted", shard.bytes, 0)
+        shard.bytes = require_count(shard.bytes - member_bytes(group.members[place]),
+                                    "shard: its members' bytes are counted")
         member_free(group.members[place])
     free(group.members)
     group.members = NULL

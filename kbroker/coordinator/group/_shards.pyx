@@ -45,7 +45,8 @@ from kbroker.coordinator.group._structs cimport (
     Removal,
     Shard,
 )
-from kbroker.coordinator.group._table cimport table_put, table_remove, table_room
+from kbroker.coordinator.group._table cimport (
+    table_count, table_put, table_remove, table_room)
 from kbroker.core._atomics cimport (
     kb_load_i64, kb_load_int, kb_load_ptr, kb_store_i64, kb_store_int, kb_store_ptr)
 from kbroker.core._error_codes cimport (
@@ -65,7 +66,7 @@ from kbroker.core._error_codes cimport (
 from kbroker.core._live_objects cimport LIVE_GROUPS, live_add
 from kbroker.core._lock_order cimport RANK_SESSION, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker.core._name_hash cimport name_hash
-from kbroker.core._require cimport require
+from kbroker.core._require cimport OF_COUNT, require, require_count, require_of
 from kbroker.core._sync cimport kb_now_ns, pthread_mutex_destroy
 from kbroker.log.engine._storage cimport log_late_from_ns, writing_is_slow
 from kbroker.log.engine._types cimport Batch
@@ -311,13 +312,16 @@ cdef int64_t _group_bytes(Group* group) noexcept nogil:
 
 
 cdef void group_remove_locked(Shard* shard, Group* group) noexcept nogil:
-    shard.bytes -= _group_bytes(group)
-    shard.offset_count -= group.offset_count
-    shard.count -= 1
-    require(shard.count >= 0, "shard: its groups are counted", shard.count, 0)
-    require(shard.bytes >= 0, "shard: its bytes are counted", shard.bytes, 0)
-    require(shard.offset_count >= 0, "shard: its offsets are counted", shard.offset_count, 0)
+    shard.bytes = require_count(
+        shard.bytes - _group_bytes(group), "shard: its bytes are counted")
+    shard.offset_count = require_count(
+        shard.offset_count - group.offset_count, "shard: its offsets are counted")
     table_remove(<void**>shard.groups, shard.mask, group, _group_hash)
+    shard.count -= 1
+    if not require_of(OF_COUNT, shard.index, NULL, shard.count >= 0,
+                      "shard: its groups are counted", shard.count, 0):
+        # The table grows by this count; a lookup in one that is full would not end.
+        shard.count = table_count(<void**>shard.groups, shard.mask)
     _group_free(group)
 
 

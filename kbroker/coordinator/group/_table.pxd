@@ -51,6 +51,14 @@ cdef inline int table_room(
     return 0
 
 
+cdef inline int64_t table_count(void** table, uint32_t mask) noexcept nogil:
+    cdef int64_t count = 0
+    cdef int64_t place
+    for place in range(<int64_t>mask + 1):
+        count += table[place] != NULL
+    return count
+
+
 cdef inline void table_remove(
     void** table, uint32_t mask, void* item, hash_of item_hash,
 ) noexcept nogil:

@@ -58,6 +58,9 @@ class Commands:
         eventually(lambda: self._rig.ticks, "a deadline")
         self._expire()
 
+    def corrected(self) -> None:
+        eventually(lambda: broken_invariants()["count"], "a count")
+
     def advance(self) -> None:
         self._log.advance()
 

@@ -204,9 +204,12 @@ OF_CONNECTION: Final[tuple[tuple[str, str], ...]] = (
 )
 
 
+NOTHING: Final = {"connection": 0, "partition": 0, "process": 0, "count": 0}
+
+
 def assert_one_is_closed(planted: Planted, text: str) -> None:
     """Others are served, and the log is untouched."""
-    assert planted.tell("state")["broken"] == {"connection": 1, "partition": 0, "process": 0}
+    assert planted.tell("state")["broken"] == {**NOTHING, "connection": 1}
     assert planted.log() == planted.log_before
     assert produce_one(planted.first, planted.topic, build_batch()).error == ErrorCode.NONE
     planted.tell_the_last("")
@@ -330,17 +333,13 @@ OF_PROCESS: Final[tuple[tuple[str, Meets, Meets, str], ...]] = (
      "slots: one that is filled is in the ring"),
     ("slots_more_than_ring", parks_a_produce, does_nothing,
      "slots: one that is filled is in the ring"),
-    ("slots_bytes_forgotten", parks_a_produce, does_nothing, "slots: the head's bytes are counted"),
     ("oldest_channel_lost", only_serves, leaves,
      "closed channel: the least recent is first"),
     ("newest_channel_lost", only_serves, leaves, "closed channel: the most recent is last"),
     ("requests_forgotten", only_serves, asks, "request: freed as often as made"),
     ("free_requests_forgotten", only_serves, asks, "request: free ones are counted"),
-    ("connections_quota_forgotten", only_serves, leaves,
-     "connection quotas: who leaves was counted"),
     ("parked_not_held", parks, expires, "long poll: one whose time is over is held"),
     ("parked_in_no_state", parks, leaves, "parked request: its state is one"),
-    ("parked_forgotten", parks, expires, "parked requests: they are counted"),
     ("deadlines_lost", parks, leaves,
      "deadlines: without one before it is the first of its bucket"),
     ("deadline_of_itself", parks, leaves, "deadlines: the one after names it"),
@@ -361,8 +360,6 @@ OF_PROCESS: Final[tuple[tuple[str, Meets, Meets, str], ...]] = (
     ("partition_not_held", only_serves, waits, "partition: one with a reference gets another"),
     ("log_not_held", only_serves, does_nothing, "log: one with a reference gets another"),
     ("second_writer", only_serves, does_nothing, "log: one writes at a time"),
-    ("live_objects_forgotten", only_serves, does_nothing,
-     "live objects: more of a kind were freed than made"),
 )  # fmt: skip
 
 
@@ -386,11 +383,64 @@ def test_the_process_ends(
         assert planted.first.ended()
 
 
+# --- A count: corrected, and nothing ends ---------------------------------------------------------
+
+
+def expires_alone(planted: Planted) -> None:
+    planted.tell("expire")
+
+
+# name, what is there before, what meets it, the line.
+OF_COUNT: Final[tuple[tuple[str, Meets, Meets, str], ...]] = (
+    ("live_objects_forgotten", only_serves, does_nothing,
+     "live objects: no more of a kind were freed than made"),
+    ("connections_quota_forgotten", only_serves, leaves,
+     "connection quotas: an address's connections are among all"),
+    ("parked_forgotten", parks, expires_alone, "parked requests: they are counted"),
+    ("parked_writes_forgotten", parks_a_produce, expires_alone,
+     "parked requests: writes are counted"),
+    ("sessions_forgotten", begins_a_session, ends_the_session, "fetch sessions: they are counted"),
+    ("slots_bytes_forgotten", parks_a_produce, expires_alone,
+     "slots: the head's bytes are counted"),
+    ("waiting_handler_forgotten", only_serves, asks, "queue: handlers that wait are counted"),
+    ("handler_in_python_forgotten", only_serves, does_nothing,
+     "in Python: handlers there are counted"),
+    ("unsent_bytes_forgotten", only_serves, does_nothing,
+     "unsent answers: a channel's are among all"),
+    ("unsent_bytes_of_all_forgotten", only_serves, does_nothing,
+     "unsent answers: a channel's are among all"),
+    ("aside_forgotten", only_serves, does_nothing, "set aside: requests are counted"),
+    ("aside_bytes_forgotten", only_serves, does_nothing, "set aside: their bytes are counted"),
+    ("groups_forgotten", only_serves, does_nothing, "shard: its groups are counted"),
+    ("groups_bytes_forgotten", only_serves, does_nothing, "shard: its bytes are counted"),
+    ("groups_offsets_forgotten", only_serves, does_nothing, "shard: its offsets are counted"),
+    ("members_bytes_forgotten", only_serves, does_nothing,
+     "shard: its members' bytes are counted"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "before", "meets", "text"), OF_COUNT)
+def test_a_count_is_corrected(
+    planted: Planted, name: str, before: Meets, meets: Meets, text: str
+) -> None:
+    before(planted)
+    planted.tell(f"plant {name}")
+    meets(planted)
+    planted.tell("corrected")
+    assert planted.tell("state") == {"online": True, "broken": {**NOTHING, "count": 1}}
+    assert planted.log() == planted.log_before
+    assert produce_one(planted.client(), planted.other, build_batch()).error == ErrorCode.NONE
+    planted.tell_the_last("")
+    status, said = planted.end()
+    assert status == 0
+    assert f"so it is corrected: {text} (found " in said
+
+
 # --- All of them ----------------------------------------------------------------------------------
 
 
 def test_every_plant_is_met() -> None:
-    met = [*OF_PARTITION, *OF_CONNECTION, *OF_PROCESS]
+    met = [*OF_PARTITION, *OF_CONNECTION, *OF_PROCESS, *OF_COUNT]
     others = {
         "cached_frames_forgotten", "state_without_request", "received_beyond_chunk",
         "slot_of_another",
