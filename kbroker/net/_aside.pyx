@@ -29,7 +29,7 @@ from libc.stdint cimport int64_t
 
 from kbroker.core._atomics cimport kb_load_i64
 from kbroker.core._require cimport require, require_count
-from kbroker.net._types cimport BOUNDED_FROM, SLOW_FILES_MAX, AsideRequests, Request
+from kbroker.net._types cimport BOUNDED_FROM, FILES_MAX, SLOW_FILES_MAX, AsideRequests, Request
 
 cdef enum:
     ASIDE_BYTES_MAX = 64 << 20
@@ -68,10 +68,10 @@ cdef int _is_served(AsideRequests* aside, void* file) noexcept nogil:
 
 
 cdef inline int _has_room(const AsideRequests* aside, int handlers, int elsewhere) noexcept nogil:
-    cdef int most = max(1, handlers // 2)
+    cdef int most = min(<int>SLOW_FILES_MAX, max(1, handlers // 2))
     if handlers >= BOUNDED_FROM:
         most = min(most, handlers - 1 - elsewhere)
-    return aside.file_count < <int>SLOW_FILES_MAX and aside.file_count - aside.retired < most
+    return aside.file_count - aside.retired < most
 
 
 cdef int aside_has_turn(
@@ -96,8 +96,8 @@ cdef void* aside_next_file(
         return NULL
     while request != NULL:
         if not _is_served(aside, request.slow_file):
-            require(0 <= aside.file_count < SLOW_FILES_MAX, "set aside: one more file has a place",
-                    aside.file_count, SLOW_FILES_MAX)
+            require(0 <= aside.file_count < FILES_MAX, "set aside: one more file has a place",
+                    aside.file_count, FILES_MAX)
             aside.files[aside.file_count] = request.slow_file
             aside.since_ns[aside.file_count] = now_ns
             aside.file_count += 1

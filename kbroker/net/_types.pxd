@@ -329,7 +329,8 @@ cdef struct Handler:
 
 
 cdef enum:
-    SLOW_FILES_MAX = 32
+    SLOW_FILES_MAX = 32           # at which handlers are that serve
+    FILES_MAX = 1024              # with those of retired ones: as many as there are handlers
     BOUNDED_FROM = 4              # handlers: of so many one is left for the queue, whatever waits
 
 
@@ -340,8 +341,8 @@ cdef struct AsideRequests:
     Request* tail
     int64_t count
     int64_t bytes
-    void* files[SLOW_FILES_MAX]   # being served, each by one handler
-    int64_t since_ns[SLOW_FILES_MAX]
+    void* files[FILES_MAX]        # being served, each by one handler
+    int64_t since_ns[FILES_MAX]
     int file_count
     int retired                   # of their handlers
     int64_t total                 # ever
