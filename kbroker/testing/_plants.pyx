@@ -20,10 +20,12 @@ from kbroker.coordinator.group._structs cimport Group, Member, Shard
 from kbroker.core._live_objects cimport LIVE_LOGS, live_add
 from kbroker.core._lock_order cimport RANK_QUEUE, RANK_TURN, lock_ranked, unlock_ranked
 from kbroker._net cimport SocketServer
+from kbroker.log.engine._segment cimport part_of
 from kbroker.log.engine._storage cimport (
-    RECENT_BATCHES, Log, active_of, begin_writing_locked, lock_to_look, log_acquire)
-from kbroker.log.engine._types cimport Batch
-from kbroker.log.upkeep._trim cimport log_move_start_locked
+    RECENT_BATCHES, Log, active_of, begin_writing_locked, lock_to_look, log_acquire,
+    log_replace_segments)
+from kbroker.log.engine._types cimport Batch, Segment
+from kbroker.log.upkeep._trim cimport log_drop_first_locked, log_move_start_locked
 from kbroker.net._aside cimport aside_take
 from kbroker.net._in_python cimport python_leave
 from kbroker.net._sleep cimport wake_processor
@@ -163,6 +165,26 @@ def _follower_ahead(_Place place):
 
 def _start_moves_behind_end(_Place place):
     log_move_start_locked(place.log, place.log.log_end_offset + 1)
+
+
+def _segments_replaced_beyond_end(_Place place):
+    _must_be(log_replace_segments(place.log, 7, 1, active_of(place.log)), 0)
+
+
+def _every_segment_dropped(_Place place):
+    cdef Segment* dropped
+    _must_be(log_drop_first_locked(place.log, place.log.segment_count, &dropped), 0)
+
+
+def _offset_entry_before_map(_Place place):
+    # The next batch is to have an entry.
+    part_of(active_of(place.log)).bytes_since_entry = 1 << 30
+    part_of(active_of(place.log)).offsets.entries = -1
+
+
+def _time_entry_before_map(_Place place):
+    part_of(active_of(place.log)).bytes_since_entry = 1 << 30
+    part_of(active_of(place.log)).times.entries = -1
 
 
 def _slice_before_file(_Place place):

@@ -162,7 +162,8 @@ cdef void publish(Log* log, Segment* segment, Write* write) noexcept nogil:
         header.max_timestamp_ms = batch.max_timestamp_ms
         header.size_bytes = batch.length_bytes
         header.record_count = batch.record_count
-        segment_note_batch(segment, position, &header, log.settings.index_interval_bytes)
+        if not segment_note_batch(segment, position, &header, log.settings.index_interval_bytes):
+            kb_store_int(&log.online, 0)
         recent_add(log, batch.base_offset, position, batch.length_bytes)
         position += batch.length_bytes
         records += batch.record_count

@@ -106,8 +106,10 @@ cdef void publish(Log* log, Segment* segment, const Piece* piece) noexcept nogil
     cdef Header header
     while at < piece.size_bytes:
         header_read(piece.data + at, &header)
-        segment_note_batch(
-            segment, segment.size_bytes + at, &header, log.settings.index_interval_bytes)
+        if not segment_note_batch(
+            segment, segment.size_bytes + at, &header, log.settings.index_interval_bytes
+        ):
+            kb_store_int(&log.online, 0)
         if header.base_offset > next_offset:
             recent_clear(log)     # the ring holds no gap: see recent_find()
         recent_add(log, header.base_offset, segment.size_bytes + at, header.size_bytes)

@@ -51,10 +51,13 @@ cdef int index_cut(Index* index, const char* path, int32_t at, int64_t limit) no
 
 cdef void index_close(Index* index) noexcept nogil
 
-# `index_reserve` has been asked, for both of these.
-cdef void offset_index_append(Index* index, int32_t relative, int32_t position) noexcept nogil
+# `index_reserve` has been asked, for both of these. 0: the index cannot be trusted, and is as it
+# was; that is counted and reported, and the caller takes its log offline.
+cdef int offset_index_append(
+    Index* index, const char* path, int32_t relative, int32_t position) noexcept nogil
 # Adds nothing unless the timestamp is newer than the last entry's.
-cdef void time_index_append(Index* index, int64_t timestamp_ms, int32_t relative) noexcept nogil
+cdef int time_index_append(
+    Index* index, const char* path, int64_t timestamp_ms, int32_t relative) noexcept nogil
 
 cdef struct IndexEntry:
     int64_t key                   # a relative offset, or a timestamp; -1: there is no such entry

@@ -25,7 +25,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from kbroker.core._atomics cimport kb_load_ptr, kb_store_ptr
-from kbroker.core._require cimport require
+from kbroker.core._require cimport OF_PARTITION, require_of
 from kbroker.log.engine._file_operations cimport files
 from kbroker.protocol._cursor cimport get_i32, get_i64, kb_put_u32, kb_put_u64
 
@@ -185,35 +185,45 @@ cdef void index_close(Index* index) noexcept nogil:
 
 # --- Entries --------------------------------------------------------------------------------------
 
-cdef void offset_index_append(Index* index, int32_t relative, int32_t position) noexcept nogil:
+cdef int offset_index_append(
+    Index* index, const char* path, int32_t relative, int32_t position
+) noexcept nogil:
     cdef uint8_t* at = index.map + <int64_t>index.entries * OFFSET_ENTRY_BYTES
     if index.entries >= index.entries_max:
-        return
-    require(index.entries >= 0 and index.map != NULL, "index: an offset's entry is in the map",
-            index.entries, index.entries_max)
-    require(relative >= 0 and position >= 0, "index: offsets and positions are not negative",
-            relative, position)
+        return 1
+    if not (
+        require_of(OF_PARTITION, -1, path, index.entries >= 0 and index.map != NULL,
+                   "index: an offset's entry is in the map", index.entries, index.entries_max)
+        and require_of(OF_PARTITION, -1, path, relative >= 0 and position >= 0,
+                       "index: offsets and positions are not negative", relative, position)
+    ):
+        return 0
     kb_put_u32(at, <uint32_t>relative)
     kb_put_u32(at + 4, <uint32_t>position)
     index.entries += 1
+    return 1
 
 
-cdef void time_index_append(Index* index, int64_t timestamp_ms, int32_t relative) noexcept nogil:
+cdef int time_index_append(
+    Index* index, const char* path, int64_t timestamp_ms, int32_t relative
+) noexcept nogil:
     cdef uint8_t* at = index.map + <int64_t>index.entries * TIME_ENTRY_BYTES
     cdef int64_t last_timestamp_ms = -1
     cdef int32_t last_relative = 0
+    if index.entries >= index.entries_max:
+        return 1
+    if not require_of(OF_PARTITION, -1, path, index.entries >= 0 and index.map != NULL,
+                      "index: a time's entry is in the map", index.entries, index.entries_max):
+        return 0
     if index.entries > 0:
         last_timestamp_ms = get_i64(at - TIME_ENTRY_BYTES)
         last_relative = get_i32(at - TIME_ENTRY_BYTES + 8)
-    if index.entries >= index.entries_max or timestamp_ms <= last_timestamp_ms:
-        return
-    if relative < last_relative:
-        return
-    require(index.entries >= 0 and index.map != NULL, "index: a time's entry is in the map",
-            index.entries, index.entries_max)
+    if timestamp_ms <= last_timestamp_ms or relative < last_relative:
+        return 1
     kb_put_u64(at, <uint64_t>timestamp_ms)
     kb_put_u32(at + 8, <uint32_t>relative)
     index.entries += 1
+    return 1
 
 
 # --- Reading --------------------------------------------------------------------------------------

@@ -87,8 +87,9 @@ cdef void segment_drop_reference(Segment* segment) noexcept nogil
 cdef void slice_release(FileSlice* slice) noexcept nogil
 
 # The batch with `header` stands at `position`: timestamps, and index entries when they are due.
-# segment_reserve has been asked for as many.
-cdef void segment_note_batch(
+# segment_reserve has been asked for as many. 0: an index cannot be trusted, and the caller takes
+# the log offline.
+cdef int segment_note_batch(
     Segment* segment, int64_t position, const Header* header, int64_t index_interval_bytes
 ) noexcept nogil
 cdef int segment_reserve(Segment* segment, int32_t batches) noexcept nogil
@@ -97,6 +98,9 @@ cdef int segment_index_full(Segment* segment) noexcept nogil
 # No more appends: the last time index entry, both indexes cut to size. 0 or an errno.
 cdef int segment_end_times(Segment* segment) noexcept nogil
 cdef int segment_seal(Segment* segment) noexcept nogil
+cdef enum:
+    INDEX_UNSOUND = 4             # of `segment_end`: the caller takes the log offline
+
 # The same in three steps, of which the second alone touches no file: room for the last entry, 1 if
 # there is to be one; the end, in memory, which index files are too long; those.
 cdef int segment_reserve_end(Segment* segment, int* status) noexcept nogil

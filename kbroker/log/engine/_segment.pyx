@@ -10,7 +10,7 @@ lock. Scans read with pread and need none. No GIL. A scan trusts nothing that it
 that does not fit in the file or does not agree with itself ends it.
 """
 
-from libc.errno cimport EINTR, EIO, ENOENT, ENOMEM, errno
+from libc.errno cimport EFAULT, EINTR, EIO, ENOENT, ENOMEM, errno
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
@@ -216,26 +216,27 @@ cdef int segment_reserve_end(Segment* segment, int* status) noexcept nogil:
     return status[0] == 0
 
 
-cdef void note_end(Segment* segment) noexcept nogil:
+cdef int note_end(Segment* segment) noexcept nogil:
     # The last entry is the largest timestamp; what is said already is not said again.
     cdef SegmentPart* part = part_of(segment)
-    time_index_append(
-        &part.times, part.max_timestamp_ms,
+    return time_index_append(
+        &part.times, part.times_path, part.max_timestamp_ms,
         <int32_t>(part.max_timestamp_offset - segment.base_offset))
 
 
 cdef int segment_end_times(Segment* segment) noexcept nogil:
     cdef int status
-    if segment_reserve_end(segment, &status):
-        note_end(segment)
+    if segment_reserve_end(segment, &status) and not note_end(segment):
+        return EFAULT
     return status
 
 
 cdef int segment_end(Segment* segment, int has_room) noexcept nogil:
     cdef SegmentPart* part = part_of(segment)
-    if has_room:
-        note_end(segment)
-    return index_end(&part.offsets) | index_end(&part.times) << 1
+    cdef int found = 0
+    if has_room and not note_end(segment):
+        found = INDEX_UNSOUND
+    return found | index_end(&part.offsets) | index_end(&part.times) << 1
 
 
 cdef void segment_shorten(Segment* segment, int which) noexcept nogil:
@@ -346,12 +347,13 @@ cdef int segment_reserve(Segment* segment, int32_t batches) noexcept nogil:
     return status or index_reserve(&part.times, part.times_path, batches)
 
 
-cdef void segment_note_batch(
+cdef int segment_note_batch(
     Segment* segment, int64_t position, const Header* header, int64_t index_interval_bytes
 ) noexcept nogil:
     cdef SegmentPart* part = part_of(segment)
     cdef int64_t last_offset = header.base_offset + header.last_offset_delta
     cdef int64_t relative = last_offset - segment.base_offset
+    cdef int is_sound = 1
     part.largest_leader_epoch = INT32_MAX
     part.has_sequences = 1
     if header.record_count > 0:   # one of which compaction left nothing has no time either
@@ -363,16 +365,18 @@ cdef void segment_note_batch(
     elif not part.may_hold_empty:
         kb_store_int(&part.may_hold_empty, 1)
     if part.bytes_since_entry > index_interval_bytes and relative <= INT32_MAX:
-        offset_index_append(&part.offsets, <int32_t>relative, <int32_t>position)
+        is_sound = offset_index_append(
+            &part.offsets, part.offsets_path, <int32_t>relative, <int32_t>position)
         # The last place is for the sealing: a segment's largest timestamp is never lost.
         if part.times.entries + 1 < part.times.entries_max:
-            time_index_append(
-                &part.times, part.max_timestamp_ms,
+            is_sound &= time_index_append(
+                &part.times, part.times_path, part.max_timestamp_ms,
                 <int32_t>(part.max_timestamp_offset - segment.base_offset))
         part.bytes_since_entry = 0
     part.bytes_since_entry += header.size_bytes
     if header.size_bytes > part.largest_batch_bytes:
         kb_store_i64(&part.largest_batch_bytes, header.size_bytes)
+    return is_sound
 
 
 # --- Scanning -------------------------------------------------------------------------------------

@@ -212,8 +212,9 @@ cdef int32_t log_find_segment(const Log* log, int64_t offset) noexcept nogil
 # Whether it is still the log's: one whose end was cut off, or that was dropped, is not.
 cdef int log_has_segment(const Log* log, const Segment* segment) noexcept nogil
 # Puts one in the place of `count` from place `at` on, and takes over its reference; theirs are
-# dropped. What was known of places in their files is forgotten.
-cdef void log_replace_segments(
+# dropped. What was known of places in their files is forgotten. 0: there are not so many, and the
+# log is offline.
+cdef int log_replace_segments(
     Log* log, int32_t at, int32_t count, Segment* fresh) noexcept nogil
 cdef int64_t log_size_bytes(const Log* log) noexcept nogil
 

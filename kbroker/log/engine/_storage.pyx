@@ -31,7 +31,8 @@ from kbroker.log.engine._directory_mark cimport directory_mark_of, mark_begin, m
 from kbroker.log.engine._flush_times cimport flush_figures_release
 from kbroker.log.engine._producer_state cimport producers_clear
 from kbroker.log.engine._segment cimport (
-    segment_create, segment_drop_reference, segment_end, segment_reserve_end, segment_shorten)
+    INDEX_UNSOUND, segment_create, segment_drop_reference, segment_end, segment_reserve_end,
+    segment_shorten)
 from kbroker.log.engine._types cimport Segment
 
 cdef enum:
@@ -257,12 +258,14 @@ cdef int log_has_segment(const Log* log, const Segment* segment) noexcept nogil:
     return at >= 0 and log.segments[at] == segment
 
 
-cdef void log_replace_segments(
+cdef int log_replace_segments(
     Log* log, int32_t at, int32_t count, Segment* fresh
 ) noexcept nogil:
     cdef int32_t old
-    require(0 <= at and 0 < count <= log.segment_count - at,
-            "segments: those that are replaced are the log's", at + count, log.segment_count)
+    if not log_requires(log, 0 <= at and 0 < count <= log.segment_count - at,
+                        "segments: those that are replaced are the log's", at + count,
+                        log.segment_count):
+        return 0
     for old in range(at, at + count):
         segment_drop_reference(log.segments[old])
     log.segments[at] = fresh
@@ -273,6 +276,7 @@ cdef void log_replace_segments(
     free(log.warm)
     log.warm = NULL
     log.warm_next = 0
+    return 1
 
 
 cdef int64_t log_size_bytes(const Log* log) noexcept nogil:
@@ -310,6 +314,8 @@ cdef int log_roll(Log* log, int64_t base_offset, int64_t now_ms) noexcept nogil:
         # From here on nothing can fail that would leave the new files unused. A seal that fails
         # leaves index files too long; recovery or the next open writes them anew.
         too_long = segment_end(ended, has_room)
+        if too_long & INDEX_UNSOUND:
+            kb_store_int(&log.online, 0)
         log_add_segment(log, following)
         recent_clear(log)
         log.rolls += 1
@@ -331,6 +337,8 @@ cdef void log_seal(Log* log) noexcept nogil:
     has_room = segment_reserve_end(ended, &status)
     lock_ranked(&log.lock, RANK_PARTITION)
     too_long = segment_end(ended, has_room)
+    if too_long & INDEX_UNSOUND:
+        kb_store_int(&log.online, 0)
     unlock_ranked(&log.lock, RANK_PARTITION)
     segment_shorten(ended, too_long)
     end_writing_locked(log, 0)

@@ -11,7 +11,7 @@ Called by the loader before the partition is online: nobody else has the segment
 megabyte of buffer, whatever a batch's length claims.
 """
 
-from libc.errno cimport EINTR, EIO, ENOMEM, errno
+from libc.errno cimport EFAULT, EINTR, EIO, ENOMEM, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
@@ -142,7 +142,9 @@ cdef void recover_segment(
         out.status = segment_reserve(segment, 1)
         if out.status != 0:
             break
-        segment_note_batch(segment, scan.position, &scan.header, index_interval_bytes)
+        if not segment_note_batch(segment, scan.position, &scan.header, index_interval_bytes):
+            out.status = EFAULT
+            break
         out.has_gaps |= (
             scan.header.base_offset != out.next_offset
             or scan.header.record_count != scan.header.last_offset_delta + 1)

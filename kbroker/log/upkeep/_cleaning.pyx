@@ -21,7 +21,7 @@ One thread owns a cleaning. The log's lock is held to look at its segments and t
 files are read without it, through references. No GIL, but to pack, and to unpack what C cannot.
 """
 
-from libc.errno cimport EFBIG, EINTR, EIO, ENOMEM, errno
+from libc.errno cimport EFAULT, EFBIG, EINTR, EIO, ENOMEM, errno
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memmove, strdup
@@ -29,6 +29,7 @@ from libc.string cimport memcpy, memmove, strdup
 cimport cython
 
 from kbroker._log cimport LocalLog
+from kbroker.core._atomics cimport kb_store_int
 from kbroker.core._limits cimport UNPACKED_PIECE_BYTES
 from kbroker.core._sync cimport kb_wall_ms
 from kbroker.log.engine._file_operations cimport files, iovec
@@ -435,7 +436,10 @@ cdef class Cleaning:
         if self.trouble.status != 0:
             return STEP_FAILED
         header_read(data, &header)
-        segment_note_batch(self.fresh, at, &header, self.index_interval_bytes)
+        if not segment_note_batch(self.fresh, at, &header, self.index_interval_bytes):
+            kb_store_int(&self.storage.online, 0)
+            self.trouble.status = EFAULT
+            return STEP_FAILED
         memcpy(self.waiting.data + self.waiting.size, data, <size_t>size_bytes)
         self.waiting.size += size_bytes
         return self._write_waiting() if self.waiting.size >= WRITE_BYTES else STEP_DONE
@@ -532,7 +536,8 @@ cdef class Cleaning:
     def swap_in(self) -> bool:
         """The new segment, whose files end with `.swap` by now, takes its group's place.
 
-        False: the log was cut or trimmed there meanwhile, and nothing has changed. MemoryError.
+        False: the log was cut or trimmed there meanwhile, or is offline; nothing has changed.
+        MemoryError.
         """
         cdef Log* log = self.storage
         cdef int32_t at
@@ -542,16 +547,16 @@ cdef class Cleaning:
             at = self._found_in_log_locked()
             if at >= 0:
                 status = segment_renamed(self.fresh, log.directory, b".swap")
-                if status == 0:
-                    segment_add_reference(self.fresh)
-                    self.swapped_in = True
-                    log_replace_segments(log, at, self.group_end - self.group_at, self.fresh)
+            if at >= 0 and status == 0:
+                segment_add_reference(self.fresh)
+                self.swapped_in = log_replace_segments(
+                    log, at, self.group_end - self.group_at, self.fresh)
             unlock_log(log)
         if status:
             raise MemoryError
-        if at >= 0:
+        if self.swapped_in:
             self._drop_group()
-        return at >= 0
+        return self.swapped_in
 
     cdef void _drop_group(self) noexcept:
         # Their files can go while others are cleaned.

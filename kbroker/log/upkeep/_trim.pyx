@@ -18,7 +18,6 @@ from libc.string cimport memmove
 
 from kbroker._log cimport LocalLog
 from kbroker.core._atomics cimport kb_store_i64
-from kbroker.core._require cimport require
 from kbroker.core._sync cimport kb_wall_ms
 from kbroker.log.engine._segment cimport segment_drop_reference
 from kbroker.log.engine._storage cimport (
@@ -50,11 +49,12 @@ cdef int32_t count_below_start(Log* log, int64_t bound) noexcept nogil:
     return count
 
 
-cdef void drop_first(Log* log, int32_t count, Segment** dropped) noexcept nogil:
+cdef int log_drop_first_locked(Log* log, int32_t count, Segment** dropped) noexcept nogil:
     cdef int32_t at
     cdef int64_t first
-    require(0 < count < log.segment_count, "segments: one stays when the first go",
-            count, log.segment_count)
+    if not log_requires(log, 0 < count < log.segment_count,
+                        "segments: one stays when the first go", count, log.segment_count):
+        return 0
     for at in range(count):
         dropped[at] = log.segments[at]
     log.segment_count -= count
@@ -62,6 +62,7 @@ cdef void drop_first(Log* log, int32_t count, Segment** dropped) noexcept nogil:
     first = log.segments[0].base_offset
     if log.recovery_point < first:
         kb_store_i64(&log.recovery_point, first)
+    return 1
 
 
 def segments_below_start(LocalLog log not None) -> int:
@@ -85,7 +86,7 @@ def drop_below_start(
     cdef Log* storage = log.storage
     cdef Segment** dropped = NULL
     cdef int32_t count, at
-    cdef int status = 0
+    cdef int status = 0, goes
     with nogil:
         lock_log(storage)
         count = count_below_start(storage, bound)
@@ -94,13 +95,12 @@ def drop_below_start(
         if dropped != NULL and count == storage.segment_count:
             status = log_roll(
                 storage, storage.log_end_offset, now_ms if now_ms >= 0 else kb_wall_ms())
-        if dropped != NULL and status == 0:
-            drop_first(storage, count, dropped)
+        goes = dropped != NULL and status == 0 and log_drop_first_locked(storage, count, dropped)
         unlock_log(storage)
     if count and dropped == NULL:
         raise MemoryError
     bases = []
-    for at in range(count if status == 0 else 0):
+    for at in range(count if goes else 0):
         bases.append(dropped[at].base_offset)
         segment_drop_reference(dropped[at])
     free(dropped)

@@ -171,7 +171,16 @@ OF_PARTITION: Final[tuple[tuple[str, Meets, str], ...]] = (
     ("batch_with_other_offsets", does_nothing,
      "append: a batch has as many offsets as its header says"),
     ("batch_of_other_format", does_nothing, "append: a batch is of format 2"),
+    ("segments_replaced_beyond_end", does_nothing,
+     "segments: those that are replaced are the log's"),
+    ("every_segment_dropped", does_nothing, "segments: one stays when the first go"),
 )  # fmt: skip
+
+# Met by a batch that is in the file by then, whole and where it belongs.
+OF_INDEX: Final[tuple[tuple[str, str], ...]] = (
+    ("offset_entry_before_map", "index: an offset's entry is in the map"),
+    ("time_entry_before_map", "index: a time's entry is in the map"),
+)
 
 
 @pytest.mark.parametrize(("name", "meets", "text"), OF_PARTITION)
@@ -184,6 +193,25 @@ def test_a_partition_goes_offline(planted: Planted, name: str, meets: Meets, tex
     assert produce_one(planted.first, planted.topic, build_batch()).error == STORAGE_ERROR
     assert produce_one(planted.first, planted.other, build_batch()).error == ErrorCode.NONE
     assert planted.log() == planted.log_before
+    planted.tell_the_last("")
+    status, said = planted.end()
+    assert status == 0
+    assert f"so it goes offline: {text} (found " in said
+
+
+@pytest.mark.parametrize(("name", "text"), OF_INDEX)
+def test_a_partition_whose_index_is_wrong_goes_offline(
+    planted: Planted, name: str, text: str
+) -> None:
+    planted.tell(f"plant {name}")
+    assert produce_one(planted.first, planted.topic, build_batch()).error == ErrorCode.NONE
+    state = planted.tell("state")
+    assert (state["online"], state["broken"]["partition"] >= 1) == (False, True)
+    written = planted.log()
+    assert written.startswith(planted.log_before)
+    assert produce_one(planted.first, planted.topic, build_batch()).error == STORAGE_ERROR
+    assert produce_one(planted.first, planted.other, build_batch()).error == ErrorCode.NONE
+    assert planted.log() == written
     planted.tell_the_last("")
     status, said = planted.end()
     assert status == 0
@@ -440,7 +468,7 @@ def test_a_count_is_corrected(
 
 
 def test_every_plant_is_met() -> None:
-    met = [*OF_PARTITION, *OF_CONNECTION, *OF_PROCESS, *OF_COUNT]
+    met = [*OF_PARTITION, *OF_INDEX, *OF_CONNECTION, *OF_PROCESS, *OF_COUNT]
     others = {
         "cached_frames_forgotten", "state_without_request", "received_beyond_chunk",
         "slot_of_another",
