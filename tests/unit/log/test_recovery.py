@@ -11,6 +11,7 @@ import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log.engine.checkpoints import CheckpointError
+from kbroker.log.looking._tools import crc32c
 from tests.support.led_log import LedLog
 from tests.support.record_batches import Record, build_batch, parse_batches
 from tests.unit.log.conftest import OpenLog
@@ -435,3 +436,25 @@ def test_a_swap_takes_the_place_of_all_that_it_holds(open_log: OpenLog, clean: b
     assert stored(open_log(clean=clean)) == list(range(20))
     assert sorted(path.glob("*.log")) == [*files[:3], *files[4:]]
     assert not list(path.glob("*.swap"))
+
+
+@pytest.mark.slow
+def test_a_batch_behind_two_gigabytes_ends_the_log(open_log: OpenLog) -> None:
+    """An index has no place for it. No broker writes so long a segment: a disk may hold one."""
+    log = open_log()
+    log.append(build_batch([b"first"]))
+    path = active_file(crash(log))
+    batch = bytearray(path.read_bytes())
+    struct.pack_into(">i", batch, 8, 2**31 - 1)  # zeros follow, in a hole of the file
+    end = 12 + 2**31 - 1
+    crc, zeros = crc32c(batch[21:]), memoryview(bytes(1 << 24))
+    for at in range(len(batch), end, len(zeros)):
+        crc = crc32c(zeros[: end - at], crc)
+    struct.pack_into(">I", batch, 17, crc)
+    with path.open("r+b") as file:
+        file.write(batch)
+        file.seek(end)
+        file.write(build_batch([b"second"], base_offset=1))
+    again = open_log()
+    assert again.online and again.log_end_offset == 1
+    assert path.stat().st_size == end
