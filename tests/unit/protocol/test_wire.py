@@ -60,6 +60,14 @@ def test_varints_that_are_too_long_or_cut(data: bytes) -> None:
         Reader(data, flexible=True).unsigned_varint()
 
 
+def test_nothing_may_be_written_first() -> None:
+    out = Writer(flexible=False)
+    out.raw(b"")
+    assert out.getvalue() == b""
+    out.int16(7)
+    assert out.getvalue() == b"\0\7"
+
+
 @pytest.mark.parametrize("flexible", [False, True])
 @given(value=st.none() | st.text(max_size=300))
 def test_strings(flexible: bool, value: str | None) -> None:
