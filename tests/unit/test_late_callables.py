@@ -5,8 +5,8 @@ signature shows; whoever makes that object in a test gets a default without a wo
 its listener as an argument (a protocol, or a callable), and keeps it.
 
 By shape: in Python a lambda, a `partial`, a function of the module or a method of the own class
-that is assigned to an attribute of anything but `self`; in Cython a function of the unit or a
-method.
+that is assigned to an attribute of anything but `self`, by `=`, in a tuple or by `setattr`; in
+Cython a function of the unit or a method.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import pytest
 
 from tests.support.source_tree import logical_lines, relative, source_files
 
+QUOTES: Final = "'\""
 # (file, the place that is assigned to): why it may be so.
 ALLOWED: Final = {
     ("kbroker/requests/_parked.pyx", "context.request_channel.on_left"): "its hot path, in C",
@@ -40,18 +41,43 @@ def late_in_python(text: str) -> Iterator[tuple[int, str]]:
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     for scope, methods in _scopes(tree):
         for node in scope:
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if node.value is None or not _is_callable(node.value, functions, methods):
-                continue
-            for target in targets:
-                place = ast.unparse(target)
-                if isinstance(target, ast.Attribute) and not re.fullmatch(
+            for place, value in _assigned(node):
+                if _is_callable(value, functions, methods) and not re.fullmatch(
                     r"(self|cls)\.\w+", place
                 ):
                     yield node.lineno, place
 
 
-Assignment = ast.Assign | ast.AnnAssign
+Assignment = ast.Assign | ast.AnnAssign | ast.Call
+
+
+def _assigned(node: Assignment) -> Iterator[tuple[str, ast.expr]]:
+    """Attributes that the node assigns to, and what."""
+    match node:
+        case ast.Assign(targets=targets, value=value):
+            for target in targets:
+                yield from _pairs(target, value)
+        case ast.AnnAssign(target=target, value=ast.expr() as value):
+            yield from _pairs(target, value)
+        case ast.Call(args=[on, name, value]) if _is_setattr(node.func):
+            yield f"{ast.unparse(on)}.{ast.unparse(name).strip(QUOTES)}", value
+
+
+def _is_setattr(called: ast.expr) -> bool:
+    """The built-in one, not a method of that name."""
+    return ast.unparse(called) in ("setattr", "builtins.setattr", "object.__setattr__")
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    match target, value:
+        case ast.Attribute(), _:
+            yield ast.unparse(target), value
+        case (
+            (ast.Tuple(elts=targets) | ast.List(elts=targets)),
+            (ast.Tuple(elts=values) | ast.List(elts=values)),
+        ) if len(targets) == len(values):
+            for one, each in zip(targets, values, strict=True):
+                yield from _pairs(one, each)
 
 
 def _scopes(tree: ast.Module) -> Iterator[tuple[list[Assignment], set[str]]]:
@@ -76,7 +102,7 @@ def _scopes(tree: ast.Module) -> Iterator[tuple[list[Assignment], set[str]]]:
 
 def _is_callable(value: ast.expr, functions: set[str], methods: set[str]) -> bool:
     match value:
-        case ast.Lambda() | ast.Call(func=ast.Name(id="partial")):
+        case ast.Lambda() | ast.Call(func=ast.Name(id="partial") | ast.Attribute(attr="partial")):
             return True
         case ast.Name(id=name):
             return name in functions
@@ -135,6 +161,11 @@ def test_no_callable_is_set_late() -> None:
         "logs.moves.rate = partial(float, 1)",
         "logs.changed = helper",
         "logs.changed = self.changed if logs else None",
+        "logs.moves.rate = functools.partial(float, 1)",
+        "logs.size, logs.changed = 1, self.changed",
+        "setattr(logs, 'changed', self.changed)",
+        "object.__setattr__(logs, 'changed', helper)",
+        "[setattr(each, 'changed', lambda: None) for each in logs]",
     ],
 )
 def test_a_late_callable_is_found(line: str) -> None:
@@ -147,7 +178,8 @@ def test_a_late_callable_is_found(line: str) -> None:
 
 @pytest.mark.parametrize(
     "line", ["self.changed = self.other", "self._on = lambda: None", "logs.size = self.size",
-             "changed = helper"],
+             "changed = helper", "setattr(self, 'changed', helper)", "setattr(logs, 'size', 1)",
+             "self.size, self._on = 1, lambda: None"],
 )  # fmt: skip
 def test_what_is_none_is_left_alone(line: str) -> None:
     text = f"def helper():\n    pass\n\nclass Part:\n    def take(self, logs):\n        {line}\n"
