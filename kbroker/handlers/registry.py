@@ -112,6 +112,8 @@ _tables: dict[ApiKey, Table] = {}
 
 # Of requests that are fields, or one array of texts; most have records within records.
 _TEXTS: Final = 10
+# Of a request that was forwarded, beside what is decoded of it.
+_COPIES_IN_ENVELOPE: Final = 3
 
 
 class Throttle(Enum):
@@ -190,7 +192,7 @@ class Registry:
         ]
         self._api_versions = ApiVersions([*listed, (ApiKey.API_VERSIONS, own.min, own.max)])
         rows.append(self._row_of_api_versions())
-        rows.append(self._row_of_envelope())
+        rows.append(self._row_of_envelope(rows))
         self.apis: tuple[Api, ...] = tuple(sorted(rows, key=lambda api: api.key))
         self._by_key = {int(api.key): api for api in self.apis}
 
@@ -198,8 +200,10 @@ class Registry:
         versions, key = self._api_versions, ApiKey.API_VERSIONS
         return Api(key, versions.handle, versions.failure, RIGHTS[key])
 
-    def _row_of_envelope(self) -> Api:
-        return _between_brokers(ApiKey.ENVELOPE, envelope.VERSION, self._serve_envelope)
+    def _row_of_envelope(self, rows: Iterable[Api]) -> Api:
+        row = _between_brokers(ApiKey.ENVELOPE, envelope.VERSION, self._serve_envelope)
+        inside = [api.memory_factor for api in rows if api.for_controller is not None]
+        return row._replace(memory_factor=max(inside, default=0) + _COPIES_IN_ENVELOPE)
 
     def with_hot(self, key: ApiKey, handle: Handle, failure: Failure | None) -> Registry:
         """This registry with a cold half for a hot API."""

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import pytest
 
+from kbroker.handlers import envelope
+from kbroker.handlers.call import Call
 from kbroker.handlers.registry import REGISTRY, Api
 from kbroker.protocol._messages import Kind
 from kbroker.protocol.messages.table import Record
+from kbroker.security.session import ANONYMOUS, Session
+from kbroker.types import ApiKey
+from tests.unit.handlers.support import FakeRequest
 
 ITEMS: Final = 1_000
 # A body with fewer bytes is all object and no item.
 BODY_BYTES_MIN: Final = 990
 
-READ_BY_TABLE: Final = [api for api in REGISTRY.apis if api.call is not None]
+ENVELOPE: Final = next(api for api in REGISTRY.apis if api.key is ApiKey.ENVELOPE)
+READ_BY_TABLE: Final = [api for api in REGISTRY.apis if api.call is not None and api != ENVELOPE]
+FORWARDED: Final = [api for api in REGISTRY.apis if api.for_controller is not None]
+SESSION: Final = Session(ANONYMOUS, "client", "PLAINTEXT", "192.0.2.7")
 
 
 def paths(record: type[Record], version: int, outer: tuple[str, ...] = ()) -> Iterator[list[str]]:
@@ -48,21 +56,30 @@ def dense(record: type[Record], version: int, path: list[str]) -> Any:
     return record(**values)
 
 
-def factors(api: Api) -> Iterator[float]:
+def bodies(api: Api) -> Iterator[tuple[int, bytes]]:
+    """With their versions."""
     request = api.table.Request
     for version in range(api.min_version, api.max_version + 1):
         for path in paths(request, version):
             body = dense(request, version, path).encode(version)
-            if len(body) < BODY_BYTES_MIN:
-                continue
-            request.decode(body, version)  # the version's plan is made
-            tracemalloc.start()
-            try:
-                kept = request.decode(body, version)
-                yield tracemalloc.get_traced_memory()[1] / len(body)
-                del kept
-            finally:
-                tracemalloc.stop()
+            if len(body) >= BODY_BYTES_MIN:
+                yield version, body
+
+
+def factor(body: bytes, read: Callable[[bytes], object]) -> float:
+    read(body)  # the version's plan is made
+    tracemalloc.start()
+    try:
+        kept = read(body)
+        return tracemalloc.get_traced_memory()[1] / len(body)
+    finally:
+        del kept
+        tracemalloc.stop()
+
+
+def factors(api: Api) -> Iterator[float]:
+    for version, body in bodies(api):
+        yield factor(body, lambda body, version=version: api.table.Request.decode(body, version))
 
 
 @pytest.mark.parametrize("api", [pytest.param(api, id=api.name) for api in READ_BY_TABLE])
@@ -71,3 +88,21 @@ def test_a_decoded_request_takes_no_more_memory_than_its_row_says(api: Api) -> N
     assert most <= api.memory_factor
     # Nor much less: an estimate that is too large would refuse requests for nothing.
     assert most * 2 >= api.memory_factor or api.memory_factor == 10
+
+
+def read_inside(body: bytes) -> object:
+    """A request that was forwarded, as the controller reads it."""
+    request: Any = FakeRequest(ApiKey.ENVELOPE, envelope.VERSION, body)
+    call: Any = Call(request, ENVELOPE.table)
+    inside = envelope.Forwarded(call)
+    (api,) = (each for each in FORWARDED if each.key == inside.api_key)
+    return call, inside, api.table.Request.decode(inside.body, inside.api_version)
+
+
+def test_an_envelope_takes_the_memory_of_the_request_inside() -> None:
+    most = max(
+        factor(envelope.sealed(FakeRequest(api.key, version, body), SESSION), read_inside)
+        for api in FORWARDED
+        for version, body in bodies(api)
+    )
+    assert most <= ENVELOPE.memory_factor <= most * 2
