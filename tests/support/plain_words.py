@@ -1,0 +1,244 @@
+"""Words that the project does not use in prose, each with what to write instead.
+
+Prose is to read as Apache Kafka's own documentation does: subject, verb, object; the cause before
+the effect. `LEFT` lists the rooms of code and the documents that still have such words, each with
+its count: a ceiling, which is lowered in the commit that rewrites the room. What is not listed has
+none of them.
+
+    python -m tests.support.plain_words            the counts of today, as lines of LEFT
+    python -m tests.support.plain_words PATH...    each place in these files
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.support.source_tree import ROOT, relative, source_files
+
+SUFFIXES: Final = (".py", ".pyx", ".pxd", ".pyi")
+FOLDERS: Final = ("kbroker", "lab", "perf", "spark_jobs", "tests")
+# These define the words.
+EXCEPT: Final = ("tests/support/plain_words.py", "tests/unit/test_plain_words.py")
+
+
+class Word(NamedTuple):
+    pattern: re.Pattern[str]
+    instead: str
+
+
+def _word(pattern: str, instead: str, flags: re.RegexFlag = re.IGNORECASE) -> Word:
+    return Word(re.compile(pattern, flags), instead)
+
+
+WORDS: Final = (
+    _word(r"\b(?:whoever|whomever|whom)\b", "name it: the client, the broker, the caller that ..."),
+    _word(r"\b(?:nobody|no one)\b", "no client, no broker; or say what does not happen"),
+    _word(r"\b(?:some|any|every)body\b", "a client, another broker, an operator; any, all"),
+    _word(r"\btold\b", "notified, answered with, sent"),
+    _word(r"\bshown\b", "published, listed, returned"),
+    _word(r"\b(?:stands|stood)\b", "is, is stored, is written, waits"),
+    _word(r"\bbehind\b", "after; lags by; waits for"),
+    _word(r"\bdoom(?:s|ed)?\b", "schedule for deletion, delete"),
+    _word(r"\bobey(?:s|ed)?\b", "accept, follow"),
+    _word(r"\b(?:hears?|heard)\b", "receive, is notified"),
+    _word(
+        r"\b(?:at|by|for|from|of|on|than|to|with) (?:who|what)\b",
+        "name the thing: 'the replicas that lead', not 'those of who leads'",
+    ),
+    _word(
+        r"(?:^|(?<=[.|:;] ))(?:[-*] |#+ )?(?:Who|What)\b[^.?!|]*[.|]",
+        "a noun as the subject: 'The record that ...', not 'What ...'",
+        re.MULTILINE,
+    ),
+)
+
+# Of the documents: generated parts, blocks of code, code in a line, and targets of links.
+_GENERATED_PAGE: Final = "<!-- Written by"
+_NOT_PROSE: Final = (
+    re.compile(r"<!-- (?:begin: generated|measured|drawn|written).*?<!-- end -->", re.DOTALL),
+    re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE),
+    re.compile(r"^    .*$", re.MULTILINE),
+)
+_CODE_IN_LINE: Final = re.compile(r"`[^`]*`")
+_TARGET: Final = re.compile(r"\]\([^)]*\)")
+_WRAP: Final = re.compile(r"[ \t]*\n(?=[a-z(`])")
+
+
+def prose_of(document: str) -> str:
+    """A document's text as its readers see it, a sentence on one line."""
+    if document.startswith(_GENERATED_PAGE):
+        return ""
+    for pattern in _NOT_PROSE:
+        document = pattern.sub("", document)
+    document = _TARGET.sub("]", _CODE_IN_LINE.sub("x", document))
+    return _WRAP.sub(" ", document)
+
+
+def found(text: str) -> Iterator[tuple[str, Word]]:
+    """Each word of the list in a text, with a few words around it."""
+    for line in text.split("\n"):
+        for word in WORDS:
+            for match in word.pattern.finditer(line):
+                yield line[max(0, match.start() - 40) : match.end() + 25].strip(), word
+
+
+def text_of(path: Path) -> str:
+    text = path.read_text(encoding="utf-8")
+    return prose_of(text) if path.suffix == ".md" else text
+
+
+def documents() -> list[Path]:
+    pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+    return [*pages, *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def room_of(name: str) -> str:
+    """Where a file's words are counted: a document by itself, code with its folder."""
+    if name.endswith(".md"):
+        return name
+    return "/".join(name.split("/")[:2][: len(name.split("/")) - 1])
+
+
+def counts() -> Counter[str]:
+    """How many of the words each room has."""
+    total: Counter[str] = Counter()
+    for path in [*source_files(*FOLDERS, suffixes=SUFFIXES), *documents()]:
+        if relative(path) not in EXCEPT:
+            total[room_of(relative(path))] += sum(1 for _ in found(text_of(path)))
+    return +total
+
+
+def _files(path: Path) -> list[Path]:
+    inside = (each for each in path.rglob("*") if each.suffix in (*SUFFIXES, ".md"))
+    return sorted(inside) if path.is_dir() else [path]
+
+
+def main(paths: list[str]) -> None:
+    for path in (each for name in paths for each in _files(Path(name))):
+        for where, word in found(text_of(path)):
+            sys.stdout.write(f"{path}: {where}: instead: {word.instead}\n")
+    if not paths:
+        for room, count in sorted(counts().items()):
+            sys.stdout.write(f'    "{room}": {count},\n')
+
+
+LEFT: Final = {
+    "CHANGELOG.md": 16,
+    "CONTRIBUTING.md": 7,
+    "docs/adr/0001-runs-and-trains.md": 2,
+    "docs/adr/0002-pipelined-channel-owned-by-the-processor.md": 3,
+    "docs/adr/0003-compressed-batches.md": 1,
+    "docs/adr/0004-sessions-and-parked-fetches-in-c.md": 1,
+    "docs/adr/0005-c-snapshot-of-the-metadata.md": 2,
+    "docs/adr/0006-one-taker.md": 5,
+    "docs/adr/0007-units-instead-of-big-files.md": 1,
+    "docs/adr/0008-embedded-metadata-store.md": 1,
+    "docs/adr/0009-new-leader-epochs-after-an-unclean-end.md": 6,
+    "docs/adr/0010-own-codecs-kio-in-the-tests.md": 3,
+    "docs/adr/0011-small-answers-are-read-into-the-head.md": 6,
+    "docs/adr/0012-metadata-in-c.md": 4,
+    "docs/adr/0013-http-when-somebody-asks.md": 4,
+    "docs/adr/0014-metrics-topic-through-our-own-client.md": 1,
+    "docs/adr/0015-a-write-is-the-unit-of-failure.md": 2,
+    "docs/adr/0016-offsets-in-c-under-one-lock.md": 2,
+    "docs/adr/0017-the-ledger-is-the-truth.md": 4,
+    "docs/adr/0018-many-logs-one-sync.md": 2,
+    "docs/adr/0019-settings-at-run-time-are-metadata.md": 2,
+    "docs/adr/0020-command-line-without-an-event-loop.md": 3,
+    "docs/adr/0021-faults-beside-the-hot-path.md": 3,
+    "docs/adr/0022-one-query-per-topic.md": 3,
+    "docs/adr/0023-report-as-data.md": 4,
+    "docs/adr/0024-studies-that-may-say-no-result.md": 3,
+    "docs/adr/0025-a-taker-that-stands-is-relieved.md": 15,
+    "docs/adr/0026-what-a-start-may-change.md": 9,
+    "docs/adr/0027-a-missing-data-directory-keeps-its-partitions.md": 2,
+    "docs/adr/0028-a-log-under-a-replica.md": 9,
+    "docs/adr/0029-kazoo-under-a-session-of-our-own.md": 9,
+    "docs/adr/0030-the-tree-of-apache-kafka-3-9.md": 1,
+    "docs/adr/0031-few-fetches-are-served-by-their-processor.md": 4,
+    "docs/adr/0032-who-may-be-elected.md": 6,
+    "docs/adr/0033-a-difference-for-every-broker.md": 11,
+    "docs/adr/0034-followers-on-one-loop-with-a-second-link.md": 5,
+    "docs/adr/0035-a-start-that-lost-something.md": 10,
+    "docs/adr/0036-a-follower-s-fetch-waits-for-the-next-records.md": 17,
+    "docs/adr/0037-a-log-changes-its-directory-under-its-replica.md": 2,
+    "docs/adr/0038-blocks-are-not-asked-for-ahead.md": 5,
+    "docs/adr/0039-a-sleeping-processor-lends-its-turn.md": 3,
+    "docs/adr/0040-nothing-that-decides-waits-for-a-log.md": 6,
+    "docs/adr/0041-a-worker-for-each-data-directory.md": 2,
+    "docs/adr/0042-messages-are-tables.md": 1,
+    "docs/adr/0044-broken-invariants-end-the-smallest-thing.md": 3,
+    "docs/adr/README.md": 11,
+    "docs/channel.md": 12,
+    "docs/checks.md": 2,
+    "docs/cli.md": 3,
+    "docs/cluster.md": 15,
+    "docs/durability.md": 24,
+    "docs/glossary.md": 3,
+    "docs/groups.md": 29,
+    "docs/hostile.md": 22,
+    "docs/ladder.md": 10,
+    "docs/operations.md": 19,
+    "docs/pipelining.md": 19,
+    "docs/reports.md": 22,
+    "docs/studies.md": 14,
+    "docs/testing.md": 18,
+    "docs/tuning.md": 9,
+    "docs/walk.md": 2,
+    "docs/znodes.md": 14,
+    "kbroker": 88,
+    "kbroker/admin": 6,
+    "kbroker/cli": 148,
+    "kbroker/cluster": 41,
+    "kbroker/config": 66,
+    "kbroker/coordinator": 311,
+    "kbroker/core": 18,
+    "kbroker/handlers": 94,
+    "kbroker/log": 397,
+    "kbroker/metadata": 227,
+    "kbroker/metrics": 38,
+    "kbroker/net": 114,
+    "kbroker/observe": 20,
+    "kbroker/peer": 44,
+    "kbroker/protocol": 24,
+    "kbroker/purgatory": 17,
+    "kbroker/replica": 205,
+    "kbroker/requests": 215,
+    "kbroker/server": 61,
+    "kbroker/testing": 98,
+    "lab": 1,
+    "perf": 60,
+    "perf/before_after": 2,
+    "perf/brokers": 17,
+    "perf/cluster": 32,
+    "perf/ladder": 8,
+    "perf/log": 26,
+    "perf/pipelining": 41,
+    "perf/studies": 32,
+    "perf/walk": 4,
+    "spark_jobs": 148,
+    "spark_jobs/html": 12,
+    "spark_jobs/sections": 312,
+    "tests": 1,
+    "tests/chaos": 27,
+    "tests/clients": 73,
+    "tests/cluster": 177,
+    "tests/fuzz": 90,
+    "tests/model": 25,
+    "tests/parity": 174,
+    "tests/sample_project": 1,
+    "tests/sanitizers": 6,
+    "tests/simulation": 409,
+    "tests/spark": 113,
+    "tests/support": 119,
+    "tests/system": 389,
+    "tests/unit": 1387,
+}
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

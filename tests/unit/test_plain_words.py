@@ -1,0 +1,52 @@
+"""Prose is in plain words: the documents today, the code room by room."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.plain_words import LEFT, ROOT, counts, found, prose_of, text_of
+
+
+def test_no_room_has_more_of_the_words_than_it_is_allowed() -> None:
+    more = [
+        f"{room}: {count} of {LEFT.get(room, 0)} -> python -m tests.support.plain_words {room}"
+        for room, count in counts().items()
+        if count > LEFT.get(room, 0)
+    ]
+    assert not more, "\n".join(more)
+
+
+def test_a_room_without_such_words_is_not_in_the_list() -> None:
+    assert not LEFT.keys() - counts().keys()
+
+
+@pytest.mark.parametrize(
+    ("sentence", "times"),
+    [
+        ("Whoever leads is told.", 2),
+        ("It waits behind the sync.", 1),
+        ("Nobody hears of it.", 2),
+        ("Those of who leads are sent.", 1),
+        ("What is acknowledged stays.", 1),
+        ("It is over. Who leads waits.", 1),
+        ("What does it cost?", 0),
+        ("The page says what a client waits for.", 0),
+        ("A threshold, a standstill and a toldable word.", 0),
+    ],
+)
+def test_the_words_themselves(sentence: str, times: int) -> None:
+    assert len(list(found(sentence))) == times
+
+
+def test_code_and_generated_parts_of_a_document_are_not_prose() -> None:
+    page = (
+        "Say `told` so.\n\n```\nnobody\n```\n\n    whoever\n\n[x](told.md)\n"
+        "<!-- measured by x -->\nbehind\n<!-- end -->\n"
+    )
+    assert not list(found(prose_of(page)))
+    assert not list(found(prose_of("<!-- Written by x -->\nnobody\n")))
+    assert len(list(found(prose_of("It is of\nwho leads.\n")))) == 1
+
+
+def test_a_document_that_was_rewritten_is_read() -> None:
+    assert len(text_of(ROOT / "docs" / "architecture.md")) > 10_000
