@@ -187,7 +187,6 @@ LEFT: Final = {
     "docs/pipelining.md": 19,
     "docs/reports.md": 22,
     "docs/studies.md": 14,
-    "docs/testing.md": 18,
     "docs/tuning.md": 9,
     "docs/walk.md": 2,
     "docs/znodes.md": 14,
