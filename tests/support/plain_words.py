@@ -183,7 +183,6 @@ LEFT: Final = {
     "docs/groups.md": 29,
     "docs/hostile.md": 22,
     "docs/ladder.md": 10,
-    "docs/operations.md": 19,
     "docs/pipelining.md": 19,
     "docs/reports.md": 22,
     "docs/studies.md": 14,
