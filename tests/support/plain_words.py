@@ -177,7 +177,6 @@ LEFT: Final = {
     "docs/channel.md": 12,
     "docs/checks.md": 2,
     "docs/cli.md": 3,
-    "docs/durability.md": 24,
     "docs/glossary.md": 3,
     "docs/groups.md": 29,
     "docs/hostile.md": 22,
