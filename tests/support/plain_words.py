@@ -180,7 +180,6 @@ LEFT: Final = {
     "docs/glossary.md": 3,
     "docs/hostile.md": 22,
     "docs/ladder.md": 10,
-    "docs/pipelining.md": 19,
     "docs/reports.md": 22,
     "docs/studies.md": 14,
     "docs/tuning.md": 9,
