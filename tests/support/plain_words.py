@@ -178,7 +178,6 @@ LEFT: Final = {
     "docs/checks.md": 2,
     "docs/cli.md": 3,
     "docs/glossary.md": 3,
-    "docs/hostile.md": 22,
     "docs/ladder.md": 10,
     "docs/reports.md": 22,
     "docs/studies.md": 14,
