@@ -7,6 +7,8 @@ KBROKER_UNITS, patterns like kbroker/net/*.pyx, builds no other units.
 """
 
 import os
+import re
+import runpy
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -46,6 +48,18 @@ def extension(path: Path) -> Extension:
     )
 
 
+def write_limits(core: Path) -> None:
+    """Writes the bounds that _limits.pxd names, with their values in limits.py, to C's header."""
+    bounds = runpy.run_path(str(core.parent / "limits.py"))
+    names = re.findall(r"^ +([A-Z]\w+)$", (core / "_limits.pxd").read_text(), re.MULTILINE)
+    lines = [f"    {name} = {bounds[name]}," for name in names]
+    text = "\n".join(["/* Of kbroker/limits.py, by setup.py. */", "enum {", *lines, "};", ""])
+    header = core / "native" / "bounds.h"
+    if not header.exists() or header.read_text() != text:  # or all units are built anew
+        header.write_text(text)
+
+
+write_limits(ROOT / "kbroker" / "core")
 units = sorted(path for pattern in UNITS.split() for path in ROOT.glob(pattern))
 setup(
     ext_modules=cythonize(

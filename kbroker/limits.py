@@ -1,10 +1,11 @@
 """Bounds that no operator chooses, by name, with unit and reason.
 
-Level 0: plain integers, imports nothing of ours. C's own copy is in `core/_limits.pxd`, held
-to this by a test; a bound that only one unit of C knows, in that unit. A bound an operator may
-choose is a configuration key instead (`config/definition.py`); a bound here closes a door that
-hostile or broken bytes would walk through, or keeps one turn of a loop short for everybody else.
-What happens at the bound is said beside it: block, throttle, reject or close.
+Level 0: plain integers, imports nothing of ours. C has those that `core/_limits.pxd` names from a
+header that setup.py writes; a bound that only one unit of C knows is in that unit. The import fails
+where bounds contradict one another. A bound an operator may choose is a configuration key instead
+(`config/definition.py`); a bound here closes a door that hostile or broken bytes would walk
+through, or keeps one turn of a loop short for everybody else. What happens at the bound is said
+beside it: block, throttle, reject or close.
 """
 
 from __future__ import annotations
@@ -24,12 +25,23 @@ TAGGED_FIELDS_MAX: Final = 10_000
 TEXT_BYTES_MAX: Final = 2**15 - 1
 # A topic's name becomes a directory's name with "-<partition>" behind it. INVALID_TOPIC_EXCEPTION.
 TOPIC_NAME_CHARS_MAX: Final = 249
+# C has a place for each API and version below these.
+API_KEYS_MAX: Final = 128
+API_VERSIONS_MAX: Final = 32
+# Partitions that one request names, for which memory is reserved. More: it is closed.
+REQUEST_PARTITIONS_MAX: Final = 100_000
 
 # --- Network threads -----------------------------------------------------------------------------
 
 # Of all listeners together: tables of C have a place for each. A larger num.network.threads
 # is refused.
 PROCESSORS_MAX: Final = 64
+LISTENERS_MAX: Final = 16
+
+# --- Request handlers -----------------------------------------------------------------------------
+
+# Those that ever were, as num.io.threads goes up and down. A larger one is refused.
+WORKERS_MAX: Final = 1024
 
 # --- Sessions -------------------------------------------------------------------------------------
 
@@ -37,6 +49,10 @@ PROCESSORS_MAX: Final = 64
 # bound a request makes a session of its own.
 SESSIONS_KEPT_MAX: Final = 1_000
 KEPT_CLIENT_ID_CHARS_MAX: Final = 250
+# Partitions that one client follows in a fetch session; beyond it the session ends. And memory of
+# all of them, 1,000 of 900 partitions by id: the oldest that are idle give way.
+SESSION_PARTITIONS_MAX: Final = 100_000
+SESSIONS_BYTES_MAX: Final = 128 * 1024 * 1024
 
 # --- Runs and trains: how much one turn does before others have theirs ----------------------------
 
@@ -46,6 +62,11 @@ RUN_BYTES_MAX: Final = 4 * 1024 * 1024
 # Complete produce frames of one connection handled as one record. At the bound the train leaves.
 TRAIN_FRAMES_MAX: Final = 32
 TRAIN_BYTES_MAX: Final = 256 * 1024
+# Requests set aside for slow files. Beyond it a handler serves the next one itself.
+ASIDE_BYTES_MAX: Final = 64 * 1024 * 1024
+# Requests that wait, of all connections, with what is kept for their answers. Beyond it they are
+# answered at once.
+PARKED_BYTES_MAX: Final = 256 * 1024 * 1024
 
 # --- Compressed records ---------------------------------------------------------------------------
 
@@ -106,6 +127,9 @@ DELETE_RECORDS_WAIT_MS_MAX: Final = 300_000
 
 # --- Producers ------------------------------------------------------------------------------------
 
+# Idempotent producers of one partition, about 30 MB. Beyond it the one that has been idle longest
+# is forgotten, and may then begin with any sequence.
+PRODUCERS_MAX: Final = 100_000
 # Producers in one DescribeProducers answer, 37 MB; further partitions are answered with an error.
 DESCRIBED_PRODUCERS_MAX: Final = 1_000_000
 # Settings in one CreateTopics answer, a KB for each topic; further topics are answered without.
@@ -183,3 +207,29 @@ ADMIN_NAMES_MAX: Final = 200
 METRICS_SAMPLES_WAITING_MAX: Final = 20_000
 # How long one attempt to write a round may take; shorter than a round's period.
 METRICS_WRITE_TIMEOUT_MS: Final = 8_000
+
+# --- How they relate ------------------------------------------------------------------------------
+
+_RELATIONS: Final = {
+    "a train fits into a run": TRAIN_FRAMES_MAX <= RUN_REQUESTS_MAX
+    and TRAIN_BYTES_MAX <= RUN_BYTES_MAX,
+    "a run of what was set aside is not larger than all of it": RUN_BYTES_MAX <= ASIDE_BYTES_MAX,
+    "a topic's directory has a file's name": TOPIC_NAME_CHARS_MAX + len("-99999") <= 255,
+    "a topic's name is a string of the protocol": TOPIC_NAME_CHARS_MAX <= TEXT_BYTES_MAX,
+    "a client id that is kept is one": KEPT_CLIENT_ID_CHARS_MAX <= TEXT_BYTES_MAX,
+    "a request's partitions fit into an array": REQUEST_PARTITIONS_MAX <= ARRAY_ITEMS_MAX,
+    "one request names a whole session": SESSION_PARTITIONS_MAX <= REQUEST_PARTITIONS_MAX,
+    "a word has a bit for each Processor": PROCESSORS_MAX <= 64,
+    "a byte counts listeners, and versions": max(LISTENERS_MAX, API_VERSIONS_MAX) <= 127,
+    "a piece is part of what may be unpacked": UNPACKED_PIECE_BYTES <= UNPACKED_BYTES_MIN,
+    "one request leaves room for others to repack": REPACKED_BYTES_MIN < REPACKED_BYTES_MAX,
+    "what is repacked was unpacked": REPACKED_RATIO_MAX <= UNPACKED_RATIO_MAX,
+    "a partition's producers fit into an answer": PRODUCERS_MAX <= DESCRIBED_PRODUCERS_MAX,
+    "all settings fit into an image": SETTINGS_BYTES_MAX < IMAGE_BYTES_MAX,
+    "a text from outside leaves room in a line": SHOWN_CHARS_MAX < LOG_LINE_CHARS_MAX,
+    "a round of metrics is over before the next": METRICS_WRITE_TIMEOUT_MS < 10_000,
+    "a connection idles for longer than it asks": ADMIN_REQUEST_TIMEOUT_S < ADMIN_KEEP_ALIVE_S,
+    "scrapes that wait have connections": ADMIN_JOBS_MAX <= ADMIN_CONNECTIONS_MAX <= ADMIN_BACKLOG,
+}
+if _broken := [relation for relation, holds in _RELATIONS.items() if not holds]:
+    raise ValueError(f"bounds of limits.py contradict: {'; '.join(_broken)}")

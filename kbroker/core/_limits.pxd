@@ -1,19 +1,31 @@
 # cython: language_level=3
-"""Bounds of `limits.py` that C keeps, under their names there; inline, no module.
+"""Bounds of `limits.py` that C needs, under their names there; inline, no module.
 
-tests/unit/test_limits.py holds the two to each other. What only C bounds stands in its own unit.
+The header is written by setup.py with their values, of the names below. What only one unit of C
+bounds stands in that unit.
 """
 
-cdef enum:
-    ARRAY_ITEMS_MAX = 1000000
-    TAGGED_FIELDS_MAX = 10000
-    TEXT_BYTES_MAX = 0x7fff
-    TOPIC_NAME_CHARS_MAX = 249
-    PROCESSORS_MAX = 64
-    RUN_REQUESTS_MAX = 64
-    RUN_BYTES_MAX = 4 << 20
-    TRAIN_FRAMES_MAX = 32
-    TRAIN_BYTES_MAX = 256 << 10
-    UNPACKED_RATIO_MAX = 256
-    UNPACKED_BYTES_MIN = 64 << 20
-    UNPACKED_PIECE_BYTES = 1 << 20
+cdef extern from "bounds.h" nogil:
+    enum:
+        API_KEYS_MAX
+        API_VERSIONS_MAX
+        ARRAY_ITEMS_MAX
+        ASIDE_BYTES_MAX
+        LISTENERS_MAX
+        PARKED_BYTES_MAX
+        PROCESSORS_MAX
+        PRODUCERS_MAX
+        REQUEST_PARTITIONS_MAX
+        RUN_BYTES_MAX
+        RUN_REQUESTS_MAX
+        SESSIONS_BYTES_MAX
+        SESSION_PARTITIONS_MAX
+        TAGGED_FIELDS_MAX
+        TEXT_BYTES_MAX
+        TOPIC_NAME_CHARS_MAX
+        TRAIN_BYTES_MAX
+        TRAIN_FRAMES_MAX
+        UNPACKED_BYTES_MIN
+        UNPACKED_PIECE_BYTES
+        UNPACKED_RATIO_MAX
+        WORKERS_MAX

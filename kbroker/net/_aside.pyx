@@ -28,11 +28,11 @@ request channel's lock; lists are searched from the front.
 from libc.stdint cimport int64_t
 
 from kbroker.core._atomics cimport kb_load_i64
+from kbroker.core._limits cimport ASIDE_BYTES_MAX
 from kbroker.core._require cimport require, require_count
 from kbroker.net._types cimport BOUNDED_FROM, FILES_MAX, SLOW_FILES_MAX, AsideRequests, Request
 
 cdef enum:
-    ASIDE_BYTES_MAX = 64 << 20
     STANDS_NS = 10000000          # at a file: its handler is not back soon
 
 

@@ -21,9 +21,8 @@ from collections import namedtuple
 from kbroker._net cimport SocketServer
 from kbroker.core._atomics cimport kb_load_ptr
 from kbroker.core._figures cimport KB_TIME_BUCKETS, kb_figure, kb_time_bucket_floor
+from kbroker.core._limits cimport API_KEYS_MAX, API_VERSIONS_MAX
 from kbroker.net._types cimport (
-    API_KEYS_MAX,
-    API_VERSIONS_MAX,
     TIME_PARTS,
     TIME_TABLES,
     TIME_TOTAL,

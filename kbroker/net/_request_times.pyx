@@ -19,11 +19,10 @@ from libc.stdlib cimport calloc, free
 
 from kbroker.core._atomics cimport kb_load_ptr, kb_store_ptr
 from kbroker.core._figures cimport kb_count, kb_time_bucket
+from kbroker.core._limits cimport API_KEYS_MAX, API_VERSIONS_MAX
 from kbroker.net._types cimport (
     ACTION_NO_OP,
     ACTION_SEND,
-    API_KEYS_MAX,
-    API_VERSIONS_MAX,
     TIME_LOCAL,
     TIME_REMOTE,
     TIME_REQUEST_QUEUE,

@@ -15,7 +15,8 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, u
 
 from kbroker._state cimport CHANNEL_STATES, SlotQueue
 from kbroker.core._figures cimport KB_TIME_BUCKETS
-from kbroker.core._limits cimport PROCESSORS_MAX
+from kbroker.core._limits cimport (
+    API_KEYS_MAX, API_VERSIONS_MAX, LISTENERS_MAX, PROCESSORS_MAX)
 from kbroker.core._sync cimport pthread_mutex_t, pthread_t
 
 
@@ -194,10 +195,7 @@ cdef struct NewConnection:
 cdef enum:
     NEW_CONNECTIONS_MAX = 20      # per Processor, as in Kafka
     WAIT_BUCKETS = 40             # powers of two of microseconds
-    LISTENERS_MAX = 16
-    API_KEYS_MAX = 128
     TIME_TABLES = API_KEYS_MAX + 1  # the last one is followers' fetches
-    API_VERSIONS_MAX = 32
 
 
 # How long channels of one listener were muted with bytes waiting; written by the Processor.

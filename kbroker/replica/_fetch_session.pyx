@@ -23,7 +23,8 @@ from libc.string cimport memcmp, memcpy
 
 from kbroker.core._atomics cimport kb_add_i64, kb_load_i64
 from kbroker.core._keyed_hash cimport kb_keyed_hash, kb_keyed_number, kb_random_key
-from kbroker.core._limits cimport TOPIC_NAME_CHARS_MAX
+from kbroker.core._limits cimport (
+    SESSION_PARTITIONS_MAX, SESSIONS_BYTES_MAX, TOPIC_NAME_CHARS_MAX)
 from kbroker.core._live_objects cimport LIVE_FETCH_SESSIONS, LIVE_SESSION_PARTITIONS, live_add
 from kbroker.core._lock_order cimport RANK_TABLE, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker.core._require cimport require, require_count, require_same
@@ -31,8 +32,6 @@ from kbroker.core._sync cimport kb_now_ns, pthread_mutex_destroy
 
 cdef enum:
     BUCKETS_MIN = 8
-    SESSION_PARTITIONS_MAX = 100000  # what one client may follow
-    SESSIONS_BYTES_MAX = 128 << 20   # what all may: 1,000 sessions of 900 partitions by id
 
 
 cdef SessionCache* sessions_new(int32_t slots_max, int64_t eviction_ms_min) noexcept nogil:

@@ -5,10 +5,10 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, u
 
 from kbroker.coordinator.group._structs cimport GroupShards
 from kbroker.core._arena cimport Arena
-from kbroker.core._limits cimport PROCESSORS_MAX
+from kbroker.core._limits cimport LISTENERS_MAX, PROCESSORS_MAX
 from kbroker.core._sync cimport pthread_mutex_t
 from kbroker.log.engine._types cimport Batch
-from kbroker.net._types cimport LISTENERS_MAX, Handler, Request, RequestChannel, RequestList
+from kbroker.net._types cimport Handler, Request, RequestChannel, RequestList
 from kbroker.replica._fetch_session cimport SessionCache
 from kbroker.replica._metadata_view cimport MetadataView
 from kbroker.replica._partition cimport FetchIsolation, Partition, ReadFrom
@@ -21,7 +21,6 @@ cdef enum:
     TICKS_MAX = 64                # new deadlines of one call; a full list goes back to Python
     TICK_MS = 4                   # a long poll ends at most this much late
     PARKED_BUCKETS = 2048
-    REQUEST_PARTITIONS_MAX = 100000  # memory is reserved for what a request names
     GIL_WAIT_BUCKETS = 24         # powers of two of microseconds: up to 4 s
     ERROR_CODES = 160             # Kafka's from -1 on, with room for new ones
 

@@ -10,6 +10,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from kbroker.core._arena cimport arena_take
 from kbroker.core._atomics cimport kb_load_ptr
 from kbroker.core._error_codes cimport UNKNOWN_SERVER_ERROR
+from kbroker.core._limits cimport REQUEST_PARTITIONS_MAX
 from kbroker.net._types cimport Request
 from kbroker.protocol._cursor cimport (
     Cursor,
@@ -35,7 +36,7 @@ from kbroker.replica._partition cimport (
     TO_LAST_STABLE,
     TO_LOG_END,
 )
-from kbroker.requests._context cimport REQUEST_PARTITIONS_MAX, HotWorker
+from kbroker.requests._context cimport HotWorker
 from kbroker.requests._fetch_plan cimport (
     ANY_REPLICA_FROM,
     FINAL_EPOCH,

@@ -3,13 +3,11 @@ from libc.stdint cimport int32_t, int64_t
 
 from kbroker._net cimport SocketServer
 from kbroker.coordinator.group._groups cimport GroupTable
+from kbroker.core._limits cimport WORKERS_MAX
 from kbroker.log.engine._types cimport Batch
 from kbroker.replica._replica cimport Replica
 from kbroker.replica._topic_table cimport TopicTable
 from kbroker.requests._context cimport HotContext, HotWorker
-
-cdef enum:
-    WORKERS_MAX = 1024
 
 
 cdef class HotPath:
@@ -17,7 +15,7 @@ cdef class HotPath:
     cdef SocketServer server
     cdef TopicTable table
     cdef GroupTable groups        # or None
-    cdef HotWorker* workers[1024]
+    cdef HotWorker* workers[WORKERS_MAX]
     cdef int worker_count
     cdef HotWorker* own_worker
     cdef object own_lock

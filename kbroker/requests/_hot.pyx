@@ -25,6 +25,7 @@ from kbroker.core._arena cimport arena_reset
 from kbroker.core._atomics cimport kb_load_int, kb_store_int
 from kbroker.core._figures cimport kb_count
 from kbroker.core._keyed_hash cimport kb_random_key
+from kbroker.core._limits cimport LISTENERS_MAX, WORKERS_MAX
 from kbroker.core._sync cimport kb_now_ns, pthread_self, pthread_setname_np
 from kbroker.errors import ErrorCode, InvariantError
 from kbroker.log.engine._types cimport Batch
@@ -33,7 +34,7 @@ from kbroker.net._request_channel cimport (
     request_channel_enter_python,
     request_channel_is_held, request_channel_left, request_channel_retire,
     request_channel_served_aside, request_channel_take)
-from kbroker.net._types cimport ACTION_CLOSE, CAUSE_NO_MEMORY, LISTENERS_MAX, Request
+from kbroker.net._types cimport ACTION_CLOSE, CAUSE_NO_MEMORY, Request
 from kbroker.replica._fetch_session cimport sessions_free, sessions_new
 from kbroker.replica._replica cimport Replica
 from kbroker.replica._snapshot cimport Snapshot, snapshot_enter, snapshot_leave

@@ -25,7 +25,7 @@ from libc.stdlib cimport free
 from kbroker.core._arena cimport arena_take
 from kbroker.core._atomics cimport kb_load_i64, kb_load_int
 from kbroker.core._figures cimport kb_count
-from kbroker.core._limits cimport RUN_REQUESTS_MAX
+from kbroker.core._limits cimport REQUEST_PARTITIONS_MAX, RUN_REQUESTS_MAX
 from kbroker.core._sync cimport kb_now_ns, kb_wall_ms
 from kbroker.coordinator.group._offset_records cimport (
     NO_EXPIRY,
@@ -95,7 +95,7 @@ from kbroker.replica._snapshot cimport (
 )
 from kbroker.requests._answers cimport (
     cold_push, worker_answer, worker_give_up_role, worker_hand_over)
-from kbroker.requests._context cimport REASON_GROUP, REQUEST_PARTITIONS_MAX, HotWorker
+from kbroker.requests._context cimport REASON_GROUP, HotWorker
 from kbroker.requests._group_member cimport (
     asking_member_locked,
     is_ascii,

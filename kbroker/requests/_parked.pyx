@@ -36,6 +36,7 @@ from kbroker.core._atomics cimport (
     kb_add_i64, kb_add_int, kb_add_u64, kb_cas_int, kb_load_int, kb_load_u64, kb_store_int,
     kb_store_ptr, kb_store_u64)
 from kbroker.core._error_codes cimport NO_ERROR
+from kbroker.core._limits cimport PARKED_BYTES_MAX
 from kbroker.core._live_objects cimport LIVE_PARKED_REQUESTS, LIVE_WATCHES, live_add
 from kbroker.core._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker.core._require cimport (
@@ -57,7 +58,6 @@ from kbroker.requests._worker_mode cimport MAY_KEEP_DEADLINES
 
 cdef enum:
     EXACT_TICKS = 256             # a wait of more of them ends up to a 128th of itself late
-    PARKED_BYTES_MAX = 256 << 20  # of all connections; beyond it requests do not wait
     LINK_STEPS_MAX = 1024         # what handlers that append beside one another may be apart
 
 

@@ -39,6 +39,7 @@ from kbroker.core._error_codes cimport (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
+from kbroker.core._limits cimport REQUEST_PARTITIONS_MAX
 from kbroker.core._sync cimport kb_now_ns, kb_wall_ms
 from kbroker.log.engine._records cimport (
     AT_ATTRIBUTES,
@@ -91,7 +92,6 @@ from kbroker.requests._context cimport (
     REASON_DECOMPRESS,
     REASON_NONE,
     REASON_RECOMPRESS,
-    REQUEST_PARTITIONS_MAX,
     AwaitedFlush,
     HotWorker,
 )

@@ -7,9 +7,6 @@ from kbroker.log.engine._types cimport Batch
 
 cdef enum:
     PRODUCER_BATCHES_KEPT = 5
-    # About 30 MB for one partition; the one not heard of for longest goes first, and may then
-    # begin with any sequence, as one that expired may.
-    PRODUCERS_MAX = 100000
 
 
 cdef struct ProducerBatch:

@@ -17,6 +17,7 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memmove, memset
 
 from kbroker.core._error_codes cimport INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER
+from kbroker.core._limits cimport PRODUCERS_MAX
 from kbroker.core._live_objects cimport LIVE_PRODUCERS, live_add
 from kbroker.core._name_hash cimport name_hash
 from kbroker.log.engine._types cimport Batch
