@@ -2,12 +2,13 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kbroker.core._sync cimport pthread_mutex_t
+from kbroker.core._table cimport Table
 
 
 cdef struct SessionPartition:
     SessionPartition* previous    # in the order in which they are served
     SessionPartition* next
-    SessionPartition* next_hashed
+    uint32_t hash
     int32_t index
     int32_t leader_epoch          # -1: not checked
     int32_t fetched_epoch         # the same
@@ -40,36 +41,28 @@ cdef struct FetchSession:
     int gather_pause              # so many do not, until one tries again
     int gather_paused             # of them
     int closed
-    uint32_t count
-    uint32_t missing              # of these
+    uint32_t missing              # of what it follows
     int64_t size_bytes            # of it and all that it has, as counted in the cache
-    uint32_t buckets              # a power of two
-    SessionPartition** hashed
+    Table followed                # of SessionPartitions
     SessionPartition* first
     SessionPartition* last
     # The cache's.
-    FetchSession* next_hashed
     FetchSession* older
     FetchSession* newer
     int64_t created_ns
     int64_t last_used_ns
 
 
-cdef enum:
-    SESSION_BUCKETS = 1024
-
-
 cdef struct SessionCache:
     pthread_mutex_t lock          # "table" in the lock order, below the snapshot's
     int32_t slots_max             # max.incremental.fetch.session.cache.slots
     int64_t eviction_ns_min       # min.incremental.fetch.session.eviction.ms
-    int32_t count
     int64_t partitions            # atomic: in memory, in whatever session
     int64_t bytes                 # atomic: the same
     int64_t evictions
     uint64_t seed
     uint64_t hash_key
-    FetchSession* buckets[SESSION_BUCKETS]
+    Table by_id
     FetchSession* oldest
     FetchSession* newest
 

@@ -25,13 +25,14 @@ from kbroker.core._atomics cimport kb_add_i64, kb_load_i64
 from kbroker.core._keyed_hash cimport kb_keyed_hash, kb_keyed_number, kb_random_key
 from kbroker.core._limits cimport (
     SESSION_PARTITIONS_MAX, SESSIONS_BYTES_MAX, TOPIC_NAME_CHARS_MAX)
+from kbroker.core._list cimport linked_append, linked_remove
 from kbroker.core._live_objects cimport LIVE_FETCH_SESSIONS, LIVE_SESSION_PARTITIONS, live_add
 from kbroker.core._lock_order cimport RANK_TABLE, kb_mutex_init, lock_ranked, unlock_ranked
-from kbroker.core._require cimport require, require_count, require_same
+from kbroker.core._require cimport require
 from kbroker.core._sync cimport kb_now_ns, pthread_mutex_destroy
-
-cdef enum:
-    BUCKETS_MIN = 8
+from kbroker.core._table cimport (
+    TABLE_PLACES_MIN, table_bytes, table_find, table_free, table_init, table_is_full, table_put,
+    table_remove, table_resize, table_room)
 
 
 cdef SessionCache* sessions_new(int32_t slots_max, int64_t eviction_ms_min) noexcept nogil:
@@ -54,16 +55,23 @@ cdef void sessions_free(SessionCache* cache) noexcept nogil:
     while cache.oldest != NULL:
         _free(_unlink_locked(cache, cache.oldest))
     pthread_mutex_destroy(&cache.lock)
+    table_free(&cache.by_id)
     free(cache)
 
 
 # --- the cache -----------------------------------------------------------------------------------
 
+cdef inline int _has_session_id(const void* item, const void* key) noexcept nogil:
+    return (<const FetchSession*>item).session_id == (<const int32_t*>key)[0]
+
+
+cdef inline uint32_t _session_hash(const void* item) noexcept nogil:
+    return <uint32_t>(<const FetchSession*>item).session_id      # random: see _new_id_locked
+
+
 cdef FetchSession* _lookup_locked(SessionCache* cache, int32_t session_id) noexcept nogil:
-    cdef FetchSession* session = cache.buckets[<uint32_t>session_id % SESSION_BUCKETS]
-    while session != NULL and session.session_id != session_id:
-        session = session.next_hashed
-    return session
+    return <FetchSession*>table_find(
+        &cache.by_id, <uint32_t>session_id, _has_session_id, &session_id)
 
 
 cdef int32_t _new_id_locked(SessionCache* cache) noexcept nogil:
@@ -79,39 +87,19 @@ cdef int32_t _new_id_locked(SessionCache* cache) noexcept nogil:
 
 
 cdef void _link_newest_locked(SessionCache* cache, FetchSession* session) noexcept nogil:
-    session.older = cache.newest
-    session.newer = NULL
-    if cache.newest != NULL:
-        cache.newest.newer = session
-    else:
-        cache.oldest = session
-    cache.newest = session
+    linked_append(&cache.oldest, &cache.newest, session, &session.older,
+                  "fetch sessions: nothing is after the newest")
 
 
 cdef void _unlink_age_locked(SessionCache* cache, FetchSession* session) noexcept nogil:
-    if session.older != NULL:
-        require_same(session.older.newer, session, "fetch session: the older one names it")
-        session.older.newer = session.newer
-    else:
-        require_same(cache.oldest, session, "fetch session: without an older one it is the oldest")
-        cache.oldest = session.newer
-    if session.newer != NULL:
-        require_same(session.newer.older, session, "fetch session: the newer one names it")
-        session.newer.older = session.older
-    else:
-        require_same(cache.newest, session, "fetch session: without a newer one it is the newest")
-        cache.newest = session.older
+    linked_remove(&cache.oldest, &cache.newest, session, &session.older,
+                  "fetch sessions: neighbours by age name each other")
 
 
 cdef FetchSession* _unlink_locked(SessionCache* cache, FetchSession* session) noexcept nogil:
     # Out of the cache. What is returned is to be freed by the caller; NULL: by its last holder.
-    cdef FetchSession** place = &cache.buckets[<uint32_t>session.session_id % SESSION_BUCKETS]
-    while place[0] != session:
-        require(place[0] != NULL, "fetch session: it is in its bucket", session.session_id, 0)
-        place = &place[0].next_hashed
-    place[0] = session.next_hashed
+    table_remove(&cache.by_id, session, _session_hash, "fetch sessions: one that ends is known")
     _unlink_age_locked(cache, session)
-    cache.count = <int32_t>require_count(cache.count - 1, "fetch sessions: they are counted")
     session.closed = 1
     return _drop_locked(session)
 
@@ -131,11 +119,11 @@ cdef void _free(FetchSession* session) noexcept nogil:
         entry = session.first
         session.first = entry.next
         free(entry)
-    kb_add_i64(&session.cache.partitions, -<int64_t>session.count)
-    live_add(LIVE_SESSION_PARTITIONS, -<int64_t>session.count)
+    kb_add_i64(&session.cache.partitions, -<int64_t>session.followed.count)
+    live_add(LIVE_SESSION_PARTITIONS, -<int64_t>session.followed.count)
     live_add(LIVE_FETCH_SESSIONS, -1)
     kb_add_i64(&session.cache.bytes, -session.size_bytes)
-    free(session.hashed)
+    table_free(&session.followed)
     pthread_mutex_destroy(&session.lock)
     free(session)
 
@@ -157,10 +145,8 @@ cdef FetchSession* _new(SessionCache* cache, int by_id, int privileged) noexcept
     live_add(LIVE_FETCH_SESSIONS, 1)
     session.cache = cache
     kb_mutex_init(&session.lock)
-    session.buckets = BUCKETS_MIN
-    session.hashed = <SessionPartition**>calloc(BUCKETS_MIN, sizeof(SessionPartition*))
-    if session.hashed == NULL or _charge(
-        session, sizeof(FetchSession) + BUCKETS_MIN * sizeof(SessionPartition*)
+    if table_init(&session.followed, 0) != 0 or _charge(
+        session, <int64_t>sizeof(FetchSession) + table_bytes(&session.followed)
     ) != 0:
         _free(session)
         return NULL
@@ -198,7 +184,7 @@ cdef void _make_room(SessionCache* cache, int privileged, int64_t size_bytes) no
         evicted = NULL
         unlinked = NULL
         if (
-            cache.count >= cache.slots_max
+            <int32_t>cache.by_id.count >= cache.slots_max
             or kb_load_i64(&cache.bytes) + size_bytes > SESSIONS_BYTES_MAX
         ):
             evicted = _evictable_locked(cache, privileged, now_ns)
@@ -231,14 +217,13 @@ cdef FetchSession* session_create(
     if session == NULL:
         return NULL
     lock_ranked(&cache.lock, RANK_TABLE)
-    full = (cache.count >= cache.slots_max
-            or kb_load_i64(&cache.bytes) + size_bytes > SESSIONS_BYTES_MAX)
+    full = (<int32_t>cache.by_id.count >= cache.slots_max
+            or kb_load_i64(&cache.bytes) + size_bytes > SESSIONS_BYTES_MAX
+            or table_room(&cache.by_id, _session_hash) != 0)
     if not full:
         session.session_id = _new_id_locked(cache)
-        session.next_hashed = cache.buckets[<uint32_t>session.session_id % SESSION_BUCKETS]
-        cache.buckets[<uint32_t>session.session_id % SESSION_BUCKETS] = session
+        table_put(&cache.by_id, session, <uint32_t>session.session_id)
         _link_newest_locked(cache, session)
-        cache.count += 1
     unlock_ranked(&cache.lock, RANK_TABLE)
     if full:
         _free(session)
@@ -282,30 +267,52 @@ cdef void session_release(SessionCache* cache, FetchSession* session) noexcept n
 
 # --- one session's partitions --------------------------------------------------------------------
 
-cdef SessionPartition** _place_locked(
+cdef struct PartitionKey:
+    const uint8_t* topic_id
+    const uint8_t* name           # NULL: by id
+    int32_t name_length
+    int32_t index
+    uint32_t hash
+
+
+cdef inline PartitionKey _key_of(
     FetchSession* session, const uint8_t* topic_id, const uint8_t* name, int32_t name_length,
     int32_t index,
 ) noexcept nogil:
-    cdef uint64_t key = session.cache.hash_key
-    cdef uint64_t mixed
+    cdef uint64_t seed = session.cache.hash_key
+    cdef uint64_t topic
+    cdef PartitionKey key
+    key.topic_id = topic_id
+    key.name = name
+    key.name_length = name_length
+    key.index = index
     if name != NULL:
-        mixed = kb_keyed_hash(key, name, <size_t>name_length)
+        topic = kb_keyed_hash(seed, name, <size_t>name_length)
     else:
-        mixed = kb_keyed_hash(key, topic_id, 16)
-    mixed = kb_keyed_number(key, mixed, <uint32_t>index)
-    return &session.hashed[mixed & (session.buckets - 1)]
+        topic = kb_keyed_hash(seed, topic_id, 16)
+    key.hash = <uint32_t>kb_keyed_number(seed, topic, <uint32_t>index)
+    return key
 
 
-cdef int _same(
-    SessionPartition* entry, const uint8_t* topic_id, const uint8_t* name, int32_t name_length,
-    int32_t index,
-) noexcept nogil:
-    if entry.index != index:
+cdef inline uint32_t _hash_of(const void* item) noexcept nogil:
+    return (<const SessionPartition*>item).hash
+
+
+cdef inline int _is_same(const void* item, const void* wanted) noexcept nogil:
+    cdef const SessionPartition* entry = <const SessionPartition*>item
+    cdef const PartitionKey* key = <const PartitionKey*>wanted
+    if entry.hash != key.hash or entry.index != key.index:
         return 0
-    if name != NULL:
-        return (entry.name_length == name_length
-                and memcmp(entry.name, name, <size_t>name_length) == 0)
-    return memcmp(entry.topic_id, topic_id, 16) == 0
+    if key.name != NULL:
+        return (entry.name_length == key.name_length
+                and memcmp(entry.name, key.name, <size_t>key.name_length) == 0)
+    return memcmp(entry.topic_id, key.topic_id, 16) == 0
+
+
+cdef inline SessionPartition* _find_locked(
+    FetchSession* session, const PartitionKey* key
+) noexcept nogil:
+    return <SessionPartition*>table_find(&session.followed, key.hash, _is_same, key)
 
 
 cdef SessionPartition* session_partition_locked(
@@ -313,11 +320,8 @@ cdef SessionPartition* session_partition_locked(
     int32_t index,
 ) noexcept nogil:
     """The entry of a partition, by id (name NULL) or by name; NULL: it is not followed."""
-    cdef SessionPartition* entry = _place_locked(
-        session, topic_id, name, name_length, index)[0]
-    while entry != NULL and not _same(entry, topic_id, name, name_length, index):
-        entry = entry.next_hashed
-    return entry
+    cdef PartitionKey key = _key_of(session, topic_id, name, name_length, index)
+    return _find_locked(session, &key)
 
 
 cdef SessionPartition* session_follow_locked(
@@ -330,18 +334,20 @@ cdef SessionPartition* session_follow_locked(
     longer than any topic's is not followed, since one request could name it once for a hundred
     thousand partitions.
     """
-    cdef SessionPartition** place
-    cdef SessionPartition* entry = session_partition_locked(
-        session, topic_id, name, name_length, index)
+    cdef PartitionKey key = _key_of(session, topic_id, name, name_length, index)
+    cdef SessionPartition* entry = _find_locked(session, &key)
     cdef size_t size_bytes
     if entry != NULL or name_length > TOPIC_NAME_CHARS_MAX:
         return entry
     if name == NULL:
         name_length = 0
     size_bytes = sizeof(SessionPartition) + <size_t>name_length
-    if session.count >= session.buckets:  # beyond: there was no room for a larger table
-        _resize_locked(session, 2 * session.buckets)
-    if session.count == SESSION_PARTITIONS_MAX or _charge(session, <int64_t>size_bytes) != 0:
+    if (
+        session.followed.count == SESSION_PARTITIONS_MAX
+        or (table_is_full(&session.followed)
+            and _resize_locked(session, 2 * (session.followed.mask + 1)) != 0)
+        or _charge(session, <int64_t>size_bytes) != 0
+    ):
         full[0] = 1
         return NULL
     entry = <SessionPartition*>calloc(1, size_bytes)
@@ -349,6 +355,7 @@ cdef SessionPartition* session_follow_locked(
         _charge(session, -<int64_t>size_bytes)
         full[0] = 1
         return NULL
+    entry.hash = key.hash
     entry.index = index
     entry.leader_epoch = -1
     entry.fetched_epoch = -1
@@ -360,81 +367,45 @@ cdef SessionPartition* session_follow_locked(
         entry.name_length = name_length
     else:
         memcpy(entry.topic_id, topic_id, 16)
-    place = _place_locked(session, topic_id, name, name_length, index)
-    entry.next_hashed = place[0]
-    place[0] = entry
+    table_put(&session.followed, entry, key.hash)
     _append_locked(session, entry)
-    session.count += 1
     kb_add_i64(&session.cache.partitions, 1)
     live_add(LIVE_SESSION_PARTITIONS, 1)
     return entry
 
 
-cdef void _resize_locked(FetchSession* session, uint32_t buckets) noexcept nogil:
-    # Without memory or room for another table the old one stays, and its chains get longer.
-    cdef int64_t more_bytes = (<int64_t>buckets - <int64_t>session.buckets) * <int64_t>sizeof(
-        SessionPartition*)
-    cdef SessionPartition** hashed
-    cdef SessionPartition** place
-    cdef SessionPartition* entry = session.first
+cdef int _resize_locked(FetchSession* session, uint32_t places) noexcept nogil:
+    # -1: there is no memory, or no room, for such a table.
+    cdef int64_t more_bytes = places * <int64_t>sizeof(void*) - table_bytes(&session.followed)
     if _charge(session, more_bytes) != 0:
-        return
-    hashed = <SessionPartition**>calloc(buckets, sizeof(SessionPartition*))
-    if hashed == NULL:
+        return -1
+    if table_resize(&session.followed, places, _hash_of) != 0:
         _charge(session, -more_bytes)
-        return
-    free(session.hashed)
-    session.hashed = hashed
-    session.buckets = buckets
-    while entry != NULL:
-        place = _place_locked(session, entry.topic_id, entry.name, entry.name_length, entry.index)
-        entry.next_hashed = place[0]
-        place[0] = entry
-        entry = entry.next
+        return -1
+    return 0
 
 
 cdef void _append_locked(FetchSession* session, SessionPartition* entry) noexcept nogil:
-    entry.previous = session.last
-    entry.next = NULL
-    if session.last != NULL:
-        session.last.next = entry
-    else:
-        session.first = entry
-    session.last = entry
+    linked_append(&session.first, &session.last, entry, &entry.previous,
+                  "session's partitions: nothing is after the last")
 
 
 cdef void _remove_locked(FetchSession* session, SessionPartition* entry) noexcept nogil:
-    if entry.previous != NULL:
-        require_same(entry.previous.next, entry, "session's partition: the one before names it")
-        entry.previous.next = entry.next
-    else:
-        require_same(session.first, entry, "session's partition: it is the first")
-        session.first = entry.next
-    if entry.next != NULL:
-        require_same(entry.next.previous, entry, "session's partition: the one after names it")
-        entry.next.previous = entry.previous
-    else:
-        require_same(session.last, entry, "session's partition: it is the last")
-        session.last = entry.previous
+    linked_remove(&session.first, &session.last, entry, &entry.previous,
+                  "session's partitions: neighbours name each other")
 
 
 cdef void session_forget_locked(FetchSession* session, SessionPartition* entry) noexcept nogil:
-    cdef SessionPartition** place = _place_locked(
-        session, entry.topic_id, entry.name, entry.name_length, entry.index)
-    while place[0] != entry:
-        require(place[0] != NULL, "session's partition: it is in its bucket", entry.index, 0)
-        place = &place[0].next_hashed
-    place[0] = entry.next_hashed
+    table_remove(&session.followed, entry, _hash_of, "session's partitions: one that goes is known")
     _remove_locked(session, entry)
     session_note_missing_locked(session, entry, 0)
-    require(session.count > 0, "session's partitions: they are counted", session.count, 1)
-    session.count -= 1
     kb_add_i64(&session.cache.partitions, -1)
     live_add(LIVE_SESSION_PARTITIONS, -1)
     _charge(session, -<int64_t>(sizeof(SessionPartition) + <size_t>entry.name_length))
     free(entry)
-    if session.buckets > BUCKETS_MIN and session.count < session.buckets // 8:
-        _resize_locked(session, session.buckets // 2)
+    if (session.followed.mask >= TABLE_PLACES_MIN
+            and session.followed.count < (session.followed.mask + 1) // 8):
+        _resize_locked(session, (session.followed.mask + 1) // 2)
 
 
 cdef void session_to_tail_locked(FetchSession* session, SessionPartition* entry) noexcept nogil:

@@ -1,6 +1,8 @@
 # cython: language_level=3
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
+from kbroker.replica._topic_index cimport TopicIndex, TopicKey
+
 
 # A partition as Metadata shows it. The two lists are places in the topic's `ids`: a count, then so
 # many node ids; equal lists of neighbours are one.
@@ -12,12 +14,9 @@ cdef struct ShownPartition:
 
 
 cdef struct ShownTopic:
-    uint32_t name_hash
-    uint8_t topic_id[16]
+    TopicKey key                  # its name is in the same allocation
     int internal
     int gone                      # the publisher's, while it builds the next view
-    int32_t name_length
-    uint8_t* name                 # in the same allocation
     int32_t partition_count
     ShownPartition* partitions    # in the same allocation
     int32_t* ids
@@ -43,11 +42,9 @@ cdef struct ShownBroker:
 
 
 cdef struct MetadataView:
-    uint32_t mask
+    TopicIndex index              # of ShownTopics
     int32_t topic_count
     ShownTopic** topics           # in the order of their names' bytes
-    ShownTopic** by_name          # open addressing, NULL ends a probe
-    ShownTopic** by_id
     # Over all topics, for the size of an answer.
     int64_t partition_count
     int64_t name_bytes
@@ -72,9 +69,6 @@ cdef MetadataView* view_new(
     int32_t broker_count, uint32_t listener_count, size_t text_bytes) noexcept nogil
 cdef void view_free(MetadataView* view) noexcept nogil
 cdef void view_free_with_topics(MetadataView* view) noexcept nogil
-cdef int64_t view_place_by_name(
-    MetadataView* view, const uint8_t* name, int32_t length) noexcept nogil
-cdef int64_t view_place_by_id(MetadataView* view, const uint8_t* topic_id) noexcept nogil
 # NULL: clients of this listener do not reach it.
 cdef inline ShownAddress* view_address(
     MetadataView* view, ShownBroker* broker, uint32_t listener

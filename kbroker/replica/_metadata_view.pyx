@@ -17,10 +17,10 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy
 
-from kbroker.core._name_hash cimport name_hash
+from kbroker.replica._topic_index cimport (
+    topic_index_free, topic_index_init, topic_index_put, topic_key_init)
 
 cdef enum:
-    CAPACITY_MIN = 64
     IDS_MIN = 8
     SHORT_LIST_MAX = 126          # its count + 1 is a varint of one byte
 
@@ -38,11 +38,7 @@ cdef ShownTopic* shown_topic_new(
     if topic == NULL:
         return NULL
     topic.partitions = <ShownPartition*>(<char*>topic + sizeof(ShownTopic))
-    topic.name = <uint8_t*>topic.partitions + places
-    memcpy(topic.name, name, <size_t>length)
-    memcpy(topic.topic_id, topic_id, 16)
-    topic.name_length = length
-    topic.name_hash = name_hash(name, length)
+    topic_key_init(&topic.key, <uint8_t*>topic.partitions + places, name, length, topic_id)
     topic.partition_count = partition_count
     topic.internal = internal
     return topic
@@ -79,27 +75,17 @@ cdef int64_t shown_ids_add(ShownTopic* topic, const int32_t* ids, int32_t count)
 # --- views ---------------------------------------------------------------------------------------
 
 cdef int _is_before(ShownTopic* one, ShownTopic* other) noexcept nogil:
-    cdef int32_t shared = one.name_length
-    cdef int order
-    if other.name_length < shared:
-        shared = other.name_length
-    order = memcmp(one.name, other.name, <size_t>shared)
-    return order < 0 or (order == 0 and one.name_length < other.name_length)
+    cdef int32_t shared = min(one.key.name_length, other.key.name_length)
+    cdef int order = memcmp(one.key.name, other.key.name, <size_t>shared)
+    return order < 0 or (order == 0 and one.key.name_length < other.key.name_length)
 
 
 cdef void _insert(MetadataView* view, ShownTopic* topic) noexcept nogil:
-    cdef uint32_t place = topic.name_hash & view.mask
-    while view.by_name[place] != NULL:
-        place = (place + 1) & view.mask
-    view.by_name[place] = topic
-    place = name_hash(topic.topic_id, 16) & view.mask
-    while view.by_id[place] != NULL:
-        place = (place + 1) & view.mask
-    view.by_id[place] = topic
+    topic_index_put(&view.index, &topic.key)
     view.topics[view.topic_count] = topic
     view.topic_count += 1
     view.partition_count += topic.partition_count
-    view.name_bytes += topic.name_length
+    view.name_bytes += topic.key.name_length
     view.replica_ids += topic.replica_ids
     view.isr_ids += topic.isr_ids
     view.long_lists |= topic.long_lists
@@ -109,23 +95,15 @@ cdef MetadataView* _view_allocate(
     int32_t topic_count, int32_t broker_count, uint32_t listener_count, size_t text_bytes,
 ) noexcept nogil:
     cdef MetadataView* view = <MetadataView*>calloc(1, sizeof(MetadataView))
-    cdef uint32_t capacity = CAPACITY_MIN
-    while capacity < 2 * <uint32_t>topic_count:
-        capacity *= 2
     if view == NULL:
         return NULL
-    view.mask = capacity - 1
     view.topics = <ShownTopic**>calloc(<size_t>topic_count + 1, sizeof(ShownTopic*))
-    view.by_name = <ShownTopic**>calloc(capacity, sizeof(ShownTopic*))
-    view.by_id = <ShownTopic**>calloc(capacity, sizeof(ShownTopic*))
     view.listener_count = listener_count
     view.brokers = <ShownBroker*>calloc(
         1, (sizeof(ShownBroker) + sizeof(ShownAddress) * listener_count) * <size_t>broker_count
         + text_bytes + 1)
-    if (
-        view.topics == NULL or view.by_name == NULL or view.by_id == NULL
-        or view.brokers == NULL
-    ):
+    if (topic_index_init(&view.index, topic_count) != 0 or view.topics == NULL
+            or view.brokers == NULL):
         view_free(view)
         return NULL
     return view
@@ -166,8 +144,7 @@ cdef void view_free(MetadataView* view) noexcept nogil:
     if view == NULL:
         return
     free(view.topics)
-    free(view.by_name)
-    free(view.by_id)
+    topic_index_free(&view.index)
     free(view.brokers)
     free(view)
 
@@ -182,37 +159,6 @@ cdef void view_free_with_topics(MetadataView* view) noexcept nogil:
 
 
 # --- reading -------------------------------------------------------------------------------------
-
-cdef int64_t view_place_by_name(
-    MetadataView* view, const uint8_t* name, int32_t length,
-) noexcept nogil:
-    """The place in `by_name`, or -1."""
-    cdef uint32_t wanted = name_hash(name, length)
-    cdef uint32_t place = wanted & view.mask
-    cdef ShownTopic* topic = view.by_name[place]
-    while topic != NULL:
-        if (
-            topic.name_hash == wanted
-            and topic.name_length == length
-            and memcmp(topic.name, name, <size_t>length) == 0
-        ):
-            return place
-        place = (place + 1) & view.mask
-        topic = view.by_name[place]
-    return -1
-
-
-cdef int64_t view_place_by_id(MetadataView* view, const uint8_t* topic_id) noexcept nogil:
-    """The place in `by_id`, or -1."""
-    cdef uint32_t place = name_hash(topic_id, 16) & view.mask
-    cdef ShownTopic* topic = view.by_id[place]
-    while topic != NULL:
-        if memcmp(topic.topic_id, topic_id, 16) == 0:
-            return place
-        place = (place + 1) & view.mask
-        topic = view.by_id[place]
-    return -1
-
 
 cdef ShownBroker* view_broker(MetadataView* view, int32_t node_id) noexcept nogil:
     """The registered broker of this id, NULL if there is none; they are sorted by id."""

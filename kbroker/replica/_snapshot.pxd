@@ -3,23 +3,18 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
 from kbroker.core._sync cimport pthread_mutex_t
 from kbroker.replica._partition cimport Partition
+from kbroker.replica._topic_index cimport TopicIndex, TopicKey
 
 
 cdef struct TopicEntry:
-    uint32_t name_hash
-    uint8_t topic_id[16]
+    TopicKey key                  # its name is in the same allocation
     int32_t partition_count
     Partition** partitions        # NULL where this broker has no replica
     int internal
-    int32_t name_length
-    uint8_t* name                 # in the same allocation
 
 
 cdef struct Snapshot:
-    uint32_t mask
-    uint32_t count
-    TopicEntry** by_name          # open addressing, NULL ends a probe
-    TopicEntry** by_id
+    TopicIndex index              # of TopicEntries
 
 
 cdef struct SnapshotReader:

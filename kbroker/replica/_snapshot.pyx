@@ -16,7 +16,7 @@ slices, retired entries) and answers as offline. The publisher must not hold the
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp
 from posix.unistd cimport usleep
 
 from kbroker.core._atomics cimport (
@@ -26,14 +26,16 @@ from kbroker.core._atomics cimport (
     kb_store_ptr,
     kb_store_u64,
 )
+from kbroker.core._list cimport list_append, list_remove_first
 from kbroker.core._lock_order cimport RANK_TABLE, kb_mutex_init, lock_ranked, unlock_ranked
-from kbroker.core._name_hash cimport name_hash
 from kbroker.core._require cimport require
 from kbroker.core._sync cimport kb_now_ns, pthread_mutex_destroy
 from kbroker.replica._partition cimport Partition, partition_release
+from kbroker.replica._topic_index cimport (
+    topic_by_hash, topic_by_id, topic_by_name, topic_index_free, topic_index_init, topic_index_put,
+    topic_key_init)
 
 cdef enum:
-    CAPACITY_MIN = 64
     GRACE_POLL_US = 50
     GRACE_NS = 5000000
 
@@ -58,11 +60,7 @@ cdef TopicEntry* topic_entry_new(
     if entry == NULL:
         return NULL
     entry.partitions = <Partition**>(<char*>entry + sizeof(TopicEntry))
-    entry.name = <uint8_t*>entry.partitions + places
-    memcpy(entry.name, name, <size_t>length)
-    memcpy(entry.topic_id, topic_id, 16)
-    entry.name_length = length
-    entry.name_hash = name_hash(name, length)
+    topic_key_init(&entry.key, <uint8_t*>entry.partitions + places, name, length, topic_id)
     entry.partition_count = partition_count
     entry.internal = internal
     return entry
@@ -79,40 +77,17 @@ cdef void topic_entry_free(TopicEntry* entry) noexcept nogil:
     free(entry)
 
 
-cdef Snapshot* _snapshot_new(uint32_t count) noexcept nogil:
-    cdef uint32_t capacity = CAPACITY_MIN
+cdef Snapshot* _snapshot_new(int64_t count) noexcept nogil:
     cdef Snapshot* snapshot = <Snapshot*>calloc(1, sizeof(Snapshot))
-    while capacity < 2 * count:
-        capacity *= 2
-    if snapshot == NULL:
-        return NULL
-    snapshot.mask = capacity - 1
-    snapshot.by_name = <TopicEntry**>calloc(capacity, sizeof(TopicEntry*))
-    snapshot.by_id = <TopicEntry**>calloc(capacity, sizeof(TopicEntry*))
-    if snapshot.by_name == NULL or snapshot.by_id == NULL:
+    if snapshot != NULL and topic_index_init(&snapshot.index, count) != 0:
         _snapshot_free(snapshot)
         return NULL
     return snapshot
 
 
 cdef void _snapshot_free(Snapshot* snapshot) noexcept nogil:
-    free(snapshot.by_name)
-    free(snapshot.by_id)
+    topic_index_free(&snapshot.index)
     free(snapshot)
-
-
-cdef void _insert(Snapshot* snapshot, TopicEntry* entry) noexcept nogil:
-    cdef uint32_t place = entry.name_hash & snapshot.mask
-    require(snapshot.count < snapshot.mask, "snapshot: its tables have room", snapshot.count,
-            snapshot.mask)
-    while snapshot.by_name[place] != NULL:
-        place = (place + 1) & snapshot.mask
-    snapshot.by_name[place] = entry
-    place = name_hash(entry.topic_id, 16) & snapshot.mask
-    while snapshot.by_id[place] != NULL:
-        place = (place + 1) & snapshot.mask
-    snapshot.by_id[place] = entry
-    snapshot.count += 1
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -144,40 +119,16 @@ cdef void snapshot_leave(SnapshotReader* reader) noexcept nogil:
 cdef TopicEntry* snapshot_by_name(
     Snapshot* snapshot, const uint8_t* name, int32_t length,
 ) noexcept nogil:
-    cdef uint32_t wanted = name_hash(name, length)
-    cdef uint32_t place = wanted & snapshot.mask
-    cdef TopicEntry* entry = snapshot.by_name[place]
-    while entry != NULL:
-        if (
-            entry.name_hash == wanted
-            and entry.name_length == length
-            and memcmp(entry.name, name, <size_t>length) == 0
-        ):
-            return entry
-        place = (place + 1) & snapshot.mask
-        entry = snapshot.by_name[place]
-    return NULL
+    return <TopicEntry*>topic_by_name(&snapshot.index, name, length)
 
 
 cdef TopicEntry* snapshot_by_id(Snapshot* snapshot, const uint8_t* topic_id) noexcept nogil:
-    cdef uint32_t place = name_hash(topic_id, 16) & snapshot.mask
-    cdef TopicEntry* entry = snapshot.by_id[place]
-    while entry != NULL:
-        if memcmp(entry.topic_id, topic_id, 16) == 0:
-            return entry
-        place = (place + 1) & snapshot.mask
-        entry = snapshot.by_id[place]
-    return NULL
+    return <TopicEntry*>topic_by_id(&snapshot.index, topic_id)
 
 
 cdef TopicEntry* snapshot_by_hash(Snapshot* snapshot, uint32_t wanted) noexcept nogil:
     """A topic whose name has this hash: the same name again, but for one pair in four billion."""
-    cdef uint32_t place = wanted & snapshot.mask
-    cdef TopicEntry* entry = snapshot.by_name[place]
-    while entry != NULL and entry.name_hash != wanted:
-        place = (place + 1) & snapshot.mask
-        entry = snapshot.by_name[place]
-    return entry
+    return <TopicEntry*>topic_by_hash(&snapshot.index, wanted)
 
 
 # --- publishing ----------------------------------------------------------------------------------
@@ -206,9 +157,8 @@ cdef void registry_free(SnapshotRegistry* registry) noexcept nogil:
         retired = registry.retired_first
         registry.retired_first = retired.next
         retired.release(retired)
-    for place in range(registry.current.mask + 1):
-        if registry.current.by_name[place] != NULL:
-            topic_entry_free(registry.current.by_name[place])
+    for place in range(registry.current.index.by_name.mask + 1):
+        topic_entry_free(<TopicEntry*>registry.current.index.by_name.places[place])
     _snapshot_free(registry.current)
     while registry.readers != NULL:
         reader = registry.readers
@@ -225,10 +175,10 @@ cdef int _is_removed(
     # Removed by id, or replaced by an entry of the same id.
     cdef int i
     for i in range(removed_count):
-        if memcmp(entry.topic_id, removed_ids[i], 16) == 0:
+        if memcmp(entry.key.topic_id, removed_ids[i], 16) == 0:
             return 1
     for i in range(added_count):
-        if memcmp(entry.topic_id, added[i].topic_id, 16) == 0:
+        if memcmp(entry.key.topic_id, added[i].key.topic_id, 16) == 0:
             return 1
     return 0
 
@@ -248,7 +198,8 @@ cdef int _is_inside_locked(SnapshotRegistry* registry, uint64_t epoch) noexcept 
 cdef void _reclaim_locked(SnapshotRegistry* registry) noexcept nogil:
     cdef Retired* retired = registry.retired_first
     while retired != NULL and not _is_inside_locked(registry, retired.epoch):
-        registry.retired_first = retired.next
+        list_remove_first(&registry.retired_first, &registry.retired_last, retired, &retired.next,
+                          "snapshot: what is freed was retired first")
         retired.release(retired)
         retired = registry.retired_first
 
@@ -257,15 +208,13 @@ cdef void _retire_locked(SnapshotRegistry* registry, Retired* retired) noexcept 
     # After the swap, which no reader that enters from here on can miss.
     cdef int64_t until_ns = kb_now_ns() + GRACE_NS
     _reclaim_locked(registry)
-    retired.next = NULL
     retired.epoch = kb_add_u64(&registry.epoch, 1)
     require(registry.retired_first == NULL or registry.retired_last.epoch < retired.epoch,
             "snapshot: epochs go forward", <int64_t>retired.epoch, 0)
-    if registry.retired_first != NULL:
-        registry.retired_last.next = retired
-        registry.retired_last = retired
+    list_append(&registry.retired_first, &registry.retired_last, retired, &retired.next,
+                "snapshot: nothing is after the last that was retired")
+    if registry.retired_first != retired:
         return                    # a reader that is in one of before is in this one, too
-    registry.retired_first = registry.retired_last = retired
     while _is_inside_locked(registry, retired.epoch) and kb_now_ns() < until_ns:
         usleep(GRACE_POLL_US)
     _reclaim_locked(registry)
@@ -319,22 +268,22 @@ cdef int registry_publish(
     lock_ranked(&registry.lock, RANK_TABLE)
     if old != NULL:
         old.snapshot = registry.current
-        fresh = _snapshot_new(old.snapshot.count + <uint32_t>added_count)
+        fresh = _snapshot_new(<int64_t>old.snapshot.index.by_name.count + added_count)
     if fresh == NULL:
         unlock_ranked(&registry.lock, RANK_TABLE)
         free(old)
         return -1
-    for place in range(old.snapshot.mask + 1):
-        entry = old.snapshot.by_name[place]
+    for place in range(old.snapshot.index.by_name.mask + 1):
+        entry = <TopicEntry*>old.snapshot.index.by_name.places[place]
         if entry == NULL:
             continue
         if _is_removed(entry, added, added_count, removed_ids, removed_count):
             old.entries[old.count] = entry
             old.count += 1
         else:
-            _insert(fresh, entry)
+            topic_index_put(&fresh.index, &entry.key)
     for i in range(added_count):
-        _insert(fresh, added[i])
+        topic_index_put(&fresh.index, &added[i].key)
     kb_store_ptr(<void**>&registry.current, fresh)
     _retire_locked(registry, &old.retired)
     unlock_ranked(&registry.lock, RANK_TABLE)

@@ -27,7 +27,6 @@ from kbroker.replica._metadata_view cimport (
     view_free,
     view_free_with_topics,
     view_new,
-    view_place_by_name,
 )
 from kbroker.replica._partition cimport partition_acquire
 from kbroker.replica._replica cimport Replica
@@ -42,6 +41,7 @@ from kbroker.replica._snapshot cimport (
     topic_entry_free,
     topic_entry_new,
 )
+from kbroker.replica._topic_index cimport topic_by_name
 
 
 # A view that another has taken the place of, and the topics that went with it; -1: all.
@@ -129,7 +129,8 @@ cdef class TopicTable:
             with nogil:
                 for i in range(added_count):
                     gone_count += _mark_gone(
-                        self.shown, added[i].name, added[i].name_length, &old.gone[gone_count])
+                        self.shown, added[i].key.name, added[i].key.name_length,
+                        &old.gone[gone_count])
             fresh = self._build(added, added_count, gone_count, brokers, cluster_id)
             for i in range(added_count):
                 (<ShownRow>added_rows[i]).topic = NULL
@@ -254,13 +255,13 @@ cdef int _mark_gone(
     MetadataView* view, const uint8_t* name, int32_t length, ShownTopic** found,
 ) noexcept nogil:
     # A topic of the view that the next one leaves out; 0: there is none, or it is marked.
-    cdef int64_t place = -1
+    cdef ShownTopic* topic = NULL
     if view != NULL:
-        place = view_place_by_name(view, name, length)
-    if place < 0 or view.by_name[place].gone:
+        topic = <ShownTopic*>topic_by_name(&view.index, name, length)
+    if topic == NULL or topic.gone:
         return 0
-    found[0] = view.by_name[place]
-    found[0].gone = 1
+    found[0] = topic
+    topic.gone = 1
     return 1
 
 

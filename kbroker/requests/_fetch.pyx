@@ -128,7 +128,7 @@ cdef int _enter_session(HotWorker* worker, FetchPlan* plan) noexcept nogil:
         lock_ranked(&plan.session.lock, RANK_SESSION)
         return 1
     if try_lock_ranked(&plan.session.lock, RANK_SESSION):
-        if plan.session.count <= PARTITIONS_AT_ONCE_MAX:
+        if plan.session.followed.count <= PARTITIONS_AT_ONCE_MAX:
             return 1
         unlock_ranked(&plan.session.lock, RANK_SESSION)
     session_release(worker.context.sessions, plan.session)

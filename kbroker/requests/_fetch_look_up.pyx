@@ -75,9 +75,9 @@ cdef void fetch_look_up(Snapshot* snapshot, FetchPlan* plan) noexcept nogil:
         if target.error != NO_ERROR:
             _note_not_there(plan, target)
             continue
-        target.name_hash = entry.name_hash
+        target.name_hash = entry.key.name_hash
         if target.entry != NULL:
-            target.entry.name_hash = entry.name_hash
+            target.entry.name_hash = entry.key.name_hash
         target.partition = entry.partitions[target.index]
         if target.partition == NULL:
             target.error = NOT_LEADER_OR_FOLLOWER

@@ -36,7 +36,7 @@ cdef int session_targets_locked(HotWorker* worker, FetchPlan* plan) noexcept nog
     """-1: no memory."""
     cdef SessionPartition* entry = plan.session.first
     cdef uint32_t missing = min(plan.session.missing, <uint32_t>MISSING_AT_ONCE_MAX)
-    cdef uint32_t count = plan.session.count - plan.session.missing + missing
+    cdef uint32_t count = plan.session.followed.count - plan.session.missing + missing
     plan.targets = <FetchTarget*>arena_take(
         &worker.arena, sizeof(FetchTarget) * (<size_t>count + 1))
     if plan.targets == NULL:

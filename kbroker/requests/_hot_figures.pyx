@@ -91,7 +91,7 @@ cdef dict hot_statistics(
         left = context.parked.left_total
         unlock_ranked(&context.parked.lock, RANK_QUEUE)
         lock_ranked(&context.sessions.lock, RANK_TABLE)
-        sessions = context.sessions.count
+        sessions = context.sessions.by_id.count
         evictions = context.sessions.evictions
         unlock_ranked(&context.sessions.lock, RANK_TABLE)
     totals["produce_codes"] = produce_codes

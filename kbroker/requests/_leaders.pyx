@@ -10,7 +10,7 @@ Called inside the snapshot, so the view cannot go. A node's address is the one t
 Threads: the worker's own; the partition's lock for its leader.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, uint8_t, uint32_t
 from libc.string cimport memmove
 
 from kbroker.core._atomics cimport kb_load_ptr
@@ -29,10 +29,9 @@ from kbroker.replica._metadata_view cimport (
     ShownTopic,
     view_address,
     view_broker,
-    view_place_by_id,
-    view_place_by_name,
 )
 from kbroker.replica._partition cimport partition_lock, partition_unlock
+from kbroker.replica._topic_index cimport topic_by_id, topic_by_name
 from kbroker.requests._metadata_answer cimport HOST_BYTES, NO_NODE, own_address
 
 cdef enum:
@@ -54,7 +53,6 @@ cdef void _find(
     cdef MetadataView* view = _view(worker)
     cdef ShownPartition* shown
     cdef ShownTopic* topic = NULL
-    cdef int64_t place
     leader[0] = NO_NODE
     epoch[0] = -1
     if asked.partition != NULL:
@@ -66,11 +64,9 @@ cdef void _find(
     if view == NULL:
         return
     if asked.topic_id != NULL:
-        place = view_place_by_id(view, asked.topic_id)
-        topic = view.by_id[place] if place >= 0 else NULL
+        topic = <ShownTopic*>topic_by_id(&view.index, asked.topic_id)
     elif asked.name != NULL:
-        place = view_place_by_name(view, asked.name, asked.name_length)
-        topic = view.by_name[place] if place >= 0 else NULL
+        topic = <ShownTopic*>topic_by_name(&view.index, asked.name, asked.name_length)
     if topic != NULL and 0 <= asked.index < topic.partition_count:
         shown = &topic.partitions[asked.index]
         leader[0] = shown.leader

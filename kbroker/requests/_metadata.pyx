@@ -25,6 +25,7 @@ from kbroker.core._arena cimport arena_reset, arena_take
 from kbroker.core._atomics cimport kb_load_ptr
 from kbroker.core._error_codes cimport UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
 from kbroker.core._limits cimport ARRAY_ITEMS_MAX, TOPIC_NAME_CHARS_MAX
+from kbroker.core._table cimport Table
 from kbroker.net._types cimport Request
 from kbroker.protocol._cursor cimport (
     Cursor,
@@ -38,13 +39,9 @@ from kbroker.protocol._cursor cimport (
     take_uvarint,
 )
 from kbroker.protocol._versions cimport METADATA_FLEXIBLE_SINCE
-from kbroker.replica._metadata_view cimport (
-    MetadataView,
-    ShownTopic,
-    view_place_by_id,
-    view_place_by_name,
-)
+from kbroker.replica._metadata_view cimport MetadataView, ShownTopic
 from kbroker.replica._snapshot cimport snapshot_enter, snapshot_leave
+from kbroker.replica._topic_index cimport topic_place_by_id, topic_place_by_name
 from kbroker.requests._answers cimport (
     cold_push,
     worker_give_up_role,
@@ -204,7 +201,7 @@ cdef int _look_up(
 ) noexcept nogil:
     # Each topic asked once, in the order of the request. -1: for Python.
     cdef MetadataView* view = plan.view
-    cdef ShownTopic** table = view.by_id if asked.by_id else view.by_name
+    cdef const Table* table = &view.index.by_id if asked.by_id else &view.index.by_name
     cdef Cursor cursor = asked.items
     cdef int64_t most = <int64_t>view.topic_count + MISSING_MAX
     cdef uint8_t* seen
@@ -217,7 +214,7 @@ cdef int _look_up(
         most = asked.count
     plan.topics = <AnsweredTopic*>arena_take(
         &worker.arena, sizeof(AnsweredTopic) * <size_t>(most + 1))
-    seen = <uint8_t*>arena_take(&worker.arena, (view.mask >> 3) + 1)
+    seen = <uint8_t*>arena_take(&worker.arena, (table.mask >> 3) + 1)
     if plan.topics == NULL or seen == NULL:
         return -1
     for _number in range(asked.count):
@@ -225,12 +222,12 @@ cdef int _look_up(
         if asked.by_id:
             if topic_id == NULL:
                 continue
-            place = view_place_by_id(view, topic_id)
+            place = topic_place_by_id(&view.index, topic_id)
         else:
-            place = view_place_by_name(view, name, <int32_t>length)
+            place = topic_place_by_name(&view.index, name, <int32_t>length)
         if place >= 0:
             if _first_time(seen, place):
-                plan.topics[plan.count].topic = table[place]
+                plan.topics[plan.count].topic = <ShownTopic*>table.places[place]
                 plan.count += 1
         elif not asked.by_id and not _is_plain_name(name, length):
             return -1

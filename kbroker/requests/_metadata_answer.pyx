@@ -120,7 +120,7 @@ cdef int64_t metadata_answer_bound(HotWorker* worker, MetadataPlan* plan) noexce
         if topic == NULL:
             name_bytes += plan.topics[i].name_length
             continue
-        name_bytes += topic.name_length
+        name_bytes += topic.key.name_length
         partitions += topic.partition_count
         ids += 2 * topic.replica_ids + topic.isr_ids
         long_lists |= topic.long_lists
@@ -304,9 +304,9 @@ cdef void _put_topic(Writing* out, ShownTopic* topic, int32_t operations) noexce
     cdef int32_t index
     out.topic = topic
     out.offline = -1
-    at = put_string(at, out.flexible, topic.name, topic.name_length)
+    at = put_string(at, out.flexible, topic.key.name, topic.key.name_length)
     if out.version >= TOPIC_IDS_FROM:
-        at = put_raw(at, topic.topic_id, 16)
+        at = put_raw(at, topic.key.topic_id, 16)
     if out.version >= INTERNAL_FROM:
         at = put_i8(at, topic.internal)
     at = put_count(at, out.flexible, topic.partition_count)

@@ -144,8 +144,8 @@ cdef int _parse_partition(
     cdef int version = plan.request.api_version
     cdef int flexible = version >= OFFSET_COMMIT_FLEXIBLE_SINCE
     place.key.group = plan.asking.group
-    place.key.topic.at = entry.name
-    place.key.topic.length = entry.name_length
+    place.key.topic.at = entry.key.name
+    place.key.topic.length = entry.key.name_length
     place.key.partition = take_i32(cursor)
     place.value.offset = take_i64(cursor)
     place.value.leader_epoch = -1
@@ -200,7 +200,7 @@ cdef int _parse_topic(
     for number in range(topic.partition_count):
         if _parse_partition(plan, cursor, &topic.partitions[number], entry, metadata_max) != 0:
             return -1
-        topic.partitions[number].value.topic_id = entry.topic_id
+        topic.partitions[number].value.topic_id = entry.key.topic_id
     skip_tags(cursor, flexible)
     return 0
 

@@ -367,7 +367,7 @@ def _oldest_session_lost(_Place place):
 
 
 def _session_partitions_forgotten(_Place place):
-    place.session().count = 0
+    place.session().followed.count = 0
 
 
 def _reader_inside(_Place place):
@@ -415,10 +415,6 @@ def _parked_forgotten(_Place place):
 
 def _parked_writes_forgotten(_Place place):
     place.hot.context.parked.produce_count = 0
-
-
-def _sessions_forgotten(_Place place):
-    place.hot.context.sessions.count = 0
 
 
 def _slots_bytes_forgotten(_Place place):

@@ -10,15 +10,20 @@ from typing import Final
 from kbroker.core._require import broken_invariants
 from tests.support.source_tree import relative, source_files
 
-CALL: Final = re.compile(r"\b(?:require(?:_\w+)?|\w+_requires|(?:take|drop)_reference)\(")
+CALL: Final = re.compile(
+    r"\b(?:require(?:_\w+)?|\w+_requires|(?:take|drop)_reference"
+    r"|list_(?:append|append_all|remove|remove_first)"
+    r"|linked_(?:append|insert|remove)|table_remove)\("
+)
 TEXT: Final = re.compile(r'"([^"\n]*)"')
 SITES_MIN: Final = 150
+OF_CHECKS: Final = ("_require.pyx", "_require.pxd", "_list.pxd")
 
 
 def sites() -> Iterator[tuple[str, str]]:
     """(file, text) of each."""
     for path in source_files("kbroker", suffixes=(".pyx", ".pxd")):
-        if "/testing/" in str(path) or path.name in ("_require.pyx", "_require.pxd"):
+        if "/testing/" in str(path) or path.name in OF_CHECKS:
             continue
         text = path.read_text()
         for call in CALL.finditer(text):
