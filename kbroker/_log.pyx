@@ -182,7 +182,7 @@ cdef class LocalLog:
         with nogil:
             lock_log(self.storage)
             end = self.storage.log_end_offset
-            copies = <Producer*>calloc(<size_t>log.producers.count + 1, sizeof(Producer))
+            copies = <Producer*>calloc(<size_t>log.producers.by_id.count + 1, sizeof(Producer))
             producer = log.producers.oldest
             while producer != NULL and copies != NULL:
                 copies[count] = producer[0]
@@ -395,7 +395,7 @@ cdef class LocalLog:
             figures = [
                 kb_load_i64(&log.log_start_offset), kb_load_i64(&log.log_end_offset),
                 kb_load_i64(&log.recovery_point), log_size_bytes(log), log.segment_count,
-                log.producers.count, log.producers.evicted, kb_load_i64(&log.appended_bytes),
+                log.producers.by_id.count, log.producers.evicted, kb_load_i64(&log.appended_bytes),
                 kb_load_i64(&log.appended_records), kb_load_i64(&log.appended_batches),
                 kb_load_i64(&log.replicated_bytes), log.writes, log.failed_writes,
                 log.failed_flushes, log.duplicates, log.rolls, log.fast_reads, log.file_scans,

@@ -14,7 +14,7 @@ neighbours agree, by a text of its caller's; else the process ends, since lists 
 
 from libc.stddef cimport ptrdiff_t
 
-from kbroker.core._require cimport require_same
+from kbroker.core._require cimport require, require_same
 
 cdef extern from "link.h" nogil:
     ctypedef void* kb_link
@@ -55,6 +55,15 @@ cdef inline void list_remove_first(
         require_same((<kb_link*>last)[0], item, text)
         (<kb_link*>last)[0] = NULL
     own[0] = NULL
+
+
+# Of a list without an end, wherever the item is: a short one.
+cdef inline void list_remove(void* first, void* item, void* next, const char* text) noexcept nogil:
+    cdef kb_link* place = <kb_link*>first
+    while place[0] != item:
+        require(place[0] != NULL, text, 0, 1)
+        place = _link_of(place[0], <char*>next - <char*>item)
+    place[0] = (<kb_link*>next)[0]
 
 
 # After `previous`, or NULL: as the first.

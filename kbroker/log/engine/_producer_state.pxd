@@ -3,6 +3,7 @@
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 
+from kbroker.core._table cimport Table
 from kbroker.log.engine._types cimport Batch
 
 cdef enum:
@@ -17,7 +18,6 @@ cdef struct ProducerBatch:
 
 
 cdef struct Producer:
-    Producer* chain               # of the hash bucket
     Producer* older               # by the last append
     Producer* newer
     int64_t producer_id
@@ -36,9 +36,7 @@ cdef struct ProducerUndo:
 
 
 cdef struct ProducerTable:
-    Producer** buckets
-    int64_t bucket_count          # a power of two, or 0
-    int64_t count
+    Table by_id
     Producer* oldest
     Producer* newest
     ProducerUndo* undo

@@ -18,12 +18,11 @@ from libc.string cimport memmove, memset
 
 from kbroker.core._error_codes cimport INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER
 from kbroker.core._limits cimport PRODUCERS_MAX
+from kbroker.core._list cimport linked_append, linked_remove
 from kbroker.core._live_objects cimport LIVE_PRODUCERS, live_add
 from kbroker.core._name_hash cimport name_hash
+from kbroker.core._table cimport table_find, table_free, table_put, table_remove, table_room
 from kbroker.log.engine._types cimport Batch
-
-cdef enum:
-    BUCKETS_FIRST = 16
 
 
 cdef inline int32_t sequence_after(int32_t sequence, int32_t increment) noexcept nogil:
@@ -41,82 +40,47 @@ cdef inline int32_t first_sequence(const ProducerBatch* batch) noexcept nogil:
 
 # --- The table ------------------------------------------------------------------------------------
 
-cdef inline int64_t bucket_of(const ProducerTable* table, int64_t producer_id) noexcept nogil:
+cdef inline uint32_t hash_of_id(int64_t producer_id) noexcept nogil:
     # Keyed: a producer may come with any id, not only with one that it was given.
-    cdef uint32_t mixed = name_hash(<const uint8_t*>&producer_id, <int32_t>sizeof(producer_id))
-    return <int64_t>(mixed & <uint32_t>(table.bucket_count - 1))
+    return name_hash(<const uint8_t*>&producer_id, <int32_t>sizeof(producer_id))
+
+
+cdef inline uint32_t hash_of_producer(const void* item) noexcept nogil:
+    return hash_of_id((<const Producer*>item).producer_id)
+
+
+cdef inline int has_id(const void* item, const void* key) noexcept nogil:
+    return (<const Producer*>item).producer_id == (<const int64_t*>key)[0]
 
 
 cdef Producer* producers_find(ProducerTable* table, int64_t producer_id) noexcept nogil:
-    if table.bucket_count == 0:
+    if table.by_id.count == 0:
         return NULL
-    cdef Producer* producer = table.buckets[bucket_of(table, producer_id)]
-    while producer != NULL and producer.producer_id != producer_id:
-        producer = producer.chain
-    return producer
-
-
-cdef int grow(ProducerTable* table) noexcept nogil:
-    cdef int64_t old_count = table.bucket_count, at, bucket
-    cdef Producer** old = table.buckets
-    cdef Producer* producer
-    cdef Producer* following
-    cdef int64_t new_count = old_count * 2 if old_count else BUCKETS_FIRST
-    cdef Producer** buckets = <Producer**>calloc(<size_t>new_count, sizeof(Producer*))
-    if buckets == NULL:
-        return ENOMEM
-    table.buckets = buckets
-    table.bucket_count = new_count
-    for at in range(old_count):
-        producer = old[at]
-        while producer != NULL:
-            following = producer.chain
-            bucket = bucket_of(table, producer.producer_id)
-            producer.chain = buckets[bucket]
-            buckets[bucket] = producer
-            producer = following
-    free(old)
-    return 0
+    return <Producer*>table_find(&table.by_id, hash_of_id(producer_id), has_id, &producer_id)
 
 
 cdef void unlink_order(ProducerTable* table, Producer* producer) noexcept nogil:
-    if producer.older != NULL:
-        producer.older.newer = producer.newer
-    else:
-        table.oldest = producer.newer
-    if producer.newer != NULL:
-        producer.newer.older = producer.older
-    else:
-        table.newest = producer.older
+    linked_remove(&table.oldest, &table.newest, producer, &producer.older,
+                  "producers: neighbours name each other")
 
 
 cdef void make_newest(ProducerTable* table, Producer* producer) noexcept nogil:
-    producer.older = table.newest
-    producer.newer = NULL
-    if table.newest != NULL:
-        table.newest.newer = producer
-    else:
-        table.oldest = producer
-    table.newest = producer
+    linked_append(&table.oldest, &table.newest, producer, &producer.older,
+                  "producers: nothing is after the newest")
 
 
 cdef void remove(ProducerTable* table, Producer* producer) noexcept nogil:
-    cdef Producer** link = &table.buckets[bucket_of(table, producer.producer_id)]
-    while link[0] != producer:
-        link = &link[0].chain
-    link[0] = producer.chain
+    table_remove(&table.by_id, producer, hash_of_producer, "producers: one that goes is known")
     unlink_order(table, producer)
-    table.count -= 1
     live_add(LIVE_PRODUCERS, -1)
     free(producer)
 
 
 cdef Producer* insert(ProducerTable* table, int64_t producer_id) noexcept nogil:
     cdef Producer* producer
-    cdef int64_t bucket
-    if table.count >= table.bucket_count and grow(table) != 0:
+    if table_room(&table.by_id, hash_of_producer) != 0:
         return NULL
-    if table.count >= PRODUCERS_MAX and table.undo_count < table.count:
+    if table.by_id.count >= PRODUCERS_MAX and <uint32_t>table.undo_count < table.by_id.count:
         remove(table, table.oldest)
         table.evicted += 1
     producer = <Producer*>calloc(1, sizeof(Producer))
@@ -126,11 +90,8 @@ cdef Producer* insert(ProducerTable* table, int64_t producer_id) noexcept nogil:
     producer.producer_id = producer_id
     producer.coordinator_epoch = -1
     producer.transaction_first_offset = -1
-    bucket = bucket_of(table, producer_id)
-    producer.chain = table.buckets[bucket]
-    table.buckets[bucket] = producer
+    table_put(&table.by_id, producer, hash_of_id(producer_id))
     make_newest(table, producer)
-    table.count += 1
     return producer
 
 
@@ -235,7 +196,6 @@ cdef void producers_roll_back(ProducerTable* table) noexcept nogil:
             remove(table, producer)
             continue
         # All but the links, which say where the entry stands now.
-        undo.before.chain = producer.chain
         undo.before.older = producer.older
         undo.before.newer = producer.newer
         producer[0] = undo.before
@@ -278,6 +238,6 @@ cdef int64_t producers_expire(ProducerTable* table, int64_t before_ms) noexcept 
 cdef void producers_clear(ProducerTable* table) noexcept nogil:
     while table.oldest != NULL:
         remove(table, table.oldest)
-    free(table.buckets)
+    table_free(&table.by_id)
     free(table.undo)
     memset(table, 0, sizeof(ProducerTable))

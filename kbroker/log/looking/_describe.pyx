@@ -47,11 +47,11 @@ cdef uint8_t* put_producer(uint8_t* at, const Producer* producer) noexcept nogil
 cdef int64_t put_producers(Log* log, uint8_t* at, int64_t room) noexcept nogil:
     # How many there are; nothing is written if there is no room for all.
     cdef Producer* producer = log.producers.oldest
-    if log.producers.count <= room:
+    if log.producers.by_id.count <= room:
         while producer != NULL:
             at = put_producer(at, producer)
             producer = producer.newer
-    return log.producers.count
+    return log.producers.by_id.count
 
 
 def encode_producers(LocalLog log not None) -> tuple:

@@ -27,8 +27,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport strdup
 
 from kbroker.core._atomics cimport kb_store_i64, kb_store_int
+from kbroker.core._list cimport list_remove
 from kbroker.core._lock_order cimport RANK_PARTITION, wait_ranked, wake_ranked
-from kbroker.core._require cimport require
 from kbroker.core._sync cimport kb_now_ns
 from kbroker.log.engine._file_operations cimport files
 from kbroker.log.engine._flush_times cimport flush_note
@@ -166,14 +166,7 @@ cdef void enlist_locked(Log* log, Flushing* it) noexcept nogil:
 
 
 cdef void leave_locked(Log* log, Flushing* it) noexcept nogil:
-    cdef Flushing* before = <Flushing*>log.flushing
-    if before == it:
-        log.flushing = it.next
-        return
-    while before != NULL and before.next != it:
-        before = before.next
-    require(before != NULL, "flush: one that ends is among those under way", 0, 1)
-    before.next = it.next
+    list_remove(&log.flushing, it, &it.next, "flush: one that ends is among those under way")
 
 
 cdef int another_syncs_locked(Log* log, int64_t last_number) noexcept nogil:
