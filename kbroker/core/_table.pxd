@@ -10,6 +10,7 @@ hashed. A table that is all zero is empty. No lock.
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 
+from kbroker.core._arena cimport Arena, arena_take
 from kbroker.core._require cimport require
 
 cdef enum:
@@ -44,6 +45,15 @@ cdef inline int64_t table_bytes(const Table* table) noexcept nogil:
 cdef inline int table_init(Table* table, int64_t count) noexcept nogil:
     cdef uint32_t places = table_places(count)
     table.places = <void**>calloc(places, sizeof(void*))
+    table.mask = places - 1
+    table.count = 0
+    return 0 if table.places != NULL else -1
+
+
+# The same, for as long as the arena keeps it.
+cdef inline int table_take(Table* table, Arena* arena, int64_t count) noexcept nogil:
+    cdef uint32_t places = table_places(count)
+    table.places = <void**>arena_take(arena, sizeof(void*) * places)
     table.mask = places - 1
     table.count = 0
     return 0 if table.places != NULL else -1

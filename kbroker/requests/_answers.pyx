@@ -14,6 +14,7 @@ from libc.stdlib cimport calloc, free
 from kbroker.core._arena cimport arena_free
 from kbroker.core._atomics cimport kb_load_int
 from kbroker.core._limits cimport PROCESSORS_MAX
+from kbroker.core._list cimport list_append
 from kbroker.core._require cimport require, require_same
 from kbroker.core._sync cimport kb_now_ns
 from kbroker.net._processor cimport processor_push, processor_tell, processor_tell_or_answer
@@ -73,13 +74,8 @@ cdef int worker_unpacks_long(const HotWorker* worker, int64_t since_ns) noexcept
 
 
 cdef void _append(RequestList* requests, Request* request) noexcept nogil:
-    request.next = NULL
-    if requests.tail == NULL:
-        require_same(requests.head, NULL, "a worker's list: without a last there is no first")
-        requests.head = request
-    else:
-        requests.tail.next = request
-    requests.tail = request
+    list_append(&requests.head, &requests.tail, request, &request.next,
+                "a worker's list: nothing is after the last")
 
 
 cdef void worker_local_processed(HotWorker* worker, Request* request) noexcept nogil:
@@ -158,10 +154,5 @@ cdef void worker_give_up_role(HotWorker* worker) noexcept nogil:
 
 cdef void cold_push(HotWorker* worker, Request* request, int reason) noexcept nogil:
     request.cold_reason = reason
-    request.next = NULL
-    if worker.cold_tail == NULL:
-        require_same(worker.cold_head, NULL, "for Python: without a last there is no first")
-        worker.cold_head = request
-    else:
-        worker.cold_tail.next = request
-    worker.cold_tail = request
+    list_append(&worker.cold_head, &worker.cold_tail, request, &request.next,
+                "for Python: nothing is after the last")

@@ -399,7 +399,7 @@ cdef int _choose_targets(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     # What the request names, or what its session follows; -1: no memory.
     if plan.incremental:
         return session_targets_locked(worker, plan)
-    return fetch_unique(worker, plan)
+    return fetch_unique(worker, plan) if plan.count > 1 else 0
 
 
 cdef void _close_frame(HotWorker* worker, Request* request) noexcept nogil:

@@ -12,8 +12,8 @@ choose their places. What most clients send, one topic with its partitions in or
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
-from kbroker.core._arena cimport arena_take
 from kbroker.core._keyed_hash cimport kb_keyed_hash, kb_keyed_number
+from kbroker.core._table cimport Table, table_find_or_put, table_take
 from kbroker.requests._context cimport HotWorker
 from kbroker.requests._fetch_plan cimport FetchPlan, FetchTarget
 
@@ -35,7 +35,9 @@ cdef int _in_order(FetchPlan* plan) noexcept nogil:
     return 1
 
 
-cdef int _same(FetchTarget* a, FetchTarget* b) noexcept nogil:
+cdef inline int _is_same(const void* item, const void* other) noexcept nogil:
+    cdef const FetchTarget* a = <const FetchTarget*>item
+    cdef const FetchTarget* b = <const FetchTarget*>other
     if a.index != b.index:
         return 0
     if a.topic_id != NULL:
@@ -65,36 +67,26 @@ cdef int fetch_unique(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     """Drops what is named again from the targets of a plan just parsed; -1: no memory."""
     cdef uint64_t key = worker.context.hash_seed
     cdef uint64_t topic = 0
-    cdef uint32_t capacity = 16
-    cdef uint32_t at
-    cdef int32_t* places          # a target's place + 1
-    cdef int32_t kept = 0
+    cdef Table seen
     cdef int32_t i
     cdef FetchTarget* target
+    cdef FetchTarget* first
     cdef uint8_t* name = NULL
     cdef uint8_t* topic_id = NULL
-    if plan.count < 2 or _in_order(plan):
+    if _in_order(plan):
         return 0
-    while capacity < 2 * <uint32_t>plan.count:
-        capacity *= 2
-    places = <int32_t*>arena_take(&worker.arena, sizeof(int32_t) * capacity)
-    if places == NULL:
+    if table_take(&seen, &worker.arena, plan.count) != 0:
         return -1
     for i in range(plan.count):
-        target = &plan.targets[i]
+        target = &plan.targets[seen.count]
+        target[0] = plan.targets[i]
         if i == 0 or target.name != name or target.topic_id != topic_id:
             name = target.name
             topic_id = target.topic_id
             topic = _topic_hash(key, target)
-        at = <uint32_t>kb_keyed_number(key, topic, <uint32_t>target.index) & (capacity - 1)
-        while places[at] != 0 and not _same(&plan.targets[places[at] - 1], target):
-            at = (at + 1) & (capacity - 1)
-        if places[at] != 0:
-            _take_over(&plan.targets[places[at] - 1], target)
-            continue
-        if kept != i:
-            plan.targets[kept] = target[0]
-        kept += 1
-        places[at] = kept
-    plan.count = kept
+        first = <FetchTarget*>table_find_or_put(
+            &seen, <uint32_t>kb_keyed_number(key, topic, <uint32_t>target.index), _is_same, target)
+        if first != target:
+            _take_over(first, target)
+    plan.count = <int32_t>seen.count
     return 0

@@ -26,6 +26,7 @@ from kbroker.core._arena cimport arena_take
 from kbroker.core._atomics cimport kb_load_i64, kb_load_int
 from kbroker.core._figures cimport kb_count
 from kbroker.core._limits cimport REQUEST_PARTITIONS_MAX, RUN_REQUESTS_MAX
+from kbroker.core._list cimport list_append
 from kbroker.core._sync cimport kb_now_ns, kb_wall_ms
 from kbroker.coordinator.group._offset_records cimport (
     NO_EXPIRY,
@@ -442,11 +443,10 @@ cdef void _gather(ShardPlans* shards, int* count, CommitPlan* plan) noexcept nog
         i += 1
     if i == count[0]:
         shards[i].shard = plan.shard
-        shards[i].first = plan
+        shards[i].first = shards[i].last = NULL
         count[0] += 1
-    else:
-        shards[i].last.next = plan
-    shards[i].last = plan
+    list_append(&shards[i].first, &shards[i].last, plan, &plan.next,
+                "commits of a shard: nothing is after the last")
 
 
 cdef void _flush(

@@ -37,10 +37,10 @@ from kbroker.core._atomics cimport (
     kb_store_ptr, kb_store_u64)
 from kbroker.core._error_codes cimport NO_ERROR
 from kbroker.core._limits cimport PARKED_BYTES_MAX
+from kbroker.core._list cimport linked_insert, linked_remove
 from kbroker.core._live_objects cimport LIVE_PARKED_REQUESTS, LIVE_WATCHES, live_add
 from kbroker.core._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
-from kbroker.core._require cimport (
-    drop_reference, require, require_count, require_same, take_reference)
+from kbroker.core._require cimport drop_reference, require, require_count, take_reference
 from kbroker.core._sync cimport kb_now_ns
 from kbroker.net._request_channel cimport request_channel_call
 from kbroker.net._types cimport Channel, Request
@@ -165,23 +165,13 @@ cdef void _link_locked(ParkedWatch* watch) noexcept nogil:
     # The last of its list; among writes behind those with lower offsets, mostly the last, too.
     cdef Watchers* watchers = _list_of(watch)
     cdef ParkedWatch* before = <ParkedWatch*>watchers.last
-    cdef ParkedWatch* behind = NULL
     cdef int steps = LINK_STEPS_MAX if watch.waits_for != WAITS_FOR_BYTES else 0
     while before != NULL and steps > 0 and before.batch.last_offset > watch.batch.last_offset:
-        behind = before
         before = before.previous
         steps -= 1
     require(not watch.linked, "watch: it is linked once", watch.linked, 0)
-    watch.previous = before
-    watch.next = behind
-    if before != NULL:
-        before.next = watch
-    else:
-        watchers.first = watch
-    if behind != NULL:
-        behind.previous = watch
-    else:
-        watchers.last = watch
+    linked_insert(&watchers.first, &watchers.last, watch, &watch.previous, before,
+                  "watch: the one after a new one names the one before it")
     kb_store_int(&watch.linked, 1)
     if watch.waits_for != WAITS_FOR_BYTES:
         if watch.waits_for != WAITS_FOR_LOG_STARTS:
@@ -197,18 +187,8 @@ cdef void _unlink_locked(ParkedWatch* watch) noexcept nogil:
     cdef Watchers* watchers = _list_of(watch)
     if not watch.linked:
         return
-    if watch.previous != NULL:
-        require_same(watch.previous.next, watch, "watch: the one before it names it")
-        watch.previous.next = watch.next
-    else:
-        require_same(watchers.first, watch, "watch: without one before it is the first")
-        watchers.first = watch.next
-    if watch.next != NULL:
-        require_same(watch.next.previous, watch, "watch: the one after it names it")
-        watch.next.previous = watch.previous
-    else:
-        require_same(watchers.last, watch, "watch: without one after it is the last")
-        watchers.last = watch.previous
+    linked_remove(&watchers.first, &watchers.last, watch, &watch.previous,
+                  "watch: neighbours name each other")
     if (watch.partition.waiting_fetches.first == NULL
             and watch.partition.waiting_produces.first == NULL
             and watch.partition.waiting_deletions.first == NULL):
@@ -299,22 +279,16 @@ cdef int _open(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
     # On the last list, the bucket of its tick, and open; 0: it may not wait (any more).
     cdef ParkedTable* table = parked.table
     cdef Channel* channel = parked.request.channel if parked.request != NULL else NULL
-    cdef ParkedRequest** head = &table.buckets[parked_bucket(parked.tick)]
     cdef int opened = 0
     cdef int calls = 0
     lock_ranked(&table.lock, RANK_QUEUE)
     if not kb_load_int(&table.closing) and (channel == NULL or channel.left == 0):
-        parked.next = head[0]
-        if parked.next != NULL:
-            require_same(parked.next.previous, NULL, "deadlines: nothing is before the first")
-            parked.next.previous = parked
-        head[0] = parked
+        linked_insert(&table.buckets[parked_bucket(parked.tick)], NULL, parked, &parked.previous,
+                      NULL, "deadlines: nothing is before the first")
         parked.listed = 1
         if channel != NULL:
-            parked.next_here = <ParkedRequest*>channel.parked
-            if parked.next_here != NULL:
-                parked.next_here.previous_here = parked
-            channel.parked = parked
+            linked_insert(&channel.parked, NULL, parked, &parked.previous_here,
+                          NULL, "of a channel: nothing is before the first")
         table.count += 1
         table.produce_count += parked_is_write(parked)
         calls = _announce_locked(worker, table, parked.tick)
@@ -330,27 +304,12 @@ cdef int _open(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
 cdef void _unlist_locked(ParkedTable* table, ParkedRequest* parked) noexcept nogil:
     if not parked.listed:
         return
-    if parked.previous != NULL:
-        require_same(parked.previous.next, parked, "deadlines: the one before names it")
-        parked.previous.next = parked.next
-    else:
-        require_same(table.buckets[parked_bucket(parked.tick)], parked,
-                     "deadlines: without one before it is the first of its bucket")
-        table.buckets[parked_bucket(parked.tick)] = parked.next
-    if parked.next != NULL:
-        require_same(parked.next.previous, parked, "deadlines: the one after names it")
-        parked.next.previous = parked.previous
+    linked_remove(&table.buckets[parked_bucket(parked.tick)], NULL, parked, &parked.previous,
+                  "deadlines: neighbours name each other")
     parked.listed = 0
-    if parked.previous_here != NULL:
-        require_same(
-            parked.previous_here.next_here, parked, "of a channel: the one before names it")
-        parked.previous_here.next_here = parked.next_here
-    elif parked.request != NULL:
-        require_same(parked.request.channel.parked, parked, "of a channel: it is the first")
-        parked.request.channel.parked = parked.next_here
-    if parked.next_here != NULL:
-        require_same(parked.next_here.previous_here, parked, "of a channel: the one after names it")
-        parked.next_here.previous_here = parked.previous_here
+    if parked.request != NULL:
+        linked_remove(&parked.request.channel.parked, NULL, parked, &parked.previous_here,
+                      "of a channel: neighbours name each other")
     table.count = require_count(table.count - 1, "parked requests: they are counted")
     table.produce_count = require_count(
         table.produce_count - parked_is_write(parked), "parked requests: writes are counted")

@@ -40,7 +40,9 @@ from kbroker.core._error_codes cimport (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from kbroker.core._limits cimport REQUEST_PARTITIONS_MAX
+from kbroker.core._list cimport list_append
 from kbroker.core._sync cimport kb_now_ns, kb_wall_ms
+from kbroker.core._table cimport Table, table_find_or_put, table_take
 from kbroker.log.engine._records cimport (
     AT_ATTRIBUTES,
     CODEC_MASK,
@@ -114,7 +116,6 @@ from kbroker.requests._worker_mode cimport MAY_UNPACK, MAY_WAIT_FOR_DISK
 cdef enum:
     PARTITION_BYTES_MIN = 8       # an index, and no records
     PARTITION_BYTES_MIN_FLEXIBLE = 6
-    GROUPS_MIN = 64
     UNPACK_STEP_BYTES = 64 << 10  # compressed; a batch may unpack to 256 times its size
     PUT_OFF_BYTES = 16 << 10      # the same, of one request
 
@@ -339,27 +340,26 @@ cdef void produce_validate(HotWorker* worker, ProducePlan* plan) noexcept nogil:
 
 # --- commit --------------------------------------------------------------------------------------
 
-cdef Group* _group_of(Group* groups, uint32_t mask, Partition* partition) noexcept nogil:
-    # Open addressing by the partition's address.
-    cdef uint32_t place = <uint32_t>((<size_t>partition >> 6) * 2654435761u) & mask
-    while groups[place].partition != NULL and groups[place].partition != partition:
-        place = (place + 1) & mask
-    return &groups[place]
+cdef inline int _is_of_partition(const void* item, const void* fresh) noexcept nogil:
+    return (<const Group*>item).partition == (<const Group*>fresh).partition
 
 
-cdef void _gather(Group* groups, uint32_t mask, ProducePlan* plan) noexcept nogil:
+cdef Group* _group_of(Table* table, Group* groups, Partition* partition) noexcept nogil:
+    cdef Group* fresh = &groups[table.count]
+    fresh.partition = partition
+    return <Group*>table_find_or_put(
+        table, <uint32_t>((<size_t>partition >> 6) * 2654435761u), _is_of_partition, fresh)
+
+
+cdef void _gather(Table* table, Group* groups, ProducePlan* plan) noexcept nogil:
     cdef PlanWalk walk = PlanWalk(plan.frames, 0, 0)
     cdef ProducePartition* place = plan_next(&walk)
     cdef Group* group
     while place != NULL:
         if place.batch.error == 0:
-            group = _group_of(groups, mask, place.partition)
-            if group.partition == NULL:
-                group.partition = place.partition
-                group.first = &place.batch
-            else:
-                group.last.next = &place.batch
-            group.last = &place.batch
+            group = _group_of(table, groups, place.partition)
+            list_append(&group.first, &group.last, &place.batch, &place.batch.next,
+                        "a partition's batches: nothing is after the last")
         place = plan_next(&walk)
 
 
@@ -369,28 +369,25 @@ cdef int _append_all(HotWorker* worker, ProducePlan* plans, int64_t now_ms) noex
     cdef ProducePlan* plan = plans
     cdef Partition* partition
     cdef Group* groups
+    cdef Table table              # of groups
     cdef uint32_t batches = 0
-    cdef uint32_t capacity = GROUPS_MIN
     cdef uint32_t i
     cdef int status = APPENDED
     while plan != NULL:
         batches += <uint32_t>plan.batch_count
         plan = plan.next
-    while capacity < 2 * batches:
-        capacity *= 2
-    groups = <Group*>arena_take(&worker.arena, sizeof(Group) * capacity)
+    groups = <Group*>arena_take(&worker.arena, sizeof(Group) * (batches + 1))
     worker.touched = <Partition**>arena_take(&worker.arena, sizeof(Partition*) * (batches + 1))
     worker.touched_count = 0
-    if groups == NULL or worker.touched == NULL:
+    if (table_take(&table, &worker.arena, batches) != 0 or groups == NULL
+            or worker.touched == NULL):
         return APPENDED_NOTHING
     plan = plans
     while plan != NULL:
-        _gather(groups, capacity - 1, plan)
+        _gather(&table, groups, plan)
         plan = plan.next
-    for i in range(capacity):
+    for i in range(table.count):
         partition = groups[i].partition
-        if partition == NULL:
-            continue
         if partition_append(partition, groups[i].first, now_ms):
             status = APPENDED_SOME_WAIT
         if kb_load_int(&partition.log.flush_due):

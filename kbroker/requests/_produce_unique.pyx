@@ -14,22 +14,16 @@ from libc.string cimport memcmp, memcpy
 
 from kbroker.core._arena cimport arena_take
 from kbroker.core._keyed_hash cimport kb_keyed_hash, kb_keyed_number
+from kbroker.core._table cimport Table, table_find_or_put, table_take
 from kbroker.requests._context cimport HotWorker
 from kbroker.requests._produce_plan cimport ProduceFrame, ProducePartition, ProduceTopic
 
 
-cdef int32_t* _table(HotWorker* worker, int32_t count, uint32_t* mask) noexcept nogil:
-    # Open addressing: what is in a place is a number + 1, at most every other one is taken.
-    cdef uint32_t capacity = 16
-    while capacity < 2 * <uint32_t>count:
-        capacity *= 2
-    mask[0] = capacity - 1
-    return <int32_t*>arena_take(&worker.arena, sizeof(int32_t) * capacity)
-
-
 # --- topics --------------------------------------------------------------------------------------
 
-cdef int _same_topic(ProduceTopic* a, ProduceTopic* b) noexcept nogil:
+cdef inline int _is_same_topic(const void* item, const void* other) noexcept nogil:
+    cdef const ProduceTopic* a = <const ProduceTopic*>item
+    cdef const ProduceTopic* b = <const ProduceTopic*>other
     if a.topic_id != NULL:
         return memcmp(a.topic_id, b.topic_id, 16) == 0
     return a.name_length == b.name_length and memcmp(a.name, b.name, <size_t>a.name_length) == 0
@@ -45,24 +39,21 @@ cdef int _join_topics(HotWorker* worker, ProduceFrame* frame) noexcept nogil:
     # All partitions of a name to the first topic that has it; -1: no memory.
     cdef uint64_t key = worker.context.hash_seed
     cdef ProduceTopic* topic
-    cdef uint32_t mask
-    cdef uint32_t at
-    cdef int32_t* firsts = _table(worker, frame.topic_count, &mask)
+    cdef ProduceTopic* first
+    cdef Table firsts
     cdef int32_t* totals          # partitions of all topics of that name, at the first
     cdef int32_t* first_of        # the place of the first of its name
     cdef int32_t i
     totals = <int32_t*>arena_take(&worker.arena, sizeof(int32_t) * <size_t>frame.topic_count)
     first_of = <int32_t*>arena_take(&worker.arena, sizeof(int32_t) * <size_t>frame.topic_count)
-    if firsts == NULL or totals == NULL or first_of == NULL:
+    if (table_take(&firsts, &worker.arena, frame.topic_count) != 0 or totals == NULL
+            or first_of == NULL):
         return -1
     for i in range(frame.topic_count):
         topic = &frame.topics[i]
-        at = <uint32_t>_topic_hash(key, topic) & mask
-        while firsts[at] != 0 and not _same_topic(&frame.topics[firsts[at] - 1], topic):
-            at = (at + 1) & mask
-        if firsts[at] == 0:
-            firsts[at] = i + 1
-        first_of[i] = firsts[at] - 1
+        first = <ProduceTopic*>table_find_or_put(
+            &firsts, <uint32_t>_topic_hash(key, topic), _is_same_topic, topic)
+        first_of[i] = <int32_t>(first - frame.topics)
         totals[first_of[i]] += topic.partition_count
     return _gather_partitions(worker, frame, first_of, totals)
 
@@ -118,27 +109,26 @@ cdef int _in_order(ProduceTopic* topic) noexcept nogil:
     return 1
 
 
+cdef inline int _is_same_partition(const void* item, const void* other) noexcept nogil:
+    return (<const ProducePartition*>item).index == (<const ProducePartition*>other).index
+
+
 cdef int _keep_last(HotWorker* worker, ProduceTopic* topic) noexcept nogil:
     cdef uint64_t key = worker.context.hash_seed
+    cdef Table seen
     cdef ProducePartition* place
-    cdef uint32_t mask
-    cdef uint32_t at
-    cdef int32_t* places = _table(worker, topic.partition_count, &mask)
-    cdef int32_t kept = 0
+    cdef ProducePartition* first
     cdef int32_t i
-    if places == NULL:
+    if table_take(&seen, &worker.arena, topic.partition_count) != 0:
         return -1
     for i in range(topic.partition_count):
-        place = &topic.partitions[i]
-        at = <uint32_t>kb_keyed_number(key, 0, <uint32_t>place.index) & mask
-        while places[at] != 0 and topic.partitions[places[at] - 1].index != place.index:
-            at = (at + 1) & mask
-        if places[at] == 0:
-            kept += 1
-            places[at] = kept
-        if places[at] - 1 != i:
-            topic.partitions[places[at] - 1] = place[0]
-    topic.partition_count = kept
+        place = &topic.partitions[seen.count]
+        place[0] = topic.partitions[i]
+        first = <ProducePartition*>table_find_or_put(
+            &seen, <uint32_t>kb_keyed_number(key, 0, <uint32_t>place.index), _is_same_partition,
+            place)
+        first[0] = place[0]
+    topic.partition_count = <int32_t>seen.count
     return 0
 
 

@@ -32,6 +32,7 @@ from kbroker.core._error_codes cimport (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from kbroker.core._figures cimport kb_count
+from kbroker.core._list cimport list_append
 from kbroker.log.engine._types cimport Batch
 from kbroker.net._request cimport request_let_go
 from kbroker.replica._partition cimport partition_acquire
@@ -176,18 +177,15 @@ cdef void produce_answer_or_park(
         return
     if plan.request.processor.settings.pipelined:
         worker_local_processed(worker, plan.request)
-    if worker.waiting == NULL:
-        worker.waiting = parked
-    else:
-        worker.waiting_last.next_left = parked
-    worker.waiting_last = parked
+    list_append(&worker.waiting, &worker.waiting_last, parked, &parked.next_left,
+                "produces that are to wait: nothing is after the last")
 
 
 cdef void produce_wait(HotWorker* worker, Snapshot* snapshot) noexcept nogil:
     """What this run has parked waits from here on, in the order of the appends."""
     cdef ParkedRequest* parked = worker.waiting
     cdef ParkedRequest* following
-    worker.waiting = NULL
+    worker.waiting = worker.waiting_last = NULL
     while parked != NULL:
         following = parked.next_left
         if parked_wait(worker, parked):
