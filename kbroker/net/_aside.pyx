@@ -29,6 +29,7 @@ from libc.stdint cimport int64_t
 
 from kbroker.core._atomics cimport kb_load_i64
 from kbroker.core._limits cimport ASIDE_BYTES_MAX
+from kbroker.core._list cimport list_append
 from kbroker.core._require cimport require, require_count
 from kbroker.net._types cimport BOUNDED_FROM, FILES_MAX, SLOW_FILES_MAX, AsideRequests, Request
 
@@ -44,15 +45,10 @@ cdef int aside_add(
         or aside.bytes + request.total_bytes > ASIDE_BYTES_MAX
     ):
         return 0
-    request.next = NULL
     request.slow_file = file
     request.late_from_ns = late_from_ns
-    require((aside.head == NULL) == (aside.tail == NULL), "set aside: a list has both ends", 0, 0)
-    if aside.tail == NULL:
-        aside.head = request
-    else:
-        aside.tail.next = request
-    aside.tail = request
+    list_append(&aside.head, &aside.tail, request, &request.next,
+                "set aside: nothing is after the last")
     aside.count += request.frames
     aside.bytes += request.total_bytes
     aside.total += 1
@@ -167,11 +163,7 @@ cdef Request* aside_give_back(
             place = &request.next
             continue
         _take_out(aside, place, before)
-        if first == NULL:
-            first = request
-        else:
-            last[0].next = request
-        last[0] = request
+        list_append(&first, last, request, &request.next, "given back: nothing is after the last")
     return first
 
 

@@ -15,6 +15,7 @@ enter and sleeps is woken. Requests that wait count as queued, so the queue's bo
 together. Everything is under the request channel's lock.
 """
 
+from kbroker.core._list cimport list_append_all, list_remove_first
 from kbroker.core._require cimport require, require_count
 from kbroker.net._request cimport request_detach
 from kbroker.net._types cimport BOUNDED_FROM, Handler, InPython, Request
@@ -47,25 +48,18 @@ cdef void python_leave(InPython* python, Handler* handler) noexcept nogil:
 
 cdef void python_add(InPython* python, Request* first, Request* last) noexcept nogil:
     cdef Request* request = first
-    last.next = NULL
     while request != NULL:
         # Produces go past it: a whole chunk of theirs is not to be kept by its few bytes.
         if request.compact and request.total_bytes <= COPIED_BYTES_MAX:
             request_detach(request)
         request = request.next
-    require((python.head == NULL) == (python.tail == NULL), "in Python: a list has both ends", 0, 0)
-    if python.tail == NULL:
-        python.head = first
-    else:
-        python.tail.next = first
-    python.tail = last
+    list_append_all(&python.head, &python.tail, first, last, &last.next,
+                    "in Python: nothing is after the last")
 
 
 cdef Request* python_take(InPython* python) noexcept nogil:
     cdef Request* request = python.head
     require(request != NULL, "in Python: what is taken waits there", 0, 1)
-    python.head = request.next
-    if python.head == NULL:
-        python.tail = NULL
-    request.next = NULL
+    list_remove_first(&python.head, &python.tail, request, &request.next,
+                      "in Python: what is taken is the first")
     return request

@@ -32,7 +32,9 @@ from libc.string cimport memset
 
 from kbroker.core._atomics cimport kb_add_int, kb_load_i64, kb_load_int, kb_store_int
 from kbroker.core._figures cimport kb_count
-from kbroker.core._limits cimport RUN_BYTES_MAX, RUN_REQUESTS_MAX
+from kbroker.core._limits cimport (
+    API_KEYS_MAX, API_VERSIONS_MAX, RUN_BYTES_MAX, RUN_REQUESTS_MAX)
+from kbroker.core._list cimport list_append, list_remove
 from kbroker.core._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, unlock_ranked
 from kbroker.core._require cimport require, require_count
 from kbroker.core._sync cimport kb_futex_wait, kb_futex_wake, kb_now_ns
@@ -45,7 +47,7 @@ from kbroker.net._request_queue cimport (
     queue_add_locked, queue_count_locked, queue_pop_locked, queue_unlink_locked)
 from kbroker.net._served_time cimport served_locked, served_ns_locked, serving_locked
 from kbroker.net._sleep cimport wake_processor
-from kbroker.net._types cimport API_KEYS_MAX, API_VERSIONS_MAX, Handler, Request, RequestChannel
+from kbroker.net._types cimport Handler, Request, RequestChannel
 
 cdef enum:
     SHORT_RUNS = 64               # after one that waited for the disk
@@ -274,6 +276,7 @@ cdef int _take_locked(
     cdef int64_t bytes_taken = 0
     cdef int taken = 0
     cdef int most = _run_max_locked(channel)
+    run[0] = NULL
     serving_locked(channel, now_ns)
     if not request_is_hot(channel, request):
         queue_pop_locked(channel, request)
@@ -291,11 +294,7 @@ cdef int _take_locked(
         taken += 1
         queue_pop_locked(channel, request)
         request.dequeued_ns = now_ns
-        if tail == NULL:
-            run[0] = request
-        else:
-            tail.next = request
-        tail = request
+        list_append(run, &tail, request, &request.next, "a run: nothing is after the last")
         request = channel.head
     count[0] = taken
     channel.taker = handler
@@ -414,11 +413,8 @@ cdef int request_channel_take(
 
 cdef void _leave_stack_locked(RequestChannel* channel, Handler* handler) noexcept nogil:
     # Nobody popped this handler: a timeout or a signal.
-    cdef Handler** place = &channel.sleepers
-    while place[0] != handler:
-        require(place[0] != NULL, "request queue: who sleeps is among the sleepers", 0, 1)
-        place = &place[0].below
-    place[0] = handler.below
+    list_remove(&channel.sleepers, handler, &handler.below,
+                "request queue: who sleeps is among the sleepers")
     handler.asleep = 0
 
 

@@ -7,31 +7,22 @@ All with the lock of the request channel held; inline, no module of its own.
 from libc.stdint cimport int64_t
 
 from kbroker.core._atomics cimport kb_store_i64
-from kbroker.core._require cimport require_same
+from kbroker.core._list cimport list_append_all, list_remove_first
 from kbroker.net._types cimport Request, RequestChannel
 
 
-# At the end; the last one's `next` is NULL.
+# At the end.
 cdef inline void queue_add_locked(
     RequestChannel* channel, Request* first, Request* last
 ) noexcept nogil:
-    if channel.tail == NULL:
-        require_same(channel.head, NULL, "request queue: without a last there is no first")
-        channel.head = first
-    else:
-        require_same(channel.tail.next, NULL, "request queue: nothing follows the last")
-        channel.tail.next = first
-    channel.tail = last
+    list_append_all(&channel.head, &channel.tail, first, last, &last.next,
+                    "request queue: nothing follows the last")
 
 
 # The first one, which counts as before.
 cdef inline void queue_unlink_locked(RequestChannel* channel, Request* request) noexcept nogil:
-    require_same(channel.head, request, "request queue: what leaves is the first")
-    channel.head = request.next
-    if channel.head == NULL:
-        require_same(channel.tail, request, "request queue: the only one is the last")
-        channel.tail = NULL
-    request.next = NULL
+    list_remove_first(&channel.head, &channel.tail, request, &request.next,
+                      "request queue: what leaves is the first")
 
 
 cdef inline void queue_count_locked(
