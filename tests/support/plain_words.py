@@ -177,7 +177,6 @@ LEFT: Final = {
     "docs/cli.md": 3,
     "docs/glossary.md": 3,
     "docs/ladder.md": 10,
-    "docs/reports.md": 22,
     "docs/studies.md": 14,
     "docs/tuning.md": 9,
     "docs/walk.md": 2,
