@@ -179,7 +179,6 @@ LEFT: Final = {
     "docs/studies.md": 14,
     "docs/tuning.md": 9,
     "docs/walk.md": 2,
-    "docs/znodes.md": 14,
     "kbroker": 88,
     "kbroker/admin": 6,
     "kbroker/cli": 148,
