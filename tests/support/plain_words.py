@@ -176,7 +176,6 @@ LEFT: Final = {
     "docs/cli.md": 3,
     "docs/glossary.md": 3,
     "docs/ladder.md": 10,
-    "docs/tuning.md": 9,
     "docs/walk.md": 2,
     "kbroker": 88,
     "kbroker/admin": 6,
