@@ -175,7 +175,6 @@ LEFT: Final = {
     "docs/checks.md": 2,
     "docs/cli.md": 3,
     "docs/glossary.md": 3,
-    "docs/ladder.md": 10,
     "docs/walk.md": 2,
     "kbroker": 88,
     "kbroker/admin": 6,
