@@ -172,7 +172,6 @@ LEFT: Final = {
     "docs/adr/0042-messages-are-tables.md": 1,
     "docs/adr/0044-broken-invariants-end-the-smallest-thing.md": 3,
     "docs/adr/README.md": 11,
-    "docs/walk.md": 2,
     "kbroker": 88,
     "kbroker/admin": 6,
     "kbroker/cli": 148,
