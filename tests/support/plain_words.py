@@ -128,20 +128,6 @@ def main(paths: list[str]) -> None:
 
 
 LEFT: Final = {
-    "docs/adr/0026-what-a-start-may-change.md": 9,
-    "docs/adr/0027-a-missing-data-directory-keeps-its-partitions.md": 2,
-    "docs/adr/0028-a-log-under-a-replica.md": 9,
-    "docs/adr/0029-kazoo-under-a-session-of-our-own.md": 9,
-    "docs/adr/0030-the-tree-of-apache-kafka-3-9.md": 1,
-    "docs/adr/0031-few-fetches-are-served-by-their-processor.md": 4,
-    "docs/adr/0035-a-start-that-lost-something.md": 10,
-    "docs/adr/0036-a-follower-s-fetch-waits-for-the-next-records.md": 17,
-    "docs/adr/0037-a-log-changes-its-directory-under-its-replica.md": 2,
-    "docs/adr/0039-a-sleeping-processor-lends-its-turn.md": 3,
-    "docs/adr/0040-nothing-that-decides-waits-for-a-log.md": 6,
-    "docs/adr/0041-a-worker-for-each-data-directory.md": 2,
-    "docs/adr/0042-messages-are-tables.md": 1,
-    "docs/adr/0044-broken-invariants-end-the-smallest-thing.md": 3,
     "kbroker": 88,
     "kbroker/admin": 6,
     "kbroker/cli": 148,
