@@ -140,7 +140,7 @@ cdef int members_copy_locked(Group* group, ShownMembers* copied) noexcept nogil:
 cdef void shown_members_free(ShownMembers* copied) noexcept nogil:
     cdef int32_t i
     for i in range(copied.count):
-        free(copied.members[i])
+        member_free(copied.members[i])
     free(copied.members)
     copied.members = NULL
     copied.count = 0

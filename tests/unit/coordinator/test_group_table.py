@@ -17,6 +17,7 @@ from kbroker.coordinator.group._groups import (
     offset_value,
     partition_for,
 )
+from kbroker.core._live_objects import live_counts
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.protocol._crc32c import crc32c
 from kbroker.protocol.record_batch import Record, decode_batches, encode_batch
@@ -378,3 +379,12 @@ def test_names_that_would_share_a_place_cost_what_others_do(table: GroupTable) -
 
     assert times_dearer(members) < 4
     assert times_dearer(topics) < 4
+
+
+def test_members_that_were_looked_at_are_not_counted_for_ever(table: GroupTable) -> None:
+    members = [("a", None), ("b", "one")]
+    table.show_members("g", state=STABLE, generation=1, members=members)
+    before = live_counts()["members"]
+    shown = table.shown("g")
+    assert shown is not None and sorted(shown.members) == members
+    assert live_counts()["members"] == before
