@@ -360,7 +360,11 @@ class MetadataNodes:
     def _removal(self, name: str) -> Iterator[list[Operation]]:
         """What is there is removed; the topic's node goes last, so a cut can be gone on with."""
         partitions = records.partitions_path(name)
-        paths = [f"{partitions}/{index}" for index in self._store.children(partitions)]
+        try:
+            paths = [f"{partitions}/{index}" for index in self._store.children(partitions)]
+        except NoNodeError:
+            self._multi([])  # FencedError if another controller has removed it
+            raise
         states = self._store.get_many([f"{path}/state" for path in paths])
         for path in paths:
             state = f"{path}/state"

@@ -14,7 +14,7 @@ from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.controller.election import Election
 from kbroker.metadata.controller.nodes import FencedError, MetadataNodes, ensure_skeleton
 from kbroker.metadata.image import NO_CONTROLLER, new_uuid
-from kbroker.metadata.store.base import StoreUnavailableError
+from kbroker.metadata.store.base import NoNodeError, StoreUnavailableError
 from kbroker.metadata.store.embedded import EmbeddedStore
 from tests.unit.metadata.controller.harness import FaultyStore, OneBroker, codes, eventually
 
@@ -81,6 +81,41 @@ def test_who_was_replaced_writes_nothing(store: EmbeddedStore) -> None:
     first.resign()
     assert second.holds_office()
     other.close()
+
+
+def test_who_was_replaced_is_refused_what_its_successor_has_removed(store: EmbeddedStore) -> None:
+    """It learns that it was replaced, and not that a node is missing."""
+    other = store.new_session()
+    first, second = Election(store, 1, ManualClock()), Election(other, 2, ManualClock())
+    first.try_win()
+    nodes = MetadataNodes(store, first.fence, first.epoch)
+    topic = new_topic_image("t", new_uuid(), [(1,)], {})
+    nodes.create_topics([topic])
+    other.delete(records.CONTROLLER)
+    assert second.try_win()
+    MetadataNodes(other, second.fence, second.epoch).delete_topics([topic])
+    grown = new_topic_image("t", topic.topic_id, [(1,), (1,)], {})
+    for write in (
+        lambda: nodes.delete_topics([topic]),
+        lambda: nodes.forget_deletions([topic]),
+        lambda: nodes.set_configs([topic]),
+        lambda: nodes.set_partitions(topic.partitions),
+        lambda: nodes.add_partitions([(topic, grown)]),
+        lambda: nodes.remove_partitions([(grown, topic)]),
+        lambda: list(nodes.reassign(topic.partitions, {"t": topic})),
+    ):
+        with pytest.raises(FencedError):
+            write()
+    other.close()
+
+
+def test_a_topic_that_is_not_in_the_store_is_not_deleted(store: EmbeddedStore) -> None:
+    election = Election(store, 1, ManualClock())
+    election.try_win()
+    nodes = MetadataNodes(store, election.fence, election.epoch)
+    with pytest.raises(NoNodeError):
+        nodes.delete_topics([new_topic_image("t", new_uuid(), [(1,)], {})])
+    assert store.children(records.DELETED_TOPICS) == []
 
 
 def test_the_standby_takes_over_with_everything_when_the_session_expires(tmp_path: Path) -> None:
