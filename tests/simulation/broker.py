@@ -293,8 +293,6 @@ class Running:
         """Raises what comes before the registration; `done` gets what comes then, None: it runs. It
         may wait for the end of another's session in between."""
         self.logs.start(recover=self._recover)
-        if self.logs.lossy and not self.is_copy:
-            self.cluster.safety.may_have_lost(self.node_id)
         dice, dynamic = random.Random(self.cluster.dice.random()), DynamicConfig(self.broker.config)
 
         dynamic.add("the logs", self._logs_follow)

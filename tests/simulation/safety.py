@@ -3,8 +3,9 @@
 Committed is what lies below a high watermark: from the first leader that says so on it is at its
 offset for good, in every log below whose high watermark it lies, in the log of every later leader,
 and in the log of everybody in sync or eligible; unless min.insync.replicas or more of its replicas
-had their power cut, or started as lossy behind a full disk, and none was in sync again since (the
-last known leader leads then, ADR 35, though another may by luck have lost nothing). An
+had their power cut, started as lossy behind a full disk, or had a copy of their data directory
+registered in their place, and none was in sync again since (the last known leader leads then, ADR
+35, though another may by luck have lost nothing). An
 acknowledgement with acks=-1 says that a record is committed; consumers get nothing else. A log
 holds what was sent and no record twice. Epochs do not go back, nor does the high watermark of a
 leader; an epoch has one leader; who is not the controller any more changes nothing; who is dead, or
@@ -31,7 +32,8 @@ from kbroker.metadata.store.base import Create, Operation, Set
 from kbroker.types import TopicPartition
 from tests.simulation.contents import Contents, Record, commit_in, is_of_the_coordinator, value_in
 from tests.simulation.loop import LOOKS
-from tests.simulation.network import CLIENTS
+from tests.simulation.losses import Losses
+from tests.simulation.registrations import Registrations
 
 if TYPE_CHECKING:
     from kbroker.replica._replica import Replica
@@ -83,8 +85,7 @@ class Partition:
     views: dict[int, View] = field(default_factory=dict)
     state: nodes.PartitionRecord | None = None  # in the store
     last_numbers: dict[bytes, int] = field(default_factory=dict)  # by producer
-    # By value: who may have lost it, until they are in sync again.
-    lost_at: dict[bytes, set[int]] = field(default_factory=dict)
+    losses: Losses = field(default_factory=Losses)
     lost: bool = False  # as many lost a committed record as may not
     # By a move that has not ended.
     deleted_to: int = 0  # as it was answered, in that epoch or before
@@ -97,10 +98,6 @@ class Partition:
     def is_deleted(self, offset: int) -> bool:
         """At one broker at least. Who copies its log knows no producer of what was there."""
         return any(offset < view.log_start for view in self.views.values())
-
-    def has_all_again(self, node_id: int) -> None:
-        for lost_at in self.lost_at.values():
-            lost_at.discard(node_id)
 
 
 class Safety:
@@ -115,7 +112,7 @@ class Safety:
         self.violation: Violation | None = None
         self.watching = True
         self._live: list[View] = []
-        self._registered: dict[str, Session] = {}
+        self._registrations = Registrations(cluster)
 
     def fail(self, rule: str, detail: str, partition: Partition | None = None) -> None:
         """Nothing more is said of a partition that has lost what may be lost."""
@@ -209,16 +206,15 @@ class Safety:
         self.partition(name).views[node_id].synced_to = synced_to
         self._lost_at(self.partition(name), node_id)
 
-    def may_have_lost(self, node_id: int) -> None:
-        """It starts as lossy: behind a power cut, or because the last start could not write on a
-        full disk. So it leaves the sets."""
+    def _starts_lossy(self, node_id: int) -> None:
+        """So it leaves the sets, as does the broker in whose place a copy is registered."""
+        self.look()
         for partition in self.partitions.values():
             self._lost_at(partition, node_id)
 
     def _lost_at(self, partition: Partition, node_id: int) -> None:
         view = partition.views.get(node_id)
-        for record in () if view is None else view.contents.records:
-            partition.lost_at.setdefault(record.value, set()).add(node_id)
+        partition.losses.add(node_id, () if view is None else view.contents.records)
 
     def ended(self, running: Running) -> None:
         """What is written down of its logs stays; nothing of them moves."""
@@ -241,8 +237,8 @@ class Safety:
         """The store was changed."""
         tree = self._cluster.ensemble.tree
         for operation in operations:
-            if isinstance(operation, Create) and operation.path.startswith(f"{nodes.BROKER_IDS}/"):
-                self._registers(session, operation.path)
+            if isinstance(operation, Create) and self._registrations.note(session, operation):
+                self._starts_lossy(session.node_id)
             if isinstance(operation, Set) and operation.path.count("/") == _TOPIC_PATH_PARTS:
                 self._placed(operation)
             if not isinstance(operation, Create | Set) or not operation.path.endswith("/state"):
@@ -264,12 +260,6 @@ class Safety:
             if before is not None:
                 joined = {*state.isr}.difference(before.isr, before.eligible)
                 self._joins_as_it_is(partition, joined, session)
-
-    def _registers(self, session: Session, path: str) -> None:
-        """Over the dead, or over a session that is over."""
-        before, self._registered[path] = self._registered.get(path), session
-        if before is not None and before.shares_with(session) and session.node_id != CLIENTS:
-            self.fail("an id is of one process", f"{path} was taken from one that lives")
 
     def _placed(self, operation: Set) -> None:
         """Who is no replica any more gives its log away; who was added, and is not any more, is in
@@ -313,7 +303,7 @@ class Safety:
                 self._note(partition, view)
                 joins = node_id not in before.isr and node_id not in before.eligible
                 if joins and view.synced_to is None:  # else it was asked for before its power went
-                    partition.has_all_again(node_id)
+                    partition.losses.has_all_again(node_id)
                 why = f"is in sync or eligible: {state.isr}, {state.eligible}"
                 self._has_all(partition, view, why, joins=joins)
 
@@ -469,7 +459,10 @@ class Safety:
             if view.replica is not None:
                 self._look_behind_cut(partition, view, view.replica)
             view.values = {each.value for each in view.contents.records[view.log_start :]}
-        for record in self._read(partition, view, end):
+        records = self._read(partition, view, end)
+        if self._registrations.is_copied(view.node_id):
+            partition.losses.add(view.node_id, records)
+        for record in records:
             state = is_of_the_coordinator(record.value)
             if record.value not in self.sent and not state:
                 self.fail("nothing is invented", f"{record}", partition)
@@ -569,7 +562,7 @@ class Safety:
         missing = self._missing(partition, view)
         if missing is None:
             return
-        if joins or view.node_id not in partition.lost_at.get(missing.value, ()):
+        if joins or view.node_id not in partition.losses.of(missing):
             self.fail(
                 "what is committed is with everybody who may lead",
                 f"{missing} is not with broker {view.node_id}, which {why}",
@@ -579,7 +572,7 @@ class Safety:
     def _may_lead(self, partition: Partition, view: View) -> None:
         missing = self._missing(partition, view)
         if missing is None:
-            partition.has_all_again(view.node_id)
+            partition.losses.has_all_again(view.node_id)
             return
         lost_at = self._may_have_lost(partition, missing)
         self.fail(
@@ -593,7 +586,7 @@ class Safety:
         """What a leader lacks: where it may have been lost, and whether at as many as may not."""
         if missing is None:
             return set()
-        lost_at = partition.lost_at.get(missing.value, set())
+        lost_at = partition.losses.of(missing)
         if len(lost_at) >= self._cluster.min_in_sync:
             partition.lost = True
         return lost_at

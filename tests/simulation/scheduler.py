@@ -55,7 +55,7 @@ _OURS: Final = ("kbroker.", "tests.simulation.waits")
 _LEAVES: Final = ("kbroker.log_lines", "kbroker.failures")
 # What is looked at is not to move meanwhile.
 _STEPS_OF_SAFETY: Final = (
-    "acknowledges", "asks_for", "consumed", "ended", "led", "look", "may_have_lost", "power_cut",
+    "acknowledges", "asks_for", "consumed", "ended", "led", "look", "power_cut",
     "written",
 )  # fmt: skip
 _WORLD_WAITS_MAX: Final = 100_000

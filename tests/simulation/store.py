@@ -119,6 +119,9 @@ class Session(MetadataStore):
         self.watches: list[_Watch] = []
         self.lose_answer = False
 
+    def is_of(self, process: Process) -> bool:
+        return self._process is process
+
     def shares_with(self, other: Session) -> bool:
         """Whether this is not over, and of a process that lives beside that of the other."""
         is_open = self in self._ensemble.sessions

@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -15,6 +16,7 @@ from tests.simulation.__main__ import main
 from tests.simulation.cluster import Cluster
 from tests.simulation.history import _write, run
 from tests.simulation.network import CLIENTS
+from tests.simulation.registrations import Registrations
 from tests.simulation.schedule import Act
 from tests.simulation.shrink import shrink
 
@@ -61,6 +63,24 @@ def test_a_write_waits_for_its_own_partition(tmp_path: Path) -> None:
     cluster.close()
     assert {*cluster.safety.acknowledged} == {here, there}
     assert run(110850, pipelined=True).violation is None
+
+
+def test_a_copy_in_its_place_and_a_power_cut_may_lose_what_two_had() -> None:
+    """Broker 1 is cut off from the store, its copy registers as lossy and leaves the sets with it,
+    and the power of the only other one in sync was cut. One of the two is no excuse."""
+    schedule = (
+        Act(218, "stop", (3, 29)),
+        Act(222, "produce", (3, 1)),
+        Act(384, "alone", (2, 991)),
+        Act(499, "twin", (1, 2_593)),
+        Act(1_213, "pause", (1, 405)),
+        Act(1_372, "isolate", (1, 1_967)),
+        Act(1_551, "cut_power", (2, 1_035)),
+    )
+    assert run(900128, schedule).violation is None
+    with mock.patch.object(Registrations, "note", return_value=False):
+        lost = run(900128, schedule).violation
+    assert lost is not None and lost.rule == "a leader has what is committed"
 
 
 def test_a_history_is_long_enough() -> None:

@@ -1,0 +1,27 @@
+"""Where records of a partition may have been lost, each until its broker is in sync again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.simulation.contents import Record
+
+
+class Losses:
+    """By value: brokers that may have lost it."""
+
+    def __init__(self) -> None:
+        self._lost_at: dict[bytes, set[int]] = {}
+
+    def add(self, node_id: int, records: Iterable[Record]) -> None:
+        for record in records:
+            self._lost_at.setdefault(record.value, set()).add(node_id)
+
+    def has_all_again(self, node_id: int) -> None:
+        for lost_at in self._lost_at.values():
+            lost_at.discard(node_id)
+
+    def of(self, record: Record) -> set[int]:
+        return self._lost_at.get(record.value, set())
