@@ -3,8 +3,9 @@
 Looked at every PERIOD_MS. Of a broker that stands still or does not reach the store nothing is
 said: it cannot know. Whether who lags leaves the in-sync set is looked at where it, its leader and
 the controller reach each other; whether who does not fetch does, and acks=all goes on, where
-everybody reaches everybody. What is found wrong may be on its way to be right; what is wrong
-without a break for longer than the rule allows is a violation.
+everybody reaches everybody, and no broker waits any more for what was lost before they did. What
+is found wrong may be on its way to be right; what is wrong without a break for longer than the rule
+allows is a violation.
 """
 
 from __future__ import annotations

@@ -54,6 +54,7 @@ class Exchange:
         self.target: Running | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.over = False
+        self.held_up = False  # its answer does not come, or much later
 
     def arrive(self, serve: Serve) -> None:
         target = self.target
@@ -62,7 +63,10 @@ class Exchange:
 
     def answer(self, body: Any) -> None:
         source, target = self.ways
-        if self.over or self._network.is_cut(target, source):
+        if self.over:
+            return
+        if self._network.is_cut(target, source):
+            self.held_up = True
             return
         self._network.later(self.end, Lost.UNKNOWN if self._network.breaks() else body)
 
@@ -108,13 +112,16 @@ class Network:
         exchange.target = self.brokers.get(ways[1])
         self.add(exchange)
         if self.is_cut(*ways):
+            exchange.held_up = True
             return
         if exchange.target is None:
             self.later(exchange.end, Lost.REFUSED)
         elif self.breaks() or self._is_reset(ways):
             self.later(exchange.end, Lost.UNKNOWN)
         else:
-            self.later(exchange.arrive, serve, delay_ms=self.delay_of(ways))
+            delay_ms = self.delay_of(ways)
+            exchange.held_up = delay_ms > 0
+            self.later(exchange.arrive, serve, delay_ms=delay_ms)
 
     def add(self, exchange: Exchange) -> None:
         """It is under way, for so long at most."""
@@ -160,16 +167,21 @@ class Network:
 
     @property
     def is_whole(self) -> bool:
-        """Whether everybody reaches everybody, in time."""
-        late = self._late_percent or any(self._delays_ms.values())
+        """Whether everybody reaches everybody, in time, and no broker waits any more for what was
+        held up when that was otherwise."""
+        late = self._late_percent or any(self._delays_ms.values()) or self._held_up()
         return not (self._cut or late or any(map(self._is_reset, self._resets_until_ms)))
 
     def is_whole_between(self, places: Collection[int]) -> bool:
-        """Whether these reach each other, in time."""
+        """The same of these."""
         ways = set(itertools.permutations(places, 2))
         slow = {way for way, delay_ms in self._delays_ms.items() if delay_ms}
-        broken = {*filter(self._is_reset, self._resets_until_ms)}
+        broken = {*filter(self._is_reset, self._resets_until_ms)} | self._held_up()
         return not self._late_percent and ways.isdisjoint({*self._cut} | slow | broken)
+
+    def _held_up(self) -> set[tuple[int, int]]:
+        """The ways between brokers of what is waited for in vain, or late."""
+        return {each.ways for each in self._open if each.held_up and CLIENTS not in each.ways}
 
     def mend_all(self) -> None:
         self._cut.clear()

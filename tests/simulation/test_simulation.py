@@ -15,7 +15,7 @@ from tests.simulation import broker
 from tests.simulation.__main__ import main
 from tests.simulation.cluster import Cluster
 from tests.simulation.history import _write, run
-from tests.simulation.network import CLIENTS
+from tests.simulation.network import CLIENTS, Network
 from tests.simulation.registrations import Registrations
 from tests.simulation.schedule import Act
 from tests.simulation.shrink import shrink
@@ -81,6 +81,21 @@ def test_a_copy_in_its_place_and_a_power_cut_may_lose_what_two_had() -> None:
     with mock.patch.object(Registrations, "note", return_value=False):
         lost = run(900128, schedule).violation
     assert lost is not None and lost.rule == "a leader has what is committed"
+
+
+@pytest.mark.parametrize("seed", [1, 32])
+def test_what_was_lost_on_the_way_is_waited_for(seed: int) -> None:
+    """Behind the mending of a way: an image that says of a follower's new start, whose fetches its
+    leader refuses until then; a follower's fetch. Both are asked again in time, after that."""
+    schedule = (
+        Act(10, "part", (1, 2, 1_700)),
+        Act(100, "kill", (3, 30)),
+        Act(5_000, "ask_end", (0,)),  # nothing else happens until then
+    )
+    assert run(seed, schedule).violation is None
+    with mock.patch.object(Network, "_held_up", return_value=set()):
+        early = run(seed, schedule).violation
+    assert early is not None and early.rule == "a follower fetches"
 
 
 def test_a_history_is_long_enough() -> None:
