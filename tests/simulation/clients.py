@@ -163,7 +163,8 @@ class Producer(Numbering):
             return
         del self.sending[sending.name]
         if self._idempotent:
-            # It may be there, and what comes next must not be taken for it.
+            # It may be there, and what comes next must not be taken for it; or come later.
+            self._cluster.safety.given_up.add(sending.value)
             self._lines.pop(sending.name, None)
 
 

@@ -283,7 +283,8 @@ class PipelinedProducer(Numbering):
         line.has_failed = True
         is_late = line.queue and self._cluster.loop.now_ms >= line.queue[0].give_up_at_ms
         if is_late or line.is_over:
-            # They may be there, and what comes next must not be taken for them.
+            # They may be there, and what comes next must not be taken for them; or come later.
+            self._cluster.safety.given_up.update(each.value for each in line.queue)
             del self._lines[name]
             return
         self._cluster.clients.later(

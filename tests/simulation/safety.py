@@ -108,6 +108,7 @@ class Safety:
         self.partitions: dict[TopicPartition, Partition] = {}
         self.sent: set[bytes] = set()
         self.in_order: set[bytes] = set()  # the producers whose records keep their order
+        self.given_up: set[bytes] = set()  # but for these: requests with them may come at any time
         self.acknowledged: dict[TopicPartition, dict[bytes, int]] = {}
         self.violation: Violation | None = None
         self.watching = True
@@ -529,8 +530,8 @@ class Safety:
         if producer not in self.in_order:
             return
         last = partition.last_numbers.get(producer, -1)
-        partition.last_numbers[producer] = int(number)
-        if int(number) <= last and not deleted:
+        partition.last_numbers[producer] = max(int(number), last)
+        if int(number) <= last and not deleted and record.value not in self.given_up:
             self.fail("in the order of sending", f"{record} behind {last}", partition)
 
     def _committed(self, partition: Partition, by: View) -> None:

@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from unittest import mock
 
@@ -13,15 +14,18 @@ import pytest
 
 from tests.simulation import broker
 from tests.simulation.__main__ import main
+from tests.simulation.clients import GIVE_UP_MS
 from tests.simulation.cluster import Cluster
 from tests.simulation.history import _write, run
 from tests.simulation.network import CLIENTS, Network
 from tests.simulation.registrations import Registrations
+from tests.simulation.safety import Violation
 from tests.simulation.schedule import Act
 from tests.simulation.shrink import shrink
 
 SEEDS = 100
 EVENTS_MIN = 200
+LATE_MS = GIVE_UP_MS + 800
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 50))
@@ -96,6 +100,30 @@ def test_what_was_lost_on_the_way_is_waited_for(seed: int) -> None:
     with mock.patch.object(Network, "_held_up", return_value=set()):
         early = run(seed, schedule).violation
     assert early is not None and early.rule == "a follower fetches"
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+@pytest.mark.parametrize("given_up", [False, True])
+def test_what_a_producer_has_given_up_may_come_at_any_time(
+    tmp_path: Path, given_up: bool, pipelined: bool
+) -> None:
+    """After what it has sent since under another id. Nothing else may."""
+    cluster = Cluster(tmp_path, random.Random("late"), pipelined=pipelined)
+    cluster.begin()
+    assert _write(cluster, 0)
+    partition = cluster.safety.partition(cluster.names[0])
+    assert partition.state is not None
+    cluster.network.delay(CLIENTS, partition.state.leader, LATE_MS)
+    assert not _write(cluster, 0)
+    cluster.network.delay(CLIENTS, partition.state.leader, 0)
+    assert _write(cluster, 0)
+    before = len(partition.committed)
+    if not given_up:
+        cluster.safety.given_up.clear()
+    with nullcontext() if given_up else pytest.raises(Violation, match="in the order of sending"):
+        cluster.loop.run_until(cluster.loop.now_ms + 1_000)
+    assert len(partition.committed) > before
+    cluster.close()
 
 
 def test_a_history_is_long_enough() -> None:
