@@ -154,6 +154,7 @@ class Cluster(DiskActs):
         self._full: list[int] = []
         self._disk_faults: FileFaults | None = None
         self.boots = dict.fromkeys(BROKERS, 1)
+        self._to_start_again: set[Running] = set()  # as soon as they have started
         self._moved = False  # replicas may be elsewhere than everywhere
         self._twins, self._living = Twins(self), Living(self)
 
@@ -217,6 +218,9 @@ class Cluster(DiskActs):
         broker.starting = None
         if error is None:
             broker.running = self.network.brokers[broker.node_id] = running
+            if running in self._to_start_again:
+                self._to_start_again.remove(running)
+                self._end(broker.node_id, 0, clean=False)
             return
         # The store is out of reach, the disk full, the id in use: somebody tries again.
         if not isinstance(error, UserError | KafkaError | OSError):
@@ -542,9 +546,11 @@ class Cluster(DiskActs):
         for broker in self.brokers.values():
             broker.isolated, broker.slow_until_ms = 0, 0.0
             self._refuse(broker.node_id, False)
-            running = broker.running
+            running, starting = broker.running, broker.starting
+            # What went offline meanwhile comes back with a start.
+            if starting is not None and starting.disk_failed:
+                self._to_start_again.add(starting)
             if running is not None and running.disk_failed:
-                # What went offline meanwhile comes back with a start.
                 self._end(broker.node_id, 0, clean=False)
             elif running is not None:
                 running.fetchers_hang_until_ms = 0

@@ -29,8 +29,10 @@ class DiskActs:
         """No byte more is taken."""
         self._full.append(node_id)
         self._limit_disks()
-        if (running := self.brokers[node_id].running) is not None:
-            running.disk_failed = True
+        broker = self.brokers[node_id]
+        for running in (broker.running, broker.starting):
+            if running is not None:
+                running.disk_failed = True
         self.loop.later(for_ms, self._make_room, node_id)
 
     def _make_room(self, node_id: int) -> None:

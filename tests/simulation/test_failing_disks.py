@@ -13,6 +13,8 @@ from kbroker.metadata.image import NO_LEADER
 from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
 from kbroker.types import TopicPartition
 from tests.simulation.cluster import BROKERS, TOPIC, Cluster
+from tests.simulation.history import run
+from tests.simulation.schedule import Act
 
 FIRST = BROKERS[0]
 NAME = TopicPartition(TOPIC, 0)
@@ -89,3 +91,15 @@ def test_who_alone_is_in_sync_goes_on_leading_and_writes_when_it_can(cluster: Cl
         assert not hands_over(cluster)
         assert state() == (FIRST, (FIRST,))
     assert hands_over(cluster)
+
+
+def test_who_started_on_a_full_disk_starts_again_when_all_is_healed() -> None:
+    """It opened no log, and still waits for the end of the session of its copy."""
+    schedule = (
+        Act(1_318, "commit", (0,)),
+        Act(1_385, "twin", (FIRST, 1_272)),
+        Act(1_538, "stop", (3, 36)),
+        Act(1_614, "stop", (FIRST, 870)),
+        Act(1_735, "fill_disk", (FIRST, 3_543)),
+    )
+    assert run(700442, schedule).violation is None
