@@ -1,4 +1,4 @@
-"""A rung of the ladder as a process of its own; what it does is in perf/ladder/."""
+"""A rung of the ladder as a process of its own; its code is perf/ladder.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perf.brokers.limit import ROOT
 
 
 class LadderBroker(Broker):
-    """One of the four designs (and the step between the last two)."""
+    """One of the four designs, or the step between the last two."""
 
     is_limit = True  # as the limit server: a topic exists by being written to
 

@@ -21,11 +21,11 @@ from perf.brokers import Broker, KafkaBroker, KbrokerBroker, LimitBroker
 from perf.brokers.ladder import LadderBroker
 from perf.cells import Bench, Cell, CellError
 from perf.ladder import TITLES
-from perf.ladder.slow_client import slow_client
 from perf.results import of_cell
 from perf.studies import study
 from perf.studies.measured import REQUEST, Measured
 from perf.studies.servers import Servers
+from perf.studies.slow_client import slow_client
 from perf.studies.study import Outcome, Point, Say
 
 STUDY: Final = "ladder"

@@ -15,8 +15,7 @@ from perf import batch, requests
 from perf._load import Load
 from perf.brokers.ladder import LadderBroker
 from perf.cells import Bench, Cell
-from perf.ladder import TITLES
-from perf.ladder.work import CORRUPT_MESSAGE, FRAME_BYTES_MAX, Inbox, Work
+from perf.ladder import CORRUPT_MESSAGE, FRAME_BYTES_MAX, TITLES, Work, take
 from perf.requests import API_VERSIONS, Topic
 from perf.spec import Partition, Run, Stream
 from perf.wire import Reader, WireError, Writer, frame, request_header
@@ -141,15 +140,14 @@ def test_a_request_that_ends_early_is_malformed(tmp_path: Path, cut: int) -> Non
 
 
 def test_an_inbox_gives_whole_requests() -> None:
-    inbox = Inbox()
+    inbox = bytearray()
     first, second = b"x" * 8, b"y" * 300
-    stream = b"".join(bytes(Writer().bytes(one).data) for one in (first, second))
     taken = []
-    for at in range(len(stream)):
-        inbox.put(stream[at : at + 1])
-        while (request := inbox.take()) is not None:
+    for byte in b"".join(bytes(Writer().bytes(one).data) for one in (first, second)):
+        inbox.append(byte)
+        while (request := take(inbox)) is not None:
             taken.append(request)
-    assert taken == [first, second] and inbox.take() is None
-    inbox.put(struct.pack(">i", 7))
+    assert taken == [first, second] and take(inbox) is None
+    inbox += struct.pack(">i", 7)
     with pytest.raises(WireError):
-        inbox.take()
+        take(inbox)

@@ -12,7 +12,6 @@ import pytest
 
 from perf import cells
 from perf.histogram import Histogram
-from perf.ladder.slow_client import slow_client
 from perf.process import Guard
 from perf.studies import ladder
 from perf.studies.conclusion import Conclusion, publish
@@ -31,6 +30,7 @@ from perf.studies.ladder import (
 from perf.studies.ladder_answers import conclusions, report
 from perf.studies.measured import REQUEST, Measured
 from perf.studies.servers import Servers
+from perf.studies.slow_client import slow_client
 from perf.studies.study import Outcome
 from tests.unit.perf.fake import FakeBroker
 

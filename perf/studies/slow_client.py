@@ -25,7 +25,7 @@ _FIRST_BYTES: Final = len(_ASK) // 2
 
 @dataclass
 class SlowClient:
-    """How many answers it got, and what went wrong: where a server drops it, the others have not
+    """How many answers it got, and its failure: if a server drops it, the other clients have not
     been measured beside it."""
 
     answers: int = 0
