@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
 
 from perf.before_after.driver import NEW, OLD, Say
@@ -83,13 +83,8 @@ class Clusters:
         self._turns.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._turns.__exit__(kind, error, trace)
+    def __exit__(self, *ended: object) -> None:
+        self._turns.__exit__(*ended)
 
 
 def _shared(sizes: Sizes, cells: Sequence[str]) -> Kind:

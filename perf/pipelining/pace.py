@@ -10,7 +10,6 @@ import math
 import statistics
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self, TypeGuard
 
 from perf.cells import CellError
@@ -87,12 +86,7 @@ class Pace:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._journal.close()
         if kind is None:
             self._journal.path.unlink(missing_ok=True)

@@ -23,7 +23,6 @@ import threading
 import time
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final, Self
 
 from lab import child, namespaces
@@ -166,12 +165,7 @@ class TwoNetworks:
             far_end.join()
         return statistics.median(found)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._exit.close()
 
 

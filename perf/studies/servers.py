@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable, Iterator
 from contextlib import ExitStack, contextmanager
-from types import TracebackType
 from typing import Final
 
 from perf.brokers import Broker
@@ -58,10 +57,5 @@ class Servers:
     def __enter__(self) -> Servers:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._started.close()

@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from perf.walk.traced import PYTHON_BIT
@@ -107,12 +106,7 @@ class Trace:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._mapped.close()
 
 
