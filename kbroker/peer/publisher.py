@@ -14,7 +14,6 @@ Owner: one thread.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Final, Self
 
 from kbroker.compression import Codec
@@ -51,12 +50,7 @@ class Publisher:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def send(self, records: Iterable[Record]) -> int:

@@ -9,7 +9,6 @@ environment in the manner of Kafka's image (KAFKA_NUM_PARTITIONS) becomes config
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any, Final, Self
 
 from kbroker.testing.broker import Broker
@@ -71,12 +70,7 @@ class KafkaContainer:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _started(self) -> Broker:

@@ -10,7 +10,6 @@ import subprocess
 import threading
 import zlib
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from kbroker.protocol.record_batch import Record
@@ -42,12 +41,7 @@ class KafkaVerdicts:
         )  # fmt: skip
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.wait()
 

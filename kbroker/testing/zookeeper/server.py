@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from types import TracebackType
 from typing import Final, Self, cast
 
 from kbroker.metadata.store.base import (
@@ -157,12 +156,7 @@ class ZooKeeperServer:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # --- on the loop's thread ---------------------------------------------------------------------

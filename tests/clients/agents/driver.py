@@ -36,7 +36,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
 from tests.clients.adapters import TIMEOUT_S, Headers, Record
@@ -105,12 +104,7 @@ class Agent(AbstractContextManager["Agent"]):
             raise AgentError(f"{self.name}: {answer['error']}")
         return answer["ok"]
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

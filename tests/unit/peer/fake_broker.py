@@ -15,7 +15,7 @@ from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any, Self
 from uuid import UUID, uuid4
 
@@ -103,12 +103,7 @@ class FakeBroker:
         assert self._started.wait(60)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(10)
         assert not self._thread.is_alive()

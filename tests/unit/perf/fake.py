@@ -6,7 +6,6 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
-from types import TracebackType
 
 from perf._load import Load, LoadError
 from perf.spec import Run
@@ -28,12 +27,7 @@ class FakeBroker:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._listener.close()
         self._thread.join()
 
