@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -23,6 +23,24 @@ class Figure(NamedTuple):
     dims: Mapping[str, Any]
 
 
+class OfBroker(Protocol):
+    """What was measured of a broker in a round."""
+
+    @property
+    def broker(self) -> str: ...
+
+    @property
+    def round(self) -> int: ...
+
+    @property
+    def quiet(self) -> bool: ...
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
+One = TypeVar("One", bound=OfBroker)
+
+
 @dataclass(frozen=True)
 class Measurement:
     """One measurement. `values`: each single thing that was measured, as JSON."""
@@ -35,6 +53,28 @@ class Measurement:
     figures: Sequence[Figure] = ()
     remarks: Sequence[str] = field(default_factory=tuple)
     fine: bool = True  # beside its bars
+
+    @classmethod
+    def of(
+        cls,
+        plan: Mapping[str, Any],
+        head: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        bars: Sequence[Bar],
+        found: Sequence[One],
+        numbers: Callable[[One], Iterable[tuple[str, float, str]]],
+        remarks: Sequence[str] = (),
+    ) -> Measurement:
+        """Of values that each have a broker and a round; `numbers`: name, value and unit of each
+        figure of a value."""
+        figures = [
+            Figure(*row, {"broker": one.broker, "round": one.round, "quiet": one.quiet})
+            for one in found
+            for row in numbers(one)
+        ]
+        noise = noisy([one.quiet for one in found])
+        values = [one.to_json() for one in found]
+        return cls(plan, head, rows, bars, values, figures, [*remarks, *noise])
 
     @property
     def passes(self) -> bool:
@@ -70,22 +110,6 @@ def noisy(quiet: Sequence[bool]) -> list[str]:
     """A remark, if anything else ran beside some of these."""
     loud = quiet.count(False)
     return [NOISY_MARK.format(loud, len(quiet))] if loud else []
-
-
-class OfBroker(Protocol):
-    """What was measured of a broker in a round."""
-
-    @property
-    def broker(self) -> str: ...
-
-    @property
-    def round(self) -> int: ...
-
-    @property
-    def quiet(self) -> bool: ...
-
-
-One = TypeVar("One", bound=OfBroker)
 
 
 def beside_kafka(found: Sequence[One], figure: Callable[[One], float]) -> Together:

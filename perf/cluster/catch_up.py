@@ -31,7 +31,7 @@ from perf.cluster.brokers import WAIT_S, Cluster, until
 from perf.cluster.paced import Latency, PacedProducer
 from perf.cluster.rotation import Rotation
 from perf.judge import FAILED, Bar, times
-from perf.measurement import OURS, THEIRS, Figure, Measurement, kafka_bar, noisy
+from perf.measurement import OURS, THEIRS, Measurement, kafka_bar
 from perf.process import Watch, touch_pages
 from perf.requests import Topic
 from perf.spec import Partition, Run, Stream
@@ -231,18 +231,10 @@ def report(found: Sequence[CatchUp], faults: Sequence[str], plan: CatchUpPlan) -
             each = [interval(estimate(values)) for values in latencies]
             p50 = number(statistics.median(one.beside.p50_us for one in some))
             rows.append([kind, seconds, speed, each[0], each[1], p50])
-    figures = [
-        Figure(name, value, unit, {"broker": one.broker, "round": one.round, "quiet": one.quiet})
-        for one in found
-        for name, value, unit in (
-            ("catch-up", one.megabytes_per_s, "MB/s"),
-            ("p99 of produce without a follower that catches up", one.alone.p99_us, "us"),
-            ("p99 of produce beside a follower that catches up", one.beside.p99_us, "us"),
-        )
-    ]
     head = ("broker", "s", "MB/s", "p99 us alone", "p99 us beside", "p50 us beside")
     said: Mapping[str, Any] = {**plan.__dict__, "bytes": plan.bytes, "batch_bytes": BATCH_BYTES}
-    remarks = [*faults, *noisy([one.quiet for one in found])]
-    return Measurement(
-        said, head, rows, bars(found), [one.to_json() for one in found], figures, remarks
-    )
+    return Measurement.of(said, head, rows, bars(found), found, lambda one: (
+        ("catch-up", one.megabytes_per_s, "MB/s"),
+        ("p99 of produce without a follower that catches up", one.alone.p99_us, "us"),
+        ("p99 of produce beside a follower that catches up", one.beside.p99_us, "us"),
+    ), faults)  # fmt: skip

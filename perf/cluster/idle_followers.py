@@ -19,7 +19,7 @@ from perf.bars import MIB
 from perf.cluster.brokers import KINDS, Cluster
 from perf.cluster.topics import create_many
 from perf.judge import value_bar
-from perf.measurement import Figure, Measurement, noisy
+from perf.measurement import Measurement
 from perf.process import Watch, cpu_ns, memory, proportional_bytes
 from perf.stats import estimate
 from perf.tables import interval
@@ -114,14 +114,9 @@ def report(found: Sequence[Idle], plan: Mapping[str, Any]) -> Measurement:
         value_bar(f"resident memory of {of}", MEMORY_BAR_MB, "MB",
                   [(one.resident_bytes / MIB, True) for one in ours]),
     ]  # fmt: skip
-    figures = [
-        Figure(f"idle, {plan['partitions']} followed partitions: {name}, {one.role}", value, unit,
-               {"broker": one.broker, "round": one.round, "quiet": one.quiet})
-        for one in found
-        for name, value, unit in (
-            ("CPU", one.cpu_share, "CPUs"), ("resident memory", one.resident_bytes, "B"),
-        )
-    ]  # fmt: skip
+    idle = f"idle, {plan['partitions']} followed partitions"
     head = ("broker", "process", "% of a CPU", "resident MB", "proportional MB")
-    remarks = noisy([one.quiet for one in found])
-    return Measurement(plan, head, rows, bars, [one.to_json() for one in found], figures, remarks)
+    return Measurement.of(plan, head, rows, bars, found, lambda one: (
+        (f"{idle}: CPU, {one.role}", one.cpu_share, "CPUs"),
+        (f"{idle}: resident memory, {one.role}", one.resident_bytes, "B"),
+    ))  # fmt: skip

@@ -24,7 +24,7 @@ from perf.cluster.brokers import KINDS, Cluster, until
 from perf.cluster.topics import create_many, write_one_each
 from perf.idle import raise_file_limit
 from perf.judge import value_bar
-from perf.measurement import Figure, Measurement, noisy
+from perf.measurement import Measurement
 from perf.process import Watch, cpu_ns, memory
 from perf.stats import estimate
 from perf.tables import interval
@@ -139,13 +139,8 @@ def report(found: Sequence[Start], plan: Mapping[str, Any]) -> Measurement:
     ours = [one for one in found if (one.broker, one.after) == ("kbroker", STOPPED)]
     what = f"start with {plan['partitions']:,} partitions after a clean stop"
     bars = [value_bar(what, START_BAR_S, "s", [(one.led_s, one.quiet) for one in ours])]
-    figures = [
-        Figure(
-            f"start with {plan['partitions']} partitions, {one.after}", one.led_s, "s",
-            {"broker": one.broker, "round": one.round, "quiet": one.quiet},
-        )
-        for one in found
-    ]  # fmt: skip
     head = ("broker", "it was", "exec to all led, s", "CPU until then, s", "resident MB")
-    remarks = noisy([one.quiet for one in found])
-    return Measurement(plan, head, rows, bars, [one.to_json() for one in found], figures, remarks)
+    start = f"start with {plan['partitions']} partitions"
+    return Measurement.of(
+        plan, head, rows, bars, found, lambda one: [(f"{start}, {one.after}", one.led_s, "s")]
+    )

@@ -26,7 +26,7 @@ from perf.cluster.brokers import until
 from perf.cluster.paced import Latency, PacedProducer
 from perf.judge import Bar, value_bar
 from perf.log.rounds import new_broker, order
-from perf.measurement import OURS, THEIRS, Figure, Measurement, kafka_bar, noisy
+from perf.measurement import OURS, THEIRS, Measurement, kafka_bar
 from perf.process import Watch, cpu_ns, memory
 from perf.stats import estimate
 from perf.tables import interval
@@ -241,17 +241,9 @@ def report(found: Sequence[Cleaned], plan: Mapping[str, Any]) -> Measurement:
             [one.beside.p99_us for one in some],
         )
         rows.append([kind, *(interval(estimate(each)) for each in columns)])
-    figures = [
-        Figure(name, value, unit, {"broker": one.broker, "round": one.round, "quiet": one.quiet})
-        for one in found
-        for name, value, unit in (
-            ("cleaning", one.seconds, "s"),
-            ("cleaning, CPU", one.cpu_s, "s"),
-            ("cleaning, memory", one.memory_bytes, "bytes"),
-        )
-    ]
     head = ("broker", "s", "CPU s", "more MB", "MB left", "p99 us alone", "p99 us beside")
-    remarks = noisy([one.quiet for one in found])
-    return Measurement(
-        plan, head, rows, bars(found), [one.to_json() for one in found], figures, remarks
-    )
+    return Measurement.of(plan, head, rows, bars(found), found, lambda one: (
+        ("cleaning", one.seconds, "s"),
+        ("cleaning, CPU", one.cpu_s, "s"),
+        ("cleaning, memory", one.memory_bytes, "bytes"),
+    ))  # fmt: skip

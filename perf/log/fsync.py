@@ -24,7 +24,7 @@ from perf.brokers import Broker
 from perf.cells import Bench, Block, Cell
 from perf.judge import Bar
 from perf.log.rounds import new_broker, order
-from perf.measurement import OURS, THEIRS, Figure, Measurement, kafka_bar, noisy
+from perf.measurement import OURS, THEIRS, Measurement, kafka_bar
 from perf.stats import estimate
 from perf.tables import interval
 from perf.warm import warm
@@ -162,18 +162,9 @@ def report(found: Sequence[Synced], plan: Mapping[str, Any]) -> Measurement:
             [each for each in flushes if each is not None],
         )
         rows.append([kind, str(partitions), *(interval(estimate(each)) for each in columns)])
-    figures = [
-        Figure(f"produce with fsync, {one.partitions} partitions: {name}", value, unit,
-               {"broker": one.broker, "round": one.round, "quiet": one.quiet})
-        for one in found
-        for name, value, unit in (
-            ("requests", one.requests_per_s, "1/s"), ("p99", one.p99_us, "us"),
-        )
-    ]  # fmt: skip
     head = ("broker", "partitions", "req/s", "p50 us", "p99 us", "CPU us", "disk flushes each")
-    remarks = [INVERSE, *noisy([one.quiet for one in found])]
-    if any(one.flushes_per_request is None for one in found):
-        remarks.append(NO_DISK)
-    return Measurement(
-        plan, head, rows, bars(found), [one.to_json() for one in found], figures, remarks
-    )
+    remarks = [INVERSE, *[NO_DISK] * any(one.flushes_per_request is None for one in found)]
+    return Measurement.of(plan, head, rows, bars(found), found, lambda one: (
+        (f"produce with fsync, {one.partitions} partitions: requests", one.requests_per_s, "1/s"),
+        (f"produce with fsync, {one.partitions} partitions: p99", one.p99_us, "us"),
+    ), remarks)  # fmt: skip

@@ -41,7 +41,7 @@ from perf.log.starts import (
     timed_start,
     until_answered,
 )
-from perf.measurement import OURS, THEIRS, Figure, Measurement, kafka_bar, noisy
+from perf.measurement import OURS, THEIRS, Measurement, kafka_bar
 from perf.process import memory, touch_pages
 from perf.requests import Topic
 from perf.spec import Partition, Run, Stream
@@ -256,23 +256,15 @@ def report(found: Sequence[Recovered], plan: Mapping[str, Any]) -> Measurement:
             [one.peak_bytes / MIB for one in some],
         )
         rows.append([kind, str(partitions), *(interval(estimate(each)) for each in columns)])
-    figures = [
-        Figure(f"recovery, {one.partitions} partitions{what}", value, unit,
-               {"broker": one.broker, "round": one.round, "quiet": one.quiet})
-        for one in found
-        for what, value, unit in (
-            ("", one.seconds, "s"),
-            (": start", one.start_s, "s"),
-            (": CPU", one.cpu_s, "s"),
-        )
-    ]  # fmt: skip
     head = (
         "broker", "partitions", "recovery s", "start s", "empty s", "MB/s", "CPU s", "peak MB",
     )  # fmt: skip
     cold = sum(one.from_disk_bytes > COLD_MAX * one.bytes for one in found)
-    remarks = [REMARK, *noisy([one.quiet for one in found])]
+    remarks = [REMARK]
     if cold:
         remarks.append(f"{cold} of {len(found)} recoveries read more than 1 % from the disk")
-    return Measurement(
-        plan, head, rows, bars(found), [one.to_json() for one in found], figures, remarks
-    )
+    return Measurement.of(plan, head, rows, bars(found), found, lambda one: (
+        (f"recovery, {one.partitions} partitions", one.seconds, "s"),
+        (f"recovery, {one.partitions} partitions: start", one.start_s, "s"),
+        (f"recovery, {one.partitions} partitions: CPU", one.cpu_s, "s"),
+    ), remarks)  # fmt: skip

@@ -23,7 +23,7 @@ from perf.idle import raise_file_limit
 from perf.judge import Bar, value_bar
 from perf.log.rounds import new_broker, order
 from perf.log.starts import stop_cleanly, timed_start, until_answered
-from perf.measurement import OURS, THEIRS, Figure, Measurement, noisy
+from perf.measurement import OURS, THEIRS, Measurement
 from perf.process import settled_memory
 from perf.requests import Topic
 from perf.stats import estimate
@@ -169,17 +169,11 @@ def report(found: Sequence[Started], plan: Mapping[str, Any]) -> Measurement:
             [each / KIB for each in held if each is not None],
         )
         rows.append([kind, *(interval(estimate(each)) for each in columns)])
-    figures = [
-        Figure(f"start of a broker alone with {one.partitions} partitions{what}", value, unit,
-               {"broker": one.broker, "round": one.round, "quiet": one.quiet})
-        for one in found
-        for what, value, unit in (
-            ("", one.ready_s, "s"), (": memory of each", one.bytes_each, "B"),
-        )
-    ]  # fmt: skip
     head = (
         "broker", "ready s", "CPU s", "empty s", "stop s", "resident MB", "KB each", "held KB each",
     )  # fmt: skip
-    remarks = noisy([one.quiet for one in found])
-    told = bars(found, plan["partitions"])
-    return Measurement(plan, head, rows, told, [one.to_json() for one in found], figures, remarks)
+    start = "start of a broker alone with {} partitions{}"
+    return Measurement.of(plan, head, rows, bars(found, plan["partitions"]), found, lambda one: (
+        (start.format(one.partitions, ""), one.ready_s, "s"),
+        (start.format(one.partitions, ": memory of each"), one.bytes_each, "B"),
+    ))  # fmt: skip

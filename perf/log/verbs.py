@@ -24,8 +24,12 @@ class LogRun(Run):
     study = "log"
 
 
-def _say(text: str) -> None:
-    click.echo(text, err=True)
+def _measured(common: dict[str, Any], work: Any, plan: Any, said: Any) -> int:
+    """Measure and report; `said`: the plan as the report has it. The exit status."""
+    run = LogRun(**common)
+    with run.measuring(plan.brokers) as root:
+        found = work.measure(plan, root, lambda text: click.echo(text, err=True))
+    return run.end(work.report(found, said))
 
 
 def _partitions_option(default: str) -> Function:
@@ -57,10 +61,7 @@ def cleaning(
     from perf.log import cleaning as work
 
     plan = work.CleaningPlan(brokers, rounds, gigabytes, keys, rate)
-    run = LogRun(**common)
-    with run.measuring(brokers) as root:
-        found = work.measure(plan, root, _say)
-    return run.end(work.report(found, dict(plan.__dict__)))
+    return _measured(common, work, plan, dict(plan.__dict__))
 
 
 @log.command()
@@ -84,10 +85,7 @@ def recovery(
     from perf.log import recovery as work
 
     plan = work.RecoveryPlan(brokers, rounds, gigabytes, partitions, threads)
-    run = LogRun(**common)
-    with run.measuring(brokers) as root:
-        found = work.measure(plan, root, _say)
-    return run.end(work.report(found, plan.to_json()))
+    return _measured(common, work, plan, plan.to_json())
 
 
 @log.command()
@@ -103,10 +101,7 @@ def start(brokers: tuple[str, ...], rounds: int, partitions: int, **common: Any)
     from perf.log import start as work
 
     plan = work.StartPlan(brokers, rounds, partitions)
-    run = LogRun(**common)
-    with run.measuring(brokers) as root:
-        found = work.measure(plan, root, _say)
-    return run.end(work.report(found, dict(plan.__dict__)))
+    return _measured(common, work, plan, dict(plan.__dict__))
 
 
 @log.command()
@@ -124,10 +119,7 @@ def fsync(
     from perf.log import fsync as work
 
     plan = work.FsyncPlan(brokers, rounds, seconds, connections, partitions)
-    run = LogRun(**common)
-    with run.measuring(brokers) as root:
-        found = work.measure(plan, root, _say)
-    return run.end(work.report(found, dict(plan.__dict__)))
+    return _measured(common, work, plan, dict(plan.__dict__))
 
 
 @log.command()
@@ -158,7 +150,4 @@ def soak(
     from perf.log import soak as work
 
     plan = work.SoakPlan(brokers, minutes, topics, load, window_s)
-    run = LogRun(**common)
-    with run.measuring(brokers) as root:
-        found = work.measure(plan, root, _say)
-    return run.end(work.report(found, plan))
+    return _measured(common, work, plan, plan)
