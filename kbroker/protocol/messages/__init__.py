@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kbroker.protocol.messages import (
+    from kbroker.protocol.messages import (  # noqa: F401  # their types
         alter_configs,
         alter_partition,
         alter_partition_reassignments,
@@ -68,62 +68,10 @@ if TYPE_CHECKING:
         update_metadata,
     )
 
-__all__ = [
-    "alter_configs",
-    "alter_partition",
-    "alter_partition_reassignments",
-    "alter_replica_log_dirs",
-    "api_versions",
-    "controlled_shutdown",
-    "create_acls",
-    "create_delegation_token",
-    "create_partitions",
-    "create_topics",
-    "delete_acls",
-    "delete_groups",
-    "delete_records",
-    "delete_topics",
-    "describe_acls",
-    "describe_client_quotas",
-    "describe_cluster",
-    "describe_configs",
-    "describe_delegation_token",
-    "describe_groups",
-    "describe_log_dirs",
-    "describe_producers",
-    "describe_topic_partitions",
-    "describe_transactions",
-    "describe_user_scram_credentials",
-    "elect_leaders",
-    "envelope",
-    "expire_delegation_token",
-    "fetch",
-    "find_coordinator",
-    "heartbeat",
-    "incremental_alter_configs",
-    "init_producer_id",
-    "join_group",
-    "leave_group",
-    "list_config_resources",
-    "list_groups",
-    "list_offsets",
-    "list_partition_reassignments",
-    "list_transactions",
-    "metadata",
-    "offset_commit",
-    "offset_delete",
-    "offset_fetch",
-    "offset_for_leader_epoch",
-    "produce",
-    "renew_delegation_token",
-    "sync_group",
-    "unregister_broker",
-    "update_metadata",
-]
-
 
 def __getattr__(name: str) -> ModuleType:
     """Import a table; the module is an attribute of the package from then on."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module(f"{__name__}.{name}")
+    try:
+        return import_module(f"{__name__}.{name}")
+    except ModuleNotFoundError as error:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from error
