@@ -15,7 +15,7 @@ kill, too; or when the client's time is over, with REQUEST_TIMED_OUT: then the r
 here, and perhaps not at a follower.
 
 Any handler thread; writes a small file, under the data directory's lock. Where it waits
-(`requests/_group_write.pyx`) the answer comes from another handler.
+(`engine/apis/_group_write.pyx`) the answer comes from another handler.
 """
 
 from __future__ import annotations

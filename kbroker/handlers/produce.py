@@ -33,8 +33,8 @@ from kbroker.protocol.wire import ProtocolError
 from kbroker.replica.manager import stored_packing
 
 if TYPE_CHECKING:
+    from kbroker.engine._hot import HotPath
     from kbroker.handlers.services import ColdRequest, Services
-    from kbroker.requests._hot import HotPath
 
 
 Piece = bytes | memoryview

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.cluster.replication import Replication
     from kbroker.coordinator.groups import Groups
+    from kbroker.engine._hot import HotPath
     from kbroker.metadata.controller import Controller
     from kbroker.observe.health import Health
     from kbroker.observe.metrics_sampler import RequestTimes
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from kbroker.replica._partition_figures import PartitionFigures
     from kbroker.replica._replica import Replica
     from kbroker.replica.log_tasks import LogTasks
-    from kbroker.requests._hot import HotPath
     from kbroker.scheduler import Scheduler
 
 TICK_MS: Final = 5_000

@@ -20,8 +20,8 @@ from kbroker.types import ApiKey, TopicPartition
 
 if TYPE_CHECKING:
     from kbroker._net import SocketServer
+    from kbroker.engine._hot import HotPath, _HandlerStatistics
     from kbroker.net._request_figures import ApiTimes
-    from kbroker.requests._hot import HotPath, _HandlerStatistics
 
 Totals: TypeAlias = dict[str, list[tuple[LabelValues, int]]]
 Samples: TypeAlias = dict[str, list[Sample]]

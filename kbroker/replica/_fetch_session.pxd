@@ -36,7 +36,7 @@ cdef struct FetchSession:
     int by_id
     int privileged                # a follower's: clients' sessions give way to it
     int64_t answered_bytes        # of records, by its last answer
-    # Of a follower's fetches that find something and may wait for more (requests/_fetch_gathers).
+    # Of a follower's fetches that find something and may wait for more (`_fetch_gathers`).
     int gather_tried              # the last one did, and the next shows whether that was of use
     int gather_pause              # so many do not, until one tries again
     int gather_paused             # of them

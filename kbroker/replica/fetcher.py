@@ -1,8 +1,8 @@
 """ReplicaFetcher: everything that is fetched from one broker over one link, and a second beside it.
 
 Place in the flow: the controller's word comes through `FetcherManager`; the leader's side is
-`requests/_fetch`. A round is one request for all partitions that may be asked, one answer, and what
-each partition makes of its part (`fetcher_partition.py`); then the next begins at once. The leader
+`engine/apis/_fetch`. A round is one request for all partitions that may be asked, one answer, and
+what each partition makes of its part (`fetcher_partition.py`); then the next begins at once. The leader
 keeps a request until there is something, so a round takes as long as nothing happens.
 
 A round is of a session (`fetcher_session.py`): request and answer carry what is new, and the work

@@ -2,7 +2,7 @@
 
 `follower.replication.throttled.replicas` and `leader.replication.throttled.replicas` of a topic
 name them, `partition:broker` with commas or `*` for all; the rates are their brokers'. What is done
-about it is in `throttle.py` for who copies, in `requests/_leader_throttle.pyx` for who leads.
+about it is in `throttle.py` for who copies, in `engine/worker/_leader_throttle.pyx` for who leads.
 """
 
 from __future__ import annotations

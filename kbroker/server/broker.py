@@ -30,9 +30,9 @@ from kbroker.config.key import ConfigSource
 from kbroker.config.listeners import format_address
 from kbroker.config.topic import edit_topic_list, validate_topic_overrides
 from kbroker.coordinator.groups import Groups
+from kbroker.engine.waiting.deadlines import FetchDeadlines
 from kbroker.errors import InvariantError, UserError
 from kbroker.failures import Failures
-from kbroker.handlers.delayed_fetch import FetchDeadlines
 from kbroker.handlers.produce import ColdProduce
 from kbroker.handlers.registry import REGISTRY
 from kbroker.handlers.reply import failures as request_failures

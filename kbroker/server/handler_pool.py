@@ -20,13 +20,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kbroker.clock import Clock, SystemClock
+from kbroker.engine._hot import CLOSED, IDLE
 from kbroker.failures import Failures
 from kbroker.own_thread import OwnThread
-from kbroker.requests._hot import CLOSED, IDLE
 
 if TYPE_CHECKING:
     from kbroker._net import WrappedRequest
-    from kbroker.requests._hot import HotPath
+    from kbroker.engine._hot import HotPath
 
 logger: Final = logging.getLogger("kbroker.request")
 

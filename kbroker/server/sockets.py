@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 from kbroker import limits
 from kbroker._net import SocketServer
 from kbroker.config.keys_replication import RACK_AWARE_SELECTOR
+from kbroker.engine._hot import HotPath
 from kbroker.errors import AddressInUse, UserError
 from kbroker.observe.resources import memory_limit
 from kbroker.protocol.versions import FLEXIBLE_SINCE, SERVED
-from kbroker.requests._hot import HotPath
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:

@@ -35,8 +35,8 @@ from kbroker.net._unsent cimport unsent_add, unsent_remove
 from kbroker.replica._fetch_session cimport FetchSession
 from kbroker.replica._partition cimport Partition, partition_append
 from kbroker.replica._replica cimport Replica
-from kbroker.requests._context cimport PARKED_BUCKETS, ParkedRequest, ParkedWatch
-from kbroker.requests._hot cimport HotPath
+from kbroker.engine.worker._context cimport PARKED_BUCKETS, ParkedRequest, ParkedWatch
+from kbroker.engine._hot cimport HotPath
 
 from kbroker.core._live_objects import live_counts
 

@@ -21,7 +21,7 @@ TIMEOUT_S: Final = float(os.environ.get("KBROKER_SANITIZER_TESTS_S", "540"))
 SUITES: Final = (
     *("tests/fuzz", "tests/system/test_hostile.py", "tests/system/test_rude_peers.py"),
     "tests/system/test_long_polls.py",
-    *(f"tests/unit/{part}" for part in ("net", "requests", "log", "replica", "state")),
+    *(f"tests/unit/{part}" for part in ("net", "engine", "log", "replica", "state")),
     *("tests/unit/coordinator", "tests/unit/server"),
     "tests/unit/protocol/test_record_batch.py",
     *("tests/unit/test_compression.py", "tests/unit/core/test_lock_order.py", "tests/model/log"),

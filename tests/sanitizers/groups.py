@@ -52,8 +52,8 @@ UNITS: Final = (
         "kbroker/log/engine/_append.pyx",
         "kbroker/log/engine/_storage.pyx",
     ),
-    *("kbroker/requests/_hot.pyx", "kbroker/requests/_answers.pyx"),
-    *("kbroker/requests/_heartbeat.pyx", "kbroker/requests/_offset_commit.pyx"),
+    *("kbroker/engine/_hot.pyx", "kbroker/engine/worker/_answers.pyx"),
+    *("kbroker/engine/apis/_heartbeat.pyx", "kbroker/engine/apis/_offset_commit.pyx"),
     *("kbroker/net/_request_channel.pyx", "kbroker/net/_processor.pyx"),
     *("kbroker/net/_channel.pyx", "kbroker/net/_request.pyx", "kbroker/net/_frames.pyx"),
 )

@@ -1,6 +1,6 @@
 """What a simulated broker answers to Fetch and Produce: the request layer, played but for waits.
 
-A broker serves both in compiled code that wants sockets (`kbroker/requests`). Here the same steps
+A broker serves both in compiled code that wants sockets (`kbroker/engine`). Here the same steps
 in the same order are taken in Python, on the real replica, whose compiled code decides everything:
 a follower's fetch is checked, noted and read as `_fetch._read_target` does, in sessions as
 `_fetch_session` keeps them. What was written and waits for its followers does so in the compiled

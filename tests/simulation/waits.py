@@ -1,4 +1,4 @@
-"""Writes that wait for their followers, in the real compiled parking (`kbroker/requests`).
+"""Writes that wait for their followers, in the real compiled parking (`kbroker/engine`).
 
 What a coordinator writes is parked without a request, so it needs no socket: `await_followers`
 lists it on its partition, `wake` counts it anew, `serve` comes back with what is settled. Whether
@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Final
 
 from kbroker._net import SocketServer
+from kbroker.engine._hot import HotPath
 from kbroker.errors import ErrorCode
 from kbroker.replica._replica import Replica
 from kbroker.replica._topic_table import TopicTable
-from kbroker.requests._hot import HotPath
 from tests.simulation.loop import WAITS, Process
 
 _NEVER_MS: Final = 2**31 - 1

@@ -1,6 +1,6 @@
 """Brokers that follow each other, on a virtual loop: real logs, replicas and fetchers.
 
-The one thing that is played is the leader's answer to a Fetch: what `requests/_fetch` does on a
+The one thing that is played is the leader's answer to a Fetch: what `engine/apis/_fetch` does on a
 broker, a few lines of Python do here, on a real `Replica` that leads. Between the brokers are links
 that lose requests and answers, refuse and delay, as the dice say. The controller is whoever calls
 `elect`.

@@ -145,7 +145,7 @@ LEFT: Final = {
     "kbroker/protocol": 24,
     "kbroker/purgatory": 17,
     "kbroker/replica": 205,
-    "kbroker/requests": 215,
+    "kbroker/engine": 215,
     "kbroker/server": 61,
     "kbroker/testing": 98,
     "lab": 1,

@@ -33,8 +33,8 @@ from kbroker.protocol.messages import alter_partition
 from kbroker.testing import Cluster, ClusterBroker
 from kbroker.testing.inspection import wait_until
 from kbroker.types import ApiKey
+from tests.unit.engine.wire import Ask, answer_in, fetch_frame
 from tests.unit.net.harness import Client, Topic, framed, header
-from tests.unit.requests.wire import Ask, answer_in, fetch_frame
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(180)]
 

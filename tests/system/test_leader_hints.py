@@ -1,6 +1,6 @@
 """A leader has moved, and who asks the old one is told where to (KIP-951): three brokers that run.
 
-What is in the answers of one broker, byte for byte, stands in tests/unit/requests/test_leaders.py;
+What is in the answers of one broker, byte for byte, stands in tests/unit/engine/test_leaders.py;
 here a leader really moves, and each listener has addresses of its own.
 """
 
@@ -18,8 +18,8 @@ from kbroker.testing import Cluster, ClusterBroker
 from kbroker.testing.inspection import wait_until
 from kbroker.types import ApiKey
 from tests.support.record_batches import build_batch
+from tests.unit.engine.wire import Ask, answer_in, fetch_frame, produce_frame
 from tests.unit.net.harness import Client, Topic
-from tests.unit.requests.wire import Ask, answer_in, fetch_frame, produce_frame
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(180)]
 

@@ -24,6 +24,6 @@ def test_a_traced_broker_answers_every_kind(tmp_path: Path) -> None:
     assert list(units) == [kind.key for kind in ALONE]
     assert {"handlers.topics", "metadata.controller.topic_changes"} <= units["create-topics"]
     assert "handlers.offset_commit" in units["first-commit"]
-    assert "handlers.delayed_fetch" in units["fetch-waits"]
+    assert "engine.waiting.deadlines" in units["fetch-waits"]
     for hot in ("produce", "fetch", "commit", "heartbeat"):
         assert not {name for name in units[hot] if name.startswith("handlers.")}, hot

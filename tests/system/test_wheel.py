@@ -89,7 +89,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_holds_the_compiled_core_and_no_tests(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    for unit in ("_net", "_log", "_state", "requests/_hot"):
+    for unit in ("_net", "_log", "_state", "engine/_hot"):
         assert any(re.fullmatch(rf"kbroker/{unit}\.[^/]*\.so", name) for name in names), unit
     assert "kbroker/py.typed" in names
     assert not [name for name in names if name.startswith("tests/")]

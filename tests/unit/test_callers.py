@@ -52,7 +52,7 @@ ALLOWED: Final = (
     ("kbroker/coordinator/group/_groups.pyx", "shard_state", "tests"),
     ("kbroker/_state.pyx", "push|head_ready", "tests of the ring of slots"),
     ("kbroker/core/_lock_order.pyx", "order_allows", "tests"),
-    ("kbroker/requests/_worker_mode.pyx", "may_of", "tests"),
+    ("kbroker/engine/worker/_worker_mode.pyx", "may_of", "tests"),
     ("kbroker/protocol/_wire.pyx", "unsigned_varint", "tests"),
     ("kbroker/replica/_replica.pyx", "note_fetch|readable_bytes|last_stable_offset", "tests"),
     # Tables of somebody else's numbers, whole.

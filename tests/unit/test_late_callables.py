@@ -24,7 +24,7 @@ from tests.support.source_tree import logical_lines, relative, source_files
 QUOTES: Final = "'\""
 # (file, the place that is assigned to): why it may be so.
 ALLOWED: Final = {
-    ("kbroker/requests/_parked.pyx", "context.request_channel.on_left"): "its hot path, in C",
+    ("kbroker/engine/waiting/_parked.pyx", "context.request_channel.on_left"): "its hot path, in C",
     ("kbroker/server/handler_pool.py", "hot.watch_deadline"): "the pool is made after it",
     ("kbroker/testing/_schedule.pyx", "lock_schedule"): "a debug build's, for a test",
     ("kbroker/log/engine/_file_operations.pyx", "files"): "the table of system calls itself",

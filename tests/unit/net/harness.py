@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from kbroker._net import SocketServer, WrappedRequest
+from kbroker.engine._hot import HotPath
 from kbroker.log.engine._flush_times import FlushTimes
 from kbroker.protocol.versions import FLEXIBLE_SINCE, SERVED
 from kbroker.replica._topic_table import TopicTable
-from kbroker.requests._hot import HotPath
 from kbroker.server.handler_pool import HandlerPool
 from kbroker.types import ApiKey
 from tests.support.led_log import LedLog, open_led_log

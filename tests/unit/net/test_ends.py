@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.unit.engine.wire import produce_frame
 from tests.unit.net.harness import (
     COLD_KEY,
     Gate,
@@ -18,7 +19,6 @@ from tests.unit.net.harness import (
     framed,
     header,
 )
-from tests.unit.requests.wire import produce_frame
 
 
 def gone(rig: Rig) -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from tests.support.record_batches import build_batch
 from tests.support.standing_disk import standing
+from tests.unit.engine.wire import fetched_in, produce_frame, produced_in
 from tests.unit.net.harness import Client, Rig, Topic, eventually
 from tests.unit.net.test_hung_files import ask_old, index_of, of_many_segments
 from tests.unit.net.test_taker_role import assert_served
-from tests.unit.requests.wire import fetched_in, produce_frame, produced_in
 
 HANDLERS = 8
 

@@ -10,9 +10,9 @@ import pytest
 from kbroker._net import WrappedRequest
 from tests.support.record_batches import build_batch, parse_batches
 from tests.support.standing_disk import standing
+from tests.unit.engine.wire import Ask, fetch_frame, fetched_in, produce_frame, produced_in
 from tests.unit.net.harness import DEADLINE_S, Client, Rig, Topic, cold_frame, eventually
 from tests.unit.net.test_taker_role import Stopped, assert_served
-from tests.unit.requests.wire import Ask, fetch_frame, fetched_in, produce_frame, produced_in
 
 SETTINGS = {"segment_bytes": 6_000, "index_interval_bytes": 100}
 COUNT = 200

@@ -18,8 +18,8 @@ import pytest
 
 from kbroker._net import WrappedRequest
 from tests.support.record_batches import build_batch
+from tests.unit.engine.wire import Ask, fetch_frame, produce_frame
 from tests.unit.net.harness import DEADLINE_S, Client, Rig, cold_frame, eventually
-from tests.unit.requests.wire import Ask, fetch_frame, produce_frame
 
 pytestmark = pytest.mark.alone
 

@@ -18,16 +18,16 @@ import pytest
 from kbroker._state import State
 from kbroker.testing.file_faults import FileFaults
 from tests.support.record_batches import build_batch
-from tests.unit.net.harness import DEADLINE_S, Rig, Topic, eventually
-from tests.unit.net.test_state_times import WAIT_S, pause, state_s
-from tests.unit.requests.following import follow, nothing_waits, replicated, send
-from tests.unit.requests.wire import (
+from tests.unit.engine.following import follow, nothing_waits, replicated, send
+from tests.unit.engine.wire import (
     Ask,
     fetch_frame,
     produce_frame,
     produce_one,
     produced_in,
 )
+from tests.unit.net.harness import DEADLINE_S, Rig, Topic, eventually
+from tests.unit.net.test_state_times import WAIT_S, pause, state_s
 
 VERSION = 9
 PRODUCES = 100

@@ -13,8 +13,8 @@ from kbroker.errors import ErrorCode
 from kbroker.own_thread import OwnThread
 from kbroker.server.handler_pool import HandlerPool
 from tests.support.record_batches import build_batch
+from tests.unit.engine.wire import produce_one
 from tests.unit.net.harness import Rig, cold_frame, eventually
-from tests.unit.requests.wire import produce_one
 
 
 @pytest.fixture(autouse=True)

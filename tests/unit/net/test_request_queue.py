@@ -9,8 +9,8 @@ import pytest
 
 from kbroker._net import WrappedRequest
 from tests.support.record_batches import build_batch
+from tests.unit.engine.wire import produce_frame, produced_in
 from tests.unit.net.harness import DEADLINE_S, Rig, cold_frame, eventually
-from tests.unit.requests.wire import produce_frame, produced_in
 
 
 class Blocked:

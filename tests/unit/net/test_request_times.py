@@ -13,8 +13,8 @@ from kbroker._net import WrappedRequest
 from kbroker.net._request_figures import PARTS, ApiTimes, PartTimes, RequestFigures
 from kbroker.types import ApiKey
 from tests.support.record_batches import build_batch
+from tests.unit.engine.wire import Ask, fetch_frame, produce_frame
 from tests.unit.net.harness import COLD_KEY, Client, Rig, cold_frame, eventually
-from tests.unit.requests.wire import Ask, fetch_frame, produce_frame
 
 QUANTILES = (0.5, 0.99)
 HELD_MS = 30.0

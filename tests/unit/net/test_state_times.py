@@ -10,9 +10,9 @@ from collections.abc import Callable
 import pytest
 
 from kbroker._state import State
+from tests.unit.engine.following import follow, nothing_waits, replicated, send
+from tests.unit.engine.wire import Ask, fetch_frame
 from tests.unit.net.harness import Rig, cold_frame, eventually
-from tests.unit.requests.following import follow, nothing_waits, replicated, send
-from tests.unit.requests.wire import Ask, fetch_frame
 
 WAIT_S = 0.1
 

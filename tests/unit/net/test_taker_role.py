@@ -14,9 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kbroker._net import WrappedRequest
-from kbroker.requests import _hot
+from kbroker.engine import _hot
 from kbroker.types import ApiKey
 from tests.support.record_batches import build_batch
+from tests.unit.engine.wire import Ask, fetch_frame, produce_frame, produce_one, produced_in
 from tests.unit.net.harness import (
     COLD_KEY,
     DEADLINE_S,
@@ -27,7 +28,6 @@ from tests.unit.net.harness import (
     cold_frame,
     eventually,
 )
-from tests.unit.requests.wire import Ask, fetch_frame, produce_frame, produce_one, produced_in
 
 
 class Stopped:

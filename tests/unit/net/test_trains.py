@@ -10,8 +10,8 @@ from kbroker._net import WrappedRequest
 from kbroker.errors import InvariantError
 from kbroker.types import ApiKey
 from tests.support.record_batches import build_batch
+from tests.unit.engine.wire import Ask, fetch_frame, fetched_in, produce_frame, produced_in
 from tests.unit.net.harness import Client, Gate, Rig, Topic, cold_frame, echo, eventually
-from tests.unit.requests.wire import Ask, fetch_frame, fetched_in, produce_frame, produced_in
 
 TRAIN_FRAMES_MAX = 32
 

@@ -10,9 +10,9 @@ import pytest
 from kbroker._net import UNREAD
 from tests.support.record_batches import build_batch
 from tests.system.process_facts import thread_names
+from tests.unit.engine.following import codes, follow, replicated, send
+from tests.unit.engine.wire import Ask, fetch_frame
 from tests.unit.net.harness import Client, Gate, Rig, cold_frame, eventually
-from tests.unit.requests.following import codes, follow, replicated, send
-from tests.unit.requests.wire import Ask, fetch_frame
 
 MB = 1 << 20
 # More than the buffers of both sockets take, with 100 KB for each side.

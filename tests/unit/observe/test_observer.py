@@ -27,9 +27,9 @@ from kbroker.scheduler import Scheduler
 from kbroker.types import TopicPartition
 from tests.support.alone import slowness
 from tests.support.record_batches import build_batch
+from tests.unit.engine.wire import Ask, fetch, fetch_frame, produce_frame
 from tests.unit.net.harness import NODE_ID, Rig, Topic, eventually, running
 from tests.unit.net.test_idle_meters import blasting
-from tests.unit.requests.wire import Ask, fetch, fetch_frame, produce_frame
 
 WINDOW_NS = 700_000_000
 SCRAPE_CPU_S_MAX = 0.05

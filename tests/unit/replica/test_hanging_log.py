@@ -13,8 +13,8 @@ from kbroker.replica._replica import Replica
 from tests.support.led_log import open_led_log
 from tests.support.record_batches import build_batch
 from tests.support.standing_disk import standing
+from tests.unit.engine.wire import Ask, fetch, produce_frame
 from tests.unit.net.harness import Rig, eventually
-from tests.unit.requests.wire import Ask, fetch, produce_frame
 
 ROLLS_AT_BYTES = 2_000
 WAIT_NS = 1_000_000

@@ -14,8 +14,7 @@ from kbroker.replica._topic_table import TopicTable
 from tests.support.led_log import open_led_log
 from tests.support.record_batches import build_batch
 from tests.support.same_hash import names_of_many_hashes, names_of_one_hash, times_dearer
-from tests.unit.net.harness import DEADLINE_S, Rig, Topic, eventually
-from tests.unit.requests.wire import (
+from tests.unit.engine.wire import (
     Ask,
     fetch,
     fetch_frame,
@@ -23,6 +22,7 @@ from tests.unit.requests.wire import (
     produce_frame,
     produced_in,
 )
+from tests.unit.net.harness import DEADLINE_S, Rig, Topic, eventually
 
 
 def test_a_topic_is_found_by_name_and_by_id_until_it_is_removed(rig: Rig) -> None:

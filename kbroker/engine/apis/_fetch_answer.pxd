@@ -1,0 +1,7 @@
+# cython: language_level=3
+from kbroker.engine.worker._context cimport HotWorker
+from kbroker.engine.apis._fetch_plan cimport FetchPlan
+
+cdef void fetch_answer(HotWorker* worker, FetchPlan* plan) noexcept nogil
+cdef void fetch_count_reads(HotWorker* worker, FetchPlan* plan) noexcept nogil
+cdef void fetch_drop_slices(FetchPlan* plan) noexcept nogil

@@ -1,7 +1,0 @@
-# cython: language_level=3
-from kbroker.requests._context cimport HotWorker
-from kbroker.requests._fetch_plan cimport FetchPlan
-
-cdef void fetch_answer(HotWorker* worker, FetchPlan* plan) noexcept nogil
-cdef void fetch_count_reads(HotWorker* worker, FetchPlan* plan) noexcept nogil
-cdef void fetch_drop_slices(FetchPlan* plan) noexcept nogil

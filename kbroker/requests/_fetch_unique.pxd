@@ -1,5 +1,0 @@
-# cython: language_level=3
-from kbroker.requests._context cimport HotWorker
-from kbroker.requests._fetch_plan cimport FetchPlan
-
-cdef int fetch_unique(HotWorker* worker, FetchPlan* plan) noexcept nogil

@@ -1,5 +1,0 @@
-# cython: language_level=3
-from kbroker.net._types cimport Request
-from kbroker.requests._context cimport HotWorker
-
-cdef void metadata_run(HotWorker* worker, Request* first) noexcept nogil

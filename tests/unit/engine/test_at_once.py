@@ -1,0 +1,116 @@
+"""Fetches that a Processor serves by itself, and those that it must leave to a handler."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from kbroker.testing.file_faults import Fault, FileFaults
+from tests.support.record_batches import build_batch
+from tests.unit.engine.wire import Ask, fetch, fetch_frame, fetched_in, produce_one
+from tests.unit.net.harness import Client, Rig, eventually
+
+BATCH = build_batch([b"x" * 100])
+LONG_MS = 600_000
+ROLL_MS = 6000
+
+
+def runs(rig: Rig) -> int:
+    """What handlers have been woken for."""
+    return sum(handler["runs"] for handler in rig.hot.statistics()["handlers"])
+
+
+def is_served_by_a_processor(rig: Rig, client: Client, asks: list[Ask], **options: Any) -> bool:
+    before = runs(rig)
+    answer = fetch(client, 12, asks, **options)
+    assert all(part.records for part in answer.partitions.values())
+    return runs(rig) == before
+
+
+def test_what_is_in_memory_needs_no_handler(rig: Rig) -> None:
+    topic = rig.create("t", partitions=16)
+    for log in topic.logs:
+        log.append(BATCH)
+    client = rig.client()
+    few = [Ask(topic, index) for index in range(16)]
+    # A handler that is awake has it; it sleeps again in a moment.
+    eventually(lambda: is_served_by_a_processor(rig, client, few), "served by its Processor")
+    before = rig.hot.statistics()["fetch_requests"]
+    fetch(client, 12, few)
+    statistics = rig.hot.statistics()
+    assert statistics["fetch_requests"] == before + 1
+    assert statistics["fetch_bytes"] == len(BATCH) * statistics["fetch_partitions"]
+
+
+def test_many_partitions_are_a_handlers(rig: Rig) -> None:
+    topic = rig.create("t", partitions=17)
+    for log in topic.logs:
+        log.append(BATCH)
+    client = rig.client()
+    for _ in range(20):
+        assert not is_served_by_a_processor(rig, client, [Ask(topic, i) for i in range(17)])
+
+
+def test_much_to_send_is_a_handlers(rig: Rig) -> None:
+    topic = rig.create("t", partitions=2)
+    topic.logs[0].append(build_batch([b"x" * 300_000]))
+    topic.logs[1].append(build_batch([b"x" * 200_000]))
+    client = rig.client()
+    small, large = [Ask(topic, 1)], [Ask(topic, 0)]
+    eventually(lambda: is_served_by_a_processor(rig, client, small), "served by its Processor")
+    for _ in range(20):
+        before = rig.hot.statistics()["fetch_requests"]
+        assert not is_served_by_a_processor(rig, client, large)
+        assert rig.hot.statistics()["fetch_requests"] == before + 1
+
+
+def test_a_session_of_many_partitions_is_a_handlers(rig: Rig) -> None:
+    topic = rig.create("t", partitions=17)
+    client = rig.client()
+    full = fetch(client, 12, [Ask(topic, i) for i in range(17)], session=(0, 0))
+    for epoch in range(1, 20):
+        topic.logs[0].append(BATCH)
+        before = runs(rig)
+        assert fetch(client, 12, [], session=(full.session_id, epoch)).error == 0
+        assert runs(rig) > before
+    assert rig.hot.statistics()["fetch_requests"] == 20
+
+
+def test_what_has_to_wait_waits_and_is_counted_once(rig: Rig) -> None:
+    topic = rig.create("t")
+    client = rig.client()
+    client.send(fetch_frame(12, [Ask(topic)], max_wait_ms=LONG_MS))
+    rig.wait_parked(1)
+    assert rig.hot.statistics()["fetch_requests"] == 1
+    assert produce_one(rig.client(), topic, BATCH).error == 0
+    assert fetched_in(12, client.receive()).only.records
+
+
+def test_a_processor_waits_for_no_roll(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(handlers=4)
+    rolling, other = rig.create("rolling"), rig.create("other")
+    for topic in (rolling, other):
+        topic.logs[0].append(BATCH)
+    stuck, neighbour = rig.client(), rig.client()
+    eventually(lambda: is_served_by_a_processor(rig, stuck, [Ask(rolling)]), "at once")
+    with FileFaults(Fault(("open",), "rolling-0", delay_ms=ROLL_MS)) as faults:
+        roll = threading.Thread(target=rolling.logs[0].roll)
+        roll.start()
+        eventually(lambda: any(seen.operation == "open" for seen in faults.look()), "it rolls")
+        stuck.send(fetch_frame(12, [Ask(rolling)]))
+        stuck.all_delivered()
+        for _ in range(20):
+            assert fetch(neighbour, 12, [Ask(other)]).only.records
+        assert roll.is_alive(), "the neighbour waited for another partition's roll"
+        assert fetched_in(12, stuck.receive()).only.records
+        roll.join()
+
+
+def test_processors_that_come_later_do_so_too(rig: Rig) -> None:
+    topic = rig.create("t")
+    topic.logs[0].append(BATCH)
+    rig.server.resize(2)
+    rig.hot.cover_processors()
+    for client in (rig.client(), rig.client()):  # acceptors take turns
+        eventually(lambda c=client: is_served_by_a_processor(rig, c, [Ask(topic)]), "at once")
