@@ -27,33 +27,19 @@ ctypedef uint32_t (*hash_of)(const void* item) noexcept nogil
 ctypedef int (*is_key)(const void* item, const void* key) noexcept nogil
 
 
-# --- memory ---------------------------------------------------------------------------------------
-
-# So many that at most every other one is taken.
-cdef inline uint32_t table_places(int64_t count) noexcept nogil:
-    cdef uint32_t places = TABLE_PLACES_MIN
-    while places < 2 * count:
-        places *= 2
-    return places
-
-
 cdef inline int64_t table_bytes(const Table* table) noexcept nogil:
     return (<int64_t>table.mask + 1) * <int64_t>sizeof(void*)
 
 
-# Room for so many. -1: no memory.
-cdef inline int table_init(Table* table, int64_t count) noexcept nogil:
-    cdef uint32_t places = table_places(count)
-    table.places = <void**>calloc(places, sizeof(void*))
-    table.mask = places - 1
-    table.count = 0
-    return 0 if table.places != NULL else -1
-
-
-# The same, for as long as the arena keeps it.
-cdef inline int table_take(Table* table, Arena* arena, int64_t count) noexcept nogil:
-    cdef uint32_t places = table_places(count)
-    table.places = <void**>arena_take(arena, sizeof(void*) * places)
+# Room for so many, with every other place free, in the arena if there is one. -1: no memory.
+cdef inline int table_init(Table* table, Arena* arena, int64_t count) noexcept nogil:
+    cdef uint32_t places = TABLE_PLACES_MIN
+    while places < 2 * count:
+        places *= 2
+    if arena != NULL:
+        table.places = <void**>arena_take(arena, sizeof(void*) * places)
+    else:
+        table.places = <void**>calloc(places, sizeof(void*))
     table.mask = places - 1
     table.count = 0
     return 0 if table.places != NULL else -1
@@ -64,45 +50,33 @@ cdef inline void table_free(Table* table) noexcept nogil:
     table.places = NULL
 
 
-# --- what is in it --------------------------------------------------------------------------------
-
-cdef inline uint32_t _place(
+# The place of what has this key, or the free one that it would take.
+cdef inline void** table_place(
     const Table* table, uint32_t hash, is_key same, const void* key
 ) noexcept nogil:
-    # Where it is, or the free place that it would take.
     cdef uint32_t place = hash & table.mask
     while table.places[place] != NULL and not same(table.places[place], key):
         place = (place + 1) & table.mask
-    return place
+    return &table.places[place]
 
 
-# The place of what has this key; -1: nothing has.
-cdef inline int64_t table_place(
-    const Table* table, uint32_t hash, is_key same, const void* key
-) noexcept nogil:
-    cdef uint32_t place
-    if table.places == NULL:
-        return -1
-    place = _place(table, hash, same, key)
-    return place if table.places[place] != NULL else -1
-
-
+# NULL: nothing has this key.
 cdef inline void* table_find(
     const Table* table, uint32_t hash, is_key same, const void* key
 ) noexcept nogil:
-    return table.places[_place(table, hash, same, key)] if table.places != NULL else NULL
+    return table_place(table, hash, same, key)[0] if table.places != NULL else NULL
 
 
 # What is the same as this item; the item itself, from now on, if nothing was. There is room.
 cdef inline void* table_find_or_put(
     Table* table, uint32_t hash, is_key same, void* item
 ) noexcept nogil:
-    cdef uint32_t place = _place(table, hash, same, item)
-    if table.places[place] == NULL:
+    cdef void** place = table_place(table, hash, same, item)
+    if place[0] == NULL:
         require(table.count < table.mask, "table: a place is left free", table.count, table.mask)
-        table.places[place] = item
+        place[0] = item
         table.count += 1
-    return table.places[place]
+    return place[0]
 
 
 cdef inline int _is_other(const void* item, const void* key) noexcept nogil:
@@ -140,10 +114,8 @@ cdef inline int table_is_full(const Table* table) noexcept nogil:
 # Room for one more. -1: no memory.
 cdef inline int table_room(Table* table, hash_of item_hash) noexcept nogil:
     if table.places == NULL:
-        return table_init(table, 0)
-    if not table_is_full(table):
-        return 0
-    return table_resize(table, 2 * (table.mask + 1), item_hash)
+        return table_init(table, NULL, 0)
+    return table_resize(table, 2 * (table.mask + 1), item_hash) if table_is_full(table) else 0
 
 
 cdef inline void table_remove(

@@ -145,7 +145,7 @@ cdef FetchSession* _new(SessionCache* cache, int by_id, int privileged) noexcept
     live_add(LIVE_FETCH_SESSIONS, 1)
     session.cache = cache
     kb_mutex_init(&session.lock)
-    if table_init(&session.followed, 0) != 0 or _charge(
+    if table_init(&session.followed, NULL, 0) != 0 or _charge(
         session, <int64_t>sizeof(FetchSession) + table_bytes(&session.followed)
     ) != 0:
         _free(session)

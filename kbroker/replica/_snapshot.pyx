@@ -32,8 +32,8 @@ from kbroker.core._require cimport require
 from kbroker.core._sync cimport kb_now_ns, pthread_mutex_destroy
 from kbroker.replica._partition cimport Partition, partition_release
 from kbroker.replica._topic_index cimport (
-    topic_by_hash, topic_by_id, topic_by_name, topic_index_free, topic_index_init, topic_index_put,
-    topic_key_init)
+    topic_index_free, topic_index_init, topic_index_put, topic_key_init, topic_place_by_hash,
+    topic_place_by_id, topic_place_by_name)
 
 cdef enum:
     GRACE_POLL_US = 50
@@ -119,16 +119,16 @@ cdef void snapshot_leave(SnapshotReader* reader) noexcept nogil:
 cdef TopicEntry* snapshot_by_name(
     Snapshot* snapshot, const uint8_t* name, int32_t length,
 ) noexcept nogil:
-    return <TopicEntry*>topic_by_name(&snapshot.index, name, length)
+    return <TopicEntry*>topic_place_by_name(&snapshot.index, name, length)[0]
 
 
 cdef TopicEntry* snapshot_by_id(Snapshot* snapshot, const uint8_t* topic_id) noexcept nogil:
-    return <TopicEntry*>topic_by_id(&snapshot.index, topic_id)
+    return <TopicEntry*>topic_place_by_id(&snapshot.index, topic_id)[0]
 
 
 cdef TopicEntry* snapshot_by_hash(Snapshot* snapshot, uint32_t wanted) noexcept nogil:
     """A topic whose name has this hash: the same name again, but for one pair in four billion."""
-    return <TopicEntry*>topic_by_hash(&snapshot.index, wanted)
+    return <TopicEntry*>topic_place_by_hash(&snapshot.index, wanted)[0]
 
 
 # --- publishing ----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy
 
 from kbroker.core._name_hash cimport name_hash
-from kbroker.core._table cimport Table, table_find, table_free, table_init, table_place, table_put
+from kbroker.core._table cimport Table, table_free, table_init, table_place, table_put
 
 cdef enum:
     ROOM_MIN = 32                 # topics: few of them hardly ever share a place
@@ -40,7 +40,7 @@ cdef inline void topic_key_init(
 # Room for so many. -1: no memory; to be freed all the same.
 cdef inline int topic_index_init(TopicIndex* index, int64_t count) noexcept nogil:
     count = max(count, <int64_t>ROOM_MIN)
-    return table_init(&index.by_name, count) | table_init(&index.by_id, count)
+    return table_init(&index.by_name, NULL, count) | table_init(&index.by_id, NULL, count)
 
 
 cdef inline void topic_index_free(TopicIndex* index) noexcept nogil:
@@ -71,8 +71,8 @@ cdef inline int _has_id(const void* item, const void* key) noexcept nogil:
     return memcmp((<const TopicKey*>item).topic_id, key, 16) == 0
 
 
-# The place in `by_name`, or -1.
-cdef inline int64_t topic_place_by_name(
+# The place in `by_name`; it is NULL there if no topic has this name. So in `by_id`.
+cdef inline void** topic_place_by_name(
     const TopicIndex* index, const uint8_t* name, int32_t length
 ) noexcept nogil:
     cdef TopicKey wanted
@@ -82,24 +82,11 @@ cdef inline int64_t topic_place_by_name(
     return table_place(&index.by_name, wanted.name_hash, _is_named, &wanted)
 
 
-# The place in `by_id`, or -1.
-cdef inline int64_t topic_place_by_id(
+cdef inline void** topic_place_by_id(
     const TopicIndex* index, const uint8_t* topic_id
 ) noexcept nogil:
     return table_place(&index.by_id, name_hash(topic_id, 16), _has_id, topic_id)
 
 
-cdef inline void* topic_by_name(
-    const TopicIndex* index, const uint8_t* name, int32_t length
-) noexcept nogil:
-    cdef int64_t place = topic_place_by_name(index, name, length)
-    return index.by_name.places[place] if place >= 0 else NULL
-
-
-cdef inline void* topic_by_id(const TopicIndex* index, const uint8_t* topic_id) noexcept nogil:
-    cdef int64_t place = topic_place_by_id(index, topic_id)
-    return index.by_id.places[place] if place >= 0 else NULL
-
-
-cdef inline void* topic_by_hash(const TopicIndex* index, uint32_t wanted) noexcept nogil:
-    return table_find(&index.by_name, wanted, _has_hash, &wanted)
+cdef inline void** topic_place_by_hash(const TopicIndex* index, uint32_t wanted) noexcept nogil:
+    return table_place(&index.by_name, wanted, _has_hash, &wanted)

@@ -41,7 +41,7 @@ from kbroker.replica._snapshot cimport (
     topic_entry_free,
     topic_entry_new,
 )
-from kbroker.replica._topic_index cimport topic_by_name
+from kbroker.replica._topic_index cimport topic_place_by_name
 
 
 # A view that another has taken the place of, and the topics that went with it; -1: all.
@@ -257,7 +257,7 @@ cdef int _mark_gone(
     # A topic of the view that the next one leaves out; 0: there is none, or it is marked.
     cdef ShownTopic* topic = NULL
     if view != NULL:
-        topic = <ShownTopic*>topic_by_name(&view.index, name, length)
+        topic = <ShownTopic*>topic_place_by_name(&view.index, name, length)[0]
     if topic == NULL or topic.gone:
         return 0
     found[0] = topic

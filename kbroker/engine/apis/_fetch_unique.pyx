@@ -13,7 +13,7 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from kbroker.core._keyed_hash cimport kb_keyed_hash, kb_keyed_number
-from kbroker.core._table cimport Table, table_find_or_put, table_take
+from kbroker.core._table cimport Table, table_find_or_put, table_init
 from kbroker.engine.worker._context cimport HotWorker
 from kbroker.engine.apis._fetch_plan cimport FetchPlan, FetchTarget
 
@@ -75,7 +75,7 @@ cdef int fetch_unique(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     cdef uint8_t* topic_id = NULL
     if _in_order(plan):
         return 0
-    if table_take(&seen, &worker.arena, plan.count) != 0:
+    if table_init(&seen, &worker.arena, plan.count) != 0:
         return -1
     for i in range(plan.count):
         target = &plan.targets[seen.count]

@@ -31,7 +31,7 @@ from kbroker.replica._metadata_view cimport (
     view_broker,
 )
 from kbroker.replica._partition cimport partition_lock, partition_unlock
-from kbroker.replica._topic_index cimport topic_by_id, topic_by_name
+from kbroker.replica._topic_index cimport topic_place_by_id, topic_place_by_name
 from kbroker.engine.apis._metadata_answer cimport HOST_BYTES, NO_NODE, own_address
 
 cdef enum:
@@ -64,9 +64,10 @@ cdef void _find(
     if view == NULL:
         return
     if asked.topic_id != NULL:
-        topic = <ShownTopic*>topic_by_id(&view.index, asked.topic_id)
+        topic = <ShownTopic*>topic_place_by_id(&view.index, asked.topic_id)[0]
     elif asked.name != NULL:
-        topic = <ShownTopic*>topic_by_name(&view.index, asked.name, asked.name_length)
+        topic = <ShownTopic*>topic_place_by_name(
+            &view.index, asked.name, asked.name_length)[0]
     if topic != NULL and 0 <= asked.index < topic.partition_count:
         shown = &topic.partitions[asked.index]
         leader[0] = shown.leader

@@ -208,7 +208,7 @@ cdef int _look_up(
     cdef uint8_t* topic_id
     cdef uint8_t* name
     cdef int64_t length
-    cdef int64_t place
+    cdef void** place
     cdef int32_t _number
     if asked.count < most:
         most = asked.count
@@ -225,9 +225,9 @@ cdef int _look_up(
             place = topic_place_by_id(&view.index, topic_id)
         else:
             place = topic_place_by_name(&view.index, name, <int32_t>length)
-        if place >= 0:
-            if _first_time(seen, place):
-                plan.topics[plan.count].topic = <ShownTopic*>table.places[place]
+        if place[0] != NULL:
+            if _first_time(seen, place - table.places):
+                plan.topics[plan.count].topic = <ShownTopic*>place[0]
                 plan.count += 1
         elif not asked.by_id and not _is_plain_name(name, length):
             return -1

@@ -42,7 +42,7 @@ from kbroker.core._error_codes cimport (
 from kbroker.core._limits cimport REQUEST_PARTITIONS_MAX
 from kbroker.core._list cimport list_append
 from kbroker.core._sync cimport kb_now_ns, kb_wall_ms
-from kbroker.core._table cimport Table, table_find_or_put, table_take
+from kbroker.core._table cimport Table, table_find_or_put, table_init
 from kbroker.log.engine._records cimport (
     AT_ATTRIBUTES,
     CODEC_MASK,
@@ -380,7 +380,7 @@ cdef int _append_all(HotWorker* worker, ProducePlan* plans, int64_t now_ms) noex
     groups = <Group*>arena_take(&worker.arena, sizeof(Group) * (batches + 1))
     worker.touched = <Partition**>arena_take(&worker.arena, sizeof(Partition*) * (batches + 1))
     worker.touched_count = 0
-    if (table_take(&table, &worker.arena, batches) != 0 or groups == NULL
+    if (table_init(&table, &worker.arena, batches) != 0 or groups == NULL
             or worker.touched == NULL):
         return APPENDED_NOTHING
     plan = plans

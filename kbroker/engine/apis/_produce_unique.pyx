@@ -14,7 +14,7 @@ from libc.string cimport memcmp, memcpy
 
 from kbroker.core._arena cimport arena_take
 from kbroker.core._keyed_hash cimport kb_keyed_hash, kb_keyed_number
-from kbroker.core._table cimport Table, table_find_or_put, table_take
+from kbroker.core._table cimport Table, table_find_or_put, table_init
 from kbroker.engine.worker._context cimport HotWorker
 from kbroker.engine.apis._produce_plan cimport ProduceFrame, ProducePartition, ProduceTopic
 
@@ -46,7 +46,7 @@ cdef int _join_topics(HotWorker* worker, ProduceFrame* frame) noexcept nogil:
     cdef int32_t i
     totals = <int32_t*>arena_take(&worker.arena, sizeof(int32_t) * <size_t>frame.topic_count)
     first_of = <int32_t*>arena_take(&worker.arena, sizeof(int32_t) * <size_t>frame.topic_count)
-    if (table_take(&firsts, &worker.arena, frame.topic_count) != 0 or totals == NULL
+    if (table_init(&firsts, &worker.arena, frame.topic_count) != 0 or totals == NULL
             or first_of == NULL):
         return -1
     for i in range(frame.topic_count):
@@ -119,7 +119,7 @@ cdef int _keep_last(HotWorker* worker, ProduceTopic* topic) noexcept nogil:
     cdef ProducePartition* place
     cdef ProducePartition* first
     cdef int32_t i
-    if table_take(&seen, &worker.arena, topic.partition_count) != 0:
+    if table_init(&seen, &worker.arena, topic.partition_count) != 0:
         return -1
     for i in range(topic.partition_count):
         place = &topic.partitions[seen.count]
