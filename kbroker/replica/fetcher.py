@@ -2,8 +2,8 @@
 
 Place in the flow: the controller's word comes through `FetcherManager`; the leader's side is
 `engine/apis/_fetch`. A round is one request for all partitions that may be asked, one answer, and
-what each partition makes of its part (`fetcher_partition.py`); then the next begins at once. The leader
-keeps a request until there is something, so a round takes as long as nothing happens.
+what each partition makes of its part (`fetcher_partition.py`); then the next begins at once. The
+leader keeps a request until there is something, so a round takes as long as nothing happens.
 
 A round is of a session (`fetcher_session.py`): request and answer carry what is new, and the work
 of a round is that of what is new, whatever stands still beside it.
