@@ -124,6 +124,14 @@ cdef int partition_begin_epoch(
     return 1
 
 
+cdef inline Bound _last_stable_locked(
+    const Partition* partition, Bound high_watermark,
+) noexcept nogil:
+    # The rule of the last stable offset: the high watermark, or before it the first offset of a
+    # transaction that is open. No transaction is open here yet.
+    return high_watermark
+
+
 cdef int16_t _move_high_watermark_locked(Partition* partition, int64_t offset) noexcept nogil:
     cdef Bound bound
     cdef int16_t error = log_bound_locked(partition.log, offset, &bound)
@@ -136,6 +144,7 @@ cdef int16_t _move_high_watermark_locked(Partition* partition, int64_t offset) n
     partition.high_watermark.segment_base = bound.segment_base
     partition.high_watermark.position = bound.position
     kb_store_i64(&partition.high_watermark.offset, bound.offset)
+    bound = _last_stable_locked(partition, bound)
     partition.last_stable.segment_base = bound.segment_base
     partition.last_stable.position = bound.position
     kb_store_i64(&partition.last_stable.offset, bound.offset)
