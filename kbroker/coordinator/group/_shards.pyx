@@ -32,6 +32,7 @@ from kbroker.coordinator.group._offsets cimport (
     removal_end_locked,
     topic_free,
 )
+from kbroker.coordinator.group._state_rows cimport commits_in, heartbeat_error_in
 from kbroker.coordinator.group._structs cimport (
     SHARD_ACTIVE,
     SHARD_LOADING,
@@ -341,6 +342,8 @@ cdef int group_show_locked(
         return -1
     group.shown = 1
     group.state = state
+    group.commits_of = commits_in(state)
+    group.heartbeat_error = heartbeat_error_in(state)
     group.generation = generation
     return 1
 

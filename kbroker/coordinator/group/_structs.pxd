@@ -1,7 +1,7 @@
 # cython: language_level=3
 """The struct sheet of the coordinator's C half: shards, groups, members, offsets."""
 
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from kbroker.core._sync cimport pthread_mutex_t
 from kbroker.replica._partition cimport Partition
@@ -14,10 +14,8 @@ cdef enum:
 
     # GroupState of states.py
     GROUP_EMPTY = 0
-    GROUP_PREPARING_REBALANCE = 1
-    GROUP_COMPLETING_REBALANCE = 2
-    GROUP_STABLE = 3
     GROUP_DEAD = 4
+    GROUP_STATES = 5
 
 
 # What few offsets have: a text, a time of their own to expire at, one that is shown instead.
@@ -64,6 +62,8 @@ cdef struct Group:
     uint32_t hash
     int32_t id_length
     int8_t shown                  # Python has told state, generation and members
+    int8_t commits_of             # of its state, as _state_rows has it
+    int16_t heartbeat_error       # the same
     int32_t state
     int32_t generation
     int32_t member_count

@@ -15,8 +15,8 @@ from kbroker.coordinator.group._offset_records cimport (
 )
 from kbroker.coordinator.group._shards cimport (
     batch_prepare, group_find_locked, shard_append_locked)
-from kbroker.coordinator.group._structs cimport (
-    GROUP_EMPTY, GROUP_PREPARING_REBALANCE, GROUP_STABLE, Group, Member, Shard)
+from kbroker.coordinator.group._state_rows cimport COMMITS_OF_MEMBERS, COMMITS_OF_NO_MEMBER
+from kbroker.coordinator.group._structs cimport Group, Member, Shard
 from kbroker.core._error_codes cimport ILLEGAL_GENERATION, UNKNOWN_SERVER_ERROR
 from kbroker.log.engine._types cimport Batch
 
@@ -40,11 +40,9 @@ cdef int _accepts_locked(Shard* shard, const Committer* committer) noexcept nogi
         # Offsets that are nobody's in particular need a group that is there, or they would be left
         # alone: it was deleted since Python has asked it, and Python makes another one.
         return committer.generation >= 0 and committer.checked_twice
-    if committer.generation < 0 and group.state == GROUP_EMPTY:
+    if committer.generation < 0 and group.commits_of == COMMITS_OF_NO_MEMBER:
         return 1
-    if group.generation != committer.generation or (
-        group.state != GROUP_STABLE and group.state != GROUP_PREPARING_REBALANCE
-    ):
+    if group.generation != committer.generation or group.commits_of != COMMITS_OF_MEMBERS:
         return 0
     member = member_find_locked(group, committer.member.at, committer.member.length)
     if member == NULL:

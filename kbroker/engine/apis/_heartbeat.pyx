@@ -21,17 +21,14 @@ from kbroker.coordinator.group._shards cimport (
     shard_lock,
     shard_unlock,
 )
+from kbroker.coordinator.group._state_rows cimport HEARTBEAT_FOR_PYTHON
 from kbroker.coordinator.group._structs cimport (
-    GROUP_COMPLETING_REBALANCE,
-    GROUP_PREPARING_REBALANCE,
-    GROUP_STABLE,
     SHARD_ACTIVE,
     Group,
     Member,
     Shard,
 )
 from kbroker.core._atomics cimport kb_load_i64, kb_load_int
-from kbroker.core._error_codes cimport REBALANCE_IN_PROGRESS
 from kbroker.core._figures cimport kb_count
 from kbroker.core._sync cimport kb_now_ns
 from kbroker.log.engine._storage cimport WRITE_STANDS
@@ -60,7 +57,7 @@ from kbroker.engine.apis._group_member cimport (
 from kbroker.engine.worker._worker_mode cimport MAY_WAIT_FOR_DISK
 
 cdef enum:
-    UNDECIDED = -1
+    UNDECIDED = HEARTBEAT_FOR_PYTHON
     SET_ASIDE = -2
 
     THROTTLE_FROM = 1
@@ -91,10 +88,7 @@ cdef int _verdict(
         group = group_find_locked(shard, asking.group.at, asking.group.length)
         member = asking_member_locked(group, asking)
         if member != NULL:
-            if group.state == GROUP_STABLE or group.state == GROUP_COMPLETING_REBALANCE:
-                error = 0
-            elif group.state == GROUP_PREPARING_REBALANCE:
-                error = REBALANCE_IN_PROGRESS
+            error = group.heartbeat_error
             if error != UNDECIDED:
                 member.heard_ms = now_ms
     shard_unlock(shard)

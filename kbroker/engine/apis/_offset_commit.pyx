@@ -48,10 +48,8 @@ from kbroker.coordinator.group._shards cimport (
     shard_lock,
     shard_unlock,
 )
+from kbroker.coordinator.group._state_rows cimport COMMITS_OF_MEMBERS, COMMITS_OF_NO_MEMBER
 from kbroker.coordinator.group._structs cimport (
-    GROUP_EMPTY,
-    GROUP_PREPARING_REBALANCE,
-    GROUP_STABLE,
     SHARD_ACTIVE,
     GroupShards,
     Member,
@@ -302,11 +300,9 @@ cdef int _accepts_locked(CommitPlan* plan, int64_t heard_ms) noexcept nogil:
     if plan.group == NULL or not plan.group.shown:
         return 0
     if plan.asking.generation < 0:
-        return plan.group.state == GROUP_EMPTY
+        return plan.group.commits_of == COMMITS_OF_NO_MEMBER
     member = asking_member_locked(plan.group, &plan.asking)
-    if member == NULL or (
-        plan.group.state != GROUP_STABLE and plan.group.state != GROUP_PREPARING_REBALANCE
-    ):
+    if member == NULL or plan.group.commits_of != COMMITS_OF_MEMBERS:
         return 0
     member.heard_ms = heard_ms
     return 1

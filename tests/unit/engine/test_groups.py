@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from kbroker.coordinator.group._groups import CommittedOffset, GroupTable
-from kbroker.coordinator.group.states import GroupState
+from kbroker.coordinator.group.states import TABLE, Do, Event, GroupState
 from kbroker.errors import ErrorCode
 from kbroker.protocol.record_batch import decode_batches
 from kbroker.protocol.versions import SERVED, is_flexible
@@ -237,7 +237,9 @@ def test_a_retention_as_long_as_can_be_said_has_no_end(beside: Beside, shown: bo
 def test_which_states_take_a_member_s_commit(beside: Beside, version: int, state: int) -> None:
     beside.show(state)
     beside.ask(beside.commit(version, SHAPES["one"]))
-    takes = state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
+    cell = TABLE[GroupState(state), Event.COMMIT]
+    # An empty group has no members: its cell is about commits of no member.
+    takes = cell.do is Do.ANSWER and state != GroupState.EMPTY
     assert beside.in_python == ([] if takes else ["group"])
 
 
@@ -324,11 +326,8 @@ def test_a_log_that_refuses_is_for_python(beside: Beside) -> None:
 @pytest.mark.parametrize("version", BEAT_VERSIONS)
 @pytest.mark.parametrize("state", list(GroupState))
 def test_heartbeats_in_every_state(beside: Beside, version: int, state: int) -> None:
-    told = {
-        GroupState.STABLE: ErrorCode.NONE,
-        GroupState.COMPLETING_REBALANCE: ErrorCode.NONE,
-        GroupState.PREPARING_REBALANCE: ErrorCode.REBALANCE_IN_PROGRESS,
-    }
+    cells = {each: TABLE[each, Event.HEARTBEAT] for each in GroupState}
+    told = {each: cell.code for each, cell in cells.items() if cell.do is Do.ANSWER}
     beside.show(state)
     beside.verdict.code = told.get(GroupState(state), ErrorCode.UNKNOWN_MEMBER_ID)
     request = beside.beat(version)
