@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 from kbroker.coordinator.group._groups import GroupTable
 from kbroker.coordinator.group.coordinator import GroupCoordinator
 from kbroker.coordinator.group.expiration import OffsetExpiration
-from kbroker.coordinator.group.loader import GroupLoader
+from kbroker.coordinator.group.machine import GroupMachine
 from kbroker.coordinator.group.store import OffsetsStore
+from kbroker.coordinator.runtime.loader import Loader
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.config import BrokerConfig
-    from kbroker.coordinator.group.seams import LogListener
+    from kbroker.coordinator.runtime.machine import LogListener
     from kbroker.metadata.image import ClusterImage, ImageDelta
     from kbroker.purgatory.timer import CallLater
     from kbroker.replica._replica import Replica
@@ -46,7 +47,7 @@ class Groups:
         timer: Timer,
         replica_of: Callable[[str, int], Replica | None],
         listener: LogListener,
-        make_loader: Callable[..., GroupLoader] = GroupLoader,
+        make_loader: Callable[..., Loader] = Loader,
         in_step: Callable[[Callable[[], None]], None] = lambda call: call(),
     ) -> None:
         """`config` gives the settings as they are now, `replica_of` a partition's replica here.
@@ -60,11 +61,9 @@ class Groups:
             metadata_bytes_max=settings["offset.metadata.max.bytes"],
             commit_timeout_ms=settings["offsets.commit.timeout.ms"],
         )
+        machine = GroupMachine(self.table, self._topic_id)
         self.loader: Final = make_loader(
-            self.table,
-            clock,
-            buffer_bytes=settings["offsets.load.buffer.size"],
-            topic_id_of=self._topic_id,
+            self.table, machine, clock, buffer_bytes=settings["offsets.load.buffer.size"]
         )
         self.store: Final = OffsetsStore(
             self.table,
@@ -76,7 +75,7 @@ class Groups:
         self.coordinator: Final = GroupCoordinator(
             config, clock, timer.call_later, self.store, self.table
         )
-        self.loader.attach(self.coordinator)
+        machine.attach(self.coordinator)
         self.expiration: Final = OffsetExpiration(
             self.table, self.coordinator, clock, config, self.coordinator.failures
         )

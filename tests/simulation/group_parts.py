@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kbroker.coordinator.group.loader import LATE_MS, GroupLoader
+from kbroker.coordinator.runtime.loader import LATE_MS, Loader
 from kbroker.purgatory.timer import CallLater
 from tests.simulation.loop import GROUPS, LOADER, LoopClock, Process
 
@@ -42,7 +42,7 @@ class CallsLater:
         return waits.clear
 
 
-class SteppedLoader(GroupLoader):
+class SteppedLoader(Loader):
     """See the head of this file."""
 
     def __init__(self, process: Process, dice: random.Random, *how: Any, **settings: Any) -> None:

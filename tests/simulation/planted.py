@@ -17,10 +17,11 @@ from unittest import mock
 from kbroker.cluster.asked_controller import AskedController
 from kbroker.coordinator.group import coordinator, rebalance
 from kbroker.coordinator.group.coordinator import GroupCoordinator
-from kbroker.coordinator.group.loader import GroupLoader
 from kbroker.coordinator.group.rebalance import Rebalance
 from kbroker.coordinator.group.sessions import Sessions
 from kbroker.coordinator.group.store import OffsetsStore
+from kbroker.coordinator.runtime.loader import Loader
+from kbroker.coordinator.runtime.store import CoordinatorStore
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers import delete_records, offset_commit, offset_fetch
 from kbroker.log.engine.partition_log import PartitionLog
@@ -86,7 +87,7 @@ _check_members = partition_states._check_members
 _check_epochs = partition_states._check_epochs
 _Follower = in_sync.Follower
 _finished = reassignment.finished
-_load = GroupLoader._read
+_load = Loader._read
 _found_offsets = offset_fetch._found
 _commit = offset_commit._commit
 _delete_group = OffsetsStore.delete_group
@@ -224,13 +225,13 @@ class _Below:
         self.log_end_offset = replica.high_watermark
 
 
-def _load_what_is_committed(loader: GroupLoader, job: Any) -> Any:
+def _load_what_is_committed(loader: Loader, job: Any) -> Any:
     """Not to the log's end: what is above the high watermark is with the followers, too."""
     job.replica = _Below(job.replica)
     return _load(loader, job)
 
 
-def _nothing_lost(store: OffsetsStore, partitions: Any) -> None:
+def _nothing_lost(store: CoordinatorStore[Any], partitions: Any) -> None:
     """A shard stays what it is when its partition is led elsewhere."""
 
 
@@ -444,7 +445,7 @@ def _all_stayed(image: ClusterImage, known: Mapping[int, BrokerImage]) -> list[i
     return [*(known.keys() & image.brokers.keys())]
 
 
-def _not_cancelled(loader: GroupLoader, partitions: Sequence[int]) -> None:
+def _not_cancelled(loader: Loader, partitions: Sequence[int]) -> None:
     """A load goes on when its partition is lost."""
 
 
@@ -473,8 +474,8 @@ PLANTED: dict[str, Plant] = {
     ),
     "stale-at-the-controller": Plant(partition_states, "_check_members", _of_any_start, 150),
     "commit-at-once": Plant(requests.Produces, "await_followers", _not_awaited, 20),
-    "load-of-the-committed": Plant(GroupLoader, "_read", _load_what_is_committed, 200),
-    "a-shard-kept": Plant(OffsetsStore, "_lose", _nothing_lost, 40, first=25),
+    "load-of-the-committed": Plant(Loader, "_read", _load_what_is_committed, 200),
+    "a-shard-kept": Plant(CoordinatorStore, "_lose", _nothing_lost, 40, first=25),
     "members-not-loaded": Plant(GroupCoordinator, "load", _no_members, 40),
     "unstable-told": Plant(offset_fetch, "_found", _stable_or_not, 150, first=30),
     "in-sync-when-added": Plant(partition_changes, "finished", _in_sync_when_added, 60),
@@ -559,5 +560,5 @@ PLANTED: dict[str, Plant] = {
     "positions-kept": Plant(in_sync, "set_leadership", _with_what_was_noted, 60),
     "waits-as-of-now": Plant(requests.Produces, "_park", _as_it_leads_now, 60, first=60),
     "a-quick-restart": Plant(partition_changes, "_stayed", _all_stayed, 40),
-    "a-load-goes-on": Plant(GroupLoader, "cancel", _not_cancelled, 60),
+    "a-load-goes-on": Plant(Loader, "cancel", _not_cancelled, 60),
 }

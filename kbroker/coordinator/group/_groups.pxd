@@ -15,7 +15,7 @@ cdef class GroupTable:
     cdef GroupShards* shards
     cdef dict replicas            # partition: Replica, for the listener
     cdef dict open_transactions   # (partition, producer id): records without a marker yet
-    cdef object listener          # seams.LogListener, or None
+    cdef object listener          # runtime/machine.LogListener, or None
     cdef Shard* _shard(self, int partition) except NULL
     cdef Shard* _shard_of(self, str group_id)
     cdef int _append(

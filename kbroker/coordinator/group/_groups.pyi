@@ -10,7 +10,8 @@ from typing import Final, NamedTuple, Self
 
 from typing_extensions import disjoint_base
 
-from kbroker.coordinator.group.seams import Committer, LogListener, ShownGroup
+from kbroker.coordinator.group.seams import Committer, ShownGroup
+from kbroker.coordinator.runtime.machine import LogListener
 from kbroker.errors import ErrorCode
 from kbroker.replica._replica import Replica
 

@@ -26,11 +26,12 @@ from kbroker.coordinator.group.messages import (
     JoinAsked,
     SyncAnswer,
 )
-from kbroker.coordinator.group.outbox import Outbox
 from kbroker.coordinator.group.roster import Roster
-from kbroker.coordinator.group.sessions import Deadline, Sessions
+from kbroker.coordinator.group.sessions import Sessions
 from kbroker.coordinator.group.states import TABLE, Cell, Do, Event, GroupState
 from kbroker.coordinator.group.step import Once, Step
+from kbroker.coordinator.runtime.deadline import Deadline
+from kbroker.coordinator.runtime.outbox import Outbox
 from kbroker.errors import ErrorCode, InvariantError
 from kbroker.limits import LOG_GROUP_LINES_MAX
 from kbroker.log_lines import LogLines

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from kbroker.coordinator.group.images import GroupImage
     from kbroker.errors import ErrorCode
-    from kbroker.replica._replica import Replica
 
 
 class ShownGroup(NamedTuple):
@@ -25,26 +24,6 @@ class ShownGroup(NamedTuple):
     state: int
     generation: int
     members: Sequence[tuple[str, str | None]]  # member id, instance id; in no order
-
-
-class LogListener(Protocol):
-    """Of what Python appends to `__consumer_offsets`: the hot path, which has the requests that
-    wait there. Called while nothing is locked."""
-
-    def wake(self, replica: Replica) -> None:
-        """There is more in the log of this replica."""
-        ...
-
-    def await_followers(
-        self,
-        replica: Replica,
-        last_offset: int,
-        led_since: int,
-        timeout_ms: int,
-        done: Callable[[ErrorCode], object],
-    ) -> None:
-        """`done` is called once: when the followers have this offset, or with an error."""
-        ...
 
 
 class GroupStore(Protocol):

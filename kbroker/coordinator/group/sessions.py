@@ -46,35 +46,6 @@ class Around:
     checked: bool = False  # compare C's view with Python's behind every step
 
 
-class Deadline:
-    """A timer of the group itself: at most one is set at a time."""
-
-    __slots__ = ("_call", "_call_later", "_cancel", "_token")
-
-    def __init__(self, call_later: CallLater, call: Callable[[int], object]) -> None:
-        self._call_later = call_later
-        self._call = call
-        self._cancel: Callable[[], object] | None = None
-        self._token = 0
-
-    def set(self, delay_ms: int) -> None:
-        self.clear()
-        self._cancel = self._call_later(delay_ms, partial(self._call, self._token))
-
-    def clear(self) -> None:
-        self._token += 1
-        if self._cancel is not None:
-            self._cancel()
-            self._cancel = None
-
-    def is_due(self, token: int) -> bool:
-        """Whether the timer that fired with this token is the one that was set last."""
-        if token != self._token or self._cancel is None:
-            return False
-        self._cancel = None
-        return True
-
-
 class Sessions:
     """The sessions of a group's members."""
 

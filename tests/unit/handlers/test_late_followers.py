@@ -58,7 +58,7 @@ class NothingToLoad:
     def unload(self, partitions: Sequence[int], count: int) -> None:
         return
 
-    def forget_topic(self, topic: TopicImage) -> None:
+    def topic_deleted(self, topic: TopicImage) -> None:
         return
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.coordinator.group._groups import ACTIVE, LOADING, NOT_OWNER
-from kbroker.coordinator.group.loader import LATE_MS
+from kbroker.coordinator.runtime.loader import LATE_MS
 from kbroker.errors import ErrorCode
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import OFFSETS_TOPIC, ClusterImage, ImageDelta

@@ -22,8 +22,9 @@ from kbroker.coordinator.group._groups import (
     partition_for,
 )
 from kbroker.coordinator.group.images import GroupImage, MemberImage
-from kbroker.coordinator.group.loader import GroupLoader
+from kbroker.coordinator.group.machine import GroupMachine
 from kbroker.coordinator.group.store import OffsetsStore
+from kbroker.coordinator.runtime.loader import Loader
 from kbroker.errors import ErrorCode
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import OFFSETS_TOPIC, ClusterImage, ImageDelta, TopicImage
@@ -92,13 +93,9 @@ class Node:
         self.groups = Groups()
         ids = {} if topics is None else {name: each.bytes for name, each in topics.items()}
         self.clock = ManualClock()
-        self.loader = GroupLoader(
-            self.table,
-            self.clock,
-            buffer_bytes=buffer_bytes,
-            topic_id_of=None if topics is None else ids.get,
-        )
-        self.loader.attach(self.groups)
+        self.machine = GroupMachine(self.table, None if topics is None else ids.get)
+        self.machine.attach(self.groups)
+        self.loader = Loader(self.table, self.machine, self.clock, buffer_bytes=buffer_bytes)
         self.open: dict[int, LedLog] = {}
         self.later: list[Callable[[], None]] = []
         self.store = OffsetsStore(
@@ -404,7 +401,7 @@ def test_what_is_committed_for_the_new_topic_stays_when_the_old_one_is_forgotten
         node = start(topics={"orders": OTHER_ORDERS, "other": TOPIC_ID})
         node.lead(*[NODE] * COUNT)
     later = offset("orders", 0, 1, OTHER_ORDERS)._replace(commit_ms=900)
-    monkeypatch.setattr(node.loader, "_table", CommittedMeanwhile(node.table, later))
+    monkeypatch.setattr(node.machine, "_table", CommittedMeanwhile(node.table, later))
     if not stopped:
         node.delete(new_topic_image("orders", ORDERS, [(NODE,)], {}))
     node.loader.start()

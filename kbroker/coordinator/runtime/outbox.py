@@ -1,11 +1,11 @@
-"""What a group does to the world, in the order in which it was decided, never under its lock.
+"""What was decided under a lock and is done without it, in the order of the decisions.
 
 Answers and writes are collected while the lock is held and run afterwards by one thread at a time,
 so that two threads that decide one after the other cannot write or answer the other way round. A
-thread that finds another one running leaves its own to it. A call may come back into the
-group; what it adds is run after it.
+thread that finds another one running leaves its own to it. A call may come back to what
+decides; what it adds is run after it.
 
-Bound: an answer for each request that waits with the group, and a write for each decision.
+Bound: an answer for each request that waits there, and a write for each decision.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Outbox:
-    """See the module. `add` is called with the group's lock held, `run` without it."""
+    """See the module. `add` is called with the lock held, `run` without it."""
 
     __slots__ = ("_calls", "_failures", "_lock", "_running")
 
@@ -51,4 +51,4 @@ class Outbox:
             try:
                 call()
             except BaseException as error:  # whatever it is, others wait behind it
-                self._failures.note("an answer or a write of a group", error)
+                self._failures.note("an answer or a write of a coordinator", error)

@@ -1,0 +1,184 @@
+"""Classic groups as a machine of the coordinator's runtime: records of `__consumer_offsets`.
+
+The table applies committed offsets in C. The records of groups, of which the last one counts, are
+collected here, and go to the coordinator before the partition turns active, so that no client meets
+a group without its members. A record that is no group is left out with one line.
+
+Deleted topics' offsets get tombstones; those of a topic that was created again under the same name
+differ by the topic's id. The loader's queue does not outlive a stop, so what a load finds of topics
+that are gone is removed after it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kbroker.coordinator.group._groups import partition_for
+from kbroker.coordinator.group.group_records import RecordError, decode_group, group_of_key
+from kbroker.errors import ErrorCode, InvariantError
+from kbroker.limits import LOG_GROUP_LINES_MAX
+from kbroker.log_lines import LogLines
+from kbroker.metadata.image import OFFSETS_TOPIC
+
+if TYPE_CHECKING:
+    from kbroker.coordinator.group._groups import CommittedOffset, ShardStatistics
+    from kbroker.coordinator.group.images import GroupImage
+    from kbroker.coordinator.runtime.machine import Record
+    from kbroker.metadata.image import TopicImage
+
+logger: Final = logging.getLogger("kbroker.groups")
+# What a log may say of each of its groups.
+lines: Final = LogLines(logger, lines_max=LOG_GROUP_LINES_MAX)
+
+NO_TOPIC_ID: Final = bytes(16)  # no topic has it
+
+
+class Table(Protocol):
+    """What the machine asks of the table of offsets, `_groups.GroupTable`."""
+
+    def groups(self, partition: int) -> list[str]: ...
+
+    def statistics(self, partition: int) -> ShardStatistics: ...
+
+    def of_topic(self, topic: str) -> list[tuple[str, list[CommittedOffset]]]: ...
+
+    def offsets_of_others(
+        self, partition: int, topic_id_of: Callable[[str], bytes | None]
+    ) -> list[tuple[str, list[CommittedOffset]]]: ...
+
+    def remove_offsets(
+        self,
+        group_id: str,
+        partitions: Sequence[tuple[str, int]],
+        *,
+        topic_id: bytes | None = ...,
+    ) -> int: ...
+
+
+class Groups(Protocol):
+    """The coordinator: groups come and go with a partition."""
+
+    def load(self, images: Sequence[GroupImage]) -> None: ...
+
+    def ensure_group(self, group_id: str) -> None: ...
+
+    def unload(self, lost: Callable[[str], bool]) -> object: ...
+
+
+class GroupMachine:
+    """See the head of this file. `attach` comes before the loader's start."""
+
+    topic: Final = OFFSETS_TOPIC
+    name: Final = "groups"
+
+    def __init__(
+        self, table: Table, topic_id_of: Callable[[str], bytes | None] | None = None
+    ) -> None:
+        """`topic_id_of`: the id that a topic has now; None if there is none of that name."""
+        self._table = table
+        self._topic_id_of = topic_id_of
+        self._groups: Groups | None = None
+
+    def attach(self, groups: Groups) -> None:
+        self._groups = groups
+
+    def _attached(self) -> Groups:
+        if self._groups is None:
+            raise InvariantError("a machine without groups")
+        return self._groups
+
+    def replay(self, partition: int) -> GroupReplay:
+        return GroupReplay(self._table, self._attached(), partition)
+
+    def active(self, partition: int) -> None:
+        self._forget_others(partition)
+
+    def unloaded(self, partitions: frozenset[int], count: int) -> None:
+        self._attached().unload(lambda group_id: partition_for(group_id, count) in partitions)
+
+    def topic_deleted(self, topic: TopicImage) -> None:
+        self._forget(topic.name, topic.topic_id.bytes)
+
+    def contents(self, partition: int) -> Sequence[tuple[str, int]]:
+        statistics = self._table.statistics(partition)
+        return ("groups", statistics.groups), ("offsets", statistics.offsets)
+
+    def _forget_others(self, partition: int) -> None:
+        """Offsets of topics that were deleted while this broker did not lead the partition."""
+        if self._topic_id_of is None:
+            return
+        count = 0
+        for group_id, offsets in self._table.offsets_of_others(partition, self._topic_id_of):
+            by_topic: dict[bytes | None, list[tuple[str, int]]] = {}
+            for each in offsets:
+                by_topic.setdefault(each.topic_id, []).append((each.topic, each.partition))
+            for topic_id, gone in by_topic.items():
+                # Somebody may commit for the topic that has the name now: those stay.
+                known = topic_id or NO_TOPIC_ID
+                if not self._table.remove_offsets(group_id, gone, topic_id=known):
+                    count += len(gone)
+        if count:
+            logger.info("removed %d offsets of topics that are no more", count)
+
+    def _forget(self, name: str, topic_id: bytes) -> None:
+        count = 0
+        for group_id, offsets in self._table.of_topic(name):
+            gone = [(name, each.partition) for each in offsets if each.topic_id in (None, topic_id)]
+            code = self._table.remove_offsets(group_id, gone, topic_id=topic_id)
+            if code == ErrorCode.NONE:
+                count += len(gone)
+            else:
+                lines.write(
+                    logging.WARNING,
+                    "not forgotten",
+                    "offsets of the deleted topic %s stay in group %s: %s",
+                    name,
+                    group_id,
+                    ErrorCode(code).name,
+                )
+        if count:
+            logger.info("removed %d offsets of the deleted topic %s", count, name)
+
+
+class GroupReplay:
+    """One load of one partition: the last record of each group."""
+
+    def __init__(self, table: Table, groups: Groups, partition: int) -> None:
+        self._table = table
+        self._groups = groups
+        self._partition = partition
+        self._values: dict[str, bytes] = {}
+
+    def record(self, record: Record) -> None:
+        try:
+            group_id = group_of_key(record.key)
+        except RecordError as error:
+            message = "a record of groups is left out at offset %d: %s"
+            lines.write(logging.WARNING, "left out", message, record.offset, str(error))
+            return
+        if group_id is None:
+            return  # of a kind that this broker does not have
+        if record.value is None:
+            self._values.pop(group_id, None)
+        else:
+            self._values[group_id] = record.value
+
+    def loaded(self) -> None:
+        name = f"{OFFSETS_TOPIC}-{self._partition}"
+        images = _images(self._values, name)
+        self._groups.load(images)
+        logger.debug("loaded %s: %d groups", name, len(images))
+        for group_id in self._table.groups(self._partition):
+            self._groups.ensure_group(group_id)
+
+
+def _images(values: dict[str, bytes], name: str) -> list[GroupImage]:
+    images: list[GroupImage] = []
+    for group_id, value in values.items():
+        try:
+            images.append(decode_group(group_id, value))
+        except RecordError as error:
+            lines.write(logging.WARNING, "left out", "%s: left out: %s", name, str(error))
+    return images

@@ -1,0 +1,1 @@
+"""What every coordinator does alike: partitions led, loading, ordered writes; see machine.py."""

@@ -1,0 +1,292 @@
+"""The thread that reads a machine's topic: partitions gained and lost, topics deleted.
+
+Place in the flow: the store queues a partition that this broker has begun or ceased to lead, or a
+topic that was deleted; the thread works them off in their order. Loading gives whole batches to the
+table, which applies what it knows in C; the other records go to the machine (`Replay`), which has
+made of them what it serves before the partition turns active. Until then clients get
+COORDINATOR_LOAD_IN_PROGRESS and come again. The thread is started once the broker is ready: a long
+log delays no first request to anything else.
+
+The queue does not outlive a stop, so what a deleted topic leaves to be done the machine looks for
+after a load as well (`Machine.active`).
+
+A log that is being changed for long learns late who leads it (`replica/in_sync.py`). Its partition
+is looked at again every LATE_MS until then, and is loaded after that change.
+
+A batch or a record that cannot be read is left out with one line. A log in which the next batch
+cannot be found leaves its partition unowned (NOT_COORDINATOR), with a line that says so.
+
+Bounds: a queue of as many loads as the topic has partitions; deleted topics are names and ids.
+Locks: a leaf around the queue, under which nothing is called; and one that is held while a piece is
+given to the table, so that a partition which is lost is not loaded into any more (`cancel` waits
+for that piece, some ten milliseconds). Below it the table's.
+
+Where there is no thread for it, as in a simulation of several brokers, `work_off` is walked through
+instead of `start`: between two pieces others have their turn, as beside the thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kbroker.clock import NS_PER_MS
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.limits import LOG_GROUP_LINES_MAX
+from kbroker.log_lines import LogLines
+from kbroker.own_thread import OwnThread
+
+if TYPE_CHECKING:
+    from kbroker.clock import Clock
+    from kbroker.coordinator.runtime.machine import LoadedTable, Machine, Replay
+    from kbroker.metadata.image import TopicImage
+    from kbroker.replica._replica import Replica
+
+STOP_TIMEOUT_S: Final = 10.0
+LATE_MS: Final = 100
+
+
+@dataclass
+class _Load:
+    partition: int
+    replica: Replica
+    leader_epoch: int  # in which it is ours
+    cancelled: bool = False
+
+
+class _Unload(NamedTuple):
+    partitions: frozenset[int]
+    of: int
+
+
+class _Deleted(NamedTuple):
+    topic: TopicImage
+
+
+class _Round(NamedTuple):
+    """Loads one after the other, for one line in the log."""
+
+    began_ms: int
+    partitions: int = 0
+    contents: tuple[tuple[str, int], ...] = ()
+
+
+class Loader:
+    """See the head of this file. `start` once the broker is ready, `stop`; once each."""
+
+    def __init__(
+        self, table: LoadedTable, machine: Machine, clock: Clock, *, buffer_bytes: int
+    ) -> None:
+        """`buffer_bytes`: how much of a log is read at once."""
+        self._table = table
+        self._machine = machine
+        self._logger: Final = logging.getLogger(f"kbroker.{machine.name}")
+        self._lines: Final = LogLines(self._logger, lines_max=LOG_GROUP_LINES_MAX)
+        self._clock = clock
+        self._buffer_bytes = buffer_bytes
+        self._changed = threading.Condition()
+        self._jobs: deque[_Load | _Unload | _Deleted] = deque()
+        self._current: _Load | None = None
+        self._late: deque[tuple[int, _Load]] = deque()  # each with when it is looked at again
+        self._piece = threading.Lock()
+        self._stopping = self._lost = False
+        self.thread: Final = OwnThread(f"kbroker-{machine.name}", self._run, self._given_up)
+        self._round: _Round | None = None
+
+    def start(self) -> None:
+        self.thread.start()
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self.thread.is_alive():
+            self.thread.join(STOP_TIMEOUT_S)
+
+    # --- the controller's thread ------------------------------------------------------------------
+
+    def load(self, partition: int, replica: Replica, leader_epoch: int) -> None:
+        """Bring a partition up that the table has open, when its log leads in that epoch."""
+        if not self._put(_Load(partition, replica, leader_epoch)):
+            self._table.close(partition)
+
+    def cancel(self, partitions: Sequence[int]) -> None:
+        """These are lost. On return nothing is loaded into them any more."""
+        lost = frozenset(partitions)
+        with self._changed:
+            for job in (*self._jobs, self._current, *(late for _, late in self._late)):
+                if isinstance(job, _Load) and job.partition in lost:
+                    job.cancelled = True
+        with self._piece:
+            pass  # the piece that was being given to the table is in
+
+    def unload(self, partitions: Sequence[int], count: int) -> None:
+        """The table has closed these of `count` partitions: their groups go."""
+        job = _Unload(frozenset(partitions), count)
+        if not self._put(job):
+            self._unload(job)
+
+    def topic_deleted(self, topic: TopicImage) -> None:
+        """Where the thread is lost, the next load finds what is to be done, after a restart."""
+        self._put(_Deleted(topic))
+
+    def _put(self, job: _Load | _Unload | _Deleted) -> bool:
+        """False: the thread is lost, and nobody would come to it."""
+        with self._changed:
+            if not self._lost:
+                self._jobs.append(job)
+                self._changed.notify_all()
+            return not self._lost
+
+    # --- the loader's thread ----------------------------------------------------------------------
+
+    def _run(self) -> None:
+        for _ in self.work_off(wait=True):
+            pass
+
+    def work_off(self, *, wait: bool = False) -> Iterator[None]:
+        """All that is queued, a piece at a time; with `wait` until the loader stops."""
+        while (job := self._next(wait=wait)) is not None:
+            yield from self._work(job)
+
+    def _given_up(self) -> None:
+        """Partitions that nobody will load have no coordinator here."""
+        with self._changed:
+            self._lost = True
+            late = [job for _, job in self._late]
+            jobs, self._jobs = (self._current, *self._jobs, *late), deque()
+        for job in jobs:
+            try:
+                if isinstance(job, _Load) and not job.cancelled:
+                    self._table.close(job.partition)
+                elif isinstance(job, _Unload):
+                    self._unload(job)
+            except BaseException as error:
+                self.thread.failures.note(
+                    f"a job of the lost loader of {self._machine.name}", error
+                )
+
+    def _next(self, *, wait: bool) -> _Load | _Unload | _Deleted | None:
+        with self._changed:
+            self._current = None
+            self._take_up_late()
+            while wait and not self._jobs and not self._stopping:
+                self._clock.wait_until(self._changed, self._late[0][0] if self._late else None)
+                self._take_up_late()
+            if self._stopping or not self._jobs:
+                return None
+            job = self._jobs.popleft()
+            if isinstance(job, _Load):
+                self._current = job
+            return job
+
+    def _take_up_late(self) -> None:
+        while self._late and self._late[0][0] <= self._clock.monotonic_ns():
+            self._jobs.append(self._late.popleft()[1])
+
+    def _work(self, job: _Load | _Unload | _Deleted) -> Iterator[None]:
+        try:
+            if isinstance(job, _Load):
+                yield from self._load(job)
+            elif isinstance(job, _Unload):
+                self._unload(job)
+            else:
+                self._machine.topic_deleted(job.topic)
+        except Exception as error:
+            self.thread.failures.note(f"a job of the loader of {self._machine.name}", error)
+
+    def _load(self, job: _Load) -> Iterator[None]:
+        if job.replica.leader_epoch < job.leader_epoch and not job.cancelled:
+            with self._changed:
+                self._late.append((self._clock.monotonic_ns() + LATE_MS * NS_PER_MS, job))
+            return
+        began_ms = self._clock.monotonic_ms()
+        name = f"{self._machine.topic}-{job.partition}"
+        try:
+            replay = yield from self._read(job)
+            if replay is None:
+                return
+            replay.loaded()
+            yield
+            with self._piece:
+                if job.cancelled:
+                    return
+                self._table.activate(job.partition)
+        except GeneratorExit:
+            raise  # nobody goes on with it
+        except BaseException as error:
+            if isinstance(error, KafkaError) and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                return  # led elsewhere since a moment ago: who follows that closes it
+            # Whatever it is: nobody is to be told for ever that the partition is being loaded.
+            if not isinstance(error, KafkaError | OSError):
+                self.thread.failures.note(f"loading {self._machine.name}", error)
+            self._logger.error(
+                "%s cannot be read, so its %s have no coordinator here: %s; look at its log"
+                " with a dump tool, and restart the broker when it is mended",
+                name,
+                self._machine.name,
+                error,
+            )
+            with self._piece:
+                if not job.cancelled:
+                    self._table.close(job.partition)
+            if not isinstance(error, Exception):
+                raise
+            return
+        yield
+        self._machine.active(job.partition)
+        self._log_when_done(job.partition, began_ms)
+
+    def _unload(self, job: _Unload) -> None:
+        self._machine.unloaded(job.partitions, job.of)
+
+    def _log_when_done(self, partition: int, began_ms: int) -> None:
+        """One line for partitions that were loaded one after the other."""
+        before = self._round or _Round(began_ms)
+        counts = dict(before.contents)
+        for what, count in self._machine.contents(partition):
+            counts[what] = counts.get(what, 0) + count
+        self._round = round_ = _Round(before.began_ms, before.partitions + 1, tuple(counts.items()))
+        with self._changed:
+            more = any(isinstance(job, _Load) for job in self._jobs)
+        if not more:
+            self._round = None
+            self._logger.info(
+                "%s: loaded %d partitions with %s in %d ms",
+                self._machine.topic,
+                round_.partitions,
+                " and ".join(f"{count} {what}" for what, count in round_.contents),
+                self._clock.monotonic_ms() - round_.began_ms,
+            )
+
+    def _read(self, job: _Load) -> Generator[None, None, Replay | None]:
+        """The replay of all that the log has; None if the partition is lost."""
+        replay = self._machine.replay(job.partition)
+        offset, end = job.replica.log_start_offset, job.replica.log_end_offset
+        while offset < end:
+            # To the end: of a leader before, there are records that its followers have not all yet.
+            data = job.replica.read(offset, self._buffer_bytes, to_log_end=True)
+            yield
+            with self._piece:
+                if job.cancelled or self._stopping:
+                    return None
+                loaded = self._table.load_batches(job.partition, data)
+            if loaded.used_bytes == 0:
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no whole batch at offset {offset}")
+            offset = loaded.next_offset
+            for base_offset, why in loaded.left_out:
+                message = (
+                    "%s-%d: the batch at offset %d cannot be read, so its records are"
+                    " left out: %s; its %s have what they wrote before and after it"
+                )
+                self._lines.write(
+                    logging.WARNING, "unreadable", message, self._machine.topic, job.partition,
+                    base_offset, why, self._machine.name,
+                )  # fmt: skip
+            for record in loaded.records:
+                replay.record(record)
+        return replay

@@ -1,0 +1,249 @@
+"""Which partitions of its topic a coordinator has on this broker, and writes to them in order.
+
+    controller's thread   -> before      partitions that are led elsewhere now are closed
+                             follow      those gained are opened and loaded
+    the machine           -> write, delete: one append each, in the order of the calls
+    any thread            -> state_of    NONE, or 14 loading, 15 no topic, 16 another broker's
+
+The table says whether a partition is ours; whatever is written goes through it, so that order in
+memory is order in the log. This file knows which partitions this broker leads.
+
+A partition without records is active at once; the others wait for the loader's thread, which
+begins once the broker is ready. With one replica an append is all that acks=-1 asks for; with
+followers `done` waits for the high watermark.
+
+What is lost is closed before its log learns who leads now, and so also where that log, or another
+of the same image, cannot follow: from then on it may lose what its leader does not have, and no
+client may learn of that.
+
+A partition whose write hangs is not ours at once, and what is kept there goes when the write is
+over; if it is gained again, it is opened then (`_look`). The controller's thread waits 20 ms for
+all of them.
+
+Locks: a writer's for each partition (writer.py); below it the table's. `done` is called without it.
+`before` and `follow` run on the controller's thread only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
+
+from kbroker.coordinator.runtime.writer import PartitionWriter
+from kbroker.errors import ErrorCode
+from kbroker.log_lines import LogLines
+
+if TYPE_CHECKING:
+    from kbroker.coordinator.runtime.machine import Table
+    from kbroker.metadata.image import ClusterImage, ImageDelta, TopicImage
+    from kbroker.replica._replica import Replica
+
+Written = TypeVar("Written")  # what one call has written, in the table's own form
+
+# For who has the locks of partitions that are lost, on the controller's thread, for all together.
+LOCK_WAIT_MS: Final = 20
+
+
+class Loader(Protocol):
+    """What loads partitions and learns of deleted topics, on a thread of its own; see loader.py."""
+
+    def load(self, partition: int, replica: Replica, leader_epoch: int) -> None: ...
+
+    def cancel(self, partitions: Sequence[int]) -> None: ...
+
+    def unload(self, partitions: Sequence[int], count: int) -> None: ...
+
+    def topic_deleted(self, topic: TopicImage) -> None: ...
+
+
+class _Gain(NamedTuple):
+    """A partition that this broker leads from now on."""
+
+    replica: Replica
+    leader_epoch: int
+
+
+class CoordinatorStore(Generic[Written]):
+    """See the head of this file. A machine's store is one of these, with its own writes."""
+
+    def __init__(
+        self,
+        topic: str,
+        name: str,
+        table: Table[Written],
+        loader: Loader,
+        partition_for: Callable[[str, int], int],
+        replica_of: Callable[[str, int], Replica | None],
+        node_id: int,
+        again: Callable[[Callable[[], None]], object] = lambda call: None,
+    ) -> None:
+        """`topic` and `name`: of the machine. `replica_of` gives the replica of a partition that is
+        here. `again` has something done on the controller's thread, a little later."""
+        self._topic = topic
+        self._name = name
+        self._lines = LogLines(logging.getLogger(f"kbroker.{name}"))
+        self._table = table
+        self._partition_for = partition_for
+        self._loader = loader
+        self._replica_of = replica_of
+        self._node_id = node_id
+        self._again = again
+        self._led: dict[int, Replica] = {}
+        # Lost, and somebody is at a write there that hangs; with the replica of those gained since.
+        self._late: dict[int, _Gain | None] = {}
+        self._looks = False  # for the late ones, soon
+        self._writers: list[PartitionWriter] = []
+
+    # --- leadership: the controller's thread ------------------------------------------------------
+
+    def before(self, delta: ImageDelta) -> None:
+        """This is to be applied."""
+        for topic in (*delta.created, *delta.changed):
+            if topic.name == self._topic:
+                elsewhere = {
+                    each.index for each in topic.partitions if each.leader != self._node_id
+                }
+                self._lose([index for index in self._led if index in elsewhere])
+
+    def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
+        """The logs are open and the image is about to be published; may come again."""
+        for topic in delta.deleted:
+            if topic.name == self._topic:
+                self._lose(list(self._led))
+                self._set_count(0)
+            else:
+                self._loader.topic_deleted(topic)
+        for topic in (*delta.created, *delta.changed):
+            if topic.name == self._topic:
+                self._follow_topic(topic)
+
+    def _follow_topic(self, topic: TopicImage) -> None:
+        if len(topic.partitions) != len(self._writers):
+            self._lose(list(self._led))  # every key may have another place now
+            self._set_count(len(topic.partitions))
+        lost: list[int] = []
+        gained: list[tuple[int, Replica, int]] = []
+        for partition in topic.partitions:
+            replica = None
+            if partition.leader == self._node_id:
+                replica = self._replica_of(topic.name, partition.index)
+            known = self._led.get(partition.index)
+            if known is replica:
+                continue
+            if known is not None:
+                lost.append(partition.index)
+            if replica is not None:
+                gained.append((partition.index, replica, partition.leader_epoch))
+        self._lose(lost)
+        for index, replica, leader_epoch in gained:
+            self._led[index] = replica
+            gain = _Gain(replica, leader_epoch)
+            if index in self._late or not self._begin(index, gain):
+                self._note_late(index, gain)
+
+    def _begin(self, index: int, gain: _Gain) -> bool:
+        replica, leader_epoch = gain
+        if not self._table.open(index, replica):
+            return False
+        is_empty = replica.log_end_offset == replica.log_start_offset
+        if is_empty and replica.leader_epoch >= leader_epoch:  # nothing is on its way into it
+            self._table.activate(index)
+        else:
+            self._loader.load(index, replica, leader_epoch)
+        return True
+
+    def _lose(self, partitions: Sequence[int]) -> None:
+        if not partitions:
+            return
+        self._loader.cancel(partitions)
+        wait_ms = LOCK_WAIT_MS
+        closed: list[int] = []
+        for index in partitions:
+            del self._led[index]
+            # What the one before still writes is of an older term.
+            self._writers[index] = PartitionWriter()
+            if self._table.close(index, wait_ms):
+                closed.append(index)
+                self._late.pop(index, None)
+            else:
+                wait_ms = 0
+                self._note_late(index, None)
+        self._loader.unload(closed, len(self._writers))
+
+    def _note_late(self, index: int, gain: _Gain | None) -> None:
+        if index not in self._late:
+            where = f"{self._topic}-{index}"
+            message = "%s: its %s go when a write is over"
+            self._lines.write(logging.WARNING, where, message, where, self._name)
+        self._late[index] = gain
+        if not self._looks:
+            self._looks = True
+            self._again(self._look)
+
+    def _look(self) -> None:
+        """Whether what is late can be done now."""
+        self._looks = False
+        late, self._late = self._late, {}
+        for index, gain in late.items():
+            if not self._table.close(index, 0):
+                self._note_late(index, gain)
+                continue
+            self._loader.unload([index], len(self._writers))
+            if gain is not None and not self._begin(index, gain):
+                self._note_late(index, gain)
+
+    def _set_count(self, count: int) -> None:
+        # Those that are no more are cleared when there are as many again.
+        self._late = {index: it for index, it in self._late.items() if index < count}
+        self._writers = [PartitionWriter() for _ in range(count)]
+        self._table.set_partition_count(count)
+
+    # --- writes: any thread -----------------------------------------------------------------------
+
+    def state_of(self, key: str) -> ErrorCode:
+        """NONE when this broker has what the key names; else what its clients are answered."""
+        return ErrorCode(self._table.state_of(key))
+
+    def _write(
+        self,
+        key: str,
+        incarnation: int,
+        append: Callable[[int, Written], int],
+        written: Written,
+        done: Callable[[ErrorCode], object],
+    ) -> None:
+        """`append` gets the key's partition. `done` is called once, without any lock held."""
+        writers = self._writers
+        if not writers:
+            done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return
+        partition = self._partition_for(key, len(writers))
+        code = writers[partition].write(key, incarnation, lambda: append(partition, written))
+        self._table.when_replicated(written, code, done)
+
+    def _delete(
+        self,
+        key: str,
+        append: Callable[[], int],
+        written: Written,
+        in_log: Callable[[], object],
+        done: Callable[[ErrorCode], object],
+    ) -> None:
+        """`append` writes the last of what the key names. `in_log` is called when that is in the
+        log, then `done` as of other writes."""
+        writers = self._writers
+        if not writers:
+            done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return
+        code = writers[self._partition_for(key, len(writers))].delete(key, append)
+        if code is ErrorCode.NONE:
+            in_log()
+        self._table.when_replicated(written, code, done)
+
+    def _when_settled(
+        self, key: str, written: Written, done: Callable[[ErrorCode], object]
+    ) -> None:
+        """`done` is called once, when the followers have what was written of the key by now."""
+        code = self._table.written_before(key, written)
+        self._table.when_replicated(written, code, done)

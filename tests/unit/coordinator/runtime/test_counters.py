@@ -1,0 +1,163 @@
+"""The coordinator's runtime serves another machine than groups: it loads, writes and fences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kbroker.coordinator.group._groups import ACTIVE, LOADING, NOT_OWNER, partition_for
+from kbroker.errors import ErrorCode
+from kbroker.metadata.controller.decisions import new_topic_image
+from kbroker.metadata.image import ClusterImage, ImageDelta
+from tests.unit.coordinator.runtime.counters import COUNT, ELSEWHERE, NODE, TOPIC_ID, Node
+from tests.unit.coordinator.tables import Listener
+
+NAME = "visits"
+PLACE = partition_for(NAME, COUNT)
+OTHER = next(f"n{n}" for n in range(99) if partition_for(f"n{n}", COUNT) != PLACE)
+FOLLOWER = 3
+
+Start = Callable[..., Node]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    nodes: list[Node] = []
+
+    def make(listener: Listener | None = None) -> Node:
+        if nodes:
+            nodes[-1].stop()
+        nodes.append(Node(tmp_path / "data", listener))
+        return nodes[-1]
+
+    yield make
+    nodes[-1].stop()
+
+
+def test_what_was_written_is_replayed_before_the_partition_is_active(start: Start) -> None:
+    node = start()
+    node.lead(NODE, NODE)
+    counter, other = node.counters.make(NAME), node.counters.make(OTHER)
+    for _ in range(3):
+        assert node.add(counter) == node.add(other, 10) == [ErrorCode.NONE]
+    node = start()
+    node.lead(NODE, NODE)
+    assert node.store.state_of(NAME) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    walk = node.loader.work_off()
+    while ("loaded", 0) not in node.counters.calls:
+        next(walk)
+    assert node.table.shard_state(0) == LOADING
+    for _ in walk:
+        pass
+    assert node.counters.calls == [
+        (what, place) for place in range(COUNT) for what in ("replay", "loaded", "active")
+    ]
+    assert [node.table.shard_state(place) for place in range(COUNT)] == [ACTIVE] * COUNT
+    assert node.values() == {NAME: 3, OTHER: 30}
+    assert node.store.state_of(NAME) is ErrorCode.NONE
+
+
+def test_writes_are_in_the_log_in_the_order_of_the_decisions(start: Start) -> None:
+    """Also of one that is decided while another is being written."""
+    node = start()
+    node.lead(NODE, NODE)
+    counter = node.counters.make(NAME)
+    codes: list[ErrorCode] = []
+    counter.add(lambda code: counter.add(codes.append, 5))
+    counter.add(codes.append, 7)
+    assert codes == [ErrorCode.NONE] * 2
+    log = node.open[PLACE]
+    records = node.table.load_batches(PLACE, log.read(0, to_log_end=True)).records
+    assert [record.value for record in records] == [b"1", b"6", b"13"]
+
+
+def test_a_failed_append_is_undone(start: Start) -> None:
+    node = start()
+    node.lead(NODE, NODE)
+    counter = node.counters.make(NAME)
+    assert node.add(counter) == [ErrorCode.NONE]
+    log = node.open[PLACE]
+    log.set_leadership(ELSEWHERE, False, 1, 1)
+    assert node.add(counter) == [ErrorCode.NOT_COORDINATOR]
+    assert counter.value == log.log_end_offset == 1
+
+
+def test_with_followers_it_is_done_when_they_have_it(start: Start) -> None:
+    listener = Listener()
+    node = start(listener)
+    node.lead(NODE, NODE, followers=[FOLLOWER])
+    codes = node.add(node.counters.make(NAME))
+    (replica, last_offset, *_, done) = listener.waits.pop()
+    assert (replica, last_offset) == (node.open[PLACE], 0)
+    assert codes == [] and listener.woken == [replica]
+    done(ErrorCode.NONE)
+    assert codes == [ErrorCode.NONE]
+
+
+def test_a_partition_is_unloaded_while_a_write_waits(start: Start) -> None:
+    """The write's end comes to what it was written for, and changes nothing that came later."""
+    listener = Listener()
+    node = start(listener)
+    node.lead(NODE, NODE, followers=[FOLLOWER])
+    before = node.counters.make(NAME)
+    codes = node.add(before)
+    (*_, done) = listener.waits.pop()
+    node.lead(ELSEWHERE, ELSEWHERE)
+    assert node.table.shard_state(PLACE) == NOT_OWNER
+    assert node.store.state_of(NAME) is ErrorCode.NOT_COORDINATOR
+    node.load()
+    assert node.counters.calls == [("unloaded", 0, 1)] and node.values() == {}
+    node.lead(NODE, NODE)
+    node.load()
+    done(ErrorCode.NOT_COORDINATOR)
+    assert codes == [ErrorCode.NOT_COORDINATOR]
+    assert node.values() == {NAME: 1} and before.value == 0
+
+
+def test_an_earlier_incarnation_does_not_write_over_a_later_one(start: Start) -> None:
+    node = start()
+    node.lead(NODE, NODE)
+    before = node.counters.make(NAME)
+    assert node.add(before) == [ErrorCode.NONE]
+    node.lead(ELSEWHERE, ELSEWHERE)
+    node.lead(NODE, NODE)
+    node.load()
+    after = node.counters.by_name[NAME]
+    assert after.incarnation > before.incarnation
+    assert node.add(after) == [ErrorCode.NONE]
+    assert node.add(before) == [ErrorCode.NOT_COORDINATOR]
+    assert node.open[PLACE].log_end_offset == after.value == 2
+    ends: list[ErrorCode] = []
+    node.store.remove(NAME, lambda: ends.append(ErrorCode.NONE), ends.append)
+    assert ends == [ErrorCode.NONE] * 2
+    assert node.add(node.counters.make(NAME)) == [ErrorCode.NONE]
+
+
+def test_a_load_ends_when_its_partition_is_lost(start: Start) -> None:
+    node = start()
+    node.lead(NODE, NODE)
+    assert node.add(node.counters.make(NAME)) == [ErrorCode.NONE]
+    node = start()
+    node.lead(NODE, NODE)
+    walk = node.loader.work_off()
+    while ("replay", PLACE) not in node.counters.calls:
+        next(walk)
+    node.lead(ELSEWHERE, ELSEWHERE)
+    for _ in walk:
+        pass
+    assert ("loaded", PLACE) not in node.counters.calls
+    assert node.table.shard_state(PLACE) == NOT_OWNER and node.values() == {}
+
+
+def test_the_machine_learns_of_deleted_topics_in_the_order_of_its_loads(start: Start) -> None:
+    node = start()
+    node.lead(NODE, NODE)
+    assert node.add(node.counters.make(NAME)) == [ErrorCode.NONE]
+    node = start()
+    node.lead(NODE, NODE)
+    topic = new_topic_image("orders", TOPIC_ID, [(NODE,)], {})
+    node.store.follow(ClusterImage(), ImageDelta(deleted=(topic,)))
+    node.load()
+    assert node.counters.calls[-2:] == [("active", PLACE), ("topic deleted", "orders")]
