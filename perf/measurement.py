@@ -35,10 +35,15 @@ class OfBroker(Protocol):
     @property
     def quiet(self) -> bool: ...
 
+
+class Value(OfBroker, Protocol):
+    """One that a report has."""
+
     def to_json(self) -> dict[str, Any]: ...
 
 
 One = TypeVar("One", bound=OfBroker)
+Reported = TypeVar("Reported", bound=Value)
 
 
 @dataclass(frozen=True)
@@ -61,8 +66,8 @@ class Measurement:
         head: Sequence[str],
         rows: Sequence[Sequence[str]],
         bars: Sequence[Bar],
-        found: Sequence[One],
-        numbers: Callable[[One], Iterable[tuple[str, float, str]]],
+        found: Sequence[Reported],
+        numbers: Callable[[Reported], Iterable[tuple[str, float, str]]],
         remarks: Sequence[str] = (),
     ) -> Measurement:
         """Of values that each have a broker and a round; `numbers`: name, value and unit of each

@@ -61,7 +61,7 @@ def cut_power(
         # That in which the recovery point lies had its name before. So has one that begins at it
         # and is the oldest: `PartitionLog.trim` brings its name to the disk before others go.
         is_oldest = path == segments[0][1] and at <= synced.recovery_point
-        if path.stat().st_size or at == base > 0 or is_oldest or dice.random() < 0.5:
+        if path.stat().st_size or at == base > 0 or dice.random() < 0.5 or is_oldest:
             break
         path.unlink()
     if not synced.epochs_settled and dice.random() < 0.5:
