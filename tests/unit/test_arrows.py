@@ -256,7 +256,7 @@ def test_a_library_comes_in_through_one_door(library: str) -> None:
         ("peer", "net", False),
         ("handlers", "net core", True),
         ("replica", "handlers", False),
-        ("requests", "handlers", False),
+        ("engine", "handlers", False),
         ("cluster", "handlers", True),
         ("cluster", "observe", False),
         ("observe", "server", False),
@@ -277,7 +277,7 @@ def test_the_rule_itself(source: str, target: str, may: bool) -> None:
         ("kbroker.log.manager", "log"),
         ("kbroker.log.opening.loader", "log"),
         ("kbroker.net", "net"),
-        ("kbroker.engine._hot", "requests"),
+        ("kbroker.engine._hot", "engine"),
         ("kbroker.metadata.store.base", "metadata"),
     ],
 )

@@ -47,7 +47,7 @@ def test_a_text_says_of_what_and_what_holds() -> None:
 def test_there_are_sites_in_every_room_of_the_core() -> None:
     rooms = Counter(file.removeprefix("kbroker/").partition("/")[0] for file, _ in sites())
     assert sum(rooms.values()) >= SITES_MIN
-    assert {"net", "requests", "log", "replica", "coordinator"} <= set(rooms)
+    assert {"net", "engine", "log", "replica", "coordinator"} <= set(rooms)
 
 
 def test_nothing_is_broken_here() -> None:
