@@ -90,6 +90,10 @@ class _Led:
     held_for: dict[int, int] = field(default_factory=dict)
     hold_again_ns: int = 0  # when that may be, behind somebody who did not come
     ask_again_ns: int = 0  # when that may be, behind a refusal
+    # Brokers that were refused as members, and when they may be asked for again. Others of the set
+    # may lag meanwhile, and leave.
+    refused: frozenset[int] = frozenset()
+    join_again_ns: int = 0
     said: Collection[int] = ()  # the in-sync set that a line of the log told last
     in_late_epoch: bool = False  # it has not begun yet
 
@@ -97,6 +101,9 @@ class _Led:
     def waited_for(self) -> set[int]:
         """By the high watermark, beside the committed set."""
         return self.joining | self.held_for.keys()
+
+    def may_join(self, broker_id: int, now_ns: int) -> bool:
+        return broker_id not in self.refused or now_ns >= self.join_again_ns
 
     def is_settled(self, brokers: frozenset[int], since_ns: int) -> bool:
         """Whether there is nothing to ask for at a glance: all live, are in sync, and have not
@@ -297,7 +304,8 @@ class InSyncSets:
                         ),
                     )
                 else:
-                    led.said = ()
+                    if now_ns >= led.join_again_ns:
+                        led.said = ()
                     with contextlib.suppress(BlockingIOError):
                         self._hold(led, brokers, now_ns)
 
@@ -314,6 +322,7 @@ class InSyncSets:
             broker = brokers.get(each.broker_id)
             near = (
                 each.broker_id not in led.partition.isr
+                and led.may_join(each.broker_id, now_ns)
                 and broker is not None
                 and each.broker_epoch == broker.epoch
                 and each.log_end_offset >= led.began_offset
@@ -346,7 +355,8 @@ class InSyncSets:
                 stays = not self._lags(each, led, now_ns)
             else:
                 stays = (
-                    each.broker_epoch == broker.epoch
+                    led.may_join(each.broker_id, now_ns)
+                    and each.broker_epoch == broker.epoch
                     and each.log_end_offset >= reached
                     and not self._lags(each, led, now_ns)  # it would have to leave at once
                 )
@@ -415,7 +425,11 @@ class InSyncSets:
             self._unknown.append((led, change))
         elif self._is_current(led, change):
             led.joining.clear()
-            led.ask_again_ns = self._clock.monotonic_ns() + REFUSED_PAUSE_MS * NS_PER_MS
+            again_ns = self._clock.monotonic_ns() + REFUSED_PAUSE_MS * NS_PER_MS
+            if joining := {*change.in_sync}.difference(led.partition.isr):
+                led.refused, led.join_again_ns = frozenset(joining), again_ns
+            else:
+                led.ask_again_ns = again_ns
             self._tell(led.replica, led.partition)
             self._wake(led.replica)
 

@@ -392,6 +392,22 @@ def test_who_is_refused_is_not_waited_for(rig: Rig) -> None:
     assert rig.look() == [(LEADER, ONE)]
 
 
+def test_a_refused_join_keeps_no_follower_that_lags_in_the_set(rig: Rig) -> None:
+    rig.lead(LEADER, ONE)
+    rig.fill(3)
+    rig.fetch(ONE, 1)
+    rig.clock.advance(LAG_MS + 1)
+    rig.fetch(TWO, 3)
+    for _ in range(2):  # it stays ineligible, and caught up
+        assert rig.look() == [(LEADER, TWO)]
+        rig.answer([KafkaError(ErrorCode.INELIGIBLE_REPLICA)])
+        assert rig.look() == [(LEADER,)]
+        rig.answer(None)
+        rig.clock.advance(REFUSED_PAUSE_MS)
+        rig.lead(LEADER, ONE, partition_epoch=8)
+        rig.fetch(TWO, 3)
+
+
 def test_what_is_refused_again_and_again_is_said_once(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
