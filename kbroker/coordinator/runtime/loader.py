@@ -130,6 +130,14 @@ class Loader:
         if not self._put(job):
             self._unload(job)
 
+    def unloads(self, partition: int) -> bool:
+        """Whether this partition is still to be unloaded, of a term before."""
+        with self._changed:
+            return any(
+                isinstance(job, _Unload) and partition in job.partitions
+                for job in (*self._jobs, self._current)
+            )
+
     def topic_deleted(self, topic: TopicImage) -> None:
         """Where the thread is lost, the next load finds what is to be done, after a restart."""
         self._put(_Deleted(topic))

@@ -54,6 +54,8 @@ class Loader(Protocol):
 
     def unload(self, partitions: Sequence[int], count: int) -> None: ...
 
+    def unloads(self, partition: int) -> bool: ...
+
     def topic_deleted(self, topic: TopicImage) -> None: ...
 
 
@@ -147,7 +149,9 @@ class CoordinatorStore(Generic[Written]):
         if not self._table.open(index, replica):
             return False
         is_empty = replica.log_end_offset == replica.log_start_offset
-        if is_empty and replica.leader_epoch >= leader_epoch:  # nothing is on its way into it
+        is_led = replica.leader_epoch >= leader_epoch  # nothing is on its way into it
+        # Unloading an older term would take from the machine what this one has by then.
+        if is_empty and is_led and not self._loader.unloads(index):
             self._table.activate(index)
         else:
             self._loader.load(index, replica, leader_epoch)

@@ -58,6 +58,9 @@ class NothingToLoad:
     def unload(self, partitions: Sequence[int], count: int) -> None:
         return
 
+    def unloads(self, partition: int) -> bool:
+        return False
+
     def topic_deleted(self, topic: TopicImage) -> None:
         return
 
