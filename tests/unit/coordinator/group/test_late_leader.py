@@ -89,3 +89,22 @@ def test_the_thread_looks_again(node: Node) -> None:
     tell(node)
     node.clock.advance(LATE_MS)
     node.await_load()
+
+
+def test_an_empty_partition_is_active_after_its_older_term_was_unloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(tmp_path / "empty")
+    states: list[int] = []
+    monkeypatch.setattr(
+        node.groups, "unload", lambda lost: states.append(node.table.shard_state(0))
+    )
+    node.lead(*[NODE] * COUNT)
+    node.lead(ELSEWHERE, *[NODE] * (COUNT - 1))
+    node.lead(*[NODE] * COUNT)  # the loader has not unloaded the partition yet
+    for _ in node.loader.work_off():
+        pass
+    (state,) = states
+    assert state != ACTIVE
+    assert node.states() == [ACTIVE] * COUNT
+    node.stop()

@@ -188,23 +188,6 @@ def test_empty_partitions_are_active_at_once(start: Callable[..., Node]) -> None
     assert node.write(image(groups[2])) is ErrorCode.NOT_COORDINATOR
 
 
-def test_an_empty_partition_that_is_led_again_is_active_after_it_was_unloaded(
-    start: Callable[..., Node], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node = start()
-    node.lead(*[NODE] * COUNT)
-    node.lead(ELSEWHERE, *[NODE] * (COUNT - 1))
-    node.lead(*[NODE] * COUNT)  # the loader has not come to what was lost yet
-    states: list[int] = []
-    monkeypatch.setattr(
-        node.groups, "unload", lambda lost: states.append(node.table.shard_state(0))
-    )
-    node.loader.start()
-    node.await_load()
-    (state,) = states
-    assert state != ACTIVE
-
-
 def test_what_was_written_is_loaded_behind_the_ready_line(start: Callable[..., Node]) -> None:
     node = start()
     node.lead(*[NODE] * COUNT)
