@@ -90,7 +90,7 @@ class Loader:
         self._buffer_bytes = buffer_bytes
         self._changed = threading.Condition()
         self._jobs: deque[_Load | _Unload | _Deleted] = deque()
-        self._current: _Load | None = None
+        self._current: _Load | _Unload | _Deleted | None = None
         self._late: deque[tuple[int, _Load]] = deque()  # each with when it is looked at again
         self._piece = threading.Lock()
         self._stopping = self._lost = False
@@ -130,11 +130,12 @@ class Loader:
         if not self._put(job):
             self._unload(job)
 
-    def unloads(self, partition: int) -> bool:
-        """Whether this partition is still to be unloaded, of a term before."""
+    def unloads(self, partition: int, count: int) -> bool:
+        """Whether an older term of this one of `count` partitions is being unloaded, or waits for
+        it. With another number of partitions its keys may have been in any of them."""
         with self._changed:
             return any(
-                isinstance(job, _Unload) and partition in job.partitions
+                isinstance(job, _Unload) and (partition in job.partitions or job.of != count)
                 for job in (*self._jobs, self._current)
             )
 
@@ -166,7 +167,7 @@ class Loader:
         with self._changed:
             self._lost = True
             late = [job for _, job in self._late]
-            jobs, self._jobs = (self._current, *self._jobs, *late), deque()
+            jobs = (self._current, *self._jobs, *late)
         for job in jobs:
             try:
                 if isinstance(job, _Load) and not job.cancelled:
@@ -177,6 +178,9 @@ class Loader:
                 self.thread.failures.note(
                     f"a job of the lost loader of {self._machine.name}", error
                 )
+        with self._changed:
+            self._current = None
+            self._jobs.clear()
 
     def _next(self, *, wait: bool) -> _Load | _Unload | _Deleted | None:
         with self._changed:
@@ -188,8 +192,7 @@ class Loader:
             if self._stopping or not self._jobs:
                 return None
             job = self._jobs.popleft()
-            if isinstance(job, _Load):
-                self._current = job
+            self._current = job
             return job
 
     def _take_up_late(self) -> None:

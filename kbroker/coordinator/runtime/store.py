@@ -54,7 +54,7 @@ class Loader(Protocol):
 
     def unload(self, partitions: Sequence[int], count: int) -> None: ...
 
-    def unloads(self, partition: int) -> bool: ...
+    def unloads(self, partition: int, count: int) -> bool: ...
 
     def topic_deleted(self, topic: TopicImage) -> None: ...
 
@@ -151,7 +151,7 @@ class CoordinatorStore(Generic[Written]):
         is_empty = replica.log_end_offset == replica.log_start_offset
         is_led = replica.leader_epoch >= leader_epoch  # nothing is on its way into it
         # Unloading an older term would take from the machine what this one has by then.
-        if is_empty and is_led and not self._loader.unloads(index):
+        if is_empty and is_led and not self._loader.unloads(index, len(self._writers)):
             self._table.activate(index)
         else:
             self._loader.load(index, replica, leader_epoch)

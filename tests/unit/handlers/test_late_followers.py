@@ -58,7 +58,7 @@ class NothingToLoad:
     def unload(self, partitions: Sequence[int], count: int) -> None:
         return
 
-    def unloads(self, partition: int) -> bool:
+    def unloads(self, partition: int, count: int) -> bool:
         return False
 
     def topic_deleted(self, topic: TopicImage) -> None:

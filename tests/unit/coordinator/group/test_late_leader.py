@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -91,20 +91,34 @@ def test_the_thread_looks_again(node: Node) -> None:
     node.await_load()
 
 
+@pytest.mark.parametrize("again", ["before", "meanwhile"])
 def test_an_empty_partition_is_active_after_its_older_term_was_unloaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: str
 ) -> None:
     node = Node(tmp_path / "empty")
     states: list[int] = []
-    monkeypatch.setattr(
-        node.groups, "unload", lambda lost: states.append(node.table.shard_state(0))
-    )
+
+    def unload(lost: Callable[[str], bool]) -> None:
+        if again == "meanwhile":
+            node.lead(*[NODE] * COUNT)
+        states.append(node.table.shard_state(0))
+
+    monkeypatch.setattr(node.groups, "unload", unload)
     node.lead(*[NODE] * COUNT)
     node.lead(ELSEWHERE, *[NODE] * (COUNT - 1))
-    node.lead(*[NODE] * COUNT)  # the loader has not unloaded the partition yet
+    if again == "before":
+        node.lead(*[NODE] * COUNT)  # the loader has not unloaded the partition yet
     for _ in node.loader.work_off():
         pass
     (state,) = states
-    assert state != ACTIVE
+    assert state == LOADING
     assert node.states() == [ACTIVE] * COUNT
     node.stop()
+
+
+def test_an_unload_of_another_number_of_partitions_is_one_of_each(node: Node) -> None:
+    node.loader.unload([0], 1)
+    assert node.loader.unloads(7, 50) and not node.loader.unloads(7, 1)
+    for _ in node.loader.work_off():
+        pass
+    assert not node.loader.unloads(7, 50)
