@@ -171,20 +171,21 @@ class PartitionLog(_log.LocalLog):
                 self.epochs.truncate_from_start(start)
                 self._trimmed_to = start
             if segments_below_start(self):
-                self._dropped += self._drop_below_start_locked()
+                self._dropped += self._drop_below_locked(start)
             while self._dropped:
                 self._give_up_names(self._dropped[0])
                 del self._dropped[0]
             renamed, self._renamed = self._renamed, []
             return renamed
 
-    def _drop_below_start_locked(self) -> list[int]:
+    def _drop_below_locked(self, start: int) -> list[int]:
+        # Records that are deleted meanwhile go with the next trim, after their epochs are written.
         # The name of the segment that stays is on the disk before those of the others go: without
         # any segment a start would begin the log at offset 0 again.
         file_operations.sync_directory(self.path)
         try:
             # The file of epochs may lack what the batches tell that go now.
-            self.epochs.settle(self.log_start_offset)
+            self.epochs.settle(start)
         except OSError as error:
             if error.errno != errno.ENOSPC:  # else a later start lacks epochs of deleted records
                 raise
@@ -193,11 +194,11 @@ class PartitionLog(_log.LocalLog):
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
-            known = drop_below_start(self, bound=self._snapshot_offset)
+            known = drop_below_start(self, bound=min(start, self._snapshot_offset))
             if not known:
                 raise
             return known
-        return drop_below_start(self)
+        return drop_below_start(self, bound=start)
 
     def replace_by_cleaned(self, cleaning: Cleaning) -> bool:
         """Puts the segment that a cleaning has finished in the place of its group. False: the log

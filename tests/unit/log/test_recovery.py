@@ -381,6 +381,33 @@ def test_no_older_epoch_takes_the_place_of_that_of_deleted_records(
     assert again.epochs.entries == ([] if trimmed else [(2, start)])
 
 
+def test_a_trim_keeps_records_that_are_deleted_meanwhile(
+    open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their epoch is not in the file when the trim has written that."""
+    log = open_log(leader_epoch=0, segment_bytes=200)
+    log.append(build_batch([b"a" * 80]))
+    log.append(build_batch([b"a" * 80]))
+    log.flush()
+    flushed = log.log_end_offset
+    log.delete_records(1)
+    settle = log.epochs.settle
+
+    def meanwhile(offset: int) -> None:
+        settle(offset)
+        log.set_leadership(1, True, 2, 1)
+        log.append(build_batch([b"b" * 80]))
+        log.delete_records(-1)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log.epochs, "settle", meanwhile)
+        assert log.trim()
+    start = log.log_start_offset
+    crash(log)
+    again = open_log(lead=False, recovery_point=flushed, log_start_offset=start)
+    assert again.epochs.entries == [(2, start)]
+
+
 def test_epochs_of_a_log_whose_start_moved_begin_with_it(open_log: OpenLog) -> None:
     log = open_log(leader_epoch=1)
     for epoch in (1, 4):
