@@ -90,10 +90,9 @@ class _Led:
     held_for: dict[int, int] = field(default_factory=dict)
     hold_again_ns: int = 0  # when that may be, behind somebody who did not come
     ask_again_ns: int = 0  # when that may be, behind a refusal
-    # Brokers that were refused as members, and when they may be asked for again. Others of the set
-    # may lag meanwhile, and leave.
-    refused: frozenset[int] = frozenset()
-    join_again_ns: int = 0
+    # Brokers that were refused as members, each with when it may be asked for again. Others of the
+    # set may lag meanwhile, and leave.
+    refused: dict[int, int] = field(default_factory=dict)
     said: Collection[int] = ()  # the in-sync set that a line of the log told last
     in_late_epoch: bool = False  # it has not begun yet
 
@@ -103,7 +102,7 @@ class _Led:
         return self.joining | self.held_for.keys()
 
     def may_join(self, broker_id: int, now_ns: int) -> bool:
-        return broker_id not in self.refused or now_ns >= self.join_again_ns
+        return now_ns >= self.refused.get(broker_id, 0)
 
     def is_settled(self, brokers: frozenset[int], since_ns: int) -> bool:
         """Whether there is nothing to ask for at a glance: all live, are in sync, and have not
@@ -304,7 +303,7 @@ class InSyncSets:
                         ),
                     )
                 else:
-                    if now_ns >= led.join_again_ns:
+                    if now_ns >= max(led.refused.values(), default=0):
                         led.said = ()
                     with contextlib.suppress(BlockingIOError):
                         self._hold(led, brokers, now_ns)
@@ -427,7 +426,7 @@ class InSyncSets:
             led.joining.clear()
             again_ns = self._clock.monotonic_ns() + REFUSED_PAUSE_MS * NS_PER_MS
             if joining := {*change.in_sync}.difference(led.partition.isr):
-                led.refused, led.join_again_ns = frozenset(joining), again_ns
+                led.refused |= dict.fromkeys(joining, again_ns)
             else:
                 led.ask_again_ns = again_ns
             self._tell(led.replica, led.partition)

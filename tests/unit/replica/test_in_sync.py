@@ -408,6 +408,19 @@ def test_a_refused_join_keeps_no_follower_that_lags_in_the_set(rig: Rig) -> None
         rig.fetch(TWO, 3)
 
 
+def test_each_refused_broker_waits_for_its_own_pause(rig: Rig) -> None:
+    rig.lead(LEADER)
+    rig.fetch(ONE, 0)
+    assert rig.look() == [(LEADER, ONE)]
+    rig.answer([KafkaError(ErrorCode.INELIGIBLE_REPLICA)])
+    rig.fetch(TWO, 0)
+    assert rig.look() == [(LEADER, TWO)]
+    rig.answer([KafkaError(ErrorCode.INELIGIBLE_REPLICA)])
+    assert rig.look() == []
+    rig.clock.advance(REFUSED_PAUSE_MS)
+    assert rig.look() == [(LEADER, ONE, TWO)]
+
+
 def test_what_is_refused_again_and_again_is_said_once(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
