@@ -16,7 +16,7 @@ from libc.stddef cimport ptrdiff_t
 
 from kbroker.core._require cimport require, require_same
 
-cdef extern from "link.h" nogil:
+cdef extern from "list_link.h" nogil:
     ctypedef void* kb_link
 
 
