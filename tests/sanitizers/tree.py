@@ -28,6 +28,8 @@ SUFFIXES: Final = {
     ".py", ".pyi", ".pyx", ".pxd", ".c", ".h", ".json", ".typed", ".toml", ".md", ".properties",
     ".gz",
 }  # fmt: skip
+# Made by setup.py: the copy makes its own, whose time says when to compile again.
+MADE: Final = {Path("kbroker/core/native/bounds.h")}
 NAMES: Final = {"address,undefined": "asan", "address": "asan", "thread": "tsan"}
 OURS: Final = ("kbroker/", "perf/native", "kb_")
 BUILD_TIMEOUT_S: Final = float(os.environ.get("KBROKER_SANITIZER_BUILD_S", "560"))
@@ -91,8 +93,9 @@ def _mirror(copy: Path) -> None:
     for folder in FOLDERS:
         for source in (ROOT / folder).rglob("*"):
             hidden = any(part.startswith((".", "__pycache__")) for part in source.parts)
-            if source.is_file() and source.suffix in SUFFIXES and not hidden:
-                wanted.add(source.relative_to(ROOT))
+            path = source.relative_to(ROOT)
+            if source.is_file() and path.suffix in SUFFIXES and path not in MADE and not hidden:
+                wanted.add(path)
     wanted |= {Path(name) for name in FILES if (ROOT / name).exists()}
     for path in wanted:
         source, target = ROOT / path, copy / path
@@ -104,7 +107,7 @@ def _mirror(copy: Path) -> None:
     for folder in FOLDERS:
         for target in list((copy / folder).rglob("*")):
             path = target.relative_to(copy)
-            if target.is_file() and target.suffix in SUFFIXES and path not in wanted:
+            if target.is_file() and path.suffix in SUFFIXES and path not in wanted | MADE:
                 target.unlink()
 
 
