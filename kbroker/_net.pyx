@@ -2,25 +2,20 @@
 """The network core as Python sees it: a SocketServer, and the requests that Python must answer.
 
 The work is done by the units in net/: acceptor and processor threads without the GIL, the request
-queue, channels, sends. This face builds them, starts and stops them, reads their figures, and wraps
-a request that the hot path does not take ("cold") into a Python object with a body and `respond`.
+queue, channels, sends. This face builds them, starts and stops them and reads their figures.
 
-Threads: a SocketServer is built, started and stopped by the thread that starts the broker; a
-WrappedRequest may be answered from any thread, exactly once. One that is dropped without an answer
-closes its connection, so that no client waits for ever. Everything that may wait for a C lock or a
-C thread releases the GIL first. It never interprets a body.
+Threads: a SocketServer is built, started and stopped by the thread that starts the broker.
+Everything that may wait for a C lock or a C thread releases the GIL first.
 """
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t
-from libc.string cimport memcpy
 
 import socket as _socket
 import threading
 
 from kbroker._state import State
-from kbroker.errors import InvariantError
 from kbroker.net._listening import listening_socket
+from kbroker.net._wrapped_request import WrappedRequest  # no-cython-lint: a name of this face
 
 from kbroker.core._atomics cimport kb_load_i64, kb_store_int
 from kbroker.core._figures cimport kb_figure
@@ -40,19 +35,14 @@ from kbroker.net._processor cimport (
     processor_is_serving,
     processor_join,
     processor_new,
-    processor_push,
-    processor_tell,
     processor_retire,
     processor_start,
     processor_start_again,
     processor_stop,
 )
 from kbroker.net._quotas cimport quotas_bound, quotas_free, quotas_new, quotas_override
-from kbroker.net._request cimport answer_bytes, answer_reserve, request_let_go
 from kbroker.net._request_channel cimport request_channel_close, request_channel_init
 from kbroker.net._types cimport (
-    ACTION_CLOSE,
-    ACTION_SEND,
     API_KEYS_MAX,
     API_VERSIONS_MAX,
     CAUSE_FRAME_SIZE,
@@ -60,7 +50,6 @@ from kbroker.net._types cimport (
     CAUSE_INVARIANT,
     CAUSE_MALFORMED,
     CAUSE_NO_MEMORY,
-    CAUSE_PYTHON,
     CAUSE_SILENT_ERROR,
     CAUSE_STATE,
     CAUSE_UNREAD,
@@ -69,13 +58,9 @@ from kbroker.net._types cimport (
     USE_OTHER,
     USE_PRODUCE,
     WAIT_BUCKETS,
-    Channel,
     MutedWaits,
     Processor,
-    RequestList,
 )
-from kbroker.protocol._cursor cimport Cursor, RequestHeader, kb_put_u32, take_header
-from kbroker.protocol._versions cimport API_PRODUCE, API_VERSIONS
 
 UNREAD = (
     "answers that were not read, where those of all connections reached queued.max.response.bytes;"
@@ -419,168 +404,3 @@ cdef dict _muted_statistics(MutedWaits* waits):
         "sum_ns": kb_figure(&waits.sum_ns),
         "histogram_us": [kb_figure(&waits.buckets[at]) for at in range(WAIT_BUCKETS)],
     }
-
-
-cdef class WrappedRequest:
-    """One request for Python. `body` begins behind the request header."""
-
-    def __init__(self):
-        raise InvariantError("requests come from the network core")
-
-    def __dealloc__(self):
-        if self.node != NULL:
-            _finish(self, b"", ACTION_CLOSE)
-
-    @property
-    def connection_id(self):
-        """Unique for the life of the broker: local address, peer address, number."""
-        cdef Channel* channel = self._channel()
-        return (
-            f"{self.local_host}:{channel.local_port}-{self.peer_host}:{channel.peer_port}"
-            f"-{channel.connection_id}"
-        )
-
-    @property
-    def listener(self):
-        return self.server.listeners[self._channel().listener]
-
-    @property
-    def local_host(self):
-        cdef Channel* channel = self._channel()
-        return _host(channel.local_address, channel.is_ipv6)
-
-    @property
-    def local_port(self):
-        return self._channel().local_port
-
-    @property
-    def peer_host(self):
-        cdef Channel* channel = self._channel()
-        return _host(channel.peer_address, channel.is_ipv6)
-
-    @property
-    def peer_port(self):
-        return self._channel().peer_port
-
-    @property
-    def frames(self):
-        """How many Produce frames it is, one behind the other; 0 once it is answered."""
-        return self.node.frames if self.node != NULL else 0
-
-    @property
-    def answered(self):
-        return self.node == NULL
-
-    cdef Channel* _channel(self) except NULL:
-        # The channel outlives its requests in service, and its addresses never change.
-        if self.node == NULL:
-            raise InvariantError("the request has been answered; read its addresses before")
-        return self.node.channel
-
-    def respond(self, bytes body not None):
-        """Sends the answer; header and size are added here. Once, from any thread."""
-        if self.node == NULL:
-            raise InvariantError(f"request {self.correlation_id} was answered twice")
-        _finish(self, body, ACTION_SEND)
-
-    def throttle(self, int throttle_ms):
-        """Whatever answers it says so, if its API's answer is C's, and the client is not read for
-        so long behind it (KIP-219). Before it is answered or passed on."""
-        if self.node == NULL:
-            raise InvariantError(f"request {self.correlation_id} was answered already")
-        self.node.throttle_ms = max(throttle_ms, 0)
-
-    def note_waiting(self):
-        """Its handler has done its part; what is to come counts as remote time."""
-        if self.node != NULL and self.node.waiting_ns == 0:
-            self.node.waiting_ns = kb_now_ns()
-
-    def close_connection(self, str reason=""):
-        """Ends the connection; answers before this one are sent first."""
-        if self.node == NULL:
-            raise InvariantError(f"request {self.correlation_id} was answered twice")
-        _finish(self, b"", ACTION_CLOSE)
-
-
-cdef object _host(uint8_t* address, int is_ipv6):
-    cdef bytes packed = PyBytes_FromStringAndSize(<char*>address, 16)
-    if is_ipv6:
-        return _socket.inet_ntop(_socket.AF_INET6, packed)
-    return _socket.inet_ntop(_socket.AF_INET, packed[12:])
-
-
-cdef int _finish(WrappedRequest self, bytes body, int action) except -1:
-    # The node goes back to its Processor, whatever happens.
-    cdef Request* node = self.node
-    cdef Processor* processor = node.processor
-    cdef Py_ssize_t length = len(body)
-    cdef uint32_t header = 4
-    cdef uint8_t* head
-    self.node = NULL
-    if action == ACTION_SEND:
-        # An answer of ApiVersions always has header v0.
-        if node.api_key != API_VERSIONS and _is_flexible(self.server, node):
-            header = 5            # an empty buffer of tagged fields
-        head = NULL
-        if length < 0x7ffffff0:
-            head = answer_reserve(node, <uint32_t>(4 + header + length), 1)
-        if head == NULL:
-            action = ACTION_CLOSE
-        else:
-            kb_put_u32(head, <uint32_t>(header + length))
-            kb_put_u32(head + 4, <uint32_t>node.correlation_id)
-            if header == 5:
-                head[8] = 0
-            memcpy(head + 4 + header, <const char*>body, <size_t>length)
-            answer_bytes(node, head, 4 + header + length)
-    node.action = action
-    if node.cause != CAUSE_HEADER:
-        node.cause = CAUSE_PYTHON
-    with nogil:
-        node.completed_ns = kb_now_ns()
-        processor_push(processor, RequestList(node, node), RequestList(NULL, NULL), 0)
-        processor_tell(processor)
-    return 0
-
-
-cdef WrappedRequest request_wrap(SocketServer server, Request** place, object reason):
-    """The Python side of a list's first request, which leaves the list. A header that does not
-    parse closes the connection, and so does whatever is raised behind that."""
-    cdef WrappedRequest request = WrappedRequest.__new__(WrappedRequest)
-    cdef Request* node = place[0]
-    cdef Cursor cursor
-    cdef RequestHeader header
-    place[0] = node.next
-    node.next = NULL
-    request.node = node
-    request.server = server
-    request.reason = reason
-    request.api_key = node.api_key
-    request.api_version = node.api_version
-    request.correlation_id = node.correlation_id
-    request.received_ns = node.received_ns
-    take_header(&cursor, &header, node.data, node.length_bytes, _is_flexible(server, node))
-    if cursor.failed:
-        node.cause = CAUSE_HEADER
-        request.close_connection("a request header that does not parse")
-        return None
-    if header.client_id != NULL:
-        request.client_id = header.client_id[:header.client_id_length].decode("utf-8", "replace")
-    request.body = PyBytes_FromStringAndSize(<char*>cursor.at, <Py_ssize_t>cursor.left)
-    if not _returns_to_c(server, node, reason):
-        request_let_go(node)
-    return request
-
-
-cdef int _is_flexible(SocketServer server, Request* node) noexcept:
-    cdef int flexible_from = -1
-    if 0 <= node.api_key < API_KEYS_MAX:
-        flexible_from = server.channel.flexible_from[node.api_key]
-    return 0 <= flexible_from <= node.api_version
-
-
-cdef int _returns_to_c(SocketServer server, Request* node, object reason) except -1:
-    # A Produce that Python looks into, and what a debugger took out of the hot path (`set_cold`).
-    if reason == "cold":
-        return 0 <= node.api_key < API_KEYS_MAX and server.channel.flows_back[node.api_key]
-    return node.api_key == API_PRODUCE

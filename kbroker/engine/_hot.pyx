@@ -18,7 +18,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 import threading
 
-from kbroker._net cimport SocketServer, WrappedRequest, request_wrap
+from kbroker._net cimport SocketServer
 from kbroker.coordinator.group._groups cimport GroupTable
 from kbroker.coordinator.group._shards cimport batch_prepare
 from kbroker.core._arena cimport arena_reset
@@ -35,6 +35,7 @@ from kbroker.net._request_channel cimport (
     request_channel_is_held, request_channel_left, request_channel_retire,
     request_channel_served_aside, request_channel_take)
 from kbroker.net._types cimport ACTION_CLOSE, CAUSE_NO_MEMORY, Request
+from kbroker.net._wrapped_request cimport WrappedRequest, request_wrap
 from kbroker.replica._fetch_session cimport sessions_free, sessions_new
 from kbroker.replica._replica cimport Replica
 from kbroker.replica._snapshot cimport Snapshot, snapshot_enter, snapshot_leave
@@ -335,11 +336,13 @@ cdef class HotPath:
         return SERVED, self._wrap_cold(worker), self._take_ticks(worker)
 
     cdef list _wrap_cold(self, HotWorker* worker):
+        cdef SocketServer server = self.server
         wrapped = []
         try:
             while worker.cold_head != NULL:
                 reason = _REASONS.get(worker.cold_head.cold_reason)
-                request = request_wrap(self.server, &worker.cold_head, reason)
+                request = request_wrap(
+                    server, &server.channel, server.listeners, &worker.cold_head, reason)
                 if request is not None:
                     wrapped.append(request)
         except BaseException:
