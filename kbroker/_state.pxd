@@ -28,7 +28,11 @@ cdef enum ChannelState:
     REQPROCESSING_AND_REQCACHED_AND_RESPONSE_PENDING = 6
     THROTTLED_AND_REQCACHED_AND_RESPONSE_PENDING = 7
     THROTTLED_AND_REQPROCESSING_AND_REQCACHED_AND_RESPONSE_PENDING = 8
-    CHANNEL_STATES = 9
+    # Before the channel is open, in both machines.
+    HANDSHAKING = 9
+    AUTHENTICATING = 10
+    AUTHENTICATING_AND_RESPONSE_PENDING = 11
+    CHANNEL_STATES = 12
 
 
 cdef enum ChannelEvent:
@@ -40,7 +44,9 @@ cdef enum ChannelEvent:
     THROTTLE_STARTED = 5          # before the response that carries throttle_time_ms is sent
     THROTTLE_ENDED = 6            # once, when the channel's latest throttle deadline has passed
     UNMUTE = 7                    # read interest on again
-    CHANNEL_EVENTS = 8
+    HANDSHAKE_COMPLETE = 8        # of the transport
+    AUTHENTICATION_COMPLETE = 9   # before the response that says so is sent
+    CHANNEL_EVENTS = 10
 
 
 cdef enum ChannelVerdict:
@@ -51,8 +57,8 @@ cdef enum ChannelVerdict:
 # old state, counts an invariant error and closes this one connection.
 cdef int channel_next(int machine, int state, int event) noexcept nogil
 
-# 1 when the state allows reading. The owner also wants slots_room() > 0 and no frame in hand that
-# found the request queue full.
+# 1 when the state allows reading frames. The owner also wants slots_room() > 0 and no frame in hand
+# that found the request queue full.
 cdef int channel_readable(int state) noexcept nogil
 
 # 1 when the FIFO must hold at least one slot in this state: the pair assertion to slots_count().

@@ -15,6 +15,9 @@ class State(IntEnum):
     REQPROCESSING_AND_REQCACHED_AND_RESPONSE_PENDING = 6
     THROTTLED_AND_REQCACHED_AND_RESPONSE_PENDING = 7
     THROTTLED_AND_REQPROCESSING_AND_REQCACHED_AND_RESPONSE_PENDING = 8
+    HANDSHAKING = 9
+    AUTHENTICATING = 10
+    AUTHENTICATING_AND_RESPONSE_PENDING = 11
 
 class Event(IntEnum):
     FRAME_COMPLETE = 0
@@ -25,6 +28,8 @@ class Event(IntEnum):
     THROTTLE_STARTED = 5
     THROTTLE_ENDED = 6
     UNMUTE = 7
+    HANDSHAKE_COMPLETE = 8
+    AUTHENTICATION_COMPLETE = 9
 
 class Status(IntEnum):
     OK = 0
@@ -52,7 +57,9 @@ def is_readable(state: int) -> bool: ...
 
 @disjoint_base
 class ChannelStateMachine:
-    def __new__(cls, pipelined: bool, connection_id: str = "") -> Self: ...
+    def __new__(
+        cls, pipelined: bool, connection_id: str = "", state: State = State.NOT_MUTED
+    ) -> Self: ...
     @property
     def connection_id(self) -> str: ...
     @property

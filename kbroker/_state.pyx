@@ -20,6 +20,10 @@ deadline and keeps the state; THROTTLE_ENDED comes once. Cached responses leave 
 cached; none may be received: nothing new is pipelined while throttled. The mute ends when the
 last response was sent *and* the delay is over, whichever comes last.
 
+Before it is open a channel is HANDSHAKING, while its transport agrees on keys with the peer, then
+AUTHENTICATING, in which one frame after the other is answered. A transport without a handshake, or
+a listener without authentication, has its state passed at once.
+
 FRAME_COMPLETE belongs to an open, empty channel. With requests cached there is no mute to make:
 the frame goes straight to the queue and REQUEST_RECEIVED closes the channel for reading; if the
 queue is full the owner keeps the frame and stops reading by itself. A disconnect is no event: it
@@ -49,6 +53,12 @@ STOCK = (
     (MUTED_AND_THROTTLED_AND_RESPONSE_PENDING, RESPONSE_SENT_LAST, MUTED_AND_THROTTLED),
     (MUTED_AND_THROTTLED_AND_RESPONSE_PENDING, THROTTLE_ENDED, MUTED_AND_RESPONSE_PENDING),
     (MUTED_AND_THROTTLED, THROTTLE_ENDED, MUTED),
+    (HANDSHAKING, HANDSHAKE_COMPLETE, AUTHENTICATING),
+    (AUTHENTICATING, FRAME_COMPLETE, AUTHENTICATING_AND_RESPONSE_PENDING),
+    (AUTHENTICATING, AUTHENTICATION_COMPLETE, NOT_MUTED),
+    (AUTHENTICATING_AND_RESPONSE_PENDING, REQUEST_RECEIVED, AUTHENTICATING_AND_RESPONSE_PENDING),
+    (AUTHENTICATING_AND_RESPONSE_PENDING, RESPONSE_SENT_LAST, AUTHENTICATING),
+    (AUTHENTICATING_AND_RESPONSE_PENDING, AUTHENTICATION_COMPLETE, MUTED_AND_RESPONSE_PENDING),
 )
 
 # Added to STOCK. Short names for the long states, local to the table.
@@ -95,6 +105,9 @@ _STATE_NAMES[:] = [
     b"REQPROCESSING_AND_REQCACHED_AND_RESPONSE_PENDING",
     b"THROTTLED_AND_REQCACHED_AND_RESPONSE_PENDING",
     b"THROTTLED_AND_REQPROCESSING_AND_REQCACHED_AND_RESPONSE_PENDING",
+    b"HANDSHAKING",
+    b"AUTHENTICATING",
+    b"AUTHENTICATING_AND_RESPONSE_PENDING",
 ]
 cdef const char* _EVENT_NAMES[CHANNEL_EVENTS]
 _EVENT_NAMES[:] = [
@@ -106,6 +119,8 @@ _EVENT_NAMES[:] = [
     b"THROTTLE_STARTED",
     b"THROTTLE_ENDED",
     b"UNMUTE",
+    b"HANDSHAKE_COMPLETE",
+    b"AUTHENTICATION_COMPLETE",
 ]
 
 cdef enum:
@@ -137,11 +152,13 @@ cdef int channel_next(int machine, int state, int event) noexcept nogil:
 
 
 cdef int channel_readable(int state) noexcept nogil:
-    return state == NOT_MUTED or state == REQCACHED_AND_RESPONSE_PENDING
+    return (state == NOT_MUTED or state == REQCACHED_AND_RESPONSE_PENDING
+            or state == AUTHENTICATING)
 
 
 cdef int channel_cached(int state) noexcept nogil:
-    return REQCACHED_AND_RESPONSE_PENDING <= state < CHANNEL_STATES
+    return (REQCACHED_AND_RESPONSE_PENDING <= state
+            <= THROTTLED_AND_REQPROCESSING_AND_REQCACHED_AND_RESPONSE_PENDING)
 
 
 # --- response slots, for C ----------------------------------------------------------------------
@@ -306,9 +323,9 @@ cdef class ChannelStateMachine:
     cdef int _state
     cdef readonly str connection_id
 
-    def __cinit__(self, bint pipelined, str connection_id=""):
+    def __cinit__(self, bint pipelined, str connection_id="", int state=NOT_MUTED):
         self._machine = MACHINE_PIPELINED if pipelined else MACHINE_STOCK
-        self._state = NOT_MUTED
+        self._state = State(state)
         self.connection_id = connection_id
 
     @property

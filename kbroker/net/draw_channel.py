@@ -21,7 +21,7 @@ Transitions = dict[tuple[State, Event], State]
 
 def diagram(transitions: Transitions, stock: Transitions) -> str:
     """A mermaid state diagram; cells that `stock` has too are drawn by their event alone."""
-    lines = ["```mermaid", "stateDiagram-v2", "    [*] --> NOT_MUTED"]
+    lines = ["```mermaid", "stateDiagram-v2", "    [*] --> HANDSHAKING"]
     edges: dict[tuple[State, State], list[str]] = {}
     for (state, event), reached in transitions.items():
         mark = "" if (state, event) in stock else " *"

@@ -24,6 +24,9 @@ SHORT = {
     "both": State.REQPROCESSING_AND_REQCACHED_AND_RESPONSE_PENDING,
     "tcach": State.THROTTLED_AND_REQCACHED_AND_RESPONSE_PENDING,
     "tboth": State.THROTTLED_AND_REQPROCESSING_AND_REQCACHED_AND_RESPONSE_PENDING,
+    "hand": State.HANDSHAKING,
+    "auth": State.AUTHENTICATING,
+    "apend": State.AUTHENTICATING_AND_RESPONSE_PENDING,
 }
 COLUMNS = [
     Event.FRAME_COMPLETE,
@@ -34,29 +37,37 @@ COLUMNS = [
     Event.THROTTLE_STARTED,
     Event.THROTTLE_ENDED,
     Event.UNMUTE,
+    Event.HANDSHAKE_COMPLETE,
+    Event.AUTHENTICATION_COMPLETE,
 ]
-#         frame  received local  sent   last   thr-on thr-off unmute
+#         frame  received local  sent   last   thr-on thr-off unmute hand  auth
 STOCK = """
-open      muted  .        .      .      .      .      .       .
-muted     .      pend     .      .      .      .      .       open
-pend      .      .        .      .      muted  tpend  .       .
-thr       .      .        .      .      .      .      muted   .
-tpend     .      .        .      .      thr    .      pend    .
-cach      .      .        .      .      .      .      .       .
-both      .      .        .      .      .      .      .       .
-tcach     .      .        .      .      .      .      .       .
-tboth     .      .        .      .      .      .      .       .
+open      muted  .        .      .      .      .      .       .      .      .
+muted     .      pend     .      .      .      .      .       open   .      .
+pend      .      .        .      .      muted  tpend  .       .      .      .
+thr       .      .        .      .      .      .      muted   .      .      .
+tpend     .      .        .      .      thr    .      pend    .      .      .
+cach      .      .        .      .      .      .      .       .      .      .
+both      .      .        .      .      .      .      .       .      .      .
+tcach     .      .        .      .      .      .      .       .      .      .
+tboth     .      .        .      .      .      .      .       .      .      .
+hand      .      .        .      .      .      .      .       .      auth   .
+auth      apend  .        .      .      .      .      .       .      .      open
+apend     .      apend    .      .      auth   .      .       .      .      pend
 """
 PIPELINED = """
-open      muted  .        .      .      .      .      .       .
-muted     .      pend     .      .      .      .      .       open
-pend      .      .        cach   .      muted  tpend  .       .
-thr       .      .        .      .      .      .      muted   .
-tpend     .      .        tcach  .      thr    tpend  pend    .
-cach      .      both     .      cach   muted  tcach  .       .
-both      .      .        cach   both   pend   tboth  .       .
-tcach     .      .        .      tcach  thr    tcach  cach    .
-tboth     .      .        tcach  tboth  tpend  tboth  both    .
+open      muted  .        .      .      .      .      .       .      .      .
+muted     .      pend     .      .      .      .      .       open   .      .
+pend      .      .        cach   .      muted  tpend  .       .      .      .
+thr       .      .        .      .      .      .      muted   .      .      .
+tpend     .      .        tcach  .      thr    tpend  pend    .      .      .
+cach      .      both     .      cach   muted  tcach  .       .      .      .
+both      .      .        cach   both   pend   tboth  .       .      .      .
+tcach     .      .        .      tcach  thr    tcach  cach    .      .      .
+tboth     .      .        tcach  tboth  tpend  tboth  both    .      .      .
+hand      .      .        .      .      .      .      .       .      auth   .
+auth      apend  .        .      .      .      .      .       .      .      open
+apend     .      apend    .      .      auth   .      .       .      .      pend
 """
 
 
@@ -75,8 +86,8 @@ MACHINES = [pytest.param(False, id="stock"), pytest.param(True, id="pipelined")]
 
 def machine_in(pipelined: bool, wanted: State) -> ChannelStateMachine | None:
     """A machine brought to `wanted` by legal events only, or None if no path leads there."""
-    paths: dict[State, list[Event]] = {State.NOT_MUTED: []}
-    frontier = [State.NOT_MUTED]
+    paths: dict[State, list[Event]] = {State.HANDSHAKING: []}
+    frontier = [State.HANDSHAKING]
     while frontier:
         here = frontier.pop(0)
         for event in Event:
@@ -86,7 +97,9 @@ def machine_in(pipelined: bool, wanted: State) -> ChannelStateMachine | None:
                 frontier.append(reached)
     if wanted not in paths:
         return None
-    machine = ChannelStateMachine(pipelined, "127.0.0.1:9092-127.0.0.1:40000-7")
+    machine = ChannelStateMachine(
+        pipelined, "127.0.0.1:9092-127.0.0.1:40000-7", state=State.HANDSHAKING
+    )
     for event in paths[wanted]:
         machine.fire(event)
     assert machine.state is wanted
@@ -146,7 +159,7 @@ def test_every_state_of_a_machine_leads_back_to_open(pipelined: bool) -> None:
             break
         home |= more
     assert home == {start for start, _ in legal}
-    assert len(home) == (9 if pipelined else 5)
+    assert len(home) == (12 if pipelined else 8)
 
 
 @pytest.mark.parametrize("pipelined", MACHINES)
@@ -155,7 +168,8 @@ def test_readable_and_cached(pipelined: bool, state: State) -> None:
     machine = machine_in(pipelined, state)
     if machine is None:
         return
-    assert machine.readable == (state in (State.NOT_MUTED, State.REQCACHED_AND_RESPONSE_PENDING))
+    reads = (State.NOT_MUTED, State.REQCACHED_AND_RESPONSE_PENDING, State.AUTHENTICATING)
+    assert machine.readable == (state in reads)
     assert machine.cached == ("REQCACHED" in state.name)
 
 
@@ -169,7 +183,7 @@ def test_a_throttled_channel_is_never_read_and_receives_nothing(pipelined: bool)
 
 
 @pytest.mark.parametrize(
-    "numbers", [(-1, 0), (0, -1), (9, 0), (0, 8), (2**31 - 1, 0), (0, -(2**31))]
+    "numbers", [(-1, 0), (0, -1), (len(State), 0), (0, len(Event)), (2**31 - 1, 0), (0, -(2**31))]
 )
 def test_numbers_out_of_range_are_illegal(numbers: tuple[int, int]) -> None:
     assert _state.next_state(True, *numbers) == -1
