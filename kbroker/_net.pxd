@@ -12,6 +12,7 @@ cdef class SocketServer:
     cdef Processor* processors[PROCESSORS_MAX]
     cdef int processor_count
     cdef list listeners
+    cdef list transports          # keeps those of the listeners
     cdef Acceptor* acceptors[16]
     cdef int acceptor_count
     cdef bint started

@@ -4,6 +4,7 @@ from typing import Self, TypedDict, type_check_only
 
 from typing_extensions import disjoint_base
 
+from kbroker.net._listener_transport import ListenerTransport
 from kbroker.net._wrapped_request import WrappedRequest as WrappedRequest
 
 @type_check_only
@@ -96,6 +97,8 @@ class SocketServer:
         addresses: list[tuple[str, int]],
         backlog: int = 50,
         ipv4_ports: frozenset[int] = frozenset(),
+        transport: ListenerTransport | None = None,
+        authenticates: bool = False,
     ) -> list[tuple[str, int]]: ...
     def start(self) -> None: ...
     def stop_accepting(self) -> None: ...

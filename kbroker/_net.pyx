@@ -41,11 +41,14 @@ from kbroker.net._processor cimport (
     processor_stop,
 )
 from kbroker.net._quotas cimport quotas_bound, quotas_free, quotas_new, quotas_override
+from kbroker.net._listener_transport cimport ListenerTransport
 from kbroker.net._request_channel cimport request_channel_close, request_channel_init
 from kbroker.net._types cimport (
     API_KEYS_MAX,
     API_VERSIONS_MAX,
+    CAUSE_AUTHENTICATION,
     CAUSE_FRAME_SIZE,
+    CAUSE_HANDSHAKE,
     CAUSE_HEADER,
     CAUSE_INVARIANT,
     CAUSE_MALFORMED,
@@ -58,6 +61,7 @@ from kbroker.net._types cimport (
     USE_OTHER,
     USE_PRODUCE,
     WAIT_BUCKETS,
+    Listener,
     MutedWaits,
     Processor,
 )
@@ -75,6 +79,8 @@ _CLOSE_CAUSES = {
     CAUSE_HEADER: "a request header that does not parse",
     CAUSE_UNREAD: UNREAD,
     CAUSE_INVARIANT: "a broken invariant; standard error names it",
+    CAUSE_HANDSHAKE: "a handshake that failed",
+    CAUSE_AUTHENTICATION: "an authentication that failed",
 }
 
 _USES = {USE_PRODUCE: "Produce", USE_FETCH: "Fetch", USE_OTHER: "other"}
@@ -102,6 +108,7 @@ cdef class SocketServer:
             raise ValueError(
                 f"num.network.threads must be 1 to {PROCESSORS_MAX}, not {processors}")
         self.listeners = []
+        self.transports = []
         self.resizing = threading.Lock()
         self.settings.request_bytes_max = request_bytes_max
         self.settings.idle_ns_max = idle_ms_max * 1000000
@@ -230,14 +237,20 @@ cdef class SocketServer:
             raise ValueError(f"no such API: {api_key}")
         self.channel.flexible_from[api_key] = <signed char>min(version, 127)
 
-    def listen(self, str name, list addresses, int backlog=50, frozenset ipv4_ports=frozenset()):
+    def listen(
+        self, str name, list addresses, int backlog=50, frozenset ipv4_ports=frozenset(),
+        ListenerTransport transport=None, bint authenticates=False,
+    ):
         """Binds one listener to all its (host, port) and returns what it bound; OSError as is.
 
         An empty host and :: mean every address, of IPv4 and of IPv6; :: beside an address of IPv4
         is IPv6 alone, as on `ipv4_ports`, where other listeners have one. Port 0: a free port for
         all addresses. `backlog` connections wait in the kernel (see net.core.somaxconn).
+        `transport`: another than the plain one. `authenticates`: the first frames of a connection
+        come as requests that say so, until one of them opens the channel.
         """
         cdef Acceptor* acceptor
+        cdef Listener listener
         if self.acceptor_count == LISTENERS_MAX or len(addresses) > SOCKETS_MAX:
             raise ValueError(f"at most {LISTENERS_MAX} listeners of {SOCKETS_MAX} addresses")
         sockets = []
@@ -255,9 +268,16 @@ cdef class SocketServer:
             for opened in sockets:
                 opened.close()
             raise
+        listener.index = <uint32_t>self.acceptor_count
+        listener.authenticates = authenticates
+        listener.transport = NULL
+        listener.transport_context = NULL
+        if transport is not None:
+            listener.transport = transport.operations
+            listener.transport_context = transport.context
+            self.transports.append(transport)
         acceptor = acceptor_new(
-            <uint32_t>self.acceptor_count, &self.settings, self.quotas,
-            self.processors, &self.processor_count)
+            &listener, &self.settings, self.quotas, self.processors, &self.processor_count)
         if acceptor == NULL:
             raise MemoryError
         for opened in sockets:

@@ -1,9 +1,9 @@
 # cython: language_level=3
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t
 
 from kbroker.core._sync cimport pthread_t
 from kbroker.net._quotas cimport ConnectionQuotas
-from kbroker.net._types cimport NetworkSettings, Processor
+from kbroker.net._types cimport Listener, NetworkSettings, Processor
 
 cdef enum:
     SOCKETS_MAX = 8               # addresses of one listener
@@ -11,7 +11,7 @@ cdef enum:
 cdef struct Acceptor:
     pthread_t thread
     int started
-    uint32_t listener
+    Listener listener
     int stopping                  # atomic
     int event_fd
     int socket_count
@@ -27,7 +27,7 @@ cdef struct Acceptor:
     int64_t blocked_ns            # waiting for a Processor to take a connection
 
 cdef Acceptor* acceptor_new(
-    uint32_t listener, NetworkSettings* settings, ConnectionQuotas* quotas,
+    const Listener* listener, NetworkSettings* settings, ConnectionQuotas* quotas,
     Processor** processors, int* processor_count) noexcept nogil
 cdef int acceptor_start(Acceptor* acceptor) noexcept nogil
 cdef void acceptor_stop(Acceptor* acceptor) noexcept nogil

@@ -9,7 +9,7 @@ A connection over a quota is closed at once. Polls every 500 ms, as Kafka's does
 """
 
 from libc.errno cimport EMFILE, ENFILE, ENOBUFS, ENOMEM, errno
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 from posix.unistd cimport close, usleep, write
@@ -19,7 +19,7 @@ from kbroker.core._figures cimport kb_count
 from kbroker.core._sync cimport kb_now_ns, pthread_create, pthread_join, pthread_setname_np
 from kbroker.net._processor cimport processor_offer
 from kbroker.net._quotas cimport ConnectionQuotas, quota_acquire, quota_release
-from kbroker.net._types cimport NetworkSettings, NewConnection, Processor
+from kbroker.net._types cimport Listener, NetworkSettings, NewConnection, Processor
 
 cdef extern from "<stdio.h>" nogil:
     int snprintf(char* text, size_t size, const char* format, ...)
@@ -45,13 +45,13 @@ cdef enum:
 
 
 cdef Acceptor* acceptor_new(
-    uint32_t listener, NetworkSettings* settings, ConnectionQuotas* quotas,
+    const Listener* listener, NetworkSettings* settings, ConnectionQuotas* quotas,
     Processor** processors, int* processor_count,
 ) noexcept nogil:
     cdef Acceptor* acceptor = <Acceptor*>calloc(1, sizeof(Acceptor))
     if acceptor == NULL:
         return NULL
-    acceptor.listener = listener
+    acceptor.listener = listener[0]
     acceptor.settings = settings
     acceptor.quotas = quotas
     acceptor.processors = processors
@@ -65,7 +65,7 @@ cdef int acceptor_start(Acceptor* acceptor) noexcept nogil:
     if pthread_create(&acceptor.thread, NULL, _main, acceptor) != 0:
         return -1
     acceptor.started = 1
-    snprintf(name, sizeof(name), "acceptor-%u", acceptor.listener)
+    snprintf(name, sizeof(name), "acceptor-%u", acceptor.listener.index)
     pthread_setname_np(acceptor.thread, name)
     return 0
 
@@ -124,7 +124,7 @@ cdef int _accept_some(Acceptor* acceptor, int listener) noexcept nogil:
             kb_count(&acceptor.refused, 1)
             close(connection.fd)
             continue
-        connection.listener = acceptor.listener
+        connection.listener = &acceptor.listener
         kb_configure(connection.fd, acceptor.settings.send_buffer_bytes,
                      acceptor.settings.receive_buffer_bytes)
         kb_count(&acceptor.accepted, 1)

@@ -7,7 +7,6 @@ cdef Channel* channel_open(
     Processor* processor, NewConnection* connection) noexcept nogil
 cdef void channel_on_readable(Channel* channel, int ended) noexcept nogil
 cdef void channel_on_writable(Channel* channel) noexcept nogil
-cdef void channel_make_ready(Channel* channel) noexcept nogil
 cdef int channel_has_work(Channel* channel) noexcept nogil
 cdef void channel_turn(Channel* channel) noexcept nogil
 cdef void channel_received(Channel* channel, Request* request) noexcept nogil

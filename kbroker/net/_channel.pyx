@@ -10,7 +10,7 @@ system call.
     channel_received the queue has them: REQUEST_RECEIVED
     channel_answer   an answer came back: FIFO, send at once, RESPONSE_SENT, unmute, turn again
 
-A muted channel is not read: bytes behind a frame stay where they are. How frames and trains come
+A muted channel is not read: bytes after a frame stay where they are. How frames and trains come
 out of bytes is `_frames`. A wrong frame or an illegal event closes this one channel; its requests
 in service come back later and are dropped.
 """
@@ -20,18 +20,21 @@ from libc.stdlib cimport calloc, free
 from posix.unistd cimport close
 
 from kbroker._state cimport (
-    FRAME_COMPLETE, MACHINE_PIPELINED, MACHINE_STOCK, MUTED, NOT_MUTED, REQUEST_LOCAL_PROCESSED,
-    REQUEST_RECEIVED, RESPONSE_SENT, RESPONSE_SENT_LAST, SLOT_OK, THROTTLE_ENDED, THROTTLE_STARTED,
-    Slot, UNMUTE, channel_next, channel_readable, slots_count, slots_discard, slots_fill,
-    slots_head_ready, slots_init, slots_pop, slots_push, slots_release)
+    AUTHENTICATING, AUTHENTICATION_COMPLETE, FRAME_COMPLETE, HANDSHAKE_COMPLETE, HANDSHAKING,
+    MACHINE_PIPELINED, MACHINE_STOCK, MUTED, NOT_MUTED, REQCACHED_AND_RESPONSE_PENDING,
+    REQUEST_LOCAL_PROCESSED, REQUEST_RECEIVED, RESPONSE_SENT, RESPONSE_SENT_LAST, SLOT_OK,
+    THROTTLE_ENDED, THROTTLE_STARTED, Slot, UNMUTE, channel_next, channel_readable, slots_count,
+    slots_discard, slots_fill, slots_head_ready, slots_init, slots_pop, slots_push, slots_release)
 from kbroker.core._atomics cimport kb_add_i64, kb_load_i64
 from kbroker.core._figures cimport kb_count
 from kbroker.core._live_objects cimport LIVE_CONNECTIONS, live_add
 from kbroker.core._require cimport OF_CONNECTION, require, require_failed, require_same
 from kbroker.core._sync cimport kb_now_ns
 from kbroker.net._frames cimport (
-    FRAMES_BAD, FRAMES_ENDED, FRAMES_GOT, FRAMES_NONE, frames_drop, frames_next, frames_receive)
+    FRAMES_BAD, FRAMES_ENDED, FRAMES_GOT, FRAMES_NONE, frames_bound, frames_drop, frames_next,
+    frames_receive)
 from kbroker.net._muted_waits cimport note_waited, note_waits
+from kbroker.net._processor_lists cimport channel_make_ready, note_active, remove_recent
 from kbroker.net._quotas cimport quota_release
 from kbroker.net._request cimport chunk_release, request_free
 from kbroker.net._request_times cimport request_note_sent
@@ -40,9 +43,11 @@ from kbroker.net._send cimport (
     SEND_BLOCKED, SEND_DONE, SEND_READS, send_read_ahead_done, send_some)
 from kbroker.net._state_times cimport state_times_begin, state_times_enter, state_times_use
 from kbroker.net._throttle cimport throttle_over, throttle_until
+from kbroker.net._transport cimport transport_close, transport_wants
 from kbroker.net._types cimport (
-    ACTION_CLOSE, CAUSE_FRAME_SIZE, CAUSE_STATE, LEFT, LEFT_SENDING, PEER_ENDED, READ_AHEAD,
-    Channel, NetworkSettings, NewConnection, Processor, Request, RequestChannel)
+    ACTION_CLOSE, ACTION_OPEN, CAUSE_FRAME_SIZE, CAUSE_HANDSHAKE, CAUSE_STATE, LEFT, LEFT_SENDING,
+    PEER_ENDED, READ_AHEAD, TRANSPORT_DONE, TRANSPORT_FAILED, Channel, Listener,
+    NetworkSettings, NewConnection, Processor, Request, RequestChannel)
 from kbroker.net._unsent cimport (
     unsent_add, unsent_add_queued, unsent_may_read, unsent_remove, unsent_remove_all)
 
@@ -57,6 +62,8 @@ cdef enum:
     # What a frame whose answer waits counts for at least: it is let go, its request, its watches
     # and what the answer will say are kept.
     CACHED_BYTES_MIN = 2048
+    # Steps of handshakes in a round: each may take half a millisecond, and others wait meanwhile.
+    HANDSHAKES_MAX = 4
 
 
 cdef int _fire(Channel* channel, int event) noexcept nogil:
@@ -106,59 +113,27 @@ cdef void _note_cached(Channel* channel, int64_t delta_bytes) noexcept nogil:
     kb_add_i64(&channel.processor.settings.pipelined_total, delta_bytes)
 
 
-cdef void _touch(Channel* channel) noexcept nogil:
-    # Most recently active: to the end of the Processor's list.
-    cdef Processor* processor = channel.processor
-    channel.last_active_ns = processor.now_ns
-    if processor.newest == channel:
-        return
-    if channel.older != NULL:
-        require_same(channel.older.newer, channel, "channel: the less recent one names it")
-        channel.older.newer = channel.newer
-    elif processor.oldest == channel:
-        processor.oldest = channel.newer
-    if channel.newer != NULL:
-        require_same(channel.newer.older, channel, "channel: the more recent one names it")
-        channel.newer.older = channel.older
-    channel.older = processor.newest
-    channel.newer = NULL
-    if processor.newest != NULL:
-        processor.newest.newer = channel
-    processor.newest = channel
-    if processor.oldest == NULL:
-        processor.oldest = channel
-
-
-cdef void channel_make_ready(Channel* channel) noexcept nogil:
-    """It has something to do that no event will announce."""
-    cdef Processor* processor = channel.processor
-    if channel.ready or channel.closed:
-        return
-    channel.ready = 1
-    channel.next_ready = NULL
-    if processor.ready_tail == NULL:
-        require(processor.ready_head == NULL, "ready channels: none without a last", 0, 0)
-        processor.ready_head = channel
-    else:
-        require(processor.ready_tail.ready, "ready channels: the last one is one", 0, 1)
-        processor.ready_tail.next_ready = channel
-    processor.ready_tail = channel
-
-
 # --- birth ---------------------------------------------------------------------------------------
 
 cdef Channel* channel_open(Processor* processor, NewConnection* connection) noexcept nogil:
     """Takes over the socket; NULL (socket closed, quota given back) when it cannot be served."""
     cdef Channel* channel = <Channel*>calloc(1, sizeof(Channel))
+    cdef const Listener* listener = connection.listener
     if channel == NULL:
         close(connection.fd)
         quota_release(connection.ip_entry)
         return NULL
     channel.processor = processor
     channel.fd = connection.fd
-    channel.listener = connection.listener
+    channel.listener = listener.index
     channel.ip_entry = connection.ip_entry
-    channel.state = NOT_MUTED
+    channel.transport = listener.transport
+    channel.authenticates = listener.authenticates
+    if channel.transport != NULL:
+        channel.state = HANDSHAKING
+    else:
+        channel.state = AUTHENTICATING if channel.authenticates else NOT_MUTED
+    frames_bound(channel)
     channel.writable = 1
     # Bytes are bounded by cached_bytes here; the slots bound the count.
     slots_init(&channel.slots, <uint32_t>processor.settings.pipelined_requests_max,
@@ -166,7 +141,12 @@ cdef Channel* channel_open(Processor* processor, NewConnection* connection) noex
     kb_addresses(channel.fd, channel.local_address, &channel.local_port, channel.peer_address,
                  &channel.peer_port, &channel.is_ipv6)
     channel.connection_id = _next_connection_id(processor)
-    if kb_epoll_add(processor.epoll_fd, channel.fd, channel) != 0:
+    if (
+        channel.transport != NULL
+        and channel.transport.open(
+            listener.transport_context, channel.fd, &channel.transport_own) != 0
+    ) or kb_epoll_add(processor.epoll_fd, channel.fd, channel) != 0:
+        transport_close(channel)
         close(channel.fd)
         quota_release(channel.ip_entry)
         free(channel)
@@ -175,7 +155,7 @@ cdef Channel* channel_open(Processor* processor, NewConnection* connection) noex
     kb_count(&processor.connection_count, 1)
     kb_count(&processor.muted[channel.listener].connections, 1)
     state_times_begin(channel)
-    _touch(channel)
+    note_active(channel)
     return channel
 
 
@@ -183,6 +163,38 @@ cdef unsigned long long _next_connection_id(Processor* processor) noexcept nogil
     # Never reused: the Processor's index below its own count.
     kb_count(&processor.connections_opened, 1)
     return <unsigned long long>processor.connections_opened * 64 + <unsigned>processor.index
+
+
+cdef void _handshake(Channel* channel) noexcept nogil:
+    # A step of the transport's handshake; it says when it wants the next one.
+    cdef Processor* processor = channel.processor
+    cdef int status
+    if channel.closing or not channel.readable:
+        return
+    if processor.handshakes == HANDSHAKES_MAX:
+        channel_make_ready(channel)
+        return
+    processor.handshakes += 1
+    status = channel.transport.handshake(channel.transport_own)
+    processor.now_ns = kb_now_ns()
+    if status == TRANSPORT_FAILED:
+        kb_count(&processor.closes[CAUSE_HANDSHAKE], 1)
+        channel_close(channel)
+    elif status != TRANSPORT_DONE:
+        transport_wants(channel, status)
+    elif _fire(channel, HANDSHAKE_COMPLETE) == 0:
+        note_active(channel)
+        if not channel.authenticates:
+            _open(channel)
+        channel_make_ready(channel)  # its transport may have received more than the handshake
+
+
+cdef int _open(Channel* channel) noexcept nogil:
+    # From now on requests are read. -1: the channel is closed.
+    if _fire(channel, AUTHENTICATION_COMPLETE) != 0:
+        return -1
+    frames_bound(channel)
+    return 0
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -194,8 +206,10 @@ cdef Request* _take(Channel* channel) noexcept nogil:
     cdef int status = frames_next(channel, &request)
     if status == FRAMES_NONE and channel.readable:
         status = frames_receive(channel)
+        if channel.send_wants_read:  # that may have received what the send waits for
+            _may_send_again(channel)
         if status == FRAMES_GOT:
-            _touch(channel)
+            note_active(channel)
             status = frames_next(channel, &request)
     if status == FRAMES_GOT:
         return request
@@ -212,16 +226,27 @@ cdef Request* _take(Channel* channel) noexcept nogil:
     return NULL
 
 
+cdef void _may_send_again(Channel* channel) noexcept nogil:
+    channel.send_wants_read = 0
+    channel.writable = 1
+    channel_make_ready(channel)
+
+
 cdef void channel_turn(Channel* channel) noexcept nogil:
     """Takes the next frames of a channel that may be read; one recv at most."""
     cdef Processor* processor = channel.processor
     cdef Request* request
-    if channel.tx_head != NULL and channel.writable:
-        _send_queued(channel)
+    if channel.tx_head != NULL:
+        if channel.send_wants_read and channel.readable:
+            _may_send_again(channel)
+        if channel.writable:
+            _send_queued(channel)
     if channel.closed:
         return
     if not _may_read(channel):
-        if channel.readable or channel.rx != NULL:
+        if channel.state == HANDSHAKING:
+            _handshake(channel)
+        elif channel.readable or channel.rx != NULL:
             note_waits(channel)
         return
     note_waited(channel)
@@ -231,7 +256,8 @@ cdef void channel_turn(Channel* channel) noexcept nogil:
             channel_make_ready(channel)
         return
     state_times_use(channel, request)
-    if channel.state == NOT_MUTED and _fire(channel, FRAME_COMPLETE) != 0:
+    if (channel.state != REQCACHED_AND_RESPONSE_PENDING
+            and _fire(channel, FRAME_COMPLETE) != 0):
         request_free(request)
         return
     channel.in_flight += 1
@@ -333,7 +359,7 @@ cdef void _queue_send(Channel* channel, Request* request) noexcept nogil:
 cdef void channel_answer(Channel* channel, Request* request) noexcept nogil:
     """A request has come back: its place in the FIFO, then to the socket at once."""
     cdef Slot slot
-    cdef int waits_behind
+    cdef int waits_for_others
     cdef int status
     channel.in_flight -= 1
     require(channel.in_flight >= 0, "channel: requests come back once", channel.in_flight, 0)
@@ -355,6 +381,9 @@ cdef void channel_answer(Channel* channel, Request* request) noexcept nogil:
     if request.action == ACTION_CLOSE:
         channel.closing = 1
         kb_count(&channel.processor.closes[request.cause], 1)
+    elif request.action == ACTION_OPEN and _open(channel) != 0:
+        request_free(request)
+        return
     if request.throttle_ms > 0 and _throttle(channel, request.throttle_ms) != 0:
         request_free(request)
         return
@@ -366,12 +395,12 @@ cdef void channel_answer(Channel* channel, Request* request) noexcept nogil:
             channel_close(channel)
             return
     else:
-        waits_behind = slots_count(&channel.slots) > 0
+        waits_for_others = slots_count(&channel.slots) > 0
         if (
-            waits_behind or request.frames > 1 or channel.cached_frames > 0
+            waits_for_others or request.frames > 1 or channel.cached_frames > 0
         ) and _cache(channel, request, request) != 0:
             return
-        if not waits_behind:
+        if not waits_for_others:
             _queue_send(channel, request)
     if slots_count(&channel.slots) > 0 and not slots_head_ready(&channel.slots):
         unsent_add(channel, request)  # it waits for an earlier one
@@ -443,7 +472,7 @@ cdef void _sent(Channel* channel, Request* request) noexcept nogil:
     if closes:
         channel_close(channel)
     elif channel.state == MUTED and channel.stalled == NULL:
-        # With a frame in hand that the queue has no room for it stays muted, as behind
+        # With a frame in hand that the queue has no room for it stays muted, as after
         # FRAME_COMPLETE: REQUEST_RECEIVED comes next.
         _fire(channel, UNMUTE)
 
@@ -475,7 +504,7 @@ cdef void _send_queued(Channel* channel) noexcept nogil:
         elif status != SEND_DONE:
             channel_close(channel)
             return
-        _touch(channel)
+        note_active(channel)
     _close_if_done(channel)
 
 
@@ -495,6 +524,9 @@ cdef void channel_on_writable(Channel* channel) noexcept nogil:
     if channel.writable:
         return
     channel.writable = 1
+    if channel.receive_wants_write:
+        channel.receive_wants_write = 0
+        channel.readable = 1
     _send_queued(channel)
     if not channel.closed:
         channel_make_ready(channel)
@@ -515,6 +547,7 @@ cdef void channel_close(Channel* channel) noexcept nogil:
     # Taken out by name: a process that was forked and has not yet called exec holds the socket too,
     # and until then closing it here would leave this struct's address in the epoll set.
     kb_epoll_remove(processor.epoll_fd, channel.fd)
+    transport_close(channel)
     close(channel.fd)
     channel.fd = -1
     quota_release(channel.ip_entry)
@@ -522,20 +555,7 @@ cdef void channel_close(Channel* channel) noexcept nogil:
     note_waited(channel)
     kb_count(&processor.connection_count, -1)
     kb_count(&processor.muted[channel.listener].connections, -1)
-    if channel.older != NULL:
-        require_same(channel.older.newer, channel, "closed channel: the less recent names it")
-        channel.older.newer = channel.newer
-    else:
-        require_same(processor.oldest, channel, "closed channel: the least recent is first")
-        processor.oldest = channel.newer
-    if channel.newer != NULL:
-        require_same(channel.newer.older, channel, "closed channel: the more recent names it")
-        channel.newer.older = channel.older
-    else:
-        require_same(processor.newest, channel, "closed channel: the most recent is last")
-        processor.newest = channel.older
-    channel.older = NULL
-    channel.newer = NULL
+    remove_recent(channel)
     if channel.rx != NULL:
         chunk_release(channel.rx)
         channel.rx = NULL

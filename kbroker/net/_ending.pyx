@@ -23,11 +23,11 @@ from kbroker.core._lock_order cimport RANK_QUEUE, lock_ranked, unlock_ranked
 from kbroker.core._sync cimport kb_now_ns
 from kbroker.net._channel cimport channel_close, channel_reap
 from kbroker.net._sleep cimport wake_processor
+from kbroker.net._transport cimport transport_end_sending
 from kbroker.net._types cimport CAUSE_UNREAD, STOP_AT_ONCE, STOP_RETIRE, Channel, Processor
 from kbroker.net._unsent cimport unsent_are_too_many, unsent_is_alone
 
 cdef extern from "socket_io.h" nogil:
-    void kb_end_sending(int fd)
     int kb_discard(int fd)
 
 cdef enum:
@@ -159,6 +159,6 @@ cdef void _retire_channel(Processor* processor, Channel* channel, int overdue) n
         return
     if channel.ended_ns == 0:
         channel.ended_ns = processor.now_ns
-        kb_end_sending(channel.fd)
+        transport_end_sending(channel)
     if kb_discard(channel.fd) or processor.now_ns - channel.ended_ns > <int64_t>LINGER_NS:
         channel_close(channel)

@@ -8,6 +8,7 @@ cdef enum FramesStatus:
     FRAMES_BAD = 3                # a size that is not acceptable
     FRAMES_ENDED = 4              # the peer sends no more; it may still read
 
+cdef void frames_bound(Channel* channel) noexcept nogil
 cdef int frames_receive(Channel* channel) noexcept nogil
 cdef int frames_next(Channel* channel, Request** taken) noexcept nogil
 cdef void frames_drop(Channel* channel) noexcept nogil

@@ -1,23 +1,24 @@
 # cython: language_level=3
 """Frames out of a socket's bytes: receive chunks, sizes, trains.
 
-    frames_receive  one recv into the Processor's shared chunk, or into the channel's own
+    frames_receive  one receive into the Processor's shared chunk, or into the channel's own
     frames_next     the complete frame at the front, or a train of Produce frames
 
 Small frames share the Processor's receive chunk; a frame that does not fit gets a chunk of its own,
 which grows with what has really arrived, so that an announced size costs nothing. One of a megabyte
-is moved once, as long as a few KB of it are there. Bytes behind a frame stay where they are until
+is moved once, as long as a few KB of it are there. Bytes after a frame stay where they are until
 the channel is readable again.
 
 A train ends at any other API or version, at 32 frames or 256 KB, and at the channel's own bound.
 Every function runs on the Processor's thread; none of them closes anything: the channel does, by
-the status. A size below the shortest header or above `socket.request.max.bytes` is FRAMES_BAD.
+the status. A size below the shortest header or above `socket.request.max.bytes` is FRAMES_BAD; so
+is, before a channel has authenticated, one above AUTHENTICATION_BYTES_MAX.
 """
 
-from libc.errno cimport EAGAIN, errno
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy
 
+from kbroker._state cimport AUTHENTICATING, HANDSHAKING
 from kbroker.core._atomics cimport kb_load_int
 from kbroker.core._figures cimport kb_count
 from kbroker.core._limits cimport TRAIN_BYTES_MAX, TRAIN_FRAMES_MAX
@@ -30,11 +31,11 @@ from kbroker.net._request cimport (
 )
 from kbroker.net._request_channel cimport api_is_hot, request_is_hot
 from kbroker.net._required cimport channel_requires
-from kbroker.net._types cimport PEER_ENDED, Channel, Chunk, Processor, Request
+from kbroker.net._transport cimport transport_receive, transport_wants
+from kbroker.net._types cimport (
+    AUTHENTICATION, AUTHENTICATION_BYTES_MAX, PEER_ENDED, TRANSPORT_WANTS_READ,
+    TRANSPORT_WANTS_WRITE, Channel, Chunk, Processor, Request)
 from kbroker.protocol._versions cimport API_PRODUCE
-
-cdef extern from "socket_io.h" nogil:
-    ssize_t kb_recv(int fd, void* data, size_t length)
 
 cdef enum:
     FRAME_HEADER_BYTES = 8        # api key, version, correlation id: every header begins so
@@ -56,7 +57,7 @@ cdef int64_t _frame_need(Channel* channel) noexcept nogil:
     data = channel.rx.data + channel.rx_start
     size = <int32_t>((<uint32_t>data[0] << 24) | (<uint32_t>data[1] << 16)
                      | (<uint32_t>data[2] << 8) | data[3])
-    if size < FRAME_HEADER_BYTES or size > channel.processor.settings.request_bytes_max:
+    if size < channel.frame_bytes_min or size > channel.frame_bytes_max:
         return -1
     return <int64_t>size + 4
 
@@ -103,7 +104,7 @@ cdef int _own_chunk(Channel* channel, int64_t need) noexcept nogil:
 
 
 cdef int64_t _make_room(Channel* channel) noexcept nogil:
-    # Room to read into behind rx_end; below 1: the connection must end.
+    # Room to read into after rx_end; below 1: the connection must end.
     cdef Processor* processor = channel.processor
     cdef int64_t need = _frame_need(channel)
     cdef int64_t room
@@ -138,10 +139,11 @@ cdef int64_t _make_room(Channel* channel) noexcept nogil:
 
 
 cdef int frames_receive(Channel* channel) noexcept nogil:
-    """One recv into the room behind what has arrived."""
+    """One receive into the room after what has arrived."""
     cdef Processor* processor = channel.processor
     cdef int64_t room = _make_room(channel)
-    cdef ssize_t got
+    cdef int64_t got
+    cdef int drained = 0
     if room < 1:
         return FRAMES_BAD
     if not channel_requires(channel, channel.rx_start <= channel.rx_end
@@ -149,17 +151,17 @@ cdef int frames_receive(Channel* channel) noexcept nogil:
                             "frames: there is room for what is read", channel.rx_end + room,
                             channel.rx.capacity_bytes):
         return FRAMES_GONE
-    got = kb_recv(channel.fd, channel.rx.data + channel.rx_end, <size_t>room)
+    got = transport_receive(channel, channel.rx.data + channel.rx_end, room, &drained)
     if got > 0:
-        if got < room and channel.readable != PEER_ENDED:
-            channel.readable = 0  # drained: the next byte is a new edge
+        if drained and channel.readable != PEER_ENDED:
+            channel.readable = 0
         channel.rx_end += <uint32_t>got
         if channel.shared_chunk:
             channel.rx.filled_bytes = channel.rx_end
         kb_count(&processor.received_bytes, got)
         return FRAMES_GOT
-    if got < 0 and errno == EAGAIN:
-        channel.readable = 0
+    if got == TRANSPORT_WANTS_READ or got == TRANSPORT_WANTS_WRITE:
+        transport_wants(channel, got)
         _drop_empty_rx(channel)
         return FRAMES_NONE
     return FRAMES_ENDED if got == 0 else FRAMES_GONE
@@ -195,6 +197,53 @@ cdef int16_t _api_version(uint8_t* frame) noexcept nogil:
     return <int16_t>((<uint32_t>frame[2] << 8) | frame[3])
 
 
+cdef void frames_bound(Channel* channel) noexcept nogil:
+    """The sizes that are acceptable in its state. A frame of authentication may be empty."""
+    cdef int32_t request_bytes_max = channel.processor.settings.request_bytes_max
+    if channel.state == HANDSHAKING or channel.state == AUTHENTICATING:
+        channel.frame_bytes_min = 0
+        channel.frame_bytes_max = min(request_bytes_max, <int32_t>AUTHENTICATION_BYTES_MAX)
+    else:
+        channel.frame_bytes_min = FRAME_HEADER_BYTES
+        channel.frame_bytes_max = request_bytes_max
+
+
+cdef Request* _begin(Channel* channel, int64_t need, int compact) noexcept nogil:
+    # A request of the frame at the front.
+    cdef Request* request = request_new(channel.processor, compact)
+    if request == NULL:
+        return NULL
+    request.channel = channel
+    request.request_id = channel.next_request_id
+    channel.next_request_id += 1
+    request.frames = 1
+    request.data = channel.rx.data + channel.rx_start + 4
+    request.length_bytes = <uint32_t>(need - 4)
+    request.chunk = channel.rx
+    chunk_acquire(channel.rx)
+    request.received_ns = channel.processor.now_ns
+    return request
+
+
+cdef int _end(Channel* channel, Request* request, uint32_t end, Request** taken) noexcept nogil:
+    request.total_bytes = end - channel.rx_start
+    channel.rx_start = end
+    _drop_empty_rx(channel)
+    kb_count(&channel.processor.requests, request.frames)
+    taken[0] = request
+    return FRAMES_GOT
+
+
+cdef int _next_of_authentication(
+    Channel* channel, int64_t need, Request** taken
+) noexcept nogil:
+    cdef Request* request = _begin(channel, need, 1)
+    if request == NULL:
+        return FRAMES_GONE
+    request.api_key = AUTHENTICATION
+    return _end(channel, request, channel.rx_start + <uint32_t>need, taken)
+
+
 cdef int frames_next(Channel* channel, Request** taken) noexcept nogil:
     """The complete frame at the front, or a train of Produce frames, as a request."""
     cdef Processor* processor = channel.processor
@@ -210,42 +259,30 @@ cdef int frames_next(Channel* channel, Request** taken) noexcept nogil:
                             "frames: what has arrived is in its chunk", channel.rx_end,
                             channel.rx.capacity_bytes):
         return FRAMES_GONE
+    if channel.frame_bytes_min < FRAME_HEADER_BYTES:
+        return _next_of_authentication(channel, need, taken)
     frame = channel.rx.data + channel.rx_start + 4
-    request = request_new(
-        processor, not api_is_hot(processor.request_channel, _api_key(frame), _api_version(frame)))
+    request = _begin(channel, need, not api_is_hot(
+        processor.request_channel, _api_key(frame), _api_version(frame)))
     if request == NULL:
         return FRAMES_GONE
-    request.channel = channel
-    request.request_id = channel.next_request_id
-    channel.next_request_id += 1
-    request.frames = 1
     request.api_key = _api_key(frame)
     request.api_version = _api_version(frame)
     request.correlation_id = <int32_t>(
         (<uint32_t>frame[4] << 24) | (<uint32_t>frame[5] << 16)
         | (<uint32_t>frame[6] << 8) | frame[7])
-    request.data = frame
-    request.length_bytes = <uint32_t>(need - 4)
-    request.chunk = channel.rx
-    chunk_acquire(channel.rx)
-    request.received_ns = processor.now_ns
     end = channel.rx_start + <uint32_t>need
     if (
         request.api_key == API_PRODUCE and processor.settings.pipelined
         and request_is_hot(processor.request_channel, request)
     ):
         end = _extend_train(channel, request, end)
-    request.total_bytes = end - channel.rx_start
     channel.sends_large = need > SHARED_CHUNK_BYTES
-    channel.rx_start = end
-    _drop_empty_rx(channel)
-    kb_count(&processor.requests, request.frames)
-    taken[0] = request
-    return FRAMES_GOT
+    return _end(channel, request, end, taken)
 
 
 cdef uint32_t _extend_train(Channel* channel, Request* request, uint32_t end) noexcept nogil:
-    # Further complete Produce frames of the same version right behind the first.
+    # Further complete Produce frames of the same version right after the first.
     cdef uint32_t start = channel.rx_start
     cdef int64_t need
     cdef int room = channel.processor.settings.pipelined_requests_max - channel.cached_frames

@@ -4,17 +4,20 @@
 from libc.stdint cimport int64_t
 
 from kbroker.core._figures cimport kb_count
+from kbroker.net._transport cimport transport_has_bytes
 from kbroker.net._types cimport PEER_ENDED, WAIT_BUCKETS, Channel, MutedWaits
 
-cdef extern from "socket_io.h" nogil:
-    int kb_has_bytes(int fd)
 
-
-# A peer that only went away after its long poll has none.
+# A peer that only went away after its long poll has none, nor has a transport that is `readable`
+# until it is asked.
 cdef inline void note_waits(Channel* channel) noexcept nogil:
     if channel.waiting_since_ns != 0:
         return
-    if channel.rx == NULL and channel.readable == PEER_ENDED and not kb_has_bytes(channel.fd):
+    if (
+        channel.rx == NULL
+        and (channel.readable == PEER_ENDED or channel.transport != NULL)
+        and not transport_has_bytes(channel)
+    ):
         return
     channel.waiting_since_ns = channel.processor.now_ns
     kb_count(&channel.processor.muted[channel.listener].waiting, 1)

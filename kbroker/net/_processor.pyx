@@ -34,10 +34,11 @@ from kbroker.core._sync cimport (
     kb_now_ns, pthread_create, pthread_join, pthread_mutex_destroy, pthread_setname_np)
 from kbroker.net._channel cimport (
     channel_answer, channel_close, channel_end_throttles, channel_has_work, channel_local_processed,
-    channel_make_ready, channel_on_readable, channel_on_writable, channel_open, channel_received,
+    channel_on_readable, channel_on_writable, channel_open, channel_received,
     channel_turn)
 from kbroker.net._ending cimport close_idle, close_unread, has_stopped, reap_closed
 from kbroker.net._frames cimport frames_compact
+from kbroker.net._processor_lists cimport channel_make_ready
 from kbroker.net._request cimport chunk_release
 from kbroker.net._request_channel cimport (
     request_channel_look, request_channel_push, request_channel_sleeps, request_is_hot,
@@ -535,6 +536,7 @@ cdef void* _main(void* argument) noexcept nogil:
     lock_ranked(&processor.turn, RANK_TURN)
     processor.now_ns = kb_now_ns()
     while True:
+        processor.handshakes = 0
         _configure_new_connections(processor)
         _process_answers(processor, 0)
         close_unread(processor)

@@ -10,6 +10,10 @@ A short range with something behind it is copied into the Processor's own memory
 same call: two calls for each range, and a segment more, cost more than the copy. What the socket
 does not take of it stays a range.
 
+Through a transport that is not the plain one all bytes go in pieces: the front of the queue, ranges
+too, is copied together, so that short answers leave in one piece. What the transport wants to be
+given again is the same bytes, since nothing else comes to the front.
+
 A range that is not in memory, or was seen there more than a second ago, is not for this thread to
 wait for: a request of its own, READ_AHEAD, goes where requests for slow files are set aside, and a
 handler reads the next piece, so that it is in memory when it is sent. Only this channel waits.
@@ -18,14 +22,16 @@ handler reads the next piece, so that it is in memory when it is sent. Only this
 from libc.errno cimport EAGAIN, errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport malloc
+from libc.string cimport memcpy
 
-from posix.unistd cimport close, dup
+from posix.unistd cimport close, dup, pread
 
 from kbroker.core._figures cimport kb_count
 from kbroker.net._request cimport request_free, request_new
 from kbroker.net._request_channel cimport request_channel_set_aside
 from kbroker.net._required cimport channel_requires, part_is_sound
-from kbroker.net._types cimport READ_AHEAD, Channel, Part, Processor, Request
+from kbroker.net._types cimport (
+    READ_AHEAD, TRANSPORT_WANTS_READ, TRANSPORT_WANTS_WRITE, Channel, Part, Processor, Request)
 
 cdef extern from "socket_io.h" nogil:
     struct iovec:
@@ -41,6 +47,7 @@ cdef enum:
     VECTOR_MAX = 64
     COPIED_RANGE_BYTES_MAX = 32 << 10
     COPIES_BYTES = 128 << 10      # of one call
+    PIECE_BYTES_MAX = 16 << 10    # what a transport is given at once: a record of TLS
     RANGE_BYTES_MAX = 1 << 20     # of one sendfile call, and read ahead
     WARM_NS = 1000000000          # what was in memory is taken to be there still
 
@@ -119,10 +126,14 @@ cdef int _copy(Channel* channel, Request* request, Part* part, int64_t copied) n
         or not _is_warm(channel, request, part)
     ):
         return 0
+    return _has_copies(processor) and kb_pread_now(
+        part.fd, processor.copies + copied, <size_t>part.length, part.position) == part.length
+
+
+cdef int _has_copies(Processor* processor) noexcept nogil:
     if processor.copies == NULL:
         processor.copies = <uint8_t*>malloc(COPIES_BYTES)
-    return processor.copies != NULL and kb_pread_now(
-        part.fd, processor.copies + copied, <size_t>part.length, part.position) == part.length
+    return processor.copies != NULL
 
 
 cdef int _read_ahead(Channel* channel, Part* part, int64_t length) noexcept nogil:
@@ -186,13 +197,107 @@ cdef int _send_range(Channel* channel, Request* request, int64_t* budget_bytes) 
     return SEND_DONE
 
 
+cdef int64_t _range_into(
+    Channel* channel, Request* request, Part* part, int64_t done, int64_t at, int64_t length
+) noexcept nogil:
+    # Copies what follows the first `done` bytes of a range to `at` in the piece. 0: it is not in
+    # memory. What was offered before has been there.
+    cdef int64_t position = part.position + done
+    cdef int64_t got
+    if at < channel.offered_bytes:
+        length = min(length, channel.offered_bytes - at)
+        got = pread(part.fd, channel.processor.copies + at, <size_t>length, position)
+    elif position >= part.warm_until or not _is_warm(channel, request, part):
+        return 0
+    else:
+        length = min(length, part.warm_until - position)
+        got = kb_pread_now(part.fd, channel.processor.copies + at, <size_t>length, position)
+        if got < 0 and errno == EAGAIN:
+            return 0
+    return got if got > 0 else -1
+
+
+cdef int _copy_piece(Channel* channel, int64_t* copied) noexcept nogil:
+    # The front of the queue. SEND_DONE: it can be sent.
+    cdef Request* request = channel.tx_head
+    cdef Part* part
+    cdef int64_t taken
+    cdef int64_t done             # of this part
+    cdef int i
+    copied[0] = 0
+    while request != NULL:
+        for i in range(request.part_next, request.part_count):
+            part = &request.parts[i]
+            if not part_is_sound(channel, part):
+                return SEND_FAILED
+            done = 0
+            while done < part.length and copied[0] < PIECE_BYTES_MAX:
+                taken = min(part.length - done, PIECE_BYTES_MAX - copied[0])
+                if part.fd < 0:
+                    memcpy(channel.processor.copies + copied[0], part.data + done, <size_t>taken)
+                else:
+                    taken = _range_into(channel, request, part, done, copied[0], taken)
+                    if taken < 0:
+                        return SEND_FAILED
+                    if taken == 0 and copied[0] > 0:
+                        return SEND_DONE
+                    if taken == 0:
+                        return SEND_READS
+                copied[0] += taken
+                done += taken
+            if copied[0] == PIECE_BYTES_MAX:
+                return SEND_DONE
+        request = request.next
+    return SEND_DONE
+
+
+cdef int _send_piece(Channel* channel, int64_t* budget_bytes) noexcept nogil:
+    cdef Part* part = &channel.tx_head.parts[channel.tx_head.part_next]
+    cdef int64_t length
+    cdef int64_t sent
+    cdef int status
+    if not _has_copies(channel.processor):
+        return SEND_FAILED
+    status = _copy_piece(channel, &length)
+    if status == SEND_READS:
+        if _read_ahead(channel, part, min(part.length, <int64_t>RANGE_BYTES_MAX)):
+            return SEND_READS
+        # Nothing can read it ahead, so this thread waits for it.
+        length = pread(part.fd, channel.processor.copies,
+                       <size_t>min(part.length, <int64_t>PIECE_BYTES_MAX), part.position)
+        status = SEND_DONE if length > 0 else SEND_FAILED
+    if status != SEND_DONE:
+        return status
+    if not channel_requires(channel, length >= channel.offered_bytes,
+                            "channel: a transport is given again what it was offered", length,
+                            channel.offered_bytes):
+        return SEND_FAILED
+    sent = channel.transport.send(channel.transport_own, channel.processor.copies, length)
+    if sent == TRANSPORT_WANTS_READ or sent == TRANSPORT_WANTS_WRITE:
+        channel.offered_bytes = length
+        channel.send_wants_read = sent == TRANSPORT_WANTS_READ
+        return SEND_BLOCKED
+    if sent <= 0 or not channel_requires(
+        channel, sent <= length, "channel: a transport takes what it is given", sent, length
+    ):
+        return SEND_FAILED
+    channel.offered_bytes = 0
+    kb_count(&channel.processor.sent_bytes, sent)
+    budget_bytes[0] -= sent
+    _advance(channel, sent)
+    return SEND_DONE
+
+
 cdef int send_some(Channel* channel, int64_t* budget_bytes) noexcept nogil:
     """One system call's worth of the queue, which must not be empty."""
     cdef iovec vector[VECTOR_MAX]
     cdef int more
     cdef int64_t total
     cdef ssize_t sent
-    cdef int count = _gather(channel, vector, &more, &total)
+    cdef int count
+    if channel.transport != NULL:
+        return _send_piece(channel, budget_bytes)
+    count = _gather(channel, vector, &more, &total)
     if count < 0:
         return SEND_FAILED
     if count == 0:

@@ -42,6 +42,8 @@ cdef enum:
     INLINE_BYTES = 320            # an answer of a produce to a few partitions fits
     INLINE_PARTS = 3              # head, one file range, tail
     READ_AHEAD = -1000            # as the API key of a request of a Processor's own; see _send
+    AUTHENTICATION = -1001        # as that of a frame before the channel is open
+    AUTHENTICATION_BYTES_MAX = 512 << 10  # of such a frame (sasl.server.max.receive.size)
 
 
 cdef enum RequestAction:
@@ -49,6 +51,7 @@ cdef enum RequestAction:
     ACTION_SEND = 1
     ACTION_NO_OP = 2              # acks=0: nothing to send, the channel goes on
     ACTION_CLOSE = 3              # what was answered is sent, then the connection ends
+    ACTION_OPEN = 4               # it has authenticated: what was answered is sent, then it is open
 
 
 # Why this side ended a connection, for the log and the figures.
@@ -62,7 +65,9 @@ cdef enum:
     CAUSE_PYTHON = 6              # its handler has logged the reason
     CAUSE_UNREAD = 7              # it left answers in memory and took none for longest: _unsent
     CAUSE_INVARIANT = 8           # its own state cannot be trusted: _require
-    CAUSES = 9
+    CAUSE_HANDSHAKE = 9
+    CAUSE_AUTHENTICATION = 10     # failed
+    CAUSES = 11
 
 
 cdef struct Request:
@@ -114,6 +119,35 @@ cdef struct RequestList:
     Request* tail
 
 
+# What a transport answers where it has moved no byte.
+cdef enum TransportStatus:
+    TRANSPORT_DONE = 0            # the handshake is complete; of a receive: the peer has ended
+    TRANSPORT_WANTS_READ = -1
+    TRANSPORT_WANTS_WRITE = -2
+    TRANSPORT_FAILED = -3
+
+
+# The operations of a transport that is not the plain one: net/_transport.pxd. `own` is what `open`
+# made for a connection; the Processor's turn is held.
+cdef struct Transport:
+    int (*open)(void* context, int fd, void** own) noexcept nogil  # 0, or -1
+    int (*handshake)(void* own) noexcept nogil
+    int64_t (*receive)(void* own, uint8_t* into, int64_t room) noexcept nogil
+    # After it wanted something the same bytes are given again, with others after them or not.
+    int64_t (*send)(void* own, const uint8_t* data, int64_t length) noexcept nogil
+    int (*has_bytes)(void* own) noexcept nogil  # received, and not yet given out
+    void (*end_sending)(void* own) noexcept nogil
+    void (*close)(void* own) noexcept nogil     # without waiting; the socket is closed after it
+
+
+# What the connections of one listener have in common.
+cdef struct Listener:
+    uint32_t index
+    int8_t authenticates          # a connection is to authenticate before its first request
+    const Transport* transport    # NULL: the plain one
+    void* transport_context
+
+
 cdef enum:
     PEER_ENDED = 2                # Channel.readable: behind the bytes the end, which has no edge
 
@@ -153,6 +187,14 @@ cdef struct Channel:
     int8_t reads_ahead            # what is to be sent next is being read from the disk
     int8_t throttle_due           # a throttle begins when the queue has what was read before it
     int8_t use                    # USE_*
+    int8_t receive_wants_write    # its transport receives once the socket can be written
+    int8_t send_wants_read        # its transport sends once there is something to read
+    int8_t authenticates          # it is to, before it is open
+    int32_t frame_bytes_min       # of a size that is acceptable in its state
+    int32_t frame_bytes_max
+    const Transport* transport    # NULL: the plain one
+    void* transport_own
+    int64_t offered_bytes         # to the transport, which asked for them again
     int in_flight                 # requests that have not come back
     uint64_t connection_id
     uint64_t next_request_id
@@ -188,7 +230,7 @@ cdef struct Channel:
 
 cdef struct NewConnection:
     int fd
-    uint32_t listener
+    const Listener* listener
     void* ip_entry
 
 
@@ -285,6 +327,7 @@ cdef struct Processor:
     Channel* noted_head           # their channels, while they are handed over
     Channel* noted_tail
     int64_t now_ns
+    int handshakes                # steps of handshakes in this round
     int64_t compacted_ns
     int64_t looked_ns             # at what it pushed and still stands in the queue; 0: nothing does
     # Figures, written in its turn, read by anyone.

@@ -15,6 +15,7 @@ cdef class WrappedRequest:
     cdef readonly object reason
     cdef readonly long long received_ns
     cdef Channel* _channel(self) except NULL
+    cdef int _require_unanswered(self) except -1
 
 
 # `owner` has the request channel and keeps it until the request is gone.

@@ -18,8 +18,8 @@ from kbroker.core._sync cimport kb_now_ns
 from kbroker.net._processor cimport processor_push, processor_tell
 from kbroker.net._request cimport answer_bytes, answer_reserve, request_let_go
 from kbroker.net._types cimport (
-    ACTION_CLOSE, ACTION_SEND, API_KEYS_MAX, CAUSE_HEADER, CAUSE_PYTHON, Channel, Processor,
-    Request, RequestChannel, RequestList)
+    ACTION_CLOSE, ACTION_OPEN, ACTION_SEND, API_KEYS_MAX, AUTHENTICATION, CAUSE_AUTHENTICATION,
+    CAUSE_HEADER, CAUSE_PYTHON, Channel, Processor, Request, RequestChannel, RequestList)
 from kbroker.protocol._cursor cimport Cursor, RequestHeader, kb_put_u32, take_header
 from kbroker.protocol._versions cimport API_PRODUCE, API_VERSIONS
 
@@ -32,7 +32,7 @@ cdef class WrappedRequest:
 
     def __dealloc__(self):
         if self.node != NULL:
-            _finish(self, b"", ACTION_CLOSE)
+            _finish(self, None, ACTION_CLOSE, CAUSE_PYTHON)
 
     @property
     def connection_id(self):
@@ -71,6 +71,11 @@ cdef class WrappedRequest:
         return self.node.frames if self.node != NULL else 0
 
     @property
+    def authenticates(self):
+        """Whether it is a frame of an authentication: `body` is all of it, and so is the answer."""
+        return self.api_key == AUTHENTICATION
+
+    @property
     def answered(self):
         return self.node == NULL
 
@@ -82,9 +87,24 @@ cdef class WrappedRequest:
 
     def respond(self, bytes body not None):
         """Sends the answer; header and size are added here. Once, from any thread."""
+        self._require_unanswered()
+        _finish(self, body, ACTION_SEND, CAUSE_PYTHON)
+
+    def open_channel(self, bytes body not None):
+        """Sends the answer to the frame that completed the authentication: requests follow."""
+        self._require_unanswered()
+        _finish(self, body, ACTION_OPEN, CAUSE_PYTHON)
+
+    def refuse(self, bytes body=None):
+        """The authentication has failed: sends this answer, if there is one, and ends the
+        connection."""
+        self._require_unanswered()
+        _finish(self, body, ACTION_CLOSE, CAUSE_AUTHENTICATION)
+
+    cdef int _require_unanswered(self) except -1:
         if self.node == NULL:
             raise InvariantError(f"request {self.correlation_id} was answered twice")
-        _finish(self, body, ACTION_SEND)
+        return 0
 
     def throttle(self, int throttle_ms):
         """Its answer says so, if C writes it, and the client is not read for so long after it
@@ -100,9 +120,8 @@ cdef class WrappedRequest:
 
     def close_connection(self, str reason=""):
         """Ends the connection; answers before this one are sent first."""
-        if self.node == NULL:
-            raise InvariantError(f"request {self.correlation_id} was answered twice")
-        _finish(self, b"", ACTION_CLOSE)
+        self._require_unanswered()
+        _finish(self, None, ACTION_CLOSE, CAUSE_PYTHON)
 
 
 cdef object _host(uint8_t* address, int is_ipv6):
@@ -112,37 +131,45 @@ cdef object _host(uint8_t* address, int is_ipv6):
     return _socket.inet_ntop(_socket.AF_INET, packed[12:])
 
 
-cdef int _finish(WrappedRequest self, bytes body, int action) except -1:
+cdef int _finish(WrappedRequest self, bytes body, int action, int cause) except -1:
     # The node goes back to its Processor, whatever happens.
     cdef Request* node = self.node
     cdef Processor* processor = node.processor
-    cdef Py_ssize_t length = len(body)
-    cdef uint32_t header = 4
-    cdef uint8_t* head
     self.node = NULL
-    if action == ACTION_SEND:
-        # An answer of ApiVersions always has header v0.
-        if node.api_key != API_VERSIONS and _is_flexible(self.request_channel, node):
-            header = 5            # an empty buffer of tagged fields
-        head = NULL
-        if length < 0x7ffffff0:
-            head = answer_reserve(node, <uint32_t>(4 + header + length), 1)
-        if head == NULL:
-            action = ACTION_CLOSE
-        else:
-            kb_put_u32(head, <uint32_t>(header + length))
-            kb_put_u32(head + 4, <uint32_t>node.correlation_id)
-            if header == 5:
-                head[8] = 0
-            memcpy(head + 4 + header, <const char*>body, <size_t>length)
-            answer_bytes(node, head, 4 + header + length)
+    if body is not None and _write(self.request_channel, node, body) != 0:
+        action = ACTION_CLOSE
     node.action = action
     if node.cause != CAUSE_HEADER:
-        node.cause = CAUSE_PYTHON
+        node.cause = cause
     with nogil:
         node.completed_ns = kb_now_ns()
         processor_push(processor, RequestList(node, node), RequestList(NULL, NULL), 0)
         processor_tell(processor)
+    return 0
+
+
+cdef int _write(RequestChannel* request_channel, Request* node, bytes body):
+    # Size, header and body; -1: there is no memory for them.
+    cdef Py_ssize_t length = len(body)
+    cdef uint32_t header = 4
+    cdef uint8_t* head
+    if node.api_key == AUTHENTICATION:
+        header = 0
+    # An answer of ApiVersions always has header v0.
+    elif node.api_key != API_VERSIONS and _is_flexible(request_channel, node):
+        header = 5                # an empty buffer of tagged fields
+    if length >= 0x7ffffff0:
+        return -1
+    head = answer_reserve(node, <uint32_t>(4 + header + length), 1)
+    if head == NULL:
+        return -1
+    kb_put_u32(head, <uint32_t>(header + length))
+    if header > 0:
+        kb_put_u32(head + 4, <uint32_t>node.correlation_id)
+    if header == 5:
+        head[8] = 0
+    memcpy(head + 4 + header, <const char*>body, <size_t>length)
+    answer_bytes(node, head, 4 + header + length)
     return 0
 
 
@@ -166,6 +193,10 @@ cdef WrappedRequest request_wrap(
     request.api_version = node.api_version
     request.correlation_id = node.correlation_id
     request.received_ns = node.received_ns
+    if node.api_key == AUTHENTICATION:  # it may be a token without a header
+        request.body = PyBytes_FromStringAndSize(<char*>node.data, node.length_bytes)
+        request_let_go(node)
+        return request
     take_header(&cursor, &header, node.data, node.length_bytes, _is_flexible(request_channel, node))
     if cursor.failed:
         node.cause = CAUSE_HEADER

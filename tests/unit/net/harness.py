@@ -75,6 +75,9 @@ def cold_frame(body: bytes = b"", correlation_id: int = 1) -> bytes:
     return framed(header(COLD_KEY, COLD_VERSION, correlation_id) + body)
 
 
+C = TypeVar("C", bound="Client")
+
+
 class Client:
     """One connection. Every wait is bounded by the deadline."""
 
@@ -207,6 +210,7 @@ class Rig:
         hot: dict[str, Any] | None = None,
         overrides: dict[str, int] | None = None,
         hosts: Sequence[str] = ("127.0.0.1",),
+        listener: dict[str, Any] | None = None,
         **settings: Any,
     ) -> None:
         self.directory = directory
@@ -227,7 +231,9 @@ class Rig:
         self.table = TopicTable()
         self.hot = HotPath(self.server, self.table, **(_HOT | (hot or {})))
         self.pool = HandlerPool(self.hot, handlers, lambda r: self.dispatch(r), self.ticks.append)
-        self.port = self.server.listen("PLAINTEXT", [(host, 0) for host in hosts])[0][1]
+        self.port = self.server.listen(
+            "PLAINTEXT", [(host, 0) for host in hosts], **(listener or {})
+        )[0][1]
         self.pool.start()
         self.server.start()
 
@@ -271,7 +277,10 @@ class Rig:
     # --- clients and figures ----------------------------------------------------------------------
 
     def client(self, **options: Any) -> Client:
-        client = Client(self.port, **options)
+        return self.connected(Client(self.port, **options))
+
+    def connected(self, client: C) -> C:
+        """Closed with the rig."""
         self.clients.append(client)
         return client
 

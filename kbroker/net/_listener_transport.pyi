@@ -1,0 +1,5 @@
+from typing_extensions import disjoint_base
+
+# A transport is a subclass in C.
+@disjoint_base
+class ListenerTransport: ...

@@ -1,0 +1,23 @@
+from typing import Self
+
+from typing_extensions import disjoint_base
+
+from kbroker.net._listener_transport import ListenerTransport
+
+# Lengths of records that are no data, and how many zeros an UPDATE brings.
+UPDATE: int
+ACK: int
+UPDATE_BYTES: int
+
+@disjoint_base
+class MaskedTransport(ListenerTransport):
+    def __new__(
+        cls, record_bytes: int = 1000, move_bytes: int = 700, acks_every: int = 0
+    ) -> Self: ...
+    # Connections, and sends that were given other bytes than before.
+    @property
+    def opened(self) -> int: ...
+    @property
+    def closed(self) -> int: ...
+    @property
+    def changed(self) -> int: ...

@@ -1,0 +1,193 @@
+"""Channels of a listener that authenticates: frames come one at a time until one opens the channel.
+
+The frames may be anything, tokens without a header too, so nothing of them is looked at in C.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import pytest
+
+from kbroker._net import WrappedRequest
+from kbroker.testing._masked_transport import MaskedTransport
+from tests.support.record_batches import build_batch
+from tests.unit.engine.wire import produce_frame, produced_in
+from tests.unit.net.harness import Client, Rig, cold_frame, eventually, framed
+from tests.unit.net.masked import MaskedClient
+
+TOKEN_BYTES_MAX = 512 << 10
+FAILED = "an authentication that failed"
+
+
+class Authenticator:
+    """Opens for "let me in", refuses "no", and answers what it got otherwise."""
+
+    def __init__(self) -> None:
+        self.tokens: list[bytes] = []
+        self.held: list[WrappedRequest] = []
+        self.holds = False
+
+    def __call__(self, request: WrappedRequest) -> None:
+        if not request.authenticates:
+            request.respond(request.body)
+            return
+        self.tokens.append(request.body)
+        if self.holds:
+            self.held.append(request)
+        elif request.body == b"let me in":
+            request.open_channel(b"welcome")
+        elif request.body == b"no":
+            request.refuse(b"never")
+        elif request.body == b"go":
+            request.refuse()
+        else:
+            request.respond(request.body)
+
+
+@pytest.fixture
+def authenticator() -> Authenticator:
+    return Authenticator()
+
+
+@pytest.fixture(params=["plain", "masked"])
+def connect(
+    request: pytest.FixtureRequest, make_rig: Callable[..., Rig], authenticator: Authenticator
+) -> Callable[[], Client]:
+    is_masked = request.param == "masked"
+    transport = MaskedTransport() if is_masked else None
+    rig = make_rig(dispatch=authenticator, listener={"authenticates": True, "transport": transport})
+
+    def client() -> Client:
+        kind = MaskedClient if is_masked else Client
+        return rig.connected(kind(rig.port))
+
+    client.rig = rig  # type: ignore[attr-defined]
+    return client
+
+
+def rig_of(connect: Callable[[], Client]) -> Rig:
+    rig = connect.rig  # type: ignore[attr-defined]
+    assert isinstance(rig, Rig)
+    return rig
+
+
+def closes(connect: Callable[[], Client], reason: str) -> int:
+    return rig_of(connect).server.closes()[reason]
+
+
+def test_tokens_are_answered_as_they_are_and_then_requests_follow(
+    connect: Callable[[], Client], authenticator: Authenticator
+) -> None:
+    client = connect()
+    for token in (b"", b"x", b"\0\x12\0\x03" + b"y" * 100, b"z" * 70_000):
+        client.send(framed(token))
+        assert client.receive() == token
+    client.send(framed(b"let me in"))
+    assert client.receive() == b"welcome"
+    client.send(cold_frame(b"a request", 7))
+    assert client.receive_cold() == (7, b"a request")
+    assert authenticator.tokens[-1] == b"let me in"
+
+
+def test_what_follows_the_last_token_is_read_as_requests(
+    connect: Callable[[], Client], authenticator: Authenticator
+) -> None:
+    topic = rig_of(connect).create("t")
+    produces = [
+        produce_frame(9, [(topic, {0: build_batch([b"v"])})], correlation_id=at) for at in range(20)
+    ]
+    client = connect()
+    client.send(framed(b"let me in") + b"".join(produces) + cold_frame(b"end", 99))
+    assert client.receive() == b"welcome"
+    for at in range(20):
+        correlation_id, partitions = produced_in(9, client.receive())
+        assert (correlation_id, [p.error for p in partitions.values()]) == (at, [0])
+    assert client.receive_cold() == (99, b"end")
+    assert authenticator.tokens == [b"let me in"]
+
+
+def test_one_token_at_a_time(connect: Callable[[], Client], authenticator: Authenticator) -> None:
+    authenticator.holds = True
+    client = connect()
+    client.send(framed(b"1") + framed(b"2") + framed(b"3"))
+    for at in (b"1", b"2", b"3"):
+        eventually(lambda: authenticator.held)
+        assert len(authenticator.held) == 1 and rig_of(connect).total("requests") == int(at)
+        authenticator.held.pop().respond(at)
+        assert client.receive() == at
+
+
+def test_a_refusal_is_sent_and_then_the_end(connect: Callable[[], Client]) -> None:
+    client = connect()
+    client.send(framed(b"no") + framed(b"let me in"))
+    assert client.receive() == b"never"
+    assert client.ended()
+    assert closes(connect, FAILED) == 1
+
+
+def test_a_refusal_without_words(connect: Callable[[], Client]) -> None:
+    client = connect()
+    client.send(framed(b"go"))
+    assert client.ended()
+    assert closes(connect, FAILED) == 1
+
+
+@pytest.mark.parametrize("size", [-1, -(1 << 31), TOKEN_BYTES_MAX + 1, (1 << 31) - 1])
+def test_a_size_that_no_token_can_have_closes(
+    connect: Callable[[], Client], authenticator: Authenticator, size: int
+) -> None:
+    client = connect()
+    client.send(struct.pack(">i", size) + b"let me in")
+    assert client.ended()
+    assert authenticator.tokens == []
+    assert closes(connect, "a frame size out of bounds") == 1
+
+
+def test_the_largest_token(connect: Callable[[], Client]) -> None:
+    client = connect()
+    client.send(framed(b"t" * TOKEN_BYTES_MAX))
+    assert client.receive() == b"t" * TOKEN_BYTES_MAX
+
+
+def test_an_open_channel_takes_no_empty_frame(connect: Callable[[], Client]) -> None:
+    client = connect()
+    client.send(framed(b"let me in"))
+    assert client.receive() == b"welcome"
+    client.send(framed(b""))
+    assert client.ended()
+
+
+def test_a_channel_opens_once(connect: Callable[[], Client], authenticator: Authenticator) -> None:
+    client = connect()
+    client.send(framed(b"let me in"))
+    assert client.receive() == b"welcome"
+    rig_of(connect).dispatch = lambda request: request.open_channel(b"again")
+    client.send(cold_frame(b"x", 1))
+    assert client.ended()
+    assert closes(connect, "an event out of turn") == 1
+
+
+def test_a_dropped_token_closes(
+    connect: Callable[[], Client], authenticator: Authenticator
+) -> None:
+    authenticator.holds = True
+    client = connect()
+    client.send(framed(b"x"))
+    eventually(lambda: authenticator.held)
+    authenticator.held.clear()
+    assert client.ended()
+
+
+def test_an_end_while_a_token_is_answered(
+    connect: Callable[[], Client], authenticator: Authenticator
+) -> None:
+    authenticator.holds = True
+    client = connect()
+    client.send(framed(b"x"))
+    eventually(lambda: authenticator.held)
+    client.end_sending()
+    authenticator.held.pop().open_channel(b"welcome")
+    assert client.receive() == b"welcome"
+    assert client.ended()

@@ -1,0 +1,307 @@
+"""Channels over a transport that is as awkward as TLS may be: `testing/_masked_transport.pyx`."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kbroker.testing._masked_transport import MaskedTransport
+from tests.support.record_batches import build_batch
+from tests.unit.engine.wire import Ask, fetch, fetch_frame, fetched_in, produce_one
+from tests.unit.net.harness import Gate, Rig, Topic, cold_frame, eventually
+from tests.unit.net.masked import MASK, MaskedClient, masked
+
+MakeRig = Callable[..., Rig]
+
+
+class Masked:
+    """A rig whose listener has the masked transport."""
+
+    def __init__(self, make_rig: MakeRig, *, acks_every: int = 0, **options: Any) -> None:
+        shape = {key: options.pop(key) for key in ("record_bytes", "move_bytes") if key in options}
+        self.transport = MaskedTransport(acks_every=acks_every, **shape)
+        self.rig = make_rig(listener={"transport": self.transport}, **options)
+        self._acks = bool(acks_every)
+
+    def client(self, **options: Any) -> MaskedClient:
+        return self.rig.connected(MaskedClient(self.rig.port, acks=self._acks, **options))
+
+    def closes(self, reason: str) -> int:
+        return self.rig.server.closes()[reason]
+
+
+def fill(topic: Topic, count: int, size: int) -> bytes:
+    batches = [build_batch([bytes([at]) * size]) for at in range(count)]
+    for batch in batches:
+        topic.logs[0].append(batch)
+    found = topic.logs[0].read(0, 1 << 30)
+    assert isinstance(found, bytes)
+    return found
+
+
+@pytest.mark.parametrize("acks_every", [0, 1, 3])
+@pytest.mark.parametrize("move_bytes", [1, 3, 700, 1 << 20])
+def test_frames_cut_anywhere(make_rig: MakeRig, move_bytes: int, acks_every: int) -> None:
+    over = Masked(make_rig, move_bytes=move_bytes, acks_every=acks_every)
+    dice = random.Random(move_bytes * 10 + acks_every)
+    bodies = [dice.randbytes(dice.choice((0, 1, 100, 5_000, 9_000))) for _ in range(20)]
+    stream = b"".join(cold_frame(body, i) for i, body in enumerate(bodies))
+    client = over.client()
+    answers: list[tuple[int, bytes]] = []
+    while stream:
+        cut = dice.choice((1, 3, 4, 5, 1_000, 40_000))
+        client.send(stream[:cut])
+        stream = stream[cut:]
+        while len(answers) < over.rig.total("responses"):
+            answers.append(client.receive_cold())
+    while len(answers) < len(bodies):
+        answers.append(client.receive_cold())
+    assert answers == list(enumerate(bodies))
+    assert over.transport.changed == 0
+
+
+def test_bytes_that_no_event_announces_are_read(make_rig: MakeRig) -> None:
+    over = Masked(make_rig, move_bytes=11)
+    client = over.client()
+    client.socket.sendall(masked(b"".join(cold_frame(b"%d" % i, i) for i in range(500)), 16_000))
+    assert [client.receive_cold() for _ in range(500)] == [(i, b"%d" % i) for i in range(500)]
+
+
+def test_a_frame_that_comes_with_the_handshake_is_answered(make_rig: MakeRig) -> None:
+    over = Masked(make_rig)
+    client = over.client(handshake=False)
+    client.socket.sendall(b"HELO" + bytes([MASK]) + masked(cold_frame(b"early", 4)))
+    assert client.socket.recv(4) == b"OLEH"
+    assert client.receive_cold() == (4, b"early")
+
+
+def test_a_handshake_in_single_bytes(make_rig: MakeRig) -> None:
+    over = Masked(make_rig)
+    client = over.client(handshake=False)
+    for byte in b"HELO":
+        client.socket.sendall(bytes([byte]))
+        client.all_delivered()
+    assert client.socket.recv(4) == b"OLEH"
+    client.socket.sendall(bytes([MASK]))
+    client.send(cold_frame(b"x", 1))
+    assert client.receive_cold() == (1, b"x")
+
+
+def test_many_handshakes_at_once_all_end(make_rig: MakeRig) -> None:
+    over = Masked(make_rig, connections_max=1000)
+    clients = [over.client(handshake=False) for _ in range(100)]
+    for client in clients:
+        client.socket.sendall(b"HELO" + bytes([MASK]) + masked(cold_frame(b"x", 1)))
+    for client in clients:
+        assert client.socket.recv(4) == b"OLEH"
+        assert client.receive_cold() == (1, b"x")
+
+
+@pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n\r\n", b"HELP"])
+def test_a_handshake_that_fails_closes_and_is_counted(make_rig: MakeRig, sent: bytes) -> None:
+    over = Masked(make_rig)
+    client = over.client(handshake=False)
+    client.socket.sendall(sent)
+    assert client.ended()
+    eventually(lambda: over.closes("a handshake that failed") == 1)
+    eventually(lambda: over.transport.closed == 1)
+
+
+@pytest.mark.parametrize("sent", [b"", b"HE", b"HELO"])
+def test_an_end_in_the_midst_of_a_handshake(make_rig: MakeRig, sent: bytes) -> None:
+    over = Masked(make_rig)
+    client = over.client(handshake=False)
+    client.socket.sendall(sent)
+    client.end_sending()
+    assert client.socket.recv(5) == (b"OLEH" if sent == b"HELO" else b"")
+    eventually(lambda: over.transport.closed == 1)
+
+
+def test_a_handshake_that_does_not_go_on_ends_with_the_idle(make_rig: MakeRig) -> None:
+    over = Masked(make_rig, idle_ms_max=50)
+    client = over.client(handshake=False)
+    client.socket.sendall(b"HEL")
+    assert client.ended()
+    eventually(lambda: over.transport.closed == 1)
+
+
+def test_nothing_is_read_as_a_request_before_the_handshake_is_complete(make_rig: MakeRig) -> None:
+    gate = Gate()
+    over = Masked(make_rig, dispatch=gate)
+    client = over.client(handshake=False)
+    client.socket.sendall(b"HELO")
+    assert client.socket.recv(4) == b"OLEH"
+    client.socket.sendall(bytes([MASK]))
+    client.send(cold_frame(b"x", 1))
+    gate.wait_for(1)
+    assert over.rig.total("requests") == 1
+    gate.release()
+    assert client.receive_cold() == (1, b"x")
+
+
+def test_a_client_without_the_transport_gets_no_answer(make_rig: MakeRig) -> None:
+    over = Masked(make_rig)
+    client = over.rig.client()
+    client.send(cold_frame(b"plain", 1))
+    assert client.ended()
+    assert over.rig.total("requests") == 0
+
+
+# --- sending -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("acks_every", [0, 2])
+def test_produce_and_fetch(make_rig: MakeRig, acks_every: int) -> None:
+    over = Masked(make_rig, acks_every=acks_every)
+    topic = over.rig.create("t")
+    client = over.client()
+    batches = [build_batch([b"%d" % at * 1000]) for at in range(5)]
+    assert [produce_one(client, topic, batch).error for batch in batches] == [0] * 5
+    found = topic.logs[0].read(0, 1 << 30)
+    assert fetch(client, 12, [Ask(topic)]).only.records == found
+    assert over.transport.changed == 0
+
+
+@pytest.mark.parametrize("inline", [0, 1 << 30], ids=["ranges", "in memory"])
+@pytest.mark.parametrize("record_bytes", [100, 16_384])
+def test_ranges_of_files_go_through_it(make_rig: MakeRig, record_bytes: int, inline: int) -> None:
+    over = Masked(make_rig, record_bytes=record_bytes, hot={"inline_range_bytes": inline})
+    topic = over.rig.create("t")
+    wanted = fill(topic, 40, 20_000)
+    answer = fetch(over.client(), 12, [Ask(topic, max_bytes=50 << 20)])
+    assert answer.only.records == wanted
+
+
+def test_ranges_that_are_not_in_memory_are_read_ahead(make_rig: MakeRig) -> None:
+    over = Masked(make_rig, hot={"inline_range_bytes": 0})
+    topic = over.rig.create("t")
+    wanted = fill(topic, 60, 50_000)
+    (path,) = over.rig.directory.glob("t-0/*.log")
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(file)
+    answer = fetch(over.client(), 12, [Ask(topic, max_bytes=50 << 20)])
+    assert answer.only.records == wanted
+
+
+@pytest.mark.parametrize("acks_every", [0, 1])
+def test_a_peer_that_reads_slowly_gets_the_same_bytes(make_rig: MakeRig, acks_every: int) -> None:
+    over = Masked(make_rig, record_bytes=16_000, send_buffer_bytes=8192, acks_every=acks_every)
+    topic = over.rig.create("t", partitions=1)
+    wanted = fill(topic, 20, 50_000)
+    slow = over.client(receive_bytes=8192)
+    neighbour = over.client()
+    asked = fetch_frame(12, [Ask(topic, max_bytes=50 << 20)], correlation_id=5)
+    slow.send(asked * 3)
+    head = slow.read(4 + 30_000)
+    neighbour.send(cold_frame(b"meanwhile", 1))
+    assert neighbour.receive_cold() == (1, b"meanwhile")
+    (size,) = struct.unpack(">i", head[:4])
+    first = fetched_in(12, head[4:] + slow.read(size - 30_000))
+    assert first.only.records == wanted
+    for _ in range(2):
+        assert fetched_in(12, slow.receive()).only.records == wanted
+    assert over.transport.changed == 0
+
+
+def test_short_answers_leave_together(make_rig: MakeRig) -> None:
+    gate = Gate()
+    over = Masked(make_rig, dispatch=gate, record_bytes=16_000)
+    client = over.client()
+    client.send(b"".join(cold_frame(b"%d" % i, i) for i in range(30)))
+    for i in range(30):
+        gate.wait_for(1)
+        gate.release()
+        assert client.receive_cold() == (i, b"%d" % i)
+
+
+def test_a_receive_that_wants_to_write_goes_on_when_it_can(make_rig: MakeRig) -> None:
+    over = Masked(make_rig, send_buffer_bytes=8192)
+    client = over.client(receive_bytes=8192)
+    for turn in range(3):
+        client.update()
+        client.send(b"".join(cold_frame(b"%d" % i, i) for i in range(20)))
+        client.all_delivered()
+        for i in range(20):
+            assert client.receive_cold() == (i, b"%d" % i), f"turn {turn}"
+    assert over.transport.changed == 0
+
+
+def test_an_update_while_an_answer_is_on_its_way(make_rig: MakeRig) -> None:
+    over = Masked(make_rig, send_buffer_bytes=8192, record_bytes=16_000)
+    client = over.client(receive_bytes=8192)
+    client.send(cold_frame(b"a" * 300_000, 1))
+    client.update()
+    client.send(cold_frame(b"b", 2))
+    assert client.receive_cold() == (1, b"a" * 300_000)
+    assert client.receive_cold() == (2, b"b")
+
+
+# --- the end -------------------------------------------------------------------------------------
+
+
+def test_the_peers_end_of_the_transport_ends_the_channel(make_rig: MakeRig) -> None:
+    over = Masked(make_rig)
+    client = over.client()
+    client.send(cold_frame(b"last", 1))
+    client.socket.sendall(b"\0\0")
+    assert client.receive_cold() == (1, b"last")
+    assert client.ended() and client.ended_well
+
+
+def test_an_end_without_notice_ends_the_channel_after_its_answers(make_rig: MakeRig) -> None:
+    gate = Gate()
+    over = Masked(make_rig, dispatch=gate)
+    client = over.client()
+    client.send(cold_frame(b"last", 1))
+    gate.wait_for(1)
+    client.end_sending()
+    eventually(lambda: over.rig.total("connections") == 1)
+    gate.release()
+    assert client.receive_cold() == (1, b"last")
+    assert client.ended()
+
+
+def test_a_stop_sends_what_is_answered_and_the_end(make_rig: MakeRig) -> None:
+    gate = Gate()
+    over = Masked(make_rig, dispatch=gate)
+    idle, waiting = over.client(), over.client()
+    waiting.send(cold_frame(b"x" * 5_000, 9))
+    gate.wait_for(1)
+    gate.release()
+    over.rig.stop()
+    assert waiting.receive_cold() == (9, b"x" * 5_000)
+    for client in (idle, waiting):
+        assert client.ended() and client.ended_well
+    assert over.transport.closed == over.transport.opened == 2
+
+
+def test_a_processor_that_is_taken_away_ends_its_transports(make_rig: MakeRig) -> None:
+    over = Masked(make_rig, processors=2)
+    clients = [over.client() for _ in range(4)]
+    for i, client in enumerate(clients):
+        client.send(cold_frame(b"%d" % i, i))
+        assert client.receive_cold() == (i, b"%d" % i)
+    over.rig.server.resize(1)
+    eventually(lambda: sum(client.has_bytes() for client in clients) == 2)
+    gone = [client for client in clients if client.has_bytes()]
+    assert all(client.ended() and client.ended_well for client in gone)
+    eventually(lambda: over.transport.closed == 2)
+
+
+def test_a_reset_while_an_answer_is_on_its_way(make_rig: MakeRig) -> None:
+    over = Masked(make_rig, send_buffer_bytes=8192)
+    client = over.client(receive_bytes=8192)
+    client.send(cold_frame(b"a" * 500_000, 1))
+    client.socket.recv(1)
+    client.reset()
+    eventually(lambda: over.transport.closed == 1)
+    assert over.rig.total("requests") == 1
