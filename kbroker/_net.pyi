@@ -1,5 +1,6 @@
 """The network core as Python sees it; see _net.pyx for threads and lifetimes."""
 
+from collections.abc import Hashable
 from typing import Self, TypedDict, type_check_only
 
 from typing_extensions import disjoint_base
@@ -97,6 +98,8 @@ class SocketServer:
         addresses: list[tuple[str, int]],
         backlog: int = 50,
         ipv4_ports: frozenset[int] = frozenset(),
+        *,
+        principal: Hashable,
         transport: ListenerTransport | None = None,
         authenticates: bool = False,
     ) -> list[tuple[str, int]]: ...

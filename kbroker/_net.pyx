@@ -43,6 +43,7 @@ from kbroker.net._processor cimport (
 from kbroker.net._quotas cimport quotas_bound, quotas_free, quotas_new, quotas_override
 from kbroker.net._listener_transport cimport ListenerTransport
 from kbroker.net._request_channel cimport request_channel_close, request_channel_init
+from kbroker.net._sessions cimport session_drop, session_intern
 from kbroker.net._types cimport (
     API_KEYS_MAX,
     API_VERSIONS_MAX,
@@ -239,15 +240,16 @@ cdef class SocketServer:
 
     def listen(
         self, str name, list addresses, int backlog=50, frozenset ipv4_ports=frozenset(),
-        ListenerTransport transport=None, bint authenticates=False,
+        *, principal, ListenerTransport transport=None, bint authenticates=False,
     ):
         """Binds one listener to all its (host, port) and returns what it bound; OSError as is.
 
         An empty host and :: mean every address, of IPv4 and of IPv6; :: beside an address of IPv4
         is IPv6 alone, as on `ipv4_ports`, where other listeners have one. Port 0: a free port for
         all addresses. `backlog` connections wait in the kernel (see net.core.somaxconn).
-        `transport`: another than the plain one. `authenticates`: the first frames of a connection
-        come as requests that say so, until one of them opens the channel.
+        `principal`: of a client that has not authenticated; hashable. `transport`: another than the
+        plain one. `authenticates`: the first frames of a connection come as requests that say so,
+        until one of them opens the channel.
         """
         cdef Acceptor* acceptor
         cdef Listener listener
@@ -270,6 +272,7 @@ cdef class SocketServer:
             raise
         listener.index = <uint32_t>self.acceptor_count
         listener.authenticates = authenticates
+        listener.session = session_intern(principal)
         listener.transport = NULL
         listener.transport_context = NULL
         if transport is not None:
@@ -279,6 +282,7 @@ cdef class SocketServer:
         acceptor = acceptor_new(
             &listener, &self.settings, self.quotas, self.processors, &self.processor_count)
         if acceptor == NULL:
+            session_drop(listener.session)
             raise MemoryError
         for opened in sockets:
             acceptor.sockets[acceptor.socket_count] = opened.detach()

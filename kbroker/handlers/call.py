@@ -19,7 +19,7 @@ from kbroker.handlers.envelope import Forwarded
 from kbroker.handlers.reply import Failure, Reply, answer_exception, told
 from kbroker.protocol.messages.failures import failed
 from kbroker.protocol.messages.table import Message, Record
-from kbroker.security.session import ANONYMOUS, Session, session_of
+from kbroker.security.session import Session, session_of
 
 if TYPE_CHECKING:
     from kbroker.handlers.services import ColdRequest, Services
@@ -42,7 +42,7 @@ def session_for(request: ColdRequest) -> Session:
     """The session of the client that sent it. Call this before the request is answered."""
     if isinstance(request, Forwarded):
         return request.session
-    return session_of(ANONYMOUS, request.client_id, request.listener, request.peer_host)
+    return session_of(request.principal, request.client_id, request.listener, request.peer_host)
 
 
 # The response that says a code wherever it can, where the table alone does not say how.

@@ -90,6 +90,10 @@ class Forwarded:
         return self._call.request.local_port
 
     @property
+    def principal(self) -> Principal:
+        return self.session.principal
+
+    @property
     def peer_host(self) -> str:
         return self.session.client_host
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kbroker.metadata.image import ClusterImage
     from kbroker.purgatory.timer import CallLater
     from kbroker.security.rights import Authorizer
+    from kbroker.security.session import Principal
     from kbroker.types import TopicPartition
 
 
@@ -72,6 +73,11 @@ class ColdRequest(Protocol):
 
     @property
     def listener(self) -> str: ...
+
+    @property
+    def principal(self) -> Principal:
+        """Whose request it is."""
+        ...
 
     @property
     def local_host(self) -> str: ...

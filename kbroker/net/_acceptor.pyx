@@ -19,6 +19,7 @@ from kbroker.core._figures cimport kb_count
 from kbroker.core._sync cimport kb_now_ns, pthread_create, pthread_join, pthread_setname_np
 from kbroker.net._processor cimport processor_offer
 from kbroker.net._quotas cimport ConnectionQuotas, quota_acquire, quota_release
+from kbroker.net._sessions cimport session_drop
 from kbroker.net._types cimport Listener, NetworkSettings, NewConnection, Processor
 
 cdef extern from "<stdio.h>" nogil:
@@ -86,6 +87,7 @@ cdef void acceptor_stop(Acceptor* acceptor) noexcept nogil:
 
 cdef void acceptor_free(Acceptor* acceptor) noexcept nogil:
     if acceptor != NULL:
+        session_drop(acceptor.listener.session)
         close(acceptor.event_fd)
         free(acceptor)
 

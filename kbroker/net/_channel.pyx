@@ -41,6 +41,7 @@ from kbroker.net._request_times cimport request_note_sent
 from kbroker.net._required cimport answer_is_whole, channel_requires
 from kbroker.net._send cimport (
     SEND_BLOCKED, SEND_DONE, SEND_READS, send_read_ahead_done, send_some)
+from kbroker.net._sessions cimport session_drop, session_take
 from kbroker.net._state_times cimport state_times_begin, state_times_enter, state_times_use
 from kbroker.net._throttle cimport throttle_over, throttle_until
 from kbroker.net._transport cimport transport_close, transport_wants
@@ -129,6 +130,7 @@ cdef Channel* channel_open(Processor* processor, NewConnection* connection) noex
     channel.ip_entry = connection.ip_entry
     channel.transport = listener.transport
     channel.authenticates = listener.authenticates
+    channel.session = listener.session
     if channel.transport != NULL:
         channel.state = HANDSHAKING
     else:
@@ -151,6 +153,7 @@ cdef Channel* channel_open(Processor* processor, NewConnection* connection) noex
         quota_release(channel.ip_entry)
         free(channel)
         return NULL
+    session_take(channel.session)
     live_add(LIVE_CONNECTIONS, 1)
     kb_count(&processor.connection_count, 1)
     kb_count(&processor.muted[channel.listener].connections, 1)
@@ -371,19 +374,24 @@ cdef void channel_answer(Channel* channel, Request* request) noexcept nogil:
             channel_make_ready(channel)
         return
     if channel.closed:
+        session_drop(request.opens_as)
         request_note_sent(request, channel.processor.now_ns)  # as far as it came
         request_free(request)
         return
     if not answer_is_whole(channel, request):
+        session_drop(request.opens_as)
         request_free(request)
         channel_close(channel)
         return
     if request.action == ACTION_CLOSE:
         channel.closing = 1
         kb_count(&channel.processor.closes[request.cause], 1)
-    elif request.action == ACTION_OPEN and _open(channel) != 0:
-        request_free(request)
-        return
+    elif request.action == ACTION_OPEN:
+        session_drop(channel.session)
+        channel.session = request.opens_as
+        if _open(channel) != 0:
+            request_free(request)
+            return
     if request.throttle_ms > 0 and _throttle(channel, request.throttle_ms) != 0:
         request_free(request)
         return
@@ -584,5 +592,6 @@ cdef int channel_reap(Channel* channel) noexcept nogil:
     require(channel.closed and channel.tx_head == NULL, "freed channel: it is closed", 0, 1)
     require(channel.parked == NULL, "freed channel: nothing of it waits", 0, 0)
     live_add(LIVE_CONNECTIONS, -1)
+    session_drop(channel.session)
     free(channel)
     return 1

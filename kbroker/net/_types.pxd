@@ -105,6 +105,7 @@ cdef struct Request:
     int part_count
     int part_next                 # the Processor's place in the parts
     Request* local_next           # in a list of locally processed requests
+    Session* opens_as             # with ACTION_OPEN: a reference, and the channel takes it
     int64_t own_bytes             # of the answer in memory of its own: not in the inline buffers
     int8_t is_unsent              # it counts among its channel's unsent bytes
     Part* parts                   # inline_parts or an allocation; NULL: compact, no answer yet
@@ -140,12 +141,19 @@ cdef struct Transport:
     void (*close)(void* own) noexcept nogil     # without waiting; the socket is closed after it
 
 
+# What is known of a client that has authenticated: see _sessions.
+cdef struct Session:
+    int refs                      # atomic: listeners and channels
+    void* principal               # a Python object, kept as long as the session
+
+
 # What the connections of one listener have in common.
 cdef struct Listener:
     uint32_t index
     int8_t authenticates          # a connection is to authenticate before its first request
     const Transport* transport    # NULL: the plain one
     void* transport_context
+    Session* session              # of those that have not authenticated
 
 
 cdef enum:
@@ -194,6 +202,7 @@ cdef struct Channel:
     int32_t frame_bytes_max
     const Transport* transport    # NULL: the plain one
     void* transport_own
+    Session* session              # a reference
     int64_t offered_bytes         # to the transport, which asked for them again
     int in_flight                 # requests that have not come back
     uint64_t connection_id

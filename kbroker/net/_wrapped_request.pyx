@@ -17,6 +17,7 @@ from kbroker.errors import InvariantError
 from kbroker.core._sync cimport kb_now_ns
 from kbroker.net._processor cimport processor_push, processor_tell
 from kbroker.net._request cimport answer_bytes, answer_reserve, request_let_go
+from kbroker.net._sessions cimport session_drop, session_intern, session_principal
 from kbroker.net._types cimport (
     ACTION_CLOSE, ACTION_OPEN, ACTION_SEND, API_KEYS_MAX, AUTHENTICATION, CAUSE_AUTHENTICATION,
     CAUSE_HEADER, CAUSE_PYTHON, Channel, Processor, Request, RequestChannel, RequestList)
@@ -46,6 +47,11 @@ cdef class WrappedRequest:
     @property
     def listener(self):
         return self.listeners[self._channel().listener]
+
+    @property
+    def principal(self):
+        """Whose request it is; the listener's where the client has not authenticated."""
+        return session_principal(self._channel().session)
 
     @property
     def local_host(self):
@@ -90,9 +96,11 @@ cdef class WrappedRequest:
         self._require_unanswered()
         _finish(self, body, ACTION_SEND, CAUSE_PYTHON)
 
-    def open_channel(self, bytes body not None):
-        """Sends the answer to the frame that completed the authentication: requests follow."""
+    def open_channel(self, bytes body not None, principal):
+        """Sends the answer to the frame that completed the authentication: requests follow, and
+        they are the principal's."""
         self._require_unanswered()
+        self.node.opens_as = session_intern(principal)
         _finish(self, body, ACTION_OPEN, CAUSE_PYTHON)
 
     def refuse(self, bytes body=None):
@@ -138,6 +146,8 @@ cdef int _finish(WrappedRequest self, bytes body, int action, int cause) except 
     self.node = NULL
     if body is not None and _write(self.request_channel, node, body) != 0:
         action = ACTION_CLOSE
+        session_drop(node.opens_as)
+        node.opens_as = NULL
     node.action = action
     if node.cause != CAUSE_HEADER:
         node.cause = cause

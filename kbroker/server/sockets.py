@@ -18,6 +18,7 @@ from kbroker.engine._hot import HotPath
 from kbroker.errors import AddressInUse, UserError
 from kbroker.observe.resources import memory_limit
 from kbroker.protocol.versions import FLEXIBLE_SINCE, SERVED
+from kbroker.security.session import ANONYMOUS
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def listen(
     """Binds a listener; a second address that this machine does not have (no IPv6) is left out."""
     while True:
         try:
-            return server.listen(name, addresses, backlog, ipv4_ports)
+            return server.listen(name, addresses, backlog, ipv4_ports, principal=ANONYMOUS)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 places = ", ".join(f"{host}:{port}" for host, port in addresses)

@@ -15,6 +15,7 @@ from kbroker.handlers.envelope import Forwarded
 from kbroker.handlers.forwarding import forward
 from kbroker.handlers.registry import REGISTRY
 from kbroker.protocol import messages
+from kbroker.security.session import ANONYMOUS, Principal
 from kbroker.types import ApiKey
 from tests.simulation.network import Answer
 
@@ -35,6 +36,7 @@ class Request:
     correlation_id: int = 0
     listener: str = "simulated"
     peer_host: str = "192.0.2.1"
+    principal: Principal = ANONYMOUS
 
     def respond(self, body: bytes) -> None:
         self.answer(body)

@@ -47,6 +47,7 @@ ALLOWED: Final = (
     ("kbroker/net/_wrapped_request.pyx", "open_channel", "SASL"),
     # How a test sees, or moves, what it tests.
     ("kbroker/testing/_masked_transport.pyx", "MaskedTransport", "tests of transports"),
+    ("kbroker/net/_sessions.pyx", "references", "tests"),
     ("kbroker/clock.py", "ManualClock|set_wall_ms|wait_for_sleepers", "tests"),
     ("kbroker/metadata/store/", "watch_count", "tests of several controllers"),
     ("kbroker/peer/network_client.py", "connection_delay_ms", "tests"),

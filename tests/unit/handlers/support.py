@@ -43,6 +43,7 @@ from kbroker.metadata.controller.decisions import (
 )
 from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
 from kbroker.metadata.image import BrokerImage, ClusterImage, TopicImage, delta_between
+from kbroker.security.session import ANONYMOUS, Principal
 from kbroker.server.dynamic_config import DynamicConfig
 from kbroker.testing import schemas
 from kbroker.types import ApiKey, TopicPartition
@@ -69,6 +70,7 @@ class FakeRequest:
     local_port: int = 9092
     peer_host: str = "127.0.0.1"
     peer_port: int = 50000
+    principal: Principal = ANONYMOUS
     received_ns: int = 0
     answer: bytes | None = None
     closed: str | None = None

@@ -31,6 +31,7 @@ from kbroker.engine._hot import HotPath
 from kbroker.log.engine._flush_times import FlushTimes
 from kbroker.protocol.versions import FLEXIBLE_SINCE, SERVED
 from kbroker.replica._topic_table import TopicTable
+from kbroker.security.session import ANONYMOUS
 from kbroker.server.handler_pool import HandlerPool
 from kbroker.types import ApiKey
 from tests.support.led_log import LedLog, open_led_log
@@ -231,9 +232,9 @@ class Rig:
         self.table = TopicTable()
         self.hot = HotPath(self.server, self.table, **(_HOT | (hot or {})))
         self.pool = HandlerPool(self.hot, handlers, lambda r: self.dispatch(r), self.ticks.append)
-        self.port = self.server.listen(
-            "PLAINTEXT", [(host, 0) for host in hosts], **(listener or {})
-        )[0][1]
+        addresses = [(host, 0) for host in hosts]
+        options = {"principal": ANONYMOUS} | (listener or {})
+        self.port = self.server.listen("PLAINTEXT", addresses, **options)[0][1]
         self.pool.start()
         self.server.start()
 

@@ -6,11 +6,14 @@ The frames may be anything, tokens without a header too, so nothing of them is l
 from __future__ import annotations
 
 import struct
+import uuid
 from collections.abc import Callable
 
 import pytest
 
 from kbroker._net import WrappedRequest
+from kbroker.net._sessions import references
+from kbroker.security.session import Principal
 from kbroker.testing._masked_transport import MaskedTransport
 from tests.support.record_batches import build_batch
 from tests.unit.engine.wire import produce_frame, produced_in
@@ -18,6 +21,8 @@ from tests.unit.net.harness import Client, Rig, cold_frame, eventually, framed
 from tests.unit.net.masked import MaskedClient
 
 TOKEN_BYTES_MAX = 512 << 10
+ALICE = Principal("User", "alice")
+BOB = Principal("User", "bob")
 FAILED = "an authentication that failed"
 
 
@@ -26,10 +31,12 @@ class Authenticator:
 
     def __init__(self) -> None:
         self.tokens: list[bytes] = []
+        self.principals: list[Principal] = []
         self.held: list[WrappedRequest] = []
         self.holds = False
 
     def __call__(self, request: WrappedRequest) -> None:
+        self.principals.append(request.principal)
         if not request.authenticates:
             request.respond(request.body)
             return
@@ -37,7 +44,7 @@ class Authenticator:
         if self.holds:
             self.held.append(request)
         elif request.body == b"let me in":
-            request.open_channel(b"welcome")
+            request.open_channel(b"welcome", ALICE)
         elif request.body == b"no":
             request.refuse(b"never")
         elif request.body == b"go":
@@ -57,13 +64,18 @@ def connect(
 ) -> Callable[[], Client]:
     is_masked = request.param == "masked"
     transport = MaskedTransport() if is_masked else None
-    rig = make_rig(dispatch=authenticator, listener={"authenticates": True, "transport": transport})
+    door = Principal("User", f"before {uuid.uuid4()}")  # others' rigs may be freed meanwhile
+    rig = make_rig(
+        dispatch=authenticator,
+        listener={"authenticates": True, "transport": transport, "principal": door},
+    )
 
     def client() -> Client:
         kind = MaskedClient if is_masked else Client
         return rig.connected(kind(rig.port))
 
     client.rig = rig  # type: ignore[attr-defined]
+    client.door = door  # type: ignore[attr-defined]
     return client
 
 
@@ -163,7 +175,7 @@ def test_a_channel_opens_once(connect: Callable[[], Client], authenticator: Auth
     client = connect()
     client.send(framed(b"let me in"))
     assert client.receive() == b"welcome"
-    rig_of(connect).dispatch = lambda request: request.open_channel(b"again")
+    rig_of(connect).dispatch = lambda request: request.open_channel(b"again", ALICE)
     client.send(cold_frame(b"x", 1))
     assert client.ended()
     assert closes(connect, "an event out of turn") == 1
@@ -188,6 +200,73 @@ def test_an_end_while_a_token_is_answered(
     client.send(framed(b"x"))
     eventually(lambda: authenticator.held)
     client.end_sending()
-    authenticator.held.pop().open_channel(b"welcome")
+    authenticator.held.pop().open_channel(b"welcome", ALICE)
     assert client.receive() == b"welcome"
     assert client.ended()
+
+
+# --- sessions ------------------------------------------------------------------------------------
+
+
+def test_requests_are_the_principals_once_the_channel_is_open(
+    connect: Callable[[], Client], authenticator: Authenticator
+) -> None:
+    door: Principal = connect.door  # type: ignore[attr-defined]
+    clients = [connect(), connect()]
+    eventually(lambda: references(door) == 3)  # with the listener's
+    for client in clients:
+        client.send(framed(b"let me in"))
+        assert client.receive() == b"welcome"
+        client.send(cold_frame(b"x", 1))
+        assert client.receive_cold() == (1, b"x")
+    assert authenticator.principals == [door, ALICE] * 2
+    assert (references(ALICE), references(door)) == (2, 1)
+    for client in clients:
+        client.close()
+    eventually(lambda: references(ALICE) == 0)
+    assert references(door) == 1
+
+
+def test_a_session_that_comes_too_late_is_dropped(
+    connect: Callable[[], Client], authenticator: Authenticator
+) -> None:
+    authenticator.holds = True
+    client = connect()
+    client.send(framed(b"x"))
+    eventually(lambda: authenticator.held)
+    client.reset()
+    eventually(lambda: rig_of(connect).total("connections") == 0)
+    authenticator.held.pop().open_channel(b"welcome", ALICE)
+    eventually(lambda: references(ALICE) == 0)
+
+
+def test_an_opening_out_of_turn_leaves_no_session(connect: Callable[[], Client]) -> None:
+    client = connect()
+    client.send(framed(b"let me in"))
+    assert client.receive() == b"welcome"
+    rig_of(connect).dispatch = lambda request: request.open_channel(b"again", BOB)
+    client.send(cold_frame(b"x", 1))
+    assert client.ended()
+    eventually(lambda: references(BOB) == 0 and references(ALICE) == 0)
+
+
+def test_sessions_without_clients_are_freed(
+    connect: Callable[[], Client], authenticator: Authenticator
+) -> None:
+    kept, other = connect(), connect()
+    names = iter(range(2000))
+    rig_of(connect).dispatch = lambda request: request.open_channel(
+        b"welcome", Principal("User", str(next(names)))
+    )
+    for client in (kept, other):
+        client.send(framed(b"x"))
+        assert client.receive() == b"welcome"
+    other.close()
+    eventually(lambda: references(Principal("User", "1")) == 0)
+    for _ in range(600):
+        client = connect()
+        client.send(framed(b"x"))
+        assert client.receive() == b"welcome"
+        client.close()
+    assert references(Principal("User", "0")) == 1
+    assert references(Principal("User", "1")) is None

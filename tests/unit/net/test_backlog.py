@@ -19,7 +19,7 @@ def test_a_burst_finds_places_before_anybody_takes_it() -> None:
         requirements.skip_on_this_machine("net.core.somaxconn is below the burst")
     server = SocketServer(**SETTINGS)
     backlog = BrokerConfig.load()["socket.listen.backlog.size"]
-    (bound,) = server.listen("PLAINTEXT", [("127.0.0.1", 0)], backlog)
+    (bound,) = server.listen("PLAINTEXT", [("127.0.0.1", 0)], backlog, principal=None)
     clients = [socket.socket() for _ in range(BURST)]
     try:
         # Over loopback a connection stands when the call returns, unless the kernel let it wait.

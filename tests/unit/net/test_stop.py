@@ -98,7 +98,7 @@ def test_a_resize_beside_a_stop_leaves_no_thread_behind() -> None:
 def test_who_connects_beside_a_stop_is_let_go() -> None:
     for _ in range(50):
         server = SocketServer(**SETTINGS)
-        (bound,) = server.listen("PLAINTEXT", [("127.0.0.1", 0)])
+        (bound,) = server.listen("PLAINTEXT", [("127.0.0.1", 0)], principal=None)
         server.start()
         client = Client(bound[1])
         server.stop()
