@@ -92,7 +92,11 @@ PIPELINED = (
 )
 
 # The table as the C side reads it: filled once, at import, and constant from then on.
-cdef signed char _NEXT[CHANNEL_MACHINES][CHANNEL_STATES][CHANNEL_EVENTS]
+cdef signed char _NEXT[CHANNEL_MACHINES][16][16]  # powers of two: a place is shifts alone
+
+cdef enum:
+    READABLE = (  # a bit for each state
+        1 << NOT_MUTED | 1 << REQCACHED_AND_RESPONSE_PENDING | 1 << AUTHENTICATING)
 
 cdef const char* _STATE_NAMES[CHANNEL_STATES]
 _STATE_NAMES[:] = [
@@ -152,8 +156,7 @@ cdef int channel_next(int machine, int state, int event) noexcept nogil:
 
 
 cdef int channel_readable(int state) noexcept nogil:
-    return (state == NOT_MUTED or state == REQCACHED_AND_RESPONSE_PENDING
-            or state == AUTHENTICATING)
+    return READABLE >> state & 1
 
 
 cdef int channel_cached(int state) noexcept nogil:

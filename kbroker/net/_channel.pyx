@@ -40,7 +40,7 @@ from kbroker.net._request cimport chunk_release, request_free
 from kbroker.net._request_times cimport request_note_sent
 from kbroker.net._required cimport answer_is_whole, channel_requires
 from kbroker.net._send cimport (
-    SEND_BLOCKED, SEND_DONE, SEND_READS, send_read_ahead_done, send_some)
+    SEND_BLOCKED, SEND_DONE, SEND_READS, send_piece, send_read_ahead_done, send_some)
 from kbroker.net._sessions cimport session_drop, session_take
 from kbroker.net._state_times cimport state_times_begin, state_times_enter, state_times_use
 from kbroker.net._throttle cimport throttle_over, throttle_until
@@ -503,7 +503,10 @@ cdef void _send_queued(Channel* channel) noexcept nogil:
         if budget_bytes <= 0:
             channel_make_ready(channel)
             return
-        status = send_some(channel, &budget_bytes)
+        if channel.transport == NULL:
+            status = send_some(channel, &budget_bytes)
+        else:
+            status = send_piece(channel, &budget_bytes)
         channel.processor.now_ns = kb_now_ns()
         if status == SEND_READS:
             return

@@ -208,7 +208,7 @@ cdef void frames_bound(Channel* channel) noexcept nogil:
         channel.frame_bytes_max = request_bytes_max
 
 
-cdef Request* _begin(Channel* channel, int64_t need, int compact) noexcept nogil:
+cdef inline Request* _begin(Channel* channel, int64_t need, int compact) noexcept nogil:
     # A request of the frame at the front.
     cdef Request* request = request_new(channel.processor, compact)
     if request == NULL:
@@ -225,7 +225,9 @@ cdef Request* _begin(Channel* channel, int64_t need, int compact) noexcept nogil
     return request
 
 
-cdef int _end(Channel* channel, Request* request, uint32_t end, Request** taken) noexcept nogil:
+cdef inline int _end(
+    Channel* channel, Request* request, uint32_t end, Request** taken
+) noexcept nogil:
     request.total_bytes = end - channel.rx_start
     channel.rx_start = end
     _drop_empty_rx(channel)

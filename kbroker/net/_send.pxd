@@ -11,4 +11,5 @@ cdef enum SendStatus:
 
 # A read-ahead has come back.
 cdef void send_read_ahead_done(Channel* channel, Request* request) noexcept nogil
+cdef int send_piece(Channel* channel, int64_t* budget_bytes) noexcept nogil
 cdef int send_some(Channel* channel, int64_t* budget_bytes) noexcept nogil

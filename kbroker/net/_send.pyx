@@ -126,7 +126,9 @@ cdef int _copy(Channel* channel, Request* request, Part* part, int64_t copied) n
         or not _is_warm(channel, request, part)
     ):
         return 0
-    return _has_copies(processor) and kb_pread_now(
+    if processor.copies == NULL and not _has_copies(processor):
+        return 0
+    return kb_pread_now(
         part.fd, processor.copies + copied, <size_t>part.length, part.position) == part.length
 
 
@@ -251,7 +253,8 @@ cdef int _copy_piece(Channel* channel, int64_t* copied) noexcept nogil:
     return SEND_DONE
 
 
-cdef int _send_piece(Channel* channel, int64_t* budget_bytes) noexcept nogil:
+cdef int send_piece(Channel* channel, int64_t* budget_bytes) noexcept nogil:
+    """A piece of the queue, which must not be empty, through a transport that is not plain."""
     cdef Part* part = &channel.tx_head.parts[channel.tx_head.part_next]
     cdef int64_t length
     cdef int64_t sent
@@ -294,10 +297,7 @@ cdef int send_some(Channel* channel, int64_t* budget_bytes) noexcept nogil:
     cdef int more
     cdef int64_t total
     cdef ssize_t sent
-    cdef int count
-    if channel.transport != NULL:
-        return _send_piece(channel, budget_bytes)
-    count = _gather(channel, vector, &more, &total)
+    cdef int count = _gather(channel, vector, &more, &total)
     if count < 0:
         return SEND_FAILED
     if count == 0:
