@@ -56,10 +56,10 @@ class Groups:
         settings = config()
         self._config = config
         self._image: ClusterImage | None = None
-        self.table: Final = GroupTable(listener)
-        self.table.set_bounds(
+        self.table: Final = GroupTable(
+            listener,
+            write_timeout_ms=settings["offsets.commit.timeout.ms"],
             metadata_bytes_max=settings["offset.metadata.max.bytes"],
-            commit_timeout_ms=settings["offsets.commit.timeout.ms"],
         )
         machine = GroupMachine(self.table, self._topic_id)
         self.loader: Final = make_loader(

@@ -239,6 +239,7 @@ cdef class HotPath:
         """Whose commits and heartbeats it answers; once, before the handlers start."""
         self.groups = groups
         self.context.groups = groups.shards
+        self.context.offset_metadata_max = groups.metadata_bytes_max
 
     def cover_processors(self):
         """What a Processor serves by itself it serves from here on; one thread calls this."""

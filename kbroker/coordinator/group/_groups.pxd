@@ -16,6 +16,7 @@ cdef class GroupTable:
     cdef dict replicas            # partition: Replica, for the listener
     cdef dict open_transactions   # (partition, producer id): records without a marker yet
     cdef object listener          # runtime/machine.LogListener, or None
+    cdef int64_t metadata_bytes_max  # of an offset: offset.metadata.max.bytes
     cdef Shard* _shard(self, int partition) except NULL
     cdef Shard* _shard_of(self, str group_id)
     cdef int _append(

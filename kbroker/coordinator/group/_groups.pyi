@@ -72,8 +72,16 @@ class Written:
 class GroupTable:
     """One per broker. It knows no partition until `set_partition_count`."""
 
-    # `listener`: of what Python appends; None: nothing waits for that.
-    def __new__(cls, listener: LogListener | None = None) -> Self: ...
+    # `listener`: of what Python appends; None: nothing waits for that. `write_timeout_ms`: how long a
+    # write waits for its followers (15). `metadata_bytes_max`: a longer text of a commit is refused
+    # (12).
+    def __new__(
+        cls,
+        listener: LogListener | None = None,
+        *,
+        write_timeout_ms: int = 5000,
+        metadata_bytes_max: int = 4096,
+    ) -> Self: ...
     @property
     def partition_count(self) -> int: ...
     def set_partition_count(self, count: int) -> None:
@@ -82,9 +90,6 @@ class GroupTable:
     def set_clock_shift_ms(self, shift_ms: int) -> None:
         """What a broker under test adds to the machine's clocks."""
 
-    def set_bounds(self, *, metadata_bytes_max: int, commit_timeout_ms: int = 5000) -> None:
-        """`offset.metadata.max.bytes`: a longer text of a commit is refused (12);
-        `offsets.commit.timeout.ms`: how long a write waits for its followers (15)."""
     # --- Shards: by whoever follows the leadership of __consumer_offsets -----------------------
     def open(self, partition: int, replica: Replica, wait_ms: int = 20) -> bool:
         """This broker leads the partition: LOADING, empty, its log held. False: as of `close`."""

@@ -77,6 +77,8 @@ __all__ = [
 cdef enum:
     COMMIT_BYTES_MAX = 64 << 20   # no log takes so large a batch
     CHANGE_WAIT_MS = 20           # for who has the lock
+    WRITE_TIMEOUT_MS = 5000
+    METADATA_BYTES_MAX = 4096
     LOCK_POLL_US = 50
     NS_PER_MS = 1000000
 
@@ -100,11 +102,16 @@ cdef class Written:
 cdef class GroupTable:
     """One per broker. It knows no partition until `set_partition_count`."""
 
-    def __cinit__(self, listener=None):
+    def __cinit__(
+        self, listener=None, *, int64_t write_timeout_ms=WRITE_TIMEOUT_MS,
+        int64_t metadata_bytes_max=METADATA_BYTES_MAX,
+    ):
         self.listener = listener
+        self.metadata_bytes_max = metadata_bytes_max
         self.shards = group_shards_new()
         if self.shards == NULL:
             raise MemoryError
+        self.shards.write_timeout_ms = write_timeout_ms
         self.replicas = {}
         self.open_transactions = {}
 
@@ -123,10 +130,6 @@ cdef class GroupTable:
 
     def set_clock_shift_ms(self, int64_t shift_ms):
         kb_store_i64(&self.shards.clock_shift_ms, shift_ms)
-
-    def set_bounds(self, *, int64_t metadata_bytes_max, int64_t commit_timeout_ms=5000):
-        kb_store_i64(&self.shards.metadata_bytes_max, metadata_bytes_max)
-        kb_store_i64(&self.shards.commit_timeout_ms, commit_timeout_ms)
 
     cdef Shard* _shard(self, int partition) except NULL:
         if not 0 <= partition < kb_load_int(&self.shards.count):
@@ -383,7 +386,7 @@ cdef class GroupTable:
             return
         self.listener.await_followers(
             written.replica, written.appended.last_offset, written.appended.led_since,
-            kb_load_i64(&self.shards.commit_timeout_ms), done)
+            self.shards.write_timeout_ms, done)
 
     cdef int64_t _shift_ms(self) noexcept nogil:
         return kb_load_i64(&self.shards.clock_shift_ms)

@@ -80,9 +80,7 @@ from kbroker.replica._partition cimport (
 )
 
 cdef enum:
-    METADATA_BYTES_DEFAULT = 4096
     REMOVALS_AT_ONCE = 256        # each moves what stands behind it in its topic
-    COMMIT_TIMEOUT_MS_DEFAULT = 5000
 
 
 # --- shards --------------------------------------------------------------------------------------
@@ -92,8 +90,6 @@ cdef GroupShards* group_shards_new() noexcept nogil:
     if shards == NULL:
         return NULL
     shards.shards = <Shard**>calloc(SHARDS_MAX, sizeof(Shard*))
-    shards.metadata_bytes_max = METADATA_BYTES_DEFAULT
-    shards.commit_timeout_ms = COMMIT_TIMEOUT_MS_DEFAULT
     if shards.shards == NULL:
         free(shards)
         return NULL

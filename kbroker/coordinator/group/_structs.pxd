@@ -113,5 +113,4 @@ cdef struct GroupShards:
     int count                     # atomic; 0: the topic is not there
     Shard** shards                # SHARDS_MAX places, each set once
     int64_t clock_shift_ms        # atomic
-    int64_t metadata_bytes_max    # atomic
-    int64_t commit_timeout_ms     # atomic: how long a write waits for its followers
+    int64_t write_timeout_ms      # how long a write waits for its followers

@@ -25,7 +25,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 
 from kbroker.coordinator.group._shards cimport coordinator_error
-from kbroker.core._atomics cimport kb_load_i64, kb_load_int
+from kbroker.core._atomics cimport kb_load_int
 from kbroker.core._error_codes cimport (
     COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT)
 from kbroker.core._figures cimport kb_count
@@ -106,7 +106,7 @@ cdef ParkedRequest* _parked(
 cdef void group_write_answer(
     HotWorker* worker, Request* request, GroupWrite* write, Partition* partition,
 ) noexcept nogil:
-    cdef int64_t timeout_ms = kb_load_i64(&worker.context.groups.commit_timeout_ms)
+    cdef int64_t timeout_ms = worker.context.groups.write_timeout_ms
     cdef ParkedRequest* parked = _parked(worker, request, write, partition, <int32_t>timeout_ms)
     if parked == NULL:            # told at once what it would be told later: not known to be safe
         _end(worker, write)

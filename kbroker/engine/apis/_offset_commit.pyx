@@ -208,7 +208,7 @@ cdef int _parse(HotWorker* worker, Snapshot* snapshot, CommitPlan* plan) noexcep
     # -1: for Python.
     cdef int version = plan.request.api_version
     cdef int flexible = version >= OFFSET_COMMIT_FLEXIBLE_SINCE
-    cdef int64_t metadata_max = kb_load_i64(&worker.context.groups.metadata_bytes_max)
+    cdef int64_t metadata_max = worker.context.offset_metadata_max
     cdef Cursor cursor
     cdef RequestHeader header
     cdef int32_t count

@@ -141,6 +141,7 @@ cdef struct HotContext:
     SessionCache* sessions
     uint64_t hash_seed            # secret: whoever names partitions does not choose their places
     GroupShards* groups           # NULL: Python answers everything of groups
+    int64_t offset_metadata_max   # bytes: offset.metadata.max.bytes
     ParkedTable parked
     HotWorker* at_once[PROCESSORS_MAX]  # atomic: each Processor's own, or NULL
     int32_t fetch_bytes_max       # fetch.max.bytes of the broker
