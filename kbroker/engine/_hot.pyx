@@ -20,7 +20,7 @@ import threading
 
 from kbroker._net cimport SocketServer
 from kbroker.coordinator.group._groups cimport GroupTable
-from kbroker.coordinator.group._shards cimport batch_prepare
+from kbroker.coordinator.runtime._batches cimport batch_prepare
 from kbroker.core._arena cimport arena_reset
 from kbroker.core._atomics cimport kb_load_int, kb_store_int
 from kbroker.core._figures cimport kb_count

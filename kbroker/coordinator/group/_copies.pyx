@@ -9,10 +9,11 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
 
-from kbroker.coordinator.group._offset_records cimport NO_EXPIRY, Text
+from kbroker.coordinator.group._offset_records cimport NO_EXPIRY
 from kbroker.coordinator.group._offsets cimport entry_expire_ms, entry_metadata, entry_removed
 from kbroker.coordinator.group._shards cimport group_find_locked, shard_lock, shard_unlock
 from kbroker.coordinator.group._structs cimport Group, GroupTopic, OffsetEntry, Shard
+from kbroker.coordinator.runtime._batches cimport Text
 from kbroker.core._arena cimport arena_take
 
 

@@ -14,7 +14,6 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
-from kbroker.coordinator.group._offset_records cimport Text
 from kbroker.coordinator.group._offsets cimport (
     entry_find_locked,
     entry_metadata,
@@ -22,6 +21,7 @@ from kbroker.coordinator.group._offsets cimport (
     topic_find_locked,
 )
 from kbroker.coordinator.group._structs cimport Group, GroupTopic, OffsetEntry
+from kbroker.coordinator.runtime._batches cimport Text
 from kbroker.core._error_codes cimport INVALID_REQUEST
 from kbroker.protocol._cursor cimport (
     kb_get_u32,

@@ -20,8 +20,7 @@ from posix.unistd cimport usleep
 from kbroker.coordinator.group._copies cimport Copies, Wanted, copies_free, copy_offsets
 from kbroker.coordinator.group._fetching cimport Fetched, FetchForm, fetch_locked, fetched_free
 from kbroker.coordinator.group._members cimport member_find_locked, member_free
-from kbroker.coordinator.group._offset_records cimport (
-    OffsetKey, Text, batch_bound, record_bound)
+from kbroker.coordinator.group._offset_records cimport OffsetKey
 from kbroker.coordinator.group._offsets cimport high_watermark_of
 from kbroker.coordinator.group._python cimport (
     committed_of, committer_of, encoded_key, fetched_init, fetched_topics, java_hash, load_batch,
@@ -45,7 +44,8 @@ from kbroker.coordinator.group._structs cimport (
     Shard)
 from kbroker.coordinator.group._tombstones cimport (
     Behind, group_delete_locked, offsets_remove_locked)
-from kbroker.coordinator.group._writing cimport Committer, records_build, records_write_locked
+from kbroker.coordinator.group._writing cimport Committer, records_write_locked
+from kbroker.coordinator.runtime._batches cimport Text, batch_bound, batch_of_records, record_bound
 from kbroker.core._arena cimport Arena, arena_free, arena_take
 from kbroker.core._atomics cimport kb_cas_int, kb_load_i64, kb_load_int, kb_store_i64, kb_store_int
 from kbroker.core._error_codes cimport (
@@ -331,7 +331,7 @@ cdef class GroupTable:
             if memory == NULL:
                 raise MemoryError
             with nogil:
-                records_build(&batch, memory, texts, count, kb_wall_ms() + self._shift_ms())
+                batch_of_records(&batch, memory, texts, count, kb_wall_ms() + self._shift_ms())
                 shard_lock(shard)
                 error = shard_error(shard)
                 if error == 0:

@@ -11,13 +11,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport realloc
 
 from kbroker.coordinator.group._offset_records cimport (
-    OffsetKey,
-    OffsetValue,
-    RecordView,
-    Text,
-    read_offset_key,
-    read_offset_value,
-)
+    OffsetKey, OffsetValue, read_offset_key, read_offset_value)
 from kbroker.coordinator.group._offsets cimport offset_apply_locked, offset_remove_locked
 from kbroker.coordinator.group._shards cimport (
     group_drop_if_bare_locked,
@@ -27,6 +21,7 @@ from kbroker.coordinator.group._shards cimport (
     shard_unlock,
 )
 from kbroker.coordinator.group._structs cimport Group, Shard
+from kbroker.coordinator.runtime._batches cimport RecordView, Text
 from kbroker.core._codecs cimport (
     KB_CODEC_NONE,
     kb_stream,

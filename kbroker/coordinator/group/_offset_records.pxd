@@ -1,15 +1,12 @@
 # cython: language_level=3
 """Committed offsets as records of `__consumer_offsets`; see _offset_records.pyx."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from kbroker.coordinator.runtime._batches cimport BatchWriter, Text
 
 cdef enum:
     NO_EXPIRY = -1
-
-# A text that somebody else holds; length -1: null.
-cdef struct Text:
-    const uint8_t* at
-    int32_t length
 
 
 cdef struct OffsetKey:
@@ -27,33 +24,10 @@ cdef struct OffsetValue:
     const uint8_t* topic_id       # 16 bytes; NULL: not known
 
 
-# One record of a batch, its bytes where they lie. A length of -1 is null.
-cdef struct RecordView:
-    int64_t offset
-    int64_t timestamp_ms
-    Text key
-    Text value
-
-
-# A batch under construction, in memory that is large enough.
-cdef struct BatchWriter:
-    uint8_t* start
-    uint8_t* at
-    int64_t now_ms
-    int32_t count
-
-
-cdef size_t batch_bound() noexcept nogil
 cdef size_t offset_record_bound(const OffsetKey* key, const OffsetValue* value) noexcept nogil
-cdef size_t record_bound(int64_t key_length, int64_t value_length) noexcept nogil
-cdef void batch_begin(BatchWriter* writer, uint8_t* memory, int64_t now_ms) noexcept nogil
 # value NULL: a tombstone.
 cdef void batch_put_offset(
     BatchWriter* writer, const OffsetKey* key, const OffsetValue* value) noexcept nogil
-cdef void batch_put_record(
-    BatchWriter* writer, const Text* key, const Text* value) noexcept nogil
-# The batch's size in bytes.
-cdef uint32_t batch_end(BatchWriter* writer) noexcept nogil
 
 cdef int32_t offset_key_bytes(const OffsetKey* key) noexcept nogil
 cdef uint8_t* put_offset_key(uint8_t* at, const OffsetKey* key) noexcept nogil

@@ -8,33 +8,18 @@
                                         where the client gave a retention (OffsetCommit 2-4)
             0, 2 and 3 are read as well; later ones are read as 4, as far as we know them
 
-One batch of magic 2 is built straight into memory that the caller has sized with the `_bound`
-functions. Everything that is read is hostile: it goes through a Cursor, and -1 says damaged.
-Pure functions; no lock, no allocation, no Python object.
+The bytes go into a batch under construction (`runtime/_batches`). Everything that is read is
+hostile: it goes through a Cursor, and -1 says damaged. Pure functions; no lock, no
+allocation, no Python object.
 """
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memset
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
+from kbroker.coordinator.runtime._batches cimport (
+    BatchWriter, Text, put_varint, record_begin, record_bound, record_end)
 from kbroker.core._limits cimport TEXT_BYTES_MAX
-from kbroker.log.engine._records cimport (
-    AT_ATTRIBUTES,
-    AT_BASE_TIMESTAMP,
-    AT_CRC,
-    AT_LAST_OFFSET_DELTA,
-    AT_LENGTH,
-    AT_MAGIC,
-    AT_MAX_TIMESTAMP,
-    AT_PRODUCER_ID,
-    AT_RECORD_COUNT,
-    HEADER_BYTES,
-    LOG_OVERHEAD_BYTES,
-    crc32c,
-)
 from kbroker.protocol._cursor cimport (
     Cursor,
-    kb_put_u32,
-    kb_put_u64,
     put_i16,
     put_i32,
     put_i64,
@@ -56,36 +41,9 @@ cdef enum:
     VALUE_FLEXIBLE_FROM = 4
     TOPIC_ID_TAG = 0
     TOPIC_ID_BYTES = 16
-    RECORD_OVERHEAD = 32          # lengths, deltas, attributes, headers: 5 varints and 3 bytes
 
 
 # --- writing -------------------------------------------------------------------------------------
-
-cdef inline int32_t _varint_bytes(int64_t value) noexcept nogil:
-    cdef uint64_t zigzag = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
-    cdef int32_t count = 1
-    while zigzag >= 0x80:
-        zigzag >>= 7
-        count += 1
-    return count
-
-
-cdef inline uint8_t* _put_varint(uint8_t* at, int32_t value) noexcept nogil:
-    return put_uvarint(at, (<uint32_t>value << 1) ^ <uint32_t>(value >> 31))
-
-
-cdef size_t batch_bound() noexcept nogil:
-    return HEADER_BYTES
-
-
-cdef size_t record_bound(int64_t key_length, int64_t value_length) noexcept nogil:
-    cdef size_t bound = RECORD_OVERHEAD
-    if key_length > 0:
-        bound += <size_t>key_length
-    if value_length > 0:
-        bound += <size_t>value_length
-    return bound
-
 
 cdef size_t offset_record_bound(const OffsetKey* key, const OffsetValue* value) noexcept nogil:
     cdef int64_t value_length = 0
@@ -140,33 +98,6 @@ cdef uint8_t* put_offset_value(uint8_t* at, const OffsetValue* value) noexcept n
     return put_raw(at, value.topic_id, TOPIC_ID_BYTES)
 
 
-cdef void batch_begin(BatchWriter* writer, uint8_t* memory, int64_t now_ms) noexcept nogil:
-    memset(memory, 0, HEADER_BYTES)
-    writer.start = memory
-    writer.at = memory + HEADER_BYTES
-    writer.now_ms = now_ms
-    writer.count = 0
-
-
-cdef uint8_t* _begin_record(
-    BatchWriter* writer, int32_t key_length, int32_t value_length,
-) noexcept nogil:
-    # Up to the key; -1: null.
-    cdef int32_t body = 1 + 1 + _varint_bytes(writer.count) + _varint_bytes(key_length) + (
-        _varint_bytes(value_length) + 1)
-    cdef uint8_t* at = writer.at
-    if key_length > 0:
-        body += key_length
-    if value_length > 0:
-        body += value_length
-    at = _put_varint(at, body)
-    at[0] = 0                     # attributes
-    at[1] = 0                     # timestamp delta
-    at = _put_varint(at + 2, writer.count)
-    writer.count += 1
-    return _put_varint(at, key_length)
-
-
 cdef void batch_put_offset(
     BatchWriter* writer, const OffsetKey* key, const OffsetValue* value,
 ) noexcept nogil:
@@ -174,40 +105,12 @@ cdef void batch_put_offset(
     cdef uint8_t* at
     if value != NULL:
         value_length = offset_value_bytes(value)
-    at = _begin_record(writer, offset_key_bytes(key), value_length)
+    at = record_begin(writer, offset_key_bytes(key), value_length)
     at = put_offset_key(at, key)
-    at = _put_varint(at, value_length)
+    at = put_varint(at, value_length)
     if value != NULL:
         at = put_offset_value(at, value)
-    at[0] = 0                     # no headers
-    writer.at = at + 1
-
-
-cdef void batch_put_record(
-    BatchWriter* writer, const Text* key, const Text* value,
-) noexcept nogil:
-    cdef uint8_t* at = _begin_record(writer, key.length, value.length)
-    if key.length > 0:
-        at = put_raw(at, key.at, <size_t>key.length)
-    at = _put_varint(at, value.length)
-    if value.length > 0:
-        at = put_raw(at, value.at, <size_t>value.length)
-    at[0] = 0
-    writer.at = at + 1
-
-
-cdef uint32_t batch_end(BatchWriter* writer) noexcept nogil:
-    cdef uint8_t* start = writer.start
-    cdef uint32_t length = <uint32_t>(writer.at - start)
-    kb_put_u32(start + AT_LENGTH, length - LOG_OVERHEAD_BYTES)
-    start[AT_MAGIC] = 2
-    kb_put_u32(start + AT_LAST_OFFSET_DELTA, <uint32_t>(writer.count - 1))
-    kb_put_u64(start + AT_BASE_TIMESTAMP, <uint64_t>writer.now_ms)
-    kb_put_u64(start + AT_MAX_TIMESTAMP, <uint64_t>writer.now_ms)
-    memset(start + AT_PRODUCER_ID, 0xff, 8 + 2)   # the sequence is 0, as Kafka has it
-    kb_put_u32(start + AT_RECORD_COUNT, <uint32_t>writer.count)
-    kb_put_u32(start + AT_CRC, crc32c(0, start + AT_ATTRIBUTES, length - AT_ATTRIBUTES))
-    return length
+    record_end(writer, at)
 
 
 # --- reading -------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 # cython: language_level=3
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from kbroker.coordinator.group._offset_records cimport OffsetKey, OffsetValue, Text
+from kbroker.coordinator.runtime._batches cimport Text
+from kbroker.coordinator.group._offset_records cimport OffsetKey, OffsetValue
 from kbroker.coordinator.group._structs cimport (
     Group,
     GroupTopic,

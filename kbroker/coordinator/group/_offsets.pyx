@@ -17,7 +17,7 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove
 
-from kbroker.coordinator.group._offset_records cimport NO_EXPIRY, OffsetKey, OffsetValue, Text
+from kbroker.coordinator.group._offset_records cimport NO_EXPIRY, OffsetKey, OffsetValue
 from kbroker.coordinator.group._structs cimport (
     Group,
     GroupTopic,
@@ -27,6 +27,7 @@ from kbroker.coordinator.group._structs cimport (
     Shard,
 )
 from kbroker.coordinator.group._table cimport table_put, table_remove, table_room
+from kbroker.coordinator.runtime._batches cimport Text
 from kbroker.core._atomics cimport kb_load_i64
 from kbroker.core._name_hash cimport name_hash
 

@@ -3,9 +3,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kbroker.coordinator.group._copies cimport Copy
 from kbroker.coordinator.group._fetching cimport Fetched
-from kbroker.coordinator.group._offset_records cimport Text
 from kbroker.coordinator.group._structs cimport Member, Shard
 from kbroker.coordinator.group._writing cimport Committer
+from kbroker.coordinator.runtime._batches cimport Text
 from kbroker.core._arena cimport Arena
 
 # String.hashCode of Java.

@@ -29,14 +29,7 @@ from kbroker.coordinator.group._members cimport (
     shown_members_free,
 )
 from kbroker.coordinator.group._offset_records cimport (
-    OffsetKey,
-    OffsetValue,
-    Text,
-    offset_key_bytes,
-    offset_value_bytes,
-    put_offset_key,
-    put_offset_value,
-)
+    OffsetKey, OffsetValue, offset_key_bytes, offset_value_bytes, put_offset_key, put_offset_value)
 from kbroker.coordinator.group._shards cimport (
     group_find_locked,
     shard_index,
@@ -47,6 +40,7 @@ from kbroker.coordinator.group._structs cimport (
     Member,
     Shard,
 )
+from kbroker.coordinator.runtime._batches cimport Text
 from kbroker.core._arena cimport Arena, arena_take
 from kbroker.core._limits cimport TEXT_BYTES_MAX
 from kbroker.log.engine._records cimport (

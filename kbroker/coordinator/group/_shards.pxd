@@ -1,7 +1,6 @@
 # cython: language_level=3
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
-from kbroker.coordinator.group._offset_records cimport Text
 from kbroker.coordinator.group._structs cimport (
     Appended,
     Group,
@@ -9,6 +8,7 @@ from kbroker.coordinator.group._structs cimport (
     Member,
     Shard,
 )
+from kbroker.coordinator.runtime._batches cimport Text
 from kbroker.log.engine._types cimport Batch
 
 cdef GroupShards* group_shards_new() noexcept nogil
@@ -48,8 +48,6 @@ cdef void group_drop_if_bare_locked(Shard* shard, Group* group) noexcept nogil
 # the followers are to have first, `awaits_followers`.
 cdef int shard_append_locked(Shard* shard, Batch* first, int64_t now_ms) noexcept nogil
 cdef int64_t shard_batch_bytes_max_locked(Shard* shard) noexcept nogil
-cdef void batch_prepare(
-    Batch* batch, uint8_t* data, uint32_t length, int32_t count, int64_t now_ms) noexcept nogil
 cdef int coordinator_error(int error) noexcept nogil
 cdef Appended appended_of(const Batch* batch) noexcept nogil
 # All that was written there, by whomever: who finds nothing to write waits for that.

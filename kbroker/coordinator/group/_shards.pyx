@@ -17,7 +17,7 @@ of memory gets -1 or NULL, and what there was stays.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy
 
 from kbroker.coordinator.group._members cimport (
     member_bytes,
@@ -25,7 +25,6 @@ from kbroker.coordinator.group._members cimport (
     members_clear_locked,
     members_replace_locked,
 )
-from kbroker.coordinator.group._offset_records cimport Text
 from kbroker.coordinator.group._offsets cimport (
     extra_bytes,
     high_watermark_of,
@@ -48,6 +47,7 @@ from kbroker.coordinator.group._structs cimport (
 )
 from kbroker.coordinator.group._table cimport (
     table_count, table_put, table_remove, table_room)
+from kbroker.coordinator.runtime._batches cimport Text
 from kbroker.core._atomics cimport (
     kb_load_i64, kb_load_int, kb_load_ptr, kb_store_i64, kb_store_int, kb_store_ptr)
 from kbroker.core._error_codes cimport (
@@ -364,25 +364,6 @@ cdef int coordinator_error(int error) noexcept nogil:
     ):
         return COORDINATOR_NOT_AVAILABLE
     return error
-
-
-cdef void batch_prepare(
-    Batch* batch, uint8_t* data, uint32_t length, int32_t count, int64_t now_ms,
-) noexcept nogil:
-    """A batch that was built here, as if it had been validated."""
-    memset(batch, 0, sizeof(Batch))
-    batch.data = data
-    batch.length_bytes = length
-    batch.acks = -1
-    batch.error_record = -1
-    batch.base_offset = -1
-    batch.append_time_ms = -1
-    batch.log_start_offset = -1
-    batch.record_count = count
-    batch.producer_id = -1
-    batch.producer_epoch = -1
-    batch.base_sequence = -1
-    batch.max_timestamp_ms = now_ms
 
 
 cdef Appended appended_of(const Batch* batch) noexcept nogil:

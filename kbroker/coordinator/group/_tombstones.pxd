@@ -1,8 +1,9 @@
 # cython: language_level=3
 from libc.stdint cimport int64_t, uint8_t
 
-from kbroker.coordinator.group._offset_records cimport OffsetKey, Text
+from kbroker.coordinator.group._offset_records cimport OffsetKey
 from kbroker.coordinator.group._structs cimport Appended, Group, Shard
+from kbroker.coordinator.runtime._batches cimport Text
 from kbroker.core._arena cimport Arena
 
 

@@ -14,16 +14,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp
 
 from kbroker.coordinator.group._offset_records cimport (
-    BatchWriter,
-    OffsetKey,
-    batch_begin,
-    batch_bound,
-    batch_end,
-    batch_put_offset,
-    batch_put_record,
-    offset_record_bound,
-    record_bound,
-)
+    OffsetKey, batch_put_offset, offset_record_bound)
 from kbroker.coordinator.group._offsets cimport (
     entry_find_locked,
     entry_removed,
@@ -31,14 +22,8 @@ from kbroker.coordinator.group._offsets cimport (
     topic_find_locked,
 )
 from kbroker.coordinator.group._shards cimport (
-    appended_of,
-    batch_prepare,
-    group_drop_if_bare_locked,
-    group_find_locked,
-    shard_append_locked,
-    shard_batch_bytes_max_locked,
-    shard_written_locked,
-)
+    appended_of, group_drop_if_bare_locked, group_find_locked, shard_append_locked,
+    shard_batch_bytes_max_locked, shard_written_locked)
 from kbroker.coordinator.group._structs cimport (
     Appended,
     Group,
@@ -46,6 +31,8 @@ from kbroker.coordinator.group._structs cimport (
     OffsetEntry,
     Shard,
 )
+from kbroker.coordinator.runtime._batches cimport (
+    BatchWriter, batch_begin, batch_bound, batch_end, batch_prepare, batch_put_record, record_bound)
 from kbroker.core._arena cimport Arena, arena_take
 from kbroker.core._error_codes cimport MESSAGE_TOO_LARGE, UNKNOWN_SERVER_ERROR
 from kbroker.log.engine._types cimport Batch

@@ -1,8 +1,8 @@
 # cython: language_level=3
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from kbroker.coordinator.group._offset_records cimport Text
 from kbroker.coordinator.group._structs cimport Shard
+from kbroker.coordinator.runtime._batches cimport Text
 from kbroker.log.engine._types cimport Batch
 
 # Who commits offsets: checked again with the lock held under which they are written.
@@ -14,14 +14,10 @@ cdef struct Committer:
     int checked_twice             # Python has said so twice: C may not know the group or the member
 
 
-# A batch of records, keys and values in turn, in `memory`, which has room for it.
-cdef void records_build(
-    Batch* batch, uint8_t* memory, const Text* texts, Py_ssize_t count, int64_t now_ms,
-) noexcept nogil
-
-# Appends it, and what it says of offsets holds in the shard. 0, or an error as a coordinator says
-# it; ILLEGAL_GENERATION: the committer (NULL: none) may not, or may not any more, and nothing was
-# written. `topic_ids`: NULLs, or what the value of an offset has no room for.
+# Appends the batch of these texts (batch_of_records), and what it says of offsets holds in the
+# shard. 0, or an error as a coordinator says it; ILLEGAL_GENERATION: the committer (NULL: none) may
+# not, or may not any more, and nothing was written. `topic_ids`: NULLs, or what the value of an
+# offset has no room for.
 cdef int records_write_locked(
     Shard* shard, Batch* batch, const Text* texts, const uint8_t** topic_ids, Py_ssize_t count,
     const Committer* committer,

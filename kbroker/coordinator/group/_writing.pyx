@@ -1,35 +1,17 @@
 # cython: language_level=3
 """Records that Python has put together, in one batch into the log and into the shard."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport uint8_t
 from libc.string cimport memcmp
 
 from kbroker.coordinator.group._loading cimport NO_MEMORY, record_apply_locked
 from kbroker.coordinator.group._members cimport member_find_locked
-from kbroker.coordinator.group._offset_records cimport (
-    BatchWriter,
-    Text,
-    batch_begin,
-    batch_end,
-    batch_put_record,
-)
-from kbroker.coordinator.group._shards cimport (
-    batch_prepare, group_find_locked, shard_append_locked)
+from kbroker.coordinator.group._shards cimport group_find_locked, shard_append_locked
 from kbroker.coordinator.group._state_rows cimport COMMITS_OF_MEMBERS, COMMITS_OF_NO_MEMBER
 from kbroker.coordinator.group._structs cimport Group, Member, Shard
+from kbroker.coordinator.runtime._batches cimport Text
 from kbroker.core._error_codes cimport ILLEGAL_GENERATION, UNKNOWN_SERVER_ERROR
 from kbroker.log.engine._types cimport Batch
-
-
-cdef void records_build(
-    Batch* batch, uint8_t* memory, const Text* texts, Py_ssize_t count, int64_t now_ms,
-) noexcept nogil:
-    cdef BatchWriter writer
-    cdef Py_ssize_t i
-    batch_begin(&writer, memory, now_ms)
-    for i in range(count):
-        batch_put_record(&writer, &texts[2 * i], &texts[2 * i + 1])
-    batch_prepare(batch, memory, batch_end(&writer), <int32_t>count, now_ms)
 
 
 cdef int _accepts_locked(Shard* shard, const Committer* committer) noexcept nogil:

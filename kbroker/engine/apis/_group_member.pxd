@@ -5,8 +5,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcmp
 
 from kbroker.coordinator.group._members cimport member_find_locked
-from kbroker.coordinator.group._offset_records cimport Text
 from kbroker.coordinator.group._structs cimport Group, Member
+from kbroker.coordinator.runtime._batches cimport Text
 from kbroker.core._limits cimport TEXT_BYTES_MAX
 from kbroker.protocol._cursor cimport Cursor, take_i32, take_string
 

@@ -22,6 +22,8 @@ Fairness: after STEP_BYTES of requests the role of taker is given up. Protocol: 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free
 
+from kbroker.coordinator.runtime._batches cimport (
+    BatchWriter, batch_begin, batch_bound, batch_end, batch_prepare)
 from kbroker.core._arena cimport arena_take
 from kbroker.core._atomics cimport kb_load_i64, kb_load_int
 from kbroker.core._figures cimport kb_count
@@ -29,25 +31,11 @@ from kbroker.core._limits cimport REQUEST_PARTITIONS_MAX, RUN_REQUESTS_MAX
 from kbroker.core._list cimport list_append
 from kbroker.core._sync cimport kb_now_ns, kb_wall_ms
 from kbroker.coordinator.group._offset_records cimport (
-    NO_EXPIRY,
-    BatchWriter,
-    batch_begin,
-    batch_bound,
-    batch_end,
-    batch_put_offset,
-    offset_record_bound,
-)
+    NO_EXPIRY, batch_put_offset, offset_record_bound)
 from kbroker.coordinator.group._offsets cimport offset_apply_locked
 from kbroker.coordinator.group._shards cimport (
-    batch_prepare,
-    group_find_locked,
-    shard_append_locked,
-    shard_for,
-    shard_is_slow,
-    shard_late_from_ns,
-    shard_lock,
-    shard_unlock,
-)
+    group_find_locked, shard_append_locked, shard_for, shard_is_slow, shard_late_from_ns,
+    shard_lock, shard_unlock)
 from kbroker.coordinator.group._state_rows cimport COMMITS_OF_MEMBERS, COMMITS_OF_NO_MEMBER
 from kbroker.coordinator.group._structs cimport (
     SHARD_ACTIVE,
