@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kbroker.coordinator.group._groups import partition_for
+from kbroker.coordinator.runtime._shard_table import partition_for
 from kbroker.errors import ErrorCode
 from kbroker.handlers.repeats import NAMED_TOO_OFTEN, answers_of
 from kbroker.handlers.services import brokers_as_seen

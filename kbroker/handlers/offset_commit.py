@@ -21,8 +21,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from kbroker.coordinator.group._groups import CommittedOffset, Written
+from kbroker.coordinator.group._groups import CommittedOffset
 from kbroker.coordinator.group.seams import Committer
+from kbroker.coordinator.runtime._shard_table import Written
 from kbroker.errors import ErrorCode
 from kbroker.protocol import messages
 

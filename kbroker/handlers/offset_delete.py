@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kbroker.coordinator.group._groups import Written
+from kbroker.coordinator.runtime._shard_table import Written
 from kbroker.errors import ErrorCode
 from kbroker.protocol import messages
 

@@ -27,7 +27,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from kbroker.coordinator.group._groups import Written
+from kbroker.coordinator.runtime._shard_table import Written
 from kbroker.errors import ErrorCode
 from kbroker.handlers.repeats import Repeats
 from kbroker.protocol import messages

@@ -15,8 +15,8 @@ from libc.string cimport memset
 from kbroker.coordinator.group._members cimport (
     member_new, members_clear_locked, members_replace_locked)
 from kbroker.coordinator.group._shards cimport (
-    group_remove_locked, group_take_locked, shard_clear_locked)
-from kbroker.coordinator.group._structs cimport Group, Member, Shard
+    group_remove_locked, group_shard_clear_locked, group_take_locked)
+from kbroker.coordinator.group._structs cimport Group, GroupShard, Member
 from kbroker.core._live_objects cimport LIVE_LOGS, live_add
 from kbroker.core._lock_order cimport RANK_QUEUE, RANK_TURN, lock_ranked, unlock_ranked
 from kbroker._net cimport SocketServer
@@ -479,13 +479,13 @@ def _aside_bytes_forgotten(_Place place):
 
 cdef class _TwoGroups:
     # A shard with two groups of one member each.
-    cdef Shard shard
+    cdef GroupShard shard
     cdef Group* first
 
     def __cinit__(self):
         cdef Group* group
         cdef Member* member
-        memset(&self.shard, 0, sizeof(Shard))
+        memset(&self.shard, 0, sizeof(GroupShard))
         for name in (b"first", b"second"):
             group = group_take_locked(&self.shard, <const uint8_t*><char*>name, <int32_t>len(name))
             member = member_new(b"m", 1, NULL, -1)
@@ -494,7 +494,7 @@ cdef class _TwoGroups:
                 self.first = group
 
     def __dealloc__(self):
-        shard_clear_locked(&self.shard)
+        group_shard_clear_locked(&self.shard.base)
 
 
 def _groups_forgotten(_Place place):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kbroker.coordinator.group._groups import partition_for
+from kbroker.coordinator.runtime._shard_table import partition_for
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.image import NO_LEADER, OFFSETS_TOPIC
 from kbroker.peer.group_messages import (

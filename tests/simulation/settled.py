@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kbroker.coordinator.group._groups import ACTIVE, NOT_OWNER
+from kbroker.coordinator.runtime._shard_table import ACTIVE, NOT_OWNER
 from kbroker.metadata.image import NO_LEADER, OFFSETS_TOPIC
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
-from kbroker.coordinator.group._groups import partition_for
+from kbroker.coordinator.runtime._shard_table import partition_for
 from kbroker.metadata.image import OFFSETS_TOPIC
 from kbroker.testing.broker import Broker
 from lab.ports import free_port

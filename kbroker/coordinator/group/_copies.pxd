@@ -1,7 +1,7 @@
 # cython: language_level=3
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
 
-from kbroker.coordinator.group._structs cimport OffsetEntry, Shard
+from kbroker.coordinator.group._structs cimport OffsetEntry, GroupShard
 from kbroker.coordinator.runtime._batches cimport Text
 from kbroker.core._arena cimport Arena
 
@@ -34,5 +34,5 @@ cdef struct Copies:
 
 # Of one group, or with NULL of all in the shard.
 cdef void copy_offsets(
-    Shard* shard, const Text* id, const Wanted* wanted, Copies* copies) noexcept nogil
+    GroupShard* shard, const Text* id, const Wanted* wanted, Copies* copies) noexcept nogil
 cdef void copies_free(Copies* copies) noexcept nogil

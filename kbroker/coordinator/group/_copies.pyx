@@ -11,9 +11,10 @@ from libc.string cimport memcmp, memcpy
 
 from kbroker.coordinator.group._offset_records cimport NO_EXPIRY
 from kbroker.coordinator.group._offsets cimport entry_expire_ms, entry_metadata, entry_removed
-from kbroker.coordinator.group._shards cimport group_find_locked, shard_lock, shard_unlock
-from kbroker.coordinator.group._structs cimport Group, GroupTopic, OffsetEntry, Shard
+from kbroker.coordinator.group._shards cimport group_find_locked, group_shard_lock
+from kbroker.coordinator.group._structs cimport Group, GroupTopic, OffsetEntry, GroupShard
 from kbroker.coordinator.runtime._batches cimport Text
+from kbroker.coordinator.runtime._shards cimport shard_unlock
 from kbroker.core._arena cimport arena_take
 
 
@@ -102,7 +103,7 @@ cdef void _copy_group(Copies* copies, Group* group, const Wanted* wanted) noexce
         _copy_topic(copies, &id, topic, wanted)
 
 
-cdef void _copy_shard(Copies* copies, Shard* shard, const Wanted* wanted) noexcept nogil:
+cdef void _copy_shard(Copies* copies, GroupShard* shard, const Wanted* wanted) noexcept nogil:
     cdef uint32_t place
     if shard.groups == NULL:
         return
@@ -112,17 +113,17 @@ cdef void _copy_shard(Copies* copies, Shard* shard, const Wanted* wanted) noexce
 
 
 cdef void copy_offsets(
-    Shard* shard, const Text* id, const Wanted* wanted, Copies* copies,
+    GroupShard* shard, const Text* id, const Wanted* wanted, Copies* copies,
 ) noexcept nogil:
     cdef Group* group
-    shard_lock(shard)
+    group_shard_lock(shard)
     if id == NULL:
         _copy_shard(copies, shard, wanted)
     else:
         group = group_find_locked(shard, id.at, id.length)
         if group != NULL:
             _copy_group(copies, group, wanted)
-    shard_unlock(shard)
+    shard_unlock(&shard.base)
 
 
 cdef void copies_free(Copies* copies) noexcept nogil:

@@ -1,24 +1,13 @@
-"""The groups as C sees them, and the committed offsets; see _groups.pyx.
-
-Any thread; nothing calls back; the GIL is released before a lock is waited for. Error codes are
-`ErrorCode` numbers as a coordinator answers them: 14 while the shard loads, 16 while this broker
-does not own it, 15 when its log refuses for a reason that passes.
-"""
+"""The groups as C sees them, and the committed offsets; see _groups.pyx."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from typing_extensions import disjoint_base
 
 from kbroker.coordinator.group.seams import Committer, ShownGroup
+from kbroker.coordinator.runtime._shard_table import ShardTable, Written
 from kbroker.coordinator.runtime.machine import LogListener
-from kbroker.errors import ErrorCode
-from kbroker.replica._replica import Replica
-
-# What a shard (a partition of __consumer_offsets) is.
-NOT_OWNER: Final = 0
-LOADING: Final = 1
-ACTIVE: Final = 2
 
 class CommittedOffset(NamedTuple):
     """An offset that a group has committed."""
@@ -37,25 +26,6 @@ class ShardStatistics(NamedTuple):
     offsets: int
     bytes: int  # of memory, about
 
-class LoadedRecord(NamedTuple):
-    """A record of a load that is no committed offset: a group's metadata, or of a future kind."""
-
-    offset: int
-    timestamp_ms: int
-    key: bytes
-    value: bytes | None
-
-class LoadedBatches(NamedTuple):
-    """What was done with a piece of a log."""
-
-    used_bytes: int  # what follows is a batch that is cut off
-    next_offset: int  # after the last batch; -1: there was none
-    records: list[LoadedRecord]  # that Python must look at
-    left_out: list[tuple[int, str]]  # offsets of batches that cannot be read whole, and why
-
-def partition_for(group_id: str, count: int) -> int:
-    """Which of `count` partitions of __consumer_offsets looks after a group, as Kafka counts."""
-
 def offset_key(group_id: str, topic: str, partition: int) -> bytes:
     """The key of a committed offset's record."""
 
@@ -63,18 +33,12 @@ def offset_value(offset: CommittedOffset) -> bytes:
     """The value of a committed offset's record, in Apache Kafka 4.3's version of it."""
 
 @disjoint_base
-class Written:
-    """What one call has written, for `GroupTable.when_replicated`; once."""
+class GroupTable(ShardTable):
+    """One per broker: the partitions of __consumer_offsets.
 
-    def __new__(cls) -> Self: ...
+    `metadata_bytes_max`: a longer text of a commit is refused (12).
+    """
 
-@disjoint_base
-class GroupTable:
-    """One per broker. It knows no partition until `set_partition_count`."""
-
-    # `listener`: of what Python appends; None: nothing waits for that. `write_timeout_ms`: how long a
-    # write waits for its followers (15). `metadata_bytes_max`: a longer text of a commit is refused
-    # (12).
     def __new__(
         cls,
         listener: LogListener | None = None,
@@ -82,38 +46,6 @@ class GroupTable:
         write_timeout_ms: int = 5000,
         metadata_bytes_max: int = 4096,
     ) -> Self: ...
-    @property
-    def partition_count(self) -> int: ...
-    def set_partition_count(self, count: int) -> None:
-        """How many partitions __consumer_offsets has; 0: it does not exist (15)."""
-
-    def set_clock_shift_ms(self, shift_ms: int) -> None:
-        """What a broker under test adds to the machine's clocks."""
-
-    # --- Shards: by whoever follows the leadership of __consumer_offsets -----------------------
-    def open(self, partition: int, replica: Replica, wait_ms: int = 20) -> bool:
-        """This broker leads the partition: LOADING, empty, its log held. False: as of `close`."""
-
-    def activate(self, partition: int) -> None:
-        """The load is done: ACTIVE."""
-
-    def close(self, partition: int, wait_ms: int = 20) -> bool:
-        """Not ours any more: NOT_OWNER, everything of it forgotten, its log let go. False: it is
-        not ours, but somebody has its lock, at a write that hangs; the rest is to be tried
-        again."""
-
-    def shard_state(self, partition: int) -> int: ...
-    def state_of(self, group_id: str) -> int:
-        """0, 14, 15 or 16."""
-
-    def load_batches(self, partition: int, data: bytes) -> LoadedBatches:
-        """Applies whole record batches, as the log holds them, in their order.
-
-        Batches of transactions count with their markers. A batch whose CRC or codec is wrong is
-        left out, and so is a record that is not well formed. KafkaError CORRUPT_MESSAGE for what
-        is no batch.
-        """
-
     def statistics(self, partition: int) -> ShardStatistics: ...
     # --- HotView -------------------------------------------------------------------------------
     def show_members(
@@ -127,32 +59,7 @@ class GroupTable:
     def remove_members(self, group_id: str) -> None: ...
     def shown(self, group_id: str) -> ShownGroup | None: ...
     def last_heard_ms(self, group_id: str, member_id: str) -> int: ...
-    # --- The log: the only way to write to __consumer_offsets ----------------------------------
-    # What these return is the append's; where others are told, `when_replicated` comes behind it.
-    def append(
-        self,
-        partition: int,
-        records: Sequence[tuple[bytes, bytes | None]],
-        written: Written | None = None,
-    ) -> int:
-        """Appends records as one batch with acks=-1 and applies those of offsets: an error code.
-
-        Order in memory is order in the log. Fetches that wait there are woken.
-        """
-
-    def when_replicated(
-        self, written: Written, code: int, done: Callable[[ErrorCode], object]
-    ) -> None:
-        """`done` is called once, when the high watermark has passed what a call has written whose
-        `code` this is: now, with no lock held, where that is an error or nobody has to be waited
-        for, else on a handler's thread. NOT_COORDINATOR if the partition is led elsewhere before;
-        COORDINATOR_NOT_AVAILABLE if too few are in sync, or the time is over; what the log never
-        takes is UNKNOWN_SERVER_ERROR to a client."""
-
-    def written_before(self, group_id: str, written: Written) -> int:
-        """Writes nothing; `written` is all that was written for any group of its partition. For
-        who tells what somebody else has written. An error code."""
-
+    # --- The log -------------------------------------------------------------------------------
     def commit(
         self,
         group_id: str,

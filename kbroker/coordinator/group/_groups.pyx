@@ -2,229 +2,83 @@
 """The groups as C sees them, and the committed offsets: `GroupTable`, the face for Python.
 
     GroupCoordinator  -> show_members, last_heard_ms        what Heartbeat and OffsetCommit check
-    GroupStore        -> open, load_batches, activate, close, append
+    GroupStore        -> what every machine's store calls   (`runtime/_shard_table`)
     handlers          -> commit, remove_offsets, offsets    the Python halves of the calls
     hot path          -> the shards themselves (GroupTable.shards), without the GIL
 
-Whoever writes to `__consumer_offsets` comes through here, Python or C, so that what the memory says
-is what the log says, in its order; `when_replicated` says when the followers have it, too. Any
-thread may call. Every method reads its arguments with the
-GIL, lets go of it, takes one shard's lock, and makes objects of what it copied when it has let go
-of that. The lock's rank is "session". The listener is called after an append, with nothing held.
+Threads and locks are those of every table of shards.
 """
 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
-from posix.unistd cimport usleep
 
 from kbroker.coordinator.group._copies cimport Copies, Wanted, copies_free, copy_offsets
 from kbroker.coordinator.group._fetching cimport Fetched, FetchForm, fetch_locked, fetched_free
 from kbroker.coordinator.group._members cimport member_find_locked, member_free
 from kbroker.coordinator.group._offset_records cimport OffsetKey
-from kbroker.coordinator.group._offsets cimport high_watermark_of
 from kbroker.coordinator.group._python cimport (
-    committed_of, committer_of, encoded_key, fetched_init, fetched_topics, java_hash, load_batch,
-    member_of, name_bytes, shown_group, str_of, text_of, texts_of, topic_id_at)
+    committed_of, committer_of, encoded_key, fetched_init, fetched_topics, member_of, shown_group,
+    topic_id_at)
 from kbroker.coordinator.group._python import (
-    CommittedOffset,
-    LoadedBatches,
-    LoadedRecord,
-    ShardStatistics,
-    offset_key,
-    offset_value,
-    partition_for,
-)
+    CommittedOffset, ShardStatistics, offset_key, offset_value)
 from kbroker.coordinator.group._shards cimport (
-    appended_of, coordinator_error, group_find_locked, group_hide_locked, group_shards_free,
-    group_shards_grow, group_shards_new, group_show_locked, shard_clear_locked, shard_error,
-    shard_index, shard_lock, shard_note_directory_locked, shard_stands, shard_unlock,
-    shard_written_locked)
-from kbroker.coordinator.group._structs cimport (
-    GROUP_DEAD, SHARD_ACTIVE, SHARD_LOADING, SHARD_NOT_OWNER, SHARDS_MAX, Appended, Group, Member,
-    Shard)
+    group_find_locked, group_hide_locked, group_shard_clear_locked, group_shard_lock,
+    group_show_locked)
+from kbroker.coordinator.group._structs cimport GROUP_DEAD, Group, GroupShard, Member
 from kbroker.coordinator.group._tombstones cimport (
     Behind, group_delete_locked, offsets_remove_locked)
-from kbroker.coordinator.group._writing cimport Committer, records_write_locked
-from kbroker.coordinator.runtime._batches cimport Text, batch_bound, batch_of_records, record_bound
+from kbroker.coordinator.group._writing cimport (
+    Committer, commit_write_locked, offset_record_apply_locked)
+from kbroker.coordinator.runtime._batches cimport Records, Text, batch_of_records
+from kbroker.coordinator.runtime._python cimport (
+    name_bytes, records_take, str_of, text_of, texts_of)
+from kbroker.coordinator.runtime._shard_table cimport ShardTable, Written
+from kbroker.coordinator.runtime._shards cimport (
+    appended_of, high_watermark_of, shard_error, shard_hangs, shard_unlock, shard_written_locked)
+from kbroker.coordinator.runtime._structs cimport SHARD_NOT_OWNER, Appended, ShardKind
 from kbroker.core._arena cimport Arena, arena_free, arena_take
-from kbroker.core._atomics cimport kb_cas_int, kb_load_i64, kb_load_int, kb_store_i64, kb_store_int
-from kbroker.core._error_codes cimport (
-    COORDINATOR_NOT_AVAILABLE, KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE, NOT_COORDINATOR,
-    UNKNOWN_SERVER_ERROR)
-from kbroker.core._lock_order cimport RANK_SESSION, try_lock_ranked
+from kbroker.core._atomics cimport kb_load_int
+from kbroker.core._error_codes cimport COORDINATOR_NOT_AVAILABLE, MESSAGE_TOO_LARGE
 from kbroker.core._sync cimport kb_now_ns, kb_wall_ms
-from kbroker.errors import ErrorCode
-from kbroker.log.engine._records cimport HEADER_BYTES
 from kbroker.log.engine._types cimport Batch
-from kbroker.replica._partition cimport Partition, partition_acquire, partition_release
-from kbroker.replica._replica cimport Replica
 
 __all__ = [
-    "ACTIVE",
-    "LOADING",
-    "NOT_OWNER",
     "CommittedOffset",
     "GroupTable",
-    "LoadedBatches",
-    "LoadedRecord",
     "ShardStatistics",
-    "Written",
     "offset_key",
     "offset_value",
-    "partition_for",
 ]
 
 cdef enum:
     COMMIT_BYTES_MAX = 64 << 20   # no log takes so large a batch
-    CHANGE_WAIT_MS = 20           # for who has the lock
-    WRITE_TIMEOUT_MS = 5000
     METADATA_BYTES_MAX = 4096
-    LOCK_POLL_US = 50
-    NS_PER_MS = 1000000
 
-NOT_OWNER = SHARD_NOT_OWNER
-LOADING = SHARD_LOADING
-ACTIVE = SHARD_ACTIVE
+cdef ShardKind _GROUPS = ShardKind(
+    shard_bytes=sizeof(GroupShard), clear_locked=group_shard_clear_locked,
+    apply_locked=offset_record_apply_locked)
 
 
-cdef int _lock_until(Shard* shard, int64_t until_ns) noexcept nogil:
-    while not try_lock_ranked(&shard.lock, RANK_SESSION):
-        if kb_now_ns() >= until_ns:
-            return 0
-        usleep(LOCK_POLL_US)
-    return 1
-
-
-cdef class Written:
-    """What one call has written, for `when_replicated`; once."""
-
-
-cdef class GroupTable:
-    """One per broker. It knows no partition until `set_partition_count`."""
+cdef class GroupTable(ShardTable):
+    """One per broker: the partitions of `__consumer_offsets`."""
 
     def __cinit__(
-        self, listener=None, *, int64_t write_timeout_ms=WRITE_TIMEOUT_MS,
-        int64_t metadata_bytes_max=METADATA_BYTES_MAX,
+        self, listener=None, *, int64_t metadata_bytes_max=METADATA_BYTES_MAX, write_timeout_ms=0,
     ):
-        self.listener = listener
+        self.shards.kind = &_GROUPS
         self.metadata_bytes_max = metadata_bytes_max
-        self.shards = group_shards_new()
-        if self.shards == NULL:
-            raise MemoryError
-        self.shards.write_timeout_ms = write_timeout_ms
-        self.replicas = {}
-        self.open_transactions = {}
 
-    def __dealloc__(self):
-        group_shards_free(self.shards)
+    cdef GroupShard* _group_shard(self, int partition) except NULL:
+        return <GroupShard*>self._shard(partition)
 
-    @property
-    def partition_count(self):
-        return kb_load_int(&self.shards.count)
-
-    def set_partition_count(self, int count):
-        if not 0 <= count <= SHARDS_MAX:
-            raise ValueError(f"{count} partitions")
-        if group_shards_grow(self.shards, count) != 0:
-            raise MemoryError
-
-    def set_clock_shift_ms(self, int64_t shift_ms):
-        kb_store_i64(&self.shards.clock_shift_ms, shift_ms)
-
-    cdef Shard* _shard(self, int partition) except NULL:
-        if not 0 <= partition < kb_load_int(&self.shards.count):
-            raise ValueError(f"__consumer_offsets has no partition {partition}")
-        return self.shards.shards[partition]
-
-    cdef Shard* _shard_of(self, str group_id):
+    cdef GroupShard* _group_shard_of(self, str group_id):
         # NULL: there is no topic.
-        cdef int count = kb_load_int(&self.shards.count)
-        if count == 0:
-            return NULL
-        return self.shards.shards[shard_index(java_hash(group_id), count)]
-
-    # --- Shards -----------------------------------------------------------------------------------
-
-    def open(self, int partition, Replica replica not None, int64_t wait_ms=CHANGE_WAIT_MS):
-        return self._change(partition, SHARD_LOADING, replica, wait_ms)
-
-    def activate(self, int partition):
-        kb_cas_int(&self._shard(partition).state, SHARD_LOADING, SHARD_ACTIVE)
-
-    def close(self, int partition, int64_t wait_ms=CHANGE_WAIT_MS):
-        return self._change(partition, SHARD_NOT_OWNER, None, wait_ms)
-
-    cdef _change(self, int partition, int state, Replica replica, int64_t wait_ms):
-        cdef Shard* shard = self._shard(partition)
-        cdef Partition* mine = NULL
-        cdef Partition* theirs = NULL
-        cdef int locked
-        # Who has the lock may be at a write that hangs. Nobody who takes it next finds it ours.
-        kb_store_int(&shard.state, SHARD_NOT_OWNER)
-        if replica is not None:
-            mine = replica.partition
-        with nogil:
-            locked = _lock_until(shard, kb_now_ns() + wait_ms * NS_PER_MS)
-            if locked:
-                if mine != NULL:
-                    partition_acquire(mine)
-                theirs = shard.partition
-                shard.partition = mine
-                if mine != NULL:
-                    shard_note_directory_locked(shard)
-                shard_clear_locked(shard)
-                kb_store_int(&shard.state, state)
-                shard_unlock(shard)
-            if theirs != NULL:
-                partition_release(theirs)
-        if not locked:
-            return False
-        if replica is None:
-            self.replicas.pop(partition, None)
-        else:
-            self.replicas[partition] = replica
-        for key in [key for key in self.open_transactions if key[0] == partition]:
-            self.open_transactions.pop(key, None)
-        return True
-
-    def shard_state(self, int partition):
-        return kb_load_int(&self._shard(partition).state)
-
-    def state_of(self, str group_id not None):
-        cdef Shard* shard = self._shard_of(group_id)
-        cdef int error = COORDINATOR_NOT_AVAILABLE
-        return error if shard == NULL else shard_error(shard)
-
-    def statistics(self, int partition):
-        cdef Shard* shard = self._shard(partition)
-        cdef int64_t groups, offsets, count
-        with nogil:
-            shard_lock(shard)
-            groups = shard.count
-            offsets = shard.offset_count
-            count = shard.bytes
-            shard_unlock(shard)
-        return ShardStatistics(groups, offsets, count)
-
-    # --- Loading ----------------------------------------------------------------------------------
-
-    def load_batches(self, int partition, bytes data not None):
-        cdef Shard* shard = self._shard(partition)
-        cdef Py_ssize_t at = 0
-        cdef int used
-        cdef int64_t following = -1
-        found, left_out = [], []
-        while len(data) - at >= HEADER_BYTES:
-            used = load_batch(shard, data, at, found, left_out, self.open_transactions, &following)
-            if used == 0:
-                break
-            at += used
-        return LoadedBatches(at, following, found, left_out)
+        return <GroupShard*>self._shard_of(group_id)
 
     # --- HotView ----------------------------------------------------------------------------------
 
     def show_members(self, str group_id not None, *, int state, int generation, members):
-        cdef Shard* shard = self._shard_of(group_id)
+        cdef GroupShard* shard = self._group_shard_of(group_id)
         cdef bytes id = name_bytes(group_id)
         cdef Text text = text_of(id)
         cdef list shown = list(members)
@@ -244,10 +98,10 @@ cdef class GroupTable:
             for i in range(count):
                 fresh[i] = member_of(shown[i][0], shown[i][1])
             with nogil:
-                shard_lock(shard)
-                if kb_load_int(&shard.state) != SHARD_NOT_OWNER:
+                group_shard_lock(shard)
+                if kb_load_int(&shard.base.state) != SHARD_NOT_OWNER:
                     status = group_show_locked(shard, &text, state, generation, fresh, count)
-                shard_unlock(shard)
+                shard_unlock(&shard.base)
             if status < 0:
                 raise MemoryError
         finally:
@@ -257,24 +111,24 @@ cdef class GroupTable:
             free(fresh)
 
     def remove_members(self, str group_id not None):
-        cdef Shard* shard = self._shard_of(group_id)
+        cdef GroupShard* shard = self._group_shard_of(group_id)
         cdef bytes id = name_bytes(group_id)
         cdef Text text = text_of(id)
         if shard == NULL:
             return
         with nogil:
-            shard_lock(shard)
+            group_shard_lock(shard)
             group_hide_locked(shard, &text)
-            shard_unlock(shard)
+            shard_unlock(&shard.base)
 
     def shown(self, str group_id not None):
-        cdef Shard* shard = self._shard_of(group_id)
+        cdef GroupShard* shard = self._group_shard_of(group_id)
         cdef bytes id = name_bytes(group_id)
         cdef Text text = text_of(id)
         return None if shard == NULL else shown_group(shard, &text)
 
     def last_heard_ms(self, str group_id not None, str member_id not None):
-        cdef Shard* shard = self._shard_of(group_id)
+        cdef GroupShard* shard = self._group_shard_of(group_id)
         cdef bytes id = name_bytes(group_id)
         cdef bytes member_bytes = name_bytes(member_id)
         cdef Text text = text_of(id)
@@ -284,116 +138,42 @@ cdef class GroupTable:
         cdef int64_t heard_ms = 0
         if shard == NULL:
             return 0
-        if shard_stands(shard):   # nobody can be heard, so silence means nothing; the timer goes on
+        # No heartbeat gets in, so silence means nothing; the timer goes on.
+        if shard_hangs(&shard.base):
             return kb_now_ns() // 1000000 + self._shift_ms()
         with nogil:
-            shard_lock(shard)
+            group_shard_lock(shard)
             group = group_find_locked(shard, text.at, text.length)
             if group != NULL:
                 member = member_find_locked(group, wanted.at, wanted.length)
                 if member != NULL:
                     heard_ms = member.heard_ms
-            shard_unlock(shard)
+            shard_unlock(&shard.base)
         return heard_ms
+
+    def statistics(self, int partition):
+        cdef GroupShard* shard = self._group_shard(partition)
+        cdef int64_t groups, offsets, count
+        with nogil:
+            group_shard_lock(shard)
+            groups = shard.count
+            offsets = shard.offset_count
+            count = shard.bytes
+            shard_unlock(&shard.base)
+        return ShardStatistics(groups, offsets, count)
 
     # --- The log ----------------------------------------------------------------------------------
 
-    def append(self, int partition, records, Written written=None):
-        cdef Shard* shard = self._shard(partition)
-        return self._append(shard, list(records), None, written, NULL)
-
-    cdef int _append(
-        self, Shard* shard, list pairs, list topic_ids, Written written, const Committer* committer,
-    ) except? -2:
-        # One batch, applied and, with nothing held, told to who waits for the log.
-        cdef Py_ssize_t count = len(pairs)
+    def commit(self, str group_id not None, offsets, Written written=None, committer=None):
+        cdef GroupShard* shard = self._group_shard_of(group_id)
+        cdef Committer checked
         cdef Arena arena
-        cdef Text* texts
+        cdef Records records
         cdef const uint8_t** ids
         cdef Batch batch
         cdef Appended appended
-        cdef size_t bound = batch_bound()
-        cdef uint8_t* memory
-        cdef int error = 0
-        cdef Py_ssize_t i
-        if count == 0:
-            return 0
-        arena.block = NULL
-        try:
-            texts = texts_of(&arena, pairs)
-            ids = <const uint8_t**>arena_take(&arena, sizeof(uint8_t*) * <size_t>count)
-            if ids == NULL:
-                raise MemoryError
-            for i in range(count):
-                ids[i] = topic_id_at(None if topic_ids is None else topic_ids[i])
-                bound += record_bound(texts[2 * i].length, texts[2 * i + 1].length)
-            memory = <uint8_t*>arena_take(&arena, bound)
-            if memory == NULL:
-                raise MemoryError
-            with nogil:
-                batch_of_records(&batch, memory, texts, count, kb_wall_ms() + self._shift_ms())
-                shard_lock(shard)
-                error = shard_error(shard)
-                if error == 0:
-                    error = records_write_locked(shard, &batch, texts, ids, count, committer)
-                shard_unlock(shard)
-            appended = appended_of(&batch)
-        finally:
-            arena_free(&arena)
-        return self._written(shard, error, &appended, written)
-
-    cdef int _written(
-        self, Shard* shard, int error, const Appended* appended, Written written,
-    ) except? -2:
-        # With nothing held: to the disk, where the topic asks for it, and whoever reads the log is
-        # told of what is new there. The error of the whole.
-        cdef Replica replica
-        if error != 0:
-            return error
-        if (found := self.replicas.get(shard.index)) is None:  # led elsewhere since it was written
-            return NOT_COORDINATOR if appended.awaits_followers else 0
-        replica = found
-        try:
-            replica.flush_if_due()
-        except OSError:
-            return coordinator_error(KAFKA_STORAGE_ERROR)
-        if self.listener is not None:
-            self.listener.wake(replica)
-        if written is not None and appended.awaits_followers:
-            written.appended = appended[0]
-            written.replica = replica
-        return 0
-
-    def written_before(self, str group_id not None, Written written not None):
-        cdef Shard* shard = self._shard_of(group_id)
-        cdef Appended appended = Appended(-1, -1, 0)
         cdef int error
-        if shard == NULL:
-            return COORDINATOR_NOT_AVAILABLE
-        with nogil:
-            shard_lock(shard)
-            error = shard_error(shard)
-            if error == 0:
-                appended = shard_written_locked(shard)
-            shard_unlock(shard)
-        return self._written(shard, error, &appended, written)
-
-    def when_replicated(self, Written written not None, int code, done not None):
-        if code == MESSAGE_TOO_LARGE:    # clients of a coordinator do not know that word
-            code = UNKNOWN_SERVER_ERROR
-        if code != 0 or written.replica is None or self.listener is None:
-            done(ErrorCode(code))
-            return
-        self.listener.await_followers(
-            written.replica, written.appended.last_offset, written.appended.led_since,
-            self.shards.write_timeout_ms, done)
-
-    cdef int64_t _shift_ms(self) noexcept nogil:
-        return kb_load_i64(&self.shards.clock_shift_ms)
-
-    def commit(self, str group_id not None, offsets, Written written=None, committer=None):
-        cdef Shard* shard = self._shard_of(group_id)
-        cdef Committer checked
+        cdef Py_ssize_t i
         if shard == NULL:
             return COORDINATOR_NOT_AVAILABLE
         group = name_bytes(group_id)
@@ -401,16 +181,38 @@ cdef class GroupTable:
         if sum([len(group) + len(offset.metadata) for offset in offsets]) > COMMIT_BYTES_MAX:
             return MESSAGE_TOO_LARGE
         kept = committer_of(&checked, group, committer)  # as long as `checked` points into it
-        return self._append(shard, [
+        pairs = [
             (encoded_key(group, name_bytes(offset.topic), offset.partition), offset_value(offset))
             for offset in offsets
-        ], [offset.topic_id for offset in offsets], written, &checked if kept else NULL)
+        ]
+        if not pairs:
+            return 0
+        arena.block = NULL
+        try:
+            records_take(&arena, pairs, &records)
+            ids = <const uint8_t**>arena_take(&arena, sizeof(uint8_t*) * <size_t>records.count)
+            if ids == NULL:
+                raise MemoryError
+            for i in range(records.count):
+                ids[i] = topic_id_at(offsets[i].topic_id)
+            with nogil:
+                batch_of_records(&batch, &records, kb_wall_ms() + self._shift_ms())
+                group_shard_lock(shard)
+                error = shard_error(&shard.base)
+                if error == 0:
+                    error = commit_write_locked(
+                        shard, &batch, &records, ids, &checked if kept else NULL)
+                shard_unlock(&shard.base)
+            appended = appended_of(&batch)
+        finally:
+            arena_free(&arena)
+        return self._written(&shard.base, error, &appended, written)
 
     def remove_offsets(
         self, str group_id not None, partitions, *, int64_t committed_until_ms=-1,
         bytes topic_id=None, Written written=None,
     ):
-        cdef Shard* shard = self._shard_of(group_id)
+        cdef GroupShard* shard = self._group_shard_of(group_id)
         cdef bytes group
         # Each once: a tombstone repeats the group's name, 8,000 times what it took to be named.
         cdef list names = [(name_bytes(topic), at) for topic, at in dict.fromkeys(partitions)]
@@ -434,19 +236,19 @@ cdef class GroupTable:
                 keys[i].topic = text_of(names[i][0])
                 keys[i].partition = names[i][1]
             with nogil:
-                shard_lock(shard)
-                error = shard_error(shard)
+                group_shard_lock(shard)
+                error = shard_error(&shard.base)
                 if error == 0:
                     error = offsets_remove_locked(
                         shard, &arena, keys, count, committed_until_ms, of_topic,
                         kb_wall_ms() + self._shift_ms(), &appended)
-                shard_unlock(shard)
+                shard_unlock(&shard.base)
         finally:
             arena_free(&arena)
-        return self._written(shard, error, &appended, written)
+        return self._written(&shard.base, error, &appended, written)
 
     def delete_group(self, str group_id not None, records=(), Written written=None):
-        cdef Shard* shard = self._shard_of(group_id)
+        cdef GroupShard* shard = self._group_shard_of(group_id)
         cdef bytes id
         cdef list pairs = list(records)
         cdef Arena arena
@@ -463,18 +265,18 @@ cdef class GroupTable:
             behind.texts = texts_of(&arena, pairs)
             behind.count = len(pairs)
             with nogil:
-                shard_lock(shard)
-                error = shard_error(shard)
+                group_shard_lock(shard)
+                error = shard_error(&shard.base)
                 if error == 0:
                     error = group_delete_locked(
                         shard, &arena, group_find_locked(shard, text.at, text.length), &behind,
                         kb_wall_ms() + self._shift_ms(), &appended)
                 if error == 0:
                     group_hide_locked(shard, &text)
-                shard_unlock(shard)
+                shard_unlock(&shard.base)
         finally:
             arena_free(&arena)
-        return self._written(shard, error, &appended, written)
+        return self._written(&shard.base, error, &appended, written)
 
     # --- Reading ----------------------------------------------------------------------------------
 
@@ -494,7 +296,7 @@ cdef class GroupTable:
         self, str group_id not None, wanted, *, bint flexible, bint leader_epochs, topic_id_of=None,
         int64_t texts_again_max=INT64_MAX, bint named_before=False, Written stable=None,
     ):
-        cdef Shard* shard = self._shard_of(group_id)
+        cdef GroupShard* shard = self._group_shard_of(group_id)
         cdef bytes id = name_bytes(group_id)
         cdef Text text = text_of(id)
         cdef list asked = None if wanted is None else [
@@ -509,20 +311,20 @@ cdef class GroupTable:
         try:
             if shard != NULL:
                 with nogil:
-                    shard_lock(shard)
-                    error = shard_error(shard)
+                    group_shard_lock(shard)
+                    error = shard_error(&shard.base)
                     if error == 0:
                         if all_written:
-                            appended = shard_written_locked(shard)
+                            appended = shard_written_locked(&shard.base)
                         else:
-                            fetched.form.high_watermark = high_watermark_of(shard)
+                            fetched.form.high_watermark = high_watermark_of(&shard.base)
                         error = fetch_locked(
                             &fetched, group_find_locked(shard, text.at, text.length))
-                    shard_unlock(shard)
+                    shard_unlock(&shard.base)
             if error == -1:
                 raise MemoryError
             if appended.awaits_followers:
-                error = self._written(shard, error, &appended, stable)
+                error = self._written(&shard.base, error, &appended, stable)
             return error, fetched_topics(&fetched, asked, topic_id_of), fetched.texts
         finally:
             fetched_free(&fetched)
@@ -555,14 +357,14 @@ cdef class GroupTable:
         return found
 
     cdef int _index_of(self, str group_id) except? -1:
-        cdef Shard* shard = self._shard_of(group_id)
-        return -1 if shard == NULL else shard.index
+        cdef GroupShard* shard = self._group_shard_of(group_id)
+        return -1 if shard == NULL else shard.base.index
 
     cdef list _copied(
         self, int partition, str group_id=None, bytes topic=None, tuple expired=None,
     ):
         # (group, CommittedOffset), of one group or all of a shard.
-        cdef Shard* shard
+        cdef GroupShard* shard
         cdef bytes id = b""
         cdef Text text
         cdef Wanted wanted
@@ -572,7 +374,7 @@ cdef class GroupTable:
         cdef int64_t i
         if partition < 0:
             return []
-        shard = self._shard(partition)
+        shard = self._group_shard(partition)
         if one:
             id = name_bytes(group_id)
         text = text_of(id)

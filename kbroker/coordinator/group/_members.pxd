@@ -1,7 +1,7 @@
 # cython: language_level=3
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from kbroker.coordinator.group._structs cimport Group, Member, Shard
+from kbroker.coordinator.group._structs cimport Group, Member, GroupShard
 
 
 # What was shown of a group, as it was when the lock was held; the members in one allocation, each
@@ -23,7 +23,7 @@ cdef Member* member_new(
 ) noexcept nogil
 # Replaces the table by these, which it takes over, each with the time at which it was last heard.
 cdef int members_replace_locked(
-    Shard* shard, Group* group, Member** members, int32_t count) noexcept nogil
-cdef void members_clear_locked(Shard* shard, Group* group) noexcept nogil
+    GroupShard* shard, Group* group, Member** members, int32_t count) noexcept nogil
+cdef void members_clear_locked(GroupShard* shard, Group* group) noexcept nogil
 cdef void member_free(Member* member) noexcept nogil  # NULL: nothing
 cdef int64_t member_bytes(Member* member) noexcept nogil

@@ -12,7 +12,7 @@ from libc.string cimport memcmp, memcpy
 from kbroker.core._live_objects cimport LIVE_MEMBERS, live_add
 from kbroker.core._name_hash cimport name_hash
 from kbroker.core._require cimport require_count
-from kbroker.coordinator.group._structs cimport Group, Member, Shard
+from kbroker.coordinator.group._structs cimport Group, Member, GroupShard
 from kbroker.coordinator.group._table cimport TABLE_MIN, table_put
 from kbroker.core._live_objects cimport LIVE_MEMBERS, live_add
 from kbroker.core._name_hash cimport name_hash
@@ -70,7 +70,7 @@ cdef Member* member_find_locked(Group* group, const uint8_t* id, int32_t length)
         place = (place + 1) & group.member_mask
 
 
-cdef void members_clear_locked(Shard* shard, Group* group) noexcept nogil:
+cdef void members_clear_locked(GroupShard* shard, Group* group) noexcept nogil:
     cdef uint32_t place
     if group.members == NULL:
         return
@@ -85,7 +85,7 @@ cdef void members_clear_locked(Shard* shard, Group* group) noexcept nogil:
 
 
 cdef int members_replace_locked(
-    Shard* shard, Group* group, Member** members, int32_t count,
+    GroupShard* shard, Group* group, Member** members, int32_t count,
 ) noexcept nogil:
     cdef uint32_t capacity = TABLE_MIN
     cdef Member** fresh

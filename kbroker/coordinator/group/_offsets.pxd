@@ -9,7 +9,7 @@ from kbroker.coordinator.group._structs cimport (
     OffsetEntry,
     OffsetExtra,
     Removal,
-    Shard,
+    GroupShard,
 )
 
 cdef void topic_free(GroupTopic* topic) noexcept nogil
@@ -25,12 +25,11 @@ cdef const OffsetEntry* entry_shown(
     const OffsetEntry* entry, int64_t high_watermark) noexcept nogil
 # -1: no memory, and nothing has changed.
 cdef int offset_apply_locked(
-    Shard* shard, Group* group, const OffsetKey* key, const OffsetValue* value, int64_t log_offset
-) noexcept nogil
+    GroupShard* shard, Group* group, const OffsetKey* key, const OffsetValue* value,
+    int64_t log_offset) noexcept nogil
 cdef void offset_remove_locked(
-    Shard* shard, Group* group, const OffsetKey* key, int64_t log_offset) noexcept nogil
+    GroupShard* shard, Group* group, const OffsetKey* key, int64_t log_offset) noexcept nogil
 # The followers have the tombstone, which is off the shard's list.
-cdef void removal_end_locked(Shard* shard, Removal* removal) noexcept nogil
-cdef int64_t high_watermark_of(const Shard* shard) noexcept nogil
+cdef void removal_end_locked(GroupShard* shard, Removal* removal) noexcept nogil
 cdef Text entry_metadata(const OffsetEntry* entry) noexcept nogil
 cdef int64_t entry_expire_ms(const OffsetEntry* entry) noexcept nogil

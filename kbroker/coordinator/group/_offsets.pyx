@@ -13,7 +13,7 @@ the high watermark has passed it the entry goes. One below takes the whole entry
 The shard's lock is held. -1: no memory, and what there was stays.
 """
 
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove
 
@@ -24,11 +24,11 @@ from kbroker.coordinator.group._structs cimport (
     OffsetEntry,
     OffsetExtra,
     Removal,
-    Shard,
+    GroupShard,
 )
 from kbroker.coordinator.group._table cimport table_put, table_remove, table_room
 from kbroker.coordinator.runtime._batches cimport Text
-from kbroker.core._atomics cimport kb_load_i64
+from kbroker.coordinator.runtime._shards cimport high_watermark_of
 from kbroker.core._name_hash cimport name_hash
 
 
@@ -167,7 +167,7 @@ cdef GroupTopic* topic_find_locked(
 
 
 cdef GroupTopic* _topic_take_locked(
-    Shard* shard, Group* group, const uint8_t* name, int32_t length,
+    GroupShard* shard, Group* group, const uint8_t* name, int32_t length,
 ) noexcept nogil:
     cdef GroupTopic* topic = topic_find_locked(group, name, length)
     if topic != NULL:
@@ -214,7 +214,7 @@ cdef OffsetEntry* entry_find_locked(GroupTopic* topic, int32_t partition) noexce
     return NULL
 
 
-cdef int _entries_room(Shard* shard, GroupTopic* topic) noexcept nogil:
+cdef int _entries_room(GroupShard* shard, GroupTopic* topic) noexcept nogil:
     # For one more.
     cdef int32_t capacity
     cdef OffsetEntry* grown
@@ -231,7 +231,7 @@ cdef int _entries_room(Shard* shard, GroupTopic* topic) noexcept nogil:
 
 
 cdef OffsetEntry* _entry_take_locked(
-    Shard* shard, Group* group, GroupTopic* topic, int32_t partition,
+    GroupShard* shard, Group* group, GroupTopic* topic, int32_t partition,
 ) noexcept nogil:
     cdef int32_t place = _place_of(topic, partition)
     cdef OffsetEntry* entry
@@ -250,13 +250,13 @@ cdef OffsetEntry* _entry_take_locked(
     return entry
 
 
-cdef inline void _count_locked(Shard* shard, Group* group, int offsets) noexcept nogil:
+cdef inline void _count_locked(GroupShard* shard, Group* group, int offsets) noexcept nogil:
     group.offset_count += offsets
     shard.offset_count += offsets
 
 
 cdef int _becomes_another_locked(
-    Shard* shard, Group* group, GroupTopic* topic, int64_t log_offset,
+    GroupShard* shard, Group* group, GroupTopic* topic, int64_t log_offset,
 ) noexcept nogil:
     # The name has another topic now: what was committed for the one before goes. 0: it is the
     # record that is the older one, since a transaction's come with its marker.
@@ -273,19 +273,15 @@ cdef int _becomes_another_locked(
     return 1
 
 
-cdef int64_t high_watermark_of(const Shard* shard) noexcept nogil:
-    return kb_load_i64(&shard.partition.high_watermark.offset) if shard.partition else INT64_MAX
-
-
 cdef int offset_apply_locked(
-    Shard* shard, Group* group, const OffsetKey* key, const OffsetValue* value,
+    GroupShard* shard, Group* group, const OffsetKey* key, const OffsetValue* value,
     int64_t log_offset,
 ) noexcept nogil:
     """The record of `log_offset`, unless a later one is there."""
     cdef GroupTopic* topic
     cdef OffsetEntry* entry
     cdef OffsetExtra* extra = NULL
-    cdef int64_t high_watermark = high_watermark_of(shard)
+    cdef int64_t high_watermark = high_watermark_of(&shard.base)
     cdef int64_t before_bytes
     cdef int was_removed
     topic = _topic_take_locked(shard, group, key.topic.at, key.topic.length)
@@ -327,7 +323,7 @@ cdef int offset_apply_locked(
 
 
 cdef int _remove_later_locked(
-    Shard* shard, Group* group, GroupTopic* topic, OffsetEntry* entry, int64_t log_offset,
+    GroupShard* shard, Group* group, GroupTopic* topic, OffsetEntry* entry, int64_t log_offset,
     int64_t high_watermark,
 ) noexcept nogil:
     # What was committed is told till the high watermark, which moves with no regard for the shard's
@@ -363,7 +359,9 @@ cdef int _remove_later_locked(
     return 0
 
 
-cdef void _entry_drop_locked(Shard* shard, GroupTopic* topic, OffsetEntry* entry) noexcept nogil:
+cdef void _entry_drop_locked(
+    GroupShard* shard, GroupTopic* topic, OffsetEntry* entry,
+) noexcept nogil:
     cdef int64_t place = entry - topic.entries
     shard.bytes -= extra_bytes(entry.extra)
     _extra_free(entry.extra)
@@ -372,7 +370,7 @@ cdef void _entry_drop_locked(Shard* shard, GroupTopic* topic, OffsetEntry* entry
 
 
 cdef void _topic_drop_if_bare_locked(
-    Shard* shard, Group* group, GroupTopic* topic,
+    GroupShard* shard, Group* group, GroupTopic* topic,
 ) noexcept nogil:
     if topic.count > 0 or topic.removals > 0:
         return
@@ -384,12 +382,12 @@ cdef void _topic_drop_if_bare_locked(
 
 
 cdef void offset_remove_locked(
-    Shard* shard, Group* group, const OffsetKey* key, int64_t log_offset,
+    GroupShard* shard, Group* group, const OffsetKey* key, int64_t log_offset,
 ) noexcept nogil:
     """The tombstone of `log_offset`; what is left of a group without a member goes with it."""
     cdef GroupTopic* topic = topic_find_locked(group, key.topic.at, key.topic.length)
     cdef OffsetEntry* entry
-    cdef int64_t high_watermark = high_watermark_of(shard)
+    cdef int64_t high_watermark = high_watermark_of(&shard.base)
     if topic == NULL:
         return
     entry = entry_find_locked(topic, key.partition)
@@ -404,7 +402,7 @@ cdef void offset_remove_locked(
     _topic_drop_if_bare_locked(shard, group, topic)
 
 
-cdef void removal_end_locked(Shard* shard, Removal* removal) noexcept nogil:
+cdef void removal_end_locked(GroupShard* shard, Removal* removal) noexcept nogil:
     cdef GroupTopic* topic = removal.topic
     cdef OffsetEntry* entry = entry_find_locked(topic, removal.partition)
     # Unless something has been committed since.

@@ -3,20 +3,14 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kbroker.coordinator.group._copies cimport Copy
 from kbroker.coordinator.group._fetching cimport Fetched
-from kbroker.coordinator.group._structs cimport Member, Shard
+from kbroker.coordinator.group._structs cimport Member, GroupShard
 from kbroker.coordinator.group._writing cimport Committer
 from kbroker.coordinator.runtime._batches cimport Text
 from kbroker.core._arena cimport Arena
 
-# String.hashCode of Java.
-cdef int java_hash(str text) except? -1
-cdef Text text_of(bytes data) noexcept
-cdef Text* texts_of(Arena* arena, list pairs) except NULL
-cdef bytes name_bytes(str text)
 # A Committer of Python's in the form of C, which points into what is returned; of None, None.
 cdef list committer_of(Committer* checked, bytes group, committer)
 cdef const uint8_t* topic_id_at(bytes topic_id) except? NULL
-cdef str str_of(const Text* text)
 cdef bytes encoded_key(bytes group, bytes topic, int32_t partition)
 cdef int fetched_init(
     Fetched* fetched, list asked, int64_t texts_again_max, bint named_before) except -1
@@ -24,11 +18,4 @@ cdef list fetched_topics(const Fetched* fetched, list asked, topic_id_of)
 cdef object committed_of(const Copy* copied)
 cdef Member* member_of(str member_id, str instance_id) except NULL
 # A ShownGroup, or None.
-cdef object shown_group(Shard* shard, const Text* id)
-
-# The batch at a place of `data`: its size, or 0 if it is cut off. What is no offset goes to
-# `found`, what cannot be read to `left_out`, as (offset of the batch, why); `open_transactions`
-# holds what waits for a marker, by (partition, producer id).
-cdef int load_batch(
-    Shard* shard, bytes data, Py_ssize_t at, list found, list left_out, dict open_transactions,
-    int64_t* next_offset) except -1
+cdef object shown_group(GroupShard* shard, const Text* id)

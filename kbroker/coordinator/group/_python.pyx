@@ -1,27 +1,18 @@
 # cython: language_level=3
-"""Between the coordinator's C half and Python's objects: names, offsets, members, loaded batches.
+"""Between the groups' C half and Python's objects: committers, offsets, members.
 
 Everything here holds the GIL and no lock. A `Text` of a bytes object is good while that object
-lives. A batch is loaded in two steps: what it holds is walked without the GIL, and what Python must
-look at becomes objects after that.
+lives.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
-from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport calloc
+from libc.string cimport memcpy
 
 from collections import namedtuple
 
-from kbroker.coordinator.group._copies cimport (
-    Copy,
-)
+from kbroker.coordinator.group._copies cimport Copy
 from kbroker.coordinator.group._fetching cimport Fetched, FetchedTopic
-from kbroker.coordinator.group._loading cimport (
-    NO_MEMORY,
-    Others,
-    load_records,
-    record_apply_locked,
-)
 from kbroker.coordinator.group._members cimport (
     ShownMembers,
     member_new,
@@ -30,90 +21,17 @@ from kbroker.coordinator.group._members cimport (
 )
 from kbroker.coordinator.group._offset_records cimport (
     OffsetKey, OffsetValue, offset_key_bytes, offset_value_bytes, put_offset_key, put_offset_value)
-from kbroker.coordinator.group._shards cimport (
-    group_find_locked,
-    shard_index,
-    shard_lock,
-    shard_unlock,
-)
-from kbroker.coordinator.group._structs cimport (
-    Member,
-    Shard,
-)
+from kbroker.coordinator.group._shards cimport group_find_locked, group_shard_lock
+from kbroker.coordinator.group._structs cimport GroupShard, Member
 from kbroker.coordinator.runtime._batches cimport Text
-from kbroker.core._arena cimport Arena, arena_take
-from kbroker.core._limits cimport TEXT_BYTES_MAX
-from kbroker.log.engine._records cimport (
-    CODEC_MASK,
-    CONTROL_BIT,
-    HEADER_BYTES,
-    TRANSACTIONAL_BIT,
-    Header,
-    batch_crc,
-    header_plausible,
-    header_read,
-)
-
-from kbroker.compression import Codec, CompressionError, decompress
+from kbroker.coordinator.runtime._python cimport name_bytes, str_of, text_of
+from kbroker.coordinator.runtime._shards cimport shard_unlock
 from kbroker.coordinator.group.seams import ShownGroup
-from kbroker.errors import ErrorCode, KafkaError
-from kbroker.outside_text import untellable
 
 CommittedOffset = namedtuple("CommittedOffset", (
     "topic", "partition", "offset", "leader_epoch", "metadata", "commit_ms", "expire_ms",
     "topic_id"))
 ShardStatistics = namedtuple("ShardStatistics", ("groups", "offsets", "bytes"))
-LoadedRecord = namedtuple("LoadedRecord", ("offset", "timestamp_ms", "key", "value"))
-LoadedBatches = namedtuple(
-    "LoadedBatches", ("used_bytes", "next_offset", "records", "left_out"))
-
-
-cdef int java_hash(str text) except? -1:
-    # Of any text, in units of UTF-16; requests in C have ASCII (java_hash_ascii).
-    cdef uint32_t mixed = 0
-    cdef bytes units = text.encode("utf-16-be", "surrogatepass")
-    cdef const uint8_t* at = <const uint8_t*><const char*>units
-    cdef Py_ssize_t i
-    for i in range(0, len(units), 2):
-        mixed = 31u * mixed + ((<uint32_t>at[i] << 8) | at[i + 1])
-    return <int>mixed
-
-
-def partition_for(str group_id not None, int count):
-    if count < 1:
-        raise ValueError(f"{count} partitions")
-    return shard_index(java_hash(group_id), count)
-
-
-cdef Text text_of(bytes data) noexcept:
-    # Good while the object lives.
-    cdef Text text
-    text.at = <const uint8_t*><const char*>data
-    text.length = <int32_t>len(data)
-    return text
-
-
-cdef Text* texts_of(Arena* arena, list pairs) except NULL:
-    # Keys and values in turn, good while the list lives; a value may be None.
-    cdef Py_ssize_t count = len(pairs)
-    cdef Text* texts = <Text*>arena_take(arena, 2 * sizeof(Text) * <size_t>(count + 1))
-    cdef Py_ssize_t i
-    if texts == NULL:
-        raise MemoryError
-    for i in range(count):
-        key, value = pairs[i]
-        texts[2 * i] = text_of(key)
-        texts[2 * i + 1].length = -1
-        if value is not None:
-            texts[2 * i + 1] = text_of(value)
-    return texts
-
-
-cdef bytes name_bytes(str text):
-    cdef bytes data = text.encode()
-    if len(data) > TEXT_BYTES_MAX:
-        raise untellable(len(data))
-    return data
 
 
 cdef list committer_of(Committer* checked, bytes group, committer):
@@ -171,14 +89,6 @@ def offset_value(offset):
     data = bytes(offset_value_bytes(&value))
     put_offset_value(<uint8_t*><char*>data, &value)
     return data
-
-
-cdef str str_of(const Text* text):
-    return (<const char*>text.at)[:text.length].decode("utf-8", "replace")
-
-
-cdef object nullable_bytes(const Text* text):
-    return None if text.length < 0 else (<const char*>text.at)[:text.length]
 
 
 cdef object committed_of(const Copy* copied):
@@ -248,16 +158,16 @@ cdef Member* member_of(str member_id, str instance_id) except NULL:
     return member
 
 
-cdef object shown_group(Shard* shard, const Text* id):
+cdef object shown_group(GroupShard* shard, const Text* id):
     cdef ShownMembers copied
     cdef Text text
     cdef Member* member
     cdef int status
     cdef int32_t i
     with nogil:
-        shard_lock(shard)
+        group_shard_lock(shard)
         status = members_copy_locked(group_find_locked(shard, id.at, id.length), &copied)
-        shard_unlock(shard)
+        shard_unlock(&shard.base)
     try:
         if status != 0:
             raise MemoryError
@@ -275,115 +185,3 @@ cdef object shown_group(Shard* shard, const Text* id):
         return ShownGroup(copied.state, copied.generation, members)
     finally:
         shown_members_free(&copied)
-
-
-# --- loading -------------------------------------------------------------------------------------
-
-cdef int load_batch(
-    Shard* shard, bytes data, Py_ssize_t at, list found, list left_out, dict open_transactions,
-    int64_t* next_offset,
-) except -1:
-    # Its size; 0: it is cut off.
-    cdef uint8_t* start = <uint8_t*><char*>data + at
-    cdef Header header
-    header_read(start, &header)
-    if not header_plausible(&header):
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no batch at byte {at}")
-    if header.size_bytes > len(data) - at:
-        return 0
-    next_offset[0] = header.base_offset + header.last_offset_delta + 1
-    trouble = _load_sound_batch(
-        shard, &header, data, at, found, open_transactions) if _has_its_crc(
-            start, &header) else "its CRC is not that of its bytes"
-    if trouble is not None:
-        left_out.append((header.base_offset, trouble))
-    return <int>header.size_bytes
-
-
-cdef int _has_its_crc(const uint8_t* start, const Header* header) noexcept:
-    cdef int sound
-    with nogil:
-        sound = batch_crc(start, header.size_bytes) == header.crc
-    return sound
-
-
-cdef object _load_sound_batch(
-    Shard* shard, const Header* header, bytes data, Py_ssize_t at, list found,
-    dict open_transactions,
-):
-    # What cannot be read of it, or None.
-    cdef bytes unpacked
-    cdef uint8_t* records = <uint8_t*><char*>data + at + HEADER_BYTES
-    cdef int64_t length = header.size_bytes - HEADER_BYTES
-    cdef Others others
-    cdef int status, transactional = header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT)
-    if header.attributes & CODEC_MASK:
-        try:
-            unpacked = decompress(
-                Codec(header.attributes & CODEC_MASK),
-                data[at + HEADER_BYTES:at + header.size_bytes])
-        except (CompressionError, ValueError) as error:
-            return str(error)
-        records = <uint8_t*><char*>unpacked
-        length = len(unpacked)
-    memset(&others, 0, sizeof(others))
-    try:
-        with nogil:
-            status = load_records(
-                shard, records, length, header.record_count, header.base_offset,
-                header.base_timestamp_ms, not transactional, &others)
-        if status == NO_MEMORY:
-            raise MemoryError
-        listed = [
-            LoadedRecord(
-                others.items[i].offset, others.items[i].timestamp_ms,
-                nullable_bytes(&others.items[i].key), nullable_bytes(&others.items[i].value))
-            for i in range(others.count)
-        ]
-    finally:
-        free(others.items)
-    if transactional:
-        _load_transactional(
-            shard, header.producer_id, header.attributes & CONTROL_BIT, listed, found,
-            open_transactions)
-    else:
-        found += listed
-    if others.unreadable:
-        return f"{others.unreadable} of its {header.record_count} records are not well formed"
-    return None
-
-
-cdef int _load_transactional(
-    Shard* shard, int64_t producer_id, int control, list records, list found,
-    dict open_transactions,
-) except -1:
-    # What a transaction has written counts with its marker, or never.
-    cdef Text key, value
-    cdef int64_t offset
-    cdef int status
-    place = (shard.index, producer_id)
-    if not control:
-        open_transactions.setdefault(place, []).extend(records)
-        return 0
-    for marker in records:
-        waiting = open_transactions.pop(place, ())
-        if marker.key is None or marker.key[2:4] != b"\0\1":
-            continue
-        for record in waiting:
-            if record.key is None:
-                continue
-            key = text_of(record.key)
-            value.at = NULL
-            value.length = -1
-            if record.value is not None:
-                value = text_of(record.value)
-            offset = record.offset
-            with nogil:
-                shard_lock(shard)
-                status = record_apply_locked(shard, &key, &value, offset, NULL)
-                shard_unlock(shard)
-            if status == NO_MEMORY:
-                raise MemoryError
-            if status != 1:
-                found.append(record)
-    return 0

@@ -1,17 +1,11 @@
 # cython: language_level=3
-"""The struct sheet of the coordinator's C half: shards, groups, members, offsets."""
+"""The struct sheet of the groups' C half: groups, members, offsets."""
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 
-from kbroker.core._sync cimport pthread_mutex_t
-from kbroker.replica._partition cimport Partition
+from kbroker.coordinator.runtime._structs cimport Shard
 
 cdef enum:
-    SHARDS_MAX = 65536            # partitions of __consumer_offsets
-    SHARD_NOT_OWNER = 0
-    SHARD_LOADING = 1
-    SHARD_ACTIVE = 2
-
     # GroupState of states.py
     GROUP_EMPTY = 0
     GROUP_DEAD = 4
@@ -85,14 +79,9 @@ cdef struct Removal:
     int32_t partition
 
 
-cdef struct Shard:
-    pthread_mutex_t lock          # "session" in the lock order
-    int32_t index
-    int state
-    Partition* partition          # one reference, while it is ours
-    int64_t writing_since_ns      # atomic: the lock is held over an append; 0: it is not
-    int64_t slow_until_ns         # atomic: as its partition had it behind the last append
-    int64_t* late_from_ns         # atomic: of its partition's data directory; NULL: never ours
+# A partition of `__consumer_offsets`, and its groups.
+cdef struct GroupShard:
+    Shard base                    # first: the runtime knows this of it
     Group** groups
     uint32_t mask
     int64_t count
@@ -100,17 +89,3 @@ cdef struct Shard:
     int64_t bytes
     Removal* removals             # as they were written
     Removal* last_removal
-
-
-# What a call has appended last, for who answers when the followers have it.
-cdef struct Appended:
-    int64_t last_offset
-    int32_t led_since
-    int awaits_followers
-
-
-cdef struct GroupShards:
-    int count                     # atomic; 0: the topic is not there
-    Shard** shards                # SHARDS_MAX places, each set once
-    int64_t clock_shift_ms        # atomic
-    int64_t write_timeout_ms      # how long a write waits for its followers

@@ -2,8 +2,9 @@
 from libc.stdint cimport int64_t, uint8_t
 
 from kbroker.coordinator.group._offset_records cimport OffsetKey
-from kbroker.coordinator.group._structs cimport Appended, Group, Shard
+from kbroker.coordinator.group._structs cimport Group, GroupShard
 from kbroker.coordinator.runtime._batches cimport Text
+from kbroker.coordinator.runtime._structs cimport Appended
 from kbroker.core._arena cimport Arena
 
 
@@ -17,10 +18,10 @@ cdef struct Behind:
 # by then, with a `topic_id` only for those of no other topic; then they are gone. 0, or an error as
 # a coordinator says it. `appended` becomes the last batch; if there is none, all that was written.
 cdef int offsets_remove_locked(
-    Shard* shard, Arena* arena, const OffsetKey* keys, int64_t count, int64_t until_ms,
+    GroupShard* shard, Arena* arena, const OffsetKey* keys, int64_t count, int64_t until_ms,
     const uint8_t* topic_id, int64_t now_ms, Appended* appended) noexcept nogil
 
 # The same for everything that a group has, which may be NULL, and what goes behind.
 cdef int group_delete_locked(
-    Shard* shard, Arena* arena, Group* group, const Behind* behind, int64_t now_ms,
+    GroupShard* shard, Arena* arena, Group* group, const Behind* behind, int64_t now_ms,
     Appended* appended) noexcept nogil

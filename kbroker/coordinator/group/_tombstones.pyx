@@ -21,18 +21,13 @@ from kbroker.coordinator.group._offsets cimport (
     offset_remove_locked,
     topic_find_locked,
 )
-from kbroker.coordinator.group._shards cimport (
-    appended_of, group_drop_if_bare_locked, group_find_locked, shard_append_locked,
-    shard_batch_bytes_max_locked, shard_written_locked)
-from kbroker.coordinator.group._structs cimport (
-    Appended,
-    Group,
-    GroupTopic,
-    OffsetEntry,
-    Shard,
-)
+from kbroker.coordinator.group._shards cimport group_drop_if_bare_locked, group_find_locked
+from kbroker.coordinator.group._structs cimport Group, GroupTopic, OffsetEntry, GroupShard
 from kbroker.coordinator.runtime._batches cimport (
     BatchWriter, batch_begin, batch_bound, batch_end, batch_prepare, batch_put_record, record_bound)
+from kbroker.coordinator.runtime._shards cimport (
+    appended_of, shard_append_locked, shard_batch_bytes_max_locked, shard_written_locked)
+from kbroker.coordinator.runtime._structs cimport Appended
 from kbroker.core._arena cimport Arena, arena_take
 from kbroker.core._error_codes cimport MESSAGE_TOO_LARGE, UNKNOWN_SERVER_ERROR
 from kbroker.log.engine._types cimport Batch
@@ -43,7 +38,7 @@ cdef enum:
 
 
 cdef int _is_there(
-    Shard* shard, const OffsetKey* key, int64_t until_ms, const uint8_t* topic_id,
+    GroupShard* shard, const OffsetKey* key, int64_t until_ms, const uint8_t* topic_id,
 ) noexcept nogil:
     cdef Group* group = group_find_locked(shard, key.group.at, key.group.length)
     cdef GroupTopic* topic
@@ -112,7 +107,7 @@ cdef Piece* _piece_new(
 
 
 cdef int _written_locked(
-    Shard* shard, const OffsetKey* keys, int64_t count, Batch* first, Appended* appended,
+    GroupShard* shard, const OffsetKey* keys, int64_t count, Batch* first, Appended* appended,
 ) noexcept nogil:
     cdef Batch* batch = first
     cdef Piece* piece
@@ -132,11 +127,11 @@ cdef int _written_locked(
 
 
 cdef int _write_some_locked(
-    Shard* shard, const OffsetKey* keys, int64_t count, const Behind* behind, int64_t now_ms,
+    GroupShard* shard, const OffsetKey* keys, int64_t count, const Behind* behind, int64_t now_ms,
     int64_t* end, Appended* appended,
 ) noexcept nogil:
     # Of what begins at `end`, which moves on.
-    cdef size_t limit = <size_t>shard_batch_bytes_max_locked(shard)
+    cdef size_t limit = <size_t>shard_batch_bytes_max_locked(&shard.base)
     cdef Batch* first = NULL
     cdef Batch** place = &first
     cdef Batch* batch
@@ -155,7 +150,7 @@ cdef int _write_some_locked(
         if piece.batch.length_bytes > limit:
             error = MESSAGE_TOO_LARGE
     if error == 0:
-        shard_append_locked(shard, first, now_ms)
+        shard_append_locked(&shard.base, first, now_ms)
         error = _written_locked(shard, keys, count, first, appended)
     while first != NULL:
         batch = first
@@ -165,7 +160,7 @@ cdef int _write_some_locked(
 
 
 cdef int _write_locked(
-    Shard* shard, const OffsetKey* keys, int64_t count, const Behind* behind, int64_t now_ms,
+    GroupShard* shard, const OffsetKey* keys, int64_t count, const Behind* behind, int64_t now_ms,
     Appended* appended,
 ) noexcept nogil:
     cdef int64_t end = 0
@@ -176,7 +171,7 @@ cdef int _write_locked(
 
 
 cdef void _forget_locked(
-    Shard* shard, const OffsetKey* keys, int64_t count, int64_t base_offset,
+    GroupShard* shard, const OffsetKey* keys, int64_t count, int64_t base_offset,
 ) noexcept nogil:
     # The keys' own names may be those of the group and the topic that go.
     cdef Group* group
@@ -189,7 +184,7 @@ cdef void _forget_locked(
 
 
 cdef int offsets_remove_locked(
-    Shard* shard, Arena* arena, const OffsetKey* keys, int64_t count, int64_t until_ms,
+    GroupShard* shard, Arena* arena, const OffsetKey* keys, int64_t count, int64_t until_ms,
     const uint8_t* topic_id, int64_t now_ms, Appended* appended,
 ) noexcept nogil:
     cdef OffsetKey* there = <OffsetKey*>arena_take(
@@ -204,7 +199,7 @@ cdef int offsets_remove_locked(
             there[found] = keys[i]
             found += 1
     if found == 0:
-        appended[0] = shard_written_locked(shard)
+        appended[0] = shard_written_locked(&shard.base)
         return 0
     nothing.texts = NULL
     nothing.count = 0
@@ -212,7 +207,7 @@ cdef int offsets_remove_locked(
 
 
 cdef int group_delete_locked(
-    Shard* shard, Arena* arena, Group* group, const Behind* behind, int64_t now_ms,
+    GroupShard* shard, Arena* arena, Group* group, const Behind* behind, int64_t now_ms,
     Appended* appended,
 ) noexcept nogil:
     cdef int64_t count = group.offset_count if group != NULL else 0

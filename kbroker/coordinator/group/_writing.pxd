@@ -1,8 +1,9 @@
 # cython: language_level=3
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from kbroker.coordinator.group._structs cimport Shard
-from kbroker.coordinator.runtime._batches cimport Text
+from kbroker.coordinator.group._structs cimport GroupShard
+from kbroker.coordinator.runtime._batches cimport Records, Text
+from kbroker.coordinator.runtime._structs cimport Shard
 from kbroker.log.engine._types cimport Batch
 
 # Who commits offsets: checked again with the lock held under which they are written.
@@ -14,11 +15,14 @@ cdef struct Committer:
     int checked_twice             # Python has said so twice: C may not know the group or the member
 
 
-# Appends the batch of these texts (batch_of_records), and what it says of offsets holds in the
-# shard. 0, or an error as a coordinator says it; ILLEGAL_GENERATION: the committer (NULL: none) may
-# not, or may not any more, and nothing was written. `topic_ids`: NULLs, or what the value of an
-# offset has no room for.
-cdef int records_write_locked(
-    Shard* shard, Batch* batch, const Text* texts, const uint8_t** topic_ids, Py_ssize_t count,
+# ShardKind.apply_locked of groups.
+cdef int offset_record_apply_locked(
+    Shard* shard, const Text* key, const Text* value, int64_t log_offset) noexcept nogil
+
+# Appends the batch of these records, and what it says of offsets holds in the shard. 0, or an error
+# as a coordinator says it; ILLEGAL_GENERATION: the committer (NULL: none) may not, or may not any
+# more, and nothing was written. `topic_ids`: NULLs, or what the value of an offset has no room for.
+cdef int commit_write_locked(
+    GroupShard* shard, Batch* batch, const Records* records, const uint8_t** topic_ids,
     const Committer* committer,
 ) noexcept nogil

@@ -1,20 +1,28 @@
 # cython: language_level=3
-"""Records that Python has put together, in one batch into the log and into the shard."""
+"""Committed offsets that Python has put together, in one batch into the log and into the shard.
 
-from libc.stdint cimport uint8_t
+What a record says of an offset holds in the shard after it was appended, and at a load.
+"""
+
+from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcmp
 
-from kbroker.coordinator.group._loading cimport NO_MEMORY, record_apply_locked
 from kbroker.coordinator.group._members cimport member_find_locked
-from kbroker.coordinator.group._shards cimport group_find_locked, shard_append_locked
+from kbroker.coordinator.group._offset_records cimport (
+    OffsetKey, OffsetValue, read_offset_key, read_offset_value)
+from kbroker.coordinator.group._offsets cimport offset_apply_locked, offset_remove_locked
+from kbroker.coordinator.group._shards cimport (
+    group_drop_if_bare_locked, group_find_locked, group_take_locked)
 from kbroker.coordinator.group._state_rows cimport COMMITS_OF_MEMBERS, COMMITS_OF_NO_MEMBER
-from kbroker.coordinator.group._structs cimport Group, Member, Shard
-from kbroker.coordinator.runtime._batches cimport Text
+from kbroker.coordinator.group._structs cimport Group, GroupShard, Member
+from kbroker.coordinator.runtime._batches cimport Records, Text
+from kbroker.coordinator.runtime._shards cimport shard_append_locked
+from kbroker.coordinator.runtime._structs cimport APPLIED, FOR_PYTHON, NO_MEMORY, Shard
 from kbroker.core._error_codes cimport ILLEGAL_GENERATION, UNKNOWN_SERVER_ERROR
 from kbroker.log.engine._types cimport Batch
 
 
-cdef int _accepts_locked(Shard* shard, const Committer* committer) noexcept nogil:
+cdef int _accepts_locked(GroupShard* shard, const Committer* committer) noexcept nogil:
     # As the compiled OffsetCommit: what Python has checked may have changed since.
     cdef Group* group = group_find_locked(shard, committer.group.at, committer.group.length)
     cdef Member* member
@@ -36,18 +44,50 @@ cdef int _accepts_locked(Shard* shard, const Committer* committer) noexcept nogi
                        <size_t>committer.instance.length) == 0))
 
 
-cdef int records_write_locked(
-    Shard* shard, Batch* batch, const Text* texts, const uint8_t** topic_ids, Py_ssize_t count,
+cdef int _apply_locked(
+    GroupShard* shard, const Text* key, const Text* value, int64_t log_offset,
+    const uint8_t* topic_id,
+) noexcept nogil:
+    cdef OffsetKey parsed
+    cdef OffsetValue offset
+    cdef Group* group
+    if read_offset_key(key, &parsed) != 1:
+        return FOR_PYTHON
+    if value.length < 0:
+        group = group_find_locked(shard, parsed.group.at, parsed.group.length)
+        if group != NULL:
+            offset_remove_locked(shard, group, &parsed, log_offset)
+            group_drop_if_bare_locked(shard, group)
+        return APPLIED
+    if read_offset_value(value, &offset) != 1:
+        return FOR_PYTHON
+    if offset.topic_id == NULL:
+        offset.topic_id = topic_id
+    group = group_take_locked(shard, parsed.group.at, parsed.group.length)
+    if group == NULL or offset_apply_locked(shard, group, &parsed, &offset, log_offset) != 0:
+        return NO_MEMORY
+    return APPLIED
+
+
+cdef int offset_record_apply_locked(
+    Shard* shard, const Text* key, const Text* value, int64_t log_offset,
+) noexcept nogil:
+    return _apply_locked(<GroupShard*>shard, key, value, log_offset, NULL)
+
+
+cdef int commit_write_locked(
+    GroupShard* shard, Batch* batch, const Records* records, const uint8_t** topic_ids,
     const Committer* committer,
 ) noexcept nogil:
+    cdef const Text* texts = records.texts
     cdef Py_ssize_t i
     if committer != NULL and not _accepts_locked(shard, committer):
         return ILLEGAL_GENERATION
-    shard_append_locked(shard, batch, batch.max_timestamp_ms)
+    shard_append_locked(&shard.base, batch, batch.max_timestamp_ms)
     if batch.error != 0:
         return batch.error
-    for i in range(count):
-        if record_apply_locked(
+    for i in range(records.count):
+        if _apply_locked(
             shard, &texts[2 * i], &texts[2 * i + 1], batch.base_offset + i, topic_ids[i],
         ) == NO_MEMORY:
             return UNKNOWN_SERVER_ERROR

@@ -15,8 +15,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from kbroker.coordinator.group._groups import partition_for
 from kbroker.coordinator.group.group_records import RecordError, decode_group, group_of_key
+from kbroker.coordinator.runtime._shard_table import partition_for
 from kbroker.errors import ErrorCode, InvariantError
 from kbroker.limits import LOG_GROUP_LINES_MAX
 from kbroker.log_lines import LogLines

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from kbroker.coordinator.group._groups import Written, partition_for
 from kbroker.coordinator.group.group_records import encode_group, group_key
+from kbroker.coordinator.runtime._shard_table import Written, partition_for
 from kbroker.coordinator.runtime.machine import Table
 from kbroker.coordinator.runtime.store import CoordinatorStore
 from kbroker.metadata.image import OFFSETS_TOPIC

@@ -24,6 +24,13 @@ cdef struct RecordView:
     Text value
 
 
+# Keys and values in turn, and memory that is large enough for a batch of them.
+cdef struct Records:
+    const Text* texts
+    Py_ssize_t count
+    uint8_t* memory
+
+
 # A batch under construction, in memory that is large enough.
 cdef struct BatchWriter:
     uint8_t* start
@@ -43,10 +50,8 @@ cdef uint32_t batch_end(BatchWriter* writer) noexcept nogil
 cdef void batch_prepare(
     Batch* batch, uint8_t* data, uint32_t length, int32_t count, int64_t now_ms) noexcept nogil
 
-# A whole batch of records, keys and values in turn, in `memory`, which has room for it.
-cdef void batch_of_records(
-    Batch* batch, uint8_t* memory, const Text* texts, Py_ssize_t count, int64_t now_ms,
-) noexcept nogil
+# A whole batch of these records.
+cdef void batch_of_records(Batch* batch, const Records* records, int64_t now_ms) noexcept nogil
 
 
 cdef inline uint8_t* put_varint(uint8_t* at, int32_t value) noexcept nogil:

@@ -80,12 +80,10 @@ cdef void batch_prepare(
     batch.max_timestamp_ms = now_ms
 
 
-cdef void batch_of_records(
-    Batch* batch, uint8_t* memory, const Text* texts, Py_ssize_t count, int64_t now_ms,
-) noexcept nogil:
+cdef void batch_of_records(Batch* batch, const Records* records, int64_t now_ms) noexcept nogil:
     cdef BatchWriter writer
     cdef Py_ssize_t i
-    batch_begin(&writer, memory, now_ms)
-    for i in range(count):
-        batch_put_record(&writer, &texts[2 * i], &texts[2 * i + 1])
-    batch_prepare(batch, memory, batch_end(&writer), <int32_t>count, now_ms)
+    batch_begin(&writer, records.memory, now_ms)
+    for i in range(records.count):
+        batch_put_record(&writer, &records.texts[2 * i], &records.texts[2 * i + 1])
+    batch_prepare(batch, records.memory, batch_end(&writer), <int32_t>records.count, now_ms)

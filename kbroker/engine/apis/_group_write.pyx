@@ -24,7 +24,7 @@ is over. Threads: the worker's own; no lock is held.
 from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 
-from kbroker.coordinator.group._shards cimport coordinator_error
+from kbroker.coordinator.runtime._shards cimport coordinator_error
 from kbroker.core._atomics cimport kb_load_int
 from kbroker.core._error_codes cimport (
     COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT)

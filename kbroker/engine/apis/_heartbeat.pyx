@@ -14,20 +14,12 @@ Threads: the worker's own. Locks: a shard's, for one look.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from kbroker.coordinator.group._shards cimport (
-    group_find_locked,
-    shard_for,
-    shard_is_slow,
-    shard_late_from_ns,
-    shard_lock,
-    shard_unlock,
-)
+    group_find_locked, group_shard_for, group_shard_lock)
 from kbroker.coordinator.group._state_rows cimport HEARTBEAT_FOR_PYTHON
-from kbroker.coordinator.group._structs cimport (
-    SHARD_ACTIVE,
-    Group,
-    Member,
-    Shard,
-)
+from kbroker.coordinator.group._structs cimport Group, GroupShard, Member
+from kbroker.coordinator.runtime._shards cimport (
+    shard_is_slow, shard_late_from_ns, shard_unlock)
+from kbroker.coordinator.runtime._structs cimport SHARD_ACTIVE
 from kbroker.core._atomics cimport kb_load_i64, kb_load_int
 from kbroker.core._figures cimport kb_count
 from kbroker.core._sync cimport kb_now_ns
@@ -69,7 +61,7 @@ cdef int _verdict(
     HotWorker* worker, Request* request, AskingMember* asking, int64_t now_ms,
 ) noexcept nogil:
     # The error to answer, or UNDECIDED; or it is another handler's, which waits for the shard.
-    cdef Shard* shard = shard_for(
+    cdef GroupShard* shard = group_shard_for(
         worker.context.groups, asking.group.at, asking.group.length)
     cdef Group* group
     cdef Member* member
@@ -77,21 +69,21 @@ cdef int _verdict(
     cdef int slow
     if shard == NULL:
         return UNDECIDED
-    slow = 0 if worker.may & MAY_WAIT_FOR_DISK else shard_is_slow(shard)
+    slow = 0 if worker.may & MAY_WAIT_FOR_DISK else shard_is_slow(&shard.base)
     if slow and request_channel_set_aside(
-        worker.context.request_channel, request, shard, shard_late_from_ns(shard),
+        worker.context.request_channel, request, shard, shard_late_from_ns(&shard.base),
         slow == WRITE_STANDS,
     ):
         return SET_ASIDE
-    shard_lock(shard)
-    if kb_load_int(&shard.state) == SHARD_ACTIVE:
+    group_shard_lock(shard)
+    if kb_load_int(&shard.base.state) == SHARD_ACTIVE:
         group = group_find_locked(shard, asking.group.at, asking.group.length)
         member = asking_member_locked(group, asking)
         if member != NULL:
             error = group.heartbeat_error
             if error != UNDECIDED:
                 member.heard_ms = now_ms
-    shard_unlock(shard)
+    shard_unlock(&shard.base)
     return error
 
 

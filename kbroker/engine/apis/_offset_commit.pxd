@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kbroker.coordinator.group._offset_records cimport OffsetKey, OffsetValue
-from kbroker.coordinator.group._structs cimport Group, Shard
+from kbroker.coordinator.group._structs cimport Group, GroupShard
 from kbroker.log.engine._types cimport Batch
 from kbroker.net._types cimport Request
 from kbroker.replica._snapshot cimport Snapshot
@@ -29,7 +29,7 @@ cdef struct CommitPlan:
     int32_t correlation_id
     AskingMember asking
     int64_t retention_ms          # -1: the broker's
-    Shard* shard
+    GroupShard* shard
     Group* group                  # while the shard's lock is held
     int accepted                  # the group takes it, and its batch is to be written
     int32_t topic_count

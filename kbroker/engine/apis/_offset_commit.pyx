@@ -24,6 +24,9 @@ from libc.stdlib cimport free
 
 from kbroker.coordinator.runtime._batches cimport (
     BatchWriter, batch_begin, batch_bound, batch_end, batch_prepare)
+from kbroker.coordinator.runtime._shards cimport (
+    shard_append_locked, shard_is_slow, shard_late_from_ns, shard_unlock)
+from kbroker.coordinator.runtime._structs cimport SHARD_ACTIVE, Shards
 from kbroker.core._arena cimport arena_take
 from kbroker.core._atomics cimport kb_load_i64, kb_load_int
 from kbroker.core._figures cimport kb_count
@@ -34,15 +37,9 @@ from kbroker.coordinator.group._offset_records cimport (
     NO_EXPIRY, batch_put_offset, offset_record_bound)
 from kbroker.coordinator.group._offsets cimport offset_apply_locked
 from kbroker.coordinator.group._shards cimport (
-    group_find_locked, shard_append_locked, shard_for, shard_is_slow, shard_late_from_ns,
-    shard_lock, shard_unlock)
+    group_find_locked, group_shard_for, group_shard_lock)
 from kbroker.coordinator.group._state_rows cimport COMMITS_OF_MEMBERS, COMMITS_OF_NO_MEMBER
-from kbroker.coordinator.group._structs cimport (
-    SHARD_ACTIVE,
-    GroupShards,
-    Member,
-    Shard,
-)
+from kbroker.coordinator.group._structs cimport GroupShard, Member
 from kbroker.log.upkeep._flush cimport FLUSH_RECORDS
 from kbroker.log.engine._types cimport Batch
 from kbroker.log.engine._storage cimport WRITE_STANDS
@@ -115,7 +112,7 @@ cdef enum:
 
 # The plans of one shard.
 cdef struct ShardPlans:
-    Shard* shard
+    GroupShard* shard
     CommitPlan* first
     CommitPlan* last
     Batch* batches                # what of them was written
@@ -272,7 +269,7 @@ cdef CommitPlan* _plan(
     plan.request = request
     if _parse(worker, snapshot, plan) != 0:
         return NULL
-    plan.shard = shard_for(
+    plan.shard = group_shard_for(
         worker.context.groups, plan.asking.group.at, plan.asking.group.length)
     if plan.shard == NULL or _build(worker, plan, now_ms) != 0:
         return NULL
@@ -314,26 +311,26 @@ cdef void _apply_locked(CommitPlan* plan) noexcept nogil:
 cdef Partition* _commit_shard(ShardPlans* plans, int64_t now_ms, int64_t heard_ms) noexcept nogil:
     # The partition, with a reference, if it was written to and somebody waits for it, or it has to
     # wait for the disk or followers.
-    cdef Shard* shard = plans.shard
+    cdef GroupShard* shard = plans.shard
     cdef CommitPlan* plan = plans.first
     cdef Batch* first = NULL
     cdef Batch** place = &first
     cdef Partition* partition = NULL
     cdef int waiting
-    shard_lock(shard)
+    group_shard_lock(shard)
     while plan != NULL:
         plan.accepted = (
-            kb_load_int(&shard.state) == SHARD_ACTIVE and _accepts_locked(plan, heard_ms))
+            kb_load_int(&shard.base.state) == SHARD_ACTIVE and _accepts_locked(plan, heard_ms))
         if plan.accepted:
             place[0] = &plan.batch
             place = &plan.batch.next
         plan = plan.next
     plans.batches = first
     if first != NULL:
-        waiting = shard_append_locked(shard, first, now_ms)
-        if (waiting or kb_load_int(&shard.partition.has_watchers)
-                or kb_load_int(&shard.partition.log.flush_due)):
-            partition = shard.partition
+        waiting = shard_append_locked(&shard.base, first, now_ms)
+        if (waiting or kb_load_int(&shard.base.partition.has_watchers)
+                or kb_load_int(&shard.base.partition.log.flush_due)):
+            partition = shard.base.partition
             partition_acquire(partition)
         plan = plans.first
         while plan != NULL:
@@ -342,7 +339,7 @@ cdef Partition* _commit_shard(ShardPlans* plans, int64_t now_ms, int64_t heard_m
                 if plan.accepted:
                     _apply_locked(plan)
             plan = plan.next
-    shard_unlock(shard)
+    shard_unlock(&shard.base)
     return partition
 
 
@@ -414,10 +411,10 @@ cdef void _answer(HotWorker* worker, CommitPlan* plan, Partition* partition) noe
 
 cdef int _is_set_aside(HotWorker* worker, CommitPlan* plan) noexcept nogil:
     # A run does not stand behind a write to a slow file.
-    cdef int slow = 0 if worker.may & MAY_WAIT_FOR_DISK else shard_is_slow(plan.shard)
+    cdef int slow = 0 if worker.may & MAY_WAIT_FOR_DISK else shard_is_slow(&plan.shard.base)
     return slow != 0 and request_channel_set_aside(
         worker.context.request_channel, plan.request, plan.shard,
-        shard_late_from_ns(plan.shard), slow == WRITE_STANDS)
+        shard_late_from_ns(&plan.shard.base), slow == WRITE_STANDS)
 
 
 cdef void _gather(ShardPlans* shards, int* count, CommitPlan* plan) noexcept nogil:
@@ -484,7 +481,7 @@ cdef void offset_commit_run(
     HotWorker* worker, Snapshot* snapshot, Request* first,
 ) noexcept nogil:
     """Every OffsetCommit of a run, in order; those for Python go to the worker's cold list."""
-    cdef GroupShards* groups = worker.context.groups
+    cdef Shards* groups = worker.context.groups
     cdef ShardPlans* shards = <ShardPlans*>arena_take(
         &worker.arena, sizeof(ShardPlans) * RUN_REQUESTS_MAX)
     cdef Request* request = first

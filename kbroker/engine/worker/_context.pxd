@@ -3,7 +3,7 @@
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from kbroker.coordinator.group._structs cimport GroupShards
+from kbroker.coordinator.runtime._structs cimport Shards
 from kbroker.core._arena cimport Arena
 from kbroker.core._limits cimport LISTENERS_MAX, PROCESSORS_MAX
 from kbroker.core._sync cimport pthread_mutex_t
@@ -140,7 +140,7 @@ cdef struct HotContext:
     OwnNode own                   # set before the handlers start
     SessionCache* sessions
     uint64_t hash_seed            # secret: whoever names partitions does not choose their places
-    GroupShards* groups           # NULL: Python answers everything of groups
+    Shards* groups                # NULL: Python answers everything of groups
     int64_t offset_metadata_max   # bytes: offset.metadata.max.bytes
     ParkedTable parked
     HotWorker* at_once[PROCESSORS_MAX]  # atomic: each Processor's own, or NULL

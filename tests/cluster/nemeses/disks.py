@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from typing import ClassVar, Final
 
-from kbroker.coordinator.group._groups import partition_for
+from kbroker.coordinator.runtime._shard_table import partition_for
 from kbroker.errors import KafkaError, UserError
 from kbroker.peer.client import Client
 from kbroker.testing.file_faults import OPERATIONS

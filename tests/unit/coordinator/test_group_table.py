@@ -7,16 +7,8 @@ import random
 import pytest
 
 from kbroker.compression import Codec
-from kbroker.coordinator.group._groups import (
-    ACTIVE,
-    LOADING,
-    NOT_OWNER,
-    CommittedOffset,
-    GroupTable,
-    offset_key,
-    offset_value,
-    partition_for,
-)
+from kbroker.coordinator.group._groups import CommittedOffset, GroupTable, offset_key, offset_value
+from kbroker.coordinator.runtime._shard_table import ACTIVE, LOADING, NOT_OWNER, partition_for
 from kbroker.core._live_objects import live_counts
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.protocol._crc32c import crc32c

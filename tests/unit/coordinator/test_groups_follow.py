@@ -11,7 +11,8 @@ from typing import NoReturn
 import pytest
 
 from kbroker.config import BrokerConfig
-from kbroker.coordinator.group._groups import ACTIVE, NOT_OWNER, CommittedOffset
+from kbroker.coordinator.group._groups import CommittedOffset
+from kbroker.coordinator.runtime._shard_table import ACTIVE, NOT_OWNER
 from kbroker.metadata.controller import NewTopic
 from kbroker.metadata.image import OFFSETS_TOPIC, ClusterImage, ImageDelta
 from kbroker.server.broker import Broker

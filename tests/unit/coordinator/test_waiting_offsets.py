@@ -9,7 +9,8 @@ import time
 
 import pytest
 
-from kbroker.coordinator.group._groups import GroupTable, Written
+from kbroker.coordinator.group._groups import GroupTable
+from kbroker.coordinator.runtime._shard_table import Written
 from kbroker.errors import ErrorCode
 from tests.support.led_log import LedLog
 from tests.unit.coordinator.tables import Listener, committed, opened, reloaded, shown

@@ -10,7 +10,7 @@ import pytest
 from kio.schema.offset_fetch.v8.response import OffsetFetchResponse
 from kio.serial import entity_reader
 
-from kbroker.coordinator.group._groups import Written
+from kbroker.coordinator.runtime._shard_table import Written
 from kbroker.errors import ErrorCode
 from kbroker.handlers.offset_commit import Answered, response_of
 from kbroker.handlers.registry import REGISTRY

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.coordinator.group._groups import Written
+from kbroker.coordinator.runtime._shard_table import Written
 from kbroker.errors import ErrorCode
 from kbroker.types import ApiKey
 from tests.unit.handlers.support import FakeBroker, answer_of, part_of, request_of

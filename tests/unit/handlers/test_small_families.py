@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbroker import limits
-from kbroker.coordinator.group._groups import partition_for
+from kbroker.coordinator.runtime._shard_table import partition_for
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.find_coordinator import TRANSACTION
 from kbroker.metadata.image import OFFSETS_TOPIC

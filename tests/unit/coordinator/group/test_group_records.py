@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.coordinator.group._groups import partition_for
 from kbroker.coordinator.group.group_records import (
     RecordError,
     batch_of,
@@ -17,6 +16,7 @@ from kbroker.coordinator.group.group_records import (
     offset_key,
 )
 from kbroker.coordinator.group.images import GroupImage, MemberImage
+from kbroker.coordinator.runtime._shard_table import partition_for
 from kbroker.protocol.record_batch import decode_batches
 
 # Read with `xxd` from the log of a group with one static member of librdkafka, then without.

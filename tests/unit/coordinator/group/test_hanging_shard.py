@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kbroker.coordinator.group._groups import ACTIVE, NOT_OWNER, partition_for
+from kbroker.coordinator.runtime._shard_table import ACTIVE, NOT_OWNER, partition_for
 from kbroker.errors import ErrorCode
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import OFFSETS_TOPIC, ClusterImage, ImageDelta

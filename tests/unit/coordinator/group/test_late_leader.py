@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.coordinator.group._groups import ACTIVE, LOADING, NOT_OWNER
+from kbroker.coordinator.runtime._shard_table import ACTIVE, LOADING, NOT_OWNER
 from kbroker.coordinator.runtime.loader import LATE_MS
 from kbroker.errors import ErrorCode
 from kbroker.metadata.controller.decisions import new_topic_image

@@ -13,17 +13,11 @@ from pathlib import Path
 import pytest
 
 from kbroker.clock import ManualClock
-from kbroker.coordinator.group._groups import (
-    ACTIVE,
-    LOADING,
-    NOT_OWNER,
-    CommittedOffset,
-    GroupTable,
-    partition_for,
-)
+from kbroker.coordinator.group._groups import CommittedOffset, GroupTable
 from kbroker.coordinator.group.images import GroupImage, MemberImage
 from kbroker.coordinator.group.machine import GroupMachine
 from kbroker.coordinator.group.store import OffsetsStore
+from kbroker.coordinator.runtime._shard_table import ACTIVE, LOADING, NOT_OWNER, partition_for
 from kbroker.coordinator.runtime.loader import Loader
 from kbroker.errors import ErrorCode
 from kbroker.metadata.controller.decisions import new_topic_image

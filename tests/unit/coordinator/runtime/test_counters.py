@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.coordinator.group._groups import ACTIVE, LOADING, NOT_OWNER, partition_for
+from kbroker.coordinator.runtime._shard_table import ACTIVE, LOADING, NOT_OWNER, partition_for
 from kbroker.errors import ErrorCode
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import ClusterImage, ImageDelta

@@ -1,27 +1,19 @@
 # cython: language_level=3
-"""Records of `__consumer_offsets` into a shard: at a load, and behind every append from Python.
+"""Records of a log into a shard, at a load.
 
-A record whose key is a committed offset's changes the shard; every other one, and one whose key or
-value does not read, is listed for Python. A record that is not well formed is left out and counted,
-and so are those after it where its length is wrong as well. `load_records` takes the shard's lock
-for a batch at a time, so that a request to a loading shard is not kept waiting.
+A record that the machine's memory in C knows changes the shard (`ShardKind.apply_locked`); every
+other one, and one that does not read, is listed for Python. A record that is not well formed is
+left out and counted, and so are those after it where its length is wrong as well. `load_records`
+takes the shard's lock for a batch at a time, so that a request to a loading shard is not kept
+waiting.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport realloc
 
-from kbroker.coordinator.group._offset_records cimport (
-    OffsetKey, OffsetValue, read_offset_key, read_offset_value)
-from kbroker.coordinator.group._offsets cimport offset_apply_locked, offset_remove_locked
-from kbroker.coordinator.group._shards cimport (
-    group_drop_if_bare_locked,
-    group_find_locked,
-    group_take_locked,
-    shard_lock,
-    shard_unlock,
-)
-from kbroker.coordinator.group._structs cimport Group, Shard
 from kbroker.coordinator.runtime._batches cimport RecordView, Text
+from kbroker.coordinator.runtime._shards cimport record_apply_locked, shard_lock, shard_unlock
+from kbroker.coordinator.runtime._structs cimport FOR_PYTHON, NO_MEMORY, Shard
 from kbroker.core._codecs cimport (
     KB_CODEC_NONE,
     kb_stream,
@@ -40,31 +32,6 @@ from kbroker.log.engine._record_stream cimport (
 cdef enum:
     RECORD_UNREADABLE = 1
     REST_UNREADABLE = 2
-
-
-cdef int record_apply_locked(
-    Shard* shard, const Text* key, const Text* value, int64_t log_offset,
-    const uint8_t* topic_id,
-) noexcept nogil:
-    cdef OffsetKey parsed
-    cdef OffsetValue offset
-    cdef Group* group
-    if read_offset_key(key, &parsed) != 1:
-        return NOT_AN_OFFSET
-    if value.length < 0:
-        group = group_find_locked(shard, parsed.group.at, parsed.group.length)
-        if group != NULL:
-            offset_remove_locked(shard, group, &parsed, log_offset)
-            group_drop_if_bare_locked(shard, group)
-        return APPLIED
-    if read_offset_value(value, &offset) != 1:
-        return NOT_AN_OFFSET
-    if offset.topic_id == NULL:
-        offset.topic_id = topic_id
-    group = group_take_locked(shard, parsed.group.at, parsed.group.length)
-    if group == NULL or offset_apply_locked(shard, group, &parsed, &offset, log_offset) != 0:
-        return NO_MEMORY
-    return APPLIED
 
 
 cdef inline int _take_bytes(kb_stream* body, int64_t end, Text* text) noexcept nogil:
@@ -131,17 +98,26 @@ cdef int _load_locked(
         if status == REST_UNREADABLE:
             others.unreadable += count - number
             break
-        status = NOT_AN_OFFSET
+        status = FOR_PYTHON
         if apply:
-            status = record_apply_locked(
-                shard, &record.key, &record.value, record.offset, NULL)
-        if status == NOT_AN_OFFSET:
+            status = record_apply_locked(shard, &record.key, &record.value, record.offset)
+        if status == FOR_PYTHON:
             status = _list(others, &record)
         if status == NO_MEMORY:
             return NO_MEMORY
     else:
         others.unreadable += stream.at != stream.end      # what follows them counts as one
     return 0
+
+
+cdef int record_load(
+    Shard* shard, const Text* key, const Text* value, int64_t log_offset,
+) noexcept nogil:
+    cdef int status
+    shard_lock(shard)
+    status = record_apply_locked(shard, key, value, log_offset)
+    shard_unlock(shard)
+    return status
 
 
 cdef int load_records(
