@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kbroker.clock import ManualClock
-from kbroker.coordinator.group._groups import GroupTable, Written, partition_for
+from kbroker.coordinator.runtime._shard_table import ShardTable, Written, partition_for
 from kbroker.coordinator.runtime.loader import Loader
 from kbroker.coordinator.runtime.machine import Machine, Record
 from kbroker.coordinator.runtime.outbox import Outbox
@@ -61,7 +61,7 @@ class Counter:
 
 
 class CounterStore(CoordinatorStore[Written]):
-    def __init__(self, table: GroupTable, *how: Any) -> None:
+    def __init__(self, table: ShardTable, *how: Any) -> None:
         super().__init__(TOPIC, "counters", table, *how)
 
     def write(self, counter: Counter, value: int, done: Done) -> None:
@@ -149,7 +149,7 @@ class Node:
     def __init__(self, path: Path, listener: Listener | None = None) -> None:
         self.logs = LedLogManager([path])
         self.logs.start()
-        self.table = GroupTable(listener)
+        self.table = ShardTable(listener)
         self.counters = Counters()
         machine: Machine = self.counters
         self.loader = Loader(self.table, machine, ManualClock(), buffer_bytes=1)
