@@ -72,6 +72,7 @@ CORES: Final = {"log": "log core", "net": "net core"}
 ROOMS: Final = {
     "log": ("engine", "opening", "upkeep", "looking"),
     "engine": ("worker", "waiting", "apis"),
+    "coordinator": ("runtime", "group"),
 }
 
 # A library behind one door: the only files that may import it. None: the broker never does.
@@ -184,6 +185,8 @@ def test_every_folder_of_such_a_package_is_a_room(package: str) -> None:
         ("kbroker.log.opening.loader", "kbroker.log.manager", True),
         ("kbroker.log.engine.partition_log", "kbroker.log.upkeep._cleaning", False),
         ("kbroker.log.looking.dump", "kbroker.log.engine.validator", False),
+        ("kbroker.coordinator.runtime._shards", "kbroker.coordinator.group._structs", True),
+        ("kbroker.coordinator.group._structs", "kbroker.coordinator.runtime._structs", False),
         ("kbroker.log.manager", "kbroker.log.looking.directory_use", False),
     ],
 )
