@@ -36,7 +36,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.clock import NS_PER_MS
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.limits import LOG_GROUP_LINES_MAX
 from kbroker.log_lines import LogLines
 from kbroker.own_thread import OwnThread
 
@@ -85,7 +84,9 @@ class Loader:
         self._table = table
         self._machine = machine
         self._logger: Final = logging.getLogger(f"kbroker.{machine.name}")
-        self._lines: Final = LogLines(self._logger, lines_max=LOG_GROUP_LINES_MAX)
+        self._lines: Final = LogLines(
+            self._logger, clock.monotonic_ns, lines_max=machine.log_lines_max
+        )
         self._clock = clock
         self._buffer_bytes = buffer_bytes
         self._changed = threading.Condition()

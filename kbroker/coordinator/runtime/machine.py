@@ -70,6 +70,11 @@ class Machine(Protocol):
         """What it keeps, in the plural: the name of the thread and of the logger ends in it."""
         ...
 
+    @property
+    def log_lines_max(self) -> int:
+        """How many lines the log has in a second of what of its topic cannot be read."""
+        ...
+
     def replay(self, partition: int) -> Replay:
         """A partition that this broker leads is read from its beginning."""
         ...

@@ -93,6 +93,7 @@ class Counters:
 
     topic: Final = TOPIC
     name: Final = "counters"
+    log_lines_max: Final = 2
 
     def __init__(self) -> None:
         self.by_name: dict[str, Counter] = {}

@@ -11,6 +11,7 @@ from kbroker.coordinator.runtime._shard_table import ACTIVE, LOADING, NOT_OWNER,
 from kbroker.errors import ErrorCode
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import ClusterImage, ImageDelta
+from tests.support.record_batches import build_batch
 from tests.unit.coordinator.runtime.counters import COUNT, ELSEWHERE, NODE, TOPIC_ID, Node
 from tests.unit.coordinator.tables import Listener
 
@@ -161,3 +162,20 @@ def test_the_machine_learns_of_deleted_topics_in_the_order_of_its_loads(start: S
     node.store.follow(ClusterImage(), ImageDelta(deleted=(topic,)))
     node.load()
     assert node.counters.calls[-2:] == [("active", PLACE), ("topic deleted", "orders")]
+
+
+def test_the_machine_says_how_many_lines_its_unreadable_batches_may_have(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = start()
+    node.lead(NODE, NODE)
+    counter = node.counters.make(NAME)
+    unreadable = build_batch([b"v"], codec="gzip", payload=b"not packed at all")
+    for _ in range(5):
+        node.open[PLACE].append(unreadable, prechecked=True)
+    assert node.add(counter) == [ErrorCode.NONE]
+    node = start()
+    node.lead(NODE, NODE)
+    node.load()
+    assert node.values() == {NAME: 1}
+    assert caplog.text.count("cannot be read, so its records are left out") == 2
