@@ -92,7 +92,8 @@ cdef class ShardTable:
         kb_store_i64(&self.shards.clock_shift_ms, shift_ms)
 
     cdef Shard* _shard(self, int partition) except NULL:
-        if not 0 <= partition < kb_load_int(&self.shards.count):
+        # One of more partitions that the topic had before is closed after their number has changed.
+        if not 0 <= partition < SHARDS_MAX or self.shards.shards[partition] == NULL:
             raise ValueError(f"the topic has no partition {partition}")
         return self.shards.shards[partition]
 

@@ -18,7 +18,8 @@ client may learn of that.
 
 A partition whose write hangs is not ours at once, and what is kept there goes when the write is
 over; if it is gained again, it is opened then (`_look`). The controller's thread waits 20 ms for
-all of them.
+all of them. Where the topic has another number of partitions by then, all of them wait: any may
+have a key of that one.
 
 Locks: a writer's for each partition (writer.py); below it the table's. `done` is called without it.
 `before` and `follow` run on the controller's thread only.
@@ -66,6 +67,13 @@ class _Gain(NamedTuple):
     leader_epoch: int
 
 
+class _Late(NamedTuple):
+    """A write to one `of` so many partitions hangs; `gain`, once that is over."""
+
+    of: int
+    gain: _Gain | None
+
+
 class CoordinatorStore(Generic[Written]):
     """See the head of this file. A machine's store is one of these, with its own writes."""
 
@@ -92,8 +100,7 @@ class CoordinatorStore(Generic[Written]):
         self._node_id = node_id
         self._again = again
         self._led: dict[int, Replica] = {}
-        # Lost, and somebody is at a write there that hangs; with the replica of those gained since.
-        self._late: dict[int, _Gain | None] = {}
+        self._late: dict[int, _Late] = {}
         self._looks = False  # for the late ones, soon
         self._writers: list[PartitionWriter] = []
 
@@ -146,6 +153,8 @@ class CoordinatorStore(Generic[Written]):
 
     def _begin(self, index: int, gain: _Gain) -> bool:
         replica, leader_epoch = gain
+        if any(late.of != len(self._writers) for late in self._late.values()):
+            return False  # what is unloaded with them may be of this one by then
         if not self._table.open(index, replica):
             return False
         is_empty = replica.log_end_offset == replica.log_start_offset
@@ -167,20 +176,22 @@ class CoordinatorStore(Generic[Written]):
             del self._led[index]
             # What the one before still writes is of an older term.
             self._writers[index] = PartitionWriter()
-            if self._table.close(index, wait_ms):
-                closed.append(index)
-                self._late.pop(index, None)
-            else:
+            if not self._table.close(index, wait_ms):
                 wait_ms = 0
                 self._note_late(index, None)
+            elif (late := self._late.pop(index, None)) is not None:
+                self._loader.unload([index], late.of)
+            else:
+                closed.append(index)
         self._loader.unload(closed, len(self._writers))
 
     def _note_late(self, index: int, gain: _Gain | None) -> None:
-        if index not in self._late:
+        late = self._late.get(index)
+        if late is None:
             where = f"{self._topic}-{index}"
             message = "%s: its %s go when a write is over"
             self._lines.write(logging.WARNING, where, message, where, self._name)
-        self._late[index] = gain
+        self._late[index] = _Late(late.of if late else len(self._writers), gain)
         if not self._looks:
             self._looks = True
             self._again(self._look)
@@ -188,18 +199,20 @@ class CoordinatorStore(Generic[Written]):
     def _look(self) -> None:
         """Whether what is late can be done now."""
         self._looks = False
-        late, self._late = self._late, {}
-        for index, gain in late.items():
+        gained: list[tuple[int, _Gain]] = []
+        for index, late in list(self._late.items()):
             if not self._table.close(index, 0):
-                self._note_late(index, gain)
+                self._note_late(index, late.gain)
                 continue
-            self._loader.unload([index], len(self._writers))
-            if gain is not None and not self._begin(index, gain):
+            del self._late[index]
+            self._loader.unload([index], late.of)
+            if late.gain is not None:
+                gained.append((index, late.gain))
+        for index, gain in gained:
+            if not self._begin(index, gain):
                 self._note_late(index, gain)
 
     def _set_count(self, count: int) -> None:
-        # Those that are no more are cleared when there are as many again.
-        self._late = {index: it for index, it in self._late.items() if index < count}
         self._writers = [PartitionWriter() for _ in range(count)]
         self._table.set_partition_count(count)
 

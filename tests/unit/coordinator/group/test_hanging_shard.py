@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kbroker.coordinator.runtime._shard_table import ACTIVE, NOT_OWNER, partition_for
+from kbroker.coordinator.runtime._shard_table import ACTIVE, LOADING, NOT_OWNER, partition_for
 from kbroker.errors import ErrorCode
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import OFFSETS_TOPIC, ClusterImage, ImageDelta
@@ -72,4 +72,34 @@ def test_a_partition_whose_write_hangs_is_lost_at_once_and_gained_when_that_is_o
     eventually(lambda: any(each("g") for each in node.groups.lost), "the coordinator is told")
     assert node.table.offset("g", "orders", 0) == offset("orders", 0, 7)  # it is in the log
     assert node.write(image("g")) is ErrorCode.NONE
+    assert node.later == []
+
+
+def test_a_topic_of_fewer_partitions_waits_for_a_write_to_the_one_before(
+    start: Callable[..., Node],
+) -> None:
+    """What is unloaded then is of the older number of partitions."""
+    node = start()
+    node.lead(*[NODE] * COUNT)
+    last = COUNT - 1
+    groups = [f"g{number}" for number in range(50)]
+    mine = [each for each in groups if partition_for(each, COUNT) == last]
+    before = new_topic_image(OFFSETS_TOPIC, TOPIC_ID, [(NODE,)] * COUNT, {})
+    with standing(("write", f"{OFFSETS_TOPIC}-{last}/{0:020}.log")) as disk:
+        writing = disk.begin(lambda: node.table.commit(mine[0], [offset("orders", 0, 7)]))
+        disk.soon(lambda: node.delete(before))
+        disk.soon(lambda: follow(node, NODE))
+        disk.soon(lambda: look(node))
+        for _ in node.loader.work_off():
+            pass
+        assert node.table.shard_state(0) == NOT_OWNER
+        disk.go_on()
+        writing.result()
+    node.groups.lost.clear()
+    look(node)
+    assert node.table.shard_state(0) == LOADING
+    for _ in node.loader.work_off():
+        pass
+    assert [each for each in groups if node.groups.lost[0](each)] == mine
+    assert node.table.shard_state(0) == ACTIVE
     assert node.later == []
