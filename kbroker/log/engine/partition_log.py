@@ -161,9 +161,10 @@ class PartitionLog(_log.LocalLog):
     def trim(self) -> list[Path]:
         """Takes segments below the log's start out of it; their renamed files, to be removed later.
 
-        What they say of producers goes into a snapshot first, since replay finds it no more. Where
-        the disk is too full for one, those go that the newest snapshot knows. A file that cannot be
-        renamed is an OSError, and its turn comes again.
+        What they say of leader epochs goes into the file of them first, and what they say of
+        producers into a snapshot, since no later start finds it any more. Where the disk is too
+        full, those go of which both files know all. A file that cannot be renamed is an OSError,
+        and its turn comes again.
         """
         with self._changing:
             start = self.log_start_offset
@@ -183,22 +184,24 @@ class PartitionLog(_log.LocalLog):
         # The name of the segment that stays is on the disk before those of the others go: without
         # any segment a start would begin the log at offset 0 again.
         file_operations.sync_directory(self.path)
+        bound, full = start, None
         try:
             # The file of epochs may lack what the batches tell that go now.
             self.epochs.settle(start)
         except OSError as error:
-            if error.errno != errno.ENOSPC:  # else a later start lacks epochs of deleted records
+            if error.errno != errno.ENOSPC:
                 raise
+            bound, full = min(bound, self.epochs.unsettled_from), error
         try:
             self._write_snapshot_locked(sync=True)
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
-            known = drop_below_start(self, bound=min(start, self._snapshot_offset))
-            if not known:
-                raise
-            return known
-        return drop_below_start(self, bound=start)
+            bound, full = min(bound, self._snapshot_offset), error
+        known = drop_below_start(self, bound=bound)
+        if full is not None and not known:
+            raise full
+        return known
 
     def replace_by_cleaned(self, cleaning: Cleaning) -> bool:
         """Puts the segment that a cleaning has finished in the place of its group. False: the log

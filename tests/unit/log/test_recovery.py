@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import shutil
 import struct
@@ -12,6 +13,7 @@ import pytest
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log.engine.checkpoints import CheckpointError
 from kbroker.log.looking._tools import crc32c
+from kbroker.testing.file_faults import Fault, FileFaults
 from tests.support.led_log import LedLog
 from tests.support.record_batches import Record, build_batch, parse_batches
 from tests.unit.log.conftest import OpenLog
@@ -379,6 +381,25 @@ def test_no_older_epoch_takes_the_place_of_that_of_deleted_records(
     crash(log)
     again = open_log(lead=False, recovery_point=flushed, log_start_offset=start)
     assert again.epochs.entries == ([] if trimmed else [(2, start)])
+
+
+def test_a_trim_keeps_batches_whose_epoch_a_full_disk_does_not_take(open_log: OpenLog) -> None:
+    log = open_log(leader_epoch=0, segment_bytes=200)
+    log.append(build_batch([b"a" * 80]))
+    log.flush()
+    log.epochs.settle(log.log_end_offset)
+    flushed = log.log_end_offset
+    log.set_leadership(1, True, 2, 1)
+    log.append(build_batch([b"b" * 80]))
+    start = log.delete_records(-1)
+    with FileFaults(Fault(("write",), "leader-epoch", times=2, error=errno.ENOSPC)):
+        assert log.trim()
+        with pytest.raises(OSError, match="No space"):
+            log.trim()
+    crash(log)
+    again = open_log(lead=False, recovery_point=flushed, log_start_offset=start)
+    assert again.epochs.entries == [(2, start)]
+    assert again.trim()  # there is room again
 
 
 def test_a_trim_keeps_records_that_are_deleted_meanwhile(
