@@ -90,10 +90,10 @@ class _Led:
     held_for: dict[int, int] = field(default_factory=dict)
     hold_again_ns: int = 0  # when that may be, behind somebody who did not come
     ask_again_ns: int = 0  # when that may be, behind a refusal
-    # Brokers that were refused as members, each with when it may be asked for again. Others of the
-    # set may lag meanwhile, and leave.
+    # Brokers that were refused as members, each with when it may be asked for again, apart from the
+    # others: those may be eligible. Others of the set may lag meanwhile, and leave.
     refused: dict[int, int] = field(default_factory=dict)
-    said: Collection[int] = ()  # the in-sync set that a line of the log told last
+    said: set[frozenset[int]] = field(default_factory=set)  # in-sync sets with a line in the log
     in_late_epoch: bool = False  # it has not begun yet
 
     @property
@@ -103,6 +103,13 @@ class _Led:
 
     def may_join(self, broker_id: int, now_ns: int) -> bool:
         return now_ns >= self.refused.get(broker_id, 0)
+
+    def together(self, joining: Collection[int]) -> set[int]:
+        """Those of these that one request may ask for."""
+        again = self.refused.keys() & joining
+        if len(again) < len(joining):
+            return {*joining} - again
+        return {min(again, key=lambda each: (self.refused[each], each))} if again else set()
 
     def is_settled(self, brokers: frozenset[int], since_ns: int) -> bool:
         """Whether there is nothing to ask for at a glance: all live, are in sync, and have not
@@ -218,8 +225,10 @@ class InSyncSets:
             # Whatever was asked for in an epoch before cannot happen any more.
             led.joining.clear()
             led.held_for.clear()
-            led.said = ()
+            led.said.clear()
             before, now = {*led.partition.isr}, {*partition.isr}
+            for each in now & led.refused.keys():
+                del led.refused[each]
             self.shrinks += not before <= now
             self.expands += not now <= before
         led.partition = partition
@@ -281,7 +290,7 @@ class InSyncSets:
             if name in asked or name in self._late or now_ns < led.ask_again_ns:
                 continue
             if led.is_settled(alive, now_ns - self._lag_max_ns):
-                led.said = ()
+                led.said.clear()
                 continue
             if led.replica.online and self._node_id in brokers:
                 try:
@@ -304,7 +313,7 @@ class InSyncSets:
                     )
                 else:
                     if now_ns >= max(led.refused.values(), default=0):
-                        led.said = ()
+                        led.said.clear()
                     with contextlib.suppress(BlockingIOError):
                         self._hold(led, brokers, now_ns)
 
@@ -361,7 +370,9 @@ class InSyncSets:
                 )
             if stays:
                 in_sync[each.broker_id] = broker.epoch
-        return in_sync
+        joining = in_sync.keys() - {*led.partition.isr}
+        later = joining - led.together(joining)
+        return {each: epoch for each, epoch in in_sync.items() if each not in later}
 
     def _lags(self, follower: Follower, led: _Led, now_ns: int) -> bool:
         if follower.log_end_offset >= led.replica.log_end_offset:
@@ -393,7 +404,8 @@ class InSyncSets:
     def _say(self, led: _Led, in_sync: Collection[int]) -> None:
         left = sorted({*led.partition.isr}.difference(in_sync))
         joining = sorted({*in_sync}.difference(led.partition.isr))
-        is_news, led.said = {*in_sync} != {*led.said}, in_sync  # a refusal is asked again and again
+        is_news = frozenset(in_sync) not in led.said  # what is refused is asked for again and again
+        led.said.add(frozenset(in_sync))
         if left and is_news:
             log.info("%s: brokers %s lag behind and are to leave", led.replica.name, left)
         if joining and is_news:

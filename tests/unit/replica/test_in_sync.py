@@ -418,7 +418,36 @@ def test_each_refused_broker_waits_for_its_own_pause(rig: Rig) -> None:
     rig.answer([KafkaError(ErrorCode.INELIGIBLE_REPLICA)])
     assert rig.look() == []
     rig.clock.advance(REFUSED_PAUSE_MS)
+    assert rig.look() == [(LEADER, ONE)]
+
+
+def test_brokers_that_were_refused_together_are_asked_for_apart(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "kbroker")
+    rig.lead(LEADER)
+    rig.fetch(ONE, 0)
+    rig.fetch(TWO, 0)
     assert rig.look() == [(LEADER, ONE, TWO)]
+    rig.answer([KafkaError(ErrorCode.INELIGIBLE_REPLICA)])
+    for _ in range(3):  # neither is eligible
+        rig.clock.advance(REFUSED_PAUSE_MS)
+        for broker in (ONE, TWO):
+            assert rig.look() == [(LEADER, broker)]
+            rig.answer([KafkaError(ErrorCode.INELIGIBLE_REPLICA)])
+        assert rig.look() == []
+    assert len([each for each in caplog.records if each.levelno == logging.INFO]) == 3
+    rig.clock.advance(REFUSED_PAUSE_MS)
+    assert rig.look() == [(LEADER, ONE)]
+    rig.answer([KafkaError(ErrorCode.INELIGIBLE_REPLICA)])
+    assert rig.look() == [(LEADER, TWO)]
+    rig.answer([None])
+    rig.lead(LEADER, TWO, partition_epoch=8)
+    rig.lead(LEADER, partition_epoch=9)
+    rig.clock.advance(REFUSED_PAUSE_MS)
+    rig.fetch(TWO, 0)
+    assert rig.look() == [(LEADER, TWO)]  # it has been a member since
+    rig.answer([None])
 
 
 def test_what_is_refused_again_and_again_is_said_once(
