@@ -23,7 +23,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from kbroker.config.key import INT_MAX, LONG_MAX
 from kbroker.log.engine import file_operations
@@ -37,6 +37,8 @@ LEADER_EPOCH_FILE: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
 
 CHECKPOINT_VERSION: Final = 0
+# In the place of a log's start that was in a damaged line. No reader takes it for an offset.
+UNKNOWN_START: Final = -1
 NO_EPOCHS: Final = b"0\n0\n"  # what a file of none would say
 _SAME_BYTES_MAX: Final = 256  # of a file whose meaning is kept
 
@@ -96,6 +98,69 @@ def read_offsets(path: Path) -> dict[TopicPartition, int]:
         except ValueError as error:
             raise CheckpointError(f"{path}: no offset in {' '.join(fields)!r}") from error
     return offsets
+
+
+class OffsetLines(NamedTuple):
+    """What can be read of a file of offsets."""
+
+    offsets: dict[TopicPartition, int]
+    damage: list[tuple[int, str]]  # the number of each line that cannot be read, and the reason
+    named: set[TopicPartition]  # in such lines
+    nameless: bool  # there may be lines of other partitions that cannot be read
+
+
+def read_offset_lines(path: Path) -> OffsetLines:
+    """Line by line: a damaged one takes no other along. Empty if there is no file."""
+    try:
+        data = file_operations.read_file(path)
+    except FileNotFoundError:
+        return OffsetLines({}, [], set(), False)
+    found, nameless = OffsetLines({}, [], set(), False), False
+    *lines, rest = data.decode(errors="replace").split("\n")
+    if rest:  # it was cut: an offset in it may have had more digits
+        found.damage.append((len(lines) + 1, f"it has no end: {rest!r}"))
+    version, count = [*lines, "", ""][:2]
+    if version.strip() != str(CHECKPOINT_VERSION):
+        found.damage.append((1, f"no version {CHECKPOINT_VERSION}: {version!r}"))
+        if version.strip().isdecimal():  # its lines may mean something else
+            return found._replace(nameless=True)
+        nameless = True
+    for number, line in enumerate(lines[2:], 3):
+        if not line.strip():
+            continue
+        name, offset = _offset_in(line)
+        if name is not None and offset is not None:
+            found.offsets[name] = offset
+            continue
+        found.damage.append((number, f"no offset of a partition: {line!r}"))
+        if name is None:
+            nameless = True
+        else:
+            found.named.add(name)
+    held = sum(1 for line in (*lines[2:], rest) if line.strip())
+    if count.strip() != str(held):
+        found.damage.append((2, f"announces {count!r} lines and there are {held}"))
+        nameless = True
+    return found._replace(nameless=nameless or bool(rest))
+
+
+def _offset_in(line: str) -> tuple[TopicPartition | None, int | None]:
+    """The partition and its offset; None: it cannot be read."""
+    fields = line.split()
+    if len(fields) < 2 or not (_is_name(fields[0]) and _is_number(fields[1], INT_MAX)):
+        return None, None
+    name = TopicPartition(fields[0], int(fields[1]))
+    is_one = len(fields) == 3 and _is_number(fields[2], LONG_MAX)
+    return name, int(fields[2]) if is_one else None
+
+
+def _is_name(text: str) -> bool:
+    return text.isascii() and text.isprintable()
+
+
+def _is_number(text: str, highest: int) -> bool:
+    is_short = text.isascii() and text.isdecimal() and len(text) <= len(str(highest))
+    return is_short and int(text) <= highest
 
 
 def write_offsets(path: Path, offsets: Mapping[TopicPartition, int]) -> None:

@@ -18,9 +18,13 @@ begins it anew or deletes it lets its lines go (`forget`); who closes one leaves
 (`keep`). A start that goes no further gives the directory back as it was found, its mark too.
 
 Used by the manager, under its lock where lines are kept and forgotten; the lock of a checkpoint is
-before the manager's own. A checkpoint that is damaged counts as empty, as in Apache Kafka: what it
-says can be found again in the logs, more slowly, but for starts that lie inside a segment. One that
-cannot be read at all, or is no file, refuses the start: nothing has been touched then.
+before the manager's own. Of a checkpoint that is damaged, every line that can be read counts. The
+others can be found again in the logs, more slowly, but for a start that lies inside a segment: a
+log that may have had such a line is not opened, since its deleted records would be readable again.
+If a damaged line names no log here, that is every log without a line. It stays so until a person
+writes the start into the file. Apache Kafka fails the whole directory for any damaged line. One
+that cannot be read at all, or is no file, refuses the start: nothing has been
+touched then.
 """
 
 from __future__ import annotations
@@ -43,8 +47,9 @@ from kbroker.log.engine.checkpoints import (
     HIGH_WATERMARK_FILE,
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
-    CheckpointError,
-    read_offsets,
+    UNKNOWN_START,
+    OffsetLines,
+    read_offset_lines,
     write_offsets,
 )
 from kbroker.log.engine.partition_log import DELETED_SUFFIX
@@ -61,6 +66,7 @@ UNKNOWN_BOOT: Final = ""
 CHECKPOINT_FILES: Final = (
     RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE, CLEANER_FILE,
 )  # fmt: skip
+DAMAGED_NAMED_MAX: Final = 20  # lines and logs, in a line of the broker's log
 _MARK: Final = json.dumps({"version": 0, "brokerEpoch": -1}).encode()
 
 Item = TypeVar("Item")
@@ -90,6 +96,7 @@ class DataDirectory:
         self._kept: dict[str, dict[TopicPartition, int]] = {file: {} for file in CHECKPOINT_FILES}
         # What the files hold.
         self._written: dict[str, dict[TopicPartition, int]] = {}
+        self._damaged: set[str] = set()  # files that hold something else as well
         # Of each checkpoint: held while its offsets are read from the logs and written, so that the
         # newest are written last.
         self.checkpoint_locks: Final = {file: threading.Lock() for file in CHECKPOINT_FILES}
@@ -326,10 +333,11 @@ class DataDirectory:
     def write_checkpoint(self, file: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Writes the offsets of all logs here, if one has changed since the last time."""
         current = dict(offsets)
-        if self._written.get(file) == current:
+        if self._written.get(file) == current and file not in self._damaged:
             return
         write_offsets(self.path / file, current)
         self._written[file] = current
+        self._damaged.discard(file)
 
     def update_checkpoint(self, file: str, offsets: Mapping[TopicPartition, int]) -> None:
         """The same for some logs; what was written of the others stands."""
@@ -340,12 +348,33 @@ class DataDirectory:
         """Whether the file on the disk has a line for this partition."""
         return name in self._written[file]
 
-    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        try:
-            return read_offsets(self.path / name)
-        except CheckpointError as error:
-            logger.warning("%s; starting without it", error)
-            return {}
+    def _read_checkpoint(self, file: str) -> dict[TopicPartition, int]:
+        found = read_offset_lines(self.path / file)
+        if found.damage:
+            self._damaged.add(file)
+            for number, what in found.damage[:DAMAGED_NAMED_MAX]:
+                logger.warning(
+                    "%s, line %d: %s; starting without it", self.path / file, number, what
+                )
+            if file == LOG_START_FILE:
+                return {**found.offsets, **self._unknown_starts(found)}
+        return found.offsets
+
+    def _unknown_starts(self, found: OffsetLines) -> dict[TopicPartition, int]:
+        here = self.logs().keys() - found.offsets.keys()
+        every = found.nameless or not here.issuperset(found.named)
+        unknown = sorted(here if every else found.named)
+        if unknown:
+            logger.warning(
+                "%s: the start of these logs is not known, so they stay offline, or deleted records"
+                " would be readable again: %s%s; stop the broker and write it into their lines",
+                self.path / LOG_START_FILE,
+                ", ".join(map(str, unknown[:DAMAGED_NAMED_MAX])),
+                f" and {len(unknown) - DAMAGED_NAMED_MAX} more"
+                if len(unknown) > DAMAGED_NAMED_MAX
+                else "",
+            )
+        return dict.fromkeys(unknown, UNKNOWN_START)
 
 
 def partition_of(name: str) -> TopicPartition | None:

@@ -31,8 +31,10 @@ from kbroker.log.engine._flush_times import FlushTimes
 from kbroker.log.engine._results import LoadedSegment, LogFiles
 from kbroker.log.engine.checkpoints import (
     LEADER_EPOCH_FILE,
+    LOG_START_FILE,
     NO_EPOCHS,
     PARTITION_METADATA_FILE,
+    UNKNOWN_START,
     CheckpointError,
     read_partition_metadata,
     write_partition_metadata,
@@ -91,6 +93,12 @@ def open_partition_log(
     the directory is that topic's; `files` is what there is, as far as that was told. `go_on` is
     called before each segment is read; it may raise. `points_fell`: as `PartitionLog` has it.
     """
+    if checkpointed.log_start_offset == UNKNOWN_START:
+        raise CheckpointError(
+            f"{directory.parent / LOG_START_FILE} does not say where {topic}-{index} begins; stop"
+            f" the broker and put the offset into the line {f'{topic} {index} {UNKNOWN_START}'!r}"
+            " (0: no record of it was deleted)"
+        )
     if not is_known:
         file_operations.make_directory(directory)
         _check_topic_id(directory, topic_id)

@@ -32,9 +32,9 @@ def lines_of(
     logs: Iterable[PartitionLog],
     listener: LogListener,
 ) -> dict[TopicPartition, int]:
-    """Of those that are open what holds now, of the others what is `kept`. A start of 0 needs no
-    line, nor does a log that was never cleaned."""
+    """Of those that are open what holds now, of the others what is `kept`, an unknown start as
+    well. A start of 0 needs no line, nor does a log that was never cleaned."""
     lines = {**kept, **{log.name: line_of(file, log, listener) for log in logs}}
     if file in (LOG_START_FILE, CLEANER_FILE):
-        lines = {name: offset for name, offset in lines.items() if offset > 0}
+        lines = {name: offset for name, offset in lines.items() if offset != 0}
     return lines
