@@ -13,6 +13,7 @@ keep their segment open beyond that. A failing disk is an OSError.
 
 import os
 
+from libc.errno cimport EFAULT
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
@@ -367,6 +368,8 @@ cdef class LocalLog:
             lock_log(self.storage)
             if self.storage.online:
                 status = segment_end_times(active_of(self.storage))
+                if status == EFAULT:  # the index is wrong
+                    kb_store_int(&self.storage.online, 0)
             unlock_log(self.storage)
         if status:
             raise os_error(status, self.directory)

@@ -95,7 +95,8 @@ cdef int segment_note_batch(
 cdef int segment_reserve(Segment* segment, int32_t batches) noexcept nogil
 cdef int segment_index_full(Segment* segment) noexcept nogil
 
-# No more appends: the last time index entry, both indexes cut to size. 0 or an errno.
+# No more appends: the last time index entry, both indexes cut to size. 0 or an errno; EFAULT: an
+# index cannot be trusted, and the caller takes the log offline.
 cdef int segment_end_times(Segment* segment) noexcept nogil
 cdef int segment_seal(Segment* segment) noexcept nogil
 cdef enum:

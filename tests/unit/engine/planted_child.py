@@ -85,6 +85,14 @@ class Commands:
             return False
         return True
 
+    def end_times(self) -> bool:
+        """Whether the last entry of the time index could be written."""
+        try:
+            self._log.log.end_times()
+        except OSError:
+            return False
+        return True
+
     def state(self) -> dict[str, Any]:
         return {"online": self._log.log.online, "broken": broken_invariants()}
 

@@ -139,6 +139,10 @@ def is_flushed(planted: Planted) -> None:
     assert planted.tell("flush") is False
 
 
+def ends_times(planted: Planted) -> None:
+    assert planted.tell("end_times") is False
+
+
 def does_nothing(planted: Planted) -> None:
     """What is planted is met at once."""
 
@@ -162,6 +166,7 @@ OF_PARTITION: Final[tuple[tuple[str, Meets, str], ...]] = (
      "last stable offset: it is at or below the high watermark"),
     ("last_stable_behind_high_watermark", fetches,
      "last stable offset: it is at or below the high watermark"),
+    ("time_entry_before_map", ends_times, "index: a time's entry is in the map"),
     ("follower_ahead", advances, "in-sync replicas: none is ahead of the leader"),
     ("start_moves_behind_end", does_nothing, "log start: it is at or before the end"),
     ("slice_before_file", fetches, "read: a slice has a place"),
