@@ -548,9 +548,10 @@ cdef class Cleaning:
             if at >= 0:
                 status = segment_renamed(self.fresh, log.directory, b".swap")
             if at >= 0 and status == 0:
-                segment_add_reference(self.fresh)
                 self.swapped_in = log_replace_segments(
                     log, at, self.group_end - self.group_at, self.fresh)
+                if self.swapped_in:
+                    segment_add_reference(self.fresh)
             unlock_log(log)
         if status:
             raise MemoryError
