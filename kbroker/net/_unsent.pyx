@@ -13,7 +13,7 @@ In the Processor's turn; only the total is shared.
 
 from libc.stdint cimport int64_t
 
-from kbroker.core._atomics cimport kb_add_i64, kb_load_i64, kb_store_i64
+from kbroker.core._atomics cimport kb_add_i64, kb_cas_i64, kb_load_i64, kb_store_i64
 from kbroker.core._require cimport OF_COUNT, require_of
 from kbroker.net._types cimport Channel, NetworkSettings, Request
 
@@ -24,15 +24,18 @@ cdef void _add(Channel* channel, int64_t delta_bytes) noexcept nogil:
     if not require_of(OF_COUNT, <int64_t>channel.connection_id, NULL,
                       total >= channel.unsent_bytes >= 0,
                       "unsent answers: a channel's are among all", channel.unsent_bytes, total):
-        _correct(channel, total)
+        _correct(channel)
 
 
-cdef void _correct(Channel* channel, int64_t total) noexcept nogil:
-    # The total by as much as the channel's, and to that at least: other channels add meanwhile.
+cdef void _correct(Channel* channel) noexcept nogil:
+    # The total by as much as the channel's, and to that at least: other channels add meanwhile, or
+    # correct it as well.
+    cdef int64_t* total = &channel.processor.settings.unsent_total
     cdef int64_t known_bytes = max(<int64_t>0, channel.unsent_bytes)
-    kb_add_i64(&channel.processor.settings.unsent_total,
-               max(known_bytes - channel.unsent_bytes, known_bytes - total))
+    cdef int64_t found = kb_add_i64(total, known_bytes - channel.unsent_bytes)
     channel.unsent_bytes = known_bytes
+    while found < known_bytes and not kb_cas_i64(total, found, known_bytes):
+        found = kb_load_i64(total)
 
 
 cdef void unsent_add(Channel* channel, Request* request) noexcept nogil:
