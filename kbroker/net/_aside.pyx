@@ -28,10 +28,10 @@ request channel's lock; lists are searched from the front.
 from libc.stdint cimport int64_t
 
 from kbroker.core._atomics cimport kb_load_i64
-from kbroker.core._limits cimport ASIDE_BYTES_MAX
+from kbroker.core._limits cimport ASIDE_BYTES_MAX, WORKERS_MAX
 from kbroker.core._list cimport list_append
 from kbroker.core._require cimport require, require_count
-from kbroker.net._types cimport BOUNDED_FROM, FILES_MAX, SLOW_FILES_MAX, AsideRequests, Request
+from kbroker.net._types cimport BOUNDED_FROM, SLOW_FILES_MAX, AsideRequests, Request
 
 cdef enum:
     STANDS_NS = 10000000          # at a file: its handler is not back soon
@@ -92,8 +92,8 @@ cdef void* aside_next_file(
         return NULL
     while request != NULL:
         if not _is_served(aside, request.slow_file):
-            require(0 <= aside.file_count < FILES_MAX, "set aside: one more file has a place",
-                    aside.file_count, FILES_MAX)
+            require(0 <= aside.file_count < WORKERS_MAX, "set aside: one more file has a place",
+                    aside.file_count, WORKERS_MAX)
             aside.files[aside.file_count] = request.slow_file
             aside.since_ns[aside.file_count] = now_ns
             aside.file_count += 1

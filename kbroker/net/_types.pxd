@@ -16,7 +16,7 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, u
 from kbroker._state cimport CHANNEL_STATES, SlotQueue
 from kbroker.core._figures cimport KB_TIME_BUCKETS
 from kbroker.core._limits cimport (
-    API_KEYS_MAX, API_VERSIONS_MAX, LISTENERS_MAX, PROCESSORS_MAX)
+    API_KEYS_MAX, API_VERSIONS_MAX, LISTENERS_MAX, PROCESSORS_MAX, WORKERS_MAX)
 from kbroker.core._sync cimport pthread_mutex_t, pthread_t
 
 
@@ -380,7 +380,6 @@ cdef struct Handler:
 
 cdef enum:
     SLOW_FILES_MAX = 32           # at which handlers are that serve
-    FILES_MAX = 1024              # with those of retired ones: as many as there are handlers
     BOUNDED_FROM = 4              # handlers: of so many one is left for the queue, whatever waits
 
 
@@ -391,8 +390,8 @@ cdef struct AsideRequests:
     Request* tail
     int64_t count
     int64_t bytes
-    void* files[FILES_MAX]        # being served, each by one handler
-    int64_t since_ns[FILES_MAX]
+    void* files[WORKERS_MAX]      # being served, each by one handler, which may be retired
+    int64_t since_ns[WORKERS_MAX]
     int file_count
     int retired                   # of their handlers
     int64_t total                 # ever
