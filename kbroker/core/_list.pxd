@@ -8,8 +8,9 @@ A list is two pointers of its owner: the first item and the last. `list_*`: an i
 the next. `linked_*`: it has two, to the previous item and, in the field after that, to the next
 one; a list that needs no end is given NULL for `last`. An item may be in several lists, by other
 fields: a call takes the item and the address of its first link, and finds the links of other items
-at the same distance. The types are where a list is walked. Each change requires that the
-neighbours agree, by a text of its caller's; else the process ends, since lists are shared.
+at the same distance. The links of an item that leaves are NULL. The types are where a list is
+walked. Each change requires that the neighbours agree, by a text of its caller's; else the process
+ends, since lists are shared.
 """
 
 from libc.stddef cimport ptrdiff_t
@@ -64,6 +65,7 @@ cdef inline void list_remove(void* first, void* item, void* next, const char* te
         require(place[0] != NULL, text, 0, 1)
         place = _link_of(place[0], <char*>next - <char*>item)
     place[0] = (<kb_link*>next)[0]
+    (<kb_link*>next)[0] = NULL
 
 
 # After `previous`, or NULL: as the first.
@@ -108,3 +110,5 @@ cdef inline void linked_remove(
         require_same(back[0], item, text)
         back[0] = own[0]
     forward[0] = own[1]
+    own[0] = NULL
+    own[1] = NULL

@@ -28,7 +28,7 @@ ctypedef int (*is_key)(const void* item, const void* key) noexcept nogil
 
 
 cdef inline int64_t table_bytes(const Table* table) noexcept nogil:
-    return (<int64_t>table.mask + 1) * <int64_t>sizeof(void*)
+    return (<int64_t>table.mask + 1) * <int64_t>sizeof(void*) if table.places != NULL else 0
 
 
 # Room for so many, with every other place free, in the arena if there is one. -1: no memory.
@@ -46,8 +46,11 @@ cdef inline int table_init(Table* table, Arena* arena, int64_t count) noexcept n
 
 
 cdef inline void table_free(Table* table) noexcept nogil:
+    # It is empty, and may be used again.
     free(table.places)
     table.places = NULL
+    table.mask = 0
+    table.count = 0
 
 
 # The place of what has this key, or the free one that it would take.
