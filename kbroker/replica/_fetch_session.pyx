@@ -65,13 +65,19 @@ cdef inline int _has_session_id(const void* item, const void* key) noexcept nogi
     return (<const FetchSession*>item).session_id == (<const int32_t*>key)[0]
 
 
+cdef inline uint32_t _hash_of_id(const SessionCache* cache, int32_t session_id) noexcept nogil:
+    # Keyed: a client knows the ids that it got, and may end the sessions whose ids differ too much.
+    return <uint32_t>kb_keyed_number(cache.hash_key, 0, <uint32_t>session_id)
+
+
 cdef inline uint32_t _session_hash(const void* item) noexcept nogil:
-    return <uint32_t>(<const FetchSession*>item).session_id      # random: see _new_id_locked
+    cdef const FetchSession* session = <const FetchSession*>item
+    return _hash_of_id(session.cache, session.session_id)
 
 
 cdef FetchSession* _lookup_locked(SessionCache* cache, int32_t session_id) noexcept nogil:
     return <FetchSession*>table_find(
-        &cache.by_id, <uint32_t>session_id, _has_session_id, &session_id)
+        &cache.by_id, _hash_of_id(cache, session_id), _has_session_id, &session_id)
 
 
 cdef int32_t _new_id_locked(SessionCache* cache) noexcept nogil:
@@ -99,9 +105,21 @@ cdef void _unlink_age_locked(SessionCache* cache, FetchSession* session) noexcep
 cdef FetchSession* _unlink_locked(SessionCache* cache, FetchSession* session) noexcept nogil:
     # Out of the cache. What is returned is to be freed by the caller; NULL: by its last holder.
     table_remove(&cache.by_id, session, _session_hash, "fetch sessions: one that ends is known")
+    if cache.by_id.count == 0:
+        kb_add_i64(&cache.bytes, -table_bytes(&cache.by_id))
+        table_free(&cache.by_id)
     _unlink_age_locked(cache, session)
     session.closed = 1
     return _drop_locked(session)
+
+
+cdef int _index_room_locked(SessionCache* cache) noexcept nogil:
+    # Of one more; -1: no memory.
+    cdef int64_t before_bytes = table_bytes(&cache.by_id)
+    if table_room(&cache.by_id, _session_hash) != 0:
+        return -1
+    kb_add_i64(&cache.bytes, table_bytes(&cache.by_id) - before_bytes)
+    return 0
 
 
 cdef FetchSession* _drop_locked(FetchSession* session) noexcept nogil:
@@ -219,10 +237,10 @@ cdef FetchSession* session_create(
     lock_ranked(&cache.lock, RANK_TABLE)
     full = (<int32_t>cache.by_id.count >= cache.slots_max
             or kb_load_i64(&cache.bytes) + size_bytes > SESSIONS_BYTES_MAX
-            or table_room(&cache.by_id, _session_hash) != 0)
+            or _index_room_locked(cache) != 0)
     if not full:
         session.session_id = _new_id_locked(cache)
-        table_put(&cache.by_id, session, <uint32_t>session.session_id)
+        table_put(&cache.by_id, session, _session_hash(session))
         _link_newest_locked(cache, session)
     unlock_ranked(&cache.lock, RANK_TABLE)
     if full:

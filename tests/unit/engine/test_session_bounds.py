@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -58,6 +59,21 @@ def test_the_gauges_follow_what_sessions_hold(rig: Rig) -> None:
     for session in (first, second):
         ask_many(client, [0], (session, -1))
     assert figures(rig) == (0, 0)
+    assert rig.hot.statistics()["fetch_session_bytes"] == 0
+
+
+def test_the_index_of_sessions_counts_as_they_do(rig: Rig) -> None:
+    client = rig.client()
+    held = [0]
+    sessions: list[int] = []
+    for _ in range(14):
+        sessions.append(ask_many(client, [0], (0, 0))[1])
+        held.append(rig.hot.statistics()["fetch_session_bytes"])
+    more = [now - before for before, now in pairwise(held)]
+    index_bytes = 16 * 8  # its first places, which double for the thirteenth session
+    assert more == [more[1] + index_bytes * (number in (0, 12)) for number in range(14)]
+    for session in sessions:
+        ask_many(client, [0], (session, -1))
     assert rig.hot.statistics()["fetch_session_bytes"] == 0
 
 
