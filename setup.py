@@ -3,12 +3,15 @@
 Every .pyx below kbroker/ and perf/ is one extension; a new unit needs no line here.
 KBROKER_DEBUG=1 builds with bounds checks, lock-order asserts and without optimisation tricks.
 KBROKER_SANITIZE=address|thread adds a sanitizer.
-KBROKER_UNITS, patterns like kbroker/net/*.pyx, builds no other units.
+KBROKER_UNITS, patterns like kbroker/net/*.pyx, builds no other units. Where limits.py has changed
+that is refused, since units with other bounds may have other structs; but for a sanitizer's copy,
+which has the modules of its tree.
 """
 
 import os
 import re
 import runpy
+import sys
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -17,7 +20,8 @@ from setuptools import Extension, setup
 ROOT = Path(__file__).parent
 DEBUG = os.environ.get("KBROKER_DEBUG") == "1"
 SANITIZE = os.environ.get("KBROKER_SANITIZE", "")
-UNITS = os.environ.get("KBROKER_UNITS", "kbroker/**/*.pyx perf/**/*.pyx")
+ALL_UNITS = "kbroker/**/*.pyx perf/**/*.pyx"
+UNITS = os.environ.get("KBROKER_UNITS", ALL_UNITS)
 
 compile_args = ["-std=gnu11", "-pthread", "-Wall", "-Wno-unreachable-code"]
 link_args = ["-pthread", "-ldl"]
@@ -55,12 +59,26 @@ def write_limits(core: Path) -> None:
     lines = [f"    {name} = {bounds[name]}," for name in names]
     text = "\n".join(["/* Of kbroker/limits.py, by setup.py. */", "enum {", *lines, "};", ""])
     header = core / "native" / "bounds.h"
-    if not header.exists() or header.read_text() != text:  # or all units are built anew
-        header.write_text(text)
+    if header.exists() and header.read_text() == text:  # or all units are built anew
+        return
+    if not SANITIZE and any(is_built(unit) for unit in units_of(ALL_UNITS) - units_of(UNITS)):
+        sys.exit("limits.py has changed: build all units, without KBROKER_UNITS")
+    # Put in place as a whole: a header that was cut would not compile, and would be newer than all.
+    fresh = header.with_suffix(".h.tmp")
+    fresh.write_text(text)
+    fresh.replace(header)
 
 
+def units_of(patterns: str) -> set[Path]:
+    return {path for pattern in patterns.split() for path in ROOT.glob(pattern)}
+
+
+def is_built(unit: Path) -> bool:
+    return any(unit.parent.glob(f"{unit.stem}.*.so"))
+
+
+units = sorted(units_of(UNITS))
 write_limits(ROOT / "kbroker" / "core")
-units = sorted(path for pattern in UNITS.split() for path in ROOT.glob(pattern))
 setup(
     ext_modules=cythonize(
         [extension(path) for path in units],

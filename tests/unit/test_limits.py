@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +34,43 @@ def test_bounds_that_contradict_are_not_imported(name: str, value: str) -> None:
     assert count == 1
     with pytest.raises(ValueError, match=r"^bounds of limits\.py contradict: "):
         exec(compile(changed, "limits.py", "exec"), {"__name__": "limits"})
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Two units, of which one was built."""
+    core = tmp_path / "kbroker" / "core"
+    (core / "native").mkdir(parents=True)
+    shutil.copy(ROOT / "setup.py", tmp_path)
+    (core / "_limits.pxd").write_text("cdef extern:\n    enum:\n        ITEMS_MAX\n")
+    (core.parent / "limits.py").write_text("ITEMS_MAX = 8\n")
+    for name in ("_one.pyx", "_two.pyx", "_two.cpython-311-x86_64-linux-gnu.so"):
+        (core / name).write_text("")
+    (core / "native" / "bounds.h").write_text("ITEMS_MAX = 7,")
+    return tmp_path
+
+
+def set_up(tree: Path, units: str) -> tuple[int, str, str]:
+    """Its status, its last words, and the header then; nothing is compiled."""
+    ended = subprocess.run(
+        [sys.executable, "setup.py", "--quiet", "--version"],
+        cwd=tree, env={**os.environ, "KBROKER_UNITS": units}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    header = tree / "kbroker" / "core" / "native" / "bounds.h"
+    return ended.returncode, ended.stderr, header.read_text()
+
+
+def test_other_bounds_are_of_all_units(tree: Path) -> None:
+    with (tree / "kbroker" / "core" / "native" / "bounds.h").open() as before:
+        status, said, header = set_up(tree, "kbroker/core/_one.pyx")
+        assert (status, header) == (1, "ITEMS_MAX = 7,")
+        assert "limits.py has changed: build all units" in said
+        status, said, header = set_up(tree, "kbroker/**/*.pyx")
+        assert (status, "ITEMS_MAX = 8," in header) == (0, True), said
+        assert before.read() == "ITEMS_MAX = 7,", "the header was not put in place as a whole"
+    assert os.listdir(tree / "kbroker" / "core" / "native") == ["bounds.h"]
+    assert set_up(tree, "kbroker/core/_one.pyx")[0] == 0
 
 
 def test_c_has_them_from_here() -> None:
