@@ -23,6 +23,12 @@ from kbroker.testing.inspected import InspectedBroker
 _FORMAT = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 
 
+class _LogFile(logging.FileHandler):
+    """Of one broker. One of those that run has the level of the logger, and gives it back."""
+
+    has_level = False
+
+
 class InProcess:
     """Started when it is made; an error of the start is the caller's to see."""
 
@@ -34,12 +40,13 @@ class InProcess:
         if arguments is None:
             raise UsageError(f"these are no arguments of a broker: {command}", "see overrides")
         config = build_config(arguments, environment)
-        self._handler = logging.FileHandler(log_path)
+        self._handler = _LogFile(log_path)
         self._handler.setFormatter(logging.Formatter(_FORMAT))
         self._logger = logging.getLogger("kbroker")
         self._logger.addHandler(self._handler)
         if self._logger.level == logging.NOTSET:
             self._logger.setLevel(logging.INFO)
+            self._handler.has_level = True
         self._status: int | None = None
         self._ended = threading.Event()
         ready_file = None if arguments.ready_file is None else Path(arguments.ready_file)
@@ -78,3 +85,10 @@ class InProcess:
         self._ended.set()
         self._logger.removeHandler(self._handler)
         self._handler.close()
+        if self._handler.has_level:
+            self._handler.has_level = False
+            others = [it for it in self._logger.handlers if isinstance(it, _LogFile)]
+            if others:
+                others[0].has_level = True
+            else:
+                self._logger.setLevel(logging.NOTSET)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -238,6 +240,17 @@ def test_in_this_process_and_from_a_coroutine() -> None:
             return [record.value for record in broker.records("orders")]
 
     assert asyncio.run(there()) == [b"x"]
+
+
+def test_brokers_in_this_process_give_the_level_of_its_logger_back() -> None:
+    logger = logging.getLogger("kbroker")
+    before = logger.level
+    with ExitStack() as second:
+        with Broker(in_process=True):
+            assert logger.isEnabledFor(logging.INFO)
+            second.enter_context(Broker(in_process=True))
+        assert logger.isEnabledFor(logging.INFO)
+    assert logger.level == before == logging.NOTSET
 
 
 def test_data_and_port_outlive_a_restart_and_rules_do_not() -> None:
