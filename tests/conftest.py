@@ -154,6 +154,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
     nothing_stays.look_at_all()
+    nothing_stays.look_at_levels()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,6 +8,7 @@ a group is waited for) has an hour of the broker's own clock to come to its end.
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Final
 
@@ -45,6 +46,21 @@ def look_at_all() -> None:
             if "connections" not in found:
                 found = left(server, GOES_S)
                 assert not found, f"behind this test stay: {found}"
+
+
+def look_at_levels() -> None:
+    """After a test no logger of kbroker has a level: another test may expect lines, or none. A
+    broker in this process has its log in a file, and lines of INFO in it, as long as it runs."""
+    if logging.getLogger("kbroker").handlers:
+        return
+    levels = {
+        name: logger.level
+        for name, logger in logging.root.manager.loggerDict.items()
+        if name.startswith("kbroker") and isinstance(logger, logging.Logger) and logger.level
+    }
+    for name in levels:
+        logging.getLogger(name).setLevel(logging.NOTSET)
+    assert not levels, f"this test leaves levels of loggers: {levels}"
 
 
 def left(broker: Broker, within_s: float) -> dict[str, int]:
