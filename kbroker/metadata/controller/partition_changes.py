@@ -114,13 +114,13 @@ class PartitionChanges:
         self, nodes: MetadataNodes, image: ClusterImage, delta: ImageDelta
     ) -> list[TopicImage]:
         """Follow the image, just read; of `delta.deleted`, the topics that are removed for good.
-        What we cannot use of it then, others lead, or nobody in another epoch: what is published
-        without a leader is in the epoch of ours still, and must get into no write."""
+        What we cannot use of it then is in sync without us. Others lead it, or nobody in another
+        epoch: what is published without a leader is in our epoch still, and must not be written."""
         removed = self._propagation.catch_up(self._propagation.announce(image), delta)
         ours = frozenset(
             (name, self._node_id)
             for name in self._propagation.unusable
-            if (each := image.partition(*name)) and each.leader == self._node_id and _others(each)
+            if (each := image.partition(*name)) and self._node_id in each.isr and _others(each)
         )
         if ours:
             changed = after_brokers_changed(image, image.brokers, self._rules_of, closed=ours)

@@ -90,3 +90,21 @@ def test_what_a_new_controller_cannot_use_itself_is_led_elsewhere_in_another_epo
     now = propagation.image.topics["t"].partitions[0]
     assert (now.leader, now.leader_epoch, now.isr) == (leader, 1, isr[1:] or isr)
     assert [(each.leader, each.leader_epoch) for each in nodes.written] == [(leader, 1)]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize(("isr", "in_sync"), [((2, 1), (2,)), ((2,), (2,))])
+def test_a_log_that_a_new_controller_cannot_use_itself_is_not_in_sync(
+    isr: tuple[int, ...], in_sync: tuple[int, ...], fails: bool
+) -> None:
+    """Another broker leads, and its producers do not wait for that log, which may be read for
+    long."""
+    stored, nodes = image(2, *isr), Nodes()
+    propagation = Propagation(lambda image, delta: () if fails else [NAME], node_id=1)
+    propagation.failing = frozenset([NAME] if fails else ())
+    decided = PartitionChanges(propagation, clean_elections, 1)
+    delta = ImageDelta(created=tuple(stored.topics.values()), from_store=True)
+    decided.catch_up(cast("MetadataNodes", nodes), stored, delta)
+    now = propagation.image.topics["t"].partitions[0]
+    assert (now.leader, now.leader_epoch, now.isr) == (2, 0, in_sync)
+    assert [each.isr for each in nodes.written] == ([in_sync] if isr != in_sync else [])
