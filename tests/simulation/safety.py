@@ -72,6 +72,11 @@ class View:
     synced_to: int | None = None  # behind a power cut: what it had on the disk
     # The partition epoch in which it was no replica any more: its files may have gone since.
     removed_in: int | None = None
+    last_removed_in: int = -1  # the last one, also where it is a replica again
+
+    def is_known_in(self, state: PartitionImage) -> bool:
+        """This log, not one before it: it was not given away since, to begin again with nothing."""
+        return self.node_id in state.replicas and self.last_removed_in <= state.partition_epoch
 
 
 @dataclass
@@ -273,8 +278,10 @@ class Safety:
             path = nodes.partition_state_path(topic, index)
             partition = self.partition(TopicPartition(topic, index))
             for node_id, view in partition.views.items():
-                if node_id not in holders and view.removed_in is None:
-                    view.removed_in = self._cluster.ensemble.tree.node(path).version
+                if node_id not in holders:
+                    view.last_removed_in = self._cluster.ensemble.tree.node(path).version
+                    if view.removed_in is None:
+                        view.removed_in = view.last_removed_in
             adding = {*placed.adding.get(index, ())}
             partition.removing = {*placed.removing.get(index, ())}
             arrived, partition.adding = (partition.adding - adding) & {*holders}, adding
@@ -430,16 +437,16 @@ class Safety:
     def deleted(self, running: Running, name: TopicPartition, start: int) -> None:
         """A broker answers that the log begins there, with everybody who lives."""
         self.look()
-        partition = self.partition(name)
+        partition, state = self.partition(name), running.states[name]
         # As its replicas have heard it: the image that says so may not be published yet.
         epochs = running._replication._in_sync._broker_epochs
         partition.deleted_to = max(partition.deleted_to, start)
-        partition.deleted_in = max(partition.deleted_in, running.states[name].leader_epoch)
+        partition.deleted_in = max(partition.deleted_in, state.leader_epoch)
         for node_id, view in partition.views.items():
             there = self._cluster.brokers[node_id].running
             if there is None or epochs.get(node_id) != there.controller.broker_epoch:
                 partition.undeleted.add(node_id)
-            elif node_id in running.states[name].replicas and view.log_start < start:
+            elif view.is_known_in(state) and view.log_start < start:
                 told = f"to {start}, and the log at broker {node_id} begins at {view.log_start}"
                 self.fail("deleted is deleted with everybody who lives", told, partition)
 

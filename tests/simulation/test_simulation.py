@@ -19,7 +19,7 @@ from tests.simulation.cluster import Cluster
 from tests.simulation.history import _write, run
 from tests.simulation.network import CLIENTS, Network
 from tests.simulation.registrations import Registrations
-from tests.simulation.safety import Violation
+from tests.simulation.safety import View, Violation
 from tests.simulation.schedule import Act
 from tests.simulation.shrink import shrink
 
@@ -85,6 +85,24 @@ def test_a_copy_in_its_place_and_a_power_cut_may_lose_what_two_had() -> None:
     with mock.patch.object(Registrations, "note", return_value=False):
         lost = run(900128, schedule).violation
     assert lost is not None and lost.rule == "a leader has what is committed"
+
+
+@pytest.mark.parametrize("seed", [1, 3])
+def test_a_log_that_its_leader_does_not_know_yet_is_not_waited_for(seed: int) -> None:
+    """Broker 3 gives its log away and begins again with nothing; the leader, which the controller
+    does not reach, answers of the log before it. The new one begins where its leader's does."""
+    schedule = (
+        Act(100, "produce", (0, 1)),
+        Act(300, "delete_records", (1, 100)),
+        Act(1_000, "part", (1, 2, 700)),
+        Act(1_010, "reassign", (1, 1, 2)),
+        Act(1_100, "reassign", (1, 1, 2, 3)),
+        Act(1_200, "delete_records", (1, 100)),
+    )
+    assert run(seed, schedule).violation is None
+    with mock.patch.object(View, "is_known_in", return_value=True):
+        early = run(seed, schedule).violation
+    assert early is not None and early.rule == "deleted is deleted with everybody who lives"
 
 
 @pytest.mark.parametrize("seed", [1, 32])
