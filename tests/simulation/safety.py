@@ -442,11 +442,11 @@ class Safety:
         epochs = running._replication._in_sync._broker_epochs
         partition.deleted_to = max(partition.deleted_to, start)
         partition.deleted_in = max(partition.deleted_in, state.leader_epoch)
-        for node_id, view in partition.views.items():
-            there = self._cluster.brokers[node_id].running
+        for node_id, broker in self._cluster.brokers.items():
+            there, view = broker.running, partition.views.get(node_id)
             if there is None or epochs.get(node_id) != there.controller.broker_epoch:
-                partition.undeleted.add(node_id)
-            elif view.is_known_in(state) and view.log_start < start:
+                partition.undeleted.add(node_id)  # be it that it has no log yet
+            elif view is not None and view.is_known_in(state) and view.log_start < start:
                 told = f"to {start}, and the log at broker {node_id} begins at {view.log_start}"
                 self.fail("deleted is deleted with everybody who lives", told, partition)
 

@@ -105,6 +105,22 @@ def test_a_log_that_its_leader_does_not_know_yet_is_not_waited_for(seed: int) ->
     assert early is not None and early.rule == "deleted is deleted with everybody who lives"
 
 
+def test_a_broker_that_is_away_before_it_has_a_log_deletes_nothing(tmp_path: Path) -> None:
+    """It may copy from another that was away, and lead with what was deleted (history 1038270)."""
+    cluster = Cluster(tmp_path, random.Random("deleted"))
+    cluster.begin()
+    name = cluster.names[0]
+    partition = cluster.safety.partition(name)
+    assert partition.state is not None and partition.state.leader == 1
+    cluster.loop.run_until(cluster.loop.now_ms + 100)
+    cluster.take_away(2)
+    cluster.take_away(3)
+    del partition.views[2]
+    cluster.safety.deleted(cluster.running(1), name, 0)
+    cluster.close()
+    assert partition.undeleted == {2, 3}
+
+
 @pytest.mark.parametrize("seed", [1, 32])
 def test_what_was_lost_on_the_way_is_waited_for(seed: int) -> None:
     """Behind the mending of a way: an image that says of a follower's new start, whose fetches its
