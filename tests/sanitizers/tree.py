@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-FOLDERS: Final = ("kbroker", "perf", "spark_jobs", "tests", "docs")
+FOLDERS: Final = ("kbroker", "lab", "perf", "spark_jobs", "tests", "docs")
 FILES: Final = ("setup.py", "pyproject.toml", "Makefile", "README.md", "constraints.txt")
 SUFFIXES: Final = {
     ".py", ".pyi", ".pyx", ".pxd", ".c", ".h", ".json", ".typed", ".toml", ".md", ".properties",
