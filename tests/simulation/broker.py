@@ -67,6 +67,7 @@ from kbroker.server.dynamic_config import DynamicConfig
 from kbroker.types import ApiKey, TopicPartition
 from tests.simulation import handlers
 from tests.simulation.group_parts import CallsLater, SteppedLoader, shift_to
+from tests.simulation.lanes import played_lanes
 from tests.simulation.loop import (
     BACKGROUND,
     GROUPS,
@@ -257,7 +258,13 @@ class Running:
         else:
             self._say_who_leads(self._replication._in_sync, self.scheduler)
         self.replicas = ReplicaManager(
-            broker.config, self.node_id, self.logs, TopicTable(), self.held, self._lead
+            broker.config,
+            self.node_id,
+            self.logs,
+            TopicTable(),
+            self.held,
+            self._lead,
+            None if self.scheduler is None else played_lanes(self.scheduler, self.logs),
         )
         self._groups = Groups(
             lambda: broker.config,

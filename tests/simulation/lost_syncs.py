@@ -64,7 +64,7 @@ class LostSyncs:
     def _replica_at(self, path: str) -> Replica | None:
         """Whose log has this file; its disk has failed."""
         for broker in self._cluster.brokers.values():
-            running = broker.running
+            running = broker.running or broker.starting
             if running is not None and path.startswith(f"{broker.directory}/"):
                 running.disk_failed = True
                 found = running.replicas.replicas()

@@ -85,6 +85,7 @@ class BrokerThread:
         self.calls: deque[Callable[[], object]] = deque()
         self.busy = False
         self.waits: Waiting | None = None
+        self.in_lane = 0  # in the place of a lane's thread
         self.failure: BaseException | None = None
         self.loop: ThreadLoop | None = None
         self._scheduler = scheduler

@@ -8,11 +8,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from tests.simulation.history import run
-from tests.simulation.loop import Process
+from tests.simulation.lanes import played_lanes
+from tests.simulation.loop import CONTROLLER, Process
+from tests.simulation.lost_syncs import LostSyncs
 from tests.simulation.planted_threads import PLANTED_IN_THREADS
 from tests.simulation.scheduled_locks import ScheduledLock
 from tests.simulation.scheduler import Scheduler, scheduled
@@ -107,6 +110,36 @@ def test_who_waits_for_each_other_is_told_by_name(scheduler: Scheduler, watched:
     scheduler.loop.run_until(1_000)
     assert len(watched.seen) == 1
     assert all(name in watched.seen[0] for name in ("no deadlock", "lock of one", "lock of other"))
+
+
+def test_work_of_a_lane_is_known_as_that(scheduler: Scheduler) -> None:
+    """The controller's thread does it here, and may wait for a disk then (history 414)."""
+    process, seen = Process(scheduler.loop), []
+    lanes = played_lanes(scheduler, mock.Mock(usable=[], held=lambda names: [mock.Mock(log=log)]))
+    log = mock.Mock()
+
+    def look() -> None:
+        assert scheduler.running is not None
+        seen.append(scheduler.running.in_lane)
+
+    def follow() -> None:
+        look()
+        lanes.behind(log, look)
+        look()
+
+    scheduler.run(process, CONTROLLER, follow)
+    scheduler.loop.run_until(1_000)
+    assert seen == [0, 1, 0]
+
+
+def test_a_sync_fails_before_a_start_is_over() -> None:
+    """Its broker follows by then, and finds its log offline (history 534)."""
+    starting = mock.Mock(disk_failed=False, **{"replicas.replicas.return_value": {}})
+    broker = mock.Mock(directory="/disk/1", running=None, starting=starting)
+    lost = LostSyncs(mock.Mock(brokers={1: broker}))
+    lost.arm("/disk/1/t-0/")
+    lost.before("/disk/1/t-0/0.log", None)
+    assert starting.disk_failed
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 10))
