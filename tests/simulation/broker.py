@@ -573,12 +573,17 @@ class Running:
 
     def serve(
         self, api_key: ApiKey, version: int, body: bytes, answer: Answer,
-        client_id: str = "simulated",
+        client_id: str = "simulated", behind: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
+        """`behind` is called when the handler has come back, which may have answered or not."""
         if api_key is ApiKey.FETCH:
             self.fetches.serve(body, answer)
             return
-        call = partial(handlers.serve, self, api_key, version, body, answer, client_id)
+
+        def call() -> None:
+            handlers.serve(self, api_key, version, body, answer, client_id)
+            behind()
+
         self.process.work(call, GROUPS if api_key in handlers.OF_GROUPS else "")
 
 

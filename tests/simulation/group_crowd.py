@@ -342,7 +342,7 @@ class CrowdMember(Client):
         def serve(running: Running, answer: Answer) -> None:
             if api_key is ApiKey.JOIN_GROUP:
                 self._crowd.is_joined()
-            came_ms = self._cluster.loop.now_ms
+            parked: list[bool] = []  # the handler has come back without an answer
             waits = self._crowd.expects(running, f"{api_key.label} of {self._member_id}")
 
             def done(answered: bytes) -> None:
@@ -361,12 +361,12 @@ class CrowdMember(Client):
                     self._crowd.fail("a coordinator says what is wrong", what)
                 if error is ErrorCode.NONE and looks is not None:
                     looks(running, told)
-                waited = self._cluster.loop.now_ms > came_ms and turn == self._turn
+                waited = parked and turn == self._turn
                 if waited and api_key is ApiKey.SYNC_GROUP and error is _NO_MEMBER:
                     self._crowd.fail("who waits for an assignment is a member", self._member_id)
                 answer(told)
 
-            running.serve(api_key, version, body, done)
+            running.serve(api_key, version, body, done, behind=lambda: parked.append(True))
 
         def answered(told: Any) -> None:
             if turn == self._turn and turn:
