@@ -61,7 +61,9 @@ PLANTED_IN_THREADS: dict[str, Plant] = {
         40,
         also=((FollowedPartition, "is_over", _when_it_is_over),),
     ),
-    "compared-before-waited-for": replace(PLANTED["compared-before-waited-for"], seeds=100),
+    "compared-before-waited-for": replace(
+        PLANTED["compared-before-waited-for"], seeds=20, first=150
+    ),
     "elections-without-end": Plant(
         RefusingLogs,
         "led_elsewhere",
