@@ -573,16 +573,16 @@ class Running:
 
     def serve(
         self, api_key: ApiKey, version: int, body: bytes, answer: Answer,
-        client_id: str = "simulated", behind: Callable[[], None] = lambda: None,
+        client_id: str = "simulated", after: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        """`behind` is called when the handler has come back, which may have answered or not."""
+        """`after` is called when the handler has come back, which may have answered or not."""
         if api_key is ApiKey.FETCH:
             self.fetches.serve(body, answer)
             return
 
         def call() -> None:
             handlers.serve(self, api_key, version, body, answer, client_id)
-            behind()
+            after()
 
         self.process.work(call, GROUPS if api_key in handlers.OF_GROUPS else "")
 

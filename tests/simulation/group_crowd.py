@@ -113,13 +113,13 @@ class Crowd:
 
     def is_assigned(self, running: Running, identity: MemberIdentity, assignment: bytes) -> None:
         generation, member_id = identity.generation, identity.member_id
-        told = f"{member_id} is answered {assignment!r} in generation {generation}"
+        response = f"{member_id} is answered {assignment!r} in generation {generation}"
         plans = [each for each in self._sent.get(generation, ()) if each.get(member_id)]
         plan = next((each for each in plans if each[member_id] == assignment), None)
         if plan is None:
-            self.fail("an assignment comes from its generation's leader", told)
+            self.fail("an assignment comes from its generation's leader", response)
         elif self._plans.get(generation, plan) is not plan:
-            self.fail("a generation has one plan", told)
+            self.fail("a generation has one plan", response)
         if plan is None or not self._is_committed(running):
             return
         self._plans[generation] = plan
@@ -136,8 +136,8 @@ class Crowd:
         replica = self.cluster.safety.partition(self.home).views[running.node_id].replica
         return replica is not None and replica.high_watermark >= replica.epochs.entries[-1][1]
 
-    def fail(self, rule: str, told: str) -> None:
-        self.cluster.safety.fail(rule, told, self.cluster.safety.partition(self.home))
+    def fail(self, rule: str, response: str) -> None:
+        self.cluster.safety.fail(rule, response, self.cluster.safety.partition(self.home))
 
     def end(self) -> None:
         """All go, some without a word."""
@@ -173,7 +173,7 @@ class Crowd:
 
         if target != NO_LEADER:
             ways = CLIENTS, target
-            self.cluster.network.request(self.cluster.clients, ways, serve, lambda told: None)
+            self.cluster.network.request(self.cluster.clients, ways, serve, lambda response: None)
 
     def _begins_anew(self) -> None:
         self.answered = 0
@@ -224,7 +224,7 @@ class CrowdMember(Client):
             self._turn = 0
             body = encode_leave_group(LEAVE_VERSION, GROUP, self._identity)
             self._identity, self._member_id = MemberIdentity(), ""
-            self._ask(ApiKey.LEAVE_GROUP, LEAVE_VERSION, body, None, lambda *told: None)
+            self._ask(ApiKey.LEAVE_GROUP, LEAVE_VERSION, body, None, lambda *response: None)
 
     def fall_silent(self, for_ms: int) -> None:
         self._silent_until_ms = self._cluster.loop.now_ms + for_ms
@@ -258,8 +258,8 @@ class CrowdMember(Client):
         looks = partial(self._commits, identity.generation, self._crowd.answered)
         self._ask(ApiKey.OFFSET_COMMIT, COMMIT_VERSION, body, None, then, looks)
 
-    def _done(self, told: Any) -> None:
-        error = error_of(told)
+    def _done(self, response: Any) -> None:
+        error = error_of(response)
         if error is ErrorCode.UNKNOWN_MEMBER_ID:
             self._member_id = ""
         if error in _AGAIN and self._identity.generation >= 0:
@@ -274,20 +274,20 @@ class CrowdMember(Client):
         looks = partial(self._joins, self._crowd.answered)
         self._ask(ApiKey.JOIN_GROUP, JOIN_VERSION, body, decode_join_group, self._joined, looks)
 
-    def _joined(self, told: Any) -> None:
-        if not isinstance(told, Joined) or told.error not in (
+    def _joined(self, response: Any) -> None:
+        if not isinstance(response, Joined) or response.error not in (
             ErrorCode.NONE,
             ErrorCode.MEMBER_ID_REQUIRED,
         ):
-            self._done(told)
+            self._done(response)
             return
-        self._member_id = told.member_id
-        if told.error is ErrorCode.MEMBER_ID_REQUIRED:
+        self._member_id = response.member_id
+        if response.error is ErrorCode.MEMBER_ID_REQUIRED:
             self._join()
             return
-        identity = MemberIdentity(told.generation, told.member_id)
-        leads = told.leader == told.member_id
-        plan = self._crowd.plan(told.generation, told.members) if leads else {}
+        identity = MemberIdentity(response.generation, response.member_id)
+        leads = response.leader == response.member_id
+        plan = self._crowd.plan(response.generation, response.members) if leads else {}
         body = encode_sync_group(SYNC_VERSION, GROUP, identity, _TYPE, _PROTOCOL, plan)
         looks = partial(self._syncs, identity)
         synced = partial(self._synced, identity)
@@ -301,30 +301,30 @@ class CrowdMember(Client):
         else:
             ask()
 
-    def _synced(self, identity: MemberIdentity, told: Any) -> None:
-        if self._turn and error_of(told) is ErrorCode.NONE:
+    def _synced(self, identity: MemberIdentity, response: Any) -> None:
+        if self._turn and error_of(response) is ErrorCode.NONE:
             self._identity = identity
             if self._before is not None and self._dice.random() < _OF_BEFORE:
                 # A thread of its own has slept meanwhile.
-                self._commit(self._before, lambda told: self._later())
+                self._commit(self._before, lambda response: self._later())
                 return
-        self._done(told)
+        self._done(response)
 
     # --- where the coordinator says yes -----------------------------------------------------------
 
-    def _joins(self, answered: int, running: Running, told: Joined) -> None:
-        if told.generation < answered and self._crowd.knows(running):
-            what = f"{told.generation}, behind {answered}"
+    def _joins(self, answered: int, running: Running, response: Joined) -> None:
+        if response.generation < answered and self._crowd.knows(running):
+            what = f"{response.generation}, after {answered}"
             self._crowd.fail("generations of several go forward", what)
 
     def _syncs(
-        self, identity: MemberIdentity, running: Running, told: tuple[ErrorCode, bytes]
+        self, identity: MemberIdentity, running: Running, response: tuple[ErrorCode, bytes]
     ) -> None:
-        self._crowd.is_assigned(running, identity, told[1])
+        self._crowd.is_assigned(running, identity, response[1])
 
-    def _commits(self, generation: int, answered: int, running: Running, told: Any) -> None:
+    def _commits(self, generation: int, answered: int, running: Running, response: Any) -> None:
         if generation < answered:
-            what = f"{generation}, behind {answered}"
+            what = f"{generation}, after {answered}"
             self._crowd.fail("a generation that is over commits nothing", what)
 
     # --- requests ---------------------------------------------------------------------------------
@@ -346,34 +346,36 @@ class CrowdMember(Client):
             waits = self._crowd.expects(running, f"{api_key.label} of {self._member_id}")
 
             def done(answered: bytes) -> None:
-                told: Any
+                response: Any
                 waits.clear()
                 try:
                     if decode is None:
-                        told = error_of_commit(answered) if looks is not None else ErrorCode.NONE
+                        response = (
+                            error_of_commit(answered) if looks is not None else ErrorCode.NONE
+                        )
                     else:
-                        told = decode(Reader(answered, flexible=True), version)
+                        response = decode(Reader(answered, flexible=True), version)
                 except KafkaError as refused:
-                    told = refused.code
-                error = error_of(told)
+                    response = refused.code
+                error = error_of(response)
                 if error not in EXPECTED_OF_MEMBERS:
                     what = f"broker {running.node_id} answers {error.name}"
                     self._crowd.fail("a coordinator says what is wrong", what)
                 if error is ErrorCode.NONE and looks is not None:
-                    looks(running, told)
+                    looks(running, response)
                 waited = parked and turn == self._turn
                 if waited and api_key is ApiKey.SYNC_GROUP and error is _NO_MEMBER:
                     self._crowd.fail("who waits for an assignment is a member", self._member_id)
-                answer(told)
+                answer(response)
 
-            running.serve(api_key, version, body, done, behind=lambda: parked.append(True))
+            running.serve(api_key, version, body, done, after=lambda: parked.append(True))
 
-        def answered(told: Any) -> None:
+        def answered(response: Any) -> None:
             if turn == self._turn and turn:
-                if isinstance(told, Lost):
+                if isinstance(response, Lost):
                     self._later()
                 else:
-                    then(told)
+                    then(response)
 
         self._cluster.network.request(self._cluster.clients, (CLIENTS, target), serve, answered)
 

@@ -115,8 +115,8 @@ def test_who_waits_for_each_other_is_told_by_name(scheduler: Scheduler, watched:
 def test_work_of_a_lane_is_known_as_that(scheduler: Scheduler) -> None:
     """The controller's thread does it here, and may wait for a disk then (history 414)."""
     process, seen = Process(scheduler.loop), []
-    lanes = played_lanes(scheduler, mock.Mock(usable=[], held=lambda names: [mock.Mock(log=log)]))
     log = mock.Mock()
+    lanes = played_lanes(scheduler, mock.Mock(usable=[], held=lambda names: [mock.Mock(log=log)]))
 
     def look() -> None:
         assert scheduler.running is not None
