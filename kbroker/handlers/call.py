@@ -11,7 +11,6 @@ Any thread; `Reply` sees to one answer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from kbroker.errors import ErrorCode
@@ -22,7 +21,7 @@ from kbroker.protocol.messages.table import Message, Record
 from kbroker.security.session import Session, session_of
 
 if TYPE_CHECKING:
-    from kbroker.handlers.services import ColdRequest, Services
+    from kbroker.handlers.services import ColdRequest
     from kbroker.protocol._messages import Encoded
 
 Q = TypeVar("Q", bound=Message)
@@ -93,18 +92,9 @@ class Call(Reply, Generic[Q]):
         self.request.respond(body)
         return True
 
-    def answer_in_time(
-        self, services: Services, timeout_ms: int, finish: Callable[[Any], Message]
-    ) -> Callable[[Any], None]:
-        """A callback that sends `finish` of its result, unless the time is over before that."""
-        timed_out = partial(self.fail, ErrorCode.REQUEST_TIMED_OUT)
-        cancel = services.call_later(timeout_ms, timed_out)
-
-        def done(results: Any) -> None:
-            cancel()
-            self.send(lambda: self._plan.encode(finish(results)))
-
-        return done
+    def answer_made(self, make: Callable[[], Message]) -> bool:
+        """Send the response that `make` returns; what it raises is the answer instead."""
+        return self.send(lambda: self._plan.encode(make()))
 
     def _failed(self, request: ColdRequest, code: ErrorCode, message: str) -> bytes:
         words = told(message or None)

@@ -15,7 +15,7 @@ kill, too; or when the client's time is over, with REQUEST_TIMED_OUT: then the r
 here, and perhaps not at a follower.
 
 Any handler thread; writes a small file, under the data directory's lock. Where it waits
-(`engine/apis/_group_write.pyx`) the answer comes from another handler.
+(`engine/apis/_group_write.pyx`) the answer comes from another handler, or from the timer.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from kbroker.config import TopicConfig
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.limits import DELETE_RECORDS_WAIT_MS_MAX
 from kbroker.protocol import messages
+from kbroker.purgatory.delayed_operation import DelayedOperation
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -35,8 +36,11 @@ if TYPE_CHECKING:
     from kbroker.handlers.services import LedReplica, Services
     from kbroker.metadata.image import TopicImage
     from kbroker.protocol.messages.delete_records import PartitionResult, Request, Response
+    from kbroker.purgatory.purgatory import Purgatory
 
 NO_WATERMARK: Final = -1
+# The watch of a low watermark ends after its operation, so that the time wheel alone ends that.
+WATCH_LONGER_MS: Final = 1_000
 
 
 class _Result(NamedTuple):
@@ -44,8 +48,10 @@ class _Result(NamedTuple):
     low_watermark: int = NO_WATERMARK
 
 
-class _Deletion:
-    """The answer of one request, while its partitions wait for their followers."""
+class DelayedDeleteRecords(DelayedOperation):
+    """A request whose partitions wait for their live followers, each watched under its name."""
+
+    __slots__ = ("_call", "_results", "_waiting", "_wanted")
 
     def __init__(
         self,
@@ -53,51 +59,62 @@ class _Deletion:
         wanted: Mapping[TopicPartition, int],
         results: dict[TopicPartition, _Result],
     ) -> None:
+        super().__init__(min(call.message.timeout_ms, DELETE_RECORDS_WAIT_MS_MAX))
         self._call = call
         self._wanted = wanted
         self._results = results
-        self._left = {name for name in wanted if name not in results}
+        self._waiting: dict[TopicPartition, LedReplica] = {}
 
-    def await_followers(
-        self, services: Services, starts: Mapping[TopicPartition, int], timeout_ms: int
-    ) -> None:
-        """`starts`: where the logs here begin now."""
+    def wait(self, services: Services, starts: Mapping[TopicPartition, int]) -> None:
+        """Answer now, or when the low watermarks have moved; `starts`: where the logs begin now.
+
+        The low watermarks are watched before this operation is: what they have ended by then is
+        seen when it is parked.
+        """
+        purgatory = services.purgatories.delete_records
         for name, start in starts.items():
             replica = services.replicas.partition(*name)
             if replica is None:  # deleted meanwhile
-                self._end(name, _Result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+                self._results[name] = _Result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 continue
             offset = self._wanted[name] if 0 <= self._wanted[name] < start else start
             low = replica.low_watermark
             if low >= offset:
-                self._end(name, _Result(ErrorCode.NONE, low))
-            elif timeout_ms <= 0:
-                self._end(name, _Result(ErrorCode.REQUEST_TIMED_OUT, low))
-            else:
-                done = partial(self._settled, name, replica, offset)
-                wait_ms = min(timeout_ms, DELETE_RECORDS_WAIT_MS_MAX)
-                services.await_low_watermark(replica, offset, wait_ms, done)
+                self._results[name] = _Result(ErrorCode.NONE, low)
+                continue
+            self._waiting[name] = replica
+            if self.delay_ms > 0:
+                done = partial(self._settled, purgatory, name, replica, offset)
+                watch_ms = self.delay_ms + WATCH_LONGER_MS
+                services.await_low_watermark(replica, offset, watch_ms, done)
+        purgatory.try_complete_else_watch(self, tuple(self._waiting))
 
-    def answer_if_over(self) -> None:
-        if not self._left:
-            results = {name: self._results[name] for name in self._wanted}
-            self._call.answer(_response(results))
+    def try_complete(self) -> bool:
+        return not self._waiting and self.force_complete()
+
+    def on_complete(self) -> None:
+        for name, replica in list(self._waiting.items()):
+            late = _Result(ErrorCode.REQUEST_TIMED_OUT, replica.low_watermark)
+            self._results.setdefault(name, late)
+        self._call.answer(_response({name: self._results[name] for name in self._wanted}))
 
     def _settled(
-        self, name: TopicPartition, replica: LedReplica, offset: int, code: ErrorCode
+        self,
+        purgatory: Purgatory,
+        name: TopicPartition,
+        replica: LedReplica,
+        offset: int,
+        code: ErrorCode,
     ) -> None:
         low = NO_WATERMARK
         if code is ErrorCode.NONE:  # also where another broker has begun to lead since
             low = max(offset, replica.low_watermark)
         elif code is ErrorCode.REQUEST_TIMED_OUT:
             low = replica.low_watermark
-        self._end(name, _Result(code, low))
-        self.answer_if_over()
-
-    def _end(self, name: TopicPartition, result: _Result) -> None:
-        # Before it leaves: who sees nothing left sees all results.
-        self._results[name] = result
-        self._left.discard(name)
+        # The result first: a thread that sees nothing waiting sees all results.
+        self._results[name] = _Result(code, low)
+        self._waiting.pop(name, None)
+        purgatory.check_and_complete(name)
 
 
 def handle(services: Services, call: Call[Request]) -> None:
@@ -129,9 +146,7 @@ def handle(services: Services, call: Call[Request]) -> None:
             results[name] = _Result(found.code)
         else:
             starts[name] = found
-    deletion = _Deletion(call, wanted, results)
-    deletion.await_followers(services, starts, call.message.timeout_ms)
-    deletion.answer_if_over()
+    DelayedDeleteRecords(call, wanted, results).wait(services, starts)
 
 
 def _refusal(services: Services, topic: TopicImage | None) -> ErrorCode | None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.delayed import await_decision
 from kbroker.handlers.reply import told
 from kbroker.metadata.controller.partition_states import ELECTION_NOT_NEEDED
 from kbroker.metadata.image import NO_LEADER
@@ -56,7 +57,7 @@ def handle(services: Services, call: Call[Request]) -> None:
     def finish(elections: Outcomes) -> Response:
         return _response(image, topics, dict(elections))
 
-    done = call.answer_in_time(services, request.timeout_ms, finish)
+    done = await_decision(services.purgatories.elect_leader, call, request.timeout_ms, finish)
     services.controller.elect_leaders(kind == UNCLEAN, wanted, done)
 
 

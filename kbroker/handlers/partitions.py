@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.delayed import await_decision
 from kbroker.handlers.reply import told
 from kbroker.metadata.controller.decisions import MorePartitions, TopicResult
 from kbroker.protocol import messages
@@ -36,7 +37,7 @@ def handle(services: Services, call: Call[Request]) -> None:
         call.answer(_response(()))
         return
     topics = [_wanted(topic) for topic in request.topics]
-    done = call.answer_in_time(services, request.timeout_ms, _response)
+    done = await_decision(services.purgatories.topic, call, request.timeout_ms, _response)
     services.controller.create_partitions(topics, request.validate_only, done)
 
 

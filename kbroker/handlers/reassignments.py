@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.delayed import await_decision
 from kbroker.handlers.reply import told
 from kbroker.metadata.controller.events import Reassignment
 from kbroker.protocol import messages
@@ -54,7 +55,7 @@ def handle_alter(services: Services, call: Call[alter_partition_reassignments.Re
         response.error_message = None if response.responses else ""  # as Apache Kafka has it
         return response
 
-    done = call.answer_in_time(services, request.timeout_ms, finish)
+    done = await_decision(services.purgatories.reassignment, call, request.timeout_ms, finish)
     services.controller.reassign(wanted, request.allow_replication_factor_change, done)
 
 

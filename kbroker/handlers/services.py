@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.config import BrokerConfig
     from kbroker.coordinator.group.coordinator import GroupCoordinator
+    from kbroker.handlers.delayed import Purgatories
     from kbroker.handlers.forwarding import Peers
     from kbroker.log.engine._results import DirectoryUse
     from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
     from kbroker.metadata.image import ClusterImage
-    from kbroker.purgatory.timer import CallLater
     from kbroker.security.rights import Authorizer
     from kbroker.security.session import Principal
     from kbroker.types import TopicPartition
@@ -237,7 +237,7 @@ class Services:
     replicas: Replicas
     producer_ids: ProducerIds
     await_low_watermark: AwaitLowWatermark
-    call_later: CallLater
+    purgatories: Purgatories
     cluster_id: str
     node_id: int
     # This node's host and port as the peer of this connection should be told them.

@@ -2,9 +2,10 @@
 
 A handler checks what concerns the request as a whole (a topic named twice, a time-out that is over
 already, deletion switched off) and hands the rest to the controller, which answers on its own
-thread once the topics can be used, or are gone. A timer answers REQUEST_TIMED_OUT if that takes
-longer than the client waits; the work itself goes on. Every topic has its own error, and the answer
-keeps the order of the request, a topic that was named twice at its first place.
+thread once the topics can be used, or are gone. Until then the request waits in a purgatory, which
+answers REQUEST_TIMED_OUT at the end of the client's time; the work itself goes on. Every topic has
+its own error, and the answer keeps the order of the request, a topic that was named twice at its
+first place.
 
 Any handler thread, then the controller's or the timer's; `Call` sees to one answer. Holds no lock.
 """
@@ -20,6 +21,7 @@ from kbroker import limits
 from kbroker.config import ConfigEntry, TopicConfig, describe_topic
 from kbroker.config.describe import describe_topic_key
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.delayed import await_decision
 from kbroker.handlers.reply import told
 from kbroker.metadata.controller.decisions import NewTopic, TopicResult
 from kbroker.metadata.image import ZERO_UUID
@@ -63,7 +65,7 @@ def handle_create(services: Services, call: Call[create_topics.Request]) -> None
     if not specs:
         call.answer(finish(()))
         return
-    done = call.answer_in_time(services, request.timeout_ms, finish)
+    done = await_decision(services.purgatories.topic, call, request.timeout_ms, finish)
     services.controller.create_topics(specs, request.validate_only, done)
 
 
@@ -200,7 +202,7 @@ def handle_delete(services: Services, call: Call[delete_topics.Request]) -> None
     if not deletion.wanted:
         call.answer(finish(()))
         return
-    done = call.answer_in_time(services, request.timeout_ms, finish)
+    done = await_decision(services.purgatories.topic, call, request.timeout_ms, finish)
     services.controller.delete_topics(deletion.wanted, done)
 
 

@@ -33,6 +33,7 @@ from kbroker.coordinator.groups import Groups
 from kbroker.engine.waiting.deadlines import FetchDeadlines
 from kbroker.errors import InvariantError, UserError
 from kbroker.failures import Failures
+from kbroker.handlers.delayed import Purgatories
 from kbroker.handlers.produce import ColdProduce
 from kbroker.handlers.registry import REGISTRY
 from kbroker.handlers.reply import failures as request_failures
@@ -123,6 +124,7 @@ class Broker:
         self._publisher = MetadataPublisher(self._table, config.listeners.names)
         self._loop = LoopOnDemand()
         self._timer = Timer(self._clock)
+        self._purgatories = Purgatories.on(self._timer)
         self._hot = hot_path(config, self._server, self._table)
         self._groups = Groups(
             lambda: self.config, self._clock, self._timer,
@@ -365,7 +367,7 @@ class Broker:
             replicas=self._replicas,
             producer_ids=ProducerIdManager(controller.allocate_producer_ids),
             await_low_watermark=self._hot.await_low_watermark,
-            call_later=self._timer.call_later,
+            purgatories=self._purgatories,
             cluster_id=controller.image.cluster_id,
             node_id=self.config.node_id,
             advertised=self._advertised,
@@ -500,22 +502,20 @@ class Broker:
 
                 observer = Observer(
                     Parts(
-                        server=self._server,
-                        hot=self._hot,
+                        server=self._server, hot=self._hot,
                         replicas=self._replicas.replicas,
                         log_tasks=self._log_tasks,
                         scheduler=self._scheduler,
                         readiness=self.readiness,
                         log_dirs=tuple(str(Path(path)) for path in self.config.log_dirs),
                         node_id=self.config.node_id,
-                        groups=self._groups,
-                        health=self.health,
+                        groups=self._groups, health=self.health,
                         controller=lambda: self._controller,
                         replication=self._member.replication if self._member else None,
                     ),
                     self._clock,
                     every_partition=self.config["metrics.partitions.enable"],
-                )
+                )  # fmt: skip
                 observer.start()
                 self._observer = observer
             return self._observer

@@ -30,6 +30,7 @@ from kbroker.coordinator.groups import Groups
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.failures import Failures
 from kbroker.handlers import envelope
+from kbroker.handlers.delayed import Purgatories
 from kbroker.handlers.forwarding import CLIENT_ID
 from kbroker.log.manager import LogManager
 from kbroker.log.opening.data_directory import CLEAN_SHUTDOWN_FILE
@@ -81,6 +82,7 @@ from tests.simulation.network import Answer, Lost
 from tests.simulation.producer_ids import BLOCK_SIZE
 from tests.simulation.requests import Fetches, Produces
 from tests.simulation.stepped_events import SteppedEvents
+from tests.simulation.stepped_timer import SteppedTimer
 from tests.simulation.store import Session
 
 if TYPE_CHECKING:
@@ -228,6 +230,7 @@ class Running:
         self.failures = Failures(f"broker {self.node_id}", logging.getLogger("simulation"))
         self.fetches, self.produces = Fetches(self), Produces(self)
         self.await_low_watermark = self.produces.await_low_watermark
+        self.purgatories = Purgatories.on(SteppedTimer(self.process, self.clock))
         # As the controller said it, by the replica's partition.
         self.states: dict[TopicPartition, PartitionImage] = {}
         self._led_since: dict[TopicPartition, int] = {}

@@ -91,7 +91,7 @@ _load = Loader._read
 _found_offsets = offset_fetch._found
 _commit = offset_commit._commit
 _delete_group = OffsetsStore.delete_group
-_await_followers = delete_records._Deletion.await_followers
+_wait_for_followers = delete_records.DelayedDeleteRecords.wait
 _begin_again = FetchSession.begin_again
 _park = requests.Produces._park
 
@@ -310,15 +310,11 @@ def _start_in_memory(partition: FollowedPartition) -> Asked:
     return _asked(partition)._replace(log_start_offset=partition.replica.log_start_offset)
 
 
-def _told_at_once(deletion: Any, services: Any, starts: Any, timeout_ms: int) -> None:
+def _told_at_once(deletion: Any, services: Any, starts: Any) -> None:
     """A deletion is answered before the followers have heard of it."""
-    _await_followers(deletion, services, starts, 0)
-    timed_out = ErrorCode.REQUEST_TIMED_OUT
-    for name, result in deletion._results.items():
-        if result.code is timed_out:
-            deletion._results[name] = result._replace(
-                code=ErrorCode.NONE, low_watermark=starts[name]
-            )
+    for name, start in starts.items():
+        deletion._results[name] = delete_records._Result(ErrorCode.NONE, start)
+    _wait_for_followers(deletion, services, {})
 
 
 def _forgotten(log: PartitionLog, *how: Any) -> None:
@@ -523,7 +519,7 @@ PLANTED: dict[str, Plant] = {
         ),
     ),
     "images-not-followed": Plant(ImageFollower, "follow", _deaf, 20),
-    "deletion-at-once": Plant(delete_records._Deletion, "await_followers", _told_at_once, 40),
+    "deletion-at-once": Plant(delete_records.DelayedDeleteRecords, "wait", _told_at_once, 40),
     "producers-forgotten": Plant(PartitionLog, "restore_producers", _forgotten, 40),
     "starts-in-memory": Plant(
         ReplicaFetcher,

@@ -43,7 +43,6 @@ ALLOWED: Final = (
      "initialOffset|prepareForTriggerAvailableNow|getDefaultReadLimit|reportLatestOffset"
      "|streamReader", "pyspark, of a data source"),
     # What nobody needs yet.
-    ("kbroker/purgatory/purgatory.py", "check_and_complete", "operations that an event ends"),
     ("kbroker/net/_wrapped_request.pyx", "open_channel", "SASL"),
     # How a test sees, or moves, what it tests.
     ("kbroker/testing/_masked_transport.pyx", "MaskedTransport", "tests of transports"),

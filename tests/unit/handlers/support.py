@@ -25,8 +25,10 @@ from kbroker.config import BrokerConfig, edit_topic_list, validate_topic_overrid
 from kbroker.coordinator.group._groups import GroupTable
 from kbroker.coordinator.group.coordinator import GroupCoordinator
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.delayed import Purgatories
 from kbroker.handlers.registry import REGISTRY
 from kbroker.handlers.services import Services
+from kbroker.limits import DELAY_MS_MAX
 from kbroker.log.engine._results import DirectoryUse
 from kbroker.log.engine.leader_epochs import LeaderEpochs
 from kbroker.metadata.controller.config_changes import ResourceChange, plan_change
@@ -41,8 +43,10 @@ from kbroker.metadata.controller.decisions import (
     plan_partitions,
     plan_topics,
 )
+from kbroker.metadata.controller.events import Reassignment
 from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
 from kbroker.metadata.image import BrokerImage, ClusterImage, TopicImage, delta_between
+from kbroker.purgatory.timer import Timer
 from kbroker.security.session import ANONYMOUS, Principal
 from kbroker.server.dynamic_config import DynamicConfig
 from kbroker.testing import schemas
@@ -303,7 +307,14 @@ class FakeController:
     def elect_leaders(
         self, unclean: bool, partitions: Sequence[TopicPartition], done: Callable[[Any], None]
     ) -> None:
-        raise NotImplementedError  # test_brokers.py has the real one
+        """test_brokers.py has the real one."""
+        self._run(partial(done, [(each, None) for each in partitions]))
+
+    def reassign(
+        self, wanted: Sequence[Reassignment], factor_may_change: bool, done: Callable[[Any], None]
+    ) -> None:
+        """test_reassignment.py has the real one."""
+        self._run(partial(done, [(each.name, None) for each in wanted]))
 
     def unregister_broker(self, node_id: int, done: Callable[[KafkaError | None], None]) -> None:
         """test_unregistration.py has the real one."""
@@ -342,26 +353,6 @@ class FakeProducerIds:
         done(self.next - 1)
 
 
-class FakeTimer:
-    def __init__(self) -> None:
-        self.pending: list[tuple[int, Callable[[], object]]] = []
-
-    def call_later(self, delay_ms: int, action: Callable[[], object]) -> Callable[[], object]:
-        entry = (delay_ms, action)
-        self.pending.append(entry)
-
-        def cancel() -> None:
-            if entry in self.pending:
-                self.pending.remove(entry)
-
-        return cancel
-
-    def expire(self) -> None:
-        pending, self.pending = self.pending, []
-        for _, action in pending:
-            action()
-
-
 class FakeBroker:
     """The services and a client in one."""
 
@@ -369,9 +360,10 @@ class FakeBroker:
         self.config = BrokerConfig.load(None, {}, list(overrides))
         self.replicas = FakeReplicas()
         self.controller = FakeController(self.config, self.replicas, brokers)
-        self.timer = FakeTimer()
-        self.producer_ids = FakeProducerIds()
         self.clock = ManualClock()
+        self.timer = Timer(self.clock)
+        self.purgatories = Purgatories.on(self.timer)
+        self.producer_ids = FakeProducerIds()
         self.groups = GroupCoordinator(
             lambda: self.config, self.clock, self.timer.call_later, MemoryStore(), NoView()
         )
@@ -384,13 +376,18 @@ class FakeBroker:
             replicas=self.replicas,
             producer_ids=self.producer_ids,
             await_low_watermark=lambda *waiting: self.awaited.append(waiting),
-            call_later=self.timer.call_later,
+            purgatories=self.purgatories,
             cluster_id=CLUSTER_ID,
             node_id=NODE_ID,
             advertised=lambda request: (request.local_host, request.local_port),
             groups=self.groups,
             offsets=GroupTable(),
         )
+
+    def elapse(self, ms: int = DELAY_MS_MAX) -> None:
+        """Let time pass, for all that waits for a time."""
+        self.clock.advance(ms)
+        self.timer.advance()
 
     def create(self, *names: str, partitions: int = 1, **configs: str) -> None:
         specs = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from kbroker.limits import DELETE_RECORDS_WAIT_MS_MAX
 from kbroker.types import ApiKey
 from tests.unit.handlers.support import (
     FakeBroker,
+    FakeLog,
     answer_of,
     changed,
     part_of,
@@ -162,7 +164,7 @@ def test_the_answer_waits_for_the_live_followers(version: int) -> None:
     log = broker.replicas.logs["a", 0]
     request = broker.ask(trim(version, ("a", {0: 6, 1: 0, 7: 0}), timeout_ms=77))
     ((replica, offset, timeout_ms, done),) = broker.awaited
-    assert (replica, offset, timeout_ms, request.answer) == (log, 6, 77, None)
+    assert (replica, offset, request.answer) == (log, 6, None) and timeout_ms > 77
     assert log.log_start_offset == 6
     log.follower_start = 6
     done(ErrorCode.NONE)
@@ -198,10 +200,65 @@ def test_what_else_ends_the_wait(code: ErrorCode, low_watermark: int) -> None:
     assert outcome(answer_of(request)) == [("a", 0, low_watermark, code), ("a", 1, 4, 0)]
 
 
-def test_a_wait_has_an_end_whatever_the_client_asks_for() -> None:
+@pytest.mark.parametrize(
+    ("timeout_ms", "wait_ms"), [(77, 77), (2**31 - 1, DELETE_RECORDS_WAIT_MS_MAX)]
+)
+def test_the_wait_has_an_end(timeout_ms: int, wait_ms: int) -> None:
     broker = followed_broker()
-    broker.ask(trim(2, ("a", {0: 6}), timeout_ms=2**31 - 1))
-    assert [timeout_ms for *_, timeout_ms, _ in broker.awaited] == [DELETE_RECORDS_WAIT_MS_MAX]
+    log = broker.replicas.logs["a", 0]
+    request = broker.ask(trim(2, ("a", {0: 6, 1: 0, 7: 0}), timeout_ms=timeout_ms))
+    broker.elapse(wait_ms - 1)
+    assert request.answer is None and broker.purgatories.delete_records.delayed == 1
+    log.follower_start = 2
+    broker.elapse(1)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    late = ("a", 0, 2, ErrorCode.REQUEST_TIMED_OUT)
+    assert outcome(answer_of(request)) == [late, ("a", 1, 0, 0), ("a", 7, -1, unknown)]
+    ((*_, done),) = broker.awaited
+    done(ErrorCode.REQUEST_TIMED_OUT)  # the watch ends after its operation: no second answer
+    figures = broker.purgatories.delete_records.statistics()
+    assert (figures["delayed"], figures["watched"], figures["expired_total"]) == (0, 0, 1)
+
+
+def test_the_time_is_over_for_the_partitions_that_still_wait() -> None:
+    broker = followed_broker()
+    other = broker.replicas.logs["a", 1]
+    other.log_end_offset = other.high_watermark = 4
+    other.follower_start = 0
+    request = broker.ask(trim(2, ("a", {0: 6, 1: 4})))
+    (*_, (*_, other_done)) = broker.awaited
+    other.follower_start = 4
+    other_done(ErrorCode.NONE)
+    assert request.answer is None
+    broker.elapse()
+    late = ("a", 0, 0, ErrorCode.REQUEST_TIMED_OUT)
+    assert outcome(answer_of(request)) == [late, ("a", 1, 4, 0)]
+
+
+def test_a_watermark_that_has_moved_before_it_is_watched_is_seen() -> None:
+    broker = followed_broker()
+
+    def moved(replica: FakeLog, offset: int, _: int, done: Callable[[ErrorCode], object]) -> None:
+        replica.follower_start = offset
+        done(ErrorCode.NONE)
+
+    broker.services.await_low_watermark = moved
+    assert outcome(broker.call(trim(2, ("a", {0: 6})))) == [("a", 0, 6, 0)]
+    assert broker.purgatories.delete_records.delayed == len(broker.timer) == 0
+
+
+def test_two_deletions_of_one_partition_end_each_by_itself() -> None:
+    broker = followed_broker()
+    log = broker.replicas.logs["a", 0]
+    near = broker.ask(trim(2, ("a", {0: 3})))
+    far = broker.ask(trim(2, ("a", {0: 9})))
+    (*_, near_done), (*_, far_done) = broker.awaited
+    log.follower_start = 4
+    near_done(ErrorCode.NONE)
+    assert outcome(answer_of(near)) == [("a", 0, 4, 0)] and far.answer is None
+    log.follower_start = 9
+    far_done(ErrorCode.NONE)
+    assert outcome(answer_of(far)) == [("a", 0, 9, 0)]
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, -(2**31)])

@@ -243,7 +243,7 @@ def test_any_bytes_to_any_api_are_answered_or_closed(
 ) -> None:
     broker = FakeBroker()
     request = broker.send(*which, body)
-    broker.timer.expire()
+    broker.elapse()
     assert (request.answer is None) != (request.closed is None)
 
 

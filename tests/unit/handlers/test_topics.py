@@ -88,7 +88,7 @@ def test_create(version: int) -> None:
         assert configs["retention.bytes"] == ("-1", 5, False)
     if version >= 7:
         assert topic.topic_id == image.topic_id
-    assert broker.timer.pending == []
+    assert len(broker.timer) == 0
 
 
 @pytest.mark.parametrize("version", CREATE_VERSIONS)
@@ -199,11 +199,11 @@ def test_the_answer_waits_for_the_controller(version: int) -> None:
     broker = FakeBroker()
     broker.controller.hold = True
     request = broker.ask(create(version, {"name": "a"}, timeout_ms=500))
-    assert request.answer is None
-    assert [delay_ms for delay_ms, _ in broker.timer.pending] == [500]
+    broker.elapse(499)
+    assert request.answer is None and broker.purgatories.topic.delayed == 1
     broker.controller.release()
     assert codes(answer_of(request)) == [("a", 0)]
-    broker.timer.expire()  # cancelled: no second answer
+    broker.elapse()  # cancelled: no second answer
 
 
 @pytest.mark.parametrize("version", CREATE_VERSIONS)
@@ -211,7 +211,7 @@ def test_a_controller_that_is_too_slow(version: int) -> None:
     broker = FakeBroker()
     broker.controller.hold = True
     request = broker.ask(create(version, {"name": "a"}))
-    broker.timer.expire()
+    broker.elapse()
     assert codes(answer_of(request)) == [("a", ErrorCode.REQUEST_TIMED_OUT)]
     broker.controller.release()  # the work goes on; there is no second answer
     assert set(broker.controller.image.topics) == {"a"}
@@ -230,7 +230,7 @@ def test_a_controller_that_breaks(version: int, error: Exception, code: ErrorCod
     broker.controller.broken = error
     request = broker.ask(create(version, {"name": "a"}, {"name": "b"}))
     assert codes(answer_of(request)) == [("a", code), ("b", code)]
-    broker.timer.expire()  # the timer was set already: still one answer
+    broker.elapse()  # the timer was set already: still one answer
 
 
 # --- DeleteTopics -----------------------------------------------------------------------------
@@ -273,7 +273,7 @@ def test_delete_by_name(version: int) -> None:
         assert [bool(t.error_message) for t in answer.responses] == [True, False, True, True]
     if version >= 6:
         assert answer.responses[1].topic_id == topic_id
-    assert broker.timer.pending == []
+    assert len(broker.timer) == 0
 
 
 def test_delete_by_id() -> None:
@@ -329,7 +329,7 @@ def test_deletion_waits_for_the_controller_but_not_for_ever(version: int) -> Non
     broker.controller.release()
     assert outcome(answer_of(first)) == [("a", 0)]
     second = broker.ask(delete(version, "b"))
-    broker.timer.expire()
+    broker.elapse()
     assert outcome(answer_of(second)) == [("b", ErrorCode.REQUEST_TIMED_OUT)]
     broker.controller.release()
     late = broker.ask(delete(version, "a", timeout_ms=0))

@@ -15,6 +15,7 @@ from kbroker.config import BrokerConfig, edit_topic_list, validate_topic_overrid
 from kbroker.coordinator.group._groups import GroupTable
 from kbroker.coordinator.group.coordinator import GroupCoordinator
 from kbroker.errors import ErrorCode
+from kbroker.handlers.delayed import Purgatories
 from kbroker.handlers.registry import REGISTRY
 from kbroker.handlers.services import Services
 from kbroker.metadata.controller.controller import Controller
@@ -22,6 +23,7 @@ from kbroker.metadata.controller.parts import Listeners, Rules, Session
 from kbroker.metadata.controller.producer_ids import ProducerIdManager
 from kbroker.metadata.image import BrokerImage, ClusterImage, ImageDelta
 from kbroker.metadata.store.embedded import EmbeddedStore
+from kbroker.purgatory.timer import Timer
 from kbroker.types import TopicPartition
 from tests.support.group_memory import MemoryStore, NoView
 from tests.unit.handlers.support import FakeLog, FakeReplicas, FakeRequest, answer_of, written
@@ -72,7 +74,7 @@ class Broker:
             replicas=self.replicas,
             producer_ids=ProducerIdManager(self.controller.allocate_producer_ids),
             await_low_watermark=lambda *waiting: None,
-            call_later=lambda delay_ms, action: lambda: None,
+            purgatories=Purgatories.on(Timer(ManualClock())),
             cluster_id=self.controller.image.cluster_id,
             node_id=1,
             advertised=lambda request: (request.local_host, request.local_port),
