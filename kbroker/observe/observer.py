@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from kbroker.observe.health import Health
     from kbroker.observe.metrics_sampler import RequestTimes
     from kbroker.observe.readiness import Readiness
+    from kbroker.purgatory.purgatory import Purgatory
     from kbroker.replica._partition_figures import PartitionFigures
     from kbroker.replica._replica import Replica
     from kbroker.replica.log_tasks import LogTasks
@@ -68,6 +69,7 @@ class Parts:
     node_id: int
     groups: Groups
     health: Health
+    purgatories: Sequence[Purgatory]  # of requests; those of C are with `hot`
     # There once the broker has it; until then its figures are left out.
     controller: Callable[[], Controller | None]
     replication: Replication | None = None  # in a cluster
@@ -266,6 +268,7 @@ class Observer:
 
     def _hot_path(self) -> Samples:
         figures = self._parts.hot.statistics()
+        waiting = {each.name: each.statistics() for each in self._parts.purgatories}
         handlers = figures["handlers"]
         flushes, flush_ms, quantiles = self._parts.log_tasks.flush_times.read(QUANTILES)
         flushed = Summary(tuple(zip(QUANTILES, quantiles, strict=True)), flushes, flush_ms)
@@ -283,10 +286,12 @@ class Observer:
             "purgatory_size": [
                 (("Fetch",), figures["parked_now"] - figures["parked_produces_now"]),
                 (("Produce",), figures["parked_produces_now"]),
+                *(((name,), each["delayed"]) for name, each in waiting.items()),
             ],
             "purgatory_expired": [
                 (("Fetch",), figures["parked_expired"] - figures["parked_produces_expired"]),
                 (("Produce",), figures["parked_produces_expired"]),
+                *(((name,), each["expired_total"]) for name, each in waiting.items()),
             ],
             "fetch_sessions": [((), figures["fetch_sessions"])],
             "fetch_session_partitions": [((), figures["fetch_session_partitions"])],

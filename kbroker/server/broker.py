@@ -509,7 +509,7 @@ class Broker:
                         readiness=self.readiness,
                         log_dirs=tuple(str(Path(path)) for path in self.config.log_dirs),
                         node_id=self.config.node_id,
-                        groups=self._groups, health=self.health,
+                        groups=self._groups, health=self.health, purgatories=self._purgatories,
                         controller=lambda: self._controller,
                         replication=self._member.replication if self._member else None,
                     ),

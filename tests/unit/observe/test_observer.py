@@ -21,6 +21,8 @@ from kbroker.metrics.model import Figures, Meter, Summary
 from kbroker.observe.health import Health
 from kbroker.observe.observer import TICK_MS, Observer, Parts
 from kbroker.observe.readiness import RUNNING, Readiness
+from kbroker.purgatory.delayed_operation import DelayedOperation
+from kbroker.purgatory.purgatory import Purgatory
 from kbroker.purgatory.timer import Timer
 from kbroker.replica import _partition_figures
 from kbroker.scheduler import Scheduler
@@ -68,6 +70,8 @@ class Watched:
         self.groups = Groups(
             lambda: config, clock, Timer(clock), lambda topic, index: None, rig.hot
         )
+        self.timer = Timer(clock)
+        self.purgatories = (Purgatory("topic", self.timer),)
         self.observer = Observer(
             Parts(
                 server=rig.server,
@@ -82,6 +86,7 @@ class Watched:
                 node_id=NODE_ID,
                 groups=self.groups,
                 health=Health(lambda: (), (self.groups.coordinator.failures,)),
+                purgatories=self.purgatories,
                 controller=lambda: None,
             ),
             clock,
@@ -236,6 +241,25 @@ def test_replication_is_told_with_its_rates(rig: Rig) -> None:
     assert watched.meter("isr_expands") == Meter(2, 0.4, 0.4)
     assert watched.meter("replica_fetcher_bytes") == Meter(5_500, 1_100.0, 1_100.0)
     assert watched.meter("replication_bytes_in", "") == Meter(5_500, 1_100.0, 1_100.0)
+
+
+def test_the_purgatories_of_requests_are_shown(rig: Rig) -> None:
+    class Waits(DelayedOperation):
+        def try_complete(self) -> bool:
+            return False
+
+        def on_complete(self) -> None:
+            pass
+
+    clock = ManualClock()
+    watched = Watched(rig, clock)
+    (purgatory,) = watched.purgatories
+    for delay_ms in (5, 50):
+        assert not purgatory.try_complete_else_watch(Waits(delay_ms), ["key"])
+    clock.advance(20)
+    watched.timer.advance()
+    assert watched.figures().value("purgatory_size", "topic") == 1
+    assert watched.figures().value("purgatory_expired", "topic") == 1
 
 
 @pytest.mark.parametrize("before", [0, 1])
