@@ -25,7 +25,7 @@ from kbroker.metadata.image import (
 
 
 class DeltaMismatchError(Exception):
-    """The difference is not from this image: whoever has it asks for everything."""
+    """The difference is not from this image: its receiver asks for the whole image."""
 
 
 @dataclass(frozen=True, slots=True)

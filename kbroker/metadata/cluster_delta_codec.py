@@ -1,6 +1,6 @@
 """A difference between images as bytes between brokers.
 
-Place in the flow: the body of what the controller sends to a broker, in the flexible encoding of
+Place in the flow: the body of the controller's request to a broker, in the flexible encoding of
 Kafka's protocol. Names and ids are written once for each topic, not for each partition. Bytes from
 a peer are not trusted: what could be no image is a ProtocolError.
 """

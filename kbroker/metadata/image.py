@@ -47,7 +47,7 @@ class ConfigKind(IntEnum):
 
 
 class ConfigResource(NamedTuple):
-    """One of them. A broker's name is its id; the empty one stands for every broker."""
+    """One of them. A broker's name is its id; the empty one means every broker."""
 
     kind: ConfigKind
     name: str
@@ -62,7 +62,7 @@ def new_uuid() -> UUID:
 
 
 class BrokerEndpoint(NamedTuple):
-    """A listener of a broker: its name, and the address that is told there."""
+    """A listener of a broker: its name, and the address that is returned there."""
 
     name: str
     host: str
@@ -74,7 +74,7 @@ class BrokerEndpoint(NamedTuple):
 class BrokerImage:
     """A registered broker. `host` and `port` are for brokers, `endpoints` for clients, by listener.
 
-    `port` is -1 while it does not accept connections. `lossy`: its logs may be shorter than what it
+    `port` is -1 while it does not accept connections. `lossy`: its logs may lack records that it
     acknowledged before this start, and it has not left every set for that yet. `settings` are those
     in which brokers should agree: a broker registers with its own, and no image has them.
     `envelope_version` is the highest version of Envelope that it takes (`handlers/envelope.py`).
@@ -188,7 +188,7 @@ class ClusterImage:
     brokers: Mapping[int, BrokerImage] = field(default_factory=lambda: MappingProxyType({}))
     topics: Mapping[str, TopicImage] = field(default_factory=lambda: MappingProxyType({}))
     topic_ids: Mapping[UUID, str] = field(default_factory=lambda: MappingProxyType({}))
-    # Settings of what is no topic; a resource without any is not in it.
+    # Settings of resources that are not topics; a resource without any is not in it.
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(
         default_factory=lambda: MappingProxyType({})
     )

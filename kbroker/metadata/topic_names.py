@@ -2,7 +2,7 @@
 
 Place in the flow: pure functions for the controller's decisions and for handlers that must refuse a
 name before anything is created (auto-creation). The rules are the protocol's: a name becomes part
-of a directory name, and of a metric name in which '.' and '_' cannot be told apart.
+of a directory name, and of a metric name in which '.' and '_' are the same.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def main(paths: list[str]) -> None:
 
 
 LEFT: Final = {
-    "kbroker": 90,
+    "kbroker": 85,
     "kbroker/admin": 6,
     "kbroker/cli": 148,
     "kbroker/cluster": 41,
@@ -138,9 +138,9 @@ LEFT: Final = {
     "kbroker/engine": 212,
     "kbroker/handlers": 93,
     "kbroker/log": 393,
-    "kbroker/metadata": 227,
+    "kbroker/metadata": 7,
     "kbroker/metrics": 38,
-    "kbroker/net": 114,
+    "kbroker/net": 112,
     "kbroker/observe": 20,
     "kbroker/peer": 44,
     "kbroker/protocol": 24,
@@ -173,7 +173,7 @@ LEFT: Final = {
     "tests/spark": 113,
     "tests/support": 119,
     "tests/system": 389,
-    "tests/unit": 1394,
+    "tests/unit": 1382,
 }
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The controller's public face; what each name means stands in the file it comes from."""
+"""The controller's public face; each name is described in the file it comes from."""
 
 from kbroker.metadata.controller.config_changes import ConfigRules, ResourceChange
 from kbroker.metadata.controller.controller import Controller

@@ -1,4 +1,4 @@
-"""What anybody may ask of the controller: each request becomes an event of its queue.
+"""The requests that the controller takes: each request becomes an event of its queue.
 
 Place in the flow: handlers and other brokers' requests call these from any thread; `Controller`,
 which is one of these, puts the event into its queue and answers on its own thread, by the callback,
@@ -120,7 +120,7 @@ class Asking(ABC):
     def elect_leaders(
         self, unclean: bool, partitions: Sequence[TopicPartition], done: OutcomesCallback
     ) -> None:
-        """Have the preferred replicas lead, or any that live where nobody does."""
+        """Have the preferred replicas lead, or any live ones where there is no leader."""
         self._post(ElectLeaders(unclean, tuple(partitions), done))
 
     def reassign(
@@ -154,7 +154,7 @@ class Asking(ABC):
         self._post(FollowImage(update, done))
 
     def allocate_producer_ids(self, count: int, done: BlockCallback) -> None:
-        """`done` gets a block of ids that nobody else has had or will have, or a KafkaError."""
+        """`done` gets a block of ids that is given to no other caller, or a KafkaError."""
         if not 0 < count <= PRODUCER_IDS_AT_ONCE_MAX:
             raise InvariantError(f"{count} producer ids asked for at once")
         self._post(AllocateProducerIds(count, done))
@@ -169,6 +169,6 @@ def not_controller(message: str) -> KafkaError:
 
 
 def abandoned(event: Event) -> None:
-    """The controller's thread is lost: whoever asked is told so."""
+    """The controller's thread is lost: the caller's request fails."""
     message = "The controller has failed; the broker must be restarted."
     event.fail(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message))

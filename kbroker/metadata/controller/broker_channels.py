@@ -1,13 +1,14 @@
-"""The controller tells the other brokers what holds: to each the difference from what it has.
+"""The controller sends the other brokers its image: to each the difference from its own.
 
 Place in the flow: after every publication the controller's thread hands the image over. A channel
 for each living broker remembers which image that broker acknowledged and has one request in flight
-at most; what changes meanwhile goes with the next one, so nothing queues up behind a slow broker. A
+at most; what changes meanwhile goes with the next one, so no queue grows for a slow broker. A
 broker that starts, or says that it has another image than we think, is sent everything.
 
-A request is fenced twice: by the controller's epoch, so that whoever was replaced is not obeyed,
-and by the epoch of the broker, so that it is not taken for one to a start before. When it is not
-known whether a request arrived, everything is sent, after a pause that doubles up to RETRY_MS_MAX.
+A request is fenced twice: by the controller's epoch, so that a replaced controller's requests are
+refused, and by the epoch of the broker, so that it is not taken for one to a start before. When it
+is not known whether a request arrived, everything is sent, after a pause that doubles up to
+RETRY_MS_MAX.
 
 On the controller's thread only. The transport answers from any thread; who makes this object sees
 to it that `answered` and `retry` are called here. Nothing waits.
@@ -75,7 +76,7 @@ class BrokerChannels:
         retry: Callable[[Sent], None],
         dice: random.Random,
     ) -> None:
-        """`answered` and `retry` are called from any thread, and bring what they are told back to
+        """`answered` and `retry` are called from any thread, and bring their arguments back to
         the methods of these names."""
         self._node_id = node_id
         self._transport = transport
@@ -102,7 +103,7 @@ class BrokerChannels:
             self._send(channel)
 
     def leave(self) -> None:
-        """Out of office: nobody is told anything any more."""
+        """Out of office: no broker is sent anything any more."""
         self._channels.clear()
 
     def answered(self, sent: Sent, answer: ImageAnswer | None) -> bool:
@@ -122,7 +123,7 @@ class BrokerChannels:
         return False
 
     def retry(self, sent: Sent) -> None:
-        """The pause behind a request that failed is over."""
+        """The pause after a request that failed is over."""
         channel = self._current(sent)
         if channel is not None and channel.failures:
             channel.sent = None

@@ -1,12 +1,13 @@
 """The settings of brokers, groups and subscriptions to client metrics: decide, write, follow, show.
 
-Place in the flow: as `topic_changes.py` for what is no topic. A broker's settings are metadata like
-everything else, so that one day every broker of a cluster reads its own and the common ones here.
-What may be set is not known here: `ConfigRules` says it, for the configuration's own package.
+Place in the flow: as `topic_changes.py`, for resources that are not topics. A broker's settings are
+metadata like everything else, so that one day every broker of a cluster reads its own and the
+common ones here. Which settings are valid is not known here: `ConfigRules` knows, for the
+configuration's package.
 
-A change is written before anybody follows it. `follow` gets the image that will be published next
-and makes this broker what it says, so that an answer comes when the change has taken effect; it
-does not raise, since what is written holds for the next start in any case.
+A change is written before it is applied anywhere. `follow` gets the image that will be published
+next and makes this broker what it says, so that an answer comes when the change has taken effect;
+it does not raise, since what is written holds for the next start in any case.
 
 On the controller's thread only; no lock.
 """

@@ -5,7 +5,7 @@ Place in the flow: handlers on any thread ask for a change and give a callback; 
 the store (`nodes.py`, fenced by the election's epoch), propagates to the replica manager (`apply`),
 publishes the new image as one reference, and calls back. So a topic is visible in the image only
 when its log is open, and a callback only ever sees an image that contains its change. Handlers read
-`image` and never wait for any of this. What is done with a topic stands in `topic_changes.py`; here
+`image` and never wait for any of this. Changes of topics are in `topic_changes.py`; here
 are the queue, the office and the reading of the store.
 
 `apply(image, delta)` runs on the controller thread and must be idempotent (see `ImageDelta`). If it
@@ -13,7 +13,7 @@ raises, the topics of the delta are applied one by one. Where one fails its conf
 restored; logs that do not open are offline, and new ones of a broker without a cluster taken back.
 
 Crash rules: a change is in the store before anything else happens, so after a kill -9 the next
-start finds it whole and finishes it, whether or not anybody was told. When the outcome of a write
+start finds it whole and finishes it, whether or not it was answered. When the outcome of a write
 is unknown, the request fails with KAFKA_STORAGE_ERROR and the store is read again at once.
 
 Bounds: CONTROLLER_EVENTS_MAX requests wait; the next one is answered REQUEST_TIMED_OUT, on the
@@ -107,7 +107,7 @@ log = logging.getLogger("kbroker.controller")
 THREAD_NAME: Final = "kbroker-controller"
 
 Answer = Callable[[], None]
-# Heard while the store is away as well, or nobody would be told anything ever after.
+# Handled while the store is away as well; without them no broker would be notified again.
 _NEEDS_NO_STORE: Final = (Stop, BrokerAnswered, TellBrokerAgain, InStep, SessionLost, LogsReady)
 # Before what the store did not take is tried again: a session, a word to the controller.
 STORE_RETRY_MS: Final = 1_000
@@ -139,7 +139,7 @@ class Controller(Asking):
         self._channels: BrokerChannels | None = None
         self._follower: ImageFollower | None = None
         if transport is not None:
-            # Imported for a cluster: a broker that stands alone is small.
+            # Imported for a cluster: a broker without a cluster is to stay small.
             from kbroker.metadata.controller.broker_channels import channels_of
             from kbroker.metadata.controller.image_follower import ImageFollower
 
@@ -151,10 +151,11 @@ class Controller(Asking):
             self._partitions, rules.config, rules.validate_configs, rules.edit_list, rules.new_id
         )
         self._own_logs = OwnLogs(self._propagation, self._partitions, ours.node_id, self._try_again)
-        self._nodes: MetadataNodes | None = None  # None: somebody else is the controller
+        self._nodes: MetadataNodes | None = None  # None: another broker is the controller
         self._stale = False  # the store may hold more than the image: read it again
         self._trouble_said = ""  # why this broker cannot register, as its log says
-        # The brokers as a controller knew them last; None: we have not been told, nor been it.
+        # The brokers as a controller knew them last; None: no controller has sent them, and we were
+        # none.
         self._known: Mapping[int, BrokerImage] | None = None
         self._events_handled = self._events_failed = 0
 
@@ -206,8 +207,8 @@ class Controller(Asking):
         self.in_step(partial(self._doubt, self.broker_epoch))
 
     def logs_fail(self, names: Names, refusing: Names = ()) -> None:
-        """Nobody should lead these partitions here, whose logs are open, and no others than these
-        and those that did not open; nor what is `refusing` producers, if another can."""
+        """This broker should not lead these partitions, whose logs are open, and no others than
+        these and those that did not open; nor what is `refusing` producers, if another can."""
         self._propagation.logs_fail(names, refusing)
         self._notify(LogsFail())
 
@@ -344,7 +345,7 @@ class Controller(Asking):
         return event.started
 
     def _register(self) -> None:
-        """In the session that there is now, of which everything is heard from here on."""
+        """In the session that there is now, whose events are all handled from here on."""
         store, session_id = self._store, self._store.session_id
         self._election = Election(store, self._node_id, self._clock)
         store.on_session_event(partial(self._on_session_event, session_id))
@@ -359,8 +360,8 @@ class Controller(Asking):
             store.watch(path, kind, partial(self._notify, event), persistent=True)
 
     def _session_lost(self, session_id: int) -> None:
-        """Others lead by now what we led. So we serve nobody as a leader until we are registered
-        anew and the controller has told us everything, or we are it."""
+        """Others may lead our partitions by now. So we serve no partition as a leader until we are
+        registered again and the controller has sent us its image, or we are the controller."""
         if session_id != self._store.session_id:
             return  # there has been another since
         self._leave_office("the session with the metadata store is over")
@@ -415,7 +416,7 @@ class Controller(Asking):
         if self.broker_epoch != NO_BROKER_EPOCH and self._election.try_win():
             self._nodes = MetadataNodes(self._store, self._election.fence, self._election.epoch)
             if self._follower is not None:
-                self._follower.obey(self._election.epoch)
+                self._follower.accept_epoch(self._election.epoch)
             log.info("node %d is the controller, epoch %d", self._node_id, self._election.epoch)
             self._load()
             return
@@ -424,7 +425,7 @@ class Controller(Asking):
 
     def _show_brokers(self) -> None:
         """What a broker publishes by itself that is not the controller: who that is, and, as long
-        as no controller has told it more, who else there is."""
+        as no controller has sent its image, which other brokers there are."""
         elected = self._election.current_controller()
         image = replace(self.image, cluster_id=self._cluster_id or "", controller_id=elected)
         if self._follower is None or not self._follower.follows:
@@ -433,7 +434,7 @@ class Controller(Asking):
 
     def _followed(self, update: ImageUpdate) -> ImageAnswer:
         if self._follower is None:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "This broker stands alone.")
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "This broker is not part of a cluster.")
         if error := self._follower.refusal(update, self.broker_epoch, self._cluster_id):
             return ImageAnswer(error)
         if (epoch := update.controller_epoch) > self._follower.epoch:
@@ -441,12 +442,12 @@ class Controller(Asking):
         answer = self._follower.follow(update)
         if answer.error is ErrorCode.NONE:
             self._known = self.image.brokers
-            self._hear_of_start()
+            self._note_start()
         return answer
 
-    def _hear_of_start(self, again: bool = False) -> None:
-        if not self._registration.heard(self.image, again=again):
-            self._try_again(InStep(partial(self._hear_of_start, again=True)))
+    def _note_start(self, again: bool = False) -> None:
+        if not self._registration.note_image(self.image, again=again):
+            self._try_again(InStep(partial(self._note_start, again=True)))
 
     def _note_answer(self, event: BrokerAnswered) -> None:
         sent, answer = event
@@ -474,14 +475,14 @@ class Controller(Asking):
             self._partitions.brokers_changed(self._nodes, load_brokers(self._store))
 
     def _load(self) -> None:
-        """Make the image what the store says, and everybody who listens follow."""
+        """Make the image what the store says, and have all listeners follow."""
         nodes, self._stale = self._office(), True  # until this has worked
         loaded = nodes.load(self.image)
         image = ClusterImage(cluster_id=self._cluster_id or "", controller_id=self._node_id)
         image = image.with_brokers(loaded.brokers).with_topics(loaded.topics)
         image = image.with_configs(loaded.configs)
         self._propagation.follow_settings(image)  # before we elect by them
-        # Whoever does not know which brokers there were cannot tell who has started again since.
+        # Without knowledge of the earlier brokers we cannot tell which have started again since.
         anew = self._new_epochs or (self._known is None and self._channels is not None)
         known, lost = self._known or image.brokers, loaded.unreadable
         image = self._partitions.elect(nodes, image, known, new_epochs=anew, unreadable=lost)
@@ -492,8 +493,8 @@ class Controller(Asking):
         removed = self._partitions.catch_up(nodes, image, delta)
         forget_deletions(nodes, [each for each in removed if each in loaded.deletions])
         self._stale = False
-        self._notify(LogDirEvent())  # one that nobody took would keep the next from being heard
-        self._hear_of_start()
+        self._notify(LogDirEvent())  # one that was not taken would hide the next
+        self._note_start()
 
     def _office(self) -> MetadataNodes:
         if self._nodes is None:
@@ -518,7 +519,7 @@ class Controller(Asking):
 
     def _leave(self) -> None:
         """A clean stop: the next broker need not wait for our session to expire."""
-        self._registration.heard(self.image, again=True)
+        self._registration.note_image(self.image, again=True)
         try:
             if self._nodes is not None:
                 self._election.resign()
@@ -532,7 +533,7 @@ class Controller(Asking):
         if event is SessionEvent.EXPIRED:
             self._notify(SessionLost(session_id))
         elif event is SessionEvent.CONNECTED:
-            # What was tried meanwhile has failed, and nobody else says that it is time again.
+            # Calls made meanwhile have failed, and no other event has them made again.
             for notice in (ControllerChanged(), BrokersChanged(), LogDirEvent()):
                 self._notify(notice)
 
@@ -540,7 +541,7 @@ class Controller(Asking):
         self._loop.post(event, urgent=True)
 
     def _trouble(self, event: Event | None, error: Exception) -> KafkaError:
-        """What the one who asked is told; and what we make of it ourselves."""
+        """The error that the caller gets; and our own reaction to it."""
         what = "reading the store" if event is None else type(event).__name__
         match error:
             case KafkaError():

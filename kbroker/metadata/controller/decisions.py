@@ -53,7 +53,7 @@ Assignments = Mapping[int, Sequence[int]] | Sequence[tuple[int, Sequence[int]]]
 
 
 class NewTopic(NamedTuple):
-    """A topic somebody wants. With assignments, both numbers must be USE_DEFAULT."""
+    """A topic to create. With assignments, both numbers must be USE_DEFAULT."""
 
     name: str
     partitions: int = USE_DEFAULT
@@ -109,7 +109,7 @@ class TopicResult(NamedTuple):
 
 
 class Defaults(NamedTuple):
-    """What USE_DEFAULT stands for, and who checks a topic's configuration."""
+    """The numbers meant by USE_DEFAULT, and the check of a topic's configuration."""
 
     partitions: int
     replication_factor: int
@@ -228,7 +228,7 @@ def plan_config_change(
 ) -> TopicImage | KafkaError:
     """The topic with its new configuration, the same object if nothing changes, or why not.
 
-    A value that no topic could have is told before a topic that does not exist.
+    A value that no topic could have is reported before a topic that does not exist.
     """
     if topic is None and not (change.set or change.append or change.subtract):
         return _no_topic(change.topic)

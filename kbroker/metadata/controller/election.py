@@ -37,7 +37,7 @@ class Election:
         self.fence = Check(records.CONTROLLER_EPOCH, -1)
 
     def try_win(self) -> bool:
-        """Become the controller unless somebody else is; False then."""
+        """Become the controller unless another broker is; False then."""
         node = self._store.get(records.CONTROLLER_EPOCH)
         epoch = records.decode_controller_epoch(records.CONTROLLER_EPOCH, node.data) + 1
         me = records.encode_controller(self._node_id, self._clock.wall_ms())
@@ -62,7 +62,7 @@ class Election:
 
     def _has_won(self) -> bool:
         """Whether /controller is of our own session: then the answer was lost when we won, and
-        nobody has raised the epoch since, which only who creates that node does."""
+        the epoch was not raised since, which only the broker that creates that node does."""
         try:
             holder = self._store.get(records.CONTROLLER)
         except NoNodeError:
@@ -75,12 +75,12 @@ class Election:
         return True
 
     def last_epoch(self) -> int:
-        """Of whoever was elected last."""
+        """Of the controller that was elected last."""
         node = self._store.get(records.CONTROLLER_EPOCH)
         return records.decode_controller_epoch(records.CONTROLLER_EPOCH, node.data)
 
     def holds_office(self) -> bool:
-        """Whether /controller is ours and nobody was elected since."""
+        """Whether /controller is ours and no other broker was elected since."""
         try:
             holder = self._store.get(records.CONTROLLER)
             epoch = self._store.get(records.CONTROLLER_EPOCH)
@@ -89,7 +89,7 @@ class Election:
         return holder.owner == self._store.session_id and epoch.version == self.fence.version
 
     def current_controller(self) -> int:
-        """The node id of whoever is the controller now; NO_CONTROLLER if nobody is."""
+        """The node id of the controller; NO_CONTROLLER if there is none."""
         try:
             node = self._store.get(records.CONTROLLER)
         except NoNodeError:

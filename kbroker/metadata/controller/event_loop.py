@@ -1,7 +1,7 @@
 """One thread and a bounded queue of events: the controller's whole concurrency.
 
 Place in the flow: any thread posts, the loop's thread handles one event after the other, so that
-whatever the handler owns needs no lock. Knows nothing of what an event is.
+whatever the handler owns needs no lock. Knows nothing of the events themselves.
 
 Locks: `_condition` only, a leaf; the handler runs without it. Full means `post` says False at once:
 a caller is never blocked, since it may be a request handler with other connections to serve. After
@@ -10,8 +10,8 @@ lost (own_thread.py), `post` says False from then on, and what is queued is `aba
 answers it; so is an event that the handler did not come to the end of. How long events wait and how
 long they take is kept for the metrics.
 
-Whoever has no thread for it, such as a simulation of several brokers, calls `turn` instead of
-`start`.
+A caller that runs it without a thread, such as a simulation of several brokers, calls `turn`
+instead of `start`.
 """
 
 from __future__ import annotations

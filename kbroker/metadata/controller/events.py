@@ -1,4 +1,4 @@
-"""What the controller can be asked or told: one small value per event, made on any thread.
+"""The controller's requests and notices: one small value per event, made on any thread.
 
 Place in the flow: `Controller`'s public methods wrap a request into one of these and post it; the
 controller thread takes it out. A request carries `done`, which is called exactly once, either with
@@ -35,7 +35,7 @@ Outcomes = list[tuple[TopicPartition, KafkaError | None]]
 OutcomesCallback = Callable[[Outcomes], None]
 
 
-# What others may come to lead, and the broker leads still.
+# The partitions that the broker still leads and that others could lead.
 ShutDownCallback = Callable[[list[TopicPartition] | KafkaError], None]
 
 
@@ -47,10 +47,10 @@ class Event(Protocol):
 
 
 class Notice:
-    """An event that nobody awaits an answer to."""
+    """An event without an answer."""
 
     def fail(self, error: KafkaError) -> None:
-        pass  # a notice is repeated or overtaken by the next one; there is nobody to tell
+        pass  # a notice is repeated or overtaken by the next one; no caller waits
 
 
 class CreateTopics(NamedTuple):
@@ -182,7 +182,7 @@ class BrokerAnswered(NamedTuple):
     answer: ImageAnswer | None
 
     def fail(self, error: KafkaError) -> None:
-        pass  # what it said is noted first, and nobody waits for more
+        pass  # what it said is noted first, and no caller waits for more
 
 
 class TellBrokerAgain(NamedTuple):
@@ -235,7 +235,7 @@ class LogsReady(NamedTuple):
 
 
 class LogDirEvent(Notice):
-    """A broker says that of its own, or nobody does any more."""
+    """A broker reports failing logs of its own, or has taken the report back."""
 
 
 class SessionLost(NamedTuple):
@@ -248,7 +248,7 @@ class SessionLost(NamedTuple):
 
 
 class Reload(Notice):
-    """Somebody says that the store may hold more than we know."""
+    """The store may hold more than we know."""
 
 
 class Stop(Notice):

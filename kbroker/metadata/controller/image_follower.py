@@ -3,14 +3,15 @@
 Place in the flow: a request of the controller (`broker_channels.py`) becomes an event of this
 broker's own controller thread, which calls `follow`: the difference is applied to the image that
 this broker acknowledged last, the logs follow (`Propagation.catch_up`), the image is published, and
-the answer names the partitions whose logs cannot be used. What does not fit changes nothing.
+the answer names the partitions whose logs cannot be used. An update that does not fit changes
+nothing.
 
-Refused with Kafka's codes: a controller of an epoch before one that was obeyed, or of another than
-the last in the store, where that can be asked (STALE_CONTROLLER_EPOCH), a request to another start
-of this broker (STALE_BROKER_EPOCH), of another cluster (INCONSISTENT_CLUSTER_ID), a difference from
-another image than ours (INVALID_UPDATE_VERSION; everything is sent then), and what was sent before
-something that came before it, over another connection: topics that were made in between would be
-deleted for it.
+Refused with Kafka's codes: a controller of an epoch before one that was accepted, or of another
+than the last in the store, where that can be asked (STALE_CONTROLLER_EPOCH), a request to another
+start of this broker (STALE_BROKER_EPOCH), of another cluster (INCONSISTENT_CLUSTER_ID), a
+difference from another image than ours (INVALID_UPDATE_VERSION; everything is sent then), and what
+was sent before something that came before it, over another connection: topics that were made in
+between would be deleted for it.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ class ImageFollower:
 
     @property
     def follows(self) -> bool:
-        """Whether a controller has told us everything."""
+        """Whether a controller has sent us a whole image."""
         return self._image is not None
 
     @property
     def epoch(self) -> int:
-        """Of the controller that was obeyed last."""
+        """Of the controller whose update was accepted last."""
         return self._epoch
 
     def refusal(self, update: ImageUpdate, broker_epoch: int, cluster_id: str | None) -> ErrorCode:
@@ -63,16 +64,16 @@ class ImageFollower:
         if update.delta.cluster_id != cluster_id:
             return ErrorCode.INCONSISTENT_CLUSTER_ID
         if update.controller_epoch > self._epoch:
-            # Everybody who can connect can say so; only the store knows who was elected. Where it
-            # is out of reach, the sender is believed until it is back (`correct`).
+            # Any client that connects can claim this; only the store knows which was elected. Where
+            # it is out of reach, the sender is believed until it is back (`correct`).
             with suppress(StoreUnavailableError):
                 if update.controller_epoch != self._last_epoch():
                     return ErrorCode.STALE_CONTROLLER_EPOCH
         return ErrorCode.NONE
 
     def correct(self) -> bool:
-        """The store can be asked again. True if a controller was obeyed that was never elected:
-        what it has sent does not count."""
+        """The store can be asked again. True if updates of a controller were accepted that was
+        never elected: what it has sent does not count."""
         last_epoch = self._last_epoch()
         if self._epoch <= last_epoch:
             return False
@@ -81,21 +82,21 @@ class ImageFollower:
         self.forget()
         return True
 
-    def obey(self, controller_epoch: int) -> None:
-        """Nobody of an epoch before this one is obeyed from now on; it may be our own."""
+    def accept_epoch(self, controller_epoch: int) -> None:
+        """Refuse controllers of an epoch before this one from now on; it may be our own."""
         if controller_epoch > self._epoch:
             self._epoch = controller_epoch
             self.forget()
 
     def forget(self) -> None:
-        """What was told so far does not count: everything is to be told."""
+        """The updates so far do not count: the whole image is to be sent."""
         self._version, self._image = NOTHING, None
 
     def follow(self, update: ImageUpdate) -> ImageAnswer:
         """Be at that version; it is for this start of this broker."""
         if update.controller_epoch < self._epoch:
             return ImageAnswer(ErrorCode.STALE_CONTROLLER_EPOCH)
-        self.obey(update.controller_epoch)
+        self.accept_epoch(update.controller_epoch)
         if update.version < self._version:
             return ImageAnswer(ErrorCode.INVALID_UPDATE_VERSION)
         base = ClusterImage() if update.base == NOTHING else self._image
@@ -132,17 +133,17 @@ def _made_since(known: ClusterImage, delta: ImageDelta) -> frozenset[TopicPartit
     return frozenset(new)
 
 
-def _with_newer(told: ClusterImage, known: ClusterImage) -> ClusterImage:
-    """What was told, but for partitions of which more is known here.
+def _with_newer(sent: ClusterImage, known: ClusterImage) -> ClusterImage:
+    """The image that was sent, except for partitions of which more is known here.
 
     That is so where this broker was the controller and read the store while an update of the next
-    one was on its way; what came after that update is told soon.
+    one was on its way; what came after that update is sent soon.
     """
     newer: list[PartitionImage] = []
-    for name, topic in told.topics.items():
+    for name, topic in sent.topics.items():
         mine = known.topics.get(name)
         if mine is None or mine.topic_id != topic.topic_id or mine.partitions is topic.partitions:
             continue
         pairs = zip(mine.partitions, topic.partitions, strict=False)
         newer += [own for own, theirs in pairs if own.partition_epoch > theirs.partition_epoch]
-    return told.with_partitions(newer)
+    return sent.with_partitions(newer)

@@ -2,7 +2,7 @@
 
 Place in the flow: `BrokerChannels` makes an update and reads the answer, a transport carries both
 (`cluster/broker_links.py`, as bytes by `broker_messages.py`), `ImageFollower` at the other end
-obeys.
+applies them.
 """
 
 from __future__ import annotations

@@ -79,8 +79,8 @@ class MetadataNodes:
 
     def load(self, known: ClusterImage) -> LoadedMetadata:
         """Read everything, finishing what a crash interrupted. A topic that cannot be read is as it
-        was `known`, and nobody else's trouble; so are settings. DataDirectoryError for what was
-        not: logs of a topic cannot be told then from logs that nobody wants."""
+        was `known`, and does not disturb the others; so are settings. DataDirectoryError for one
+        that was not known: logs of a topic could be taken for stray logs then."""
         deletions = tuple(self._finish_deletions())
         topics = self._store.children_data(records.TOPICS)
         configs = self._store.children_data(records.TOPIC_CONFIGS)
@@ -99,7 +99,7 @@ class MetadataNodes:
         self._write(unit for before, after in grown for unit in self._growth(before, after))
 
     def remove_partitions(self, undone: Iterable[tuple[TopicImage, TopicImage]]) -> None:
-        """Take (before, after) back: partitions that nobody could have used."""
+        """Take (before, after) back: partitions that no client could have used."""
         self._write(unit for before, after in undone for unit in self._shrinking(before, after))
 
     def delete_topics(self, topics: Iterable[TopicImage]) -> None:
@@ -120,7 +120,8 @@ class MetadataNodes:
         self._write(units)
 
     def set_resource_configs(self, changed: Mapping[ConfigResource, Mapping[str, str]]) -> None:
-        """Write the settings of what is no topic; a resource without any has no node."""
+        """Write the settings of resources that are not topics; a resource without any has no
+        node."""
         units: list[list[Operation]] = []
         for resource, configs in changed.items():
             path = records.config_path(resource)
@@ -192,7 +193,7 @@ class MetadataNodes:
         )
 
     def note_losses(self, starts: Mapping[int, int]) -> None:
-        """These brokers, in these epochs, have left their sets for what they may have lost. No
+        """These brokers, in these epochs, have left their sets because records may be lost. No
         later controller takes the same start for a new one, when it may be in sync again."""
         units: list[list[Operation]] = []
         self._store.ensure(records.LOSSES)
@@ -218,7 +219,7 @@ class MetadataNodes:
             return bool(there)
 
     def take_producer_ids(self, node_id: int, count: int) -> int:
-        """The first of `count` ids that nobody has had or will have; KafkaError when used up."""
+        """The first of `count` ids that are given out only once; KafkaError when used up."""
         path = records.PRODUCER_ID_BLOCK
         try:
             node = self._store.get(path)
@@ -235,9 +236,9 @@ class MetadataNodes:
         return first
 
     def take_log_dir_events(self) -> bool:
-        """Whether brokers have said that logs of theirs fail; whoever takes that asks them.
+        """Whether brokers have said that logs of theirs fail; the caller that takes this asks them.
 
-        One that cannot be removed, since somebody has put nodes below it, is said and left.
+        One that cannot be removed, since other nodes are below it, is logged and left.
         """
         events = self._store.children(records.LOG_DIR_EVENTS)
         for each in events:
@@ -273,7 +274,7 @@ class MetadataNodes:
     def _with_states(self, topic: TopicImage, states: Mapping[str, Node]) -> TopicImage:
         found = [(each, states.get(_state_path(each))) for each in topic.partitions]
         stored = tuple(each if node is None else _as_stored(each, node) for each, node in found)
-        # Creation was cut short before anybody could write to these: they start from nothing.
+        # Creation was cut short before any client could write to these: they start from nothing.
         self._write(self._partition_creation(each) for each, node in found if node is None)
         return replace(topic, partitions=stored)
 
@@ -310,7 +311,7 @@ class MetadataNodes:
             if records.decode_topic(topic_path, topic_node.data).topic_id == topic_id:
                 self._write(self._removal(record.name))
         partitions = tuple(
-            # Nobody holds replicas of a deleted topic; the receiver goes by id, name and index.
+            # A deleted topic has no replicas; the receiver goes by id, name and index.
             replace(first_partition_state(record.name, index, (-1,)), replicas=(), isr=())
             for index in range(record.partitions)
         )
@@ -527,7 +528,7 @@ def load_used_directories(store: MetadataStore, node_id: int) -> dict[str, str]:
 def save_used_directories(
     store: MetadataStore, node_id: int, directories: Mapping[str, str]
 ) -> None:
-    """The broker's own node, which nobody else writes; not written if it says so already."""
+    """The broker's own node, which no other broker writes; not written if it says so already."""
     path = records.used_directories_path(node_id)
     data = records.encode_used_directories(directories)
     store.ensure(records.USED_DIRECTORIES)
@@ -539,7 +540,7 @@ def save_used_directories(
 
 def note_log_dir_event(store: MetadataStore, node_id: int) -> None:
     """Have the controller ask this broker which of its logs fail. One that has not been taken yet
-    is enough: whoever takes it asks after that."""
+    is enough: the controller that takes it asks after that."""
     try:
         store.create(records.log_dir_event_path(node_id), records.encode_log_dir_event(node_id))
     except NodeExistsError:

@@ -1,8 +1,9 @@
 """The metadata tree as it was before it had Apache Kafka's names, and where its nodes went.
 
 Place in the flow: `embedded.py` calls `moved` once, in the transaction in which it takes over a
-file of schema 1; nobody else knows these forms. Pure. What a node counts goes with it: the version
-of a partition's node is its partition epoch, that of /controller_epoch the controller's fence.
+file of schema 1; no other module knows these forms. Pure. What a node counts goes with it: the
+version of a partition's node is its partition epoch, that of /controller_epoch the controller's
+fence.
 """
 
 from __future__ import annotations

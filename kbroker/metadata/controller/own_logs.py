@@ -1,11 +1,12 @@
-"""What this broker's logs mean for who leads: those that fail, and those that are read at last.
+"""How this broker's logs change leadership: those that fail, and those that are read at last.
 
-Place in the flow: events of the controller's thread. Whoever is the controller decides; any other
-broker has it ask (`note_log_dir_event`), and answers with what it cannot use then.
+Place in the flow: events of the controller's thread. If this broker is the controller, it decides;
+any other broker has the controller ask (`note_log_dir_event`), and answers with the partitions that
+it cannot use.
 
 A log that a crash left is read beside what is served. Until then its partition is offline here, as
-one whose log does not open: the controller takes it for closed, so nobody is elected whose log is
-not there. When it is read, the partition is applied once more, which opens it, and then it is said.
+one whose log does not open: the controller takes it for closed, so no broker without its log is
+elected. When it is read, the partition is applied once more, which opens it, and then it is said.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class OwnLogs:
 
     def fail(self, nodes: MetadataNodes | None, store: MetadataStore) -> None:
         """Decide, with the `nodes` of the controller's office, or have the controller ask, which it
-        does of who registers, too."""
+        also does when a broker registers."""
         if nodes is not None:
             unusable = sorted(self._propagation.unusable)
             refusing = sorted(self._propagation.refusing)
@@ -59,7 +60,7 @@ class OwnLogs:
         try:
             note_log_dir_event(store, self._node_id)
         except StoreError as error:
-            log.error("the controller is not told which logs fail, and again: %s", error)
+            log.error("could not notify the controller of failing logs, trying again: %s", error)
             self._again(LogsFail())
 
     def ready(

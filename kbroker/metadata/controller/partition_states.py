@@ -1,14 +1,14 @@
 """What becomes of a partition's leader and in-sync replicas: pure functions, one per cause.
 
-Place in the flow: the controller holds an image and hears that brokers came or went, that a leader
-wants another in-sync set, that the preferred replica should lead. One of these says what each
-partition is to be afterwards; it writes what differs, in one fenced multi, and propagates it.
+Place in the flow: the controller holds an image and is notified that brokers came or went, that a
+leader wants another in-sync set, that the preferred replica should lead. One of these says what
+each partition is to be afterwards; it writes what differs, in one fenced multi, and propagates it.
 
 Three sets of replicas (KIP-966):
 
     in sync     have every record below the high watermark, and must have it before it moves
     eligible    left the in-sync set while fewer than min.insync.replicas stayed in it. The high
-                watermark stands still then (the leader sees to that), so they have every record
+                watermark does not move then (the leader sees to that), so they have every record
                 below it as well and may be elected without loss. None once enough are in sync,
                 and none any more when that number becomes smaller.
     the rest    may lack records; lead only where unclean.leader.election.enable says so
@@ -19,13 +19,13 @@ goes by the larger of that and its own. A smaller number than the last one comes
 replicas (`decided`): by it the high watermark may move, and they would lack records.
 
 The in-sync set in the store is never empty, as in Apache Kafka up to 3.9: of replicas that all died
-the last leader stays in it and the others are eligible. Every change of leader, to nobody as well,
-is a new leader epoch. Nobody who is dead joins an in-sync set (KIP-841), nor who has started again
+the last leader stays in it and the others are eligible. Every change of leader, to none as well, is
+a new leader epoch. No dead broker joins an in-sync set (KIP-841), nor one that has started again
 since the leader saw it fetch (KIP-903).
 
 A broker whose start is lossy may lack records that it acknowledged. It leaves both sets before it
-may lead, and comes back by fetching. Where nobody else is in either, it is the last known leader
-and leads: what it has is all that is known to be left.
+may lead, and comes back by fetching. Where no other replica is in either, it is the last known
+leader and leads: what it has is all that is known to be left.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def after_brokers_changed(
 
     `closed` are replicas whose log a living broker cannot open. `lossy` are brokers that have just
     made a lossy start. `new_epochs` begins a leader epoch for every led partition: for a start
-    after which the ends of logs may differ from what consumers have seen; as for a lossy leader.
+    after which logs may end elsewhere than consumers have seen; as for a lossy leader.
     """
     living, leaving = frozenset(alive), frozenset(lossy)
     changed: list[PartitionImage] = []
@@ -177,7 +177,7 @@ def check_registered(image: ClusterImage, node_id: int, broker_epoch: int) -> No
 
 
 def not_preferred(image: ClusterImage) -> Iterator[TopicPartition]:
-    """The partitions that somebody else leads though the preferred replica could."""
+    """The partitions that another replica leads though the preferred replica could."""
     for topic in image.topics.values():
         for each in topic.partitions:
             first = each.replicas[0]
@@ -189,7 +189,7 @@ def unclean_election(
     partition: PartitionImage, alive: Collection[int]
 ) -> PartitionImage | KafkaError:
     """This partition led by the best replica that lives, whatever that costs; or
-    ELECTION_NOT_NEEDED where somebody leads, ELIGIBLE_LEADERS_NOT_AVAILABLE where none lives."""
+    ELECTION_NOT_NEEDED where there is a leader, ELIGIBLE_LEADERS_NOT_AVAILABLE where none lives."""
     if partition.leader != NO_LEADER:
         return ELECTION_NOT_NEEDED
     state = led_among(partition, frozenset(alive), ElectionRules(unclean=True))
@@ -210,7 +210,7 @@ def alter_in_sync(
     """The partition as its leader wants it; the same object where that is what it is already.
 
     Raises KafkaError: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION; FENCED_LEADER_EPOCH and
-    INVALID_UPDATE_VERSION for what was decided on an older state; NOT_CONTROLLER for one on a newer
+    INVALID_UPDATE_VERSION for a request made on an older state; NOT_CONTROLLER for one on a newer
     state than ours; INVALID_REQUEST for a set that no leader may ask for; INELIGIBLE_REPLICA for
     one with a broker that is dead or has started again, or joins although it is `stopping` or its
     log is `closed`, as in `after_brokers_changed`.
@@ -299,7 +299,7 @@ def _check_members(
 
 
 def _without_lossy(partition: PartitionImage, lossy: frozenset[int]) -> PartitionImage:
-    """This partition with them in neither set; if that leaves nobody, with the last leader alone.
+    """This partition with them in neither set; if that leaves none, with the last leader alone.
 
     Of eligible replicas that are left, one takes the place in sync: it has what is committed.
     """
@@ -321,7 +321,7 @@ def _last_leader(partition: PartitionImage) -> int:
 def _among(
     partition: PartitionImage, living: frozenset[int], rules: ElectionRules
 ) -> PartitionImage:
-    """This partition with nobody else than the living in sync and leading."""
+    """This partition with only the living in sync and leading."""
     in_sync = tuple(node for node in partition.isr if node in living)
     state = partition
     if in_sync != partition.isr:
@@ -351,7 +351,7 @@ def led_among(
     partition: PartitionImage, candidates: frozenset[int], rules: ElectionRules
 ) -> PartitionImage:
     """This partition with another leader: one in sync, else one eligible, else, if unclean
-    elections are allowed, one that may lack records; else nobody."""
+    elections are allowed, one that may lack records; else none."""
     for group in (partition.isr, partition.eligible):
         for node in partition.replicas:
             if node in candidates and node in group:

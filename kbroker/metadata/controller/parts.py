@@ -48,7 +48,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What may be decided. `config`: the broker's own settings, with what topics get by default;
+    """The rules of decisions. `config`: the broker's own settings, with the defaults of topics;
     `configs`: what other resources than topics may have set; `elections`: what a topic's settings
     say of them. `new_id` makes the id of a topic."""
 

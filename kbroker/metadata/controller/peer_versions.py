@@ -1,11 +1,12 @@
 """Which versions of the protocol between brokers a broker speaks, as its registration says it.
 
 Images and answers about them are of `UPDATE_VERSION`; a broker of another kbroker version may speak
-another, or several. Who registers looks at the others: with one of whom it has no version in common
-it would be told nothing that it understands, so it says so and does not join. The first who is
-there is in the right: a cluster goes on as it is, whoever comes.
+another, or several. A broker that registers checks the others: if it has no version in common with
+one of them, it could not read that one's updates, so it reports this and does not join. The brokers
+that are there first decide: a cluster goes on as it is, whichever broker comes.
 
-A registration that does not say it is of Apache Kafka, or cannot be read: that costs nobody else.
+A registration that does not say it is of Apache Kafka, or cannot be read: that disturbs no other
+broker.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ OURS: Final = Versions(UPDATE_VERSION, UPDATE_VERSION)
 
 
 def with_versions(data: bytes, versions: Versions = OURS) -> bytes:
-    """The registration with what its broker speaks."""
+    """The registration with the versions that its broker speaks."""
     fields = {**json.loads(data), FIELD: list(versions)}
     return json.dumps(fields, separators=(",", ":")).encode()
 

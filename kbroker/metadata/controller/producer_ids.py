@@ -6,7 +6,7 @@ controller, which writes down that a block is taken before it hands it out; so a
 rest of a block and never leads to an id being given again.
 
 Locks: `_lock` only, a leaf; no callback is made and nothing is asked of the controller under it.
-Bound: `WAITERS_MAX` callers wait for a block; the next ones are told to come again
+Bound: `WAITERS_MAX` callers wait for a block; the next ones are answered to come again
 (COORDINATOR_LOAD_IN_PROGRESS, which every client retries), as are all when the block cannot be had.
 """
 
@@ -24,7 +24,7 @@ from kbroker.limits import PRODUCER_ID_BLOCK_SIZE
 log = logging.getLogger("kbroker.controller")
 
 WAITERS_MAX: Final = 10_000
-# Ask for the next block when this much of the current one is left, so that nobody waits.
+# Ask for the next block when this much of the current one is left, so that no producer waits.
 _PREFETCH_AT_IDS_LEFT: Final = PRODUCER_ID_BLOCK_SIZE // 10
 
 

@@ -1,14 +1,14 @@
-"""From a decision that is in the store to an image that everybody sees.
+"""From a decision that is in the store to the published image.
 
 Place in the flow: the controller thread calls one of these after each write. `apply` makes the
 listener (the replica manager) follow first; only then is the image published, as one reference that
-any thread may read; and then `show` tells who answers from a copy of it. Nobody else publishes.
-What is decided about leaders and in-sync sets is announced before that: the other brokers get it
-while the logs here follow, which on a bad disk may take long (docs/adr/0040).
+any thread may read; and then `show` notifies the units that answer from a copy of it. No other
+module publishes. What is decided about leaders and in-sync sets is announced before that: the other
+brokers get it while the logs here follow, which on a bad disk may take long (docs/adr/0040).
 
-When `apply` raises for several topics at once, nobody knows which of them it was, so each is
+When `apply` raises for several topics at once, it is not known which of them failed, so each is
 applied alone, which idempotence allows; what still fails is left out and reported. Removal is the
-exception: a deleted topic is gone for everybody even if its log is not, and is kept in mind here
+exception: a deleted topic is gone for all clients even if its log is not, and is kept in mind here
 (and as a tombstone in the store) to be removed before its name is used again.
 """
 
@@ -34,7 +34,7 @@ from kbroker.types import TopicPartition
 
 log = logging.getLogger("kbroker.controller")
 
-# What is said of several partitions.
+# A set of partitions.
 Names = Collection[TopicPartition]
 
 # Answers which partitions stay offline, of those that were read in the store.
@@ -87,7 +87,8 @@ class Propagation:
         self._offline: set[TopicPartition] = set()
         # Of those and of others that were, what the store said of the ones that this broker leads.
         self._unled: dict[TopicPartition, PartitionImage] = {}
-        # Of logs that are open here: those that nobody should lead. Set by any thread, whole.
+        # Of logs that are open here: those that this broker should not lead. Set by any thread,
+        # whole.
         self.failing: frozenset[TopicPartition] = frozenset()
         # And those that refuse producers, for want of room: others are to lead, if they can.
         self.refusing: frozenset[TopicPartition] = frozenset()
@@ -173,7 +174,7 @@ class Propagation:
         return self._one_by_one(topics, lambda some: ImageDelta(reconfigured=tuple(some)))
 
     def configure(self, changed: Mapping[ConfigResource, Mapping[str, str]]) -> None:
-        """Follow and publish new settings of what is no topic."""
+        """Follow and publish new settings of resources that are not topics."""
         image = self._image.with_configs(changed)
         self._follow(self._next(image))
         self.publish(image)
@@ -193,7 +194,7 @@ class Propagation:
         return removed
 
     def lead_nothing(self) -> None:
-        """Publish that nobody leads what this broker does: it may not know who does by now."""
+        """Publish no leader for this broker's partitions: another may lead them by now."""
         self._unled.clear()
         led = [each for each in self._image.partitions() if each.leader == self._node_id]
         if led:
@@ -269,8 +270,8 @@ class Propagation:
     def _without_leaders(
         self, image: ClusterImage, offline: Collection[TopicPartition]
     ) -> ClusterImage:
-        """This image, where nobody leads what this broker should and cannot, until the store is
-        read again or the controller says otherwise."""
+        """This image, without a leader where this broker should lead and cannot, until the store
+        is read again or the controller says otherwise."""
         named = ((name, image.topics[name.topic].partitions[name.partition]) for name in offline)
         led = {name: each for name, each in named if each.leader == self._node_id}
         self._unled.update(led)

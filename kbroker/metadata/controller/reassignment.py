@@ -1,6 +1,6 @@
 """A partition on its way to other replicas (KIP-455): pure functions, beside `partition_states.py`.
 
-Place in the flow: somebody asks (AlterPartitionReassignments), and the controller writes the first
+Place in the flow: a client asks (AlterPartitionReassignments), and the controller writes the first
 of these states; every later state of that partition, whatever it came from, goes through `finished`
 before it is written.
 
@@ -10,8 +10,8 @@ all that stay where more go than come; then they leave every set at once. So a r
 stops half way has taken nothing away. That much is Apache Kafka's. Nor does the end of one, or its
 cancellation, leave fewer in sync than min.insync.replicas asks for.
 
-Wherever a replica leaves, another leader epoch begins: who is added again, with a log that begins
-anew, is not taken for what it was, by a leader that hears of both changes at once.
+Wherever a replica leaves, another leader epoch begins: a replica that is added again, with a new
+log, is not taken for the earlier one, by a leader that is notified of both changes at once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def reassigned(
 ) -> PartitionImage:
     """This partition on its way to these replicas, or there; the same where it is so already.
 
-    Of those that were being added elsewhere the ones that nobody needs leave at once. Those that
+    Of those that were being added elsewhere the ones that are not needed leave at once. Those that
     must be in sync go when others have come.
     """
     had = {*partition.replicas} - {*partition.adding}
@@ -115,7 +115,7 @@ def finished(
 def _too_few_without(
     partition: PartitionImage, leaving: Collection[int], rules: ElectionRules
 ) -> bool:
-    """Whether somebody would leave the in-sync set, and too few stay in it."""
+    """Whether a replica would leave the in-sync set, and too few stay in it."""
     stay = {*partition.isr}.difference(leaving)
     if len(stay) == len(partition.isr):
         return False
@@ -144,8 +144,8 @@ def _led_anew(
     alive: Collection[int],
     rules: ElectionRules,
 ) -> PartitionImage:
-    """This state, led by one of its replicas; in another epoch where some have left, so that nobody
-    goes on with them."""
+    """This state, led by one of its replicas; in another epoch where some have left, so that no
+    replica goes on with them."""
     if state.leader not in (*state.replicas, NO_LEADER):
         return led_among(state, frozenset(alive), rules._replace(unclean=False))
     if state.leader != NO_LEADER and not {*before.replicas} <= {*state.replicas}:

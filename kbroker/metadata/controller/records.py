@@ -2,7 +2,7 @@
 
 Place in the flow: pure functions between values of `image.py` and the bytes of nodes; `nodes.py`
 does the reading and writing. Paths and contents are those of Apache Kafka up to 3.9, where it had
-them, so that its old tools read them; docs/znodes.md has them all, with who writes what, when.
+them, so that its old tools read them; docs/znodes.md has them all, with their writers and times.
 
     /brokers/ids/N                             ephemeral: broker N is alive, and where it listens
     /brokers/directories/N                     ours: the data directories of broker N, by their ids
@@ -77,7 +77,7 @@ SKELETON: Final = (
     "/config",
     TOPIC_CONFIGS,
     *CONFIG_FOLDERS.values(),
-    # Nobody here writes to these; Apache Kafka's tools look into them.
+    # No broker writes to these; Apache Kafka's tools look into them.
     "/config/clients",
     "/config/users",
     "/config/ips",
@@ -90,7 +90,7 @@ SKELETON: Final = (
 )
 
 _SAME_BYTES_MAX: Final = 256  # of a partition whose meaning is kept
-# By what a node is: those that Apache Kafka 3.9 writes; what is ours alone is at 1.
+# Version by kind of node: those that Apache Kafka 3.9 writes; what is ours alone is at 1.
 _VERSION: Final = 1
 _TOPIC_VERSION: Final = 3
 _BROKER_VERSION: Final = 5
@@ -164,7 +164,7 @@ def partitions_path(name: str) -> str:
 
 
 def partition_path(name: str, index: int) -> str:
-    """The node that stands for the partition; empty."""
+    """The partition's node; empty."""
     return f"{TOPICS}/{name}/partitions/{index}"
 
 

@@ -2,7 +2,7 @@
 
 Place in the flow: brokers say it with their answers (`ImageAnswer.refusing`), this one by its own
 `Propagation`; `PartitionChanges` has those of other brokers kept here, and asks which partitions
-somebody else is to lead. Such a log is as good as any other: it follows, is in sync, and leads on
+another broker is to lead. Such a log is as good as any other: it follows, is in sync, and leads on
 where all others refuse as well, because an election would help no producer.
 
 On the controller's thread only.

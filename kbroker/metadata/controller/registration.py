@@ -9,7 +9,7 @@ registration at once, and /controller with it, if that process was the controlle
 may be alive: the session is left to end, and if it does not, two brokers have one id and this one
 does not start (`Controller._start`).
 
-A registration says as well whether this start is **lossy**: its logs may be shorter than what the
+A registration says as well whether this start is **lossy**: its logs may lack records that the
 broker acknowledged before. The controller that takes account of it notes the broker epoch
 (`MetadataNodes.note_losses`), since the next one would take the broker for one that has just
 started. And it says how the broker speaks to others (`peer_versions.py`), which a broker looks at
@@ -56,8 +56,9 @@ Locks = Callable[[], Collection[str]]
 class Registration:
     """Of this start of our broker, in the session with the store that there is now.
 
-    It is lossy until a controller has heard that. Then that is written down here, too, for the
-    start after this one. On the controller's thread, but for `epoch`, which any thread may read.
+    It is lossy until a controller has taken account of it. That is then written down here, too, for
+    the start after this one. On the controller's thread, but for `epoch`, which any thread may
+    read.
     """
 
     def __init__(
@@ -69,8 +70,8 @@ class Registration:
         known: Callable[[], None],
     ) -> None:
         """`session_timeout_ms` is None where no other broker has a session. `known` is called once
-        a controller has heard of a lossy start; OSError if that cannot be written down. Where there
-        are others, `heard` comes again by itself then, else with every image."""
+        a controller has taken account of a lossy start; OSError if that cannot be written down.
+        Where there are others, `note_image` comes again by itself then, else with every image."""
         self.broker = broker
         self.epoch = NO_BROKER_EPOCH  # before there is one, and after the end of its session
         self._path = records.broker_path(broker.node_id)
@@ -93,7 +94,7 @@ class Registration:
 
     def is_anothers(self, store: MetadataStore) -> bool:
         """Whether another process has the id, as far as the store can be asked, and it cannot be
-        shown that it is dead: nobody can register in its place."""
+        proved dead: no other process can register in its place."""
         try:
             node = store.get(self._path)
         except StoreError:
@@ -124,16 +125,16 @@ class Registration:
             wait_ms = self._session_timeout_ms + SESSION_END_MS
             until_ms = now_ms + wait_ms
             log.warning(
-                "node.id %d is registered, and it cannot be shown that the process that did it is"
+                "node.id %d is registered, and it cannot be proved that the process that did it is"
                 " dead: waiting for the end of its session, %d ms at most",
                 self.broker.node_id, wait_ms,
             )  # fmt: skip
         return until_ms if now_ms < until_ms else None
 
-    def heard(self, image: ClusterImage, *, again: bool = False) -> bool:
+    def note_image(self, image: ClusterImage, *, again: bool = False) -> bool:
         """This is an image that a controller has decided on. If that has taken account of this
         start, we do not register as lossy from then on. False if it could not be noted: as long as
-        it is not, a crash of our process alone counts as a loss of what we have acknowledged since.
+        it is not, a crash of our process alone counts as a loss of the records acknowledged since.
         Then it is to come `again`, once, whatever images come until that."""
         self._comes_again = self._comes_again and not again
         seen = image.brokers.get(self.broker.node_id)
@@ -168,11 +169,11 @@ def register(store: MetadataStore, broker: BrokerImage, locks: Collection[str], 
     """The broker epoch of this incarnation: larger than that of every one before it.
 
     `locks` are the names of those that this process holds. DataDirectoryError where another broker
-    has the id, MetadataStoreError where one is there with whom it cannot speak.
+    has the id, MetadataStoreError where another has no version in common with it.
     """
     epoch = _be_there(store, broker, locks, now_ms)
     try:
-        # Behind the registration: of two that come at once one at least sees the other.
+        # After the registration: of two that come at once one at least sees the other.
         check_others(store, broker.node_id)
     except MetadataStoreError:
         store.delete(records.broker_path(broker.node_id))
@@ -199,7 +200,7 @@ def _be_there(
 
 
 def start_trouble(error: Exception) -> Exception:
-    """What somebody is told whose broker cannot register, or stand for election."""
+    """The error of a broker that cannot register, or take part in an election."""
     cause = error.cause if isinstance(error, MultiError) else error
     if isinstance(cause, NotAllowedError):
         return ConfigError(

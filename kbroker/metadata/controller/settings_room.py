@@ -4,7 +4,7 @@ Place in the flow: `topic_changes.py` and `config_changes.py` ask before a chang
 resource has a bound of its own (`decisions.check_config_bytes`), but there may be any number of
 resources, and every broker holds all settings and is sent all of them when it starts.
 
-Pure; made for one event of the controller. What is used the image says (`settings_bytes`).
+Pure; made for one event of the controller. The bytes in use are in the image (`settings_bytes`).
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ from kbroker.metadata.store.base import StoreError
 
 log = logging.getLogger("kbroker.controller")
 
-# What becomes of one topic, or why nothing does.
+# A topic's next state, or why it has none.
 Plan = TopicImage | KafkaError
 
 

@@ -9,13 +9,13 @@ In this order, and asked for again it goes on where a crash cut it:
                                        replica that has what was committed
     its own settings
 
-It stays a replica of what it is a replica of, which is a matter of reassignments.
+It stays a replica of its partitions; only reassignments change that.
 
 A registration in ZooKeeper is of a session that lives, or has not been found dead. So a broker that
 runs is not unregistered for long: it sees that its registration is gone (the controller's
 `_brokers_changed`), leads nothing, and registers again in a new session, as after one that was
 lost. In Apache Kafka it would have to be started again for that. The only broker that there is
-stays registered, since nobody would serve.
+stays registered, since no broker would serve.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def unregister(
     node_id: int,
 ) -> None:
     """See the head of this file; `image` is the one that is published. KafkaError if there is
-    nothing of that broker, or nobody else."""
+    nothing of that broker, or no other broker."""
     if image.brokers.keys() == {node_id}:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,

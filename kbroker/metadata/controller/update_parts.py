@@ -10,9 +10,9 @@ goes in parts of PART_BYTES, which fit below any value that such a key has in pr
 a version before parts, or one with a smaller value, answers one of the two ways only: each time
 that an update is not answered the next one to that broker goes the other way (`UpdateWays`).
 
-A receiver holds one update that is not complete, of IMAGE_BYTES_MAX at most. A first part takes the
-place of what was there, unless that is of a later controller; so what a sender left half done stays
-until the next one sends.
+A receiver holds one update that is not complete, of IMAGE_BYTES_MAX at most. A first part replaces
+earlier parts, unless they are of a later controller; so what a sender left half done stays until
+the next one sends.
 """
 
 from __future__ import annotations

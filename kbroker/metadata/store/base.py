@@ -8,7 +8,7 @@ What every implementation promises, and what its contract tests check:
 
 - A node is at most `NODE_BYTES_MAX` bytes with a version: 0 when created, one more per `set`. A
   node that is deleted and created again starts at 0, so a version alone is no identity across that;
-  `created` is one: it grows with every `multi` that creates, whoever's.
+  `created` is one: it grows with every `multi` that creates, of any client.
 - A method returns after its effect is durable, and raises without any effect; the one exception is
   `StoreUnavailableError`, whose outcome is unknown: read again before deciding anything. What a
   session reads after such an error is decided: a write that it does not show will not come later.
@@ -19,7 +19,7 @@ What every implementation promises, and what its contract tests check:
 - Watches and session events arrive one at a time on the session's own callback thread, never on the
   thread that caused them and never under a lock of the store, so a callback may use the store. An
   event says "look again", nothing more: arm first, then read, and no change is missed. Changes
-  while the session is cut off are told when it is back, if what they left is not what was there.
+  while the session is cut off are notified when it is back, if they left another state than before.
 
 Any thread may call any method. Paths are absolute, of non-empty segments; '/' always exists.
 """
@@ -36,8 +36,8 @@ from typing import Final, NamedTuple
 # `multi` (see `Operation.size_bytes`) stay below that with room for framing.
 NODE_BYTES_MAX: Final = 512 * 1024
 MULTI_BYTES_MAX: Final = 768 * 1024
-# What an operation counts for beside its path and data. On the wire it has a header and lengths, a
-# creation an ACL (64 bytes together), and ZooKeeper's chroot stands before each path.
+# Counted for an operation beside its path and data. On the wire it has a header and lengths, a
+# creation an ACL (64 bytes together), and ZooKeeper's chroot is put before each path.
 OPERATION_BYTES: Final = 128
 CHROOT_BYTES_MAX: Final = 100
 # Deepest path in use is five segments; topic names have at most 249 characters.
@@ -69,7 +69,7 @@ class NodeExistsError(StoreError):
 
 
 class BadVersionError(StoreError):
-    """The node's version is not the expected one: somebody else wrote in between."""
+    """The node's version is not the expected one: another client wrote in between."""
 
 
 class NotEmptyError(StoreError):
@@ -184,7 +184,7 @@ class WatchEvent(NamedTuple):
 
 class SessionEvent(Enum):
     """SUSPENDED: cut off, outcome of recent calls unknown. CONNECTED: back, ephemerals intact.
-    EXPIRED: over for good; whoever needs a session opens a new store."""
+    EXPIRED: over for good; a caller that needs a session opens a new store."""
 
     SUSPENDED = "suspended"
     CONNECTED = "connected"
@@ -208,7 +208,7 @@ class Watch(ABC):
 
 
 class MetadataStore(ABC):
-    """One session with a store. See the head of this file for what holds of every method."""
+    """One session with a store. The rules of all methods are at the head of this file."""
 
     @property
     @abstractmethod
@@ -294,7 +294,7 @@ class MetadataStore(ABC):
             try:
                 self.create(each)
             except NodeExistsError:
-                pass  # somebody else was faster, which is all we wanted
+                pass  # another client was faster; the node is there
 
     def _single(self, operation: Operation) -> int:
         try:

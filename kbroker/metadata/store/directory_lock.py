@@ -2,9 +2,9 @@
 
 Place in the flow: the embedded store takes it before it opens its database, and gives it back after
 it has closed it. The lock is `flock(2)` on a small file, so the kernel drops it at the very end of
-the owner, kill -9 included; the file itself stays and a stale one never locks anybody out. Its text
-is the owner's pid, for the message only: the lock decides, not the text. `flock` belongs to the
-open file, so a second attempt within one process is refused as well.
+the owner, kill -9 included; the file itself stays and a stale one never keeps a process out. Its
+text is the owner's pid, for the message only: the lock decides, not the text. `flock` belongs to
+the open file, so a second attempt within one process is refused as well.
 
 Not thread-safe; one owner acquires and releases. Never blocks.
 """

@@ -1,9 +1,9 @@
-"""The metadata store of a broker that stands alone: one SQLite file, no other process.
+"""The metadata store of a broker without a cluster: one SQLite file, no other process.
 
 Place in the flow: implements `base.MetadataStore`. A tree is opened by one process at a time (the
 directory lock); within it any number of sessions may share the tree, which is how tests let two
 controllers compete. `EmbeddedStore.open` gives the first session, `new_session` further ones; the
-last one to close closes the file. Sessions do not time out, since nobody can be cut off from a
+last one to close closes the file. Sessions do not time out, since no process can be cut off from a
 file; `expire` ends one the hard way.
 
 Durability: write-ahead log with synchronous=FULL, so a commit is one fsync (0.2 ms on the machine

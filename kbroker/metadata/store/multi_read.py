@@ -22,7 +22,7 @@ _PART: Final = wire.multiheader_struct.pack(_GET_DATA, False, -1)
 _END: Final = wire.multiheader_struct.pack(-1, True, -1)
 _WITHOUT_A_WATCH: Final = b"\0"
 
-# What a node holds, or why it could not be read.
+# A node's data, or why it could not be read.
 Answer: TypeAlias = tuple[bytes | None, ZnodeStat] | ZookeeperError
 
 

@@ -6,7 +6,7 @@ The thread starts with the first watch or session callback, so a broker that nee
 
 Locks: `_condition` only, a leaf: nothing is called while it is held. A store may (and the embedded
 one does) report changes under its own lock, which is what keeps events in the order of changes.
-`cancel` waits for the callback that it would cut off, so whoever calls it holds no lock that the
+`cancel` waits for the callback that it would cut off, so its caller must hold no lock that the
 callback may want.
 
 Bound: a watch has at most one undelivered event, so the queue is never longer than the number of
@@ -109,19 +109,19 @@ class WatchRegistry:
                 self._condition.notify_all()
 
     def fire(self, kind: WatchKind, path: str, type_: EventType, *, last: bool = False) -> None:
-        """Queue the event of what was watched elsewhere; `last` ends persistent watches, too."""
+        """Queue the event of another process's change; `last` ends persistent watches, too."""
         with self._condition:
             self._fire_locked(kind, path, type_, last=last)
             if self._queue:
                 self._condition.notify_all()
 
     def watched(self) -> list[tuple[WatchKind, str]]:
-        """What somebody watches."""
+        """All paths that are watched."""
         with self._condition:
             return list(self._armed)
 
     def is_watched(self, kind: WatchKind, path: str, *, persistently: bool = False) -> bool:
-        """Whether somebody watches this (beyond its next change)."""
+        """Whether this path is watched (beyond its next change)."""
         with self._condition:
             watches = self._armed.get((kind, path), ())
             return any(watch.persistent or not persistently for watch in watches)

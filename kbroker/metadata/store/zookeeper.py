@@ -2,22 +2,22 @@
 
 Place in the flow: implements `base.MetadataStore`. `ZooKeeperStore.open` connects, makes the chroot
 if it is missing and is one session until `close` or expiry; kazoo would begin another by itself,
-which is stopped here, so that nothing is ever done in a session that nobody asked for.
+which is stopped here, so that nothing is ever done in a session that was not asked for.
 
 Cut off (SUSPENDED) every call is refused at once with StoreUnavailableError; one that was under way
-has an unknown outcome and the same error. Whoever asks next waits for a `sync` first (`_settle`),
-which comes behind whatever the ensemble had still been doing for us: so what is read then is
-decided. A call on its way in the very moment of the cut waits until the session is back or over.
+has an unknown outcome and the same error. The next call waits for a `sync` first (`_settle`), which
+comes after everything that the ensemble was still doing for us: so what is read then is decided. A
+call on its way in the very moment of the cut waits until the session is back or over.
 
 Watches of ZooKeeper fire once. One that stays is armed again before its event is delivered, and
-what is there then is kept (`_Seen`): so who reads behind an event misses nothing, and a session
+what is there then is kept (`_Seen`): so a reader after an event misses nothing, and a session
 that was cut off compares when it is back.
 
 Threads: kazoo has three of its own. One reads and writes the connection; it calls `_state_changed`,
 which notes, hands over and returns. One runs watches (`_fired`, `_arm_all_again`), and may wait for
 an answer. Neither runs a callback of our user: those run on `kbroker-store-events` (watches.py).
 Locks: `_lock` is for the table of watches, below it only the registry's; nothing is asked of kazoo
-under it. `_ending` is held while kazoo ends, by whoever ends it. The dice spread the
+under it. `_ending` is held while kazoo ends, by the thread that ends it. The dice spread the
 brokers over the servers, and their attempts to reconnect.
 """
 
@@ -83,7 +83,7 @@ _REQUESTS_MAX: Final = 8
 _RECONNECT_DELAY_S: Final = (0.05, 0.15)
 _RECONNECT_DELAY_MAX_S: Final = 2
 _ANY_VERSION: Final = -1
-# What no node has: ZooKeeper takes -1 for any version, and counts in 32 bits.
+# A version that no node has: ZooKeeper takes -1 for any version, and counts in 32 bits.
 _NO_VERSION: Final = -2
 _VERSION_MAX: Final = 2**31 - 1
 _SESSION_ID_BITS: Final = 2**64 - 1  # kazoo's are signed
@@ -97,7 +97,7 @@ _ERRORS: Final[tuple[tuple[type[Exception], type[StoreError]], ...]] = (
     (trouble.NoAuthError, NotAllowedError),
     (trouble.InvalidACLError, NotAllowedError),
 )
-# Of a transaction: an operation that was fine, before or behind the one that was not.
+# Of a transaction: an operation that was fine, before or after the one that was not.
 _NOT_THE_CAUSE: Final = (trouble.RolledBackError, trouble.RuntimeInconsistency)
 
 
@@ -118,7 +118,7 @@ class _Arm:
     ) -> None:
         self.kind = kind
         self.path = path
-        self.known = False  # whether `seen` is what the watchers have been told, or could read
+        self.known = False  # whether `seen` was delivered to the watchers, or could be read
         self.seen: _Seen | None = None
         self._fired = fired
 
@@ -152,7 +152,7 @@ class ZooKeeperStore(MetadataStore):
 
     @classmethod
     def open(cls, settings: ZooKeeperSettings, dice: random.Random | None = None) -> ZooKeeperStore:
-        """A new session; MetadataStoreError if nobody answers, ConfigError if we may not."""
+        """A new session; MetadataStoreError if no server answers, ConfigError if we may not."""
         store = cls(settings, dice or random.Random())
         try:
             store._connect()
@@ -236,7 +236,7 @@ class ZooKeeperStore(MetadataStore):
             if seen is None and kind is WatchKind.CHILDREN:
                 raise NoNodeError(path)
             with self._lock:
-                if not arm.known:  # otherwise others wait for a change from what it says
+                if not arm.known:  # otherwise others wait for a change of `seen`
                     arm.known, arm.seen = True, seen
         except BaseException:
             watch.cancel()
@@ -277,7 +277,7 @@ class ZooKeeperStore(MetadataStore):
         return call()
 
     def _settle(self, path: str) -> None:
-        """Behind a lost answer: wait until the ensemble has done, or never will do, what it was."""
+        """After a lost answer: wait until the ensemble has done that operation, or never will."""
         loss = self._loss
         if loss is self._settled:
             return
@@ -349,7 +349,7 @@ class ZooKeeperStore(MetadataStore):
             self._failed_to_arm(arm, error)
 
     def _look_and_deliver(self, arm: _Arm, *, certain: bool) -> None:
-        """Arm it again, then tell of what has changed; `certain`: something has."""
+        """Arm it again, then deliver the change; `certain`: something has changed."""
         seen = self._look(arm)
         with self._lock:
             before, changed = arm.seen, certain or not arm.known or seen != arm.seen
@@ -366,7 +366,7 @@ class ZooKeeperStore(MetadataStore):
 
     def _failed_to_arm(self, arm: _Arm, error: StoreError) -> None:
         with self._lock:
-            arm.known = False  # so it is told for certain when the session is back
+            arm.known = False  # so its watchers are notified when the session is back
         if isinstance(error, StoreUnavailableError | SessionExpiredError):
             return
         log.error("%s is not watched any more: %s", arm.path, error)
@@ -387,7 +387,7 @@ class ZooKeeperStore(MetadataStore):
     # --- the session, on kazoo's thread of the connection -----------------------------------------
 
     def _state_changed(self, state: str) -> None:
-        """Must not wait: the connection stands still meanwhile."""
+        """Must not wait: the connection does nothing meanwhile."""
         if state == KazooState.LOST:
             self._refused |= self._client.client_state == KeeperState.AUTH_FAILED
             self._over.set()
@@ -437,7 +437,7 @@ class ZooKeeperStore(MetadataStore):
                     self._client.create(path, acl=self._acl)
                 except trouble.NodeExistsError:
                     pass  # another broker was faster
-            # Whoever may not log in is told so with the first answer.
+            # A client that may not log in learns it from the first answer.
             (root,) = self._read_async(["/"]).get()
             if isinstance(root, Exception):
                 raise root

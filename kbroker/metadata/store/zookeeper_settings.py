@@ -2,7 +2,7 @@
 
 Place in the flow: the server makes these of the configuration when it starts, `zookeeper.py` opens
 sessions with them. Names and meanings are those of Apache Kafka up to 3.9, where it had the key;
-credentials stood in a JAAS file there and have keys of their own here. Knows no library.
+credentials were in a JAAS file there and have keys of their own here. Knows no library.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Topics of another broker, Apache Kafka's say, with which a broker that stands alone goes on.
+"""Topics of another broker, Apache Kafka's say, with which a broker without a cluster goes on.
 
 Place in the flow: `kbroker logdir adopt`, with both brokers stopped: the locks of their directories
 are held throughout. Everything is looked at before anything is copied, and everything is copied
 before anything has its name; the topics become known last, each at once. A kill in between leaves
 logs of no topic, which the next start sets aside. A topic is as its logs know it: its id, its
-partitions, and leader epochs that go on behind theirs. Producer ids that they know are not handed
-out again. What is not in the files, its settings, is the caller's to say; until somebody does,
+partitions, and leader epochs that go on after theirs. Producer ids that they know are not handed
+out again. What is not in the files, its settings, is the caller's to say; until they are set,
 nothing of it is too old or too much.
 """
 
@@ -186,7 +186,7 @@ class _Ours(NamedTuple):
 
 
 def _led(image: TopicImage, copies: Iterable[Copied]) -> TopicImage:
-    """By us, in an epoch behind those of its logs."""
+    """By us, in an epoch after those of its logs."""
     epochs = {copy.name: copy.leader_epoch + 1 for copy in copies}
     return replace(
         image,

@@ -14,9 +14,9 @@
 
 A node's content is its text, or base64 where it is no UTF-8. `sha256` is of the nodes (`digest`):
 it names the tree in the store that it came from, and in the one that it goes to, and a file in
-which somebody changed a node is refused. A file may come from anywhere: its size is bounded, and
-what cannot be read is a UserError of one line. It is on the disk, whole, under its name, or not
-there at all.
+which a node was changed is refused. A file may come from anywhere: its size is bounded, and what
+cannot be read is a UserError of one line. It is on the disk, whole, under its name, or not there at
+all.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class TreeImport:
                 self._finish()
         except MultiError as error:
             raise MetadataStoreError(
-                f"somebody else writes to ZooKeeper at {self._where}: {error.cause}",
+                f"another client writes to ZooKeeper at {self._where}: {error.cause}",
                 "stop what it is, and run the import again: it goes on",
             ) from error
         except StoreError as error:
@@ -106,7 +106,7 @@ class TreeImport:
     def _taken(self, path: str) -> MetadataStoreError:
         return MetadataStoreError(
             f"there is {path} in ZooKeeper at {self._where} already",
-            "name another path behind the port, as in 127.0.0.1:2181/kafka",
+            "name another path after the port, as in 127.0.0.1:2181/kafka",
         )
 
     def _create(self, batch: list[Create]) -> None:

@@ -2,14 +2,14 @@
 
 Place in the flow: `export.py` reads a tree out of the embedded store, `into_zookeeper.py` makes one
 in ZooKeeper; both have it checked here, so that what no broker could read is said by the command,
-and not by the broker that starts behind it. Pure but for `read_tree`.
+and not by the broker that starts after it. Pure but for `read_tree`.
 
-Carried are the persistent nodes with their contents. What a store counts stays behind: versions
-and creations begin anew. Nothing outlives a broker's process that depends on them: the version of a
-partition's node (its partition epoch) and the creation of a registration (the broker epoch) are
-compared among processes that run, and all of them start behind an import; what is noted of broker
-epochs (`/brokers/losses`) is not carried. What must not go back is content: leader epochs, the
-controller epoch, the producer ids that were handed out.
+Carried are the persistent nodes with their contents. The store's own counts are not carried:
+versions and creations start again. Nothing outlives a broker's process that depends on them: the
+version of a partition's node (its partition epoch) and the creation of a registration (the broker
+epoch) are compared among processes that run, and all of them start after an import; what is noted
+of broker epochs (`/brokers/losses`) is not carried. What must not go back is content: leader
+epochs, the controller epoch, the producer ids that were handed out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kbroker.metadata.controller import records
 from kbroker.metadata.store.base import NODE_BYTES_MAX, MetadataStore, check_path, parent_of
 from kbroker.outside_text import shown
 
-# What a broker looks into without asking whether it is there.
+# Nodes that a broker reads without a check that they exist.
 _NEEDED: Final = (
     records.CLUSTER_ID,
     records.CONTROLLER_EPOCH,

@@ -345,7 +345,7 @@ def test_that_a_log_fails_is_said_again_when_the_store_is_back(
     three = cluster.brokers[3]
     three.store.down = True
     three.controller.logs_fail([FAILS])
-    eventually(lambda: "the controller is not told which logs fail" in caplog.text)
+    eventually(lambda: "could not notify the controller of failing logs" in caplog.text)
     three.store.down = False
     eventually(lambda: (wire.pauses_end(), cluster.state.leader == 2)[1])
 

@@ -166,15 +166,15 @@ def test_that_a_lossy_start_is_known_is_noted_again_once_however_many_images_com
     ours.epoch = 6
     unknown = ClusterImage().with_brokers([replace(lossy, epoch=7)])
     image = ClusterImage().with_brokers([replace(lossy, epoch=7, lossy=False)])
-    assert ours.heard(image)
+    assert ours.note_image(image)
     ours.epoch = 7
-    assert ours.heard(unknown) and ours.broker.lossy
-    assert not ours.heard(image)  # it is to come again
+    assert ours.note_image(unknown) and ours.broker.lossy
+    assert not ours.note_image(image)  # it is to come again
     assert not ours.broker.lossy  # or another session would make it a second loss
-    assert all(ours.heard(image) for _ in range(5))
+    assert all(ours.note_image(image) for _ in range(5))
     assert tried == [1]
-    assert not ours.heard(image, again=True)
+    assert not ours.note_image(image, again=True)
     full[0] = False
-    assert ours.heard(image) and tried == [2]
-    assert ours.heard(image, again=True) and tried == [3]
-    assert ours.heard(image) and tried == [3]
+    assert ours.note_image(image) and tried == [2]
+    assert ours.note_image(image, again=True) and tried == [3]
+    assert ours.note_image(image) and tried == [3]

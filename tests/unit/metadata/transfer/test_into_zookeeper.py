@@ -102,7 +102,7 @@ def test_where_something_is_nothing_is_written(
     target.create(path)
     assert refusal(target, export) == (
         f"there is {path} in ZooKeeper at {WHERE} already"
-        " -> name another path behind the port, as in 127.0.0.1:2181/kafka"
+        " -> name another path after the port, as in 127.0.0.1:2181/kafka"
     )
     assert read_tree(target) == {path: b""}
 
@@ -167,7 +167,7 @@ def test_what_somebody_else_wrote_meanwhile_is_named(
     half(target, export)
     target.multi([Create("/controller_epoch", b"100")])
     message = refusal(target, export)
-    assert "somebody else writes to ZooKeeper" in message
+    assert "another client writes to ZooKeeper" in message
     assert "it is not what the file has" in message
     assert not target.exists(records.CLUSTER_ID)
 
@@ -178,7 +178,7 @@ def test_a_cluster_that_began_meanwhile_is_not_overwritten(
     half(target, export)
     theirs = records.encode_cluster_id("theirs")
     target.multi([Create(records.CLUSTER_ID, theirs)])
-    assert "somebody else writes to ZooKeeper" in refusal(target, export)
+    assert "another client writes to ZooKeeper" in refusal(target, export)
     assert target.get(records.CLUSTER_ID).data == theirs
     data = target.get(records.IMPORT).data
     assert not records.decode_import(records.IMPORT, data).complete
