@@ -261,14 +261,9 @@ class Running:
         else:
             self._say_who_leads(self._replication._in_sync, self.scheduler)
         self.replicas = ReplicaManager(
-            broker.config,
-            self.node_id,
-            self.logs,
-            TopicTable(),
-            self.held,
-            self._lead,
+            broker.config, self.node_id, self.logs, TopicTable(), self.held, self._lead,
             None if self.scheduler is None else played_lanes(self.scheduler, self.logs),
-        )
+        )  # fmt: skip
         self._groups = Groups(
             lambda: broker.config,
             self.clock,
@@ -568,11 +563,9 @@ class Running:
         done: Callable[[bytes | Lost], None],
     ) -> None:  # fmt: skip
         self.cluster.network.request(
-            self.process,
-            (self.node_id, target),
-            lambda running, answer: running.serve(api_key, version, body, answer, CLIENT_ID),
-            done,
-        )
+            self.process, (self.node_id, target),
+            lambda running, answer: running.serve(api_key, version, body, answer, CLIENT_ID), done,
+        )  # fmt: skip
 
     def serve(
         self, api_key: ApiKey, version: int, body: bytes, answer: Answer,

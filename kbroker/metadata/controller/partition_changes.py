@@ -1,7 +1,7 @@
 """What the controller does to leaders and in-sync sets: decide, write, propagate.
 
-Place in the flow: as `topic_changes.py`, for what is decided in `partition_states.py`. Everything
-that one cause changes in a partition is one write of its node, so nobody ever reads a leader that
+Place in the flow: as `topic_changes.py`, for the decisions of `partition_states.py`. Everything
+that one cause changes in a partition is one write of its node, so no reader ever sees a leader that
 was elected beside an in-sync set with the dead still in it. On the controller's thread only.
 """
 
@@ -98,10 +98,10 @@ class PartitionChanges:
         new_epochs: bool = False,
         unreadable: frozenset[str] = frozenset(),
     ) -> ClusterImage:
-        """The image, just read, with a leader for what its brokers can lead; written. `known` are
-        the brokers as they were known before. What they cannot open, all are asked again, and we
-        try again: none of it is counted, but for the logs that are open here and fail.
-        Of what is `unreadable` nothing is written from here on."""
+        """The image, just read, with a leader for each partition that its brokers can lead;
+        written. `known` are the brokers as they were known before. What they cannot open, all are
+        asked again, and we try again: none of it is counted, but for the logs that are open here
+        and fail. For the `unreadable` ones nothing is written from here on."""
         self._propagation.unreadable = unreadable
         self._closed_at.clear()
         self._refusing.forget_others()
@@ -114,8 +114,8 @@ class PartitionChanges:
         self, nodes: MetadataNodes, image: ClusterImage, delta: ImageDelta
     ) -> list[TopicImage]:
         """Follow the image, just read; of `delta.deleted`, the topics that are removed for good.
-        What we cannot use of it then is in sync without us. Others lead it, or nobody in another
-        epoch: what is published without a leader is in our epoch still, and must not be written."""
+        A partition that we cannot use then is in sync without us: it gets another leader, or none
+        in a new epoch, since ours goes on where one is published without a leader."""
         removed = self._propagation.catch_up(self._propagation.announce(image), delta)
         ours = frozenset(
             (name, self._node_id)
@@ -135,7 +135,7 @@ class PartitionChanges:
         image = before.with_brokers(brokers)
         stayed = _stayed(image, before.brokers)
         for node_id in [each for each in self._closed_at if each not in stayed]:
-            del self._closed_at[node_id]  # whoever starts again says it again
+            del self._closed_at[node_id]  # a broker that starts again reports it again
         self._refusing.forget_others(stayed)
         lossy = self._lossy(image)
         changed = self._changed(image, before.brokers, self._closed(), lossy)
@@ -158,8 +158,8 @@ class PartitionChanges:
         new_epochs: bool = False,
     ) -> list[PartitionImage]:
         """What becomes of the partitions of this image. A broker that has started again since it
-        was known was gone in between, and whoever led or waited beside it is told so, even if
-        nobody saw it gone; so may one that was not known have been."""
+        was known was gone in between. The leaders and the waiting replicas beside it are notified,
+        even if its absence was not seen; one that was not known may have been gone, too."""
         now = image
         stayed = _stayed(image, known)
         if len(stayed) < len(image.brokers):
@@ -289,7 +289,7 @@ class PartitionChanges:
 
     def forget_broker(self, nodes: MetadataNodes, node_id: int) -> bool:
         """It may be elected no more, where others may; False if it was in no set. Alone in one it
-        stays there: nobody else has what was committed."""
+        stays there: no other replica has the committed records."""
         image = self._propagation.image
         changed = self._changed(image, image.brokers, self._closed(), (node_id,))
         if changed:
@@ -528,7 +528,7 @@ class PartitionChanges:
     def _tell_losses(
         self, image: ClusterImage, changed: Sequence[PartitionImage], node_id: int
     ) -> None:
-        """Of a lossy start, with the partitions that it leads because nobody else can."""
+        """Of a lossy start, with the partitions that it leads because no other broker can."""
         left = [each for each in changed if node_id in _members(image, each)]
         alone = [str(_name(each)) for each in left if each.leader == node_id and _others(each)]
         if any(node_id not in each.isr for each in left):
