@@ -1,8 +1,10 @@
 # cython: language_level=3
 """The sessions of connections: one structure for all that have authenticated as the same principal.
 
-Whatever holds the GIL makes and frees them; a network thread takes and drops references. One
-without references stays until as many others have come as there were: clients come back.
+Threads that hold the GIL make and free them, and keep it from a look at the references to the end
+of a change, since hashes and comparisons of principals run no Python. A network thread takes and
+drops references. One without references stays until as many others have come as there were: clients
+come back.
 """
 
 from kbroker.core._atomics cimport kb_add_int, kb_load_int
@@ -23,12 +25,13 @@ cdef Py_ssize_t _kept_max = KEPT_MIN
 
 cdef Session* session_intern(object principal) except NULL:
     cdef _Interned found = _interned.get(principal)
+    cdef _Interned made
     if found is None:
         _free_unused()
-        found = _Interned()
-        found.principal = principal
-        found.session.principal = <void*>principal
-        _interned[principal] = found
+        made = _Interned()        # a collection may run here, and another thread in it
+        made.principal = principal
+        made.session.principal = <void*>principal
+        found = _interned.setdefault(principal, made)
     kb_add_int(&found.session.refs, 1)
     return &found.session
 
@@ -38,14 +41,15 @@ cdef object session_principal(const Session* session):
 
 
 cdef _free_unused():
-    global _interned, _kept_max
+    # One by one: another thread may take a session between two of them, not within one.
+    global _kept_max
     cdef _Interned each
     if len(_interned) < _kept_max:
         return
-    _interned = {
-        principal: each for principal, each in _interned.items()
-        if kb_load_int(&each.session.refs) > 0
-    }
+    for principal in list(_interned):
+        each = _interned.get(principal)
+        if each is not None and kb_load_int(&each.session.refs) == 0:
+            _interned.pop(principal, None)
     _kept_max = max(<Py_ssize_t>KEPT_MIN, 2 * len(_interned))
 
 
