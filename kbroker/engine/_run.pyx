@@ -71,7 +71,7 @@ cdef int64_t _split(Request* run, Shares* shares) noexcept nogil:
         elif run.api_key == API_HEARTBEAT:
             heartbeats[0] = run
             heartbeats = &run.next
-        elif run.api_key == READ_AHEAD:
+        elif run.kind == READ_AHEAD:
             reads_ahead[0] = run
             reads_ahead = &run.next
         else:

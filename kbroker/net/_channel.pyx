@@ -194,10 +194,9 @@ cdef void _handshake(Channel* channel) noexcept nogil:
 
 cdef int _open(Channel* channel) noexcept nogil:
     # From now on requests are read. -1: the channel is closed.
-    if _fire(channel, AUTHENTICATION_COMPLETE) != 0:
-        return -1
+    cdef int status = _fire(channel, AUTHENTICATION_COMPLETE)
     frames_bound(channel)
-    return 0
+    return status
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -239,11 +238,8 @@ cdef void channel_turn(Channel* channel) noexcept nogil:
     """Takes the next frames of a channel that may be read; one recv at most."""
     cdef Processor* processor = channel.processor
     cdef Request* request
-    if channel.tx_head != NULL:
-        if channel.send_wants_read and channel.readable:
-            _may_send_again(channel)
-        if channel.writable:
-            _send_queued(channel)
+    if channel.tx_head != NULL and channel.writable:
+        _send_queued(channel)
     if channel.closed:
         return
     if not _may_read(channel):
@@ -296,7 +292,7 @@ cdef void channel_received(Channel* channel, Request* request) noexcept nogil:
 
 
 cdef void _tell_left(Channel* channel, int how) noexcept nogil:
-    # Whoever holds a request of it that waits need not wait any longer.
+    # A request of it that waits somewhere need not wait any longer.
     cdef RequestChannel* request_channel = channel.processor.request_channel
     if request_channel != NULL and request_channel.on_left != NULL:
         request_channel.on_left(request_channel.hot_context, channel, how)
@@ -309,6 +305,8 @@ cdef void channel_on_readable(Channel* channel, int ended) noexcept nogil:
         channel.readable = PEER_ENDED
     elif not channel.readable:
         channel.readable = 1
+    if channel.send_wants_read:   # it had read all there was, so this is more
+        _may_send_again(channel)
     channel_turn(channel)
 
 
@@ -367,7 +365,7 @@ cdef void channel_answer(Channel* channel, Request* request) noexcept nogil:
     channel.in_flight -= 1
     require(channel.in_flight >= 0, "channel: requests come back once", channel.in_flight, 0)
     require_same(request.processor, channel.processor, "channel: a request of its Processor")
-    if request.api_key == READ_AHEAD:
+    if request.kind == READ_AHEAD:
         send_read_ahead_done(channel, request)
         if not channel.closed:
             _send_queued(channel)
@@ -387,11 +385,12 @@ cdef void channel_answer(Channel* channel, Request* request) noexcept nogil:
         channel.closing = 1
         kb_count(&channel.processor.closes[request.cause], 1)
     elif request.action == ACTION_OPEN:
-        session_drop(channel.session)
-        channel.session = request.opens_as
         if _open(channel) != 0:
+            session_drop(request.opens_as)
             request_free(request)
             return
+        session_drop(channel.session)
+        channel.session = request.opens_as
     if request.throttle_ms > 0 and _throttle(channel, request.throttle_ms) != 0:
         request_free(request)
         return
@@ -532,12 +531,13 @@ cdef void _close_if_done(Channel* channel) noexcept nogil:
 
 
 cdef void channel_on_writable(Channel* channel) noexcept nogil:
+    if channel.receive_wants_write:  # a send may have found room before this event came
+        channel.receive_wants_write = 0
+        channel.readable = 1
+        channel_make_ready(channel)
     if channel.writable:
         return
     channel.writable = 1
-    if channel.receive_wants_write:
-        channel.receive_wants_write = 0
-        channel.readable = 1
     _send_queued(channel)
     if not channel.closed:
         channel_make_ready(channel)

@@ -33,8 +33,8 @@ from kbroker.net._request_channel cimport api_is_hot, request_is_hot
 from kbroker.net._required cimport channel_requires
 from kbroker.net._transport cimport transport_receive, transport_wants
 from kbroker.net._types cimport (
-    AUTHENTICATION, AUTHENTICATION_BYTES_MAX, PEER_ENDED, TRANSPORT_WANTS_READ,
-    TRANSPORT_WANTS_WRITE, Channel, Chunk, Processor, Request)
+    AUTHENTICATION, AUTHENTICATION_BYTES_MAX, NO_API_KEY, PEER_ENDED,
+    TRANSPORT_WANTS_READ, TRANSPORT_WANTS_WRITE, Channel, Chunk, Processor, Request)
 from kbroker.protocol._versions cimport API_PRODUCE
 
 cdef enum:
@@ -242,7 +242,8 @@ cdef int _next_of_authentication(
     cdef Request* request = _begin(channel, need, 1)
     if request == NULL:
         return FRAMES_GONE
-    request.api_key = AUTHENTICATION
+    request.kind = AUTHENTICATION
+    request.api_key = NO_API_KEY
     return _end(channel, request, channel.rx_start + <uint32_t>need, taken)
 
 

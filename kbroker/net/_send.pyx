@@ -31,7 +31,8 @@ from kbroker.net._request cimport request_free, request_new
 from kbroker.net._request_channel cimport request_channel_set_aside
 from kbroker.net._required cimport channel_requires, part_is_sound
 from kbroker.net._types cimport (
-    READ_AHEAD, TRANSPORT_WANTS_READ, TRANSPORT_WANTS_WRITE, Channel, Part, Processor, Request)
+    NO_API_KEY, READ_AHEAD, TRANSPORT_WANTS_READ, TRANSPORT_WANTS_WRITE, Channel, Part, Processor,
+    Request)
 
 cdef extern from "socket_io.h" nogil:
     struct iovec:
@@ -144,7 +145,8 @@ cdef int _read_ahead(Channel* channel, Part* part, int64_t length) noexcept nogi
     cdef Part* piece
     if request == NULL:
         return 0
-    request.api_key = READ_AHEAD
+    request.kind = READ_AHEAD
+    request.api_key = NO_API_KEY
     request.channel = channel
     request.frames = 1
     piece = &request.parts[0]

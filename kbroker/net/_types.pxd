@@ -41,9 +41,14 @@ cdef struct Part:
 cdef enum:
     INLINE_BYTES = 320            # an answer of a produce to a few partitions fits
     INLINE_PARTS = 3              # head, one file range, tail
-    READ_AHEAD = -1000            # as the API key of a request of a Processor's own; see _send
-    AUTHENTICATION = -1001        # as that of a frame before the channel is open
+    NO_API_KEY = -1               # of a request that has none: see RequestKind
     AUTHENTICATION_BYTES_MAX = 512 << 10  # of such a frame (sasl.server.max.receive.size)
+
+
+# Of requests that are no client's: theirs have kind 0. A client may send any api_key.
+cdef enum RequestKind:
+    READ_AHEAD = 1                # a Processor's own; see _send
+    AUTHENTICATION = 2            # a frame before the channel is open
 
 
 cdef enum RequestAction:
@@ -78,6 +83,7 @@ cdef struct Request:
     int8_t cached                 # it went through REQUEST_LOCAL_PROCESSED
     int8_t compact                # allocated up to inline_parts: a cold one, which may wait long
     int8_t cold_reason            # why Python has it: REASON_* of the hot path
+    int8_t kind                   # RequestKind
     int32_t frames                # more than 1: a train of Produce frames
     int16_t api_key
     int16_t api_version

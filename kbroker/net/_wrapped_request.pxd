@@ -7,6 +7,7 @@ cdef class WrappedRequest:
     cdef object owner             # keeps the request channel
     cdef RequestChannel* request_channel
     cdef list listeners           # their names, by index
+    cdef readonly bint authenticates
     cdef readonly int api_key
     cdef readonly int api_version
     cdef readonly int correlation_id

@@ -20,13 +20,16 @@ from kbroker.net._request cimport answer_bytes, answer_reserve, request_let_go
 from kbroker.net._sessions cimport session_drop, session_intern, session_principal
 from kbroker.net._types cimport (
     ACTION_CLOSE, ACTION_OPEN, ACTION_SEND, API_KEYS_MAX, AUTHENTICATION, CAUSE_AUTHENTICATION,
-    CAUSE_HEADER, CAUSE_PYTHON, Channel, Processor, Request, RequestChannel, RequestList)
+    CAUSE_HEADER, CAUSE_PYTHON, Channel, Processor, Request, RequestChannel, RequestList, Session)
 from kbroker.protocol._cursor cimport Cursor, RequestHeader, kb_put_u32, take_header
 from kbroker.protocol._versions cimport API_PRODUCE, API_VERSIONS
 
 
 cdef class WrappedRequest:
-    """One request for Python. `body` begins after the request header."""
+    """One request for Python. `body` begins after the request header.
+
+    `authenticates`: it is a frame of an authentication. `body` is all of it, and so is the answer.
+    """
 
     def __init__(self):
         raise InvariantError("requests come from the network core")
@@ -77,11 +80,6 @@ cdef class WrappedRequest:
         return self.node.frames if self.node != NULL else 0
 
     @property
-    def authenticates(self):
-        """Whether it is a frame of an authentication: `body` is all of it, and so is the answer."""
-        return self.api_key == AUTHENTICATION
-
-    @property
     def answered(self):
         return self.node == NULL
 
@@ -99,8 +97,15 @@ cdef class WrappedRequest:
     def open_channel(self, bytes body not None, principal):
         """Sends the answer to the frame that completed the authentication: requests follow, and
         they are the principal's."""
+        cdef Session* session
         self._require_unanswered()
-        self.node.opens_as = session_intern(principal)
+        if not self.authenticates:
+            raise InvariantError(f"request {self.correlation_id} is of an open channel")
+        session = session_intern(principal)
+        if self.node == NULL:     # answered meanwhile
+            session_drop(session)
+        self._require_unanswered()
+        self.node.opens_as = session
         _finish(self, body, ACTION_OPEN, CAUSE_PYTHON)
 
     def refuse(self, bytes body=None):
@@ -163,7 +168,7 @@ cdef int _write(RequestChannel* request_channel, Request* node, bytes body):
     cdef Py_ssize_t length = len(body)
     cdef uint32_t header = 4
     cdef uint8_t* head
-    if node.api_key == AUTHENTICATION:
+    if node.kind == AUTHENTICATION:
         header = 0
     # An answer of ApiVersions always has header v0.
     elif node.api_key != API_VERSIONS and _is_flexible(request_channel, node):
@@ -199,11 +204,12 @@ cdef WrappedRequest request_wrap(
     request.request_channel = request_channel
     request.listeners = listeners
     request.reason = reason
+    request.authenticates = node.kind == AUTHENTICATION
     request.api_key = node.api_key
     request.api_version = node.api_version
     request.correlation_id = node.correlation_id
     request.received_ns = node.received_ns
-    if node.api_key == AUTHENTICATION:  # it may be a token without a header
+    if node.kind == AUTHENTICATION:  # it may be a token without a header
         request.body = PyBytes_FromStringAndSize(<char*>node.data, node.length_bytes)
         request_let_go(node)
         return request

@@ -12,12 +12,18 @@ UPDATE_BYTES: int
 @disjoint_base
 class MaskedTransport(ListenerTransport):
     def __new__(
-        cls, record_bytes: int = 1000, move_bytes: int = 700, acks_every: int = 0
+        cls,
+        record_bytes: int = 1000,
+        move_bytes: int = 700,
+        acks_every: int = 0,
+        says_late: bool = False,
     ) -> Self: ...
-    # Connections, and sends that were given other bytes than before.
+    # Connections, sends that waited for an ACK, and sends that were given other bytes than before.
     @property
     def opened(self) -> int: ...
     @property
     def closed(self) -> int: ...
+    @property
+    def starved(self) -> int: ...
     @property
     def changed(self) -> int: ...

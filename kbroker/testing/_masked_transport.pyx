@@ -9,6 +9,7 @@ A peer that meets a byte which did not go through the transport reads nonsense. 
 - one receive of the socket fetches many records, and a receive of the channel gets at most
   `move_bytes` of them: no event announces the rest;
 - a record of UPDATE makes the server send UPDATE_BYTES before it receives anything else;
+- with `says_late` it wants to write only when all of an UPDATE has been sent;
 - after `acks_every` records (0: never) it waits for a record of ACK before it sends the next;
 - an empty record is the end.
 
@@ -30,7 +31,16 @@ cdef extern from "socket_io.h" nogil:
     ssize_t send(int fd, const void* data, size_t length, int flags)
     enum: MSG_NOSIGNAL
 
+cdef extern from "<poll.h>" nogil:
+    struct pollfd:
+        int fd
+        short events
+        short revents
+    int poll(pollfd* fds, unsigned long count, int timeout_ms)
+    enum: POLLOUT
+
 cdef enum:
+    WAITS_MS_MAX = 60000
     RAW_BYTES = 64 << 10
     PLAIN_BYTES = 256 << 10       # a test sends no more while the server waits for an ACK
     RECORD_BYTES_MAX = 16 << 10
@@ -50,6 +60,8 @@ cdef struct Options:
     int64_t opened
     int64_t closed
     int64_t changed               # sends that were given other bytes than before
+    int64_t starved               # sends that waited for an ACK
+    int64_t says_late             # of an UPDATE: it wants to write when all of it has been sent
 
 
 cdef struct Masked:
@@ -190,6 +202,16 @@ cdef int _update(Masked* masked) noexcept nogil:
     return TRANSPORT_DONE
 
 
+cdef void _update_waiting(Masked* masked) noexcept nogil:
+    # As if the peer were so fast: there is room again before the channel knows of none.
+    cdef pollfd fds
+    fds.fd = masked.fd
+    fds.events = POLLOUT
+    while _update(masked) == TRANSPORT_WANTS_WRITE:
+        fds.revents = 0
+        poll(&fds, 1, WAITS_MS_MAX)
+
+
 cdef int64_t _receive(void* own, uint8_t* into, int64_t room) noexcept nogil:
     cdef Masked* masked = <Masked*>own
     cdef int64_t status
@@ -201,6 +223,8 @@ cdef int64_t _receive(void* own, uint8_t* into, int64_t room) noexcept nogil:
             if masked.out_start < masked.out_end:
                 return TRANSPORT_WANTS_WRITE
             status = _update(masked)
+            if status == TRANSPORT_WANTS_WRITE and masked.options.says_late:
+                _update_waiting(masked)
             if status != TRANSPORT_DONE:
                 return status
             continue
@@ -224,6 +248,8 @@ cdef int64_t _send(void* own, const uint8_t* data, int64_t length) noexcept nogi
         while masked.options.acks_every and masked.unacked >= masked.options.acks_every:
             if not _unmask(masked):
                 status = _fill(masked)
+                if status == TRANSPORT_WANTS_READ:
+                    kb_add_i64(&masked.options.starved, 1)
                 if status <= 0:
                     return TRANSPORT_FAILED if status == 0 else status
         if masked.update_left > 0:
@@ -285,13 +311,16 @@ cdef class MaskedTransport(ListenerTransport):
 
     cdef Options options
 
-    def __cinit__(self, int record_bytes=1000, int move_bytes=700, int acks_every=0):
+    def __cinit__(
+        self, int record_bytes=1000, int move_bytes=700, int acks_every=0, bint says_late=False
+    ):
         if not (0 < record_bytes <= RECORD_BYTES_MAX and move_bytes > 0):
             raise ValueError(f"records of {record_bytes} bytes, moves of {move_bytes}")
         memset(&self.options, 0, sizeof(Options))
         self.options.record_bytes = record_bytes
         self.options.move_bytes = move_bytes
         self.options.acks_every = acks_every
+        self.options.says_late = says_late
         self.operations = &OPERATIONS
         self.context = &self.options
 
@@ -302,6 +331,10 @@ cdef class MaskedTransport(ListenerTransport):
     @property
     def closed(self):
         return kb_load_i64(&self.options.closed)
+
+    @property
+    def starved(self):
+        return kb_load_i64(&self.options.starved)
 
     @property
     def changed(self):

@@ -92,7 +92,7 @@ cdef int64_t _answer_bytes(const Request* request) noexcept nogil:
     cdef const Part* part
     cdef int64_t total = 0
     cdef int at
-    if request.api_key == READ_AHEAD:
+    if request.kind == READ_AHEAD:
         return SHORT_ANSWERS_BYTES + 1
     for at in range(request.part_count):
         part = &request.parts[at]

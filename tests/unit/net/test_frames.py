@@ -205,3 +205,30 @@ def test_large_frames_and_small_ones_behind_each_other(rig: Rig, seed: int) -> N
         client.all_delivered()
         client.send(frame[cut:])
         assert client.receive_cold() == (number, body), f"seed {seed}, {size} bytes"
+
+
+@pytest.mark.parametrize("api_key", [-1, -1000, -1001, -(1 << 15), (1 << 15) - 1])
+@pytest.mark.parametrize("closes", [False, True], ids=["answered", "closed"])
+def test_a_key_that_no_api_has_is_a_request_like_others(
+    make_rig: Callable[..., Rig], api_key: int, closes: bool
+) -> None:
+    seen: list[tuple[int, bool]] = []
+
+    def dispatch(request: WrappedRequest) -> None:
+        seen.append((request.api_key, request.authenticates))
+        if closes and request.api_key == api_key:
+            request.close_connection()
+        else:
+            request.respond(request.body)
+
+    rig = make_rig(dispatch=dispatch)
+    client = rig.client()
+    client.send(framed(struct.pack(">hhi", api_key, 0, 5) + b"\0\4test" + b"body"))
+    if closes:
+        assert client.ended()
+    else:
+        assert client.receive_cold() == (5, b"body")
+    other = rig.client()
+    other.send(cold_frame(b"after it", 6))
+    assert other.receive_cold() == (6, b"after it")
+    assert seen == [(api_key, False), (COLD_KEY, False)]

@@ -17,13 +17,14 @@ from tests.unit.net.harness import Gate, Rig, Topic, cold_frame, eventually
 from tests.unit.net.masked import MASK, MaskedClient, masked
 
 MakeRig = Callable[..., Rig]
+SHAPE = ("record_bytes", "move_bytes", "says_late")  # of the transport
 
 
 class Masked:
     """A rig whose listener has the masked transport."""
 
     def __init__(self, make_rig: MakeRig, *, acks_every: int = 0, **options: Any) -> None:
-        shape = {key: options.pop(key) for key in ("record_bytes", "move_bytes") if key in options}
+        shape = {key: options.pop(key) for key in SHAPE if key in options}
         self.transport = MaskedTransport(acks_every=acks_every, **shape)
         self.rig = make_rig(listener={"transport": self.transport}, **options)
         self._acks = bool(acks_every)
@@ -210,6 +211,7 @@ def test_a_peer_that_reads_slowly_gets_the_same_bytes(make_rig: MakeRig, acks_ev
     for _ in range(2):
         assert fetched_in(12, slow.receive()).only.records == wanted
     assert over.transport.changed == 0
+    assert (over.transport.starved > 0) is bool(acks_every)
 
 
 def test_short_answers_leave_together(make_rig: MakeRig) -> None:
@@ -223,13 +225,18 @@ def test_short_answers_leave_together(make_rig: MakeRig) -> None:
         assert client.receive_cold() == (i, b"%d" % i)
 
 
-def test_a_receive_that_wants_to_write_goes_on_when_it_can(make_rig: MakeRig) -> None:
-    over = Masked(make_rig, send_buffer_bytes=8192)
+@pytest.mark.parametrize("says_late", [False, True])
+def test_a_receive_that_wants_to_write_goes_on_when_it_can(
+    make_rig: MakeRig, says_late: bool
+) -> None:
+    """`says_late`: there is room again before the channel knows of none."""
+    over = Masked(make_rig, send_buffer_bytes=8192, says_late=says_late)
     client = over.client(receive_bytes=8192)
     for turn in range(3):
         client.update()
         client.send(b"".join(cold_frame(b"%d" % i, i) for i in range(20)))
-        client.all_delivered()
+        if not says_late:
+            client.all_delivered()
         for i in range(20):
             assert client.receive_cold() == (i, b"%d" % i), f"turn {turn}"
     assert over.transport.changed == 0
