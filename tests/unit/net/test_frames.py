@@ -232,3 +232,18 @@ def test_a_key_that_no_api_has_is_a_request_like_others(
     other.send(cold_frame(b"after it", 6))
     assert other.receive_cold() == (6, b"after it")
     assert seen == [(api_key, False), (COLD_KEY, False)]
+
+
+def test_every_key_is_answered_in_its_turn(rig: Rig) -> None:
+    client = rig.client()
+    keys = range(-(1 << 15), 1 << 15)
+    at_once = 1024
+    for first in range(0, len(keys), at_once):
+        client.send(
+            b"".join(
+                framed(struct.pack(">hhi", keys[at], 0, at) + b"\0\4test\0")
+                for at in range(first, first + at_once)
+            )
+        )
+        answered = [client.receive_cold()[0] for _ in range(at_once)]
+        assert answered == list(range(first, first + at_once))
