@@ -546,7 +546,7 @@ PLANTED: dict[str, Plant] = {
     "nothing-came": Plant(FollowedPartition, "_append_locked", _nothing_came, 20),
     "checkpoint-not-read": Plant(ReplicaManager, "_open_replica", _from_the_start, 20),
     "stopping-for-ever": Plant(PartitionChanges, "_stopping", _for_ever, 60),
-    "versions-of-another": Plant(ImageFollower, "obey", _remembered, 40),
+    "versions-of-another": Plant(ImageFollower, "accept_epoch", _remembered, 40),
     "won-and-not-known": Plant(Election, "_has_won", _not_won, 80),
     "removed-before-written": Plant(TopicChanges, "delete_topics", _removed_first, 40),
     "recovered-and-not-said": Plant(OwnLogs, "ready", _unsaid, 20),
