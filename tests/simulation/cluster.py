@@ -243,8 +243,10 @@ class Cluster(DiskActs):
         for name in (*self.names, *self.homes):
             view = self.safety.partition(name).views.get(node_id)
             if view is not None and (path := directory / str(name)).exists():
-                # A cut on a disk that is full is behind what the checkpoint says.
+                # On a full disk a truncation, or an earlier cut, left less than the checkpoint says.
                 point = min(points.get(name, 0), len(view.contents.records))
+                if view.synced_to is not None:
+                    point = min(point, view.synced_to)
                 synced[name] = Synced(path, point, epochs_settled=False)
         open_here = running.replicas.replicas()
         synced.update((name, Synced.of(each)) for name, each in open_here.items())
