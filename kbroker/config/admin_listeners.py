@@ -1,4 +1,4 @@
-"""admin.listeners: from its text to what the admin port binds.
+"""admin.listeners: from its text to the addresses that the admin port binds.
 
 `BrokerConfig.admin_listeners` calls this once at start, so that a mistake ends a start with one
 line that names the key. Entries are http://host:port; port 0 is a free port, which all entries of
@@ -47,7 +47,7 @@ def parse_admin_listeners(texts: Sequence[str]) -> tuple[AdminListener, ...]:
 
 def _parse_entry(text: str) -> AdminListener:
     if text.lower() == NONE:
-        raise ConfigError(f"{ADMIN_LISTENERS}: none stands beside other entries", "remove one")
+        raise ConfigError(f"{ADMIN_LISTENERS}: none excludes other entries", "remove one")
     if text.startswith("https://"):
         raise ConfigError(f"{ADMIN_LISTENERS}: {text!r} asks for TLS", "this version serves http")
     # By hand: a regular expression would cost every start a compilation.

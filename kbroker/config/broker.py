@@ -2,12 +2,12 @@
 
 `BrokerConfig.load` joins command line, environment, file and defaults (in that order of strength),
 checks every value against its row of the table and the values against each other, and gathers
-warnings for what it ignores. What it returns is immutable: a change makes a new object
+warnings for the settings that it ignores. The result is immutable: a change makes a new object
 (`with_values`), which other threads pick up by one reference.
 
 `config["num.io.threads"]` is the typed value of a key; an unknown name is a KeyError, since only
 the program asks. A value that a person gave and that is not allowed is a ConfigError with key,
-value, origin and allowed range on one line; secrets are never shown.
+value, origin and allowed range on one line; secrets are never printed.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class BrokerConfig:
         return self.default_of(BROKER_KEYS[name])
 
     def default_of(self, key: ConfigKey) -> Any:
-        """What a key is that nobody sets: some are others in a cluster."""
+        """The value of a key that is not set: some differ in a cluster."""
         if key.clustered is not None and self._effective.get(_CLUSTER) is not None:
             return key.clustered
         return key.default
@@ -220,9 +220,9 @@ def _parse(key: ConfigKey, name: str, setting: Setting) -> Any:
     try:
         value = parse_value(key, setting.text)
     except InvalidValue as error:
-        shown = "(hidden)" if key.sensitive else repr(setting.text)
+        text = "(hidden)" if key.sensitive else repr(setting.text)
         raise ConfigError(
-            f"{name}={shown} ({setting.origin}) is not allowed", f"use {error.allowed}"
+            f"{name}={text} ({setting.origin}) is not allowed", f"use {error.allowed}"
         ) from None
     if name in ("log.dirs", "log.dir") and not value:
         raise ConfigError(f"{name} ({setting.origin}) is empty", "name a directory")

@@ -1,7 +1,7 @@
 """The one table of configuration: every broker key and every topic key, by name.
 
 Parsing, `config explain`, DescribeConfigs and docs/configuration.md all read these two mappings;
-a key that stands in none of them does not exist. The rows live in `keys_*.py`, one file a theme.
+a key that is in none of them does not exist. The rows live in `keys_*.py`, one file a theme.
 
 Built once at import and never changed, so any thread may read it.
 """
@@ -46,7 +46,7 @@ THEMES: Final[tuple[tuple[str, tuple[ConfigKey, ...]], ...]] = (
     ("Tiered storage", keys_tiered.KEYS),
 )
 
-# Keys of older releases, with what became of them. They are reported, never an error: files that
+# Keys of older releases, with their replacements. They are reported, never an error: files that
 # were written for those releases still start.
 REMOVED_KEYS: Final[dict[str, str]] = {
     "advertised.host.name": "use advertised.listeners",

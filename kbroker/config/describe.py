@@ -140,14 +140,14 @@ def describe_group(config: BrokerConfig, own: Mapping[str, str]) -> list[ConfigE
     """Every key of a group: its own values, the others from the broker."""
     entries = []
     for name, key in sorted(GROUP_KEYS.items()):
-        behind = broker_key_of_group(name)
-        if behind is None:
+        broker_key = broker_key_of_group(name)
+        if broker_key is None:
             value = key.default
             default = format_value(key, key.default)
             synonyms: list[ConfigSynonym] = [(name, default, int(ConfigSource.DEFAULT_CONFIG))]
         else:
-            value = config[behind]
-            synonyms = _broker_synonyms(config, behind)
+            value = config[broker_key]
+            synonyms = _broker_synonyms(config, broker_key)
         if name in own:
             value = _own_value(key, own[name])
             synonyms = [(name, format_value(key, value), _SOURCE_GROUP), *synonyms]
@@ -168,7 +168,7 @@ def describe_client_metrics(own: Mapping[str, str]) -> list[ConfigEntry]:
 
 
 def _own_value(key: ConfigKey, text: str) -> object:
-    """What is stored was allowed once; where it is not any more it is shown as it stands."""
+    """A stored value was allowed once; where it is not any more, it is returned as stored."""
     try:
         return parse_resource_value(key, text)
     except InvalidValue:

@@ -2,7 +2,7 @@
 
     python -m kbroker.config.document [DIRECTORY]
 
-A test compares the committed files with what this module would write, so the documentation cannot
+A test compares the committed files with this module's output, so the documentation cannot
 drift from the table. Output depends on the table alone: not on the machine, not on the time.
 """
 
@@ -23,8 +23,8 @@ _NOTICE = "<!-- Written by `python -m kbroker.config.document`; edit the table, 
 _HOW = """\
 A setting comes from the strongest of: `--override key=value`, the environment, the file given to
 `kbroker start`, the default. The environment follows the rule of Apache Kafka's image, for both
-prefixes: `KBROKER_NUM_IO_THREADS` (or `KAFKA_NUM_IO_THREADS`) is `num.io.threads`; `__` stands for
-`_` and `___` for `-`. `kbroker config explain KEY` shows where a value comes from.
+prefixes: `KBROKER_NUM_IO_THREADS` (or `KAFKA_NUM_IO_THREADS`) is `num.io.threads`; `__` means `_`
+and `___` for `-`. `kbroker config explain KEY` shows where a value comes from.
 
 An unknown key is a warning with the most similar name; a value outside its range ends the start
 with exit status 3. Keys marked *no effect yet* are known, checked and reported, and one warning
@@ -34,7 +34,7 @@ In the column *change*, `cluster-wide` and `per-broker` are the keys that can be
 broker runs, for one broker or (cluster-wide) for all of them: `kbroker config set`, or Apache
 Kafka's `kafka-configs`. What is set so is stronger than everything above, one broker's value
 stronger than that of all, takes effect before the answer comes and survives a restart. A key
-without effect yet is stored and shown all the same, and the broker's log says that it has none.
+without effect yet is stored and returned all the same, and the broker's log says that it has none.
 Apache Kafka also opens and closes listeners at run time; here they are read at start. Thread pools
 grow to at most double and shrink to at least half in one step.\
 """

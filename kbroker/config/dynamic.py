@@ -55,7 +55,7 @@ THREAD_POOLS: Final = (
     "remote.log.manager.follower.thread.pool.size",
     "remote.log.reader.threads",
 )
-# Of one listener each, behind its prefix.
+# Of one listener each, after its prefix.
 _STORES: Final = frozenset(
     f"ssl.{name}"
     for name in (
@@ -109,12 +109,12 @@ def check_broker(current: BrokerConfig, source: ConfigSource, wanted: Mapping[st
             of_one,
         )
     if config["max.connections"] < 1:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "max.connections=0 would shut everybody out")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "max.connections=0 would refuse all clients")
     if config["max.connections.per.ip"] < 1 and not config.connections_per_ip_overrides:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            "max.connections.per.ip=0 shuts everybody out unless max.connections.per.ip.overrides"
-            " lets somebody in",
+            "max.connections.per.ip=0 refuses all clients unless max.connections.per.ip.overrides"
+            " allows some",
         )
     _check_threads(current, config)
 
@@ -183,9 +183,9 @@ _CLIENT_LABELS: Final = frozenset(
 # The bounds that a broker sets for its groups: group's key -> (least, most).
 _GROUP_BOUNDS: Final[Mapping[str, tuple[str | None, str | None]]] = {
     **{
-        f"{kind}.{what}.ms": (f"group.{kind}.min.{what}.ms", f"group.{kind}.max.{what}.ms")
+        f"{kind}.{each}.ms": (f"group.{kind}.min.{each}.ms", f"group.{kind}.max.{each}.ms")
         for kind in ("consumer", "share", "streams")
-        for what in ("session.timeout", "heartbeat.interval", "assignment.interval")
+        for each in ("session.timeout", "heartbeat.interval", "assignment.interval")
     },
     "share.record.lock.duration.ms": (
         "group.share.min.record.lock.duration.ms",
@@ -238,7 +238,7 @@ def check_client_metrics(wanted: Mapping[str, str]) -> None:
 
 
 def _check_pattern(text: str) -> None:
-    """name=expression, as in client_id=consumer-.*; it is stored, and matched by nobody yet."""
+    """name=expression, as in client_id=consumer-.*; it is stored, and not matched yet."""
     name, _, expression = text.partition("=")
     known = expression and "=" not in expression and name.strip() in _CLIENT_LABELS
     if not known or not is_expression(expression):

@@ -1,8 +1,8 @@
 """What settings change, as it was measured: data that `kbroker doctor` shows beside each setting.
 
-`effects.json` stands beside this file and is written by `kbroker perf show --write-effects`; its
+`effects.json` is beside this file and is written by `kbroker perf show --write-effects`; its
 words are made where the measurements are (perf/studies/tune_answers.py), this only reads them. It
-is a file that somebody may have edited: it is bounded, every entry is checked, and one that is
+is a file that may have been edited: it is bounded, every entry is checked, and one that is
 damaged or of another schema counts as none, since a broker's health does not hang on it.
 
 Level: config. A broker never reads it.
@@ -14,7 +14,7 @@ import os
 from typing import Any, Final, NamedTuple
 
 SCHEMA: Final = 1
-# Behind values whose effect the run could not bound: another machine, or more rounds, might.
+# Of values whose effect the run could not bound: another machine, or more rounds, might.
 CANNOT_BE_TOLD: Final = "cannot be told here"
 FILE_BYTES_MAX: Final = 1 << 20
 WORDS_CHARS_MAX: Final = 500
@@ -22,7 +22,7 @@ _PATH: Final = os.path.join(os.path.dirname(__file__), "effects.json")
 
 
 class Tried(NamedTuple):
-    """A value against the default; `decided`: a difference was shown."""
+    """A value against the default; `decided`: a difference was found."""
 
     value: str
     words: str
@@ -57,19 +57,19 @@ class KnobEffects(NamedTuple):
         if self.why_not:
             return self.why_not
         by_value = {one.value: one for one in self.tried}
-        told = []
+        parts = []
         advised = by_value.get(self.document)
         if advised is not None:
-            told.append(f"{advised.value} instead of {self.default}: {advised.words}")
-        elif shown := [one for one in self.tried if one.decided]:
-            told.extend(f"{one.value} instead of {self.default}: {one.words}" for one in shown)
+            parts.append(f"{advised.value} instead of {self.default}: {advised.words}")
+        elif found := [one for one in self.tried if one.decided]:
+            parts.extend(f"{one.value} instead of {self.default}: {one.words}" for one in found)
         else:
             values = ", ".join(by_value)
-            told.append(f"{self._nothing_shown} by {values} instead of {self.default}")
+            parts.append(f"{self._nothing_shown} by {values} instead of {self.default}")
         own = by_value.get(ours)
         if own is not None and own is not advised and not (advised is None and own.decided):
-            told.append(f"with {ours}: {own.words}")
-        return " | ".join(told)
+            parts.append(f"with {ours}: {own.words}")
+        return " | ".join(parts)
 
 
 class Effects(NamedTuple):

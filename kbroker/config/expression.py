@@ -1,6 +1,6 @@
-"""Whether a text is a regular expression, as far as nobody has to match with it.
+"""Whether a text is a regular expression, without a guarantee that it can be matched with.
 
-For the patterns of subscriptions to client metrics, which are stored and told again. Compiling one
+For the patterns of subscriptions to client metrics, which are stored and returned. Compiling one
 is no check of it: Python's compiler takes milliseconds for a set of seven bytes (`[\\1-\\uffff]`
 without case), and its expressions are not Java's. So one look at each character says what both
 refuse: brackets that do not close, a repetition of nothing, an escape of nothing.
@@ -58,7 +58,7 @@ def is_expression(text: str) -> bool:
 
 
 def _repetition_end(text: str, at: int) -> int:
-    """Behind *, +, ? or {n,m}; -1: it is none."""
+    """The index after *, +, ? or {n,m}; -1: it is none."""
     if text[at] != "{":
         return at + 1
     counts = _COUNTS.match(text, at)

@@ -8,7 +8,7 @@ Level: config, which knows only level 0. Everything here is immutable; any threa
 The numbers of `ConfigType` and `ConfigSource` travel in DescribeConfigs answers
 (https://kafka.apache.org/protocol, DescribeConfigs) and never change.
 
-What it never does: read a file, look at the environment, import anything slow. The table is built
+It never reads a file, looks at the environment or imports anything slow. The table is built
 while a broker starts, and the whole package has 25 ms for that.
 """
 

@@ -27,7 +27,7 @@ KEYS: Final = (
         "The older name of node.id; -1: unset. Where both are set they must be equal.",
         supported=True),
     Key("broker.rack", STRING, None,
-        "Where this broker stands; clients may prefer a replica of their own rack.",
+        "The rack of this broker; clients may prefer a replica of their own rack.",
         supported=True),
     Key("auto.create.topics.enable", BOOLEAN, True,
         "Create a topic when a client asks for the metadata of one that does not exist.",
@@ -109,7 +109,7 @@ KEYS: Final = (
     Key("broker.session.timeout.ms", INT, 9_000,
         "Silence after which a Raft controller takes a broker for dead."),
     Key("initial.broker.registration.timeout.ms", INT, 60_000,
-        "How long the start of a broker of a cluster waits to be told what holds, by a controller,"
+        "How long the start of a broker of a cluster waits for metadata from a controller,"
         " before it gives up.", supported=True),
     Key("metadata.log.dir", STRING, None, "The directory of a Raft quorum's metadata log."),
     Key("metadata.log.max.record.bytes.between.snapshots", LONG, 20_971_520,

@@ -109,7 +109,7 @@ KEYS: Final = (
         " (LogAppendTime).", choices=("CreateTime", "LogAppendTime"), dynamic=CLUSTER_WIDE,
         supported=True),
     Key("log.message.timestamp.before.max.ms", LONG, LONG_MAX,
-        "How far a producer's stamp may lie behind the broker's clock.", low=0,
+        "How far a producer's timestamp may be before the broker's clock.", low=0,
         dynamic=CLUSTER_WIDE, supported=True),
     Key("log.message.timestamp.after.max.ms", LONG, 3_600_000,
         "How far a producer's stamp may lie ahead of the broker's clock.", low=0,

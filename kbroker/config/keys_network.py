@@ -72,8 +72,8 @@ KEYS: Final = (
         check_words="entries NAME://host:port separated by commas", dynamic=PER_BROKER,
         supported=True, kafka="PLAINTEXT://:9092"),
     Key("advertised.listeners", LIST, None,
-        "The addresses that clients are told to use, one for each listener name. Left unset, each"
-        " client is told the local address that its own connection reached.",
+        "The addresses that brokers give to clients, one for each listener name. Left unset, each"
+        " client gets the local address that its own connection reached.",
         check_words="entries NAME://host:port separated by commas", supported=True),
     Key("listener.security.protocol.map", STRING, DEFAULT_PROTOCOL_MAP,
         "Which security protocol each listener name speaks, as NAME:PROTOCOL pairs.",
@@ -95,7 +95,7 @@ KEYS: Final = (
         dynamic=CLUSTER_WIDE, supported=True),
     Key("background.threads", INT, 10,
         "Threads for background work such as removing files. kbroker has one background thread that"
-        " works in small steps, whatever stands here.", low=1, dynamic=CLUSTER_WIDE),
+        " works in small steps, whatever the value is.", low=1, dynamic=CLUSTER_WIDE),
     Key("queued.max.requests", INT, 500,
         "Requests that may wait for a handler. At the bound no further request is read.", low=1,
         supported=True),
@@ -149,7 +149,7 @@ KEYS: Final = (
         supported=True),
     Key("channel.pipelining.enable", BOOLEAN, True,
         "True: a connection is read on while its produces wait for their followers, and produces"
-        " that have arrived behind one another are taken, appended and answered together; answers"
+        " that have arrived one after another are taken, appended and answered together; answers"
         " leave in order. False: one request at a time, as Apache Kafka does.", supported=True,
         kafka="-"),
     Key("channel.pipelining.max.requests", INT, 256,

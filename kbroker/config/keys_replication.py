@@ -19,7 +19,7 @@ from kbroker.config.key import (
 )
 from kbroker.config.key import ConfigKey as Key
 
-# What `replica.selector.class` may be: Apache Kafka's own, by their names.
+# The values of `replica.selector.class`: Apache Kafka's own, by their names.
 LEADER_SELECTOR: Final = "org.apache.kafka.common.replica.LeaderSelector"
 RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
@@ -60,7 +60,7 @@ REPLICATION_KEYS: Final = (
         " in-sync replica of that rack; LeaderSelector, and unset, nowhere.",
         choices=(LEADER_SELECTOR, RACK_AWARE_SELECTOR), supported=True),
     Key("follower.fetch.last.tiered.offset.enable", BOOLEAN, False,
-        "Let an empty follower begin behind what tiered storage holds.", dynamic=CLUSTER_WIDE),
+        "Let an empty follower begin after the end of tiered storage.", dynamic=CLUSTER_WIDE),
     Key("fetch.max.bytes", INT, 57_671_680,
         "The largest fetch answer, whatever a consumer asks for.", low=1_024, supported=True),
     Key("max.incremental.fetch.session.cache.slots", INT, 1_000,

@@ -2,8 +2,8 @@
 
 Rows of the table only (see `key.py`). Groups and subscriptions may have values of their own, which
 are stored and described; nothing else follows them yet, since they are for groups of other kinds
-than the classic one and for metrics that clients push. Most keys of a group stand for the broker
-key of the same name behind `group.`, whose row they share.
+than the classic one and for metrics that clients push. Most keys of a group mean the broker key of
+the same name after `group.`, whose row they share.
 """
 
 from __future__ import annotations
@@ -84,5 +84,5 @@ def parse_resource_value(key: Key, text: str) -> Any:
 
 
 def broker_key_of_group(name: str) -> str | None:
-    """The broker key behind a group's key; None if there is none."""
+    """The broker key that a group's key defaults to; None if there is none."""
     return _BROKER_PREFIX + name if name in _OF_THE_BROKER else None

@@ -18,7 +18,7 @@ _MS_PER_HOUR: Final = 3_600_000
 
 
 class Synonym(NamedTuple):
-    """A broker key that stands behind a topic key; its value times `factor` is the topic's."""
+    """A broker key that is a topic key's default; its value times `factor` is the topic's."""
 
     broker_key: str
     factor: int = 1
@@ -121,7 +121,7 @@ KEYS: Final = (
     Key("message.timestamp.after.max.ms", LONG, 3_600_000,
         "How far a producer's stamp may lie ahead of the broker's clock.", low=0, supported=True),
     Key("message.timestamp.before.max.ms", LONG, LONG_MAX,
-        "How far a producer's stamp may lie behind the broker's clock.", low=0, supported=True),
+        "How far a producer's timestamp may be before the broker's clock.", low=0, supported=True),
     Key("message.timestamp.type", STRING, "CreateTime",
         "Whose clock stamps a record: the producer's (CreateTime) or the broker's"
         " (LogAppendTime).", choices=("CreateTime", "LogAppendTime"), supported=True),

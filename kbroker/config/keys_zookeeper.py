@@ -1,7 +1,7 @@
 """Broker keys of a cluster's ZooKeeper: where it is, sessions, users, TLS.
 
 Rows of the table only (see `key.py`). Apache Kafka had these up to 3.9, and names, meanings and
-defaults are those; its users and passwords stood in a JAAS file, so those keys are our own.
+defaults are those; its users and passwords were in a JAAS file, so those keys are our own.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ KEYS: Final = (
         "Silence after which ZooKeeper takes this broker for dead.", low=1, supported=True,
         kafka="-"),
     Key("zookeeper.set.acl", BOOLEAN, False,
-        "Let nobody but this broker's user write what it creates in ZooKeeper; all may read it.",
+        "Let only this broker's user write what it creates in ZooKeeper; all may read it.",
         supported=True, kafka="-"),
     Key("zookeeper.auth.scheme", STRING, None,
         "How this broker logs in to ZooKeeper: with SASL's DIGEST-MD5, or with the older scheme"
-        " digest. Unset: as nobody.", choices=("digest", "sasl"), supported=True, kafka="-"),
+        " digest. Unset: unauthenticated.", choices=("digest", "sasl"), supported=True, kafka="-"),
     Key("zookeeper.auth.username", STRING, None, "The user that this broker is to ZooKeeper.",
         supported=True, kafka="-"),
     Key("zookeeper.auth.password", PASSWORD, None, "The password of that user.", supported=True,

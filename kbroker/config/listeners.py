@@ -1,4 +1,4 @@
-"""Listeners: from the texts of five keys to what to bind and what to advertise.
+"""Listeners: from the texts of five keys to the addresses to bind and to advertise.
 
 Place in the flow: `BrokerConfig.listeners` calls `parse_listeners` once at start; the network layer
 binds each `Listener`, and the advertiser answers clients from `ListenerSet.advertised`, or, where
@@ -196,7 +196,7 @@ def _check_ports(listeners: Sequence[Listener]) -> None:
                     f"listeners: {other} and {one} take the same address", "change one port"
                 )
             if one.port == 0 and one.name == other.name and _overlap(one, other):
-                raise ConfigError(f"listeners: {one} stands there twice", "remove one")
+                raise ConfigError(f"listeners: {one} is there twice", "remove one")
 
 
 def _overlap(one: Listener, other: Listener) -> bool:
@@ -221,11 +221,11 @@ def _parse_advertised(
                 f"use {', '.join(sorted(names))}",
             )
         if endpoint.name in endpoints:
-            raise ConfigError(f"advertised.listeners: {endpoint.name} stands there twice")
+            raise ConfigError(f"advertised.listeners: {endpoint.name} is there twice")
         if endpoint.host in _WILDCARDS:
             raise ConfigError(
-                f"advertised.listeners: nobody can connect to {text!r}",
-                "name a host, or leave the key unset: clients are then told the address they used",
+                f"advertised.listeners: no client can connect to {text!r}",
+                "name a host, or leave the key unset: clients then get the address they used",
             )
         endpoints[endpoint.name] = endpoint
     return tuple(endpoints.values())

@@ -53,7 +53,7 @@ _SERVICE_LINK: Final = re.compile(r"(.*_)?(SERVICE_(HOST|PORT)(_.*)?|PORT(_\d+_(
 
 
 class Setting(NamedTuple):
-    """A text that somebody gave for a key, and where."""
+    """The text that was given for a key, and its origin."""
 
     text: str
     origin: str
@@ -101,7 +101,7 @@ def _is_no_key(rest: str) -> bool:
 
 
 def environment_key(rest: str) -> str:
-    """The key that a variable's name without its prefix stands for."""
+    """The key that a variable's name without its prefix means."""
     return rest.lower().replace("___", "-").replace("__", "\0").replace("_", ".").replace("\0", "_")
 
 

@@ -132,7 +132,7 @@ LEFT: Final = {
     "kbroker/admin": 6,
     "kbroker/cli": 148,
     "kbroker/cluster": 41,
-    "kbroker/config": 66,
+    "kbroker/config": 2,
     "kbroker/coordinator": 296,
     "kbroker/core": 23,
     "kbroker/engine": 212,
@@ -173,7 +173,7 @@ LEFT: Final = {
     "tests/spark": 113,
     "tests/support": 119,
     "tests/system": 389,
-    "tests/unit": 1382,
+    "tests/unit": 1381,
 }
 
 if __name__ == "__main__":

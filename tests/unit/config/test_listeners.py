@@ -85,7 +85,7 @@ def test_allowed(value: str) -> None:
         (["listeners=PLAINTEXT://:1,PLAINTEXT://[::1]:1"], "same address"),
         (["listeners=PLAINTEXT://h:0,plaintext://h:0"], "twice"),
         (["advertised.listeners=OTHER://h:1"], "no listener is named OTHER"),
-        (["advertised.listeners=PLAINTEXT://0.0.0.0:1"], "nobody can connect"),
+        (["advertised.listeners=PLAINTEXT://0.0.0.0:1"], "no client can connect"),
         (["advertised.listeners=PLAINTEXT://a:1,PLAINTEXT://b:1"], "twice"),
         (["listener.security.protocol.map=A"], "no new pair"),
         (["listener.security.protocol.map=A:SSL,a:SSL"], "no new pair"),
