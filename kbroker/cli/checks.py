@@ -20,7 +20,7 @@ _STATUS: Final = {NOTE: 0, OK: 0, WARNING: 1, FAILING: 2}
 class Check(NamedTuple):
     """One line: the verdict, what was looked at, what was seen, and the way out if it is not ok.
 
-    `more` is what else is known of it, for who asks.
+    `more` is further detail, printed on request.
     """
 
     verdict: str

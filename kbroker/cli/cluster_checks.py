@@ -51,7 +51,7 @@ Settings = Mapping[str, str | None]
 
 
 def joining(config: BrokerConfig) -> Iterator[Check]:
-    """Nothing of a broker that stands alone."""
+    """Nothing for a broker without a cluster."""
     if config[CONNECT] is None:
         return
     hosts, _ = parse_connect(config[CONNECT])
@@ -83,7 +83,7 @@ def zookeeper(hosts: tuple[str, ...], troubles: Mapping[str, str]) -> Check:
 
 
 def among_brokers(name: str, host: str) -> Check:
-    """Where other brokers are told to fetch from this one; "": every address, by its name."""
+    """The address where other brokers fetch from this one; "": every address, by its name."""
     if host and _is_loopback(host):
         fix = f"advertised.listeners={name}://HOST:PORT as the other brokers see it"
         seen = f"{name}: brokers on other machines cannot reach {host}"
@@ -107,9 +107,9 @@ def cluster(client: Client) -> Iterator[Check]:
     try:
         metadata = client.metadata()
     except (KafkaError, UserError):
-        return  # the round trips have told it
-    told = {node_id: _settings(client, node_id) for node_id in sorted(metadata.brokers)}
-    known = {node_id: values for node_id, values in told.items() if values}
+        return  # the round trips have reported it
+    settings = {node_id: _settings(client, node_id) for node_id in sorted(metadata.brokers)}
+    known = {node_id: values for node_id, values in settings.items() if values}
     if known:
         # New topics are the controller's to make.
         deciding = known.get(metadata.controller_id, next(iter(known.values())))
@@ -135,7 +135,7 @@ def _settings(client: Client, node_id: int) -> Settings:
 
 def replication(brokers: int, values: Settings) -> Iterator[Check]:
     """More replicas than brokers: topics, groups or transactions cannot be made; more that must be
-    in sync than replicas: nobody can write with acks=all."""
+    in sync than replicas: no client can write with acks=all."""
     wanted = {
         name: int(value)
         for name, value in values.items()
@@ -161,7 +161,7 @@ def replication(brokers: int, values: Settings) -> Iterator[Check]:
 def racks(of: Mapping[int, str | None]) -> Check:
     without = [str(each) for each, rack in sorted(of.items()) if rack is None]
     if len(without) == len(of):
-        return Check(OK, "racks", "no broker says where it stands")
+        return Check(OK, "racks", "no broker has a rack")
     if without:
         seen = f"broker {', '.join(without)} has no broker.rack, others have: racks do not count"
         return Check(WARNING, "racks", seen, "set broker.rack of every broker, or of none")
@@ -182,7 +182,7 @@ def _versions(client: Client) -> dict[int, dict[str, str]]:
         try:
             offered = client.cluster.link(address).versions
         except KafkaError:
-            continue  # the round trip has told it
+            continue  # the round trip has reported it
         found[node_id] = {f"API {key}": f"{low}-{high}" for key, (low, high) in offered.items()}
     return found
 
@@ -196,8 +196,8 @@ def alike(name: str, what: str, of: Mapping[int, Mapping[str, str]]) -> Check:
         for node_id, values in sorted(of.items()):
             said.setdefault(values.get(key, "-"), []).append(str(node_id))
         if len(said) > 1:
-            told = ", ".join(f"{value} at {'+'.join(ids)}" for value, ids in said.items())
-            differ.append(f"{key} {told}")
+            values = ", ".join(f"{value} at {'+'.join(ids)}" for value, ids in said.items())
+            differ.append(f"{key} {values}")
     if not differ:
         return Check(OK, name, f"{len(of)} brokers have {what}")
     seen = "; ".join(differ[:_NAMED_MAX]) + ("; ..." if len(differ) > _NAMED_MAX else "")
@@ -205,7 +205,7 @@ def alike(name: str, what: str, of: Mapping[int, Mapping[str, str]]) -> Check:
 
 
 def topics(metadata: ClusterMetadata, client: Client) -> Check:
-    """Topics that acks=all cannot be written to, whoever is there."""
+    """Topics that acks=all cannot be written to, whichever brokers live."""
     names = sorted(metadata.topics)[:TOPICS_ASKED_MAX]
     bad = []
     for name in names:

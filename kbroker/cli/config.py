@@ -2,7 +2,7 @@
 
 Reads the same file, environment and overrides as `kbroker start` would and asks no broker, unless a
 topic, broker or group of a running cluster is named. Works for broker keys and for topic keys; a
-topic key shows the broker keys behind it. Secrets stay hidden.
+topic key shows the broker keys that it falls back to. Secrets stay hidden.
 """
 
 from __future__ import annotations
@@ -118,10 +118,10 @@ def _explain_topic_key(broker: BrokerConfig, name: str) -> dict[str, Any] | None
     key = TOPIC_KEYS.get(name)
     if key is None:
         return None
-    behind = broker_value(broker, name)
-    origin = "default" if behind is None else broker.origin(behind.broker_key)
-    if behind is not None and origin != "default":
-        origin = f"{behind.broker_key} ({origin})"
+    fallback = broker_value(broker, name)
+    origin = "default" if fallback is None else broker.origin(fallback.broker_key)
+    if fallback is not None and origin != "default":
+        origin = f"{fallback.broker_key} ({origin})"
     entry = describe_topic_key(TopicConfig(broker), name)
     explanation = _common(key, entry, "topic", origin)
     explanation["source"] = TopicConfig(broker).source(name).name
@@ -167,11 +167,11 @@ def _print(explanation: dict[str, Any]) -> None:
         ("allowed", explanation["allowed"]),
         ("change", explanation["dynamic"]),
     ]
-    behind = explanation.get("broker_keys") or [
+    fallback = explanation.get("broker_keys") or [
         s["name"] for s in explanation["synonyms"] if s["name"] != explanation["key"]
     ]
-    if behind:
-        rows.append(("behind it", ", ".join(dict.fromkeys(behind))))
+    if fallback:
+        rows.append(("fallback", ", ".join(dict.fromkeys(fallback))))
     for label, text in rows:
         say(f"  {label:<10}{text}")
 

@@ -1,10 +1,10 @@
 """`kbroker config get|set|unset`: settings in a running cluster.
 
-Of topics (`-t`), of brokers (`--broker 1`, or `--broker all` for what holds on every broker), of a
-broker's loggers (`--logger 1`, where the keys are loggers and the values levels), of groups (`-g`).
-`get` shows what was set, or every key, or some; `set` and `unset` change several resources in one
-request each. One that is refused is named on standard error, the others are changed all the same,
-and the status is 1. The commands hang below `kbroker config` (see `config.py`).
+Of topics (`-t`), of brokers (`--broker 1`, or `--broker all` for the settings of every broker), of
+a broker's loggers (`--logger 1`, where the keys are loggers and the values levels), of groups
+(`-g`). `get` shows what was set, or every key, or some; `set` and `unset` change several resources
+in one request each. One that is refused is named on standard error, the others are changed all the
+same, and the status is 1. The commands hang below `kbroker config` (see `config.py`).
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def unset(
     output: str,
     **named: tuple[str, ...],
 ) -> int:
-    """Take settings of their own away from resources; what stands behind them holds again."""
+    """Take settings of their own away from resources; their defaults hold again."""
     kind, resources = chosen(named)
     with connect(bootstrap) as client:
         return _alter(client, kind, resources, {}, keys, dry_run=dry_run, output=output)
@@ -267,4 +267,4 @@ def print_explanation(of: str, explained: dict[str, Any]) -> None:
     say(f"  {'change':<10}{change}")
     for synonym in explained["synonyms"][1:]:
         value = "(hidden)" if explained["sensitive"] else _shown(synonym)
-        say(f"  {'behind it':<10}{synonym['name']}={value}, from: {synonym['source']}")
+        say(f"  {'fallback':<10}{synonym['name']}={value}, from: {synonym['source']}")

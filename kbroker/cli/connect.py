@@ -1,6 +1,6 @@
-"""What the commands that talk to a broker share: the option `-b`, and the client behind it.
+"""What the commands that talk to a broker share: the option `-b`, and the client made from it.
 
-The client's module is imported when a command runs, not when its help is shown.
+The client's module is imported when a command runs, not when its help is printed.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class Start(NamedTuple):
     "-G",
     "--group",
     metavar="GROUP",
-    help="Share partitions with the group's members; -o is for what nobody has committed.",
+    help="Share partitions with the group's members; -o is for partitions without a commit.",
 )
 @click.option("--instance-id", metavar="ID", help="Keep this member's place while it is away.")
 @click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object a line.")
@@ -153,7 +153,7 @@ class _Partitions:
 def _member(
     client: Client, group: str, instance_id: str | None, topic: str, start: Start
 ) -> Iterator[GroupConsumer]:
-    """A member of the group, which leaves it in order, also when it is told to end."""
+    """A member of the group, which leaves it in order, also on a signal to end."""
     import signal
 
     from kbroker.peer.group_consumer import GroupConsumer
@@ -222,7 +222,7 @@ def _consume(
     left = count
     out = sys.stdout.buffer
     if exit_at_end:
-        source.wait_ms = 0  # the end is known without waiting for what comes behind it
+        source.wait_ms = 0  # the end is known without waiting for later records
     while True:
         fetched, assigned = source.poll()
         positions = source.positions
@@ -244,7 +244,7 @@ def _consume(
             # answers ListOffsets only when it does not.
             if exit_at_end and after >= result.high_watermark and after >= end_of(where):
                 source.paused.add(where)
-        # Partitions that answered go to the end of the next request: none starves behind another.
+        # Partitions that answered go to the end of the next request: none starves another.
         _rotate(positions, fetched)
         out.flush()
         if exit_at_end and source.paused.issuperset(positions) and (fetched or assigned == []):
@@ -273,7 +273,7 @@ def _rotate(positions: dict[TopicPartition, int], fetched: Mapping[TopicPartitio
 
 
 def _read(data: bytes, position: int) -> tuple[list[Record], int]:
-    """The records from `position` on, and the offset behind the last batch."""
+    """The records from `position` on, and the offset after the last batch."""
     from kbroker.protocol.record_batch import decode_batches
 
     records: list[Record] = []

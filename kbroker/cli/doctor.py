@@ -116,20 +116,21 @@ def _short(value: str) -> str:
 
 
 def _brief(knobs: list[KnobEffects]) -> str:
-    """Whether a change of one key showed, in this broker or in a producer; "" if nobody looked."""
-    told = dict.fromkeys(f"; {knob.brief()}" for knob in knobs)
+    """Whether a change of one key showed, in this broker or in a producer; "" if it was not
+    measured."""
+    lines = dict.fromkeys(f"; {knob.brief()}" for knob in knobs)
     # One that shows anywhere is one to read about.
-    return next((one for one in told if one.endswith("an effect")), next(iter(told), ""))
+    return next((one for one in lines if one.endswith("an effect")), next(iter(lines), ""))
 
 
 def _effects(knobs: list[KnobEffects], ours: str) -> list[str]:
     """What was measured of one key, in sentences."""
-    told = []
+    lines = []
     for knob in knobs:
         if knob.why_not:
-            told.append(f"Not measured: {knob.why_not}.")
+            lines.append(f"Not measured: {knob.why_not}.")
             continue
         _, _, whose = knob.name.partition("@")
         where = _WHERE.get(whose, "")
-        told.append(f"Measured{where}: {knob.line(ours)}.")
-    return told
+        lines.append(f"Measured{where}: {knob.line(ours)}.")
+    return lines

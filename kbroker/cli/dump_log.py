@@ -104,11 +104,11 @@ def _files(place: Path) -> Iterator[Path]:
 
 
 def _print(path: Path, records: bool, as_json: bool) -> bool:
-    """False if it was damaged; what stands before is printed."""
+    """False if it was damaged; the records before the damage are printed."""
     reader = _reader_of(path)
     if reader is None:
         raise UsageError(
-            f"{path} is no file that can be shown",
+            f"{path} is no file that can be printed",
             "it is .log, .index, .timeindex, .txnindex, .snapshot, leader-epoch-checkpoint or"
             " partition.metadata",
         )
@@ -141,8 +141,8 @@ def _line(entry: Entry) -> str:
         if value is True:
             words.append(name)
         elif name != "records" and value is not False:
-            shown = json.dumps(value, ensure_ascii=False) if name in ("key", "value") else value
-            words.append(f"{name} {shown}")
+            text = json.dumps(value, ensure_ascii=False) if name in ("key", "value") else value
+            words.append(f"{name} {text}")
     return "  ".join(words)
 
 

@@ -1,7 +1,7 @@
 """`kbroker explain TOPIC/PARTITION/OFFSET`: one record, where it lies, and who may read it.
 
 The leader is asked where its log begins and ends, and for the batch. Where its data directory is on
-this machine the segment and the position in it are shown too. Exits with 0 if every consumer may
+this machine the segment and the position in it are printed too. Exits with 0 if every consumer may
 read the record, else with 1 and the reason.
 """
 
@@ -39,7 +39,7 @@ class Bounds(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """The first batch at or behind the offset; None and why there is none."""
+    """The first batch at or after the offset; None and why there is none."""
 
     batch: RecordBatch | None
     trouble: str = ""
@@ -55,12 +55,12 @@ def command(record: str, bootstrap: str, output: str) -> int:
     topic, partition, offset = _parse(record)
     with connect(bootstrap) as client:
         (where,) = existing(client, [Chosen(topic, (partition,))])
-        told = _explain(client, where, offset)
+        facts = _explain(client, where, offset)
     if output == "json":
-        write_json(told)
+        write_json(facts)
     else:
-        _print(told)
-    return 0 if told["visible"] == TO_ALL else 1
+        _print(facts)
+    return 0 if facts["visible"] == TO_ALL else 1
 
 
 def _parse(text: str) -> tuple[str, int, int]:
@@ -79,24 +79,24 @@ def _is_number(text: str) -> bool:
 
 def _explain(client: Client, where: TopicPartition, offset: int) -> dict[str, Any]:
     cluster_id, leader = _leader(client, where)
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "record": f"{where.topic}/{where.partition}/{offset}",
         "leader": leader,
     }
     if leader["broker"] < 0:
-        return {**told, "visible": "to nobody now: the partition has no leader"}
+        return {**facts, "visible": "to no consumer now: the partition has no leader"}
     bounds = _bounds(client, where)
     inside = bounds.start <= offset < bounds.high_watermark
     fetched = _fetch(client, where, offset, bounds) if inside else Fetched(None)
-    told["log"] = bounds._asdict()
+    facts["log"] = bounds._asdict()
     directory = _directory(client, where, leader["broker"], cluster_id)
     if directory is not None:
-        told["segment"] = _segment(directory, offset)
+        facts["segment"] = _segment(directory, offset)
     batch = fetched.batch
     if batch is not None and batch.base_offset <= offset:
-        told |= _batch(batch, offset)
-    told["visible"] = _visible(offset, bounds, fetched, _is_compacted(client, where.topic))
-    return told
+        facts |= _batch(batch, offset)
+    facts["visible"] = _visible(offset, bounds, fetched, _is_compacted(client, where.topic))
+    return facts
 
 
 def _leader(client: Client, where: TopicPartition) -> tuple[str | None, dict[str, Any]]:
@@ -156,7 +156,7 @@ def _fetch(client: Client, where: TopicPartition, offset: int, bounds: Bounds) -
             if batch.last_offset >= offset:
                 return Fetched(batch, aborted=lost)
     except ProtocolError as error:
-        return Fetched(None, f"its batch is damaged, for who checks it: {error}")
+        return Fetched(None, f"its batch is damaged, for consumers that check it: {error}")
     return Fetched(None, "no batch is there")
 
 
@@ -180,7 +180,7 @@ def _directory(
                 )  # fmt: skip
                 return Path(directory.path) / str(where) if is_its else None
     except (OSError, KafkaError, UserError):
-        pass  # what is here is not for us to read, or nobody says where it is
+        pass  # what is here is not for us to read, or no broker says where it is
     return None
 
 
@@ -203,7 +203,7 @@ def _segment(directory: Path, offset: int) -> dict[str, Any]:
 
 
 def _batch(batch: RecordBatch, offset: int) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "batch": {
             "first": batch.base_offset,
             "last": batch.last_offset,
@@ -215,7 +215,7 @@ def _batch(batch: RecordBatch, offset: int) -> dict[str, Any]:
         }
     }
     if batch.producer_id >= 0:
-        told["producer"] = {
+        facts["producer"] = {
             "id": batch.producer_id,
             "epoch": batch.producer_epoch,
             "sequence": batch.base_sequence,
@@ -223,30 +223,30 @@ def _batch(batch: RecordBatch, offset: int) -> dict[str, Any]:
         }
     for record in batch.records:
         if record.offset == offset and not batch.control:
-            told["content"] = {
+            facts["content"] = {
                 "time": shown_moment(record.timestamp_ms),
                 "key_bytes": None if record.key is None else len(record.key),
                 "value_bytes": None if record.value is None else len(record.value),
                 "headers": len(record.headers),
             }
-    return told
+    return facts
 
 
 def _visible(offset: int, bounds: Bounds, fetched: Fetched, is_compacted: bool) -> str:
-    """To whom, or why not; the first reason that holds."""
+    """To which consumers, or why not; the first reason that holds."""
     batch = fetched.batch
     if offset < bounds.start:
-        return f"to nobody: records below {bounds.start} were deleted"
+        return f"to no consumer: records below {bounds.start} were deleted"
     if offset >= bounds.high_watermark:
         return (
-            f"to nobody yet: the high watermark is {bounds.high_watermark};"
+            f"to no consumer yet: the high watermark is {bounds.high_watermark};"
             " it is not written, or not by every replica in sync"
         )
     if batch is None:
-        return f"to nobody: {fetched.trouble}"
+        return f"to no consumer: {fetched.trouble}"
     if all(record.offset != offset for record in batch.records):
         why = "it was compacted" if is_compacted else "no batch has it; see dump-log --verify"
-        return f"to nobody: {why}; {_next_record(batch, offset)}"
+        return f"to no consumer: {why}; {_next_record(batch, offset)}"
     if batch.control:
         return "to no application: it is the marker of a transaction's end"
     if offset >= bounds.last_stable:
@@ -260,16 +260,16 @@ def _visible(offset: int, bounds: Bounds, fetched: Fetched, is_compacted: bool) 
 
 
 def _next_record(batch: RecordBatch, offset: int) -> str:
-    behind = [record.offset for record in batch.records if record.offset > offset]
-    return f"the next record is at {behind[0]}" if behind else "what is next lies behind its batch"
+    later = [record.offset for record in batch.records if record.offset > offset]
+    return f"the next record is at {later[0]}" if later else "the next record is after its batch"
 
 
-def _print(told: dict[str, Any]) -> None:
-    say(told["record"])
-    for name, value in told.items():
+def _print(facts: dict[str, Any]) -> None:
+    say(facts["record"])
+    for name, value in facts.items():
         if isinstance(value, dict):
-            shown = (f"{each.replace('_', ' ')} {_word(what)}" for each, what in value.items())
-            say(f"  {name:10}{', '.join(shown)}")
+            words = (f"{each.replace('_', ' ')} {_word(what)}" for each, what in value.items())
+            say(f"  {name:10}{', '.join(words)}")
         elif name != "record":
             say(f"  {name:10}{value}")
 

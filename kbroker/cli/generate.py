@@ -1,6 +1,6 @@
 """`kbroker generate ...`: files for Prometheus and Grafana, from the catalogue of metrics.
 
-Each command prints one file to standard output and asks no broker. What is in them stands in
+Each command prints one file to standard output and asks no broker. Their contents are made in
 `kbroker/metrics/`; this file only reads options.
 """
 

@@ -1,8 +1,8 @@
 """`kbroker group list|describe|reset|delete|delete-offsets`: consumer groups.
 
-What changes anything says what it would do and changes nothing until it gets `--execute`. Several
-groups are handled one after the other; one that fails is named on standard error, the others are
-done all the same, and the status is 1. Resetting stands in `group_reset.py`.
+A command that changes anything prints what it would do and changes nothing without `--execute`.
+Several groups are handled one after the other; one that fails is named on standard error, the
+others are done all the same, and the status is 1. Resets are in `group_reset.py`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from kbroker.cli import group_reset
 from kbroker.cli.connect import bootstrap_option, connect
 from kbroker.cli.output import output_option, print_table, say, write_json
 from kbroker.cli.partitions import (
+    as_cell,
     by_partition,
     existing,
     lag,
     log_ends,
     parse_chosen,
-    shown,
     still_there,
     total,
 )
@@ -74,7 +74,7 @@ def list_groups(states: tuple[str, ...], bootstrap: str, output: str) -> None:
         return
     print_table(
         ("GROUP", "STATE", "TYPE", "COORDINATOR"),
-        [[shown(cell) for cell in row.values()] for row in rows],
+        [[as_cell(cell) for cell in row.values()] for row in rows],
     )
 
 
@@ -203,7 +203,7 @@ def _why_not_forgotten(
 
 
 def _topics(member: DescribedMember) -> list[str]:
-    """What a member subscribes to; nothing is known of what is no consumer's subscription."""
+    """What a member subscribes to; nothing is known of subscriptions that are not a consumer's."""
     from kbroker.peer.consumer_protocol import decode_subscription
     from kbroker.protocol.wire import ProtocolError
 
@@ -287,13 +287,13 @@ def _print(description: dict[str, Any], *, members: bool) -> None:
     columns = ("topic", "partition", "committed", "end", "lag", "client_id", "host", "member_id")
     print_table(
         ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT", "HOST", "MEMBER"),
-        [[shown(row[column]) for column in columns] for row in description["partitions"]],
+        [[as_cell(row[column]) for column in columns] for row in description["partitions"]],
     )
     if not members or not description["members"]:
         return
     click.echo()
     rows = [
-        [shown(member[column]) for column in ("member_id", "instance_id", "client_id", "host")]
+        [as_cell(member[column]) for column in ("member_id", "instance_id", "client_id", "host")]
         + [" ".join(member["partitions"]) or "-"]
         for member in description["members"]
     ]

@@ -1,7 +1,7 @@
 """`kbroker group reset GROUP`: move what a group has committed, in every way of Kafka's own tool.
 
 The group must have no members: their next commit would undo it. Without `--execute` the new offsets
-are shown and nothing changes; `--export` prints them as `topic,partition,offset` lines, which
+are printed and nothing changes; `--export` prints them as `topic,partition,offset` lines, which
 `--from-file` reads. An offset outside of its log becomes the nearest one inside, which is said.
 """
 
@@ -17,12 +17,12 @@ from kbroker.cli.moments import parse_moment, parse_span
 from kbroker.cli.output import output_option, print_table, say, write_json
 from kbroker.cli.partitions import (
     Chosen,
+    as_cell,
     by_partition,
     existing,
     log_ends,
     log_offsets,
     parse_chosen,
-    shown,
     still_there,
 )
 from kbroker.errors import ErrorCode, KafkaError, UsageError, UserError
@@ -54,11 +54,11 @@ class Logs(NamedTuple):
 @click.option("--all-topics", is_flag=True, help="Every topic that the group has offsets of.")
 @click.option("--to-earliest", is_flag=True, help="To the first record there is.")
 @click.option("--to-latest", is_flag=True, help="To the end: only what comes from now on.")
-@click.option("--to-current", is_flag=True, help="To what is committed, else to the end.")
+@click.option("--to-current", is_flag=True, help="To the committed offsets, else to the end.")
 @click.option("--to-offset", type=click.IntRange(0, _OFFSET_MAX), metavar="N", help="To this one.")
 @click.option("--to-datetime", metavar="MOMENT", help="To the first record since then.")
 @click.option("--by-duration", metavar="SPAN", help="To the first record of the last P1DT2H, 90m.")
-@click.option("--shift-by", type=int, metavar="N", help="From what is committed, may be negative.")
+@click.option("--shift-by", type=int, metavar="N", help="From the commits, may be negative.")
 @click.option("--from-file", metavar="FILE", help="Lines topic,partition,offset; - is stdin.")
 @click.option("--export", is_flag=True, help="Print lines for --from-file.")
 @click.option("--execute", is_flag=True, help="Do it; without this, only say what would be done.")
@@ -286,7 +286,7 @@ def _report(
         print_table(
             ("TOPIC", "PARTITION", "BEFORE", "AFTER"),
             [
-                [where.topic, where.partition, shown(committed.get(where)), new[where]]
+                [where.topic, where.partition, as_cell(committed.get(where)), new[where]]
                 for where in ordered
                 if where not in refused
             ],

@@ -1,8 +1,8 @@
 """`kbroker health`: whether the cluster answers and can be used, for people and for scripts.
 
 Status 0 if all is well, 1 with a warning (replicas missing, a disk nearly full), 2 if something
-fails (nobody answers, a partition without a leader, a lost disk). With `--wait` it asks again until
-nothing fails or the time is over, so a script can start a broker and go on when it may.
+fails (no broker answers, a partition without a leader, a lost disk). With `--wait` it asks again
+until nothing fails or the time is over, so a script can start a broker and go on when it may.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def command(wait: bool, timeout_s: float, bootstrap: str, output: str) -> int:
 
 
 def look(bootstrap: str, timeout_ms: int) -> list[Check]:
-    """Every check; if nobody answers that is the only one."""
+    """Every check; if no broker answers that is the only one."""
     try:
         with connect(bootstrap, timeout_ms=timeout_ms) as client:
             cluster = client.metadata()
@@ -84,7 +84,7 @@ def _brokers(client: Client, cluster: ClusterMetadata) -> list[Check]:
         try:
             client.cluster.link(address)
         except KafkaError as error:
-            fix = "start it, or set its advertised.listeners to what clients can reach"
+            fix = "start it, or set its advertised.listeners to an address that clients can reach"
             silent.append(Check(FAILING, "brokers", f"broker {node_id}: {error.message}", fix))
     if silent:
         return silent
@@ -110,16 +110,16 @@ def _partitions(client: Client, cluster: ClusterMetadata, moving: Moving) -> Ite
     if headless:
         seen = f"{len(headless)} of {len(every)} have no leader: {_by_broker(headless)}"
         yield Check(FAILING, "partitions", seen, _start(headless, cluster))
-    behind = {name: who for name, who in missing.items() if name not in headless}
-    few = _below_minimum(client, every, behind)
-    below = {name: who for name, who in behind.items() if name in few}
+    lacking = {name: who for name, who in missing.items() if name not in headless}
+    few = _below_minimum(client, every, lacking)
+    below = {name: who for name, who in lacking.items() if name in few}
     if below:
         seen = f"{len(below)} of {len(every)} refuse acks=all, too few in sync: {_by_broker(below)}"
         yield Check(FAILING, "partitions", seen, _start(below, cluster))
-    if behind:
-        seen = f"{len(behind)} of {len(every)} lack in-sync replicas: {_by_broker(behind)}"
-        yield Check(WARNING, "partitions", seen, _start(behind, cluster))
-    if not headless and not behind:
+    if lacking:
+        seen = f"{len(lacking)} of {len(every)} lack in-sync replicas: {_by_broker(lacking)}"
+        yield Check(WARNING, "partitions", seen, _start(lacking, cluster))
+    if not headless and not lacking:
         seen = f"{len(every)} in {len(cluster.topics)} topics, each with all its replicas"
         if moving:
             seen += f", {len(moving)} on the way to other brokers"
@@ -129,16 +129,16 @@ def _partitions(client: Client, cluster: ClusterMetadata, moving: Moving) -> Ite
 def _below_minimum(
     client: Client,
     every: Mapping[TopicPartition, PartitionMetadata],
-    behind: Iterable[TopicPartition],
+    lacking: Iterable[TopicPartition],
 ) -> set[TopicPartition]:
-    """Of these, the ones with fewer in sync than their topic asks for, as far as it is told."""
-    topics = sorted({name.topic for name in behind})[:TOPICS_ASKED_MAX]
+    """Of these, the ones with fewer in sync than their topic asks for, as far as it is known."""
+    topics = sorted({name.topic for name in lacking})[:TOPICS_ASKED_MAX]
     needed = {topic: min_in_sync(client, topic) for topic in topics}
-    return {name for name in behind if len(every[name].isr) < needed.get(name.topic, 0)}
+    return {name for name in lacking if len(every[name].isr) < needed.get(name.topic, 0)}
 
 
 def min_in_sync(client: Client, topic: str) -> int:
-    """min.insync.replicas of a topic; 0 if nobody tells it."""
+    """min.insync.replicas of a topic; 0 if it is unknown."""
     from kbroker.peer.config_messages import TOPIC_RESOURCE, Resource
 
     try:

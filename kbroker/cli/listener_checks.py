@@ -39,7 +39,7 @@ def bindable(listeners: Iterable[Listener], clock: Clock) -> Iterator[Check]:
 
 
 def try_to_bind(host: str, port: int, *, ipv6: bool) -> int:
-    """0, or the errno; -1 for a name that is no address of anybody."""
+    """0, or the errno; -1 for a name that has no address."""
     family = socket.AF_INET6 if ipv6 else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -83,7 +83,7 @@ def advertised(listeners: ListenerSet) -> Iterator[Check]:
     for name in listeners.names:
         endpoint = listeners.advertised_for(name)
         if endpoint is None:
-            seen = f"{name}: each client is told the address that it connected to"
+            seen = f"{name}: each client gets the address that it connected to"
             yield Check(OK, "advertised", seen)
         else:
             yield resolvable(endpoint)

@@ -12,8 +12,8 @@ moves replicas to another data directory of a broker that serves, and ends at on
 takes over: no broker is asked, and none may run. The source, a directory of log.dirs of Apache
 Kafka or of another kbroker, is only read: its logs are copied and every batch of them is checked. A
 topic keeps its id, offsets, timestamps and leader epochs. Its settings are not in the files, and
-those of `--config` take their place: a topic that was compacted must be told so. Without them it
-keeps what it has for good.
+those of `--config` take their place: a topic that was compacted must be given cleanup.policy again.
+Without them it keeps what it has for good.
 """
 
 from __future__ import annotations

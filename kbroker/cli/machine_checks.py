@@ -1,6 +1,6 @@
 """What `kbroker doctor` asks the machine: limits, memory maps, swap, libzstd, disks and the clock.
 
-Each check is a function of what was measured, so that tests can give it any machine; the functions
+Each check is a function of measured figures, so that tests can give it any machine; the functions
 named `look_at_...` do the measuring. A figure that this kernel does not tell is left out.
 """
 

@@ -2,7 +2,7 @@
 
 Place in the flow: `main` is what the installed script and `python -m kbroker` call, on the main
 thread. `kbroker start` with plain options goes to the broker without importing click, since every
-millisecond here stands before the first acknowledged produce; everything else goes through click,
+millisecond here comes before the first acknowledged produce; everything else goes through click,
 and each verb's module is imported when that verb is used, not before.
 
 Exit statuses: 0 done, 1 trouble at run time, 2 wrong usage, 3 to 6 the causes that

@@ -39,7 +39,7 @@ data_dir_option = click.option(
 
 @click.group("metadata")
 def command() -> None:
-    """Take the metadata of a broker that stood alone to ZooKeeper: topics, settings, epochs."""
+    """Take the metadata of a broker without a cluster to ZooKeeper: topics, settings, epochs."""
 
 
 @command.command("export")
@@ -80,7 +80,7 @@ def import_metadata(file: str, zookeeper: str | None, config: str | None, output
 @data_dir_option
 @output_option
 def undo_export_metadata(data_dir: str, output: str) -> None:
-    """Have a broker start from its own metadata again: nobody uses what was exported."""
+    """Have a broker start from its own metadata again: the export is not used."""
     from kbroker.metadata.transfer.export import undo_export
 
     directory = directory_of(data_dir)

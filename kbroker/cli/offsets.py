@@ -13,12 +13,12 @@ from kbroker.cli.connect import bootstrap_option, connect
 from kbroker.cli.moments import parse_moment
 from kbroker.cli.output import output_option, print_table, write_json
 from kbroker.cli.partitions import (
+    as_cell,
     by_partition,
     existing,
     log_ends,
     log_offsets,
     parse_chosen,
-    shown,
 )
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def command(
         write_json(rows)
         return
     titles = ["TOPIC", "PARTITION", "START", "END", "RECORDS", *(["AT"] if at is not None else [])]
-    print_table(titles, [[shown(cell) for cell in row.values()] for row in rows])
+    print_table(titles, [[as_cell(cell) for cell in row.values()] for row in rows])
 
 
 def _every(client: Client, *, internal: bool) -> list[TopicPartition]:

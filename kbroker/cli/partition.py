@@ -83,7 +83,7 @@ def list_moves(watch: bool, bootstrap: str, output: str) -> None:
 @command.command("elect")
 @click.argument("partitions", metavar="[TOPIC[:0,1]...]", nargs=-1)
 @click.option(
-    "--unclean", is_flag=True, help="Whoever lives, where nobody leads: records are lost."
+    "--unclean", is_flag=True, help="Any live replica, where there is no leader: records are lost."
 )
 @bootstrap_option
 @output_option

@@ -99,7 +99,7 @@ def total(lags: Iterable[int | None]) -> int:
     return sum(each for each in lags if each is not None)
 
 
-def shown(value: object) -> str:
+def as_cell(value: object) -> str:
     return "-" if value is None or value == "" else str(value)
 
 

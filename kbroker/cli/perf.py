@@ -1,7 +1,7 @@
 """`kbroker perf ...`: hands its arguments to the harness in the package `perf`, unchanged.
 
 The harness is imported here and nowhere else in kbroker; it needs the extra dependencies of
-`kbroker[perf]`, and whoever lacks them is told so in one line.
+`kbroker[perf]`, and without them it fails with one line that says so.
 """
 
 from __future__ import annotations

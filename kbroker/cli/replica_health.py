@@ -1,6 +1,6 @@
-"""Which partitions lack replicas, as an operator is told it.
+"""Which partitions lack replicas, in words for an operator.
 
-A replica that a reassignment adds is not missing: it is on its way, and nobody counts on it yet. As
+A replica that a reassignment adds is not missing: it is on its way, and is not counted on yet. As
 Apache Kafka's UnderReplicatedPartitions has it; its Metadata answer names such replicas all the
 same, so both are asked for.
 """
@@ -22,7 +22,8 @@ Moving = Mapping[TopicPartition, "ReassignedPartition"]
 
 
 def moving_now(client: Client) -> Moving:
-    """What is on its way to other brokers; nothing where nobody says, as without a controller."""
+    """What is on its way to other brokers; nothing where no broker reports it, as without a
+    controller."""
     try:
         return client.reassignments()
     except KafkaError:

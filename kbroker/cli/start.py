@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def run_start(arguments: StartArguments) -> int:
-    """Runs a broker until it is told to stop; returns the exit status."""
+    """Runs a broker until it is stopped; returns the exit status."""
     config = build_config(arguments)
     from kbroker.server.running import run
 
@@ -43,7 +43,7 @@ def run_start(arguments: StartArguments) -> int:
 
 
 def serve_admin(broker: Broker, sockets: Sequence[socket.socket], run: Run) -> HttpServer:
-    """The HTTP side, imported when somebody connects to the admin port."""
+    """The HTTP side, imported when a client connects to the admin port."""
     from kbroker.admin.server import AdminServer
 
     return AdminServer(broker, sockets, run)
@@ -75,7 +75,7 @@ def _one_directory(path: str) -> str:
 
 def with_port(config: BrokerConfig, port: int) -> BrokerConfig:
     """`config` with its listeners moved to `port`; a free port for Kafka's clients is one for
-    the admin side too, unless somebody said where that is to be."""
+    the admin side too, unless its address was given."""
     listeners = config.listeners
     if len(listeners.names) > 1:
         raise UsageError(

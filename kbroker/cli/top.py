@@ -18,7 +18,7 @@ import click
 from kbroker.cli.checks import size
 from kbroker.cli.connect import bootstrap_option, connect
 from kbroker.cli.output import output_option, print_table, say
-from kbroker.cli.partitions import shown
+from kbroker.cli.partitions import as_cell
 from kbroker.errors import KafkaError, UserError
 from kbroker.outside_text import escaped
 
@@ -35,7 +35,7 @@ GROUP_TITLES: Final = ("GROUP", "STATE", "PARTITIONS", "LAG", "WORST", "MSG/S")
 
 
 class View(NamedTuple):
-    """What of a frame is shown."""
+    """The parts of a frame that are printed."""
 
     interval_ms: int
     rows: int
@@ -47,7 +47,7 @@ class View(NamedTuple):
               metavar="SECONDS", help="Between two frames.")  # fmt: skip
 @click.option("-n", "--count", type=click.IntRange(1), help="Print this many frames, plainly.")
 @click.option("--rows", type=click.IntRange(1, 10_000), default=15, show_default=True,
-              help="Topics and groups that are shown, the busiest first.")  # fmt: skip
+              help="Topics and groups to show, the busiest first.")  # fmt: skip
 @click.option("--internal", is_flag=True, help="Show internal topics too.")
 @bootstrap_option
 @output_option
@@ -126,7 +126,7 @@ def headline(frame: dict[str, Any]) -> str:
 
 
 def node_rows(frame: dict[str, Any]) -> list[list[str]]:
-    """Nothing of a broker that stands alone."""
+    """Nothing for a broker without a cluster."""
     if len(frame["nodes"]) < 2:
         return []
     return [
@@ -177,9 +177,9 @@ def group_rows(frame: dict[str, Any], rows: int) -> list[list[str]]:
         [
             row["group"],
             row["state"],
-            shown(row["partitions"]),
-            shown(row["lag"]),
-            shown(row["lag_max"]),
+            as_cell(row["partitions"]),
+            as_cell(row["lag"]),
+            as_cell(row["lag_max"]),
             amount(row["consumed_per_s"]),
         ]
         for row in frame["groups"][:rows]

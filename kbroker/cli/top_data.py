@@ -127,17 +127,17 @@ def _node(
 ) -> dict[str, Any]:
     """`behind_bytes`: what its replicas lack that are out of sync, or on their way here."""
     sizes = now.replicas.get(node_id)
-    behind = [where for where, who in copies.items() if node_id in who]
+    lagging = [where for where, who in copies.items() if node_id in who]
     old = before.replicas.get(node_id) if before is not None else None
     lacks = copied = None
     if sizes is not None:
         lacks = sum(
             max(0, now.replicas.get(parts[where].leader, {}).get(where, 0) - sizes.get(where, 0))
-            for where in behind
+            for where in lagging
             if where in parts
         )
         if old is not None:
-            grown = (max(0, sizes.get(where, 0) - old.get(where, 0)) for where in behind)
+            grown = (max(0, sizes.get(where, 0) - old.get(where, 0)) for where in lagging)
             copied = _rate(before, now, 0, sum(grown))
     answers = "yes" if sizes is not None else "no"
     return {
@@ -146,7 +146,7 @@ def _node(
         "controller": node_id == now.cluster.controller_id,
         "leaders": sum(part.leader == node_id for part in parts.values()),
         "replicas": sum(node_id in part.replicas for part in parts.values()),
-        "behind": len(behind),
+        "behind": len(lagging),
         "behind_bytes": lacks,
         "copied_bytes_per_s": copied,
         "caught_up_in_s": _caught_up_in_s(lacks, copied),

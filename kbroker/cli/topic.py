@@ -123,7 +123,7 @@ def list_topics(internal: bool, bootstrap: str, output: str) -> None:
     """List topics."""
     with connect(bootstrap) as client:
         topics = client.metadata().topics.values()
-    shown = sorted(
+    listed = sorted(
         (topic for topic in topics if internal or not topic.internal), key=lambda topic: topic.name
     )
     rows = [
@@ -132,7 +132,7 @@ def list_topics(internal: bool, bootstrap: str, output: str) -> None:
             "partitions": len(topic.partitions),
             "replication_factor": _replication_factor(topic),
         }
-        for topic in shown
+        for topic in listed
     ]
     if output == "json":
         write_json(rows)

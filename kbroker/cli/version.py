@@ -1,6 +1,6 @@
-"""`kbroker version`, and the version itself for whoever prints it.
+"""`kbroker version`, and the version itself for other commands.
 
-The number stands in `kbroker` and in pyproject.toml; a test compares the two. Reading it from
+The number is in `kbroker` and in pyproject.toml; a test compares the two. Reading it from
 installed metadata would fail in a source tree and cost more than the rest of the command.
 """
 

@@ -130,7 +130,7 @@ def main(paths: list[str]) -> None:
 LEFT: Final = {
     "kbroker": 85,
     "kbroker/admin": 6,
-    "kbroker/cli": 148,
+    "kbroker/cli": 3,
     "kbroker/cluster": 41,
     "kbroker/config": 2,
     "kbroker/coordinator": 296,
@@ -172,8 +172,8 @@ LEFT: Final = {
     "tests/simulation": 415,
     "tests/spark": 113,
     "tests/support": 119,
-    "tests/system": 389,
-    "tests/unit": 1381,
+    "tests/system": 383,
+    "tests/unit": 1380,
 }
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ def test_verify_says_what_is_there_and_what_is_wrong(run: Run, directory: Path) 
     [
         (["nowhere"], "there is no such file"),
         (["--verify", "--records", "."], "--verify prints no records"),
-        ([__file__], "is no file that can be shown"),
+        ([__file__], "is no file that can be printed"),
         (["--verify", __file__], "--verify takes the directory"),
     ],
 )
