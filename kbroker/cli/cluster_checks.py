@@ -196,8 +196,8 @@ def alike(name: str, what: str, of: Mapping[int, Mapping[str, str]]) -> Check:
         for node_id, values in sorted(of.items()):
             said.setdefault(values.get(key, "-"), []).append(str(node_id))
         if len(said) > 1:
-            values = ", ".join(f"{value} at {'+'.join(ids)}" for value, ids in said.items())
-            differ.append(f"{key} {values}")
+            places = ", ".join(f"{value} at {'+'.join(ids)}" for value, ids in said.items())
+            differ.append(f"{key} {places}")
     if not differ:
         return Check(OK, name, f"{len(of)} brokers have {what}")
     seen = "; ".join(differ[:_NAMED_MAX]) + ("; ..." if len(differ) > _NAMED_MAX else "")
