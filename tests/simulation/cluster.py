@@ -243,7 +243,7 @@ class Cluster(DiskActs):
         for name in (*self.names, *self.homes):
             view = self.safety.partition(name).views.get(node_id)
             if view is not None and (path := directory / str(name)).exists():
-                # On a full disk a truncation, or an earlier cut, left less than the checkpoint says.
+                # On a full disk a truncation or an earlier cut left less than the file says.
                 point = min(points.get(name, 0), len(view.contents.records))
                 if view.synced_to is not None:
                     point = min(point, view.synced_to)
