@@ -59,7 +59,7 @@ def write_limits(core: Path) -> None:
     lines = [f"    {name} = {bounds[name]}," for name in names]
     text = "\n".join(["/* Of kbroker/limits.py, by setup.py. */", "enum {", *lines, "};", ""])
     header = core / "native" / "bounds.h"
-    if header.exists() and header.read_text() == text:  # or all units are built anew
+    if header.exists() and header.read_text() == text:  # else all units would be built again
         return
     if not SANITIZE and any(is_built(unit) for unit in units_of(ALL_UNITS) - units_of(UNITS)):
         sys.exit("limits.py has changed: build all units, without KBROKER_UNITS")

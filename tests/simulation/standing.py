@@ -1,10 +1,10 @@
 """Nobody stands for long who does not have to: what is looked at where brokers have threads.
 
 The controller's thread waits for no lock that is held over a disk, but where it does the work of a
-lane (`lanes.py`). Nobody waits for a lock longer than a disk hangs. What a failed sync has lost is
-not taken for written (`lost_syncs.py`). In a calm history (`hangs.py`), where one disk hangs and
-one broker dies at most, also: who is elected leads within the time of a session and of the events
-behind it, where its own log is sound; and elections come to an end.
+lane (`lanes.py`). No thread waits for a lock longer than a disk hangs. Records that a failed sync
+has lost are not taken for written (`lost_syncs.py`). In a calm history (`hangs.py`), where one disk
+hangs and one broker dies at most, also: who is elected leads within the time of a session and of
+the events after it, where its own log is sound; and elections come to an end.
 """
 
 from __future__ import annotations
