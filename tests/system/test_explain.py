@@ -45,29 +45,29 @@ def write(broker: Broker, topic: str, count: int, **settings: str) -> None:
 def test_each_answer_has_its_reason(explain: Explain) -> None:
     with Broker() as broker:
         write(broker, "words", COUNT)
-        status, told = explain(broker, "words/0/7")
-        assert (status, told["visible"]) == (0, TO_ALL)
-        assert told["log"] == {"start": 0, "last_stable": COUNT, "high_watermark": COUNT}
-        assert told["leader"]["in_sync"] == [told["leader"]["broker"]]
-        assert told["content"]["key_bytes"] == 1
-        assert told["batch"]["first"] <= 7 <= told["batch"]["last"]
-        assert told["batch"]["codec"] == "zstd"
-        assert told["producer"]["sequence"] == told["batch"]["first"]
+        status, answer = explain(broker, "words/0/7")
+        assert (status, answer["visible"]) == (0, TO_ALL)
+        assert answer["log"] == {"start": 0, "last_stable": COUNT, "high_watermark": COUNT}
+        assert answer["leader"]["in_sync"] == [answer["leader"]["broker"]]
+        assert answer["content"]["key_bytes"] == 1
+        assert answer["batch"]["first"] <= 7 <= answer["batch"]["last"]
+        assert answer["batch"]["codec"] == "zstd"
+        assert answer["producer"]["sequence"] == answer["batch"]["first"]
 
         # Where it is said to lie, there it lies.
-        data = Path(told["segment"]["file"]).read_bytes()[told["segment"]["position"] :]
+        data = Path(answer["segment"]["file"]).read_bytes()[answer["segment"]["position"] :]
         (first, *_) = parse_batches(data)
-        assert first.base_offset == told["batch"]["first"]
+        assert first.base_offset == answer["batch"]["first"]
 
-        status, told = explain(broker, f"words/0/{COUNT}")
+        status, answer = explain(broker, f"words/0/{COUNT}")
         assert status == 1
-        assert told["visible"].startswith("to no consumer yet: the high watermark is 40")
+        assert answer["visible"].startswith("to no consumer yet: the high watermark is 40")
 
         where = confluent_kafka.TopicPartition("words", 0, 10)
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         admin.delete_records([where])[where].result(WAIT_S)
-        status, told = explain(broker, "words/0/9")
-        assert (status, told["visible"]) == (1, "to no consumer: records below 10 were deleted")
+        status, answer = explain(broker, "words/0/9")
+        assert (status, answer["visible"]) == (1, "to no consumer: records below 10 were deleted")
         assert explain(broker, "words/0/10")[0] == 0
 
 
@@ -75,9 +75,9 @@ def test_a_record_that_was_compacted(explain: Explain) -> None:
     with Broker() as broker:
         write(broker, "latest", COUNT, **{"cleanup.policy": "compact"})
         broker.compact()
-        status, told = explain(broker, "latest/0/3")
+        status, answer = explain(broker, "latest/0/3")
         assert status == 1
-        assert told["visible"].startswith("to no consumer: it was compacted; the next record is ")
+        assert answer["visible"].startswith("to no consumer: it was compacted; the next record is ")
         assert explain(broker, f"latest/0/{COUNT - 1}")[0] == 0
 
 
