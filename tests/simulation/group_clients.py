@@ -44,7 +44,7 @@ from tests.simulation.network import CLIENTS, Answer, Lost
 if TYPE_CHECKING:
     from tests.simulation.broker import Running
     from tests.simulation.cluster import Cluster
-    from tests.simulation.safety import Partition
+    from tests.simulation.views import Partition
 
 COMMIT_VERSION = 8
 FETCH_VERSION = 7

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kbroker.types import TopicPartition
     from tests.simulation.broker import Running
     from tests.simulation.cluster import Cluster
-    from tests.simulation.safety import Partition, View
+    from tests.simulation.views import Partition, View
 
 PERIOD_MS = 100
 # Events wait, the store is slow, and a controller hangs for 600 ms at most each.

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,8 +31,8 @@ from kbroker.metadata.store.base import Create, Operation, Set
 from kbroker.types import TopicPartition
 from tests.simulation.contents import Contents, Record, commit_in, is_of_the_coordinator, value_in
 from tests.simulation.loop import LOOKS
-from tests.simulation.losses import Losses
 from tests.simulation.registrations import Registrations
+from tests.simulation.views import Partition, View
 
 if TYPE_CHECKING:
     from kbroker.replica._replica import Replica
@@ -51,58 +50,6 @@ class Violation(Exception):
     def __init__(self, rule: str, detail: str) -> None:
         super().__init__(f"{rule}: {detail}")
         self.rule = rule
-
-
-@dataclass(eq=False)
-class View:
-    """What is known of one broker's log of one partition, over its starts."""
-
-    node_id: int
-    name: TopicPartition
-    contents: Contents
-    replica: Replica | None = None  # None: its broker is down
-    high_watermark: int = 0
-    end_offset: int = 0
-    log_start: int = 0
-    leader_epoch: int = -1
-    partition_epoch: int = -1
-    leads: bool = False
-    values: set[bytes] = field(default_factory=set)
-    checked: int = 0  # up to where it was compared with what is committed
-    synced_to: int | None = None  # behind a power cut: what it had on the disk
-    # The partition epoch in which it was no replica any more: its files may have gone since.
-    removed_in: int | None = None
-    last_removed_in: int = -1  # the last one, also where it is a replica again
-
-    def is_known_in(self, state: PartitionImage) -> bool:
-        """This log, not one before it: it was not given away since, to begin again with nothing."""
-        return self.node_id in state.replicas and self.last_removed_in <= state.partition_epoch
-
-
-@dataclass
-class Partition:
-    """What is known of a partition."""
-
-    name: TopicPartition
-    committed: list[Record] = field(default_factory=list)
-    places: dict[bytes, int] = field(default_factory=dict)  # of what is committed, by value
-    leaders: dict[int, Running] = field(default_factory=dict)  # by epoch
-    views: dict[int, View] = field(default_factory=dict)
-    state: nodes.PartitionRecord | None = None  # in the store
-    last_numbers: dict[bytes, int] = field(default_factory=dict)  # by producer
-    losses: Losses = field(default_factory=Losses)
-    lost: bool = False  # as many lost a committed record as may not
-    # By a move that has not ended.
-    deleted_to: int = 0  # as it was answered, in that epoch or before
-    deleted_in: int = -1
-    undeleted: set[int] = field(default_factory=set)  # were not there then
-    sequences: dict[int, tuple[int, int]] = field(default_factory=dict)  # and offsets, by producer
-    adding: set[int] = field(default_factory=set)
-    removing: set[int] = field(default_factory=set)
-
-    def is_deleted(self, offset: int) -> bool:
-        """At one broker at least. Who copies its log knows no producer of what was there."""
-        return any(offset < view.log_start for view in self.views.values())
 
 
 class Safety:
@@ -155,6 +102,8 @@ class Safety:
         elif view.removed_in is not None and view.removed_in < state.partition_epoch:
             view.removed_in = None  # it is one again, with the log that it had
         if not view.leads:
+            if state.leader in partition.undeleted and view.log_start < partition.deleted_to:
+                partition.undeleted.add(view.node_id)  # it copies what its leader has
             return
         leader = partition.leaders.setdefault(state.leader_epoch, running)
         if leader is not running:
@@ -165,8 +114,8 @@ class Safety:
         stored = partition.state
         if stored is None or stored.leader_epoch <= state.leader_epoch:
             self._may_lead(partition, view)
-        elif self._cluster.min_in_sync == 1 and state.isr == (running.node_id,):
-            # It commits alone, though the store has a newer state of which it has not heard yet.
+        elif state.isr == (running.node_id,):
+            # It answers alone, though the store has a newer state of which it has not heard yet.
             self._may_have_lost(partition, self._missing(partition, view))
 
     def _opened(self, partition: Partition, view: View, replica: Replica) -> None:

@@ -9,7 +9,7 @@ from kbroker.metadata.image import NO_LEADER, OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
-    from tests.simulation.safety import View
+    from tests.simulation.views import View
 
 
 def unsettled(cluster: Cluster) -> str:

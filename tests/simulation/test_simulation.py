@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 import subprocess
@@ -19,9 +20,10 @@ from tests.simulation.cluster import Cluster
 from tests.simulation.history import _write, run
 from tests.simulation.network import CLIENTS, Network
 from tests.simulation.registrations import Registrations
-from tests.simulation.safety import View, Violation
+from tests.simulation.safety import Violation
 from tests.simulation.schedule import Act
 from tests.simulation.shrink import shrink
+from tests.simulation.views import View
 
 SEEDS = 100
 EVENTS_MIN = 200
@@ -119,6 +121,43 @@ def test_a_broker_that_is_away_before_it_has_a_log_deletes_nothing(tmp_path: Pat
     cluster.safety.deleted(cluster.running(1), name, 0)
     cluster.close()
     assert partition.undeleted == {2, 3}
+
+
+def test_a_copy_has_what_was_deleted_where_its_leader_was_away(tmp_path: Path) -> None:
+    """What broker 1 alone deleted is back with its next log, a copy (history 1081663)."""
+    cluster = Cluster(tmp_path, random.Random("copied"))
+    cluster.begin()
+    assert _write(cluster, 0)
+    name, follower = cluster.names[0], cluster.running(2)
+    partition = cluster.safety.partition(name)
+    partition.deleted_to = 1
+    for away, expected in ((3, {3}), (1, {1, 2})):
+        partition.undeleted = {away}
+        cluster.safety.led(follower, partition.views[2].replica, follower.states[name])
+        assert partition.undeleted == expected
+    cluster.close()
+
+
+@pytest.mark.parametrize("in_sync", [(1,), (1, 2)])
+def test_a_leader_alone_may_have_lost_what_others_have(
+    tmp_path: Path, in_sync: tuple[int, ...]
+) -> None:
+    """It answers in its epoch, though the store has a later one already (history 1049737)."""
+    cluster = Cluster(tmp_path, random.Random("alone"))
+    cluster.begin()
+    assert _write(cluster, 0)
+    name, leader = cluster.names[0], cluster.running(1)
+    partition = cluster.safety.partition(name)
+    view, stored = partition.views[1], partition.state
+    assert stored is not None and view.replica is not None and partition.committed
+    partition.state = stored._replace(leader_epoch=stored.leader_epoch + 1)
+    for node_id in (1, 2, 3):
+        partition.losses.add(node_id, partition.committed)
+    view.contents.records.clear()
+    state = dataclasses.replace(leader.states[name], isr=in_sync)
+    cluster.safety.led(leader, view.replica, state)
+    cluster.close()
+    assert partition.lost is (in_sync == (1,))
 
 
 @pytest.mark.parametrize("seed", [1, 32])
