@@ -166,6 +166,8 @@ class Maker:
             return ROUGH, framed(_numbered(excessive(template, take), number))
         if level < 20:
             return LAST, self._broken_frame(template, number, take)
+        if level < 25:
+            return ROUGH, framed(_with_key(_numbered(template.data, number), take()))
         if level < 50:
             data = _numbered(self._whole(template, template.data, take), number)
             return ROUGH, framed(_wrong_spots(data, template.header_spots, take)[1])
@@ -225,6 +227,11 @@ class Maker:
 def _numbered(data: bytes, number: int) -> bytes:
     correlation_id = number << _CORRELATION_SHIFT & _CORRELATION_MASK
     return data[:4] + _INT32.pack(correlation_id) + data[8:]
+
+
+def _with_key(data: bytes, key: int) -> bytes:
+    """Any of the 65,536 keys: the broker may mean something of its own by one (-1000 did)."""
+    return (key & 0xFFFF).to_bytes(2, "big") + data[2:]
 
 
 def _spared(frame: bytes) -> bytes:

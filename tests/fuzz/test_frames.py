@@ -73,6 +73,14 @@ def test_no_deletion_names_a_topic_that_the_others_need() -> None:
     assert [frame for frame in frames if b"target-plain" in frame]
 
 
+def test_keys_that_no_api_has_are_drawn_from_all_sixteen_bits() -> None:
+    maker = Maker(SEED, IDS)
+    frames = [frame for number in range(20) for _, frame in maker.block(number)]
+    keys = {struct.unpack_from(">h", frame, 4)[0] for frame in frames if len(frame) >= 6}
+    for low in range(-32_768, 32_768, 4_096):
+        assert [key for key in keys if low <= key < low + 4_096 and key not in SERVED]
+
+
 def test_a_correlation_id_that_is_off_by_one_belongs_to_no_other_frame() -> None:
     ids = [int.from_bytes(f[8:12], "big") for kind, f in Maker(SEED, IDS).sound(0) if kind != LAST]
     assert len({each + off for each in ids for off in (-1, 0, 1)}) == 3 * len(ids)
