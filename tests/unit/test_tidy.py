@@ -79,6 +79,7 @@ BANS: Final = (
             "kbroker/__main__.py",
             "kbroker/config/document.py",
             "kbroker/metrics/document.py",
+            "kbroker/metadata/draw_formats.py",
             "kbroker/net/draw_channel.py",
             "kbroker/coordinator/group/draw_groups.py",
         ),

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from kbroker.errors import DataDirectoryError
+from kbroker.metadata.formats import Format, check
 from kbroker.metadata.store.base import (
     BadVersionError,
     Check,
@@ -71,6 +72,15 @@ _SCHEMA_VERSION: Final = 2
 _OLD_SCHEMA_VERSION: Final = 1
 # As the one of today, with the table `exported` of one row.
 _EXPORTED_SCHEMA_VERSION: Final = 3
+# As the one of today, with the table `format` of one row: the number of `metadata/formats.py`, and
+# the kbroker that raised it. One that is exported too has both tables and the schema before.
+_NUMBERED_SCHEMA_VERSION: Final = 4
+_SCHEMAS: Final = (
+    _OLD_SCHEMA_VERSION,
+    _SCHEMA_VERSION,
+    _EXPORTED_SCHEMA_VERSION,
+    _NUMBERED_SCHEMA_VERSION,
+)
 # The root is the row ('', ''); a child of the root has parent '/'.
 _SCHEMA: Final = """
 CREATE TABLE node (
@@ -138,6 +148,15 @@ class EmbeddedStore(MetadataStore):
     def mark_exported(self, exported: Exported | None) -> None:
         """No broker opens it from now on; None: they may again."""
         self._tree.mark_exported(exported)
+
+    @property
+    def format(self) -> int:
+        """The number of this tree's format."""
+        return self._tree.format()
+
+    def raise_format(self, number: int, written_by: str) -> None:
+        """No kbroker opens it from now on that does not know formats up to this number."""
+        self._tree.raise_format(number, written_by)
 
     @property
     def session_id(self) -> int:
@@ -294,8 +313,19 @@ class _Tree:
             if exported is not None:
                 execute("CREATE TABLE exported (at TEXT, file TEXT, sha256 TEXT, import_id TEXT)")
                 execute("INSERT INTO exported VALUES (?, ?, ?, ?)", exported)
-            version = _EXPORTED_SCHEMA_VERSION if exported else _SCHEMA_VERSION
-            execute(f"PRAGMA user_version = {version}")
+            _set_schema_version(self._connection)
+
+    def format(self) -> int:
+        with self.lock:
+            return _format(self._connection)[0]
+
+    def raise_format(self, number: int, written_by: str) -> None:
+        with self.lock, _Transaction(self._connection) as execute:
+            if number > _format(self._connection)[0]:
+                execute("DROP TABLE IF EXISTS format")
+                execute("CREATE TABLE format (number INTEGER NOT NULL, written_by TEXT NOT NULL)")
+                execute("INSERT INTO format VALUES (?, ?)", (number, written_by))
+                _set_schema_version(self._connection)
 
     def watch(
         self,
@@ -411,15 +441,40 @@ def _check_identity(connection: sqlite3.Connection, path: Path) -> None:
     schema_version = _schema_version(connection)
     if application_id != _APPLICATION_ID:
         raise DataDirectoryError(f"{path} is not a kbroker metadata store")
-    if schema_version not in (_SCHEMA_VERSION, _OLD_SCHEMA_VERSION, _EXPORTED_SCHEMA_VERSION):
+    if schema_version not in _SCHEMAS:
         raise DataDirectoryError(
-            f"{path} has schema {schema_version}, this kbroker reads {_SCHEMA_VERSION}",
+            f"{path} has schema {schema_version}, this kbroker reads up to {_SCHEMAS[-1]}",
             "start the version of kbroker that wrote it, or a newer one",
         )
+    number, written_by = _format(connection)
+    check(Format.STORE, number, str(path), written_by)
 
 
 def _schema_version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _has_table(connection: sqlite3.Connection, name: str) -> bool:
+    named = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+    return connection.execute(named, (name,)).fetchone() is not None
+
+
+def _set_schema_version(connection: sqlite3.Connection) -> None:
+    """The one that a kbroker refuses which does not know one of the tables."""
+    version = _SCHEMA_VERSION
+    if _has_table(connection, "format"):
+        version = _NUMBERED_SCHEMA_VERSION
+    if _has_table(connection, "exported"):
+        version = _EXPORTED_SCHEMA_VERSION
+    connection.execute(f"PRAGMA user_version = {version}")
+
+
+def _format(connection: sqlite3.Connection) -> tuple[int, str]:
+    """The number of the format, and the kbroker that raised it; 0 where it is not there."""
+    if not _has_table(connection, "format"):
+        return 0, ""
+    number, written_by = connection.execute("SELECT number, written_by FROM format").fetchone()
+    return int(number), str(written_by)
 
 
 def _exported(connection: sqlite3.Connection) -> Exported | None:

@@ -1,0 +1,143 @@
+"""The one table of format numbers: what a kbroker writes, by the number of its format.
+
+Place in the flow: a thing that outlives a process, or that two brokers exchange, has a format with
+a number, written where the thing is. A thing without a number is from a kbroker before this table:
+number 0. A broker that meets a higher number than it knows does not start, and says in one line
+which number it met, where, and which kbroker can read it (`check`): it would misread what is there.
+
+A number is raised when something that needs it may be written, not before, so until then an earlier
+kbroker can be started again. It is never lowered. `server/formats.py` raises and checks them.
+
+docs/formats.md is drawn from this table. Pure values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+from kbroker import __version__
+from kbroker.errors import DataDirectoryError
+
+
+class Format(Enum):
+    """What has a number, by its name in nodes."""
+
+    LOG_DIRECTORY = "log.directory"
+    STORE = "embedded.store"
+    NODES = "nodes"
+    INTERNAL_TOPICS = "internal.topics"
+    BETWEEN_BROKERS = "between.brokers"
+
+
+# Its name in lines and documents, and where its number is.
+LABELS: Final = {
+    Format.LOG_DIRECTORY: "log directory",
+    Format.STORE: "embedded metadata store",
+    Format.NODES: "nodes of the metadata tree",
+    Format.INTERNAL_TOPICS: "records in internal topics",
+    Format.BETWEEN_BROKERS: "protocol between brokers",
+}
+PLACES: Final = {
+    Format.LOG_DIRECTORY: "`kbroker.format` beside `meta.properties`, in each directory",
+    Format.STORE: "the table `format` in `metadata.db`, whose schema is 4 then",
+    Format.NODES: "the node `/kbroker/formats`",
+    Format.INTERNAL_TOPICS: "the node `/kbroker/formats`",
+    Format.BETWEEN_BROKERS: "the node `/kbroker/formats`",
+}
+# Those of the whole cluster.
+IN_NODE: Final = (Format.NODES, Format.INTERNAL_TOPICS, Format.BETWEEN_BROKERS)
+
+
+class Need(Enum):
+    """What calls for a number."""
+
+    NOTHING = "from the start"
+    TRANSACTIONS = "`transaction.version` is finalized above 0, or `__transaction_state` exists"
+
+
+class Row(NamedTuple):
+    """A number of a format: when it is written, by which kbroker first, and what it says."""
+
+    format: Format
+    number: int
+    need: Need
+    since: str
+    holds: str
+
+
+# By format, then by number, each from 0 without a gap.
+TABLE: Final = (
+    Row(
+        Format.LOG_DIRECTORY, 0, Need.NOTHING, "0.1.0",
+        "segments, indexes, producer snapshots and checkpoints of Apache Kafka 4.3, without"
+        " transactions",
+    ),
+    Row(
+        Format.LOG_DIRECTORY, 1, Need.TRANSACTIONS, "0.1.0",
+        "also transactional batches, their markers, `.txnindex`, and open transactions in producer"
+        " snapshots; an earlier kbroker would serve aborted records as committed ones",
+    ),
+    Row(
+        Format.STORE, 0, Need.NOTHING, "0.1.0",
+        "the nodes of docs/znodes.md in the SQLite schema 2",
+    ),
+    Row(
+        Format.STORE, 1, Need.TRANSACTIONS, "0.1.0",
+        "the same in the schema 4, which an earlier kbroker refuses",
+    ),
+    Row(
+        Format.NODES, 0, Need.NOTHING, "0.1.0",
+        "the tree of docs/znodes.md without `/kbroker`",
+    ),
+    Row(
+        Format.NODES, 1, Need.TRANSACTIONS, "0.1.0",
+        "also `/kbroker/features` and `/kbroker/formats`",
+    ),
+    Row(
+        Format.INTERNAL_TOPICS, 0, Need.NOTHING, "0.1.0",
+        "`__consumer_offsets`: records of Apache Kafka 4.3 for classic groups and offsets",
+    ),
+    Row(
+        Format.INTERNAL_TOPICS, 1, Need.TRANSACTIONS, "0.1.0",
+        "also `__transaction_state` as Apache Kafka 4.3 writes it, and transactional batches and"
+        " markers in `__consumer_offsets`",
+    ),
+    Row(
+        Format.BETWEEN_BROKERS, 0, Need.NOTHING, "0.1.0",
+        "images in UpdateMetadata 1002 and 1003, AlterPartition 3, ControlledShutdown 3,"
+        " Envelope 0",
+    ),
+    Row(
+        Format.BETWEEN_BROKERS, 1, Need.TRANSACTIONS, "0.1.0",
+        "also feature levels in images, AddPartitionsToTxn 4 and 5, WriteTxnMarkers 1 and 2",
+    ),
+)  # fmt: skip
+
+Numbers = Mapping[Format, int]
+
+
+def newest(format_: Format) -> int:
+    """The highest number that this kbroker reads and writes."""
+    return max(row.number for row in TABLE if row.format is format_)
+
+
+def needed(*, transactions: bool) -> dict[Format, int]:
+    """The numbers that what is written from now on needs."""
+    met = {Need.NOTHING} | ({Need.TRANSACTIONS} if transactions else set())
+    return {
+        each: max(row.number for row in TABLE if row.format is each and row.need in met)
+        for each in Format
+    }
+
+
+def check(format_: Format, number: int, where: str, written_by: str) -> None:
+    """DataDirectoryError for a number that this kbroker cannot read."""
+    if number <= newest(format_):
+        return
+    raise DataDirectoryError(
+        f"{where} has format {number} of the {LABELS[format_]}, and kbroker {__version__} reads"
+        f" formats up to {newest(format_)}",
+        f"start kbroker {written_by} or a later one, which can read it",
+    )
