@@ -12,9 +12,10 @@ themselves; a topic travels whole when it is new, has other settings or more par
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
+from kbroker.metadata.features import FinalizedFeatures
 from kbroker.metadata.image import (
     BrokerImage,
     ClusterImage,
@@ -30,7 +31,7 @@ class DeltaMismatchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ClusterDelta:
-    """Brokers and controller are those of the new image, the rest is what changed."""
+    """Brokers, controller and features are those of the new image, the rest is what changed."""
 
     cluster_id: str
     controller_id: int
@@ -41,6 +42,7 @@ class ClusterDelta:
     partitions: tuple[PartitionImage, ...]  # of topics that are known and otherwise as they were
     deleted: tuple[UUID, ...]
     configs: Mapping[ConfigResource, Mapping[str, str]]  # empty settings: it has none any more
+    features: FinalizedFeatures = field(default_factory=FinalizedFeatures)
 
     @classmethod
     def between(cls, old: ClusterImage, new: ClusterImage) -> ClusterDelta:
@@ -67,6 +69,7 @@ class ClusterDelta:
                 for each in {**old.configs, **new.configs}
                 if old.configs.get(each) != new.configs.get(each)
             },
+            new.features,
         )
 
     def applied_to(self, old: ClusterImage) -> ClusterImage:
@@ -88,7 +91,8 @@ class ClusterDelta:
         return replace(
             image.with_partitions(self.partitions)
             .with_brokers(self.brokers)
-            .with_configs(self.configs),
+            .with_configs(self.configs)
+            .with_features(self.features),
             cluster_id=self.cluster_id,
             controller_id=self.controller_id,
         )

@@ -15,6 +15,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from kbroker.metadata.cluster_delta import ClusterDelta
+from kbroker.metadata.features import FinalizedFeatures
 from kbroker.metadata.image import (
     INTERNAL_TOPICS,
     NO_ENVELOPE,
@@ -32,6 +33,7 @@ from kbroker.protocol.wire import ProtocolError, Reader, Writer
 _KINDS: Final = frozenset(ConfigKind)
 _LOSSY_TAG: Final = 0  # of a broker; without content
 _ENVELOPE_TAG: Final = 1  # of a broker: the highest version of Envelope that it takes
+_FEATURES_TAG: Final = 0  # of the difference; an earlier kbroker ignores it
 _MIN_IN_SYNC_TAG: Final = 0  # of a partition; a broker that does not know it goes by its own
 
 
@@ -64,7 +66,7 @@ def encode_delta(delta: ClusterDelta) -> bytes:
         writer.string(resource.name)
         _write_configs(writer, configs)
         writer.tags()
-    writer.tags()
+    writer.tags(_tag_of_features(delta.features))
     return writer.getvalue()
 
 
@@ -84,7 +86,7 @@ def decode_delta(data: bytes) -> ClusterDelta:
         resource = _read_resource(reader)
         configs[resource] = _read_configs(reader)
         reader.tags()
-    reader.tags()
+    features = _read_features(reader)
     return ClusterDelta(
         cluster_id,
         controller_id,
@@ -93,7 +95,38 @@ def decode_delta(data: bytes) -> ClusterDelta:
         tuple(partitions),
         deleted,
         MappingProxyType(configs),
+        features,
     )
+
+
+def _tag_of_features(features: FinalizedFeatures) -> dict[int, bytes]:
+    """None of a cluster whose levels have never changed, as of an earlier kbroker."""
+    if features == FinalizedFeatures():
+        return {}
+    writer = Writer(flexible=True)
+    writer.int64(features.epoch)
+    writer.array(len(features.levels))
+    for name, level in features.levels.items():
+        writer.string(name)
+        writer.int16(level)
+        writer.tags()
+    return {_FEATURES_TAG: writer.getvalue()}
+
+
+def _read_features(reader: Reader) -> FinalizedFeatures:
+    """In the tags at the end of the difference."""
+    found: list[FinalizedFeatures] = []
+
+    def read(tag: Reader) -> None:
+        epoch, levels = _within(tag.int64(), 0, 2**63 - 1), {}
+        for _ in range(tag.array()):
+            name = tag.string()
+            levels[name] = _within(tag.int16(), 1)
+            tag.tags()
+        found.append(FinalizedFeatures(epoch, MappingProxyType(levels)))
+
+    reader.tags({_FEATURES_TAG: read})
+    return found[0] if found else FinalizedFeatures()
 
 
 def _write_broker(writer: Writer, broker: BrokerImage) -> None:

@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from kbroker.metadata.features import FinalizedFeatures, Supported
 from kbroker.types import TopicPartition, uuid_text
 
 NO_LEADER: Final = -1
@@ -32,7 +33,8 @@ ZERO_UUID: Final = UUID(int=0)
 _ONE_UUID: Final = UUID(int=1)  # reserved by Kafka for its metadata topic
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
-INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state"})
 
 
 NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -78,6 +80,7 @@ class BrokerImage:
     acknowledged before this start, and it has not left every set for that yet. `settings` are those
     in which brokers should agree: a broker registers with its own, and no image has them.
     `envelope_version` is the highest version of Envelope that it takes (`handlers/envelope.py`).
+    `features` are the levels that it supports; no image that was sent has them.
     """
 
     node_id: int
@@ -89,6 +92,7 @@ class BrokerImage:
     endpoints: tuple[BrokerEndpoint, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
     envelope_version: int = NO_ENVELOPE
+    features: tuple[Supported, ...] = ()
 
     def address_on(self, listener: str) -> tuple[str, int] | None:
         """Where clients of a listener of this name reach it; None: it has none."""
@@ -192,6 +196,7 @@ class ClusterImage:
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(
         default_factory=lambda: MappingProxyType({})
     )
+    features: FinalizedFeatures = field(default_factory=FinalizedFeatures)
     # Of all settings, the topics' too. Kept with every change: 100,000 topics are not counted anew.
     settings_bytes: int = field(default=0, compare=False)
 
@@ -267,6 +272,12 @@ class ClusterImage:
         grows = sum(map(bytes_of_settings, changed.values())) - sum(map(bytes_of_settings, before))
         size = self.settings_bytes + grows
         return replace(self, configs=MappingProxyType(kept), settings_bytes=size)
+
+    def with_features(self, features: FinalizedFeatures) -> ClusterImage:
+        """This image with these levels, or its own if those are of a later epoch; same version."""
+        if features.epoch <= self.features.epoch:
+            return self
+        return replace(self, features=features)
 
     def at_version(self, version: int) -> ClusterImage:
         return replace(self, version=version)

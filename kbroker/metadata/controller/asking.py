@@ -39,7 +39,9 @@ from kbroker.metadata.controller.events import (
     ShutDownCallback,
     TopicsCallback,
     UnregisterBroker,
+    UpdateFeatures,
 )
+from kbroker.metadata.controller.feature_changes import FeatureUpdate
 from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.partition_states import InSyncChange
 from kbroker.metadata.controller.producer_ids import BlockCallback
@@ -148,6 +150,15 @@ class Asking(ABC):
     def unregister_broker(self, node_id: int, done: Callable[[KafkaError | None], None]) -> None:
         """Have everything removed that the store has of a broker; `done` gets None or why not."""
         self._post(UnregisterBroker(node_id, done))
+
+    def update_features(
+        self,
+        updates: Sequence[FeatureUpdate],
+        validate_only: bool,
+        done: Callable[[KafkaError | None], None],
+    ) -> None:
+        """Have features be at other levels, all of them or none; `done` gets None or why not."""
+        self._post(UpdateFeatures(tuple(updates), validate_only, done))
 
     def follow(self, update: ImageUpdate, done: Callable[[ImageAnswer], None]) -> None:
         """What another broker, which is the controller, says."""

@@ -61,7 +61,9 @@ from kbroker.metadata.controller.events import (
     Stop,
     TellBrokerAgain,
     UnregisterBroker,
+    UpdateFeatures,
 )
+from kbroker.metadata.controller.feature_changes import update_features
 from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.nodes import (
     FencedError,
@@ -69,6 +71,7 @@ from kbroker.metadata.controller.nodes import (
     load_brokers,
 )
 from kbroker.metadata.controller.own_logs import OwnLogs
+from kbroker.metadata.controller.own_nodes import load_features
 from kbroker.metadata.controller.partition_changes import PartitionChanges
 from kbroker.metadata.controller.parts import Listeners, Rules, Session
 from kbroker.metadata.controller.producer_ids import ProducerIdBlock
@@ -280,6 +283,9 @@ class Controller(Asking):
             case UnregisterBroker():
                 unregister(self._office(), self._partitions, self._alter, self.image, event.node_id)
                 return partial(event.done, None)
+            case UpdateFeatures(updates, validate_only, done):
+                update_features(self._office(), self._propagation, updates, validate_only)
+                return partial(done, None)
             case AllocateProducerIds():
                 first = self._office().take_producer_ids(self._node_id, event.ids)
                 return partial(event.done, ProducerIdBlock(first, event.ids))
@@ -480,7 +486,8 @@ class Controller(Asking):
         loaded = nodes.load(self.image)
         image = ClusterImage(cluster_id=self._cluster_id or "", controller_id=self._node_id)
         image = image.with_brokers(loaded.brokers).with_topics(loaded.topics)
-        image = image.with_configs(loaded.configs)
+        image = image.with_configs(loaded.configs).with_features(self.image.features)
+        image = image.with_features(load_features(self._store))
         self._propagation.follow_settings(image)  # before we elect by them
         # Without knowledge of the earlier brokers we cannot tell which have started again since.
         anew = self._new_epochs or (self._known is None and self._channels is not None)

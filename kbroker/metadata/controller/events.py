@@ -19,6 +19,7 @@ from kbroker.metadata.controller.decisions import (
     NewTopic,
     TopicResult,
 )
+from kbroker.metadata.controller.feature_changes import FeatureUpdate
 from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate, Sent
 from kbroker.metadata.controller.partition_states import InSyncChange
 from kbroker.metadata.controller.producer_ids import BlockCallback
@@ -159,6 +160,17 @@ class UnregisterBroker(NamedTuple):
     """A broker is to be known no more; see unregistration.py."""
 
     node_id: int
+    done: Callable[[KafkaError | None], None]
+
+    def fail(self, error: KafkaError) -> None:
+        self.done(error)
+
+
+class UpdateFeatures(NamedTuple):
+    """Features are to have these levels; see feature_changes.py."""
+
+    updates: tuple[FeatureUpdate, ...]
+    validate_only: bool
     done: Callable[[KafkaError | None], None]
 
     def fail(self, error: KafkaError) -> None:

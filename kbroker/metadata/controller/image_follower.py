@@ -134,7 +134,8 @@ def _made_since(known: ClusterImage, delta: ImageDelta) -> frozenset[TopicPartit
 
 
 def _with_newer(sent: ClusterImage, known: ClusterImage) -> ClusterImage:
-    """The image that was sent, except for partitions of which more is known here.
+    """The image that was sent, except for partitions of which more is known here, and for levels
+    of features of a later epoch, which a controller of an earlier kbroker does not send.
 
     That is so where this broker was the controller and read the store while an update of the next
     one was on its way; what came after that update is sent soon.
@@ -146,4 +147,4 @@ def _with_newer(sent: ClusterImage, known: ClusterImage) -> ClusterImage:
             continue
         pairs = zip(mine.partitions, topic.partitions, strict=False)
         newer += [own for own, theirs in pairs if own.partition_epoch > theirs.partition_epoch]
-    return sent.with_partitions(newer)
+    return sent.with_partitions(newer).with_features(known.features)

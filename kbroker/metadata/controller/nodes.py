@@ -22,8 +22,9 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from kbroker.errors import DataDirectoryError, ErrorCode, KafkaError
-from kbroker.metadata.controller import records
+from kbroker.metadata.controller import own_nodes, records
 from kbroker.metadata.controller.decisions import first_partition_state, new_topic_image
+from kbroker.metadata.features import FinalizedFeatures
 from kbroker.metadata.image import (
     NO_LEADER,
     BrokerImage,
@@ -218,6 +219,9 @@ class MetadataNodes:
                 continue  # its session has just ended
             return bool(there)
 
+    def write_features(self, features: FinalizedFeatures) -> None:
+        self._write([own_nodes.writing(self._store, features)])
+
     def take_producer_ids(self, node_id: int, count: int) -> int:
         """The first of `count` ids that are given out only once; KafkaError when used up."""
         path = records.PRODUCER_ID_BLOCK
@@ -397,8 +401,8 @@ class MetadataNodes:
             raise
 
 
-def _state_path(partition: PartitionImage) -> str:
-    return records.partition_state_path(partition.topic, partition.index)
+def _state_path(each: PartitionImage) -> str:
+    return records.partition_state_path(each.topic, each.index)
 
 
 def _by_topic(partitions: Iterable[PartitionImage]) -> Iterable[list[PartitionImage]]:
@@ -572,26 +576,3 @@ def load_resource_configs(
                 log.error("settings stay as they were: %s", error.message)
                 loaded[resource] = known[resource]
     return loaded
-
-
-def ensure_skeleton(store: MetadataStore, cluster_id: str) -> str:
-    """Create what every other node hangs under; the cluster's id, ours if it had none."""
-    known = store.exists(records.CLUSTER_ID)
-    # What has come since: a store may be an earlier kbroker's.
-    later = (*records.CONFIG_FOLDERS.values(), records.LOG_DIR_EVENTS, records.LOSSES)
-    if known:
-        for path in later:
-            store.ensure(path)
-        return records.decode_cluster_id(records.CLUSTER_ID, store.get(records.CLUSTER_ID).data)
-    # All in one multi, so that a cluster id is proof of a whole skeleton.
-    operations: list[Operation] = [
-        Create(path) for path in records.SKELETON if not store.exists(path)
-    ]
-    operations.append(Create(records.CONTROLLER_EPOCH, records.encode_controller_epoch(0)))
-    operations.append(Create(records.CLUSTER_ID, records.encode_cluster_id(cluster_id)))
-    try:
-        store.multi(operations)
-    except MultiError as error:
-        if not isinstance(error.cause, NodeExistsError):
-            raise
-    return records.decode_cluster_id(records.CLUSTER_ID, store.get(records.CLUSTER_ID).data)

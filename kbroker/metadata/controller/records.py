@@ -20,6 +20,7 @@ them, so that its old tools read them; docs/znodes.md has them all, with their w
     /latest_producer_id_block                  the producer ids handed out last
     /cluster/id                                the cluster's id
     /cluster/import                            ours: which file the tree is made of; is it whole
+    /kbroker/...                               ours, see own_nodes.py
 
 A node is a JSON object with a "version"; fields that a reader does not know are no reason to
 refuse. Bytes from a store are not trusted: a node that does not read back as expected is a
@@ -39,6 +40,7 @@ from urllib.parse import quote, unquote
 from uuid import UUID
 
 from kbroker.errors import DataDirectoryError
+from kbroker.metadata.features import Supported
 from kbroker.metadata.image import (
     NO_BROKER_EPOCH,
     NO_ENVELOPE,
@@ -206,7 +208,7 @@ def tombstone_path(topic_id: UUID) -> str:
 
 
 def encode_broker(broker: BrokerImage, registered_ms: int, locks: Collection[str] = ()) -> bytes:
-    return _encode(
+    return encode_fields(
         _BROKER_VERSION,
         host=broker.host,
         port=broker.port,
@@ -215,7 +217,10 @@ def encode_broker(broker: BrokerImage, registered_ms: int, locks: Collection[str
         endpoints=[_endpoint_text(each) for each in broker.endpoints],
         rack=broker.rack,
         listener_security_protocol_map={each.name: each.protocol for each in broker.endpoints},
-        features={},
+        features={
+            each.name: {"min_version": each.lowest, "max_version": each.highest}
+            for each in broker.features
+        },
         locks=sorted(locks),
         **({"lossy": True} if broker.lossy else {}),
         **_envelope_field(broker),
@@ -233,7 +238,7 @@ def _endpoint_text(endpoint: BrokerEndpoint) -> str:
     return f"{endpoint.name}://{host}:{endpoint.port}"
 
 
-def _decode_endpoints(fields: _Fields) -> tuple[BrokerEndpoint, ...]:
+def _decode_endpoints(fields: Fields) -> tuple[BrokerEndpoint, ...]:
     protocols = fields.get("listener_security_protocol_map", dict)
     found = []
     for text in fields.get("endpoints", list):
@@ -249,7 +254,7 @@ def _decode_endpoints(fields: _Fields) -> tuple[BrokerEndpoint, ...]:
 
 def decode_broker(path: str, data: bytes, epoch: int = NO_BROKER_EPOCH) -> BrokerImage:
     """`epoch`: when the node was created."""
-    fields = _Fields(path, data, _BROKER_VERSION)
+    fields = Fields(path, data, _BROKER_VERSION)
     rack = fields.get("rack", object) if fields.has("rack") else None  # as Kafka's
     if rack is not None and not isinstance(rack, str):
         raise fields.damaged("rack is no text")
@@ -258,20 +263,28 @@ def decode_broker(path: str, data: bytes, epoch: int = NO_BROKER_EPOCH) -> Broke
     envelope = NO_ENVELOPE
     if fields.has(_ENVELOPE_VERSION):
         envelope = fields.integer(_ENVELOPE_VERSION, 0, INT16_MAX)
-    endpoints = _decode_endpoints(fields)
+    endpoints, features = _decode_endpoints(fields), _decode_features(fields)
     for text in (host, rack or "", *(each.host for each in endpoints)):
         if len(text.encode()) > ADDRESS_BYTES_MAX:
             raise fields.damaged(f"a host or rack has more than {ADDRESS_BYTES_MAX} bytes")
     node_id = _int_name(path)
-    return BrokerImage(
-        node_id, host, port, rack, epoch, lossy, endpoints, envelope_version=envelope
-    )
+    return BrokerImage(node_id, host, port, rack, epoch, lossy, endpoints, (), envelope, features)
+
+
+def _decode_features(fields: Fields) -> tuple[Supported, ...]:
+    """None of a broker of an earlier kbroker."""
+    ranges = fields.get("features", dict) if fields.has("features") else {}
+    with suppress(TypeError, KeyError):
+        found = [Supported(name, r["min_version"], r["max_version"]) for name, r in ranges.items()]
+        if all(type(each.lowest) is type(each.highest) is int for each in found):
+            return tuple(found)
+    raise fields.damaged("the levels of a feature are no range")
 
 
 def decode_broker_locks(path: str, data: bytes) -> frozenset[str]:
     """The names of the locks that the process of a registered broker holds; none in a node of
     Apache Kafka's, and of a kbroker that did not say so."""
-    fields = _Fields(path, data, _BROKER_VERSION)
+    fields = Fields(path, data, _BROKER_VERSION)
     locks = fields.get("locks", list) if fields.has("locks") else []
     if not all(isinstance(each, str) for each in locks):
         raise fields.damaged("the name of a lock is no text")
@@ -280,7 +293,7 @@ def decode_broker_locks(path: str, data: bytes) -> frozenset[str]:
 
 def decode_broker_settings(path: str, data: bytes) -> dict[str, str]:
     """What a registered broker's file says; nothing in a node of Kafka's or an earlier kbroker."""
-    fields = _Fields(path, data, _BROKER_VERSION)
+    fields = Fields(path, data, _BROKER_VERSION)
     settings: dict[str, str] = fields.get("settings", dict) if fields.has("settings") else {}
     if not all(isinstance(each, str) for each in settings.values()):
         raise fields.damaged("a setting is no text")
@@ -288,12 +301,12 @@ def decode_broker_settings(path: str, data: bytes) -> dict[str, str]:
 
 
 def encode_used_directories(directories: Mapping[str, str]) -> bytes:
-    return _encode(_VERSION, directories=dict(directories))
+    return encode_fields(_VERSION, directories=dict(directories))
 
 
 def decode_used_directories(path: str, data: bytes) -> dict[str, str]:
     """Where each directory was last, by its id."""
-    fields = _Fields(path, data)
+    fields = Fields(path, data)
     directories: dict[str, str] = fields.get("directories", dict)
     if not all(isinstance(value, str) for value in directories.values()):
         raise fields.damaged("a path is no text")
@@ -305,12 +318,12 @@ def losses_path(node_id: int) -> str:
 
 
 def encode_losses(broker_epoch: int) -> bytes:
-    return _encode(_VERSION, broker_epoch=broker_epoch)
+    return encode_fields(_VERSION, broker_epoch=broker_epoch)
 
 
 def decode_losses(path: str, data: bytes) -> tuple[int, int]:
     """A broker, and the epoch of its last lossy start of which a controller has taken account."""
-    return _int_name(path), _Fields(path, data).integer("broker_epoch", 0, INT64_MAX)
+    return _int_name(path), Fields(path, data).integer("broker_epoch", 0, INT64_MAX)
 
 
 def encode_topic(
@@ -319,7 +332,7 @@ def encode_topic(
     adding: Mapping[int, Sequence[int]] = _NONE,
     removing: Mapping[int, Sequence[int]] = _NONE,
 ) -> bytes:
-    return _encode(
+    return encode_fields(
         _TOPIC_VERSION,
         topic_id=uuid_text(topic_id),
         partitions=_by_index(dict(enumerate(replicas))),
@@ -333,7 +346,7 @@ def _by_index(nodes: Mapping[int, Sequence[int]]) -> dict[str, list[int]]:
 
 
 def decode_topic(path: str, data: bytes) -> TopicRecord:
-    fields = _Fields(path, data, _TOPIC_VERSION)
+    fields = Fields(path, data, _TOPIC_VERSION)
     partitions: dict[str, Any] = fields.get("partitions", dict)
     if not partitions:
         raise fields.damaged("no partitions")
@@ -348,7 +361,7 @@ def decode_topic(path: str, data: bytes) -> TopicRecord:
 
 
 def _moving(
-    fields: _Fields, name: str, replicas: Sequence[tuple[int, ...]]
+    fields: Fields, name: str, replicas: Sequence[tuple[int, ...]]
 ) -> dict[int, tuple[int, ...]]:
     """Nodes that Apache Kafka wrote before 2.4 do not say so: nothing moves there."""
     found: dict[int, tuple[int, ...]] = {}
@@ -362,7 +375,7 @@ def _moving(
 
 
 def encode_partition(partition: PartitionImage, controller_epoch: int) -> bytes:
-    return _encode(
+    return encode_fields(
         _VERSION,
         leader=partition.leader,
         leader_epoch=partition.leader_epoch,
@@ -377,16 +390,16 @@ def decode_partition(path: str, data: bytes) -> PartitionRecord:
     if len(data) <= _SAME_BYTES_MAX:
         with suppress(DataDirectoryError):
             return _same_partition(data)
-    return _partition_of(_Fields(path, data))
+    return _partition_of(Fields(path, data))
 
 
 @lru_cache(1024)
 def _same_partition(data: bytes) -> PartitionRecord:
     """Thousands of partitions say the same. An error does not say where."""
-    return _partition_of(_Fields("", data))
+    return _partition_of(Fields("", data))
 
 
-def _partition_of(fields: _Fields) -> PartitionRecord:
+def _partition_of(fields: Fields) -> PartitionRecord:
     return PartitionRecord(
         fields.integer("leader", -1, INT32_MAX),
         fields.integer("leader_epoch", 0, INT32_MAX),
@@ -397,11 +410,11 @@ def _partition_of(fields: _Fields) -> PartitionRecord:
 
 
 def encode_configs(configs: Mapping[str, str]) -> bytes:
-    return _encode(_VERSION, config=dict(configs))
+    return encode_fields(_VERSION, config=dict(configs))
 
 
 def decode_configs(path: str, data: bytes) -> dict[str, str]:
-    fields = _Fields(path, data)
+    fields = Fields(path, data)
     configs: dict[str, str] = fields.get("config", dict)
     if not all(isinstance(value, str) for value in configs.values()):
         raise fields.damaged("a value is no text")
@@ -409,11 +422,11 @@ def decode_configs(path: str, data: bytes) -> dict[str, str]:
 
 
 def encode_tombstone(name: str, partitions: int) -> bytes:
-    return _encode(_VERSION, name=name, partitions=partitions)
+    return encode_fields(_VERSION, name=name, partitions=partitions)
 
 
 def decode_tombstone(path: str, data: bytes) -> TombstoneRecord:
-    fields = _Fields(path, data)
+    fields = Fields(path, data)
     return TombstoneRecord(fields.get("name", str), fields.integer("partitions", 1, INT32_MAX))
 
 
@@ -425,13 +438,13 @@ def decode_tombstone_id(path: str) -> UUID:
 
 
 def encode_controller(node_id: int, since_ms: int) -> bytes:
-    return _encode(
+    return encode_fields(
         _CONTROLLER_VERSION, brokerid=node_id, timestamp=str(since_ms), kraftControllerEpoch=-1
     )
 
 
 def decode_controller(path: str, data: bytes) -> int:
-    return _Fields(path, data, _CONTROLLER_VERSION).integer("brokerid", 0, INT32_MAX)
+    return Fields(path, data, _CONTROLLER_VERSION).integer("brokerid", 0, INT32_MAX)
 
 
 def log_dir_event_path(node_id: int) -> str:
@@ -441,7 +454,7 @@ def log_dir_event_path(node_id: int) -> str:
 
 def encode_log_dir_event(node_id: int) -> bytes:
     """Event 1 is a failing log directory, the only one that there is."""
-    return _encode(_VERSION, broker=node_id, event=1)
+    return encode_fields(_VERSION, broker=node_id, event=1)
 
 
 def encode_controller_epoch(epoch: int) -> bytes:
@@ -456,24 +469,24 @@ def decode_controller_epoch(path: str, data: bytes) -> int:
 
 
 def encode_producer_id_block(node_id: int, first: int, count: int) -> bytes:
-    return _encode(
+    return encode_fields(
         _VERSION, broker=node_id, block_start=str(first), block_end=str(first + count - 1)
     )
 
 
 def decode_producer_id_block(path: str, data: bytes) -> int:
     """The first producer id that has never been handed out."""
-    fields = _Fields(path, data)
+    fields = Fields(path, data)
     first = fields.number("block_start", 0, INT64_MAX)
     return fields.number("block_end", first - 1, INT64_MAX - 1) + 1
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
-    return _encode(str(_VERSION), id=cluster_id)  # a text here, and nowhere else
+    return encode_fields(str(_VERSION), id=cluster_id)  # a text here, and nowhere else
 
 
 def decode_cluster_id(path: str, data: bytes) -> str:
-    fields = _Fields(path, data)
+    fields = Fields(path, data)
     cluster_id = fields.get("id", str)
     if not cluster_id:
         raise fields.damaged("the id is empty")
@@ -481,11 +494,11 @@ def decode_cluster_id(path: str, data: bytes) -> str:
 
 
 def encode_import(record: ImportRecord) -> bytes:
-    return _encode(_VERSION, **record._asdict())
+    return encode_fields(_VERSION, **record._asdict())
 
 
 def decode_import(path: str, data: bytes) -> ImportRecord:
-    fields = _Fields(path, data)
+    fields = Fields(path, data)
     return ImportRecord(
         fields.get("import_id", str),
         fields.get("sha256", str),
@@ -501,7 +514,7 @@ def damaged(path: str, reason: str) -> DataDirectoryError:
     )
 
 
-class _Fields:
+class Fields:
     """The fields of one node, every access checked."""
 
     def __init__(self, path: str, data: bytes, newest: int = _VERSION) -> None:
@@ -571,5 +584,5 @@ def _int_name(path: str) -> int:
     return int(name)
 
 
-def _encode(version: int | str, **fields: object) -> bytes:
+def encode_fields(version: int | str, **fields: object) -> bytes:
     return json.dumps({"version": version, **fields}, separators=(",", ":")).encode()

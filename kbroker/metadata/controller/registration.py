@@ -26,8 +26,8 @@ from typing import Final
 from kbroker.clock import Clock
 from kbroker.errors import ConfigError, DataDirectoryError, MetadataStoreError
 from kbroker.metadata.controller import records
-from kbroker.metadata.controller.nodes import ensure_skeleton
 from kbroker.metadata.controller.peer_versions import check_others, with_versions
+from kbroker.metadata.controller.skeleton import ensure_skeleton
 from kbroker.metadata.image import NO_BROKER_EPOCH, BrokerImage, ClusterImage, new_uuid
 from kbroker.metadata.store.base import (
     BadVersionError,

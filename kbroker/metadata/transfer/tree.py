@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kbroker.errors import DataDirectoryError
-from kbroker.metadata.controller import records
+from kbroker.metadata.controller import own_nodes, records
 from kbroker.metadata.store.base import NODE_BYTES_MAX, MetadataStore, check_path, parent_of
 from kbroker.outside_text import shown
 
@@ -92,6 +92,10 @@ def _check_content(path: str, data: bytes) -> None:
             records.decode_used_directories(path, data)
         case ["config", "topics" | "brokers" | "groups" | "client-metrics", _]:
             records.decode_configs(path, data)
+        case ["kbroker", "features"]:
+            own_nodes.decode_features(path, data)
+        case ["kbroker", "formats"]:
+            own_nodes.decode_formats(path, data)
         case ["admin", "deleted_topics", _]:
             records.decode_tombstone_id(path)
             records.decode_tombstone(path, data)

@@ -14,7 +14,7 @@ from kbroker.config.agreed import AGREED, agreed_settings, same_text
 from kbroker.config.definition import BROKER_KEYS
 from kbroker.config.key import READ_ONLY
 from kbroker.metadata.controller import records
-from kbroker.metadata.controller.nodes import ensure_skeleton
+from kbroker.metadata.controller.skeleton import ensure_skeleton
 from kbroker.metadata.image import (
     BrokerEndpoint,
     BrokerImage,

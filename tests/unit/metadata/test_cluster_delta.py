@@ -12,6 +12,7 @@ from hypothesis import given
 from kbroker.metadata.cluster_delta import ClusterDelta, DeltaMismatchError
 from kbroker.metadata.cluster_delta_codec import decode_delta, encode_delta
 from kbroker.metadata.controller.decisions import new_topic_image
+from kbroker.metadata.features import FinalizedFeatures
 from kbroker.metadata.image import (
     NO_ENVELOPE,
     NO_LEADER,
@@ -51,6 +52,13 @@ def topics(draw: st.DrawFn, name: str) -> TopicImage:
 
 
 @st.composite
+def features(draw: st.DrawFn) -> FinalizedFeatures:
+    # Of few epochs, and of one the same levels.
+    epoch = draw(st.integers(0, 3))
+    return FinalizedFeatures(epoch, {"a": epoch, "é": 2**15 - 1} if epoch else {})
+
+
+@st.composite
 def images(draw: st.DrawFn) -> ClusterImage:
     names = draw(st.sets(st.sampled_from(NAMES)))
     texts = st.text(max_size=4)
@@ -71,6 +79,7 @@ def images(draw: st.DrawFn) -> ClusterImage:
         .with_brokers(draw(st.lists(brokers, max_size=3)))
         .with_topics([draw(topics(name)) for name in sorted(names)])
         .with_configs(draw(st.dictionaries(RESOURCES, CONFIGS, max_size=3)))
+        .with_features(draw(features()))
     )
 
 
@@ -81,7 +90,7 @@ def test_what_is_taken_sent_and_applied_is_the_new_image(
     sent = encode_delta(ClusterDelta.between(old, new))
     delta = decode_delta(sent)
     assert encode_delta(delta) == sent
-    assert delta.applied_to(old) == new
+    assert delta.applied_to(old) == new.with_features(old.features)
 
 
 @given(new=images())
@@ -109,6 +118,13 @@ def test_a_broker_that_knows_no_envelope_is_as_it_was() -> None:
     assert read.envelope_version == NO_ENVELOPE
     with pytest.raises(ProtocolError):
         decode_delta(data.replace(tag, b"\1\1\2\xff\xff"))
+
+
+def test_levels_of_a_later_epoch_stay() -> None:
+    """A controller of an earlier kbroker sends none."""
+    old = ClusterImage().with_features(FinalizedFeatures(2, {"a": 1}))
+    delta = decode_delta(encode_delta(ClusterDelta.between(ClusterImage(), ClusterImage())))
+    assert delta.applied_to(old).features == FinalizedFeatures(2, {"a": 1})
 
 
 def test_one_state_of_many_travels_alone() -> None:

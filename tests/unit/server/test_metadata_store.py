@@ -13,7 +13,7 @@ from kbroker.clock import ManualClock
 from kbroker.config import BrokerConfig
 from kbroker.errors import ConfigError, DataDirectoryError, MetadataStoreError
 from kbroker.metadata.controller import records
-from kbroker.metadata.controller.nodes import ensure_skeleton
+from kbroker.metadata.controller.skeleton import ensure_skeleton
 from kbroker.metadata.store.base import SessionExpiredError
 from kbroker.metadata.store.embedded import DATABASE_FILE, EmbeddedStore
 from kbroker.metadata.store.zookeeper import ZooKeeperStore

@@ -11,9 +11,10 @@ import pytest
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.controller import ConfigChange, MorePartitions, NewTopic, nodes, records
 from kbroker.metadata.controller.events import Reassignment
-from kbroker.metadata.controller.nodes import ensure_skeleton, load_brokers, load_replicas
+from kbroker.metadata.controller.nodes import load_brokers, load_replicas
 from kbroker.metadata.controller.partition_states import ElectionRules
 from kbroker.metadata.controller.registration import register
+from kbroker.metadata.controller.skeleton import ensure_skeleton
 from kbroker.metadata.image import NO_LEADER, BrokerImage, PartitionImage
 from kbroker.metadata.store.base import OPERATION_BYTES
 from kbroker.metadata.store.embedded import EmbeddedStore

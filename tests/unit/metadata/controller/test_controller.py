@@ -26,8 +26,8 @@ from kbroker.metadata.controller import (
 )
 from kbroker.metadata.controller import controller as controller_module
 from kbroker.metadata.controller.config_changes import ResourceChange
-from kbroker.metadata.controller.nodes import ensure_skeleton
 from kbroker.metadata.controller.settings_room import SettingsRoom
+from kbroker.metadata.controller.skeleton import ensure_skeleton
 from kbroker.metadata.image import (
     BrokerImage,
     ClusterImage,

@@ -12,7 +12,8 @@ from kbroker.errors import ErrorCode
 from kbroker.metadata.controller import records
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.controller.election import Election
-from kbroker.metadata.controller.nodes import FencedError, MetadataNodes, ensure_skeleton
+from kbroker.metadata.controller.nodes import FencedError, MetadataNodes
+from kbroker.metadata.controller.skeleton import ensure_skeleton
 from kbroker.metadata.image import NO_CONTROLLER, new_uuid
 from kbroker.metadata.store.base import NoNodeError, StoreUnavailableError
 from kbroker.metadata.store.embedded import EmbeddedStore

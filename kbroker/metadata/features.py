@@ -1,0 +1,107 @@
+"""Feature levels (KIP-584): which levels this kbroker knows, and which the cluster has finalized.
+
+Place in the flow: a level decides what is written and how clients behave, for all brokers at once.
+The finalized levels are in the node `/kbroker/features` (`controller/own_nodes.py`), written by the
+controller (`controller/feature_changes.py`), and part of the published image, which any thread may
+read: `FeatureLevels`. ApiVersions shows both, the supported and the finalized.
+
+A feature that is not finalized is at level 0. The epoch counts the changes of the node, so it only
+grows, over restarts and controllers; clients keep the levels of the highest epoch that they saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from kbroker.metadata.image import ClusterImage
+
+TRANSACTION_VERSION: Final = "transaction.version"
+
+# Whether this kbroker serves transactions. A new cluster begins with the newest level of
+# transaction.version only then.
+TRANSACTIONS_SERVED: Final = False
+
+
+class Feature(NamedTuple):
+    """A feature of Apache Kafka 4.3. Of a range that ends at 0, nothing is here yet. `levels` says
+    what each level above 0 changes."""
+
+    name: str
+    highest: int
+    levels: tuple[str, ...] = ()
+
+    @property
+    def lowest(self) -> int:
+        return 0
+
+
+FEATURES: Final = (
+    Feature("eligible.leader.replicas.version", 0),
+    Feature("group.version", 0),
+    Feature("share.version", 0),
+    Feature("streams.version", 0),
+    Feature(
+        TRANSACTION_VERSION,
+        2,
+        (
+            "values in __transaction_state have tagged fields",
+            "the producer epoch grows with every transaction, and Produce and TxnOffsetCommit add"
+            " partitions to it (KIP-890)",
+        ),
+    ),
+)
+FEATURE_OF: Final[Mapping[str, Feature]] = MappingProxyType({each.name: each for each in FEATURES})
+
+
+class Supported(NamedTuple):
+    """The levels of a feature that a broker can serve."""
+
+    name: str
+    lowest: int
+    highest: int
+
+
+# Of this kbroker, as it registers.
+SUPPORTED: Final = tuple(
+    Supported(each.name, each.lowest, each.highest) for each in FEATURES if each.highest
+)
+
+_NO_LEVELS: Final[Mapping[str, int]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class FinalizedFeatures:
+    """The levels of the cluster, none at 0, and how often they have changed."""
+
+    epoch: int = 0
+    levels: Mapping[str, int] = field(default_factory=lambda: _NO_LEVELS)
+
+    def level(self, name: str) -> int:
+        return self.levels.get(name, 0)
+
+    def changed(self, levels: Mapping[str, int]) -> FinalizedFeatures:
+        """With these levels, in the next epoch."""
+        merged = {name: level for name, level in {**self.levels, **levels}.items() if level}
+        return FinalizedFeatures(self.epoch + 1, MappingProxyType(dict(sorted(merged.items()))))
+
+
+def first_features(*, transactions: bool = TRANSACTIONS_SERVED) -> FinalizedFeatures:
+    """Of a new cluster."""
+    if not transactions:
+        return FinalizedFeatures()
+    newest = FEATURE_OF[TRANSACTION_VERSION].highest
+    return FinalizedFeatures().changed({TRANSACTION_VERSION: newest})
+
+
+class FeatureLevels:
+    """The finalized levels of the image that is published; any thread."""
+
+    def __init__(self, image: Callable[[], ClusterImage]) -> None:
+        self._image: Final = image
+
+    def level(self, name: str) -> int:
+        return self._image().features.level(name)

@@ -1,0 +1,72 @@
+"""UpdateFeatures at the controller: written, published, sent to the other brokers, kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.metadata.controller import Controller, own_nodes
+from kbroker.metadata.controller.feature_changes import FeatureUpdate, UpgradeType
+from kbroker.metadata.features import SUPPORTED, TRANSACTION_VERSION
+from kbroker.metadata.image import BrokerImage
+from tests.unit.metadata.controller.harness import OneBroker, wait
+
+OURS = BrokerImage(0, features=SUPPORTED)
+
+
+def update(
+    controller: Controller, level: int, kind: int = UpgradeType.UPGRADE, *, dry: bool = False
+) -> KafkaError | None:
+    updates = [FeatureUpdate(TRANSACTION_VERSION, level, kind)]
+    return wait(lambda done: controller.update_features(updates, dry, done))
+
+
+def test_a_level_is_kept_over_restarts_and_its_epoch_only_grows(tmp_path: Path) -> None:
+    broker = OneBroker(tmp_path)
+    controller = broker.start(broker=OURS)
+    epoch = controller.image.features.epoch
+    for level in (1, 2):
+        assert update(controller, level) is None
+        features = controller.image.features
+        assert features.level(TRANSACTION_VERSION) == level
+        assert features.epoch > epoch
+        epoch = features.epoch
+        assert own_nodes.load_features(broker.store) == features
+        controller = broker.restart(broker=OURS)
+        assert controller.image.features == features
+    assert update(controller, 1, UpgradeType.SAFE_DOWNGRADE) is None
+    assert controller.image.features.epoch == epoch + 1
+    broker.stop()
+
+
+def test_what_is_only_validated_is_not_written(tmp_path: Path) -> None:
+    broker = OneBroker(tmp_path)
+    controller = broker.start(broker=OURS)
+    before, writes = controller.image, broker.store.writes
+    assert update(controller, 2, dry=True) is None
+    assert (controller.image, broker.store.writes) == (before, writes)
+    refused = update(controller, 3, dry=True)
+    assert refused is not None and refused.code is ErrorCode.INVALID_UPDATE_VERSION
+    broker.stop()
+
+
+def test_a_write_that_fails_changes_nothing(tmp_path: Path) -> None:
+    broker = OneBroker(tmp_path)
+    controller = broker.start(broker=OURS)
+    before = controller.image.features
+    broker.store.die_at = broker.store.writes + 1
+    failed = update(controller, 2)
+    assert failed is not None and failed.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert controller.image.features == before
+    controller = broker.restart(broker=OURS)
+    assert controller.image.features == before
+    broker.stop()
+
+
+def test_a_broker_of_an_earlier_kbroker_forbids_a_level(tmp_path: Path) -> None:
+    broker = OneBroker(tmp_path)
+    controller = broker.start()  # it registers no features
+    refused = update(controller, 1)
+    assert refused is not None
+    assert "Broker 0 does not support this feature." in refused.message
+    broker.stop()
