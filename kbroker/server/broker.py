@@ -65,6 +65,7 @@ from kbroker.server.boot import boot_id
 from kbroker.server.closes import ClosedConnections
 from kbroker.server.directories import Directories
 from kbroker.server.dynamic_config import DynamicConfig
+from kbroker.server.formats import Formats
 from kbroker.server.handler_pool import HandlerPool
 from kbroker.server.late_steps import LateSteps
 from kbroker.server.lifecycle import Lifecycle, Step, nothing
@@ -270,13 +271,11 @@ class Broker:
 
     def _open_store(self) -> None:
         self._store = open_store(self.config, self._data_dir, self._cluster_id)
-        for what, reaction in (
-            ("the network", self._network_follows),
-            ("the request handlers", self._handlers_follow),
-            ("the logs", self._logs_follow),
-            ("the leaders' rate", self._leaders_follow),
-        ):
-            self._dynamic.add(what, reaction)
+        self._formats = Formats(self._directories.in_use, self._session, self._scheduler)
+        self._dynamic.add("the network", self._network_follows)
+        self._dynamic.add("the request handlers", self._handlers_follow)
+        self._dynamic.add("the logs", self._logs_follow)
+        self._dynamic.add("the leaders' rate", self._leaders_follow)
         try:
             self._dynamic.load(self._store)
         except BaseException:
@@ -333,14 +332,14 @@ class Broker:
 
     def _claim_directories(self) -> None:
         self._directories.claim(self._session(), self._running_controller().image.cluster_id)
+        self._formats.raise_at_start()
         if self._member is not None:
             self._member.compare_settings(self._session())
 
     def _show(self, image: ClusterImage) -> None:
-        if self._member is None:
-            self._publisher.show(image)
-        else:
-            self._member.follow(image, self._publisher.show)
+        self._formats.follow(image)
+        show = self._publisher.show
+        show(image) if self._member is None else self._member.follow(image, show)
 
     def _apply(self, image: ClusterImage, delta: ImageDelta) -> list[TopicPartition]:
         if self._member is not None:
@@ -412,11 +411,8 @@ class Broker:
     # --- settings at run time, on the controller's thread -----------------------------------------
 
     def _network_follows(self, before: BrokerConfig, now: BrokerConfig) -> None:
-        self._server.bound_connections(
-            now["max.connections"],
-            now["max.connections.per.ip"],
-            now.connections_per_ip_overrides,
-        )
+        bounds = now["max.connections"], now["max.connections.per.ip"]
+        self._server.bound_connections(*bounds, now.connections_per_ip_overrides)
         try:
             self._server.resize(now["num.network.threads"])
         finally:

@@ -30,6 +30,7 @@ from uuid import UUID
 
 from kbroker.errors import DataDirectoryError
 from kbroker.log.opening.placement import Absence, topic_id_of
+from kbroker.metadata import directory_format
 from kbroker.metadata.controller.nodes import (
     load_replicas,
     load_used_directories,
@@ -65,6 +66,8 @@ class Directories:
 
     def identify(self) -> str | None:
         """The cluster that they all belong to, None if they are new; DataDirectoryError if not."""
+        for path in self._paths:
+            directory_format.load(path)  # refuses one that this kbroker cannot read
         self._found = {path: load(path) for path in self._paths}
         known = [(path, found) for path, found in self._found.items() if found is not None]
         if not known:
@@ -143,6 +146,10 @@ class Directories:
                     used[meta.directory_id] = os.path.abspath(path)
         self._used = used
         save_used_directories(store, self._node_id, used)
+
+    def in_use(self) -> Iterator[Path]:
+        """Those that this broker has claimed, or claims."""
+        return (path for path in self._paths if path not in self.absence.unused)
 
     def say_again(self, store: MetadataStore) -> None:
         """To a store that may have been told to forget it while this broker runs (`claim` has been

@@ -13,13 +13,16 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kbroker.errors import ConfigError, DataDirectoryError, MetadataStoreError
 from kbroker.metadata.controller import records
-from kbroker.metadata.store.base import NoNodeError
+from kbroker.metadata.store.base import MetadataStore, NoNodeError
 from kbroker.metadata.store.embedded import DATABASE_FILE, EmbeddedStore
 from kbroker.metadata.store.zookeeper_settings import CONNECT, ZooKeeperSettings
+from kbroker.server.formats import check_cluster
+
+S = TypeVar("S", bound=MetadataStore)
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
@@ -32,7 +35,7 @@ def open_store(config: BrokerConfig, data_directory: Path, cluster_id: str | Non
     """Raises a UserError that says what is wrong with the one that is configured. `cluster_id` is
     of the cluster that the data directories belong to, if they do."""
     if config[CONNECT] is None:
-        return EmbeddedStore.open(data_directory)
+        return _checked(EmbeddedStore.open(data_directory))
     settings = ZooKeeperSettings.of(config)
     store = open_zookeeper(settings)
     try:
@@ -43,6 +46,16 @@ def open_store(config: BrokerConfig, data_directory: Path, cluster_id: str | Non
                 f" to cluster {cluster_id}",
                 _way_in(data_directory),
             )
+    except BaseException:
+        store.close()
+        raise
+    return _checked(store)
+
+
+def _checked(store: S) -> S:
+    """A store whose formats and feature levels this kbroker knows."""
+    try:
+        check_cluster(store)
     except BaseException:
         store.close()
         raise
