@@ -63,6 +63,7 @@ from kbroker.handlers import (
     topics,
     transactions,
     unregister_broker,
+    update_features,
     update_metadata,
 )
 from kbroker.handlers.api_versions import ApiVersions
@@ -406,6 +407,13 @@ APIS: Final[tuple[Api, ...]] = (
         memory_factor=30,
     ),
     _api(ApiKey.UNREGISTER_BROKER, unregister_broker.handle, for_controller=always),
+    _api(
+        ApiKey.UPDATE_FEATURES,
+        update_features.handle,
+        update_features.failure,
+        for_controller=always,
+        memory_factor=25,
+    ),
     # What is not there, as Apache Kafka answers where it is not configured.
     _api(ApiKey.DESCRIBE_ACLS, acls.handle_describe),
     _api(ApiKey.CREATE_ACLS, acls.handle_create, acls.create_failure, memory_factor=15),

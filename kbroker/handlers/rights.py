@@ -249,6 +249,7 @@ RIGHTS: Final[Mapping[ApiKey, tuple[Right, ...]]] = MappingProxyType(
         # DESCRIBE on the cluster decides only about the operations in the response.
         ApiKey.DESCRIBE_CLUSTER: (),
         ApiKey.DESCRIBE_PRODUCERS: (_topic(Operation.READ, named("topics")),),
+        ApiKey.UPDATE_FEATURES: _whole_cluster(Operation.ALTER),
         ApiKey.UNREGISTER_BROKER: _whole_cluster(Operation.ALTER),
         ApiKey.DESCRIBE_TRANSACTIONS: (
             _transaction(Operation.DESCRIBE, texts("transactional_ids")),

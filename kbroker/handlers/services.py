@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.delayed import Purgatories
     from kbroker.handlers.forwarding import Peers
     from kbroker.log.engine._results import DirectoryUse
+    from kbroker.metadata.controller.feature_changes import FeatureUpdate
     from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
     from kbroker.metadata.image import ClusterImage
     from kbroker.security.rights import Authorizer
@@ -209,6 +210,13 @@ class Controller(Protocol):
     def shut_down(self, node_id: int, broker_epoch: int, done: Callable[[Any], None]) -> None: ...
 
     def unregister_broker(self, node_id: int, done: Callable[[Any], None]) -> None: ...
+
+    def update_features(
+        self,
+        updates: Sequence[FeatureUpdate],
+        validate_only: bool,
+        done: Callable[[KafkaError | None], None],
+    ) -> None: ...
 
     def follow(self, update: ImageUpdate, done: Callable[[ImageAnswer], None]) -> None: ...
 

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         renew_delegation_token,
         sync_group,
         unregister_broker,
+        update_features,
         update_metadata,
     )
 

@@ -44,7 +44,9 @@ from kbroker.metadata.controller.decisions import (
     plan_topics,
 )
 from kbroker.metadata.controller.events import Reassignment
+from kbroker.metadata.controller.feature_changes import FeatureUpdate, plan_features
 from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
+from kbroker.metadata.features import SUPPORTED
 from kbroker.metadata.image import BrokerImage, ClusterImage, TopicImage, delta_between
 from kbroker.purgatory.timer import Timer
 from kbroker.security.session import ANONYMOUS, Principal
@@ -168,7 +170,7 @@ class FakeController:
         self._config = config
         self._replicas = replicas
         self.image = ClusterImage(1, CLUSTER_ID, NODE_ID).with_brokers(
-            BrokerImage(node, f"host{node}", 9000 + node, f"rack{node}")
+            BrokerImage(node, f"host{node}", 9000 + node, f"rack{node}", features=SUPPORTED)
             for node in range(NODE_ID, NODE_ID + brokers)
         )
         self.active = True
@@ -327,6 +329,21 @@ class FakeController:
     def _unregister(self, others: Sequence[BrokerImage], done: Callable[[None], None]) -> None:
         self.publish(self.image.with_brokers(others))
         done(None)
+
+    def update_features(
+        self,
+        updates: Sequence[FeatureUpdate],
+        validate_only: bool,
+        done: Callable[[KafkaError | None], None],
+    ) -> None:
+        try:
+            levels = plan_features(self.image, updates)
+        except KafkaError as error:
+            done(error)
+            return
+        if not validate_only:
+            self.publish(self.image.with_features(self.image.features.changed(levels)))
+        self._run(partial(done, None))
 
     def follow(self, update: ImageUpdate, done: Callable[[ImageAnswer], None]) -> None:
         self.followed.append(update)

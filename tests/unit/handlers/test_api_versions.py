@@ -13,13 +13,13 @@ from kbroker.types import ApiKey
 from tests.unit.handlers.support import FakeBroker, answer_of, request_of, written
 
 VERSIONS = range(5)
-FEATURES = (
-    "eligible.leader.replicas.version",
-    "group.version",
-    "share.version",
-    "streams.version",
-    "transaction.version",
-)
+FEATURES = [
+    ("eligible.leader.replicas.version", 0, 0),
+    ("group.version", 0, 0),
+    ("share.version", 0, 0),
+    ("streams.version", 0, 0),
+    ("transaction.version", 0, 2),
+]
 
 
 def ask(version: int, name: str = "apache-kafka-java", software: str = "4.3.0") -> object:
@@ -59,14 +59,32 @@ def test_the_list_is_part_of_the_coherent_set_of_one_release() -> None:
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_features_are_at_level_0_and_none_is_finalized(version: int) -> None:
+def test_a_feature_at_level_0_is_not_among_the_finalized(version: int) -> None:
     """As of an Apache Kafka 4.3.0 whose features are all at level 0."""
     answer = FakeBroker().call(ask(version))
     told = [(each.name, each.min_version, each.max_version) for each in answer.supported_features]
     # A range that begins at 0 is an error to clients that ask in version 3.
-    assert told == ([] if version == 3 else [(name, 0, 0) for name in FEATURES])
+    assert told == ([] if version == 3 else FEATURES)
     assert answer.finalized_features == ()
     assert answer.finalized_features_epoch == 0
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_finalized_features_are_those_of_the_published_image(version: int) -> None:
+    broker = FakeBroker()
+    image = broker.controller.image
+    for epoch, level in ((1, 2), (2, 1), (3, 0)):
+        features = broker.controller.image.features.changed({"transaction.version": level})
+        broker.controller.publish(image.with_features(features))
+        answer = broker.call(ask(version))
+        if version < 3:
+            continue
+        found = [
+            (each.name, each.max_version_level, each.min_version_level)
+            for each in answer.finalized_features
+        ]
+        assert answer.finalized_features_epoch == epoch
+        assert found == ([("transaction.version", level, level)] if level else [])
 
 
 def test_an_error_tells_no_features() -> None:
