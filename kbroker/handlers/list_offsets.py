@@ -53,7 +53,8 @@ _SINCE: Final = {
 _SINCE_NOT_AVAILABLE: Final = 5
 
 CONSUMER: Final = -1
-_ISOLATION_LEVELS: Final = (0, 1)
+READ_COMMITTED: Final = 1
+_ISOLATION_LEVELS: Final = (0, READ_COMMITTED)
 UNKNOWN: Final = -1
 
 
@@ -109,7 +110,12 @@ def _find(
         replica = led_replica(
             services, topic, partition.partition_index, partition.current_leader_epoch
         )
-        found = _find_on(replica, timestamp, is_consumer=call.message.replica_id == CONSUMER)
+        found = _find_on(
+            replica,
+            timestamp,
+            is_consumer=call.message.replica_id == CONSUMER,
+            reads_committed=call.message.isolation_level == READ_COMMITTED,
+        )
     except KafkaError as error:
         return Found(error.code)
     if found is not None:
@@ -119,13 +125,16 @@ def _find(
     return Found(ErrorCode.OFFSET_NOT_AVAILABLE)
 
 
-def _find_on(replica: LedReplica, timestamp: int, *, is_consumer: bool) -> Found | None:
+def _find_on(
+    replica: LedReplica, timestamp: int, *, is_consumer: bool, reads_committed: bool
+) -> Found | None:
     """None: it is not known yet."""
+    end = replica.log_end_offset
+    if is_consumer:
+        end = replica.last_stable_offset if reads_committed else replica.high_watermark
     if timestamp == LATEST:
         if is_consumer and not _has_caught_up(replica):
             return None
-        # Without transactions the last stable offset is the high watermark.
-        end = replica.high_watermark if is_consumer else replica.log_end_offset
         return Found(ErrorCode.NONE, end, UNKNOWN, replica.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = replica.log_start_offset
@@ -137,6 +146,8 @@ def _find_on(replica: LedReplica, timestamp: int, *, is_consumer: bool) -> Found
         record = replica.offset_of_max_timestamp() or replica.offset_for_time(UNKNOWN)
     else:
         record = replica.offset_for_time(timestamp)
+    if record is not None and is_consumer and reads_committed and record[0] >= end:
+        record = None  # it may be of a transaction that is open
     if record is None:
         return _NOTHING if not is_consumer or _has_caught_up(replica) else None
     offset, record_timestamp, leader_epoch = record

@@ -133,6 +133,9 @@ class LedReplica(Protocol):
     def high_watermark(self) -> int: ...
 
     @property
+    def last_stable_offset(self) -> int: ...
+
+    @property
     def leader_epoch(self) -> int: ...
 
     def offset_for_time(self, timestamp_ms: int) -> tuple[int, int, int] | None:

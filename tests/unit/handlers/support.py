@@ -110,6 +110,11 @@ class FakeLog:
     epochs: KnownEpochs = field(default_factory=lambda: KnownEpochs((0, 0)))
     follower_start: int = 2**63 - 1  # of the live follower that is the furthest behind
     producers: list[tuple[int, ...]] = field(default_factory=list)
+    open_transaction: int = 2**63 - 1  # the first offset of the first one that is open
+
+    @property
+    def last_stable_offset(self) -> int:
+        return min(self.high_watermark, self.open_transaction)
 
     def offset_for_time(self, timestamp_ms: int) -> tuple[int, int, int] | None:
         visible = (r for r in self.records if r[0] < self.high_watermark)

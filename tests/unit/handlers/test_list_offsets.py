@@ -129,6 +129,40 @@ def test_isolation_levels(version: int) -> None:
     assert one(broker, version, 0, -1, isolation=2)[0] == ErrorCode.INVALID_REQUEST
 
 
+@pytest.mark.parametrize("version", range(2, 12))
+def test_committed_records_end_at_the_last_stable_offset(version: int) -> None:
+    broker = broker_with_records()
+    broker.replicas.logs["t", 0].open_transaction = 5
+    assert one(broker, version, 0, -1, isolation=1)[:2] == (0, 5)
+    assert one(broker, version, 0, -1)[:2] == (0, 7)
+    assert one(broker, version, 0, -1, isolation=1, replica=2)[:2] == (0, 9)
+    assert one(broker, version, 0, -2, isolation=1)[:2] == (0, 2)
+
+
+@pytest.mark.parametrize("version", range(2, 12))
+def test_a_moment_within_an_open_transaction_is_unknown(version: int) -> None:
+    broker = broker_with_records()
+    log = broker.replicas.logs["t", 0]
+    log.open_transaction = 3
+    assert one(broker, version, 0, 100, isolation=1)[:2] == (0, 2)
+    assert one(broker, version, 0, 101, isolation=1)[:3] == (0, -1, -1)
+    assert one(broker, version, 0, 101)[:2] == (0, 3)
+    assert one(broker, version, 0, 101, isolation=1, replica=2)[:2] == (0, 3)
+    log.open_transaction = 4
+    assert one(broker, version, 0, 101, isolation=1)[:2] == (0, 3)
+
+
+@pytest.mark.parametrize("version", range(7, 12))
+def test_the_largest_timestamp_within_an_open_transaction_is_unknown(version: int) -> None:
+    broker = broker_with_records()
+    log = broker.replicas.logs["t", 0]
+    log.high_watermark, log.open_transaction = 9, 7
+    assert one(broker, version, 0, -3, isolation=1) == (0, -1, -1, -1)
+    assert one(broker, version, 0, -3) == (0, 7, 150, 4)
+    log.open_transaction = 8
+    assert one(broker, version, 0, -3, isolation=1) == (0, 7, 150, 4)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(
     ("moment", "offset", "timestamp", "epoch"),
