@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kbroker.protocol.messages import (  # noqa: F401  # their types
+        add_partitions_to_txn,
         alter_configs,
         alter_partition,
         alter_partition_reassignments,
