@@ -29,6 +29,7 @@ from kbroker.net._types cimport (
 
 cdef enum:
     FREE_REQUESTS_MAX = 512       # per Processor: about 0.4 MB
+    FRAME_SIZE_BYTES = 4          # before the first frame: counted in its bytes, not in its data
 
 
 cdef enum:
@@ -105,6 +106,8 @@ cdef void request_free(Request* request) noexcept nogil:
         live_add(LIVE_FRAME_COPIES, -1)
         free(request.detached)
         request.detached = NULL
+    free(request.guards)
+    request.guards = NULL
     if not request.compact and processor.free_count < FREE_REQUESTS_MAX:
         request.next = processor.free_requests
         processor.free_requests = request
@@ -123,14 +126,15 @@ cdef void request_let_go(Request* request) noexcept nogil:
 
 
 cdef int request_detach(Request* request) noexcept nogil:
-    """Copies the frame and lets go of its chunk; for a request that will wait. -1: no memory."""
+    """Copies its frames and lets go of their chunk; for a request that will wait. -1: no memory."""
+    cdef size_t count = request.total_bytes - FRAME_SIZE_BYTES
     cdef uint8_t* copy
     if request.detached != NULL:
         return 0
-    copy = <uint8_t*>malloc(request.length_bytes)
+    copy = <uint8_t*>malloc(count)
     if copy == NULL:
         return -1
-    memcpy(copy, request.data, request.length_bytes)
+    memcpy(copy, request.data, count)
     live_add(LIVE_FRAME_COPIES, 1)
     request.detached = copy
     request.data = copy

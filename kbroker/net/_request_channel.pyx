@@ -206,13 +206,14 @@ cdef void _wake_processors(RequestChannel* channel) noexcept nogil:
 cdef Request* request_channel_push(
     RequestChannel* channel, Request* first, Request** last, int64_t now_ns,
 ) noexcept nogil:
-    """Queues a list in its order; answers with the first that found no room (NULL: all went in)."""
+    """Queues a list in its order; answers with the first that found no room (NULL: all went in).
+    A request that was taken before and comes again has room."""
     cdef Request* request = first
     cdef Request* following
     cdef Handler* woken
     lock_ranked(&channel.lock, RANK_QUEUE)
     while request != NULL:
-        if channel.count > 0 and (
+        if channel.count > 0 and request.guards == NULL and (
             channel.count + request.frames > channel.count_max
             or (channel.bytes_max >= 0
                 and channel.bytes + request.total_bytes > channel.bytes_max)

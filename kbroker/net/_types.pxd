@@ -97,6 +97,7 @@ cdef struct Request:
     int64_t* late_from_ns         # atomic, of a write's data directory: see _aside; NULL: a read
     int8_t taken_up               # by a run that set it aside; its API's own meaning
     int8_t from_follower          # a fetch of another broker's: its times are told apart
+    void* guards                  # of a produce that has waited for its transaction: see the API
     int64_t warmed_ns             # when its file range was read ahead last; 0: never
     # When, by the monotonic clock; read once a turn or a run, not for each request.
     int64_t received_ns           # its last byte
