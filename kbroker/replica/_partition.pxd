@@ -211,8 +211,9 @@ cdef int64_t partition_readable_bytes_locked(
 cdef int16_t partition_may_answer_locked(
     const Partition* partition, ReadFrom read_from) noexcept nogil
 
-# Whether the high watermark is in a later segment than the offset.
-cdef int partition_in_older_segment_locked(Partition* partition, int64_t offset) noexcept nogil
+# Whether what a consumer may read ends in a later segment than the offset.
+cdef int partition_in_older_segment_locked(
+    Partition* partition, int64_t offset, FetchIsolation isolation) noexcept nogil
 
 # A consistent (start, end, high watermark, last stable) read; any pointer may be NULL.
 cdef void partition_offsets(

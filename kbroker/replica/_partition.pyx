@@ -530,7 +530,11 @@ cdef int64_t partition_readable_bytes_locked(
     return log_readable_bytes_locked(partition.log, offset, &bound, max_bytes)
 
 
-cdef int partition_in_older_segment_locked(Partition* partition, int64_t offset) noexcept nogil:
+cdef int partition_in_older_segment_locked(
+    Partition* partition, int64_t offset, FetchIsolation isolation
+) noexcept nogil:
+    if isolation == TO_LAST_STABLE:
+        return offset < partition.last_stable.segment_base
     return offset < partition.high_watermark.segment_base
 
 

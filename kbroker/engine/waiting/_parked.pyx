@@ -124,8 +124,8 @@ cdef void _count_bytes_locked(ParkedWatch* watch) noexcept nogil:
         or watch.fetch_offset > partition.log.log_end_offset
         # Who is so far behind is answered at once, as by Apache Kafka: where it reads would have
         # to be looked up in a file at every append.
-        or (not watch.held_back
-            and partition_in_older_segment_locked(partition, watch.fetch_offset))
+        or (not watch.held_back and partition_in_older_segment_locked(
+            partition, watch.fetch_offset, parked.isolation))
     ):
         kb_store_int(&parked.must_answer, 1)
         return
