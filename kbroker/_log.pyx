@@ -23,9 +23,9 @@ from kbroker.log.engine._epochs cimport epochs_replace
 from kbroker.log.engine._flush_times cimport (
     FlushTimes, flush_figures_acquire, flush_figures_release)
 from kbroker.log.engine._producer_state cimport (
-    Producer, ProducerBatch, producers_expire, producers_restore)
+    Producer, ProducerBatch, producers_expire, producers_restore, transaction_first_offset)
 from kbroker.log.engine._segment cimport (
-    segment_create, segment_drop_reference, segment_end_times)
+    part_of, segment_create, segment_drop_reference, segment_end_times)
 from kbroker.log.engine._storage cimport (
     EpochStart, RULE_CODEC_AT, RULE_COMPACTED, RULE_LOG_APPEND_TIME, RULE_RECOMPRESS, Log,
     active_of, lock_log, lock_to_look, log_add_segment, log_drop_segments_after, log_new,
@@ -146,7 +146,7 @@ cdef class LocalLog:
         """A producer as the snapshot has it."""
         cdef ProducerBatch last
         cdef int64_t producer_id = entry.producer_id
-        cdef int64_t transaction_first_offset = entry.transaction_first_offset
+        cdef int64_t first_offset = entry.transaction_first_offset
         cdef int32_t coordinator_epoch = entry.coordinator_epoch
         cdef int16_t epoch = entry.producer_epoch
         cdef Log* log = self.storage
@@ -158,8 +158,7 @@ cdef class LocalLog:
         with nogil:
             lock_log(self.storage)
             status = producers_restore(
-                &log.producers, producer_id, epoch, coordinator_epoch, &last,
-                transaction_first_offset)
+                &log.producers, producer_id, epoch, coordinator_epoch, &last, first_offset)
             unlock_log(self.storage)
         if status:
             raise MemoryError
@@ -178,19 +177,25 @@ cdef class LocalLog:
         cdef Log* log = self.storage
         cdef Producer* producer
         cdef Producer* copies
+        cdef int64_t* first_offsets
         cdef ProducerBatch last
         cdef int64_t count = 0, at, end
         with nogil:
             lock_log(self.storage)
             end = self.storage.log_end_offset
             copies = <Producer*>calloc(<size_t>log.producers.by_id.count + 1, sizeof(Producer))
+            first_offsets = <int64_t*>calloc(
+                <size_t>log.producers.by_id.count + 1, sizeof(int64_t))
             producer = log.producers.oldest
-            while producer != NULL and copies != NULL:
+            while producer != NULL and copies != NULL and first_offsets != NULL:
                 copies[count] = producer[0]
+                first_offsets[count] = transaction_first_offset(producer)
                 count += 1
                 producer = producer.newer
             unlock_log(self.storage)
-        if copies == NULL:
+        if copies == NULL or first_offsets == NULL:
+            free(copies)
+            free(first_offsets)
             raise MemoryError
         entries = []
         for at in range(count):
@@ -203,11 +208,23 @@ cdef class LocalLog:
             entries.append(ProducerEntry(
                 copies[at].producer_id, copies[at].epoch, last.last_sequence, last.last_offset,
                 last.offset_delta, last.timestamp_ms, copies[at].coordinator_epoch,
-                copies[at].transaction_first_offset))
+                first_offsets[at]))
         free(copies)
+        free(first_offsets)
         return end, entries
 
-    def replay_producers(self, int64_t from_offset) -> None:
+    def rebuilt_from(self) -> int:
+        """The base offset of the first segment whose aborted transactions a replay has to find
+        again, -1: of none. Before the log is online: no lock is taken."""
+        cdef Log* log = self.storage
+        cdef int32_t at
+        for at in range(log.segment_count):
+            if (part_of(log.segments[at]).rebuilds_aborted
+                    and part_of(log.segments[at]).has_markers):
+                return log.segments[at].base_offset
+        return -1
+
+    def replay_producers(self, int64_t from_offset, int64_t high_watermark = 0) -> None:
         """Notes the producers of every batch at or behind an offset."""
         cdef Log* log = self.storage
         cdef int status = 0
@@ -217,9 +234,12 @@ cdef class LocalLog:
             for at in range(log.segment_count):
                 if at + 1 < log.segment_count and log.segments[at + 1].base_offset <= from_offset:
                     continue
-                status = replay_producers(&log.producers, log.segments[at], from_offset)
+                status = replay_producers(
+                    &log.producers, log.segments[at], from_offset, high_watermark)
                 if status:
                     break
+                if part_of(log.segments[at]).aborted.count:
+                    kb_store_int(&log.has_aborted, 1)
             unlock_log(log)
         if status:
             raise os_error(status, self.directory)

@@ -18,6 +18,10 @@ cdef void log_append_locked(
 cdef void refuse_batches(Batch* first, int16_t error, const char* message) noexcept nogil
 cdef void refuse_batch(Batch* batch, int16_t error, const char* message) noexcept nogil
 
+# Around a write: the entries of the aborted transactions that its markers end. 0 or an errno.
+cdef int aborted_before_write(Log* log, Segment* segment) noexcept nogil
+cdef void aborted_after_write(Log* log, Segment* segment, int is_written) noexcept nogil
+
 # Whether a batch that would end with `last_offset` goes to a new segment, behind the bytes that
 # already wait to be written.
 cdef int roll_is_due(

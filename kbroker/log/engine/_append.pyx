@@ -18,16 +18,20 @@ from libc.errno cimport EINTR, errno
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint32_t, uint64_t
 
 from kbroker.core._atomics cimport kb_add_i64, kb_store_i64, kb_store_int
-from kbroker.core._error_codes cimport KAFKA_STORAGE_ERROR, NO_ERROR, RECORD_LIST_TOO_LARGE
+from kbroker.core._error_codes cimport (
+    INVALID_TXN_STATE, KAFKA_STORAGE_ERROR, NO_ERROR, RECORD_LIST_TOO_LARGE)
+from kbroker.log.engine._aborted_index cimport aborted_publish, aborted_take_back, aborted_write
 from kbroker.log.engine._file_operations cimport files, iovec
 from kbroker.log.engine._producer_state cimport (
-    ProducerBatch, producers_check, producers_commit, producers_note, producers_roll_back)
-from kbroker.log.engine._records cimport AT_BASE_OFFSET, AT_LEADER_EPOCH, Header
+    ProducerBatch, producers_check, producers_commit, producers_note, producers_note_marker,
+    producers_roll_back)
+from kbroker.log.engine._records cimport (
+    AT_BASE_OFFSET, AT_LEADER_EPOCH, TRANSACTIONAL_BIT, Header)
 from kbroker.log.engine._segment cimport (
     SegmentPart, part_of, segment_index_full, segment_note_batch, segment_reserve)
 from kbroker.log.engine._storage cimport (
     active_of, begin_writing_locked, end_writing_locked, log_roll, recent_add)
-from kbroker.log.engine._types cimport Batch, Segment
+from kbroker.log.engine._types cimport Batch, Bound, Segment
 from kbroker.protocol._cursor cimport kb_put_u32, kb_put_u64
 
 cdef enum:
@@ -66,7 +70,8 @@ cdef int admit(Log* log, Batch* batch, int64_t now_ms) noexcept nogil:
     error = producers_check(&log.producers, batch, &duplicate)
     if error != NO_ERROR:
         refuse_batch(
-            batch, error, "the producer's epoch or sequence is not the one that comes next")
+            batch, error, "the producer has no such transaction here" if error == INVALID_TXN_STATE
+            else "the producer's epoch or sequence is not the one that comes next")
         batch.log_start_offset = log.log_start_offset
         return 0
     if duplicate == NULL:
@@ -103,14 +108,28 @@ cdef int roll_is_due(
             or segment_index_full(segment))
 
 
+cdef int note_producer(Log* log, const Write* write, const Batch* batch) noexcept nogil:
+    # 0 or ENOMEM.
+    cdef Bound start
+    if batch.marker != NULL:
+        return producers_note_marker(
+            &log.producers, batch.producer_id, batch.producer_epoch, batch.marker,
+            batch.base_offset, batch.max_timestamp_ms)
+    start.offset = batch.base_offset
+    start.segment_base = active_of(log).base_offset
+    start.position = active_of(log).size_bytes + write.size_bytes
+    return producers_note(
+        &log.producers, batch.producer_id, batch.producer_epoch, batch.base_sequence,
+        batch.record_count - 1, batch.base_offset, batch.max_timestamp_ms,
+        &start if batch.attributes & TRANSACTIONAL_BIT else NULL)
+
+
 cdef int place(Log* log, Write* write, Batch* batch) noexcept nogil:
     batch.base_offset = write.next_offset
     batch.last_offset = batch.base_offset + batch.record_count - 1
     kb_put_u64(batch.data + AT_BASE_OFFSET, <uint64_t>batch.base_offset)
     kb_put_u32(batch.data + AT_LEADER_EPOCH, <uint32_t>write.leader_epoch)
-    if batch.producer_id >= 0 and producers_note(
-            &log.producers, batch.producer_id, batch.producer_epoch, batch.base_sequence,
-            batch.record_count - 1, batch.base_offset, batch.max_timestamp_ms) != 0:
+    if batch.producer_id >= 0 and note_producer(log, write, batch) != 0:
         refuse_batch(batch, KAFKA_STORAGE_ERROR, "no memory to remember the producer")
         batch.base_offset = -1
         batch.last_offset = -1
@@ -187,6 +206,24 @@ cdef void refuse_unwritten(Batch* batch, int64_t log_end_offset) noexcept nogil:
         batch = batch.next
 
 
+cdef int aborted_before_write(Log* log, Segment* segment) noexcept nogil:
+    cdef SegmentPart* part = part_of(segment)
+    return aborted_write(
+        &part.aborted, part.aborted_path, log.producers.aborted, log.producers.aborted_count)
+
+
+cdef void aborted_after_write(Log* log, Segment* segment, int is_written) noexcept nogil:
+    cdef SegmentPart* part = part_of(segment)
+    if is_written:
+        if part.aborted.count == 0:
+            log.named_base_offset = -1       # the next flush has its file's name on the disk, too
+        aborted_publish(&part.aborted, log.producers.aborted_count)
+        kb_store_int(&log.has_aborted, 1)
+    else:
+        aborted_take_back(&part.aborted)
+    log.producers.aborted_count = 0
+
+
 cdef int flush_write(Log* log, Write* write) noexcept nogil:
     # Writes what has been placed. 0, or -1: it failed, and its batches are answered.
     cdef Segment* segment = active_of(log)
@@ -195,9 +232,13 @@ cdef int flush_write(Log* log, Write* write) noexcept nogil:
         return 0
     begin_writing_locked(log, write.size_bytes)
     status = segment_reserve(segment, write.count)
+    if status == 0 and log.producers.aborted_count:
+        status = aborted_before_write(log, segment)
     if status == 0:
         status = write_batches(segment, write)
     end_writing_locked(log, write.size_bytes)
+    if log.producers.aborted_count:
+        aborted_after_write(log, segment, status == 0)
     if status == 0:
         publish(log, segment, write)
         producers_commit(&log.producers)

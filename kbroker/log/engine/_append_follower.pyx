@@ -18,12 +18,13 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from kbroker.core._atomics cimport kb_add_i64, kb_store_i64, kb_store_int
 from kbroker.core._error_codes cimport (
     CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, NO_ERROR, OFFSET_OUT_OF_RANGE)
-from kbroker.log.engine._append cimport roll_is_due, write_out
+from kbroker.log.engine._append cimport (
+    aborted_after_write, aborted_before_write, roll_is_due, write_out)
 from kbroker.log.engine._file_operations cimport iovec
 from kbroker.log.engine._producer_state cimport (
-    producers_commit, producers_note, producers_roll_back)
+    producers_commit, producers_note_stored, producers_roll_back)
 from kbroker.log.engine._records cimport (
-    HEADER_BYTES, Header, batch_crc, has_sequence, header_plausible, header_read)
+    HEADER_BYTES, Header, batch_crc, has_producer, header_plausible, header_read)
 from kbroker.log.engine._segment cimport segment_note_batch, segment_reserve
 from kbroker.log.engine._storage cimport (
     active_of, begin_writing_locked, end_writing_locked, log_is_sound_locked, log_requires,
@@ -86,17 +87,17 @@ cdef int64_t followed_bytes(const uint8_t* data, int64_t length, Followed* out) 
 
 # --- One write ------------------------------------------------------------------------------------
 
-cdef int note_producers(Log* log, const Piece* piece) noexcept nogil:
+cdef int note_producers(Log* log, const Segment* segment, const Piece* piece) noexcept nogil:
     # 0 or an errno.
     cdef int64_t at = 0
     cdef int status = 0
     cdef Header header
     while at < piece.size_bytes and status == 0:
         header_read(piece.data + at, &header)
-        if has_sequence(&header):
-            status = producers_note(
-                &log.producers, header.producer_id, header.producer_epoch, header.base_sequence,
-                header.last_offset_delta, header.base_offset, header.max_timestamp_ms)
+        if has_producer(&header):
+            status = producers_note_stored(
+                &log.producers, &header, piece.data + at + HEADER_BYTES,
+                header.size_bytes - HEADER_BYTES, segment.base_offset, segment.size_bytes + at)
         at += header.size_bytes
     return status
 
@@ -137,13 +138,17 @@ cdef int write_piece(Log* log, Piece* piece, Followed* out) noexcept nogil:
         return -1
     vector.iov_base = <void*>piece.data
     vector.iov_len = <size_t>piece.size_bytes
-    status = note_producers(log, piece)
+    status = note_producers(log, segment, piece)
     if status == 0:
         begin_writing_locked(log, piece.size_bytes)
         status = segment_reserve(segment, piece.batches)
+        if status == 0 and log.producers.aborted_count:
+            status = aborted_before_write(log, segment)
         if status == 0:
             status = write_out(segment, &vector, 1, piece.size_bytes)
         end_writing_locked(log, piece.size_bytes)
+    if log.producers.aborted_count:
+        aborted_after_write(log, segment, status == 0)
     if status == 0:
         publish(log, segment, piece)
         producers_commit(&log.producers)

@@ -66,13 +66,15 @@ cdef struct IndexEntry:
 cdef enum IndexColumn:
     BY_KEY = 0
     BY_VALUE = 1
+    AFTER_VALUE = 2               # the first entry whose value is at or above the target
 
 # Whether a look into it reads no file.
 cdef inline int index_in_memory(const Index* index) noexcept nogil:
     return index.entries == 0 or kb_load_ptr(<void**>&index.map) != NULL
 
-# The last entry whose number in that column is at or below the target. `path` is its file, which is
-# opened for the look where it is not mapped. What cannot be read counts as empty.
+# The last entry whose number in that column is at or below the target, but for AFTER_VALUE. `path`
+# is its file, which is opened for the look where it is not mapped. What cannot be read counts as
+# empty.
 cdef IndexEntry index_look_up(
     const Index* index, const char* path, IndexColumn column, int64_t target) noexcept nogil
 # The same without waiting for the disk: False where that would be, or cannot be said.

@@ -292,7 +292,15 @@ cdef int look_up(
         status = read_entry(&reader, middle)
         entry.key = get_i64(reader.entry) if of_times else get_i32(reader.entry)
         entry.value = get_i32(reader.entry + (AT_RELATIVE_OFFSET if of_times else AT_POSITION))
-        if status == 0 and (entry.value if column == BY_VALUE else entry.key) <= target:
+        if status != 0:
+            break
+        if column == AFTER_VALUE:
+            if entry.value < target:
+                low = middle + 1
+            else:
+                high = middle
+                found[0] = entry
+        elif (entry.value if column == BY_VALUE else entry.key) <= target:
             low = middle + 1
             found[0] = entry
         else:

@@ -1,10 +1,13 @@
 # cython: language_level=3
-"""What a partition remembers of idempotent producers: epoch and last five batches of each."""
+"""What a partition remembers of producers: epoch, last batches and transaction of each."""
 
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 
 from kbroker.core._table cimport Table
-from kbroker.log.engine._types cimport Batch
+from kbroker.log.engine._aborted_index cimport AbortedEntry
+from kbroker.log.engine._guards cimport Guards
+from kbroker.log.engine._records cimport Header
+from kbroker.log.engine._types cimport Batch, Bound, Marker
 
 cdef enum:
     PRODUCER_BATCHES_KEPT = 5
@@ -17,12 +20,26 @@ cdef struct ProducerBatch:
     int32_t offset_delta          # last offset - first offset
 
 
+cdef struct Transaction:
+    # From its first batch in this partition until the high watermark is above its marker.
+    Transaction* earlier          # by first offset
+    Transaction* later
+    Transaction* ended_before     # by marker, of those that have one
+    Transaction* ended_after
+    int64_t producer_id
+    int64_t first_offset
+    int64_t marker_offset         # -1: it is open
+    # Of the first batch, or of the log's start where that is above; the position is -1 where it is
+    # not known, after a start from a snapshot.
+    Bound start
+
+
 cdef struct Producer:
     Producer* older               # by the last append
     Producer* newer
     int64_t producer_id
     int64_t last_timestamp_ms
-    int64_t transaction_first_offset
+    Transaction* transaction      # the open one, or NULL
     int32_t coordinator_epoch
     int16_t epoch
     int8_t batch_count
@@ -39,6 +56,14 @@ cdef struct ProducerTable:
     Table by_id
     Producer* oldest
     Producer* newest
+    Transaction* first_transaction
+    Transaction* last_transaction
+    Transaction* first_ended
+    Transaction* last_ended
+    AbortedEntry* aborted         # of the markers of the write under way, or of a replay
+    int32_t aborted_count
+    int32_t aborted_max
+    Guards guards
     ProducerUndo* undo
     int32_t undo_count
     int32_t undo_max
@@ -47,15 +72,38 @@ cdef struct ProducerTable:
 
 cdef Producer* producers_find(ProducerTable* table, int64_t producer_id) noexcept nogil
 
+# Whether a batch of that epoch goes on with what is open.
+cdef inline int has_transaction(const Producer* producer, int16_t epoch) noexcept nogil:
+    return producer != NULL and producer.transaction != NULL and producer.epoch == epoch
+
+# Whether it is one of the last five of this epoch.
+cdef int is_duplicate(Producer* producer, const Batch* batch) noexcept nogil
+
+# What a snapshot says; -1: none is open.
+cdef inline int64_t transaction_first_offset(const Producer* producer) noexcept nogil:
+    return producer.transaction.first_offset if producer.transaction != NULL else -1
+
 # May this batch be appended now? 0, or a Kafka error code. With `duplicate` not NULL afterwards it
 # has been appended before, as that batch.
 cdef int16_t producers_check(
     ProducerTable* table, const Batch* batch, ProducerBatch** duplicate) noexcept nogil
 
-# The batch now stands (or will) at `base_offset`. Tentative until the commit. 0 or ENOMEM.
+# The batch now stands (or will) at `base_offset`. Tentative until the commit. 0 or ENOMEM. `start`:
+# where it begins, of a transactional one, which opens a transaction if there is none; else NULL.
 cdef int producers_note(
     ProducerTable* table, int64_t producer_id, int16_t epoch, int32_t base_sequence,
-    int32_t last_offset_delta, int64_t base_offset, int64_t timestamp_ms) noexcept nogil
+    int32_t last_offset_delta, int64_t base_offset, int64_t timestamp_ms, const Bound* start
+) noexcept nogil
+# The same of a marker: it ends the producer's transaction, which is one more in `aborted` where
+# that is aborted and has data.
+cdef int producers_note_marker(
+    ProducerTable* table, int64_t producer_id, int16_t epoch, const Marker* marker, int64_t offset,
+    int64_t timestamp_ms) noexcept nogil
+# The same of a batch that is written already, or by the leader; nothing is judged. `records`: so
+# many bytes of them, needed where may_be_marker().
+cdef int producers_note_stored(
+    ProducerTable* table, const Header* header, const uint8_t* records, int64_t length,
+    int64_t segment_base, int64_t position) noexcept nogil
 cdef void producers_commit(ProducerTable* table) noexcept nogil
 cdef void producers_roll_back(ProducerTable* table) noexcept nogil
 
@@ -64,6 +112,13 @@ cdef int producers_restore(
     ProducerTable* table, int64_t producer_id, int16_t epoch, int32_t coordinator_epoch,
     const ProducerBatch* last, int64_t transaction_first_offset) noexcept nogil
 
-# Forgets those last heard of before a time; answers how many.
+# The high watermark is there: transactions that ended below it are forgotten.
+cdef void producers_replicated(ProducerTable* table, int64_t high_watermark) noexcept nogil
+
+# What lies in a segment lies elsewhere now.
+cdef void producers_forget_positions(ProducerTable* table, int64_t segment_base) noexcept nogil
+
+# Forgets those whose last batch is before a time, but for those with an open transaction, and
+# verifications begun before it; answers how many producers.
 cdef int64_t producers_expire(ProducerTable* table, int64_t before_ms) noexcept nogil
 cdef void producers_clear(ProducerTable* table) noexcept nogil

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Idempotent producers of one partition, as a hash table with the order of their last appends.
+"""Producers of one partition, as a hash table with the order of their last appends.
 
 Checked and noted inside the group append, under the partition's lock, without the GIL. What a
 group notes is tentative: later batches of the same group see it (a duplicate inside one write
@@ -9,6 +9,15 @@ The rules: the same first and last sequence as one of the last five batches is a
 for before anything else. Otherwise the epoch must not fall; in the same epoch the sequence must
 follow the last one (INT32_MAX is followed by 0); in a new epoch it must be 0. A producer that the
 partition does not know may begin with any sequence: its state may have expired or been deleted.
+
+A transactional batch needs an open transaction of its epoch here, or opens one with the guard of
+its verification (`_guards.pyx`); first batches whose producer has an epoch for each transaction
+begin at 0. A marker ends the transaction; it has an epoch of the producer, or where its producer
+has an epoch for each transaction the one after that. What another replica has decided, or the log
+has, is noted and not judged.
+
+Transactions stand in the order of their first offsets until the high watermark is above their
+markers: the first of them holds the last stable offset.
 """
 
 from libc.errno cimport ENOMEM
@@ -16,13 +25,22 @@ from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memmove, memset
 
-from kbroker.core._error_codes cimport INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER
+from kbroker.core._error_codes cimport (
+    INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, NO_ERROR, OUT_OF_ORDER_SEQUENCE_NUMBER,
+    TRANSACTION_COORDINATOR_FENCED)
 from kbroker.core._limits cimport PRODUCERS_MAX
-from kbroker.core._list cimport linked_append, linked_remove
+from kbroker.core._list cimport linked_append, linked_insert, linked_remove
 from kbroker.core._live_objects cimport LIVE_PRODUCERS, live_add
 from kbroker.core._name_hash cimport name_hash
 from kbroker.core._table cimport table_find, table_free, table_put, table_remove, table_room
-from kbroker.log.engine._types cimport Batch
+from kbroker.log.engine._guards cimport (
+    Verification, guards_clear, guards_end, guards_end_by_marker, guards_expire, guards_find)
+from kbroker.log.engine._markers cimport marker_read, may_be_marker
+from kbroker.log.engine._records cimport CONTROL_BIT, TRANSACTIONAL_BIT, Header, has_producer
+from kbroker.log.engine._types cimport NO_GUARD_NEEDED, Batch, Bound, Marker
+
+cdef enum:
+    EPOCH_PER_TRANSACTION = 2     # the transaction version from which on there is one
 
 
 cdef inline int32_t sequence_after(int32_t sequence, int32_t increment) noexcept nogil:
@@ -76,23 +94,131 @@ cdef void remove(ProducerTable* table, Producer* producer) noexcept nogil:
     free(producer)
 
 
+cdef void evict(ProducerTable* table) noexcept nogil:
+    # The oldest that has no open transaction; those that have one count as new.
+    cdef Producer* producer
+    cdef uint32_t _look
+    for _look in range(table.by_id.count - <uint32_t>table.undo_count):    # which are the newest
+        producer = table.oldest
+        if producer.transaction == NULL:
+            remove(table, producer)
+            table.evicted += 1
+            return
+        unlink_order(table, producer)
+        make_newest(table, producer)
+
+
 cdef Producer* insert(ProducerTable* table, int64_t producer_id) noexcept nogil:
     cdef Producer* producer
     if table_room(&table.by_id, hash_of_producer) != 0:
         return NULL
     if table.by_id.count >= PRODUCERS_MAX and <uint32_t>table.undo_count < table.by_id.count:
-        remove(table, table.oldest)
-        table.evicted += 1
+        evict(table)
     producer = <Producer*>calloc(1, sizeof(Producer))
     if producer == NULL:
         return NULL
     live_add(LIVE_PRODUCERS, 1)
     producer.producer_id = producer_id
     producer.coordinator_epoch = -1
-    producer.transaction_first_offset = -1
+    producer.epoch = -1
     table_put(&table.by_id, producer, hash_of_id(producer_id))
     make_newest(table, producer)
     return producer
+
+
+# --- Transactions ---------------------------------------------------------------------------------
+
+cdef int begin_transaction(
+    ProducerTable* table, Producer* producer, int64_t first_offset, const Bound* start
+) noexcept nogil:
+    # 0 or ENOMEM.
+    cdef Transaction* before = table.last_transaction
+    cdef Transaction* transaction = <Transaction*>calloc(1, sizeof(Transaction))
+    if transaction == NULL:
+        return ENOMEM
+    transaction.producer_id = producer.producer_id
+    transaction.first_offset = first_offset
+    transaction.marker_offset = -1
+    transaction.start = start[0]
+    while before != NULL and before.first_offset > first_offset:    # only from a snapshot
+        before = before.earlier
+    linked_insert(&table.first_transaction, &table.last_transaction, transaction,
+                  &transaction.earlier, before, "transactions: neighbours name each other")
+    producer.transaction = transaction
+    return 0
+
+
+cdef void forget_transaction(ProducerTable* table, Transaction* transaction) noexcept nogil:
+    linked_remove(&table.first_transaction, &table.last_transaction, transaction,
+                  &transaction.earlier, "transactions: neighbours name each other")
+    free(transaction)
+
+
+cdef void unlink_ended(ProducerTable* table, Transaction* transaction) noexcept nogil:
+    linked_remove(&table.first_ended, &table.last_ended, transaction, &transaction.ended_before,
+                  "transactions: one that has ended is known")
+
+
+cdef void producers_replicated(ProducerTable* table, int64_t high_watermark) noexcept nogil:
+    cdef Transaction* transaction = table.first_ended
+    while transaction != NULL and transaction.marker_offset < high_watermark:
+        unlink_ended(table, transaction)
+        forget_transaction(table, transaction)
+        transaction = table.first_ended
+
+
+cdef void producers_forget_positions(ProducerTable* table, int64_t segment_base) noexcept nogil:
+    cdef Transaction* transaction = table.first_transaction
+    while transaction != NULL:
+        if transaction.start.segment_base == segment_base:
+            transaction.start.position = -1
+        transaction = transaction.later
+
+
+cdef int64_t last_stable_after(
+    const ProducerTable* table, const Transaction* ending, int64_t marker_offset
+) noexcept nogil:
+    cdef const Transaction* transaction = table.first_transaction
+    while transaction != NULL:
+        if transaction.marker_offset < 0 and transaction != ending:
+            return transaction.first_offset
+        transaction = transaction.later
+    return marker_offset + 1
+
+
+cdef int room_for_aborted(ProducerTable* table) noexcept nogil:
+    # For one more. 0 or ENOMEM.
+    cdef AbortedEntry* aborted
+    cdef int32_t wanted
+    if table.aborted_count < table.aborted_max:
+        return 0
+    wanted = table.aborted_max * 2 if table.aborted_max else 8
+    aborted = <AbortedEntry*>realloc(table.aborted, <size_t>wanted * sizeof(AbortedEntry))
+    if aborted == NULL:
+        return ENOMEM
+    table.aborted = aborted
+    table.aborted_max = wanted
+    return 0
+
+
+cdef void end_transaction(
+    ProducerTable* table, Producer* producer, const Marker* marker, int64_t offset
+) noexcept nogil:
+    cdef Transaction* transaction = producer.transaction
+    cdef AbortedEntry* entry
+    if transaction == NULL:
+        return
+    if not marker.committed:
+        entry = &table.aborted[table.aborted_count]
+        table.aborted_count += 1
+        entry.producer_id = producer.producer_id
+        entry.first_offset = transaction.first_offset
+        entry.last_offset = offset
+        entry.last_stable = last_stable_after(table, transaction, offset)
+    transaction.marker_offset = offset
+    linked_append(&table.first_ended, &table.last_ended, transaction, &transaction.ended_before,
+                  "transactions: nothing has ended after the last")
+    producer.transaction = NULL
 
 
 # --- Checking and noting --------------------------------------------------------------------------
@@ -108,25 +234,88 @@ cdef ProducerBatch* find_duplicate(
     return NULL
 
 
+cdef int is_duplicate(Producer* producer, const Batch* batch) noexcept nogil:
+    return (batch.producer_epoch == producer.epoch and batch.base_sequence >= 0
+            and find_duplicate(
+                producer, batch.base_sequence,
+                sequence_after(batch.base_sequence, batch.record_count - 1)) != NULL)
+
+
+cdef int16_t check_batch(
+    Producer* producer, const Batch* batch, ProducerBatch** duplicate
+) noexcept nogil:
+    cdef int32_t last_sequence = -1
+    if batch.producer_epoch < producer.epoch:
+        return INVALID_PRODUCER_EPOCH
+    if batch.base_sequence < 0:   # a coordinator's
+        return NO_ERROR
+    if batch.producer_epoch > producer.epoch:
+        return NO_ERROR if batch.base_sequence == 0 else OUT_OF_ORDER_SEQUENCE_NUMBER
+    duplicate[0] = find_duplicate(
+        producer, batch.base_sequence, sequence_after(batch.base_sequence, batch.record_count - 1))
+    if duplicate[0] != NULL:
+        return NO_ERROR
+    if producer.batch_count:
+        last_sequence = producer.batches[producer.batch_count - 1].last_sequence
+    if batch.base_sequence != sequence_after(last_sequence, 1):
+        return OUT_OF_ORDER_SEQUENCE_NUMBER
+    if producer.transaction != NULL and not batch.attributes & TRANSACTIONAL_BIT:
+        return INVALID_TXN_STATE
+    return NO_ERROR
+
+
+cdef int16_t check_marker(const Producer* producer, const Batch* batch) noexcept nogil:
+    cdef const Marker* marker = batch.marker
+    if producer == NULL:
+        return NO_ERROR
+    if batch.producer_epoch < producer.epoch:
+        return INVALID_PRODUCER_EPOCH
+    # It may be the same one again, whose answer was lost.
+    if (marker.transaction_version >= EPOCH_PER_TRANSACTION
+            and batch.producer_epoch == producer.epoch and producer.transaction != NULL):
+        return INVALID_PRODUCER_EPOCH
+    if marker.coordinator_epoch < producer.coordinator_epoch:
+        return TRANSACTION_COORDINATOR_FENCED
+    return NO_ERROR
+
+
+cdef int16_t check_first_of_transaction(
+    ProducerTable* table, Producer* producer, const Batch* batch, ProducerBatch** duplicate
+) noexcept nogil:
+    cdef Verification* verification
+    if producer != NULL:
+        if batch.producer_epoch < producer.epoch:
+            return INVALID_PRODUCER_EPOCH
+        if batch.producer_epoch == producer.epoch and batch.base_sequence >= 0:
+            duplicate[0] = find_duplicate(
+                producer, batch.base_sequence,
+                sequence_after(batch.base_sequence, batch.record_count - 1))
+            if duplicate[0] != NULL:
+                return NO_ERROR
+    if batch.guard == NO_GUARD_NEEDED:
+        return NO_ERROR if producer == NULL else check_batch(producer, batch, duplicate)
+    verification = guards_find(&table.guards, batch.producer_id)
+    if verification == NULL or verification.guard != batch.guard:
+        return INVALID_TXN_STATE
+    if batch.base_sequence > verification.lowest_sequence:
+        return OUT_OF_ORDER_SEQUENCE_NUMBER  # one before it is still being verified
+    if (verification.bumps_epoch and batch.base_sequence > 0
+            and (producer == NULL or producer.batch_count == 0)):
+        return OUT_OF_ORDER_SEQUENCE_NUMBER
+    return NO_ERROR if producer == NULL else check_batch(producer, batch, duplicate)
+
+
 cdef int16_t producers_check(
     ProducerTable* table, const Batch* batch, ProducerBatch** duplicate
 ) noexcept nogil:
     cdef Producer* producer = producers_find(table, batch.producer_id)
     duplicate[0] = NULL
-    if producer == NULL:
-        return 0
-    if batch.producer_epoch < producer.epoch:
-        return INVALID_PRODUCER_EPOCH
-    if batch.producer_epoch > producer.epoch:
-        return 0 if batch.base_sequence == 0 else OUT_OF_ORDER_SEQUENCE_NUMBER
-    duplicate[0] = find_duplicate(
-        producer, batch.base_sequence, sequence_after(batch.base_sequence, batch.record_count - 1))
-    if duplicate[0] != NULL or producer.batch_count == 0:
-        return 0
-    if batch.base_sequence != sequence_after(
-            producer.batches[producer.batch_count - 1].last_sequence, 1):
-        return OUT_OF_ORDER_SEQUENCE_NUMBER
-    return 0
+    if batch.attributes & TRANSACTIONAL_BIT:
+        if batch.marker != NULL:
+            return check_marker(producer, batch)
+        if not has_transaction(producer, batch.producer_epoch):
+            return check_first_of_transaction(table, producer, batch, duplicate)
+    return NO_ERROR if producer == NULL else check_batch(producer, batch, duplicate)
 
 
 cdef int remember(ProducerTable* table, Producer* producer, int is_new) noexcept nogil:
@@ -146,59 +335,141 @@ cdef int remember(ProducerTable* table, Producer* producer, int is_new) noexcept
     return 0
 
 
-cdef int producers_note(
-    ProducerTable* table, int64_t producer_id, int16_t epoch, int32_t base_sequence,
-    int32_t last_offset_delta, int64_t base_offset, int64_t timestamp_ms
-) noexcept nogil:
+cdef Producer* to_change(ProducerTable* table, int64_t producer_id) noexcept nogil:
+    # Its state before that is remembered. NULL: no memory.
     cdef Producer* producer = producers_find(table, producer_id)
-    cdef ProducerBatch* batch
     cdef int is_new = producer == NULL
     if is_new:
         producer = insert(table, producer_id)
         if producer == NULL:
-            return ENOMEM
+            return NULL
     if remember(table, producer, is_new) != 0:
         if is_new:
             remove(table, producer)
-        return ENOMEM
+        return NULL
+    return producer
+
+
+cdef inline void set_epoch(Producer* producer, int16_t epoch) noexcept nogil:
     if epoch != producer.epoch:
         producer.batch_count = 0
         producer.epoch = epoch
+
+
+cdef inline void appended_now(
+    ProducerTable* table, Producer* producer, int64_t timestamp_ms
+) noexcept nogil:
+    producer.last_timestamp_ms = timestamp_ms
+    if table.newest != producer:
+        unlink_order(table, producer)
+        make_newest(table, producer)
+
+
+cdef int producers_note(
+    ProducerTable* table, int64_t producer_id, int16_t epoch, int32_t base_sequence,
+    int32_t last_offset_delta, int64_t base_offset, int64_t timestamp_ms, const Bound* start
+) noexcept nogil:
+    cdef Producer* producer = to_change(table, producer_id)
+    cdef ProducerBatch* batch
+    if producer == NULL:
+        return ENOMEM
+    if start != NULL:
+        if (producer.transaction == NULL
+                and begin_transaction(table, producer, base_offset, start) != 0):
+            take_back(table)
+            return ENOMEM
+        guards_end(&table.guards, producer_id)
+    set_epoch(producer, epoch)
     if producer.batch_count == PRODUCER_BATCHES_KEPT:
         memmove(&producer.batches[0], &producer.batches[1],
                 (PRODUCER_BATCHES_KEPT - 1) * sizeof(ProducerBatch))
         producer.batch_count -= 1
     batch = &producer.batches[producer.batch_count]
     producer.batch_count += 1
-    batch.last_sequence = sequence_after(base_sequence, last_offset_delta)
+    batch.last_sequence = (
+        sequence_after(base_sequence, last_offset_delta) if base_sequence >= 0 else -1)
     batch.offset_delta = last_offset_delta
     batch.last_offset = base_offset + last_offset_delta
     batch.timestamp_ms = timestamp_ms
-    producer.last_timestamp_ms = timestamp_ms
-    if table.newest != producer:
-        unlink_order(table, producer)
-        make_newest(table, producer)
+    appended_now(table, producer, timestamp_ms)
     return 0
+
+
+cdef int producers_note_marker(
+    ProducerTable* table, int64_t producer_id, int16_t epoch, const Marker* marker, int64_t offset,
+    int64_t timestamp_ms
+) noexcept nogil:
+    cdef Producer* producer
+    if room_for_aborted(table) != 0:
+        return ENOMEM
+    producer = to_change(table, producer_id)
+    if producer == NULL:
+        return ENOMEM
+    end_transaction(table, producer, marker, offset)
+    guards_end_by_marker(&table.guards, producer_id, epoch)
+    set_epoch(producer, epoch)
+    producer.coordinator_epoch = marker.coordinator_epoch
+    appended_now(table, producer, timestamp_ms)
+    return 0
+
+
+cdef int producers_note_stored(
+    ProducerTable* table, const Header* header, const uint8_t* records, int64_t length,
+    int64_t segment_base, int64_t position
+) noexcept nogil:
+    cdef Bound start
+    cdef Marker marker
+    if not has_producer(header):
+        return 0
+    if may_be_marker(header):
+        if not marker_read(header, records, length, &marker):
+            return 0
+        return producers_note_marker(
+            table, header.producer_id, header.producer_epoch, &marker, header.base_offset,
+            header.max_timestamp_ms)
+    if header.attributes & CONTROL_BIT:
+        return 0
+    start.offset = header.base_offset
+    start.segment_base = segment_base
+    start.position = position
+    return producers_note(
+        table, header.producer_id, header.producer_epoch, header.base_sequence,
+        header.last_offset_delta, header.base_offset, header.max_timestamp_ms,
+        &start if header.attributes & TRANSACTIONAL_BIT else NULL)
 
 
 cdef void producers_commit(ProducerTable* table) noexcept nogil:
     table.undo_count = 0
 
 
-cdef void producers_roll_back(ProducerTable* table) noexcept nogil:
+cdef void take_back(ProducerTable* table) noexcept nogil:
+    # The last change.
     cdef ProducerUndo* undo
     cdef Producer* producer
+    cdef Transaction* before
+    table.undo_count -= 1
+    undo = &table.undo[table.undo_count]
+    producer = undo.producer
+    before = undo.before.transaction
+    if producer.transaction != NULL and producer.transaction != before:
+        forget_transaction(table, producer.transaction)
+        producer.transaction = NULL
+    if before != NULL and before.marker_offset >= 0:
+        unlink_ended(table, before)
+        before.marker_offset = -1
+    if undo.is_new:
+        remove(table, producer)
+        return
+    # All but the links, which say where the entry stands now.
+    undo.before.older = producer.older
+    undo.before.newer = producer.newer
+    producer[0] = undo.before
+
+
+cdef void producers_roll_back(ProducerTable* table) noexcept nogil:
     while table.undo_count > 0:
-        table.undo_count -= 1
-        undo = &table.undo[table.undo_count]
-        producer = undo.producer
-        if undo.is_new:
-            remove(table, producer)
-            continue
-        # All but the links, which say where the entry stands now.
-        undo.before.older = producer.older
-        undo.before.newer = producer.newer
-        producer[0] = undo.before
+        take_back(table)
+    table.aborted_count = 0
 
 
 cdef int producers_restore(
@@ -206,19 +477,24 @@ cdef int producers_restore(
     const ProducerBatch* last, int64_t transaction_first_offset
 ) noexcept nogil:
     cdef Producer* producer = producers_find(table, producer_id)
+    cdef Bound start
     if producer == NULL:
         producer = insert(table, producer_id)
     if producer == NULL:
         return ENOMEM
     producer.epoch = epoch
     producer.coordinator_epoch = coordinator_epoch
-    producer.transaction_first_offset = transaction_first_offset
     producer.last_timestamp_ms = last.timestamp_ms
     producer.batch_count = 0
-    if last.last_sequence >= 0:
+    if last.last_offset >= 0:
         producer.batches[0] = last[0]
         producer.batch_count = 1
-    return 0
+    if transaction_first_offset < 0 or producer.transaction != NULL:
+        return 0
+    start.offset = transaction_first_offset
+    start.segment_base = -1
+    start.position = -1
+    return begin_transaction(table, producer, transaction_first_offset, &start)
 
 
 cdef int64_t producers_expire(ProducerTable* table, int64_t before_ms) noexcept nogil:
@@ -228,16 +504,24 @@ cdef int64_t producers_expire(ProducerTable* table, int64_t before_ms) noexcept 
     cdef int64_t expired = 0
     while producer != NULL:
         following = producer.newer
-        if producer.last_timestamp_ms < before_ms and producer.transaction_first_offset < 0:
+        if producer.last_timestamp_ms < before_ms and producer.transaction == NULL:
             remove(table, producer)
             expired += 1
         producer = following
+    guards_expire(&table.guards, before_ms)
     return expired
 
 
 cdef void producers_clear(ProducerTable* table) noexcept nogil:
+    cdef Transaction* transaction
+    while table.first_transaction != NULL:
+        transaction = table.first_transaction
+        table.first_transaction = transaction.later
+        free(transaction)
     while table.oldest != NULL:
         remove(table, table.oldest)
     table_free(&table.by_id)
+    guards_clear(&table.guards)
     free(table.undo)
+    free(table.aborted)
     memset(table, 0, sizeof(ProducerTable))

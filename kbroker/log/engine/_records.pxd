@@ -102,11 +102,11 @@ cdef void header_read(const uint8_t* data, Header* header) noexcept nogil
 # 1 if a log may hold such a header: sizes, magic and counts agree with each other.
 cdef int header_plausible(const Header* header) noexcept nogil
 
-# Whether its producer numbers its batches. Markers of transactions carry a producer id and no
-# sequence.
-cdef inline int has_sequence(const Header* header) noexcept nogil:
-    return (header.producer_id >= 0 and header.base_sequence >= 0
-            and not header.attributes & CONTROL_BIT)
+# Whether a log remembers its producer by it: who numbers batches, or has a transaction. Markers of
+# transactions, and offsets that are committed in one, carry no sequence.
+cdef inline int has_producer(const Header* header) noexcept nogil:
+    return header.producer_id >= 0 and (
+        header.base_sequence >= 0 or header.attributes & TRANSACTIONAL_BIT)
 
 # The CRC-32C of a whole batch of `size_bytes`, as its header should name it.
 cdef uint32_t batch_crc(const uint8_t* data, int64_t size_bytes) noexcept nogil

@@ -16,8 +16,8 @@ from libc.stdint cimport (
     INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t)
 
 from kbroker.core._error_codes cimport (
-    CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, INVALID_TXN_STATE, KAFKA_STORAGE_ERROR,
-    MESSAGE_TOO_LARGE, NO_ERROR, UNSUPPORTED_COMPRESSION_TYPE)
+    CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE,
+    NO_ERROR, UNSUPPORTED_COMPRESSION_TYPE)
 from kbroker.core._limits cimport UNPACKED_BYTES_MIN, UNPACKED_RATIO_MAX
 from kbroker.core._codecs cimport (
     KB_CODEC_GZIP, KB_CODEC_ZSTD, KB_STREAM_NO_CODEC, KB_STREAM_NO_MEMORY, KB_STREAM_OK,
@@ -390,8 +390,6 @@ cdef int batch_validate(
     if (batch.codec == KB_CODEC_ZSTD and batch.api_version < ZSTD_PRODUCE_VERSION
             and not (batch.repacked and batch.prechecked)):   # what the topic wants, anybody gets
         return refuse(batch, UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
-    if header.attributes & TRANSACTIONAL_BIT:
-        return reject(batch, INVALID_TXN_STATE, "the producer has no transaction here")
     if not (batch.prechecked and batch.codec):
         if batch_walk(batch, &header, rules):
             return NEEDS_PYTHON

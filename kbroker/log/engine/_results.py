@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from kbroker.errors import ErrorCode
 from kbroker.types import TopicPartition
 
 
@@ -18,6 +19,15 @@ class AppendResult(NamedTuple):
     log_start_offset: int
     error_record: int
     error_message: str
+
+
+class MarkerAppended(NamedTuple):
+    """What became of a marker: an error, or its offset. `led_since`: the leader epoch with which
+    its followers are to be waited for, -1 where it is below the high watermark already."""
+
+    error: ErrorCode
+    offset: int
+    led_since: int
 
 
 class LoadedSegment(NamedTuple):

@@ -4,6 +4,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kbroker.core._atomics cimport kb_load_i64
+from kbroker.log.engine._aborted_index cimport AbortedIndex
 from kbroker.log.engine._index cimport Index
 from kbroker.log.engine._types cimport FileSlice, Segment
 from kbroker.log.engine._records cimport Header
@@ -16,6 +17,10 @@ cdef struct SegmentPart:
     char* log_path
     char* offsets_path
     char* times_path
+    AbortedIndex aborted
+    char* aborted_path
+    int rebuilds_aborted          # its index of these was dropped; a replay of it writes it anew
+    int has_markers               # then: of transactions
     char* former_paths[2]         # of the indexes, before a renaming: a sync may be using them
     int64_t max_timestamp_ms      # of any batch, -1 for none
     int64_t max_timestamp_offset  # the last offset of the batch that brought it
@@ -34,7 +39,7 @@ cdef struct SegmentPart:
     # Of all its batches, where a recovery has read them since the last append: otherwise INT32_MAX,
     # and 1.
     int32_t largest_leader_epoch
-    int has_sequences             # of producers
+    int has_producers
 
 
 cdef enum:

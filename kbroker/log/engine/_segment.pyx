@@ -19,6 +19,7 @@ from libc.string cimport strlen
 from kbroker.core._atomics cimport kb_store_i64, kb_store_int
 from kbroker.core._live_objects cimport LIVE_SEGMENTS, live_add
 from kbroker.core._require cimport drop_reference, take_reference
+from kbroker.log.engine._aborted_index cimport aborted_close, aborted_cut, aborted_open
 from kbroker.log.engine._file_operations cimport files
 from kbroker.log.engine._index cimport (
     AT_POSITION, AT_RELATIVE_OFFSET, BY_KEY, OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, IndexEntry,
@@ -56,8 +57,10 @@ cdef int segment_renamed(Segment* segment, const char* directory, const char* ta
     cdef char* log_path = path_of(directory, segment.base_offset, b"log", tail)
     cdef char* offsets_path = path_of(directory, segment.base_offset, b"index", tail)
     cdef char* times_path = path_of(directory, segment.base_offset, b"timeindex", tail)
-    if log_path == NULL or offsets_path == NULL or times_path == NULL:
+    cdef char* aborted_path = path_of(directory, segment.base_offset, b"txnindex", tail)
+    if log_path == NULL or offsets_path == NULL or times_path == NULL or aborted_path == NULL:
         free(log_path)
+        free(aborted_path)
         free(offsets_path)
         free(times_path)
         return ENOMEM
@@ -69,6 +72,8 @@ cdef int segment_renamed(Segment* segment, const char* directory, const char* ta
     part.log_path = log_path
     part.offsets_path = offsets_path
     part.times_path = times_path
+    free(part.aborted_path)
+    part.aborted_path = aborted_path
     return 0
 
 
@@ -92,7 +97,8 @@ cdef Segment* segment_new(
     part.max_timestamp_offset = base_offset
     part.first_timestamp_ms = -1
     part.largest_leader_epoch = INT32_MAX
-    part.has_sequences = 1
+    part.has_producers = 1
+    part.aborted.fd = -1
     if segment_renamed(segment, directory, tail) != 0:
         segment_drop_reference(segment)
         return NULL
@@ -131,6 +137,8 @@ cdef void segment_unlink(Segment* segment) noexcept nogil:
         files.unlink(part.log_path)
         files.unlink(part.offsets_path)
         files.unlink(part.times_path)
+        if part.aborted.fd >= 0:
+            files.unlink(part.aborted_path)
 
 
 cdef Segment* segment_open(
@@ -153,6 +161,8 @@ cdef Segment* segment_open(
         status[0] = index_open_readable(&part.offsets, part.offsets_path, OFFSET_ENTRY_BYTES)
     if status[0] == 0:
         status[0] = index_open_readable(&part.times, part.times_path, TIME_ENTRY_BYTES)
+    if status[0] == 0:
+        status[0] = aborted_open(&part.aborted, part.aborted_path)
     if status[0] != 0:
         segment_drop_reference(segment)
         return NULL
@@ -189,7 +199,9 @@ cdef void segment_drop_reference(Segment* segment) noexcept nogil:
         close(segment.fd)
     index_close(&part.offsets)
     index_close(&part.times)
+    aborted_close(&part.aborted)
     free(part.log_path)
+    free(part.aborted_path)
     free(part.offsets_path)
     free(part.times_path)
     free(part.former_paths[0])
@@ -302,6 +314,8 @@ cdef int segment_sync(Segment* segment) noexcept nogil:
         status = sync_path(part.offsets_path)
     if status == 0:
         status = sync_path(part.times_path)
+    if status == 0 and part.aborted.fd >= 0:
+        status = sync_file(part.aborted.fd)
     return status
 
 
@@ -321,6 +335,7 @@ cdef int segment_cut_indexes(
 ) noexcept nogil:
     cdef SegmentPart* part = part_of(segment)
     cdef int status = index_cut(&part.offsets, part.offsets_path, AT_POSITION, position)
+    status = status or aborted_cut(&part.aborted, part.aborted_path, end_offset)
     return status or index_cut(
         &part.times, part.times_path, AT_RELATIVE_OFFSET, end_offset - segment.base_offset)
 
@@ -355,7 +370,7 @@ cdef int segment_note_batch(
     cdef int64_t relative = last_offset - segment.base_offset
     cdef int is_sound = 1
     part.largest_leader_epoch = INT32_MAX
-    part.has_sequences = 1
+    part.has_producers = 1
     if header.record_count > 0:   # one of which compaction left nothing has no time either
         if part.first_timestamp_ms < 0:
             part.first_timestamp_ms = header.max_timestamp_ms

@@ -118,6 +118,7 @@ cdef struct Log:
     WarmStretch* warm             # once somebody reads behind the tail
     int32_t warm_next
     ProducerTable producers
+    int has_aborted               # atomic: a segment may have aborted transactions
     EpochStart* epochs            # oldest first; see _epochs.pyx
     int32_t epoch_count
     # Counters, atomic.

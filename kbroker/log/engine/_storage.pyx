@@ -29,10 +29,10 @@ from kbroker.core._sync cimport (
     kb_now_ns, pthread_cond_destroy, pthread_cond_init, pthread_mutex_destroy)
 from kbroker.log.engine._directory_mark cimport directory_mark_of, mark_begin, mark_end
 from kbroker.log.engine._flush_times cimport flush_figures_release
-from kbroker.log.engine._producer_state cimport producers_clear
+from kbroker.log.engine._producer_state cimport producers_clear, producers_forget_positions
 from kbroker.log.engine._segment cimport (
-    INDEX_UNSOUND, segment_create, segment_drop_reference, segment_end, segment_reserve_end,
-    segment_shorten)
+    INDEX_UNSOUND, part_of, segment_create, segment_drop_reference, segment_end,
+    segment_reserve_end, segment_shorten)
 from kbroker.log.engine._types cimport Segment
 
 cdef enum:
@@ -230,6 +230,8 @@ cdef int log_add_segment(Log* log, Segment* segment) noexcept nogil:
     if status == 0:
         log.segments[log.segment_count] = segment
         log.segment_count += 1
+        if part_of(segment).aborted.count:
+            kb_store_int(&log.has_aborted, 1)
     return status
 
 
@@ -266,7 +268,10 @@ cdef int log_replace_segments(
                         "segments: those that are replaced are the log's", at + count,
                         log.segment_count):
         return 0
+    if part_of(fresh).aborted.count:
+        kb_store_int(&log.has_aborted, 1)
     for old in range(at, at + count):
+        producers_forget_positions(&log.producers, log.segments[old].base_offset)
         segment_drop_reference(log.segments[old])
     log.segments[at] = fresh
     memmove(log.segments + at + 1, log.segments + at + count,

@@ -33,6 +33,17 @@ cdef struct FileSlice:
     int cold                      # not all of it is in memory: who reads it now may wait
 
 
+cdef struct Marker:
+    # The end of a transaction, as a control batch has it.
+    int32_t coordinator_epoch
+    int16_t transaction_version   # of the request that asks for it; the log does not keep it
+    int8_t committed
+
+
+cdef enum:
+    NO_GUARD_NEEDED = -1          # the guard of a batch where verification is off
+
+
 cdef struct Batch:
     # One record batch as it stands in a produce request's frame; patched in place.
     uint8_t* data
@@ -56,6 +67,8 @@ cdef struct Batch:
     int64_t base_offset           # out, -1 unless appended (or a duplicate: the first one's)
     int64_t append_time_ms        # out, -1 for CreateTime
     int64_t log_start_offset      # out; -1 if the batch did not come as far as the log
+    int64_t guard                 # in: of the verification of its transaction; 0: there was none
+    const Marker* marker          # in: it is a control batch that this broker makes; else NULL
     Batch* next                   # the next batch of the same partition's group, arrival order
     # filled by the validation:
     int8_t codec                  # 0 none 1 gzip 2 snappy 3 lz4 4 zstd

@@ -384,10 +384,16 @@ class PartitionLog(_log.LocalLog):
     def restore_producers(self, end_offset: int, sizes: Mapping[str, int] | None = None) -> None:
         """From the newest snapshot at or below the log's end, and the batches behind it. `sizes`:
         of the files that there are, if somebody has looked."""
-        offset, entries = producer_snapshots.load_newest(self.path, end_offset, sizes)
+        # To find the aborted transactions of a segment again, those that were open at its start.
+        rebuilt = self.rebuilt_from()
+        offset, entries = producer_snapshots.load_newest(
+            self.path, end_offset, sizes, at_most=rebuilt if rebuilt >= 0 else None
+        )
         for entry in entries:
             self.restore_producer(entry)
-        self.replay_producers(max(offset, segments_from(self, 0)[0]))
+        self.replay_producers(
+            max(offset, segments_from(self, 0)[0]), self.checkpointed_high_watermark
+        )
 
     def _give_up_names(self, base_offset: int) -> None:
         """Files of a segment that has left the log, or is about to, to be removed later."""
@@ -414,9 +420,16 @@ class PartitionLog(_log.LocalLog):
         offset, entries = self.producer_entries()
         if offset == self._snapshot_offset or (not entries and self._snapshot_offset < 0):
             return False
-        producer_snapshots.write(self.path, offset, entries, sync=sync)
+        producer_snapshots.write(
+            self.path, offset, entries, sync=sync, recovered_from=self._recovered_from()
+        )
         self._snapshot_offset = offset
         return True
+
+    def _recovered_from(self) -> int:
+        """The base offset of the first segment that a start after a crash would read."""
+        settled = self.settled_offset
+        return max((base for base in segments_from(self, 0) if base <= settled), default=-1)
 
     def flush_rolled(self) -> bool:
         """Brings segments that are full to the disk, and a snapshot with them. True if it did."""

@@ -1,4 +1,4 @@
-"""Producer snapshots: what a log knows of idempotent producers, in Kafka's `.snapshot` files.
+"""Producer snapshots: what a log knows of producers, in Kafka's `.snapshot` files.
 
 `<offset, 20 digits>.snapshot` holds the state as of that offset: the last batch of each producer.
 Opening a log takes the newest sound one at or below the log's end and replays the batches behind
@@ -79,17 +79,33 @@ def remove_all(directory: Path) -> None:
         file_operations.unlink(path)
 
 
-def write(directory: Path, offset: int, entries: Iterable[ProducerEntry], *, sync: bool) -> None:
-    """Writes the snapshot as of `offset` and removes those that nobody needs any more."""
+def write(
+    directory: Path,
+    offset: int,
+    entries: Iterable[ProducerEntry],
+    *,
+    sync: bool,
+    recovered_from: int = -1,
+) -> None:
+    """Writes the snapshot as of `offset` and removes those that no start needs any more: a recovery
+    would begin with the newest at or below `recovered_from`, if it has to."""
     file_operations.replace_file(directory / f"{offset:020d}{SUFFIX}", encode(entries), sync=sync)
-    for _, old in snapshot_files(directory)[:-KEPT_FILES]:
-        file_operations.unlink(old)
+    older = snapshot_files(directory)[:-KEPT_FILES]
+    kept = max((at for at, _ in older if at <= recovered_from), default=-1)
+    for at, old in older:
+        if at != kept:
+            file_operations.unlink(old)
 
 
 def load_newest(
-    directory: Path, log_end_offset: int, names: Iterable[str] | None = None
+    directory: Path,
+    log_end_offset: int,
+    names: Iterable[str] | None = None,
+    *,
+    at_most: int | None = None,
 ) -> tuple[int, list[ProducerEntry]]:
-    """(offset, entries) of the newest sound snapshot; (-1, []) if there is none.
+    """(offset, entries) of the newest sound snapshot; (-1, []) if there is none. `at_most`: later
+    ones are left where they are.
 
     Those beyond the log's end describe batches that a crash took; they are removed, as are those
     that cannot be read. For good: one that came back would be of another history than the log's.
@@ -97,6 +113,8 @@ def load_newest(
     found: tuple[int, list[ProducerEntry]] = (-1, [])
     removed = False
     for offset, path in reversed(snapshot_files(directory, names)):
+        if at_most is not None and at_most < offset <= log_end_offset:
+            continue
         if offset <= log_end_offset:
             try:
                 found = offset, decode(file_operations.read_file(path))

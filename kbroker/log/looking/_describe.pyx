@@ -12,7 +12,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 
 from kbroker._log cimport LocalLog
-from kbroker.log.engine._producer_state cimport Producer
+from kbroker.log.engine._producer_state cimport Producer, transaction_first_offset
 from kbroker.log.engine._segment cimport part_of
 from kbroker.log.engine._storage cimport (
     Log, lock_log, lock_to_look, log_size_bytes, unlock_log)
@@ -39,7 +39,7 @@ cdef uint8_t* put_producer(uint8_t* at, const Producer* producer) noexcept nogil
     kb_put_u32(at + 12, <uint32_t>last_sequence)
     kb_put_u64(at + 16, <uint64_t>producer.last_timestamp_ms)
     kb_put_u32(at + 24, <uint32_t>producer.coordinator_epoch)
-    kb_put_u64(at + 28, <uint64_t>producer.transaction_first_offset)
+    kb_put_u64(at + 28, <uint64_t>transaction_first_offset(producer))
     at[36] = 0
     return at + PRODUCER_BYTES
 

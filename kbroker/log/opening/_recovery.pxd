@@ -39,6 +39,9 @@ cdef int find_newer_epoch(
 # Cuts the file. 0 or an errno.
 cdef int truncate_segment(Segment* segment, int64_t size_bytes) noexcept nogil
 
-# Notes every batch with a producer id at or behind an offset, up to damage. 0 or an errno.
+# Notes every batch of a producer at or behind an offset, up to damage, and forgets transactions
+# that ended below the high watermark; where a recovery has dropped it, the index of aborted
+# transactions is written anew. 0 or an errno.
 cdef int replay_producers(
-    ProducerTable* table, Segment* segment, int64_t from_offset) noexcept nogil
+    ProducerTable* table, Segment* segment, int64_t from_offset, int64_t high_watermark
+) noexcept nogil

@@ -17,11 +17,14 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from kbroker.core._atomics cimport kb_store_i64
+from kbroker.log.engine._aborted_index cimport aborted_publish, aborted_reset, aborted_write
 from kbroker.log.engine._file_operations cimport files
 from kbroker.log.engine._index cimport offset_index_check, time_index_check
-from kbroker.log.engine._producer_state cimport producers_commit, producers_note
+from kbroker.log.engine._markers cimport MARKER_RECORD_BYTES_MAX, may_be_marker
+from kbroker.log.engine._producer_state cimport (
+    producers_commit, producers_note_stored, producers_replicated)
 from kbroker.log.engine._records cimport (
-    AT_ATTRIBUTES, HEADER_BYTES, Header, crc32c, has_sequence)
+    AT_ATTRIBUTES, HEADER_BYTES, Header, crc32c, has_producer)
 from kbroker.log.engine._segment cimport (
     Scan, SegmentPart, part_of, scan_advance, scan_begin, scan_from_index, scan_next,
     scan_to_offset,
@@ -103,11 +106,12 @@ cdef const char* how_it_ends(const Scan* scan) noexcept nogil:
 
 
 cdef void recover_segment(
-    Segment* segment, int64_t index_bytes, int64_t index_interval_bytes, Recovered* out
+    Segment* segment, int64_t index_bytes, int64_t index_interval_bytes, int drops_aborted,
+    Recovered* out
 ) noexcept nogil:
     cdef SegmentPart* part = part_of(segment)
     cdef int32_t largest_leader_epoch = -1
-    cdef int has_sequences = 0
+    cdef int has_producers = 0, has_markers = 0
     cdef Reader reader
     cdef Scan scan
     cdef int found
@@ -118,6 +122,9 @@ cdef void recover_segment(
     begin(segment, out)
     out.rebuilt = 1
     out.status = segment_reset_indexes(segment, index_bytes)
+    if out.status == 0 and drops_aborted:
+        out.status = aborted_reset(&part.aborted, part.aborted_path)
+        part.rebuilds_aborted = 1
     if out.status != 0:
         return
     reader.buffer = <uint8_t*>malloc(BUFFER_BYTES)
@@ -152,14 +159,16 @@ cdef void recover_segment(
         out.last_leader_epoch = scan.header.leader_epoch
         out.batches += 1
         largest_leader_epoch = max(largest_leader_epoch, scan.header.leader_epoch)
-        has_sequences |= has_sequence(&scan.header)
+        has_producers |= has_producer(&scan.header)
+        has_markers |= may_be_marker(&scan.header)
         scan_advance(&scan)
     out.valid_bytes = scan.position
     free(reader.buffer)
     # Who looks for epochs or producers walks on behind a batch whose CRC is wrong.
     if out.reason == NULL and out.status == 0:
         part.largest_leader_epoch = largest_leader_epoch
-        part.has_sequences = has_sequences
+        part.has_producers = has_producers
+    part.has_markers = has_markers
 
 
 cdef void begin(Segment* segment, Recovered* out) noexcept nogil:
@@ -267,7 +276,9 @@ cdef int check_segment(
         inspect_segment(segment, out, &fits)
         if out.status != 0 or fits:
             return out.status
-    recover_segment(segment, index_bytes, index_interval_bytes, out)
+    # What a clean stop leaves of aborted transactions is whole, unless it is torn.
+    recover_segment(
+        segment, index_bytes, index_interval_bytes, recover or part_of(segment).aborted.torn, out)
     part_of(segment).unseen_end = 0    # what is left of it was read whole
     if out.status == 0:
         out.status = segment_seal(segment)
@@ -316,24 +327,58 @@ cdef int truncate_segment(Segment* segment, int64_t size_bytes) noexcept nogil:
     return 0
 
 
+cdef int64_t read_marker(
+    const Segment* segment, const Scan* scan, uint8_t* records
+) noexcept nogil:
+    # How many bytes of the records of a control batch are there; -1 and an errno.
+    cdef int64_t wanted = min(scan.header.size_bytes - HEADER_BYTES, MARKER_RECORD_BYTES_MAX)
+    cdef int64_t got
+    while True:
+        got = files.pread(segment.fd, records, <size_t>wanted, scan.position + HEADER_BYTES)
+        if got >= 0 or errno != EINTR:
+            return got
+
+
+cdef int rebuild_aborted(ProducerTable* table, Segment* segment) noexcept nogil:
+    # What its markers have ended, in the order in which they do. 0 or an errno.
+    cdef SegmentPart* part = part_of(segment)
+    cdef int status = 0
+    if part.rebuilds_aborted and table.aborted_count:
+        status = aborted_write(
+            &part.aborted, part.aborted_path, table.aborted, table.aborted_count)
+        if status == 0:
+            aborted_publish(&part.aborted, table.aborted_count)
+    part.rebuilds_aborted = 0
+    table.aborted_count = 0
+    return status
+
+
 cdef int replay_producers(
-    ProducerTable* table, Segment* segment, int64_t from_offset
+    ProducerTable* table, Segment* segment, int64_t from_offset, int64_t high_watermark
 ) noexcept nogil:
     cdef Scan scan
+    cdef uint8_t records[MARKER_RECORD_BYTES_MAX]
+    cdef int64_t length = 0
     cdef int found, status = 0
-    if not part_of(segment).has_sequences:
-        return 0
+    if not part_of(segment).has_producers:
+        return rebuild_aborted(table, segment)
     scan_begin(
         &scan, segment.fd, segment_scan_start(segment, from_offset), segment.size_bytes)
     scan_from_index(&scan, from_offset)
     found = scan_to_offset(&scan, from_offset)
     while found == 1 and status == 0:
-        if has_sequence(&scan.header):
-            status = producers_note(
-                table, scan.header.producer_id, scan.header.producer_epoch,
-                scan.header.base_sequence, scan.header.last_offset_delta, scan.header.base_offset,
-                scan.header.max_timestamp_ms)
+        if has_producer(&scan.header):
+            if may_be_marker(&scan.header):
+                length = read_marker(segment, &scan, records)
+                if length < 0:
+                    status = errno
+                    break
+            status = producers_note_stored(
+                table, &scan.header, records, length, segment.base_offset, scan.position)
             producers_commit(table)
+            producers_replicated(table, high_watermark)
         scan_advance(&scan)
         found = scan_next(&scan)
-    return scan.status if status == 0 and found < 0 else status
+    if status == 0 and found < 0:
+        status = scan.status
+    return status or rebuild_aborted(table, segment)

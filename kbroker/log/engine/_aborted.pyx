@@ -1,0 +1,196 @@
+# cython: language_level=3
+"""Which aborted transactions lie in what a fetch returns, by the segments' indexes of them.
+
+An index is in the order of the markers, so the first entry that matters is found by halving; from
+there on the entries are read, over this segment and later ones, to the first whose last stable
+offset is at or beyond the end of the data: what ends after that one begins after the data, too. The
+end is as near as the index of offsets says, or else the next segment, and at most the last stable
+offset. Each segment is read with a reference to it and without the lock; no GIL.
+"""
+
+from libc.errno cimport EAGAIN, errno
+from libc.stdint cimport int16_t, int32_t, int64_t
+from libc.string cimport memcpy
+
+from kbroker.core._arena cimport Arena, arena_take
+from kbroker.core._atomics cimport kb_load_int
+from kbroker.core._error_codes cimport KAFKA_STORAGE_ERROR, NO_ERROR
+from kbroker.log.engine._aborted_index cimport AbortedEntry, AbortedIndex, aborted_read
+from kbroker.log.engine._index cimport (
+    AFTER_VALUE, IndexEntry, index_in_memory, index_look_up, index_look_up_now)
+from kbroker.log.engine._index_look cimport OF_OFFSETS, log_look_up
+from kbroker.log.engine._segment cimport (
+    SegmentPart, part_of, segment_add_reference, segment_drop_reference)
+from kbroker.log.engine._storage cimport Log, lock_to_look_if, log_find_segment, unlock_log
+from kbroker.log.engine._types cimport (
+    READ_WOULD_WAIT, WAITS_FOR_DISK, FileSlice, Patience, Segment)
+
+cdef enum:
+    ENTRIES_AT_ONCE = 64
+
+
+cdef struct Collected:
+    Arena* arena
+    AbortedTransaction* list
+    int32_t count
+    int32_t room
+    int64_t offset
+    int64_t end                   # of the data
+    int is_complete               # what follows begins after the data
+    int must_not_wait
+
+
+cdef int16_t failed(int status) noexcept nogil:
+    return READ_WOULD_WAIT if status == EAGAIN else KAFKA_STORAGE_ERROR
+
+
+cdef int add(Collected* found, const AbortedEntry* entry) noexcept nogil:
+    # 0 or -1: no memory.
+    cdef AbortedTransaction* larger
+    cdef int32_t room = found.room * 2 if found.room else 16
+    if found.count == found.room:
+        larger = <AbortedTransaction*>arena_take(
+            found.arena, <size_t>room * sizeof(AbortedTransaction))
+        if larger == NULL:
+            return -1
+        if found.count:
+            memcpy(larger, found.list, <size_t>found.count * sizeof(AbortedTransaction))
+        found.list = larger
+        found.room = room
+    found.list[found.count].producer_id = entry.producer_id
+    found.list[found.count].first_offset = entry.first_offset
+    found.count += 1
+    return 0
+
+
+cdef int16_t first_that_matters(
+    const Collected* found, const AbortedIndex* index, int32_t count, int32_t* first
+) noexcept nogil:
+    # The first entry whose marker is at or above the offset.
+    cdef AbortedEntry entry
+    cdef int32_t low = 0, high = count, middle, got
+    while low < high:
+        middle = low + (high - low) / 2
+        got = aborted_read(index, middle, &entry, 1, found.must_not_wait)
+        if got < 0:
+            return failed(errno)
+        if got == 1 and entry.last_offset < found.offset:
+            low = middle + 1
+        else:
+            high = middle
+    first[0] = low
+    return NO_ERROR
+
+
+cdef int16_t collect_from(
+    Collected* found, const AbortedIndex* index, int32_t count
+) noexcept nogil:
+    cdef AbortedEntry entries[ENTRIES_AT_ONCE]
+    cdef int32_t at = 0, got, i
+    cdef int16_t error = NO_ERROR
+    if count > ENTRIES_AT_ONCE:
+        error = first_that_matters(found, index, count, &at)
+    while error == NO_ERROR and at < count and not found.is_complete:
+        got = aborted_read(index, at, entries, count - at, found.must_not_wait)
+        if got < 0:
+            return failed(errno)
+        if got == 0:              # it has been cut meanwhile, and the log with it
+            break
+        for i in range(got):
+            if (entries[i].last_offset >= found.offset and entries[i].first_offset < found.end
+                    and add(found, &entries[i]) != 0):
+                return KAFKA_STORAGE_ERROR
+            if entries[i].last_stable >= found.end:
+                found.is_complete = 1
+                break
+        at += got
+    return error
+
+
+cdef int16_t find_end(
+    Log* log, const FileSlice* slice, Patience patience, Collected* found
+) noexcept nogil:
+    # By the index of the slice's segment; `found.end` is what it is without that.
+    cdef SegmentPart* part = part_of(slice.segment)
+    cdef int64_t target = slice.position + slice.length
+    cdef IndexEntry entry
+    cdef int is_known = 1
+    entry.key = -1
+    if patience == WAITS_FOR_DISK:
+        entry = log_look_up(log, slice.segment, OF_OFFSETS, AFTER_VALUE, target)
+    else:
+        if not lock_to_look_if(log, patience):
+            return READ_WOULD_WAIT
+        if index_in_memory(&part.offsets):
+            entry = index_look_up(&part.offsets, part.offsets_path, AFTER_VALUE, target)
+        else:
+            is_known = index_look_up_now(
+                &part.offsets, part.offsets_path, AFTER_VALUE, target, &entry)
+        unlock_log(log)
+    if not is_known:
+        return READ_WOULD_WAIT
+    if entry.key >= 0:
+        found.end = min(found.end, slice.segment.base_offset + entry.key)
+    return NO_ERROR
+
+
+cdef int16_t next_segment(
+    Log* log, int64_t base_offset, Patience patience, Segment** out, int32_t* count
+) noexcept nogil:
+    # The first that begins at an offset or after it, and has entries; a reference.
+    cdef int32_t at, entries
+    out[0] = NULL
+    if not lock_to_look_if(log, patience):
+        return READ_WOULD_WAIT
+    at = max(0, log_find_segment(log, base_offset))
+    while at < log.segment_count and out[0] == NULL:
+        entries = part_of(log.segments[at]).aborted.count
+        if log.segments[at].base_offset >= base_offset and entries:
+            out[0] = log.segments[at]
+            count[0] = entries
+            segment_add_reference(out[0])
+        at += 1
+    unlock_log(log)
+    return NO_ERROR
+
+
+cdef int16_t aborted_collect(
+    Log* log, int64_t offset, const FileSlice* slice, int64_t last_stable, Patience patience,
+    Arena* arena, AbortedTransaction** list, int32_t* count
+) noexcept nogil:
+    cdef Collected found
+    cdef Segment* segment = NULL
+    cdef int32_t entries = 0, at
+    cdef int64_t base_offset
+    cdef int16_t error = NO_ERROR
+    list[0] = NULL
+    count[0] = 0
+    if not kb_load_int(&log.has_aborted) or slice.segment == NULL:
+        return NO_ERROR
+    found.arena = arena
+    found.list = NULL
+    found.count = 0
+    found.room = 0
+    found.offset = offset
+    found.end = last_stable
+    found.is_complete = 0
+    found.must_not_wait = patience != WAITS_FOR_DISK
+    if not lock_to_look_if(log, patience):
+        return READ_WOULD_WAIT
+    base_offset = slice.segment.base_offset
+    at = log_find_segment(log, base_offset) + 1
+    if at < log.segment_count:
+        found.end = min(found.end, log.segments[at].base_offset)
+    unlock_log(log)
+    error = find_end(log, slice, patience, &found)
+    while error == NO_ERROR and not found.is_complete:
+        error = next_segment(log, base_offset, patience, &segment, &entries)
+        if error != NO_ERROR or segment == NULL:
+            break
+        base_offset = segment.base_offset + 1
+        error = collect_from(&found, &part_of(segment).aborted, entries)
+        segment_drop_reference(segment)
+    if error == NO_ERROR:
+        list[0] = found.list
+        count[0] = found.count
+    return error

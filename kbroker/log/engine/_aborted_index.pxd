@@ -1,0 +1,46 @@
+# cython: language_level=3
+"""The aborted transactions whose markers are in a segment: its `.txnindex`."""
+
+from libc.stdint cimport int32_t, int64_t
+
+cdef enum:
+    ABORTED_ENTRY_BYTES = 34
+
+
+cdef struct AbortedEntry:
+    int64_t producer_id
+    int64_t first_offset
+    int64_t last_offset           # of the marker
+    int64_t last_stable           # the first offset of what was open then, or the one after it
+
+
+cdef struct AbortedIndex:
+    int fd                        # -1: there is no file
+    int count                     # atomic; the entries that are in use
+    int torn                      # the file was no whole number of entries
+
+
+# For reading, and for more entries; without a file there are none. 0 or an errno.
+cdef int aborted_open(AbortedIndex* index, const char* path) noexcept nogil
+# Nobody reads it.
+cdef void aborted_close(AbortedIndex* index) noexcept nogil
+
+# Writes entries after those in use, which they are with aborted_publish(); the first one creates
+# the file. 0 or an errno, and nothing has changed.
+cdef int aborted_write(
+    AbortedIndex* index, const char* path, const AbortedEntry* entries, int32_t count
+) noexcept nogil
+cdef void aborted_publish(AbortedIndex* index, int32_t count) noexcept nogil
+cdef void aborted_take_back(AbortedIndex* index) noexcept nogil
+
+# Drops the entries whose markers are at or above an offset; without any the file goes. It may be
+# read meanwhile, and is not written any more. 0 or an errno.
+cdef int aborted_cut(AbortedIndex* index, const char* path, int64_t end_offset) noexcept nogil
+# Drops all. Nobody reads it. 0 or an errno.
+cdef int aborted_reset(AbortedIndex* index, const char* path) noexcept nogil
+
+# Reads entries from number `at` on, as many as `room`, or less: how many, -1 and an errno. Needs
+# no lock. EAGAIN: it would wait for the disk, and must not.
+cdef int32_t aborted_read(
+    const AbortedIndex* index, int32_t at, AbortedEntry* entries, int32_t room, int must_not_wait
+) noexcept nogil

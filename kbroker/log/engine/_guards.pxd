@@ -1,0 +1,37 @@
+# cython: language_level=3
+"""Verifications of transactions that are under way, one a producer."""
+
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
+
+from kbroker.core._table cimport Table
+
+
+cdef struct Verification:
+    int64_t producer_id
+    int64_t guard                 # above 0; no other verification of this process has the number
+    int64_t begun_ms
+    int32_t lowest_sequence       # of the batches that wait for it
+    int16_t epoch
+    int8_t bumps_epoch            # its transactions have an epoch each
+
+
+cdef struct Guards:
+    Table by_id
+
+
+cdef Verification* guards_find(const Guards* guards, int64_t producer_id) noexcept nogil
+
+# The producer's verification, which begins with the first batch that waits. NULL: no memory.
+cdef Verification* guards_begin(
+    Guards* guards, int64_t producer_id, int16_t epoch, int32_t base_sequence, int bumps_epoch,
+    int64_t now_ms) noexcept nogil
+
+# What it verifies is in the log from now on.
+cdef void guards_end(Guards* guards, int64_t producer_id) noexcept nogil
+# The same of a marker with that epoch: it leaves the verification of a transaction that has begun
+# after the one it ends, and has the same epoch.
+cdef void guards_end_by_marker(
+    Guards* guards, int64_t producer_id, int16_t epoch) noexcept nogil
+
+cdef void guards_expire(Guards* guards, int64_t before_ms) noexcept nogil
+cdef void guards_clear(Guards* guards) noexcept nogil
