@@ -35,6 +35,7 @@ from kbroker.log.engine._segment cimport slice_release
 from kbroker.log.engine._storage cimport (
     Log, lock_log, lock_log_until, lock_to_look_if, log_acquire, log_end_locked,
     log_is_sound_locked, log_release, log_requires)
+from kbroker.log.engine._transactions cimport last_stable_locked
 from kbroker.log.engine._types cimport READ_WOULD_WAIT
 from kbroker.log.upkeep._trim cimport log_move_start_locked
 from kbroker.replica._followers cimport (
@@ -124,12 +125,25 @@ cdef int partition_begin_epoch(
     return 1
 
 
-cdef inline Bound _last_stable_locked(
-    const Partition* partition, Bound high_watermark,
-) noexcept nogil:
-    # The rule of the last stable offset: the high watermark, or before it the first offset of a
-    # transaction that is open. No transaction is open here yet.
-    return high_watermark
+cdef int16_t _move_last_stable_locked(Partition* partition) noexcept nogil:
+    # To the high watermark, or before it to where a transaction holds it.
+    cdef Bound bound = partition.high_watermark
+    cdef int16_t error = NO_ERROR
+    if partition.log.producers.first_transaction != NULL:
+        error = last_stable_locked(partition.log, &bound)
+        if error != NO_ERROR:     # it stays, for nobody knows where the transaction begins
+            return error
+    partition.last_stable.segment_base = bound.segment_base
+    partition.last_stable.position = bound.position
+    kb_store_i64(&partition.last_stable.offset, bound.offset)
+    return error
+
+
+cdef void _move_start_locked(Partition* partition, int64_t offset) noexcept nogil:
+    # What holds the last stable offset may lie below the log's start then.
+    log_move_start_locked(partition.log, offset)
+    if partition.last_stable.offset < partition.log.log_start_offset:
+        _move_last_stable_locked(partition)
 
 
 cdef int16_t _move_high_watermark_locked(Partition* partition, int64_t offset) noexcept nogil:
@@ -144,11 +158,7 @@ cdef int16_t _move_high_watermark_locked(Partition* partition, int64_t offset) n
     partition.high_watermark.segment_base = bound.segment_base
     partition.high_watermark.position = bound.position
     kb_store_i64(&partition.high_watermark.offset, bound.offset)
-    bound = _last_stable_locked(partition, bound)
-    partition.last_stable.segment_base = bound.segment_base
-    partition.last_stable.position = bound.position
-    kb_store_i64(&partition.last_stable.offset, bound.offset)
-    return NO_ERROR
+    return _move_last_stable_locked(partition)
 
 
 cdef int16_t partition_set_high_watermark(Partition* partition, int64_t offset) noexcept nogil:
@@ -196,7 +206,7 @@ cdef void partition_follow_cut(Partition* partition) noexcept nogil:
     lock_log(log)
     offset = max(
         log.log_start_offset, min(partition.high_watermark.offset, log.log_end_offset))
-    if log.online and offset != partition.high_watermark.offset:
+    if log.online:                # also where it is there: a transaction may be open again
         _move_high_watermark_locked(partition, offset)
     unlock_log(log)
 
@@ -287,7 +297,7 @@ cdef int16_t partition_follow_bounds(
             error = _move_high_watermark_locked(partition, reached)
         log_start_offset = min(log_start_offset, partition.high_watermark.offset)
         if log_start_offset > log.log_start_offset:
-            log_move_start_locked(log, log_start_offset)
+            _move_start_locked(partition, log_start_offset)
     unlock_log(log)
     return error
 
@@ -565,7 +575,7 @@ cdef int16_t partition_delete_records(
         if offset < 0 or offset > partition.high_watermark.offset:
             error = OFFSET_OUT_OF_RANGE
         else:
-            log_move_start_locked(partition.log, offset)
+            _move_start_locked(partition, offset)
             start[0] = partition.log.log_start_offset
     unlock_log(partition.log)
     return error
@@ -579,7 +589,7 @@ cdef int partition_apply_retention(
     # Not behind a write that is under way: only the start moves, and below what is there already.
     lock_to_look(log)
     before = log.log_start_offset
-    log_move_start_locked(log, retained_from_locked(
+    _move_start_locked(partition, retained_from_locked(
         log, retention, partition.high_watermark.offset, now_ms))
     start[0] = log.log_start_offset
     unlock_log(log)

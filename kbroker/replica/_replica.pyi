@@ -1,7 +1,8 @@
 import uuid
 from collections.abc import Mapping
 
-from kbroker.log.engine._results import AppendResult
+from kbroker.errors import ErrorCode
+from kbroker.log.engine._results import AppendResult, MarkerAppended
 from kbroker.log.engine._slice import Slice
 from kbroker.log.engine.leader_epochs import LeaderEpochs
 from kbroker.log.engine.partition_log import PartitionLog
@@ -55,6 +56,7 @@ class Replica:
         now_ms: int = -1,
         prechecked: bool = False,
         api_version: int = ...,
+        guard: int = 0,
     ) -> AppendResult: ...
     def append_group(
         self,
@@ -64,7 +66,27 @@ class Replica:
         now_ms: int = -1,
         prechecked: bool = False,
         api_version: int = ...,
+        guard: int = 0,
     ) -> list[AppendResult]: ...
+    def begin_verification(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        *,
+        bumps_epoch: bool,
+        now_ms: int = -1,
+    ) -> tuple[ErrorCode, int]: ...
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        committed: bool,
+        transaction_version: int,
+        now_ms: int = -1,
+    ) -> MarkerAppended: ...
     def read(
         self,
         offset: int,

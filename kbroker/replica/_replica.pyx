@@ -12,17 +12,19 @@ import os
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from kbroker._log cimport LocalLog
 from kbroker.core._atomics cimport kb_load_i64, kb_load_int, kb_store_int
 from kbroker.core._lock_order cimport lock_now_ns
 from kbroker.core._sync cimport kb_wall_ms
 from kbroker.log.engine._append_follower cimport Followed
+from kbroker.log.engine._markers cimport MARKER_BYTES, marker_prepare
 from kbroker.log.engine._slice cimport Slice
 from kbroker.log.engine._storage cimport NEVER_GIVES_UP, lock_log_until
 from kbroker.log.engine._time_search cimport TimedOffset, log_find_by_time, log_find_max_timestamp
-from kbroker.log.engine._types cimport NEEDS_PYTHON, WAITS_FOR_DISK, Batch, Bound
+from kbroker.log.engine._transactions cimport transaction_check_locked
+from kbroker.log.engine._types cimport NEEDS_PYTHON, WAITS_FOR_DISK, Batch, Bound, Marker
 from kbroker.log.engine._validate cimport log_validate
 from kbroker.log.upkeep._flush cimport FLUSH_RECORDS
 from kbroker.log.upkeep._retention cimport Retention
@@ -38,7 +40,7 @@ from kbroker.replica._partition cimport (
     partition_set_leadership, partition_unlock)
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log.engine._results import AppendResult
+from kbroker.log.engine._results import AppendResult, MarkerAppended
 from kbroker.replica import offset_lookup
 
 cdef enum:
@@ -297,20 +299,22 @@ cdef class Replica:
 
     def append(
         self, batch: bytes, *, int acks = 1, int64_t now_ms = -1, bint prechecked = False,
-        int api_version = LATEST_PRODUCE_VERSION,
+        int api_version = LATEST_PRODUCE_VERSION, int64_t guard = 0,
     ) -> AppendResult:
         """Appends one record batch as a produce would, or raises what the produce would answer."""
         result = self.append_group(
-            [batch], acks=acks, now_ms=now_ms, prechecked=prechecked, api_version=api_version)[0]
+            [batch], acks=acks, now_ms=now_ms, prechecked=prechecked, api_version=api_version,
+            guard=guard)[0]
         if result.error:
             raise KafkaError(ErrorCode(result.error), result.error_message)
         return result
 
     def append_group(
         self, batches: list, *, int acks = 1, int64_t now_ms = -1, bint prechecked = False,
-        int api_version = LATEST_PRODUCE_VERSION,
+        int api_version = LATEST_PRODUCE_VERSION, int64_t guard = 0,
     ) -> list:
-        """Appends several batches as the group of one run. The bytes are copied first."""
+        """Appends several batches as the group of one run. The bytes are copied first. `guard`: of
+        `begin_verification`, for those that begin a transaction; -1: none is needed."""
         cdef Py_ssize_t count = len(batches), at
         cdef int64_t total = sum(len(batch) for batch in batches)
         cdef Batch* group = <Batch*>calloc(<size_t>count + 1, sizeof(Batch))
@@ -329,6 +333,7 @@ cdef class Replica:
                 group[at].acks = acks
                 group[at].api_version = api_version
                 group[at].prechecked = prechecked
+                group[at].guard = guard
                 group[at].next = &group[at + 1] if at + 1 < count else NULL
                 place += len(source)
             with nogil:
@@ -354,6 +359,60 @@ cdef class Replica:
         finally:
             free(group)
             free(frame)
+
+    def begin_verification(
+        self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence, *,
+        bint bumps_epoch, int64_t now_ms = -1,
+    ) -> tuple:
+        """Before the first batch of a transaction: (NONE, guard), with which it is to be appended
+        when its coordinator has said that this partition is in the transaction; (NONE, 0) where the
+        transaction is open here; or an error and 0. `bumps_epoch`: each of the producer's
+        transactions has an epoch of its own."""
+        cdef Batch batch
+        cdef int64_t guard = 0
+        cdef int verdict
+        memset(&batch, 0, sizeof(Batch))
+        batch.producer_id = producer_id
+        batch.producer_epoch = producer_epoch
+        batch.base_sequence = base_sequence
+        batch.record_count = 1
+        batch.api_version = LATEST_PRODUCE_VERSION if bumps_epoch else 0
+        with nogil:
+            if now_ms < 0:
+                now_ms = kb_wall_ms()
+            partition_lock(self.partition)
+            verdict = transaction_check_locked(self.partition.log, &batch, now_ms, &guard)
+            partition_unlock(self.partition)
+        if verdict > 0:
+            return ErrorCode(verdict), 0
+        return ErrorCode.NONE, guard
+
+    def append_marker(
+        self, int64_t producer_id, int16_t producer_epoch, int32_t coordinator_epoch, *,
+        bint committed, int transaction_version, int64_t now_ms = -1,
+    ) -> MarkerAppended:
+        """Appends the control batch that ends a producer's transaction, as with acks=-1; who
+        answers for it waits for the followers. The error is that of the append: 47 for the
+        producer's epoch, 52 for the coordinator's, 6, 19, 56."""
+        cdef uint8_t data[MARKER_BYTES]
+        cdef Marker marker
+        cdef Batch batch
+        cdef int status = 0
+        marker.coordinator_epoch = coordinator_epoch
+        marker.transaction_version = <int16_t>transaction_version
+        marker.committed = committed
+        with nogil:
+            if now_ms < 0:
+                now_ms = kb_wall_ms()
+            marker_prepare(&batch, data, producer_id, producer_epoch, &marker, now_ms)
+            partition_append(self.partition, &batch, now_ms)
+            if kb_load_int(&self.partition.log.flush_due):
+                status = partition_flush(self.partition, FLUSH_RECORDS, NULL)
+        if status or batch.error:
+            return MarkerAppended(
+                ErrorCode.KAFKA_STORAGE_ERROR if status else ErrorCode(batch.error), -1, -1)
+        return MarkerAppended(
+            ErrorCode.NONE, batch.base_offset, batch.led_since if batch.awaits_followers else -1)
 
     def read(
         self, int64_t offset, int64_t max_bytes = 1 << 20, *, bint whole_first = True,

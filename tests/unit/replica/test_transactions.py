@@ -1,0 +1,296 @@
+"""Transactions of one partition: markers, guards, the last stable offset, the aborted ones."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from kbroker.errors import ErrorCode
+from kbroker.replica._committed_read import aborted_transactions
+from tests.support.led_log import LedLog, open_led_log
+from tests.support.record_batches import Record, build_batch, parse_batches
+from tests.unit.log.conftest import TOPIC_ID, OpenLog
+
+TRANSACTIONAL = 0x10
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def log(open_log: OpenLog) -> LedLog:
+    return open_log()
+
+
+def batch(
+    producer_id: int, sequence: int, *, epoch: int = 0, count: int = 1, transactional: bool = True
+) -> bytes:
+    return build_batch(
+        [Record(value=b"v", timestamp_ms=NOW_MS)] * count,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        attributes=TRANSACTIONAL if transactional else 0,
+    )
+
+
+def plain(count: int = 1) -> bytes:
+    return build_batch([Record(value=b"v", timestamp_ms=NOW_MS)] * count)
+
+
+def append(log: LedLog, data: bytes, *, guard: int = -1) -> int:
+    return log.append(data, guard=guard, now_ms=NOW_MS).base_offset
+
+
+def refused(log: LedLog, data: bytes, *, guard: int = -1) -> int:
+    return log.append_group([data], guard=guard, now_ms=NOW_MS)[0].error
+
+
+def end(
+    log: LedLog,
+    producer_id: int,
+    *,
+    epoch: int = 0,
+    committed: bool = True,
+    version: int = 0,
+    coordinator_epoch: int = 0,
+) -> ErrorCode:
+    return log.append_marker(
+        producer_id, epoch, coordinator_epoch, committed=committed, transaction_version=version,
+        now_ms=NOW_MS,
+    ).error  # fmt: skip
+
+
+def entry(log: LedLog, producer_id: int) -> tuple[int, ...]:
+    """Epoch, last sequence, coordinator epoch, first offset of the open transaction."""
+    (found,) = (each for each in log.producer_entries()[1] if each.producer_id == producer_id)
+    return (
+        found.producer_epoch,
+        found.last_sequence,
+        found.coordinator_epoch,
+        found.transaction_first_offset,
+    )
+
+
+def index_of(log: LedLog, base_offset: int = 0) -> list[tuple[int, ...]]:
+    path = log.path / f"{base_offset:020d}.txnindex"
+    data = path.read_bytes() if path.exists() else b""
+    return [each for each in struct.iter_unpack(">hqqqq", data)]
+
+
+def test_an_open_transaction_holds_the_last_stable_offset(log: LedLog) -> None:
+    append(log, plain())
+    assert append(log, batch(7, 0, count=2)) == 1
+    append(log, plain())
+    assert (log.high_watermark, log.last_stable_offset) == (4, 1)
+    assert [each.base_offset for each in parse_batches(log.read(0, read_committed=True))] == [0]
+    append(log, batch(8, 0))
+    assert end(log, 7) is ErrorCode.NONE
+    assert log.last_stable_offset == 4
+    assert entry(log, 7) == (0, 1, 0, -1)
+    assert entry(log, 8) == (0, 0, -1, 4)
+    assert end(log, 8, committed=False) is ErrorCode.NONE
+    assert log.last_stable_offset == log.high_watermark == log.log_end_offset == 7
+    assert index_of(log) == [(0, 8, 4, 6, 7)]
+    assert aborted_transactions(log, 0) == [(8, 4)]
+    assert aborted_transactions(log, 6) == [(8, 4)]
+
+
+def test_the_bytes_of_markers(log: LedLog) -> None:
+    """As Apache Kafka 4.3.0 writes them, but for the time."""
+    end(log, 4000, epoch=3, coordinator_epoch=5)
+    end(log, 4000, epoch=3, coordinator_epoch=5, committed=False)
+    data = log.read(0)
+    assert len(data) == 2 * 78
+    for at, kind in ((0, 1), (78, 0)):
+        one = data[at : at + 78]
+        assert one[:8] == struct.pack(">q", at // 78)
+        assert one[8:12] == struct.pack(">i", 66)
+        assert one[21:23] == b"\0\x30"
+        assert one[43:61] == struct.pack(">qhii", 4000, 3, -1, 1)
+        assert one[61:] == bytes.fromhex(f"20000000080000000{kind}0c000000000005") + b"\0"
+
+
+def test_a_marker_without_data_is_in_no_index(log: LedLog) -> None:
+    assert end(log, 7, committed=False) is ErrorCode.NONE
+    assert index_of(log) == []
+    assert aborted_transactions(log, 0) == []
+    assert log.last_stable_offset == 1
+
+
+def test_markers_of_the_first_versions(log: LedLog) -> None:
+    append(log, batch(7, 0, epoch=3))
+    assert end(log, 7, epoch=2) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert end(log, 7, epoch=3, coordinator_epoch=4) is ErrorCode.NONE
+    assert end(log, 7, epoch=3, coordinator_epoch=3) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert end(log, 7, epoch=3, coordinator_epoch=4) is ErrorCode.NONE
+    assert entry(log, 7) == (3, 0, 4, -1)
+    assert end(log, 7, epoch=5, coordinator_epoch=4) is ErrorCode.NONE
+    assert entry(log, 7) == (5, -1, 4, -1)
+
+
+def test_markers_with_an_epoch_for_each_transaction(log: LedLog) -> None:
+    append(log, batch(7, 0, epoch=3))
+    assert end(log, 7, epoch=3, version=2) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert end(log, 7, epoch=4, version=2) is ErrorCode.NONE
+    assert end(log, 7, epoch=4, version=2) is ErrorCode.NONE  # its answer was lost
+    assert end(log, 7, epoch=3, version=2) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert entry(log, 7) == (4, -1, 0, -1)
+    assert refused(log, batch(7, 1, epoch=3)) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refused(log, batch(7, 1, epoch=4)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert append(log, batch(7, 0, epoch=4)) == 3
+    assert end(log, 7, epoch=32767, version=2) is ErrorCode.NONE
+
+
+def test_a_plain_batch_in_a_transaction(log: LedLog) -> None:
+    append(log, batch(7, 0))
+    assert refused(log, batch(7, 1, transactional=False)) == ErrorCode.INVALID_TXN_STATE
+    assert append(log, batch(7, 1)) == 1
+    end(log, 7)
+    assert append(log, batch(7, 2, transactional=False)) == 3
+
+
+def test_a_batch_needs_a_guard(log: LedLog) -> None:
+    assert refused(log, batch(7, 0), guard=0) == ErrorCode.INVALID_TXN_STATE
+    code, guard = log.begin_verification(7, 0, 0, bumps_epoch=False)
+    assert code is ErrorCode.NONE and guard > 0
+    assert log.begin_verification(7, 0, 0, bumps_epoch=False) == (ErrorCode.NONE, guard)
+    assert refused(log, batch(7, 0), guard=guard + 1) == ErrorCode.INVALID_TXN_STATE
+    assert append(log, batch(7, 0), guard=guard) == 0
+    assert log.begin_verification(7, 0, 1, bumps_epoch=False) == (ErrorCode.NONE, 0)
+    assert append(log, batch(7, 1), guard=0) == 1
+    end(log, 7)
+    # A duplicate is one before anything is verified.
+    assert log.begin_verification(7, 0, 1, bumps_epoch=False) == (ErrorCode.NONE, 0)
+    assert append(log, batch(7, 1), guard=0) == 1
+    assert refused(log, batch(7, 2), guard=guard) == ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_guard_does_not_outlive_a_marker(log: LedLog) -> None:
+    _, guard = log.begin_verification(7, 0, 0, bumps_epoch=False)
+    end(log, 7, committed=False)
+    assert refused(log, batch(7, 0), guard=guard) == ErrorCode.INVALID_TXN_STATE
+    _, again = log.begin_verification(7, 0, 0, bumps_epoch=False)
+    assert again not in (0, guard)
+    assert refused(log, batch(7, 0), guard=guard) == ErrorCode.INVALID_TXN_STATE
+    append(log, batch(7, 0), guard=again)
+
+
+def test_a_marker_leaves_the_guard_of_the_transaction_after_it(log: LedLog) -> None:
+    append(log, batch(7, 0, epoch=0))
+    _, guard = log.begin_verification(7, 1, 0, bumps_epoch=True)
+    end(log, 7, epoch=1, version=2)
+    append(log, batch(7, 0, epoch=1), guard=guard)
+    _, guard = log.begin_verification(7, 2, 0, bumps_epoch=True)
+    end(log, 7, epoch=3, version=2)
+    assert log.begin_verification(7, 2, 0, bumps_epoch=True)[0] is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refused(log, batch(7, 0, epoch=2), guard=guard) == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_batch_does_not_pass_one_that_waits(log: LedLog) -> None:
+    _, guard = log.begin_verification(7, 0, 0, bumps_epoch=False)
+    log.begin_verification(7, 0, 1, bumps_epoch=False)
+    assert refused(log, batch(7, 1), guard=guard) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    append(log, batch(7, 0), guard=guard)
+    append(log, batch(7, 1), guard=guard)
+
+
+def test_the_first_sequence_of_an_unknown_producer(log: LedLog) -> None:
+    _, guard = log.begin_verification(7, 0, 5, bumps_epoch=True)
+    assert refused(log, batch(7, 5), guard=guard) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    _, guard = log.begin_verification(8, 0, 5, bumps_epoch=False)
+    assert append(log, batch(8, 5), guard=guard) == 0
+
+
+def test_an_old_epoch_is_told_before_a_verification(log: LedLog) -> None:
+    append(log, batch(7, 0, epoch=4))
+    assert log.begin_verification(7, 3, 0, bumps_epoch=False)[0] is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refused(log, batch(7, 0, epoch=3), guard=0) == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_what_is_open_does_not_expire(log: LedLog) -> None:
+    append(log, batch(7, 0))
+    append(log, batch(8, 0))
+    end(log, 8)
+    _, guard = log.begin_verification(9, 0, 0, bumps_epoch=False, now_ms=NOW_MS)
+    assert log.expire_producers(NOW_MS + 1) == 1
+    assert entry(log, 7) == (0, 0, -1, 0)
+    assert refused(log, batch(9, 0), guard=guard) == ErrorCode.INVALID_TXN_STATE
+    assert log.last_stable_offset == 0
+
+
+def test_deleted_records_of_an_open_transaction(log: LedLog) -> None:
+    append(log, batch(7, 0, count=4))
+    append(log, plain(4))
+    log.delete_records(6)
+    assert (log.log_start_offset, log.last_stable_offset) == (6, 6)
+    assert end(log, 7, committed=False) is ErrorCode.NONE
+    assert log.last_stable_offset == 9
+    assert index_of(log) == [(0, 7, 0, 8, 9)]
+    assert aborted_transactions(log, 6) == [(7, 0)]
+
+
+def test_a_marker_above_the_high_watermark_does_not_decide(log: LedLog) -> None:
+    log.set_leadership(1, True, 1, 2, {2: True})
+    append(log, batch(7, 0))
+    append(log, plain())
+    log.note_fetch(2, 2, 1)
+    assert (log.high_watermark, log.last_stable_offset) == (2, 0)
+    found = log.append_marker(7, 0, 0, committed=True, transaction_version=0)
+    assert (found.offset, found.led_since) == (2, 0)
+    append(log, plain())
+    assert log.last_stable_offset == 0
+    log.note_fetch(2, 3, 2)
+    assert (log.high_watermark, log.last_stable_offset) == (3, 3)
+
+
+def test_a_follower_has_the_same(log: LedLog, tmp_path: Path) -> None:
+    append(log, batch(7, 0))
+    append(log, batch(8, 0))
+    end(log, 7, committed=False)
+    follower = open_led_log(tmp_path / "follower", "words", 0, TOPIC_ID, {})
+    follower.set_leadership(2, False, 0, 1)
+    follower.append_as_follower(log.read(0, to_log_end=True), 0)
+    follower.follow_bounds(0, 3, 0)
+    assert follower.last_stable_offset == log.last_stable_offset == 1
+    assert follower.producer_entries()[1] == log.producer_entries()[1]
+    assert index_of(follower) == index_of(log) == [(0, 7, 0, 2, 1)]
+    # Cut, the first one is open again, and its entry gone.
+    follower.truncate_to(2)
+    assert follower.last_stable_offset == 0
+    assert entry(follower, 7) == (0, 0, -1, 0)
+    assert not list(follower.path.glob("*.txnindex"))
+    follower.close(clean=False)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("snapshots", [True, False])
+def test_all_of_it_survives(open_log: OpenLog, clean: bool, snapshots: bool) -> None:
+    log = open_log()
+    append(log, batch(7, 0))
+    log.roll()
+    append(log, batch(8, 0))
+    end(log, 7, committed=False)
+    append(log, batch(9, 0))
+    log.roll()
+    log.flush_rolled()
+    end(log, 9, committed=False)
+    log.close(clean=clean)
+    if not snapshots:
+        for path in log.path.glob("*.snapshot"):
+            path.unlink()
+    if not clean:
+        for path in log.path.glob("*.txnindex"):
+            path.write_bytes(path.read_bytes()[:-5])
+    again = open_log(clean=clean, recovery_point=5 if clean else 0, high_watermark=5)
+    assert [index_of(again, base) for base in (0, 1, 4)] == [
+        [],
+        [(0, 7, 0, 2, 1)],
+        [(0, 9, 3, 4, 1)],
+    ]
+    assert again.last_stable_offset == 1
+    assert aborted_transactions(again, 0) == [(7, 0)]
+    assert end(again, 8) is ErrorCode.NONE
+    assert again.last_stable_offset == 6
+    assert aborted_transactions(again, 0) == [(7, 0)]  # of the first segment, which ends at 1
+    assert aborted_transactions(again, 1) == [(7, 0), (9, 3)]
