@@ -7,6 +7,7 @@ from kbroker.core._limits cimport WORKERS_MAX
 from kbroker.log.engine._types cimport Batch
 from kbroker.replica._replica cimport Replica
 from kbroker.replica._topic_table cimport TopicTable
+from kbroker.engine.apis._produce_question cimport ProduceQuestions
 from kbroker.engine.worker._context cimport HotContext, HotWorker
 
 
@@ -24,6 +25,7 @@ cdef class HotPath:
     cdef list own_hosts
     cdef dict awaiting            # who waits for a write to have its followers, by number
     cdef int64_t last_number      # under own_lock
+    cdef ProduceQuestions questions
     cdef public object watch_deadline  # of parked requests: the handlers' own, set by their pool
     cdef list _wrap_cold(self, HotWorker* worker)
     cdef int _await(

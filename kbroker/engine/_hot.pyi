@@ -10,6 +10,7 @@ from kbroker.coordinator.group._groups import GroupTable
 from kbroker.errors import ErrorCode
 from kbroker.replica._replica import Replica
 from kbroker.replica._topic_table import TopicTable
+from kbroker.types import TopicPartition
 
 # What `serve` came back with: something for Python, the idle tick, the end.
 SERVED: Final = 0
@@ -65,6 +66,11 @@ class _HotPathStatistics(TypedDict):
     fetch_session_evictions: int
     handlers: list[_HandlerStatistics]
 
+# (transactional id, producer id, epoch, partitions, and which places each has in the answer)
+UnverifiedTransaction = tuple[str, int, int, list[TopicPartition], list[list[int]]]
+# (number, version of the produce, places in the answer, transactions)
+Unverified = tuple[int, int, int, list[UnverifiedTransaction]]
+
 @disjoint_base
 class HotPath:
     def __new__(
@@ -82,6 +88,8 @@ class HotPath:
         # brings, and where nobody does.
         gather_ns: int = 500_000,
         linger_ns: int = 2_000_000,
+        # How long a produce that begins a transaction waits for its coordinator.
+        verification_ms: int = 30_000,
     ) -> Self: ...
     # Whose commits and heartbeats it answers; once, before the handlers start.
     def serve_groups(self, groups: GroupTable) -> None: ...
@@ -96,6 +104,7 @@ class HotPath:
         followers_listener: int = -1,
     ) -> None: ...
     def throttle_leader(self, bytes_per_s: int) -> None: ...
+    def verify_transactions(self, verifies: bool) -> None: ...
     def add_worker(self) -> int: ...
     # (status, cold requests, deadline ticks that are new)
     def retire_worker(self, index: int) -> None: ...
@@ -125,6 +134,10 @@ class HotPath:
     ) -> None: ...
     # behind `serve`, for the same worker: (who is to be told, what)
     def take_settled(self, index: int) -> list[tuple[Callable[[ErrorCode], object], ErrorCode]]: ...
+    # after `serve`, for the same worker; each is answered once, by number
+    def take_asking(self, index: int) -> list[Unverified]: ...
+    # for each place: (error of Produce, the coordinator's own)
+    def coordinator_answered(self, number: int, errors: list[tuple[int, int]]) -> None: ...
     # called with the ticks that a wait without a request makes new
     watch_deadline: Callable[[int], None]
     def close_parked(self) -> None: ...

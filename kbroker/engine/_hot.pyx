@@ -53,11 +53,13 @@ from kbroker.engine.worker._leader_throttle cimport UNLIMITED, leader_throttle_s
 from kbroker.engine.waiting._long_polls cimport (
     long_polls_close, long_polls_end_gathering, long_polls_end_left, long_polls_expire,
     long_polls_wake)
-from kbroker.engine.waiting._parked cimport parked_drop, parked_init
+from kbroker.engine.waiting._parked cimport (
+    parked_drop, parked_give_asking, parked_init)
 from kbroker.engine.apis._produce cimport produce_flush, produce_plan
 from kbroker.engine.apis._produce_checked cimport (
     produce_check, produce_finish_checked, produce_unchecked)
 from kbroker.engine.apis._produce_plan cimport ProducePlan
+from kbroker.engine.apis._produce_question cimport ProduceQuestions
 from kbroker.engine._run cimport serve_run
 from kbroker.engine.worker._worker_mode cimport MODE_ASIDE, worker_set_mode
 
@@ -68,6 +70,7 @@ cdef enum:
     IDLE_TICK_NS = 300000000      # the receive wait of Kafka's handlers
     GATHER_NS = 500000            # what clients need to send again, and little beside a round trip
     LINGER_NS = 5000000           # of records that nobody waits for: fewer rounds
+    VERIFICATION_MS = 30000       # of a produce that begins a transaction in a partition
 
 SERVED = 0                        # requests or deadlines for Python
 IDLE = 1
@@ -114,10 +117,16 @@ cdef int64_t _may_sleep_ns(HotWorker* worker) noexcept nogil:
     return max(0, worker.gathers_until_ns - kb_now_ns())
 
 
+cdef inline int _has_for_python(const HotWorker* worker) noexcept nogil:
+    # Beside requests: no turn there is needed for these.
+    return worker.tick_count > 0 or worker.settled != NULL or worker.asking != NULL
+
+
 cdef int _serve(HotWorker* worker) noexcept nogil:
     # Until Python is needed: a TakeStatus, with what Python must do in the worker's lists.
     cdef int status = _serve_runs(worker)
-    if status != TAKE_COLD or worker.cold_head != NULL or worker.settled != NULL:
+    if (status != TAKE_COLD or worker.cold_head != NULL or worker.settled != NULL
+            or worker.asking != NULL):
         long_polls_end_gathering(worker, NULL)  # it may be long; deadlines alone are not
     return status
 
@@ -135,11 +144,11 @@ cdef int _serve_runs(HotWorker* worker) noexcept nogil:
         pthread_setname_np(pthread_self(), worker.kernel_name)
     while True:
         long_polls_end_left(worker)   # who leaves may have been called for it
-        if worker.settled == NULL and worker.tick_count == 0 and kb_load_int(&worker.leaving):
+        if not _has_for_python(worker) and kb_load_int(&worker.leaving):
             worker_give_up_role(worker)
             request_channel_left(worker.context.request_channel)
             return TAKE_CLOSED
-        if worker.settled != NULL or worker.tick_count > 0:
+        if _has_for_python(worker):
             worker_give_up_role(worker)
             request_channel_enter_python(
                 worker.context.request_channel, &worker.handler, 1,
@@ -178,8 +187,10 @@ cdef int _serve_runs(HotWorker* worker) noexcept nogil:
         else:
             worker.has_role = 1
             serve_run(worker, run)
-        if (worker.cold_head != NULL or worker.tick_count > 0) and request_channel_enter_python(
-            worker.context.request_channel, &worker.handler, worker.tick_count > 0,
+        if (
+            worker.cold_head != NULL or _has_for_python(worker)
+        ) and request_channel_enter_python(
+            worker.context.request_channel, &worker.handler, _has_for_python(worker),
             &worker.cold_head, &worker.cold_tail,
         ):
             worker_give_up_role(worker)
@@ -195,6 +206,7 @@ cdef class HotPath:
         int session_slots_max, long long session_eviction_ms_min, int fetch_bytes_max,
         int inline_range_bytes=4096, bint rack_aware=False,
         long long gather_ns=GATHER_NS, long long linger_ns=LINGER_NS,
+        int verification_ms=VERIFICATION_MS,
     ):
         self.server = server
         self.table = table
@@ -204,6 +216,8 @@ cdef class HotPath:
         self.cold_lock = threading.Lock()
         self.context.request_channel = &server.channel
         self.context.hash_seed = kb_random_key()
+        self.questions = ProduceQuestions()
+        self.questions.context = &self.context
         parked_init(&self.context)
         self.context.registry = table.registry
         self.context.shown = &table.shown
@@ -212,6 +226,8 @@ cdef class HotPath:
         self.context.rack_aware = rack_aware
         self.context.gather_ns = max(1, gather_ns)
         self.context.linger_ns = max(1, linger_ns)
+        self.context.verifies = 1
+        self.context.verification_ms = verification_ms
         leader_throttle_set(&self.context.leader_throttle, UNLIMITED)
         self.context.sessions = sessions_new(session_slots_max, session_eviction_ms_min)
         with nogil:
@@ -283,6 +299,10 @@ cdef class HotPath:
     def throttle_leader(self, int64_t bytes_per_s):
         """What followers out of sync get of throttled partitions from now on, all together."""
         leader_throttle_set(&self.context.leader_throttle, bytes_per_s)
+
+    def verify_transactions(self, bint verifies):
+        """Whether producers of TV1 are asked for at their coordinators, from now on."""
+        kb_store_int(&self.context.verifies, verifies)
 
     def add_worker(self):
         """A worker for one more handler thread; its index."""
@@ -452,6 +472,14 @@ cdef class HotPath:
                 parked_drop(parked)
         return told
 
+    def take_asking(self, int index):
+        """Produces that begin a transaction here, with which `serve` returned; see `take`."""
+        return self.questions.take(self.workers[index])
+
+    def coordinator_answered(self, number, list errors):
+        """The answer to one of them: (error, the coordinator's own) for each place. Any thread."""
+        self.questions.answered(number, errors)
+
     def close_parked(self):
         """Answers everything that is parked; from now on nothing parks."""
         cdef HotWorker* worker = self.own_worker
@@ -459,6 +487,7 @@ cdef class HotPath:
             with nogil:
                 long_polls_close(worker, _enter(worker))
                 _leave(worker)
+        self.questions.forget()
 
     def pass_on(self, WrappedRequest request not None):
         """Serves a request of a hot API that was taken out of the hot path (`set_cold`).
@@ -474,6 +503,7 @@ cdef class HotPath:
         with self.cold_lock:
             with nogil:
                 serve_run(worker, node)
+                parked_give_asking(worker)
             return self._wrap_cold(worker), self._take_ticks(worker)
 
     def produce_batches(self, WrappedRequest request not None):

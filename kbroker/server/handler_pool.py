@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.clock import Clock, SystemClock
 from kbroker.engine._hot import CLOSED, IDLE
+from kbroker.engine.verifications import Verifications
 from kbroker.failures import Failures
 from kbroker.own_thread import OwnThread
 
 if TYPE_CHECKING:
     from kbroker._net import WrappedRequest
     from kbroker.engine._hot import HotPath
+    from kbroker.engine.verifications import Verify
 
 logger: Final = logging.getLogger("kbroker.request")
 
@@ -46,12 +48,15 @@ class HandlerPool:
         watch_deadline: Callable[[int], None],
         failures: Failures | None = None,
         clock: Clock | None = None,
+        verify: Verify | None = None,
     ) -> None:
+        """`verify` asks transaction coordinators for produces that begin a transaction."""
         self._clock: Final[Clock] = clock or SystemClock()
         self.failures: Final = failures or Failures("request handlers")
         self._hot = hot
         self._dispatch = dispatch
         self._watch_deadline = watch_deadline
+        self._verifications = Verifications(hot, verify)
         hot.watch_deadline = self._watch
         self._lock = threading.Lock()
         self._started = False
@@ -158,6 +163,14 @@ class HandlerPool:
                 # Whatever it is: those behind it are told.
                 self.failures.note("what waited for a group's write", error)
 
+    def _ask_coordinators(self, worker: int) -> None:
+        for asked in self._hot.take_asking(worker):
+            try:
+                self._verifications.ask(asked)
+            except BaseException as error:
+                # Its deadline ends the wait; the next ones are asked for, whatever this is.
+                self.failures.note("asking a transaction's coordinator", error)
+
     def _serve(self, worker: int) -> None:
         while True:
             status, requests, ticks = self._hot.serve(worker)
@@ -172,6 +185,7 @@ class HandlerPool:
                 for tick in ticks:
                     self._watch(tick)
                 self._tell_settled(worker)
+                self._ask_coordinators(worker)
                 self._dispatch_all(left)
             finally:
                 self._end_all(left)

@@ -111,6 +111,8 @@ from kbroker.engine.apis._produce_plan cimport (
     plan_next,
 )
 from kbroker.engine.apis._produce_unique cimport produce_unique
+from kbroker.engine.apis._produce_verify cimport (
+    produce_note_transactional, produce_take_guards, produce_verify)
 from kbroker.engine.apis._produce_wait cimport produce_answer_or_park, produce_wait
 from kbroker.engine.worker._worker_mode cimport MAY_UNPACK, MAY_WAIT_FOR_DISK
 
@@ -163,6 +165,8 @@ cdef ProducePlan* produce_plan(
         if number + 1 < request.frames:
             length = kb_get_u32(data)
             data += 4
+    if request.guards != NULL:
+        produce_take_guards(plan)
     return plan
 
 
@@ -181,13 +185,15 @@ cdef void _parse_frame(
     cdef int version = plan.request.api_version
     cdef int flexible = version >= PRODUCE_FLEXIBLE_SINCE
     cdef RequestHeader header
-    cdef int64_t transactional_length
+    cdef int64_t id_length = 0
     cdef int32_t count
     cdef int32_t number
     take_header(&cursor, &header, data, length, flexible)
     frame.correlation_id = header.correlation_id
     frame.unpacked_left = unpacked_bytes_max(length)
-    frame.transactional = take_string(&cursor, flexible, &transactional_length) != NULL
+    frame.transactional_id = take_string(&cursor, flexible, &id_length)
+    frame.transactional_id_length = <int32_t>id_length
+    frame.producer_id = -1
     frame.acks = take_i16(&cursor)
     frame.timeout_ms = take_i32(&cursor)
     count = take_count(&cursor, flexible, _topic_bytes_min(version))
@@ -256,6 +262,7 @@ cdef void _parse_topic(
         entry = snapshot_by_id(snapshot, topic.topic_id)
     else:
         entry = snapshot_by_name(snapshot, topic.name, topic.name_length)
+    topic.entry = entry
     topic.partitions = <ProducePartition*>arena_take(
         &worker.arena, sizeof(ProducePartition) * <size_t>(count + 1))
     if topic.partitions == NULL:
@@ -295,8 +302,10 @@ cdef void _plan_batch(
     if outline != OUTLINE_NORMAL and frame.error == 0:
         if outline == OUTLINE_DAMAGED:
             frame.error = CORRUPT_MESSAGE
-        elif not frame.transactional:
+        elif frame.transactional_id == NULL:
             frame.error = TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        else:
+            frame.error = produce_note_transactional(plan, frame, batch)
     if entry == NULL:
         batch.error = unknown_topic
     elif place.index < 0 or place.index >= entry.partition_count:
@@ -515,12 +524,15 @@ cdef void produce_finish(
 cdef ProducePlan* _plan_or_pass_on(
     HotWorker* worker, Snapshot* snapshot, Request* request,
 ) noexcept nogil:
-    # A plan that may be committed; NULL: the request was closed, set aside, or goes to Python.
+    # A plan that may be committed; NULL: the request was closed, set aside, waits for its
+    # transaction's coordinator, or goes to Python.
     cdef ProducePlan* plan = produce_plan(worker, snapshot, request)
     if plan == NULL:
         request.action = ACTION_CLOSE
         request.cause = CAUSE_NO_MEMORY
         worker_answer(worker, request)
+        return NULL
+    if plan.transactional_count > 0 and produce_verify(worker, plan):
         return NULL
     if plan.slow != NULL and not worker.may & MAY_WAIT_FOR_DISK and request_channel_set_aside(
         worker.context.request_channel, request, plan.slow, log_late_from_ns(plan.slow),

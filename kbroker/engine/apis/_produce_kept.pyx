@@ -95,6 +95,7 @@ cdef void _keep_topic(uint8_t** at, ProduceTopic* topic) noexcept nogil:
         topic.name = <uint8_t*>_copied(at, topic.name, <size_t>topic.name_length)
     topic.partitions = <ProducePartition*>_copied(
         at, topic.partitions, sizeof(ProducePartition) * <size_t>topic.partition_count)
+    topic.entry = NULL
     for number in range(topic.partition_count):
         batch = &topic.partitions[number].batch
         batch.data = NULL
@@ -122,6 +123,7 @@ cdef ProducePlan* produce_keep(ProducePlan* plan, size_t size_bytes) noexcept no
     while frame != NULL:
         copy = <ProduceFrame*>_copied(&at, frame, sizeof(ProduceFrame))
         copy.next = NULL
+        copy.transactional_id = NULL
         place[0] = copy
         place = &copy.next
         if frame.malformed:

@@ -7,6 +7,7 @@ from kbroker.log.engine._storage cimport Log
 from kbroker.log.engine._types cimport Batch
 from kbroker.net._types cimport Request
 from kbroker.replica._partition cimport Partition
+from kbroker.replica._snapshot cimport TopicEntry
 from kbroker.engine.apis._leaders cimport LeadersTold
 
 cdef enum:
@@ -23,6 +24,7 @@ cdef struct ProduceTopic:
     uint8_t* name                 # in the frame
     int32_t name_length
     uint8_t* topic_id             # in the frame, from version 13
+    const TopicEntry* entry       # in the snapshot, while it is entered; NULL: it is not known
     int32_t partition_count
     ProducePartition* partitions
 
@@ -32,7 +34,10 @@ cdef struct ProduceFrame:
     int32_t correlation_id
     int16_t acks
     int32_t timeout_ms            # how long it may wait for followers
-    int transactional             # the request names a transactional id
+    uint8_t* transactional_id     # in the frame; NULL: it names none
+    int32_t transactional_id_length
+    int64_t producer_id           # of its first transactional batch; -1: it has none
+    int16_t producer_epoch
     int admin                     # the client may write internal topics
     int malformed
     int16_t error                 # not 0: of every partition
@@ -50,6 +55,7 @@ cdef struct ProducePlan:
     Log* slow                     # one whose writes are slow; NULL: none is
     int slow_stands               # WRITE_STANDS: one of them is under way
     int32_t batch_count
+    int32_t transactional_count   # of them
     int64_t compressed_bytes      # of its batches that are to be unpacked
     int64_t largest_bytes         # of one of them
     int unpacks_slowly            # one of them is of such a codec

@@ -44,9 +44,11 @@ from kbroker.engine.waiting._parked cimport (
     parked_bucket,
     parked_complete,
     parked_drop,
+    parked_give_asking,
     parked_give_ticks,
     parked_has_enough,
     parked_is_write,
+    parked_take_asking_locked,
     parked_take_ticks_locked,
     watch_count_locked,
 )
@@ -248,10 +250,12 @@ cdef void long_polls_close(HotWorker* worker, Snapshot* snapshot) noexcept nogil
 
 cdef void long_polls_let_go(HotWorker* worker, Snapshot* snapshot) noexcept nogil:
     """Before anything that may take long: nobody is to wait for it who need not. A fetch that
-    gathers is answered; new deadlines, and what the run has left for Python, are another handler's.
+    gathers is answered; new deadlines, questions to coordinators, and what the run has left for
+    Python, are another handler's.
     Between two steps of a run: what is in the arena stays. `snapshot`: as below."""
     long_polls_end_gathering(worker, snapshot)
     parked_give_ticks(worker)
+    parked_give_asking(worker)
     if worker.cold_head != NULL:
         request_channel_give_to_python(
             worker.context.request_channel, &worker.cold_head, &worker.cold_tail)
@@ -304,18 +308,21 @@ cdef void _end_left(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
 
 cdef int long_polls_end_left(HotWorker* worker) noexcept nogil:
     """Between two runs: ends every request whose connection has gone, and gathers for Python the
-    writes of its own that are over and the deadlines of handlers that are busy. 0: there was none.
+    writes of its own that are over, and of handlers that are busy the deadlines and the questions
+    to coordinators. 0: there was none.
     """
     cdef ParkedTable* table = &worker.context.parked
     cdef ParkedRequest* parked
     cdef ParkedRequest* following
-    if kb_load_ptr(&table.left) == NULL and kb_load_int(&table.tick_count) == 0:
+    if (kb_load_ptr(&table.left) == NULL and kb_load_int(&table.tick_count) == 0
+            and kb_load_ptr(&table.asking) == NULL):
         return 0
     worker_give_up_role(worker)
     lock_ranked(&table.lock, RANK_QUEUE)
     parked = <ParkedRequest*>table.left
     kb_store_ptr(&table.left, NULL)
     parked_take_ticks_locked(worker, table)
+    parked_take_asking_locked(worker, table)
     unlock_ranked(&table.lock, RANK_QUEUE)
     while parked != NULL:
         following = parked.next_left

@@ -35,6 +35,10 @@ cdef void parked_drop(ParkedRequest* parked) noexcept nogil
 # One without a request is over: the next handler gets it, with a reference, among its `settled`.
 cdef void parked_hand_over(HotContext* context, ParkedRequest* parked) noexcept nogil
 cdef void parked_give_ticks(HotWorker* worker) noexcept nogil
+# For Python to ask a coordinator: the worker's own, with a reference; for another handler; from it.
+cdef void parked_ask(HotWorker* worker, ParkedRequest* parked) noexcept nogil
+cdef void parked_give_asking(HotWorker* worker) noexcept nogil
+cdef void parked_take_asking_locked(HotWorker* worker, ParkedTable* table) noexcept nogil
 cdef void parked_take_ticks_locked(HotWorker* worker, ParkedTable* table) noexcept nogil
 
 # Whether somebody waits until the followers have what begins there.

@@ -11,7 +11,8 @@ takes it off the lists and answers (_long_polls). Everybody else only drops its 
 Until it is open nobody but the parker touches its lists; what came meanwhile is in the sum. The
 deadline list holds one reference until the completer takes the request off it.
 
-What a request waits for and how it is answered is its kind's (`WaiterKind`, in _context).
+What a request waits for and how it is answered is its kind's (`WaiterKind`, in _context). One that
+waits for a coordinator has no watch: Python asks and completes it by its number (_produce_verify).
 
 The watch of a fetch counts bytes to be read: an append costs one count for each on its partition,
 however many partitions those fetches name: a fetch has one watch on a partition (_fetch drops what
@@ -266,6 +267,34 @@ cdef void parked_give_ticks(HotWorker* worker) noexcept nogil:
     unlock_ranked(&table.lock, RANK_QUEUE)
     if given:
         request_channel_call(worker.context.request_channel)
+
+
+cdef void parked_ask(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
+    parked.next_asking = worker.asking
+    worker.asking = parked
+
+
+cdef void parked_give_asking(HotWorker* worker) noexcept nogil:
+    cdef ParkedTable* table = &worker.context.parked
+    cdef ParkedRequest* last = worker.asking
+    if last == NULL:
+        return
+    while last.next_asking != NULL:
+        last = last.next_asking
+    lock_ranked(&table.lock, RANK_QUEUE)
+    last.next_asking = <ParkedRequest*>table.asking
+    kb_store_ptr(&table.asking, worker.asking)
+    unlock_ranked(&table.lock, RANK_QUEUE)
+    worker.asking = NULL
+    request_channel_call(worker.context.request_channel)
+
+
+cdef void parked_take_asking_locked(HotWorker* worker, ParkedTable* table) noexcept nogil:
+    cdef ParkedRequest* parked
+    while table.asking != NULL:
+        parked = <ParkedRequest*>table.asking
+        kb_store_ptr(&table.asking, parked.next_asking)
+        parked_ask(worker, parked)
 
 
 cdef void parked_take_ticks_locked(HotWorker* worker, ParkedTable* table) noexcept nogil:

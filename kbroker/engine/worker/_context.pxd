@@ -40,6 +40,7 @@ cdef enum WaitsFor:
     WAITS_FOR_BYTES = 0           # a fetch: bytes that it can read
     WAITS_FOR_FOLLOWERS = 1       # a write: the followers have its batch
     WAITS_FOR_LOG_STARTS = 2      # a deletion of records: the followers' logs begin at an offset
+    WAITS_FOR_COORDINATOR = 3     # a produce that begins a transaction here: it has no watch
 
 
 # A kind of request that waits. Each API that parks requests has one, set at import; the lists and
@@ -89,6 +90,7 @@ cdef struct ParkedRequest:
     ParkedRequest* previous       # in the bucket of its tick, under the table's lock
     ParkedRequest* next
     ParkedRequest* next_left      # in the table's `left`, or in a worker's `settled`, `waiting`
+    ParkedRequest* next_asking    # in a worker's `asking`, or in the table's
     ParkedRequest* previous_here  # among those of its channel, under the table's lock
     ParkedRequest* next_here
     int listed
@@ -105,6 +107,8 @@ cdef struct ParkedTable:
     # ParkedRequests for a handler: their connections have gone, or Python is to be told. Written
     # under the lock, looked at without.
     void* left
+    # ParkedRequests for which a handler is to ask a coordinator; written and looked at in that way.
+    void* asking
     # New deadlines of handlers that had something slow to do, for another one to tell Python.
     uint64_t ticks[TICKS_MAX]
     int tick_count                # written under the lock, looked at without
@@ -148,6 +152,8 @@ cdef struct HotContext:
     int32_t inline_range_bytes    # ranges up to this are read into the answer
     LeaderThrottle leader_throttle
     int rack_aware                # consumers are told of the replica in their rack
+    int verifies                  # atomic: transaction.partition.verification.enable
+    int32_t verification_ms       # how long a produce waits for its coordinator: request.timeout.ms
     # How long a follower's fetch waits for more than there is: where somebody waits for what it
     # brings, and where nobody does.
     int64_t gather_ns
@@ -192,6 +198,7 @@ cdef struct HotWorker:
     uint64_t ticks[TICKS_MAX]
     int tick_count
     ParkedRequest* settled        # of Python's that are over, each with a reference
+    ParkedRequest* asking         # for which Python is to ask a coordinator, each with a reference
     # Figures, written by the worker's thread, read by anyone.
     int64_t produce_requests
     int64_t produce_partitions    # named by these requests

@@ -28,6 +28,7 @@ from typing import Any, Final, TypeVar
 
 from kbroker._net import SocketServer, WrappedRequest
 from kbroker.engine._hot import HotPath
+from kbroker.errors import ErrorCode
 from kbroker.log.engine._flush_times import FlushTimes
 from kbroker.protocol.versions import FLEXIBLE_SINCE, SERVED
 from kbroker.replica._topic_table import TopicTable
@@ -199,6 +200,13 @@ def echo(request: WrappedRequest) -> None:
     request.respond(request.body)
 
 
+def coordinator_unknown(
+    transactional_id: str, producer_id: int, epoch: int, partitions: Sequence[Any],
+    *, adds: bool, done: Callable[[dict[Any, ErrorCode]], None],
+) -> None:  # fmt: skip
+    done(dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+
+
 class Rig:
     """A SocketServer on a free port of the loopback, with handlers over the hot path."""
 
@@ -231,7 +239,11 @@ class Rig:
             self.server.set_flexible_from(api_key, version)
         self.table = TopicTable()
         self.hot = HotPath(self.server, self.table, **(_HOT | (hot or {})))
-        self.pool = HandlerPool(self.hot, handlers, lambda r: self.dispatch(r), self.ticks.append)
+        self.verify: Callable[..., None] = coordinator_unknown
+        self.pool = HandlerPool(
+            self.hot, handlers, lambda r: self.dispatch(r), self.ticks.append,
+            verify=lambda *given, **named: self.verify(*given, **named),
+        )  # fmt: skip
         addresses = [(host, 0) for host in hosts]
         options = {"principal": ANONYMOUS} | (listener or {})
         self.port = self.server.listen("PLAINTEXT", addresses, **options)[0][1]
