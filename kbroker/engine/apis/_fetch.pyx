@@ -44,6 +44,8 @@ from kbroker.core._error_codes cimport (
 from kbroker.core._figures cimport kb_count
 from kbroker.core._lock_order cimport RANK_SESSION, lock_ranked, try_lock_ranked, unlock_ranked
 from kbroker.core._sync cimport kb_now_ns
+from kbroker.log.engine._aborted cimport aborted_collect
+from kbroker.log.engine._segment cimport slice_release
 from kbroker.log.engine._types cimport (
     READ_WOULD_WAIT,
     WAITS_FOR_DISK,
@@ -71,6 +73,7 @@ from kbroker.replica._fetch_session cimport (
 from kbroker.replica._partition cimport (
     NEWS_AT_ONCE,
     NEWS_SOON,
+    TO_LAST_STABLE,
     TO_LOG_END,
     NotedFetch,
     Partition,
@@ -321,6 +324,18 @@ cdef void _note_offsets(FetchTarget* target, const ReplicaOffsets* offsets) noex
     target.last_stable = offsets.last_stable
 
 
+cdef void _find_aborted(
+    HotWorker* worker, FetchPlan* plan, FetchTarget* target, int64_t last_stable
+) noexcept nogil:
+    # An entry too many does no harm; one that is missing would bring aborted records to the reader.
+    target.error = aborted_collect(
+        target.partition.log, target.fetch_offset, &target.slice, last_stable, plan.patience,
+        &worker.arena, &target.aborted, &target.aborted_count)
+    if target.error != NO_ERROR:
+        slice_release(&target.slice)
+        target.slice.length = 0
+
+
 cdef void _read_target(
     HotWorker* worker, FetchPlan* plan, FetchTarget* target, int64_t left
 ) noexcept nogil:
@@ -347,6 +362,8 @@ cdef void _read_target(
             target.partition, target.fetch_offset, most,
             plan.read_bytes == 0 and not target.held_back,
             plan.isolation, plan.read_from, plan.patience, &target.slice, &offsets)
+        if plan.isolation == TO_LAST_STABLE and target.slice.length > 0:
+            _find_aborted(worker, plan, target, offsets.last_stable)
     elif target.error == NO_ERROR and plan.patience == WAITS_FOR_NOTHING:
         target.error = READ_WOULD_WAIT  # to tell where the log stands: rare
     if target.error == READ_WOULD_WAIT:

@@ -65,6 +65,7 @@ cdef enum:
     DIVERGING_TAG_BYTES = 20
     HEAD_BYTES = 64               # size, header, throttle, error, session, counts, tags
     TARGET_HEAD_BYTES = 72        # of one partition and its topic, without name and records
+    ABORTED_BYTES = 17            # one transaction
 
 
 cdef void _release(void* keeper) noexcept nogil:
@@ -159,7 +160,7 @@ cdef void _choose(
             else target.error == plan.error
         if not target.in_answer:
             continue
-        head_bytes[0] += TARGET_HEAD_BYTES
+        head_bytes[0] += TARGET_HEAD_BYTES + ABORTED_BYTES * <size_t>target.aborted_count
         if _tells_leader(plan, target):
             head_bytes[0] += LEADER_TAG_BYTES
             nodes = nodes_bound(worker, &plan.leaders)
@@ -196,6 +197,16 @@ cdef inline int _was_not_looked_at(FetchTarget* target) noexcept nogil:
     return target.not_there and not target.made_again
 
 
+cdef uint8_t* _put_aborted(uint8_t* at, FetchPlan* plan, const FetchTarget* target) noexcept nogil:
+    cdef int32_t i
+    at = put_count(at, plan.flexible, target.aborted_count)
+    for i in range(target.aborted_count):
+        at = put_i64(at, target.aborted[i].producer_id)
+        at = put_i64(at, target.aborted[i].first_offset)
+        at = put_no_tags(at, plan.flexible)
+    return at
+
+
 cdef uint8_t* _put_target_head(uint8_t* at, FetchPlan* plan, FetchTarget* target) noexcept nogil:
     at = put_i32(at, target.index)
     at = put_i16(at, target.error)
@@ -203,11 +214,13 @@ cdef uint8_t* _put_target_head(uint8_t* at, FetchPlan* plan, FetchTarget* target
     at = put_i64(at, target.last_stable)
     if plan.version >= 5:
         at = put_i64(at, target.log_start)
-    # Aborted transactions: null unless the reader asked for committed records, or nothing was read.
-    at = put_count(
-        at, plan.flexible,
-        -1 if target.error != 0 and not _was_not_looked_at(target)
-        or target.error == 0 and plan.isolation != TO_LAST_STABLE else 0)
+    # Null unless the reader asked for committed records, or where the log was not read.
+    if (target.error != 0 and not _was_not_looked_at(target)
+            or target.error == 0 and plan.isolation != TO_LAST_STABLE
+            or target.diverges or target.preferred != NO_PREFERRED_REPLICA):
+        at = put_count(at, plan.flexible, -1)
+    else:
+        at = _put_aborted(at, plan, target)
     if plan.version >= 11:
         at = put_i32(at, target.preferred)
     if plan.flexible:
