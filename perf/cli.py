@@ -22,7 +22,7 @@ from perf.cluster.verbs import cluster
 from perf.log.verbs import log
 from perf.results_target import Target, results_options
 from perf.studies.options import Seconds
-from perf.studies.verbs import ladder, latency_study, pipelining, show, tune
+from perf.studies.verbs import latency_study, pipelining, show, tune
 
 if TYPE_CHECKING:
     from perf.brokers import Broker
@@ -488,7 +488,6 @@ def publish(files: tuple[str, ...], target: Target | None) -> None:
 # An older build beside this one, the studies, and what is measured of several brokers.
 
 cli.add_command(before_after)
-cli.add_command(ladder)
 cli.add_command(tune)
 cli.add_command(latency_study)
 cli.add_command(show)

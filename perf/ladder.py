@@ -4,9 +4,9 @@ Each rung repairs what is wrong with the one below it, and the last is the shape
 of kbroker; docs/ladder.md says what is wrong with each. All do the same work: check a batch's
 CRC-32C, give it its offset, write it to the partition's file, answer; with `--fsync` the answer
 waits for the disk, which is the slow work that tells the designs apart. They serve what the load
-generator needs: Produce 7, ListOffsets 1, DeleteTopics 1 and ApiVersions 0. They are a lesson, not
-brokers: nothing is kept, and Python's interpreter lock is part of what is measured. Input is
-bounded, and a request that is malformed ends its connection.
+generator needs: Produce 7, ListOffsets 1 and ApiVersions 0. They are a lesson, not brokers: nothing
+is kept, and Python's interpreter lock is part of what they cost. Input is bounded, and a request
+that is malformed ends its connection.
 
 One rung as a process: `python -m perf.ladder DESIGN PORT DIRECTORY`; SIGTERM ends it.
 """
@@ -30,7 +30,7 @@ from typing import Final
 
 from perf._load import crc32c
 from perf.batch import CRC_AT, HEADER_BYTES, LENGTH_AT
-from perf.requests import API_VERSIONS, DELETE_TOPICS, LIST_OFFSETS, PRODUCE
+from perf.requests import API_VERSIONS, LIST_OFFSETS, PRODUCE
 from perf.wire import Reader, WireError, Writer, read_exactly
 
 TITLES: Final = {
@@ -55,8 +55,7 @@ CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUIRED_ACKS = 2, 3, 21
 
 _MAGIC_AT: Final = 16
 _LAST_DELTA_AT: Final = 23
-_EARLIEST: Final = -2
-_SERVED: Final = {PRODUCE: 7, LIST_OFFSETS: 1, API_VERSIONS: 0, DELETE_TOPICS: 1}
+_SERVED: Final = {PRODUCE: 7, LIST_OFFSETS: 1, API_VERSIONS: 0}
 
 
 @dataclass
@@ -90,8 +89,6 @@ class Work:
         elif api == LIST_OFFSETS:
             r.get("i")  # replica id
             _for_each_partition(r, w, "hqq", self._offset)
-        elif api == DELETE_TOPICS:
-            self._delete_topics(r, w)
         else:
             w.put("h", 0).count(len(_SERVED))
             for key, only in _SERVED.items():
@@ -144,21 +141,10 @@ class Work:
                 self._partitions[key] = Partition(fd)
             return self._partitions.get(key)
 
-    def _delete_topics(self, r: Reader, w: Writer) -> None:
-        names = [r.string() for _ in range(r.count())]
-        with self._lock:
-            for key in [key for key in self._partitions if key[0] in names]:
-                partition = self._partitions.pop(key)
-                with partition.lock:
-                    os.close(partition.fd)
-        w.put("i", 0).count(len(names))
-        for name in names:
-            w.string(name).put("h", 0)
-
     def _offset(self, r: Reader, topic: str, index: int) -> tuple[int, ...]:
-        earliest = r.get("q") == _EARLIEST
+        r.get("q")  # a timestamp; the latest offset is the only one that is known
         known = self._partitions.get((topic, index))
-        return 0, -1, 0 if earliest or known is None else known.next_offset
+        return 0, -1, 0 if known is None else known.next_offset
 
 
 def _for_each_partition(

@@ -29,7 +29,7 @@ RETENTION_MS_MIN: Final = 48 * 3_600_000  # Spark's job may be away for a weeken
 
 STUDIES: Final = (
     "produce", "consume", "e2e", "idle", "start", "groups", "compare", "limit",
-    "latency-study", "tune", "ladder", "spark", "cluster", "pipelining", "log",
+    "latency-study", "tune", "spark", "cluster", "pipelining", "log",
 )  # fmt: skip
 KINDS: Final = ("block", "verdict", "figure")
 
@@ -54,7 +54,7 @@ COMMON: Final = (
 DIMENSIONS: Final = (
     Field("cell", "string", "The piece of work's short name."),
     Field("work", "string", "produce, fetch, e2e, heartbeat, commit."),
-    Field("broker", "string", "kbroker, kafka, limit, or a design of the ladder."),
+    Field("broker", "string", "kbroker, kafka or limit."),
     Field("round", "long", "Blocks of one round ran one after the other; from 0."),
     Field("acks", "long", "0, 1 or -1 (all)."),
     Field("size_bytes", "long", "Of a record's value; of a fetch: bytes wanted of a partition."),

@@ -20,8 +20,6 @@ from perf.pipelining import report as pipelining_report
 from perf.studies import (
     answers,
     conditions,
-    ladder,
-    ladder_answers,
     latency,
     latency_report,
     tune,
@@ -64,7 +62,6 @@ KINDS: Final = {
     kind.name: kind
     for kind in (
         Kind(latency.STUDY, conditions.Plan, _latency_points, latency.run_study, _latency),
-        Kind(ladder.STUDY, ladder.Plan, ladder.points, ladder.run, ladder_answers.report),
         Kind(
             pipelining_plan.STUDY,
             pipelining_plan.Plan,

@@ -1,4 +1,4 @@
-"""The command lines of the studies: `kbroker perf latency-study`, `tune`, `ladder` and `show`.
+"""The command lines of the studies: `kbroker perf latency-study`, `tune`, `pipelining` and `show`.
 
 A study measures and keeps everything in JSON; `show` makes of that file, now or in a year, what the
 study said: its tables, its part of a page of docs/, the effects for `kbroker doctor`, its records.
@@ -68,24 +68,6 @@ def latency_study(brokers: str, replicas: int, **options: Any) -> None:
     if replicas > 1 and "kbroker" in found and (missing := _no_zookeeper()):
         raise click.UsageError(missing)
     _measure("latency-study", {"brokers": found, "replicas": replicas}, options)
-
-
-@click.command()
-@study_options
-@click.option("--designs", metavar="A,B", help="some rungs, from the lowest up  [all]")
-@click.option("--kafka", is_flag=True, help="Apache Kafka beside (needs Java)")
-def ladder(designs: str | None, kafka: bool, **options: Any) -> None:
-    """Document 004's four server designs on the same work, rung by rung.
-
-    About five minutes, with --kafka seven, with --quick one, which decides nothing.
-    docs/ladder.md explains the rungs.
-    """
-    from perf.ladder import TITLES
-
-    changes: dict[str, Any] = {"kafka": kafka}
-    if designs:
-        changes["designs"] = _some("--designs", designs, tuple(TITLES))
-    _measure("ladder", changes, options)
 
 
 @click.command()

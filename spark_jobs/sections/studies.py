@@ -29,7 +29,7 @@ from spark_jobs.sections.paired import cell as ratio_cell
 
 KEY: Final = "studies"
 TITLE: Final = "Studies"
-STUDIES: Final = ("pipelining", "latency-study", "tune", "ladder")
+STUDIES: Final = ("pipelining", "latency-study", "tune")
 VERDICTS_MAX: Final = 500
 ROWS_MAX: Final = 600
 CPU_RECORD: Final = Measure("CPU us/record", lambda block: block.cpu_us_per_record, "low")
@@ -47,8 +47,8 @@ def section(inputs: Inputs, blocks: list[Block]) -> Section:
     newest = _newest_runs(inputs)
     if not newest:
         return Section(KEY, TITLE, (
-            "No study was run in this span: `kbroker perf pipelining`, `latency-study`, `tune` and"
-            " `ladder` are some, and `--results-bootstrap HOST:PORT` brings them here.",
+            "No study was run in this span: `kbroker perf pipelining`, `latency-study` and"
+            " `tune` are some, and `--results-bootstrap HOST:PORT` brings them here.",
         ))  # fmt: skip
     runs = [row["run_id"] for row in newest]
     verdicts = _verdicts(inputs, runs)

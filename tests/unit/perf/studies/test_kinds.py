@@ -26,7 +26,6 @@ MACHINE = {
 }  # fmt: skip
 PAGES = {
     "latency-study": "studies.md",
-    "ladder": "ladder.md",
     "tune": "tuning.md",
     "pipelining": "pipelining.md",
 }

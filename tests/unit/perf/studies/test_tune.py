@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,12 @@ from kbroker.config import BROKER_KEYS, BrokerConfig
 from kbroker.config.documents import BROKER_VALUES
 from kbroker.config.effects import load
 from perf import cells
+from perf.brokers import LimitBroker
 from perf.cluster.as_one_broker import ClusterAsBroker
 from perf.histogram import Histogram
 from perf.process import Guard
 from perf.studies import tune
+from perf.studies.conclusion import publish
 from perf.studies.knobs import NOT_TRIED, idle, knobs
 from perf.studies.measured import REQUEST, Measured
 from perf.studies.servers import Servers
@@ -198,6 +201,59 @@ def test_a_void_value_is_shown_and_is_no_result() -> None:
         one for one in effects(outcome, plan) if one.value == "16" and one.cell == knob.cells[0]
     ]
     assert lost.words() == "no result"
+
+
+class _Results:
+    """Notes what it is given."""
+
+    def __init__(self) -> None:
+        self.blocks: list[dict[str, object]] = []
+        self.verdicts: list[dict[str, object]] = []
+
+    def block(self, **fields: object) -> None:
+        self.blocks.append(fields)
+
+    def verdict(self, question: str, answer: str, **fields: object) -> None:
+        self.verdicts.append({"question": question, "answer": answer, **fields})
+
+
+def test_each_block_and_conclusion_is_published_once() -> None:
+    plan = Plan(names=("num.io.threads",))
+    outcome = _outcome(plan, _lz4_costs)
+    first = outcome.points[0].key
+    outcome.null[first] = {number: (one, one) for number, one in outcome.of(first).items()}
+    results = _Results()
+    found = conclusions(outcome, plan)
+    publish(outcome, found, results)  # type: ignore[arg-type]
+    again = [block for block in results.blocks if block.get("again")]
+    assert len(results.blocks) == (len(outcome.points) + 1) * 7
+    assert len(again) == (1 + len({point.group for point in outcome.points})) * 7
+    assert {block["round"] for block in results.blocks} == set(range(7))
+    assert [one["question"] for one in results.verdicts] == [one.question for one in found]
+
+
+def test_a_block_that_timed_two_things_counts_its_requests_once() -> None:
+    plan = Plan(names=("num.io.threads",))
+    outcome = _outcome(plan, _lz4_costs)
+    key = outcome.points[0].key
+    once = outcome.blocks[key][0]
+    both = {REQUEST: once.histograms[REQUEST], "end-to-end": once.histograms[REQUEST]}
+    outcome.blocks = {key: {0: replace(once, histograms=both)}}
+    results = _Results()
+    publish(outcome, [], results)  # type: ignore[arg-type]
+    assert [block.get("requests") for block in results.blocks] == [once.requests, None]
+    assert [block["measure"] for block in results.blocks] == ["request", "end-to-end"]
+
+
+def test_servers_that_cannot_start_leave_nothing(tmp_path: Path) -> None:
+    (tmp_path / "second").write_text("a file where the directory should be")
+    with pytest.raises(OSError), Servers(seconds=1, warm_s=0) as servers:
+        try:
+            for name in ("first", "second"):
+                servers.add(name, LimitBroker(tmp_path / name))
+        finally:
+            assert len(servers) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["second"]
 
 
 @pytest.mark.slow

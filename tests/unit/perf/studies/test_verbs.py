@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from perf.studies.ladder import Plan
 from perf.studies.options import StudyRun
 from perf.studies.report import Report
 from perf.studies.study import Outcome
+from perf.studies.tune import Plan
 
 
 def _run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -23,14 +23,13 @@ def _run(*words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("ladder", "--designs", "loop,lift"), "--designs: lift: there are loop, threads"),
         (("show", __file__, "--write-page", "/nowhere/at/all"), "does not exist"),
         (("tune", "--seconds", "nan"), "nan is no number"),
         (("compare", "--seconds", "-1"), "-1.0 is not in the range"),
         (("tune", "--knobs", "num.io.threads,volume"), "--knobs: volume: there are num.network"),
         (("latency-study", "--brokers", "kafka,kafka"), "each once"),
         (("tune", "--rounds", "0"), "--rounds"),
-        (("ladder", "--results-bootstrap", "here"), "'here' is not HOST:PORT"),
+        (("tune", "--results-bootstrap", "here"), "'here' is not HOST:PORT"),
         (("tune", "--knobs", "log.flush.interval.messages@kafka"), "there are num"),
     ],
 )
@@ -39,7 +38,7 @@ def test_a_wrong_option_is_said_before_anything_starts(words: tuple[str, ...], s
     assert found.returncode == 2 and said in found.stderr, found.stderr
 
 
-@pytest.mark.parametrize("verb", ["ladder", "tune"])
+@pytest.mark.parametrize("verb", ["latency-study", "tune"])
 def test_the_options_of_studies(verb: str) -> None:
     found = _run(verb, "--help")
     assert found.returncode == 0
@@ -66,18 +65,18 @@ def test_the_journal_goes_only_when_everything_is_written(tmp_path: Path) -> Non
     options = {"fresh": False, "target": None, "json_to": None}
     plan = Plan()
     machine = {"cpus": 2, "model": "made up", "kernel": 6, "python": 3, "commit": "", "when": ""}
-    outcome = Outcome("ladder", (), 1, machine)
+    outcome = Outcome("tune", (), 1, machine)
     report = Report(outcome, "", (), ())
-    outcome.journal = tmp_path / "ladder-1.jsonl"
+    outcome.journal = tmp_path / "tune-1.jsonl"
     outcome.journal.touch()
-    running = StudyRun("ladder", options)
+    running = StudyRun("tune", options)
     running._results = _Broken()  # type: ignore[assignment]
     running.end(outcome, plan, report)
     assert outcome.journal.exists()
     with pytest.raises(OSError):
-        StudyRun("ladder", {**options, "json_to": str(tmp_path / "no" / "x")}).end(
+        StudyRun("tune", {**options, "json_to": str(tmp_path / "no" / "x")}).end(
             outcome, plan, report
         )
     assert outcome.journal.exists()
-    StudyRun("ladder", options).end(outcome, plan, report)
+    StudyRun("tune", options).end(outcome, plan, report)
     assert not outcome.journal.exists()
