@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kbroker.generated_part import replaced
+from perf.tables import json_rows
 
 BEGIN: Final = "<!-- drawn by python -m perf.how_fast -->"
 KEPT: Final = Path(__file__).with_name("how_fast.json")
@@ -188,7 +189,7 @@ def main(arguments: list[str]) -> int:
     """Keep a run, where one is named, and draw what is kept; an exit status."""
     if arguments:
         compared = json.loads(Path(arguments[0]).read_text())
-        KEPT.write_text(json.dumps(kept(compared), indent=1, allow_nan=False) + "\n")
+        KEPT.write_text(json_rows(kept(compared)))
     page = README.read_text(encoding="utf-8")
     README.write_text(replaced(page, BEGIN, drawn(json.loads(KEPT.read_text()))), encoding="utf-8")
     return 0

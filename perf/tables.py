@@ -6,6 +6,7 @@ decided here, once. Pure functions.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -106,3 +107,24 @@ def bar_json(bar: Bar) -> dict[str, Any]:
         "band": bar.band,
         "verdict": bar.verdict,
     }
+
+
+def json_rows(data: Mapping[str, Any]) -> str:
+    """JSON in which each entry of a part has one line, so that a diff names what changed."""
+
+    def part(value: Any) -> str:
+        if isinstance(value, Mapping):
+            entries = [f"{json.dumps(key)}: {_json(each)}" for key, each in value.items()]
+        elif isinstance(value, list):
+            entries = [_json(each) for each in value]
+        else:
+            return _json(value)
+        opens, closes = "{}" if isinstance(value, Mapping) else "[]"
+        return "\n  ".join([opens, ",\n  ".join(entries)]) + f"\n {closes}"
+
+    parts = [f" {json.dumps(name)}: {part(value)}" for name, value in data.items()]
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, allow_nan=False)

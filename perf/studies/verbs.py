@@ -7,7 +7,6 @@ Only click is imported before a verb runs.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -242,11 +241,11 @@ def show(
         click.echo(f"written to {write_picture}", err=True)
     if write_effects:
         from kbroker.config.effects import default_path
+        from perf.tables import json_rows
 
         if kind.name != "tune":
             raise click.UsageError(f"--write-effects is for tune; this is of {kind.name}")
-        text = json.dumps(tune_answers.effects_file(outcome, plan), indent=1)
-        Path(default_path()).write_text(text + "\n")
+        Path(default_path()).write_text(json_rows(tune_answers.effects_file(outcome, plan)))
         click.echo(
             f"written to {default_path()}; python -m kbroker.config.document puts it into the docs",
             err=True,
