@@ -1,4 +1,4 @@
-"""The admin port's pages: /metrics, /healthz, /readyz, and an index for whoever finds it.
+"""The admin port's pages: /metrics, /healthz, /readyz, and an index of them.
 
 Place in the flow: `admin/server.py` serves this application on the control loop. starlette comes in
 through this file alone. Only GET and HEAD, no bodies: nothing here changes anything. What takes
@@ -130,8 +130,8 @@ class _Pages:
     async def readyz(self, request: Request) -> Response:
         checks = self._backend.readiness.checks()
         failing = [check for check in checks if not check.ok]
-        shown = checks if "verbose" in request.query_params else failing
-        lines = [f"[{'+' if it.ok else '-'}] {it.name}: {it.detail}\n" for it in shown]
+        listed = checks if "verbose" in request.query_params else failing
+        lines = [f"[{'+' if it.ok else '-'}] {it.name}: {it.detail}\n" for it in listed]
         lines.append("not ready\n" if failing else "ok\n")
         return PlainTextResponse("".join(lines), 503 if failing else 200, headers=_NO_STORE)
 

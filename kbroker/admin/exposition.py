@@ -1,7 +1,8 @@
 """Families written out as Prometheus reads them; prometheus_client comes in here alone.
 
-Two formats: the text format 0.0.4, and OpenMetrics 1.0 for whoever accepts it. A family is written
-by itself, so that a scrape can pause between two; the end mark of OpenMetrics comes once, last.
+Two formats: the text format 0.0.4, and OpenMetrics 1.0 for a client that accepts it. A family is
+written by itself, so that a scrape can pause between two; the end mark of OpenMetrics comes once,
+last.
 
 prometheus_client writes the head of each family; the lines of
 samples are put together here, with each set of labels written once a scrape. That takes a quarter
@@ -102,7 +103,7 @@ class _OneFamily:
 
 
 def _pairs(names: Sequence[str], values: LabelValues) -> str:
-    """What stands between the braces, without labels that are empty: there is no difference."""
+    """The labels between the braces, without those that are empty: there is no difference."""
     named = zip(names, values, strict=True)
     return ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in named if value)
 

@@ -1,4 +1,4 @@
-"""Scrapes: one at a time, shared by whoever asks for the same meanwhile, refused beyond a bound.
+"""Scrapes: one at a time, shared by clients that ask for the same, refused beyond a bound.
 
 The admin thread collects and writes out (`Run`), family by family, and lets go of the GIL after
 each; so the control loop only waits, and no other thread waits for a whole scrape. Scrapes that ask

@@ -129,7 +129,6 @@ def main(paths: list[str]) -> None:
 
 LEFT: Final = {
     "kbroker": 85,
-    "kbroker/admin": 6,
     "kbroker/cli": 3,
     "kbroker/cluster": 41,
     "kbroker/config": 2,
