@@ -3,9 +3,9 @@
 A generator that is worked off in steps by the observer, a group a step, so that a scrape of
 thousands of groups delays no request. Lag is the high watermark less the committed offset; it is
 known where the partition's log is, which on one broker is everywhere; of a topic with a partition
-that is not here no lag is told, since 0 would be no news and no lag either. All other sums are
+that is not here no lag is given, since 0 would be no news and no lag either. All other sums are
 always given; series by partition end at GROUP_SERIES_MAX, with the groups that come first by name,
-because a hundred thousand of them would cost whoever scrapes more than they tell.
+because a hundred thousand of them would cost a scrape more than they are worth.
 
 Any thread that may take some milliseconds; no lock is held.
 """

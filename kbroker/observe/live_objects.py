@@ -48,7 +48,7 @@ def stayed(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def tell_what_stayed(counts: Mapping[str, int]) -> None:
-    """Behind the stop of the one broker of this process."""
+    """After the one broker of this process has stopped."""
     if found := stayed(counts):
         what = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in found.items())
         logger.warning("%s, an error in kbroker that costs memory: %s", STAYED, what)

@@ -1,7 +1,7 @@
 """From figures to the records of `__kbroker_metrics`: growth since the last round, by the table.
 
-`MetricsTopic` calls `round` on its own thread once a period; a generator, so that whoever drives it
-lets others run between two records. It keeps what it saw last, per kind, entity and field. A count
+`MetricsTopic` calls `round` on its own thread once a period; a generator, so that its caller lets
+other threads run between two records. It keeps the last value by kind, entity and field. A count
 that became smaller began anew (a topic that was deleted and made again), so all of it is growth.
 
 Owner: that thread alone. Bound: what is kept is replaced every round, so it is as large as the
@@ -99,7 +99,7 @@ class Sampler:
         self._seen: dict[tuple[str, ...], Any] = {}
         self._now_seen: dict[tuple[str, ...], Any] = {}
         self._logs_seen: dict[tuple[str, int], tuple[int, ...]] = {}
-        self._lags_seen: set[tuple[str, ...]] = set()  # groups and topics that were behind
+        self._lags_seen: set[tuple[str, ...]] = set()  # groups and topics that had a lag
 
     def round(self, *, seldom: bool, dropped: int = 0) -> Iterator[Sample]:
         """The records of one round; with `seldom` those of the slow period too."""
@@ -182,9 +182,9 @@ class Sampler:
         lags = {labels: lag for labels, lag in figures.samples("group_lag_sum")
                 if isinstance(lag, int)}  # fmt: skip
         before, self._lags_seen = self._lags_seen, {names for names, lag in lags.items() if lag}
-        told = ((lag, names) for names, lag in lags.items() if lag or names in before)
+        changed = ((lag, names) for names, lag in lags.items() if lag or names in before)
         members = {group: count for (group,), count in figures.samples("group_members")}
-        for lag, (group, topic) in heapq.nlargest(GROUP_LAGS_MAX, told):
+        for lag, (group, topic) in heapq.nlargest(GROUP_LAGS_MAX, changed):
             fields = {"consumer_group": group, "topic": topic, "lag": lag}
             yield GROUP_LAG, "", {**fields, "members": members.get(group)}
 

@@ -1,8 +1,8 @@
 """The Observer: what the whole broker is doing, as figures by the keys of the metric catalogue.
 
-`figures` reads every part once and is called by whoever shows them: a scrape on the admin thread,
-the task that feeds `__kbroker_metrics`. It goes in steps, after each of which who waits for the GIL
-has it, so that a scrape of thousands of partitions delays no request; its C counters are read
+`figures` reads every part once and is called by the admin thread for a scrape, and by
+the task that feeds `__kbroker_metrics`. It goes in steps, after each of which another thread may
+have the GIL, so that a scrape of thousands of partitions delays no request; its C counters are read
 without the GIL, 128 partitions a call. `tick` runs every 5 s on the scheduler and keeps the rates.
 
 Nothing here is called by a request. One lock, held by `tick` and `figures` while the window of the
@@ -79,7 +79,7 @@ class Observer:
     """Made before the network starts; `start` and `stop` with the broker."""
 
     def __init__(self, parts: Parts, clock: Clock, *, every_partition: bool = False) -> None:
-        """`every_partition`: sizes and counts of each partition are shown, too."""
+        """`every_partition`: sizes and counts of each partition are given, too."""
         self._parts = parts
         self._clock = clock
         self._every_partition = every_partition
@@ -203,7 +203,7 @@ class Observer:
             keys = [api.api_key for api in self._times.read()]
         for key in keys:
             if key == ApiKey.FETCH:
-                continue  # consumers' and followers' are told, each once
+                continue  # consumers' and followers' are given, each once
             name = traffic_figures.api_name(key)
             for at, part in enumerate(PARTS):
                 with self._lock:

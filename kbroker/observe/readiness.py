@@ -4,7 +4,7 @@ The lifecycle's steps set the phase from the main thread; the admin side asks fr
 is ready while it is running, none of its threads is dead, nothing that a start begins waits to be
 tried again, and every log directory can be written;
 what a directory says is asked for anew each time, two system calls each. In a cluster it must be
-registered as well, and told what holds.
+registered as well, and have the cluster's metadata.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Readiness:
     ) -> None:
         """`dead_threads`: names of our threads that are lost (health.py). `failing`: what is to run
         once, has failed and is tried again, with the last error. `informed`: whether a
-        broker of a cluster knows what holds; None: it stands alone."""
+        broker of a cluster has the cluster's metadata; None: it is in no cluster."""
         self._log_dirs = tuple(log_dirs)
         self._dead_threads = dead_threads
         self._informed = informed
@@ -64,9 +64,11 @@ class Readiness:
         """All conditions; the broker is ready when each is ok."""
         accepts = Check("kafka-requests", self.phase == RUNNING, self.phase)
         if self._informed is not None and self.phase == RUNNING:
-            told = self._informed()
+            informed = self._informed()
             accepts = Check(
-                accepts.name, told, RUNNING if told else "not registered, or not told what holds"
+                accepts.name,
+                informed,
+                RUNNING if informed else "not registered, or without metadata",
             )
         dead = [
             Check(f"thread {name}", False, "is dead: restart the broker")

@@ -1,6 +1,6 @@
-"""Figures of replication, for the Observer: what is fetched from leaders, and who is in sync.
+"""Figures of replication, for the Observer: what is fetched from leaders, and the replicas in sync.
 
-A broker that stands alone has all of them at 0. On any thread; thousands of partitions in steps.
+A broker without a cluster has all of them at 0. On any thread; thousands of partitions in steps.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def totals(
 def followed(
     replication: Replication | None, fetched_bytes_per_s: float | None
 ) -> Iterator[Mapping[str, list[Sample]]]:
-    """How far the partitions that others lead are behind."""
+    """How far the partitions that other brokers lead lag."""
     lag = failed = missing_bytes = 0
     partitions = () if replication is None else replication.fetchers.followed()
     for looked_at, partition in enumerate(partitions, start=1):

@@ -19,7 +19,7 @@ _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 # Fields of /sys/dev/block/M:m/stat.
 _SECTORS_READ: Final = 2
 _SECTORS_WRITTEN: Final = 6
-# Fields of /proc/self/stat behind the name in parentheses.
+# Fields of /proc/self/stat after the name in parentheses.
 _THREADS: Final = 17
 _START_TICKS: Final = 19
 

@@ -1,7 +1,7 @@
 """Samples of the request path: traffic by topic, network threads, requests. For the Observer.
 
 Pure functions from the compiled core's statistics to samples by the catalogue's keys. Counts are
-told as plain totals; the Observer adds the rates to those that the catalogue has rates for.
+given as plain totals; the Observer adds the rates to those that the catalogue has rates for.
 """
 
 from __future__ import annotations

@@ -140,7 +140,6 @@ LEFT: Final = {
     "kbroker/metadata": 7,
     "kbroker/metrics": 38,
     "kbroker/net": 112,
-    "kbroker/observe": 20,
     "kbroker/peer": 44,
     "kbroker/protocol": 24,
     "kbroker/purgatory": 17,

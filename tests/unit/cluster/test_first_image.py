@@ -144,7 +144,7 @@ def test_ready_is_who_was_told_and_is_registered() -> None:
     readiness.phase = RUNNING
     assert not member.shows()
     (check,) = readiness.checks()
-    assert (check.ok, check.detail) == (False, "not registered, or not told what holds")
+    assert (check.ok, check.detail) == (False, "not registered, or without metadata")
     told.informed = True
     assert member.shows()
     member.first_image.came()
