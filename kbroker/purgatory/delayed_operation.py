@@ -56,7 +56,7 @@ class DelayedOperation(TimerTask):
 
     @property
     def completed(self) -> bool:
-        """Whether somebody has taken it on to end the operation (`on_complete` may still run)."""
+        """Whether a thread has begun to end the operation (`on_complete` may still run)."""
         return self._once.locked()
 
     def force_complete(self) -> bool:
@@ -72,7 +72,7 @@ class DelayedOperation(TimerTask):
         """Try to complete because something may have changed; True if this call ended it.
 
         A thread that finds another one inside `try_complete` does not wait for it: it has left
-        `_asked` behind, and the one inside looks at that after leaving. Either the one inside
+        `_asked` set, and the one inside looks at that after leaving. Either the one inside
         cleared the flag after it was set, and then its look at the world comes after the event
         too, or it finds the flag set and goes round again. No event falls in between.
         """

@@ -1,13 +1,13 @@
 """Where operations wait for an event on one of their keys, or for their timeout.
 
-`try_complete_else_watch` parks an operation under its keys; `check_and_complete(key)` is called by
-whoever changed what the key stands for, and lets every operation parked there look again. Keys are
-any hashable values; nothing here knows what they mean.
+`try_complete_else_watch` parks an operation under its keys; `check_and_complete(key)` is called
+after a change of the thing that the key names, and every operation parked there looks again. Keys
+are any hashable values; nothing here knows what they mean.
 
 No wake-up is lost. The operation is entered under its keys, and only then looks once more: a change
 before that look is seen by it, a change after it finds the operation under the key.
 
-Nothing has to be purged: an operation knows its keys, and whoever ends it takes it out from under
+Nothing has to be purged: an operation knows its keys, and the thread that ends it removes it from
 all of them, and out of the timer, before the answer is sent. So an entry never outlives its
 operation, a key never outlives its last entry, and ending costs the operation's own keys.
 
@@ -45,12 +45,12 @@ class Purgatory:
     def try_complete_else_watch(
         self, operation: DelayedOperation, keys: Sequence[Hashable]
     ) -> bool:
-        """Park the operation unless it can end now; True if it has ended, by whomever.
+        """Park the operation unless it can end now; True if it has ended.
 
         An operation without a wait (`delay_ms` <= 0) ends here, as does any in a closed purgatory.
         What the first look raises is the caller's; from then on the operation answers for itself.
         """
-        # Nobody else knows the operation yet: the first look needs no exclusion.
+        # No other thread knows the operation yet: the first look needs no exclusion.
         if operation.try_complete():
             return True
         if operation.delay_ms <= 0 or not self._park(operation, keys):
@@ -68,7 +68,7 @@ class Purgatory:
         if watchers is None:
             return 0
         ended = 0
-        # One C call copies the keys, so no lock. Who is entered after it looks for itself.
+        # One C call copies the keys, so no lock. An operation added after it looks for itself.
         for operation in list(watchers):
             try:
                 if operation.check():
@@ -80,7 +80,7 @@ class Purgatory:
     def close(self) -> int:
         """End everything parked and park nothing from now on; how many operations were ended.
 
-        Each is answered with what it has, as at its timeout.
+        Each gets the answer that its timeout would give.
         """
         with self._lock:
             self._closed = True

@@ -10,11 +10,11 @@ coarser wheel, its entries move down, so that each fires in exactly its own tick
       tick 1200, moves to wheel 2 (20 a bucket): bucket 61, due at tick 1220
       tick 1220, moves to wheel 1 (1 a bucket): bucket 1234, due at tick 1234: expired
 
-Every bucket in use stands once in a small heap by the tick it is due (at most 19 per wheel), so the
+Every bucket in use is once in a small heap by the tick it is due (at most 19 per wheel), so the
 next due tick is known without turning the hand through empty ones, and a jump of the clock costs
 the buckets that hold something, not the ticks that passed.
 
-Pure data: no thread, no clock, no lock. Whoever owns a wheel guards it (`timer.py`).
+Pure data: no thread, no clock, no lock. Its owner guards it (`timer.py`).
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class TimeWheel:
     def next_due(self) -> int | None:
         """The tick at which `advance` has something to do, None while the wheel is empty.
 
-        Buckets that cancellation has emptied are dropped here, so they wake nobody.
+        Buckets that cancellation has emptied are dropped here, so they wake no thread.
         """
         due = self._due
         while due and not due[0][2].entries:

@@ -5,11 +5,11 @@
 only when the new task is due before what it sleeps for. A task runs on that thread, at or up to one
 tick after its deadline, never before, so `run` must be short and must not block: longer work is
 handed on. A task that raises is logged and counted, and the timer goes on. Should the thread be
-lost all the same (own_thread.py), what waits is run at once, so that nobody waits for ever, and
+lost all the same (own_thread.py), the waiting tasks run at once, so that none waits for ever, and
 `add` raises from then on.
 
 Without `start` the timer is manual: `advance()` runs on the caller's thread what is due by the
-clock. The thread does nothing else, so tests of what tasks do need no thread at all.
+clock. The thread does nothing else, so tests of tasks need no thread at all.
 
 `lock` guards the wheel and the flags; it is a leaf: no task, callback or other lock is reached
 while it is held. It is public because a purgatory guards its watchers with it too, so that an
@@ -31,7 +31,7 @@ from kbroker.purgatory.time_wheel import TimeWheel, WheelEntry
 
 logger: Final = logging.getLogger("kbroker.purgatory")
 
-# `call_later(delay_ms, call)` of a timer, for who needs no more of it than that.
+# `call_later(delay_ms, call)` of a timer, for callers that need no more of it.
 CallLater = Callable[[int, Callable[[], object]], Callable[[], object]]
 
 _NEVER: Final = 2**63
@@ -167,7 +167,7 @@ class Timer:
             self.advance()
 
     def _given_up(self) -> None:
-        """Whoever waits is told that the time is over."""
+        """Run every waiting task, as if its time were over."""
         with self.lock:
             expired = self._wheel.advance(self._wheel.hand + DELAY_MS_MAX + 1)
         for task in expired:

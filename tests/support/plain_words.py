@@ -142,7 +142,6 @@ LEFT: Final = {
     "kbroker/net": 112,
     "kbroker/peer": 44,
     "kbroker/protocol": 24,
-    "kbroker/purgatory": 17,
     "kbroker/replica": 207,
     "kbroker/server": 60,
     "kbroker/testing": 99,
