@@ -40,7 +40,7 @@ _UNDER_REPLICATED: Final = "kafka_server_ReplicaManager_UnderReplicatedPartition
 _HANDLER_IDLE: Final = "kafka_server_KafkaRequestHandlerPool_RequestHandlerAvgIdlePercent"
 _NETWORK_IDLE: Final = "kafka_network_SocketServer_NetworkProcessorAvgIdlePercent"
 _P99: Final = 'quantile="0.99"'
-# What a fetch takes without its waiting for records that are not there yet.
+# The time of a fetch without its wait for records that are not there yet.
 _FETCH_PARTS: Final = ("RequestQueueTimeMs", "LocalTimeMs", "ResponseQueueTimeMs",
                        "ResponseSendTimeMs")  # fmt: skip
 _GROWTH: Final = "delta(kbroker_log_dir_log_bytes[24h])"
@@ -188,7 +188,7 @@ _STRICTER: Final = (
         "1m",
         "critical",
         "{{ $value }} partitions have no leader",
-        "Nobody can write to them or read from them.",
+        "No client can write to them or read from them.",
     ),
     Alert(
         "KbrokerUnderMinIsr",
@@ -246,8 +246,8 @@ _STRICTER: Final = (
         " and delta(kafka_consumergroup_lag_sum[15m]) > 0",
         "15m",
         "warning",
-        "Group {{ $labels.consumergroup }} falls behind on {{ $labels.topic }}",
-        "It has been more than 1,000 records behind for 15 minutes, and the distance grows:"
+        "Group {{ $labels.consumergroup }} lags more and more on {{ $labels.topic }}",
+        "Its lag has been more than 1,000 records for 15 minutes, and it grows:"
         " {{ $value | humanize }} now.",
     ),
     Alert(
@@ -257,7 +257,7 @@ _STRICTER: Final = (
         "15m",
         "warning",
         "Group {{ $labels.consumergroup }} has records to read and no member",
-        "Nobody has read for it for 15 minutes; its offsets are kept for"
+        "No member has read for it for 15 minutes; its offsets are kept for"
         " offsets.retention.minutes.",
     ),
     Alert(

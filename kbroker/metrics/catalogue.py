@@ -5,9 +5,9 @@ lowercasing gives), and the names of other dialects: `strimzi` (the lowercase na
 public dashboard), `confluent` and `kafka-ui`. The admin side exposes rows, `kbroker generate`
 builds alert rules and dashboards from them, and docs/metrics.md is written from them.
 
-`...PerSec` is a gauge, the rate over one minute; the count behind it is Strimzi's `_total`. Idle
+`...PerSec` is a gauge, the rate over one minute; its count is Strimzi's `_total`. Idle
 percents are fractions, 0 to 1. Times are milliseconds where Kafka's name says Ms, else seconds.
-Names of ours begin with `kbroker_`. Rows are in the order in which they are shown.
+Names of ours begin with `kbroker_`. Rows are in the order of the documentation.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Metric:
 def _meter(
     key: str, canonical: str, help_: str, unit: str, labels: Iterable[str] = (), note: str = "",
 ) -> Metric:  # fmt: skip
-    """A canonical `...PerSec`: a rate, and the count behind it."""
+    """A canonical `...PerSec`: a rate, and its count."""
     lower = canonical.lower()
     mbean, _, last = canonical.rpartition("_")
     names = {
@@ -175,7 +175,7 @@ _NETWORK: Final = (
            "The same of each network thread.", "fraction", ("networkProcessor",)),
     _gauge("handler_idle", "kafka_server_KafkaRequestHandlerPool_RequestHandlerAvgIdlePercent",
            "Share of the request handlers' time that they waited for work, 0 to 1.", "fraction",
-           (), "A handler is idle while it sleeps and no request stands in the queue or is being"
+           (), "A handler is idle while it sleeps and no request is in the queue or is being"
            " taken from it; waiting for the GIL is not idle.",
            confluent="kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent_total"),
     _gauge("request_queue_size", "kafka_network_RequestChannel_RequestQueueSize",
@@ -197,7 +197,7 @@ _NETWORK: Final = (
            "Connections closed because their clients did not read their answers.", "connections",
            ("networkProcessor",), "See queued.max.response.bytes."),
     _plain("counter", "protocol_errors", "kbroker_protocol_errors_total",
-           "Connections closed because of what they sent.", "connections",
+           "Connections closed because of the bytes that they sent.", "connections",
            ("networkProcessor",)),
     _gauge("acceptor_blocked", "kafka_network_Acceptor_AcceptorBlockedPercent",
            "Share of time that an acceptor waited for a network thread to take a connection.",
@@ -215,7 +215,7 @@ _NETWORK: Final = (
            "Channels that are muted with bytes waiting.", "channels", ("listener",)),
     _plain("counter", "channel_state", "kbroker_channel_state_seconds_total",
            "How long channels were in each state of docs/channel.md, until they left it.", "s",
-           ("request", "state"), "By what they asked for last: Produce, Fetch, other."),
+           ("request", "state"), "By their last request: Produce, Fetch, other."),
     _plain("gauge", "pipelined_bytes", "kbroker_channel_pipelined_bytes",
            "Bytes of requests that are locally processed and await their answers.", "bytes"),
     _plain("gauge", "unsent_bytes", "kbroker_unsent_response_bytes",
@@ -278,7 +278,7 @@ _REPLICAS: Final = (
     _meter("isr_expands", "kafka_server_ReplicaManager_IsrExpandsPerSec",
            "In-sync sets of partitions led here that a replica joined.", "1/s"),
     _gauge("replica_max_lag", "kafka_server_ReplicaFetcherManager_MaxLag",
-           "The most that a partition here is behind the high watermark of its leader.",
+           "The most that a partition here lags the high watermark of its leader.",
            "records", ("clientId",)),
     _plain("gauge", "replica_lag_bytes", "kbroker_replica_lag_bytes",
            "About how many bytes below their leaders' high watermarks the partitions here lack.",
@@ -286,8 +286,8 @@ _REPLICAS: Final = (
     _plain("gauge", "replica_catch_up", "kbroker_replica_catch_up_seconds",
            "When the partitions here will have caught up: kbroker_replica_lag_bytes over"
            " ReplicaFetcherBytesPerSec.", "s", (),
-           "0 if nothing is missing, +Inf if nothing comes. As if nobody wrote meanwhile; what"
-           " bounds a fetch or throttles it is in the rate."),
+           "0 if nothing is missing, +Inf if nothing comes. As if no records were added; the"
+           " rate includes the bounds and the throttle of a fetch."),
     _gauge("replica_failed_partitions", "kafka_server_ReplicaFetcherManager_FailedPartitionsCount",
            "Partitions that others lead and that could not be fetched when last tried.",
            "partitions", ("clientId",)),
@@ -325,7 +325,7 @@ _LOGS: Final = (
     _plain("gauge", "topic_partitions", "kafka_topic_partitions", "Partitions of a topic.",
            "partitions", _TOPIC),
     _plain("gauge", "current_offset", "kafka_topic_partition_current_offset",
-           "The offset behind the last readable record (high watermark).", "offset", _PARTITION),
+           "The offset after the last readable record (high watermark).", "offset", _PARTITION),
     _plain("gauge", "oldest_offset", "kafka_topic_partition_oldest_offset",
            "The first offset of the log.", "offset", _PARTITION),
     _gauge("log_size", "kafka_log_Log_Size", "Bytes of the log's segments.", "bytes",
@@ -347,7 +347,7 @@ _LOGS: Final = (
     _gauge("cleaner_since_last_run", "kafka_log_LogCleanerManager_time_since_last_run_ms",
            "Since the log cleaner looked for a log to clean.", "ms"),
     _gauge("cleaner_recopied", "kafka_log_LogCleaner_cleaner_recopy_percent",
-           "What the last cleaning wrote, of what it read.", "%"),
+           "Share of the bytes that the last cleaning read and wrote again.", "%"),
     _gauge("cleaner_time", "kafka_log_LogCleaner_max_clean_time_secs",
            "How long the last cleaning took.", "s"),
     _gauge("cleaner_map_use", "kafka_log_LogCleaner_max_buffer_utilization_percent",
@@ -475,8 +475,8 @@ _RUNTIME: Final = (
            "Objects of the compiled core: what connections cause goes with them.", "objects",
            ("kind",)),
     _plain("counter", "broken_invariants", "kbroker_broken_invariants_total",
-           "Broken invariants of the compiled core, by what each has ended; one of a count ends"
-           " nothing, the count is corrected. Standard error names them.", "", ("ended",)),
+           "Broken invariants of the compiled core, by the part that each has ended; one of a count"
+           " ends nothing, the count is corrected. Standard error names them.", "", ("ended",)),
     _plain("counter", "step_failures", "kbroker_step_failures_total",
            "Steps of the broker's own work that raised; the log has the cause of each.", "",
            ("part",)),

@@ -2,7 +2,7 @@
 
     python -m kbroker.metrics.document [DIRECTORY]
 
-A test compares the committed file with what this module would write, so the documentation cannot
+A test compares the committed file with this module's output, so the documentation cannot
 drift from the table. Output depends on the table alone.
 """
 
@@ -26,11 +26,11 @@ of nearly every public dashboard (*strimzi*). `metrics.dialects` adds those of C
 ends so; it may be repeated.
 
 - A canonical name in `...PerSec` is a gauge: the rate of the last minute, weighted exponentially
-  and moved on every 5 s. The count behind it is the `..._total` of the strimzi name.
+  and moved on every 5 s. Its count is the `..._total` of the strimzi name.
 - Shares and `...Percent` go from 0 to 1.
-- A *summary* has the quantiles {", ".join(map(str, QUANTILES))} of the last minutes (what is a
-  minute old weighs a third of what is new), and `_count` and `_sum` since the start. A quantile is
-  6.3 % off at most. Never average quantiles: `_sum` over `_count` is the mean.
+- A *summary* has the quantiles {", ".join(map(str, QUANTILES))} of the last minutes (a value
+  that is a minute old weighs a third of a new one), and `_count` and `_sum` since the start. A
+  quantile is 6.3 % off at most. Never average quantiles: `_sum` over `_count` is the mean.
 - A topic's figure and the sum over all topics share a name; the sum has no label `topic`, and it
   does not fall when a topic is deleted. Topics without any have no sample.
 - In the strimzi column, *same* is a name that all dialects share.\

@@ -1,7 +1,7 @@
 """How long something takes that happens some times a second, for the catalogue's summaries.
 
 Quantiles are those of the last RECENT durations, count and sum of all. One thread notes, any thread
-reads: a list is taken of what is recent while no other Python runs.
+reads: a list of the recent ones is made while no other Python runs.
 """
 
 from __future__ import annotations

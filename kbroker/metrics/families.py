@@ -1,7 +1,7 @@
 """Figures under the names of the catalogue: what /metrics shows.
 
-`families` is a generator: whoever writes it out may let others run between two families, so that
-a scrape holds nobody up. Pure functions, any thread. The dialects come in the order of DIALECTS;
+`families` is a generator: its caller may let other threads run between two families, so that a
+scrape delays no request. Pure functions, any thread. The dialects come in the order of DIALECTS;
 a name that two dialects share is given once, and so are the samples of names that several metrics
 of the catalogue share (kafka-ui's).
 """
@@ -29,12 +29,12 @@ def families(
     for metric in CATALOGUE:
         if metric.key not in figures or not _asked_for(metric, suffixes):
             continue
-        told: set[str] = set()
+        given: set[str] = set()
         for dialect in DIALECTS:
             name = metric.names.get(dialect)
-            if dialect not in dialects or name is None or name.text in told:
+            if dialect not in dialects or name is None or name.text in given:
                 continue
-            told.add(name.text)
+            given.add(name.text)
             family = _family(metric, name, figures.samples(metric.key))
             if dialect == "kafka-ui":
                 merged.setdefault(family.name, family._replace(samples=[])).samples.extend(

@@ -2,7 +2,7 @@
 
 Every topic that carries measurements has a table of columns (name -> type); what a writer puts into
 a record is checked against it here, so that a field no reader knows, or a number where a word is
-expected, is an error where it is made and not a row in somebody's quarantine.
+expected, is an error where it is made and not a row in a reader's quarantine.
 
 JSON has no infinity and no NaN. An infinite bound is the text "Infinity" (Spark's and Python's
 readers of a double both take it); any other number that is not finite is left out, as is None:

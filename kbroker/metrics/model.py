@@ -1,4 +1,4 @@
-"""The shapes of metrics between whoever measures and whoever shows.
+"""The shapes of metrics between the part that measures and those that publish.
 
 Two steps. `observe/observer.py` measures: it fills `Figures`, plain numbers by the catalogue's
 keys. `families.py` names: it turns figures into `Family` values, one per exposed name, which the

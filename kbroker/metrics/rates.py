@@ -19,7 +19,7 @@ from kbroker.metrics.model import Meter
 NS_PER_S: Final = 1_000_000_000
 MINUTE_S: Final = 60.0
 QUARTER_S: Final = 900.0
-# Counts taken in between two looks at whether somebody else wants to run.
+# Counts taken in between two looks at whether another thread wants to run.
 STEP: Final = 500
 
 

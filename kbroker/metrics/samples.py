@@ -22,7 +22,7 @@ from typing import Final, Literal, NamedTuple
 SCHEMA_VERSION: Final = 1
 TOPIC: Final = "__kbroker_metrics"
 DAY_MS: Final = 24 * 3_600_000
-# Of every topic of measurements, whoever makes it. Spark's Kafka source fails for ever on a record
+# Of every topic of measurements. Spark's Kafka source fails for ever on a record
 # whose timestamp has no microseconds (KafkaIllegalStateException), so the broker refuses those.
 TOPIC_CONFIGS: Final = {
     "retention.ms": str(7 * DAY_MS),
@@ -33,7 +33,7 @@ TOPIC_CONFIGS: Final = {
 # By default; metrics.topic.interval.ms is the first, and the second is twice that.
 OFTEN_S: Final = 15
 SELDOM_S: Final = 30
-# An unchanged log is told again after this many slow rounds: by default ten minutes.
+# An unchanged log is given again after this many slow rounds: by default ten minutes.
 UNCHANGED_ROUNDS_MAX: Final = 20
 
 FieldType = Literal["long", "double", "string", "boolean", "buckets"]
@@ -114,7 +114,7 @@ REQUEST_TIME: Final = Kind(
 LOG_FLUSH: Final = Kind(
     "LogFlush", OFTEN_S, "broker",
     "How long logs took to get to the disk, per log. Left out where none was flushed; the flushes "
-    "of a stop come behind the last sample and are not told.",
+    "of a stop come after the last sample and are left out.",
     (
         Field("count", "long", "Requests, or flushes.", growth=True),
         Field("buckets", "buckets", "By duration, in ms.", growth=True),
@@ -122,8 +122,8 @@ LOG_FLUSH: Final = Kind(
 )  # fmt: skip
 GROUP_LAG: Final = Kind(
     "GroupLag", SELDOM_S, "broker",
-    "How far a consumer group is behind in a topic, all partitions together. Left out while it is "
-    "not behind, but for the first time; of very many, those that are furthest behind.",
+    "The lag of a consumer group in a topic, all partitions together. Left out while it is 0, but "
+    "for the first time; of very many, those with the largest.",
     (
         Field("consumer_group", "string", "The group."),
         Field("topic", "string", "The topic."),
@@ -159,7 +159,7 @@ FROM_FIGURES: Final = (
     ),
     Kind(
         "MutedSockets", OFTEN_S, "broker",
-        "Requests that wait in their sockets because their connection is muted, behind one that "
+        "Requests that wait in their sockets because their connection is muted, after one that "
         "is not answered: no request's time has them.",
         (
             Field("listener", "string", "The listener."),
@@ -181,8 +181,8 @@ FROM_FIGURES: Final = (
                   "replica_fetcher_bytes", True),
             Field("replication_bytes_out", "long", "Given to followers.",
                   "replication_bytes_out", True),
-            Field("replica_lag", "long", "Records that the partition which is furthest behind "
-                  "its leader's high watermark lacks.", "replica_max_lag"),
+            Field("replica_lag", "long", "Records that the partition with the largest lag "
+                  "lacks up to its leader's high watermark.", "replica_max_lag"),
             Field("replica_lag_bytes", "long", "About how many bytes all of them lack.",
                   "replica_lag_bytes"),
             Field("catch_up_s", "double", "Until they have them, at the rate of late; null where "

@@ -138,7 +138,6 @@ LEFT: Final = {
     "kbroker/handlers": 93,
     "kbroker/log": 393,
     "kbroker/metadata": 7,
-    "kbroker/metrics": 38,
     "kbroker/net": 112,
     "kbroker/peer": 44,
     "kbroker/protocol": 24,
