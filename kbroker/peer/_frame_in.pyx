@@ -1,7 +1,7 @@
 # cython: language_level=3
 """A frame on its way in: received where it stays, so that a follower's megabytes are copied once.
 
-`bytes` that nobody has yet are written in place, which is what C may do with them: a `bytearray`
+`bytes` that no other code has yet are written in place, as C may do with them: a `bytearray`
 would be filled with zeros first, and copied to be read.
 """
 

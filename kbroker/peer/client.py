@@ -1,8 +1,8 @@
 """A small blocking client for the command line and for tools.
 
 Each method does one thing and returns when it is done or raises: `UserError` when no broker can be
-reached, `KafkaError` for what a broker refused. Who is asked, and what is tried again, is decided
-in `cluster.py`. A produce that is sent again after a lost connection may be stored twice unless its
+reached, `KafkaError` when a broker refuses. `cluster.py` decides which broker is asked, and what is
+tried again. A produce that is sent again after a lost connection may be stored twice unless its
 batches carry a producer id; `Producer` gives them one.
 
 Owner: the thread that made it; not for two threads at once.

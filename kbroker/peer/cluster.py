@@ -90,7 +90,7 @@ class Cluster:
     def any_broker(self) -> Address:
         """One that answers: known ones first, then the bootstrap list.
 
-        At the start nobody there is the user's trouble; later it is a cluster that restarts.
+        If none answers at the start the user is at fault; later the cluster may be restarting.
         """
         candidates = list(dict.fromkeys([*self.brokers.values(), *self._bootstrap]))
         for address in candidates:
@@ -340,7 +340,7 @@ class Cluster:
         asked: Mapping[TopicPartition, Any],
         attempt: Callable[[Mapping[TopicPartition, Any]], dict[TopicPartition, Any]],
     ) -> dict[TopicPartition, Any]:
-        """Calls `attempt` with what is left until nothing is."""
+        """Calls `attempt` with the partitions that are left until none is."""
         deadline_ns = self.deadline_ns()
         self._last_refusal = None
         results: dict[TopicPartition, Any] = {}

@@ -1,9 +1,9 @@
 """One connection of `NetworkClient`: frames out, frames in, and the requests between them.
 
 A request's header is made here; the caller brings an encoded body. A response is handed over as a
-`Reader` behind its header. Responses must come in request order: a correlation id that is not the
+`Reader` after its header. Responses must come in request order: a correlation id that is not the
 oldest one's, a frame of a size out of bounds, or a request past its deadline ends the connection
-and everything in flight on it, since nothing behind can be trusted or told apart from silence.
+and everything in flight on it, since no later response can be trusted.
 
 Owner: the asyncio loop of its client; nothing here blocks, nothing is sent twice.
 """
@@ -143,7 +143,7 @@ class Connection(asyncio.BufferedProtocol):
             response = self._in_flight.popleft().response
             if not response.done():
                 response.set_exception(error)
-                response.exception()  # a caller that went away leaves no complaint behind
+                response.exception()  # a caller that went away causes no complaint
         self._on_lost(self, error)
 
     # --- asyncio's callbacks ---

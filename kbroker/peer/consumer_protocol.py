@@ -1,7 +1,7 @@
 """What consumers tell each other through a group: subscriptions and assignments, and who gets what.
 
 The broker carries these bytes and does not read them; every client of the protocol type "consumer"
-writes them alike (KIP-429 and its successors added fields behind the ones here, which are left
+writes them alike (KIP-429 and its successors added fields after these ones, which are left
 alone). They came from other clients, so they are read as carefully as anything else.
 
 Pure functions, any thread.

@@ -1,4 +1,4 @@
-"""The control loop: one thread with an asyncio loop on uvloop, for what is rare or talks to peers.
+"""The control loop: one thread with an asyncio loop on uvloop, for rare work and for peers.
 
 It starts after the ready line, so that no first request waits for its imports. Peer
 connections and the HTTP side are its tenants as they come; the data path never is: a Produce or
@@ -55,7 +55,7 @@ class ControlLoop:
             self._loop.call_soon_threadsafe(self._loop.stop)
         self.thread.join(STOP_TIMEOUT_S)
         if self.thread.is_alive():
-            logger.warning("%s is still busy; it is left behind", self.thread.name)
+            logger.warning("%s is still busy; the stop goes on without it", self.thread.name)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -63,7 +63,7 @@ class ControlLoop:
         self._end()
 
     def _end(self) -> None:
-        """Who waits for what still runs finds it cancelled."""
+        """Cancels the tasks that still run."""
         self._loop.run_until_complete(asyncio.sleep(0))  # what was submitted last has begun
         tasks = asyncio.all_tasks(self._loop)
         for task in tasks:
@@ -72,7 +72,7 @@ class ControlLoop:
         self._loop.close()
 
     def _noted(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """What a callback or a task of the loop raised and nobody fetches."""
+        """An error that a callback or a task of the loop raised and no caller fetched."""
         error = context.get("exception") or RuntimeError(str(context.get("message")))
         self.thread.failures.note("work of the loop", error)
 
@@ -90,7 +90,7 @@ async def give_back_memory_of_start() -> None:
     """The last step of a start.
 
     Modules that had to be compiled (a first start, or where bytecode is not kept) leave several MB
-    behind that nobody would use again.
+    of memory that would not be used again.
     """
     from kbroker._net import give_back_memory
 

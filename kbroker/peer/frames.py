@@ -1,6 +1,6 @@
 """Request and response frames of our own clients: sizes and headers, around encoded bodies.
 
-What `Link` (blocking) and `Connection` (on an event loop) have in common. Nothing here does I/O.
+`Link` (blocking) and `Connection` (on an event loop) share it. Nothing here does I/O.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def correlation_id_of(frame: bytes) -> int:
 
 
 def body_of(frame: bytes, api_key: ApiKey, version: int) -> Reader:
-    """A reader behind the header; ProtocolError where that is malformed."""
+    """A reader after the header; ProtocolError where that is malformed."""
     reader = Reader(frame, flexible=request_header_version(api_key, version) >= 2)
     reader.int32()  # the correlation id
     if response_header_version(api_key, version) >= 1:

@@ -9,7 +9,7 @@ given up before each rebalance. When we lead, partitions are shared out by range
        |                       |------UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION--> JOINING (as new)
        '-- any error that is not retriable is raised
 
-Positions begin at what is committed, else where the caller says. `close` commits and leaves.
+Positions begin at the committed offsets, else where the caller says. `close` commits and leaves.
 Owner: the client's thread.
 """
 

@@ -1,6 +1,6 @@
 """The messages of our client about groups from outside: who coordinates, lists, describes, commits.
 
-As `messages`; which versions stands in `versions`. What a member itself says is in
+As `messages`; `versions` has the versions. The messages of a member itself are in
 `member_messages`. Errors of one group or one partition are part of the result, except that a
 coordinator which has moved or still loads (14, 15, 16) is raised, so that it is asked for anew.
 Pure functions, any thread.
@@ -80,7 +80,7 @@ class Committed(NamedTuple):
 
 
 class MemberIdentity(NamedTuple):
-    """Who commits: a member of a generation, or, as here, nobody in particular."""
+    """The committer: a member of a generation, or, by default, no member."""
 
     generation: int = NO_GENERATION
     member_id: str = ""

@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 _SILENT: Final = (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT)
 # Requests that are on the way to one coordinator at a time: their answers fit a socket's buffer.
 _IN_FLIGHT_MAX: Final = 20
-NOBODY: Final = MemberIdentity()
+NO_MEMBER: Final = MemberIdentity()
 
 
 class Listed(NamedTuple):
@@ -130,7 +130,7 @@ class Groups:
         self,
         group: str,
         offsets: Mapping[TopicPartition, int],
-        member: MemberIdentity = NOBODY,
+        member: MemberIdentity = NO_MEMBER,
     ) -> dict[TopicPartition, ErrorCode]:
         return self.at_coordinator(
             group,

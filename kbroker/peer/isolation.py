@@ -4,8 +4,8 @@ A broker that is asked so answers up to the last stable offset, below which ever
 ended, and names the aborted ones: producer id and first offset. Such a producer's transactional
 batches are none of the reader's from that offset to its next abort marker, a control batch.
 
-One `Aborted` for each partition of each answer: the list names whatever overlaps that answer. Its
-batches are shown to it in their order.
+One `Aborted` for each partition of each answer: the list names whatever overlaps that answer. It is
+given its batches in their order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kbroker.protocol.record_batch import RecordBatch
 
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
-_ABORT: Final = (0).to_bytes(2, "big")  # the second half of a marker's key, behind its version
+_ABORT: Final = (0).to_bytes(2, "big")  # the second half of a marker's key, after its version
 
 
 class AbortedTransaction(NamedTuple):

@@ -1,8 +1,8 @@
 """One connection to a broker whose partitions are followed.
 
-`NetworkClient` with one address and one request in flight: a fetch may wait at the leader, and what
-has to go before it is over takes a link of its own. A refusal is told at once, since whoever asks
-knows better than a queue when to ask again.
+`NetworkClient` with one address and one request in flight: a fetch may wait at the leader, and a
+request that cannot wait for its end takes a link of its own. A refusal is raised at once, since the
+caller knows better than a queue when to ask again.
 
 Owner: one asyncio loop.
 """

@@ -4,7 +4,7 @@ A command asks a broker a handful of things and ends, and it must have answered 
 is even imported; so this is a plain socket. `send` writes a request, `receive` waits for the oldest
 response that is due. Whatever goes wrong (a lost connection, a frame of a size out of bounds, a
 correlation id that is not the oldest one's, a response that does not come in time) closes the link,
-since nothing behind it can be trusted, and is a `KafkaError` that may be tried again elsewhere.
+since no later response can be trusted, and is a `KafkaError` that may be tried again elsewhere.
 
 Bounds: the response frame. Owner: the thread of its client.
 """
@@ -89,14 +89,14 @@ class Link:
             raise self._late(api_key) from None
         except OSError as error:
             raise self._lost(error) from error
-        except BaseException:  # interrupted half-way: what is on the wire is anybody's guess
+        except BaseException:  # interrupted half-way: how much was sent is unknown
             self.close()
             raise
         if expects_response:
             self._due.append(_Due(correlation_id, api_key, version))
 
     def receive(self, deadline_ns: int) -> Reader:
-        """The oldest response that is due, positioned behind its header."""
+        """The oldest response that is due, positioned after its header."""
         if not self._due:
             raise network_error(f"{self.address} closed the connection")
         due = self._due.popleft()

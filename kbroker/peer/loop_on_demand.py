@@ -1,6 +1,6 @@
-"""The control loop, which comes up when it is first needed, or behind the ready line.
+"""The control loop, which comes up when it is first needed, or after the ready line.
 
-Whoever needs no loop does not wait for uvloop to be imported.
+A start that needs no loop does not wait for uvloop to be imported.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The messages of our client as a member of a group: join, sync, heartbeat, leave.
 
-As `messages`; which versions stands in `versions`. Errors are part of the results, except that a
+As `messages`; `versions` has the versions. Errors are part of the results, except that a
 coordinator which has moved or still loads (14, 15, 16) is raised. Pure functions, any thread.
 """
 
@@ -29,7 +29,7 @@ class Joining(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """`members` (id -> its metadata) is empty for everybody but the leader."""
+    """`members` (id -> its metadata) is empty for every member but the leader."""
 
     error: ErrorCode
     generation: int
@@ -80,7 +80,7 @@ def encode_sync_group(
     protocol: str,
     assignments: Mapping[str, bytes],
 ) -> bytes:
-    """`assignments` by member id, from the leader; nobody else has any."""
+    """`assignments` by member id, from the leader; other members have none."""
     table = tables.sync_group
     request = table.Request(
         group_id=group,

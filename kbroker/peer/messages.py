@@ -44,7 +44,7 @@ class BrokerAddress(NamedTuple):
 
 
 class PartitionMetadata(NamedTuple):
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody misses here
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not used here
     error: ErrorCode
     leader: int
     leader_epoch: int
@@ -134,7 +134,7 @@ def write_by_topic(
     partitions: Iterable[TopicPartition],
     fields: Callable[[TopicPartition], object] | None = None,
 ) -> None:
-    """The same for what is written by hand.
+    """The same for a body that is written by hand.
 
     `fields` writes what follows a partition's number; None where an index is all there is.
     """

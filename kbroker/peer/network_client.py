@@ -4,7 +4,7 @@ For every address there is at most one connection. It carries at most `in_flight
 await their response; a full one is skipped this turn: `try_send` answers None and the caller goes
 on to the next node, or lets `call` wait for a place. Responses must come in request order with the
 correlation ids that were sent; anything else ends the connection. So does a request that is older
-than its timeout, since the responses behind it could not be told apart from silence.
+than its timeout, since later responses could not be trusted.
 
 A lost or refused connection is not tried again before its back-off is over: exponential from
 `reconnect_backoff_ms` to `reconnect_backoff_max_ms`, each with a fifth of jitter, back to the start
@@ -175,7 +175,7 @@ class NetworkClient:
         timeout_ms: int | None = None,
         expects_response: bool = True,
     ) -> Reader:
-        """Waits for a place, sends, waits for the response, positioned behind its header."""
+        """Waits for a place, sends, waits for the response, positioned after its header."""
         while True:
             await self.wait_ready(address, timeout_ms=timeout_ms)
             response = self.try_send(
@@ -293,8 +293,8 @@ class NetworkClient:
         node.wake()
 
     def _back_off_ends(self, node: _Node, retry_at_s: float) -> None:
-        # The loop's timers may be early by part of a millisecond. Who is woken looks at the time,
-        # and nobody would wake him again.
+        # The loop's timers may be early by part of a millisecond. A waiter that is woken looks at
+        # the time, and would not be woken again.
         if node.retry_at_s == retry_at_s:
             node.retry_at_s = 0.0
         node.wake()

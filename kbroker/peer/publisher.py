@@ -5,8 +5,8 @@ For records that a program tells of itself: a broker's samples, measurements, a 
 that one sent again after a lost connection is not stored twice.
 
 A publisher that has failed is closed and made anew: what it wrote last may have arrived, and its
-sequence numbers would take the next records for that. So records are told twice at the worst, and
-who reads them tells them apart by what they say.
+sequence numbers would take the next records for that. So records are written twice at the worst,
+and their fields tell a reader which are the same.
 
 Owner: one thread.
 """

@@ -5,9 +5,9 @@ registration (KIP-903), the leader epoch it believes in (KIP-320), the epoch of 
 which the leader may answer that it knows a different history (KIP-595), and its log's start. The
 records of an answer are views of the frame that came in, and keep it as long as they live.
 
-ListOffsets as a follower asks where its leader's log begins and ends stands here too.
+It has ListOffsets too, by which a follower asks where its leader's log begins and ends.
 
-Pure functions, any thread. What a response claims is checked by the Reader: `ProtocolError`.
+Pure functions, any thread. The Reader checks a response's sizes and counts: `ProtocolError`.
 """
 
 from __future__ import annotations

@@ -139,7 +139,6 @@ LEFT: Final = {
     "kbroker/log": 393,
     "kbroker/metadata": 7,
     "kbroker/net": 112,
-    "kbroker/peer": 44,
     "kbroker/protocol": 24,
     "kbroker/replica": 207,
     "kbroker/server": 60,
