@@ -1,4 +1,4 @@
-"""The admin port: bound at start, and no more than that until somebody connects.
+"""The admin port: bound at start, and no more than that until a client connects.
 
     bind (early, cheap) -> one thread asleep in poll -> the first connection -> import HTTP -> serve
 
@@ -50,7 +50,7 @@ Job = Callable[[], None]
 
 
 class HttpServer(Protocol):
-    """What serves the sockets once somebody has come."""
+    """It serves the sockets once a client has connected."""
 
     async def start(self) -> None:
         """Runs on the control loop."""
@@ -176,7 +176,7 @@ class AdminPort:
         return False
 
     def _given_up(self) -> None:
-        """Whoever waits has the answer; who comes later finds nobody."""
+        """Waiting callers get their answer; later callers find the thread gone."""
         with self._jobs_changed:
             self._gone = True
             jobs, self._jobs = self._jobs, deque()

@@ -1,9 +1,9 @@
-"""Which address of this node a client is told.
+"""The address of this node that a client is given.
 
-A configured `advertised.listeners` entry always wins. Without one, the client is told the address
+A configured `advertised.listeners` entry always wins. Without one, the client is given the address
 that its own connection reached (getsockname), so that loopback, LAN, bridge networks and IPv6 work
 without configuration. For each listener an address is registered, which brokers use and their
-clients are told: the configured or the first bound one; a wildcard is registered under this host's
+clients are given: the configured or the first bound one; a wildcard is registered under this host's
 name.
 """
 
@@ -61,7 +61,7 @@ class Advertised:
         )  # fmt: skip
 
     def registered(self, bound: dict[str, list[tuple[str, int]]]) -> tuple[BrokerEndpoint, ...]:
-        """What goes into the metadata store, from what was bound by listener name.
+        """The endpoints for the metadata store, of the addresses bound by listener name.
 
         The listener where brokers come is the first.
         """

@@ -177,7 +177,7 @@ class Broker:
     def _join_cluster(self, config: BrokerConfig) -> ClusterMember | None:
         if not config[CONNECT]:
             return None
-        # Imported for a cluster: a broker that stands alone is small.
+        # Imported for a cluster: a broker without one is small.
         from kbroker.cluster.cluster_member import ClusterMember
 
         member = ClusterMember(
@@ -232,7 +232,7 @@ class Broker:
 
     @property
     def config(self) -> BrokerConfig:
-        """The configuration as it holds now, with what is set at run time."""
+        """The configuration as it holds now, with the values set at run time."""
         return self._dynamic.config
 
     def live_objects(self) -> dict[str, int]:
@@ -272,10 +272,13 @@ class Broker:
     def _open_store(self) -> None:
         self._store = open_store(self.config, self._data_dir, self._cluster_id)
         self._formats = Formats(self._directories.in_use, self._session, self._scheduler)
-        self._dynamic.add("the network", self._network_follows)
-        self._dynamic.add("the request handlers", self._handlers_follow)
-        self._dynamic.add("the logs", self._logs_follow)
-        self._dynamic.add("the leaders' rate", self._leaders_follow)
+        for name, reaction in (
+            ("the network", self._network_follows),
+            ("the request handlers", self._handlers_follow),
+            ("the logs", self._logs_follow),
+            ("the leaders' rate", self._leaders_follow),
+        ):
+            self._dynamic.add(name, reaction)
         try:
             self._dynamic.load(self._store)
         except BaseException:
@@ -399,7 +402,7 @@ class Broker:
 
     def _failing(self) -> dict[str, str]:
         """What was to be done once and is tried again, with why; any thread."""
-        lag = {f"settings of {what}": "cannot follow them" for what in self._dynamic.behind}
+        lag = {f"settings of {name}": "cannot follow them" for name in self._dynamic.lagging}
         return {f"task {name}": why for name, why in self._scheduler.failing().items()} | lag
 
     def _settings_lag(self) -> None:
@@ -449,7 +452,7 @@ class Broker:
 
     def _stop_logs(self) -> None:
         self._log_tasks.stop()
-        # Before there is a network thread nobody has written anything.
+        # Before there is a network thread no client has written anything.
         self._logs.stop(as_found=not self._served, hanging=self._lanes.stop())
 
     def _stop_handlers(self) -> None:
@@ -481,14 +484,14 @@ class Broker:
         self._scheduler.start()
 
     def _schedule_observer(self) -> None:
-        # Not at once: a client's first requests do not wait for what is imported to show them.
+        # Not at once: a client's first requests do not wait for the imports that this needs.
         self._scheduler.schedule(
             "observer", self._begin_observing, None, delay_ms=OBSERVER_DELAY_MS
         )
 
     def _begin_observing(self) -> None:
         self._observe()
-        give_back_memory()  # of what was compiled for it, if that came behind the warm-up's
+        give_back_memory()  # of the modules compiled for it, if that came after the warm-up's
 
     def _observe(self) -> Observer:
         """The observer; made when the first figures are asked for, or soon after the start."""
@@ -521,7 +524,7 @@ class Broker:
             self._observer.stop()
 
     def _warm_up(self) -> None:
-        # asyncio and uvloop are imported here, behind the ready line.
+        # asyncio and uvloop are imported here, after the ready line.
         from kbroker.peer.control_loop import give_back_memory_of_start
 
         self._loop.submit(give_back_memory_of_start())
@@ -541,11 +544,11 @@ class Broker:
             self._metrics_topic.stop()
 
     def _readiness_ends(self) -> None:
-        """Before anything goes down: whoever asks is told, no further scrape begins."""
+        """Before anything goes down: the readiness page says so, no further scrape begins."""
         self.readiness.phase = STOPPING
 
     def _own_threads(self) -> Iterable[OwnThread | None]:
-        """Those that there are now; whoever asks may be any thread."""
+        """Those that there are now; any thread may call it."""
         yield self._timer.thread
         yield self._scheduler.thread
         yield self._groups.loader.thread

@@ -1,8 +1,8 @@
-"""Connections that the network core has ended, told in the log: once a second for each reason.
+"""Connections that the network core has ended, in the log: a line a second for each reason.
 
 Without the GIL nothing can be logged, so the network threads and the hot path count what they close
 by cause, and this task of the scheduler says what has been added. A second in which nothing was
-closed says nothing. What Python closes has its own lines (`handlers/reply.py`).
+closed says nothing. Connections that Python closes have their own lines (`handlers/reply.py`).
 """
 
 from __future__ import annotations

@@ -3,14 +3,14 @@
 Place in the flow: three steps of the start. `identify` reads what each directory says of itself,
 before anything is touched. `look`, with the metadata store open and the logs not yet: which
 directories has this broker used that are not there now? A disk that is not mounted leaves an empty
-place behind; a broker that filled it would begin its partitions again at 0 and hide what it wrote
+directory; a broker that filled it would begin its partitions again at 0 and hide what it wrote
 when the disk comes back. `claim`, with the controller up: new directories get an id, and the store
 learns which there are.
 
 A directory is known by the id in its `meta.properties`; the store has the ids that this broker has
 used (`/brokers/directories/N`). While one of them is missing, entries of log.dirs that say nothing
 of themselves are left alone, and a partition whose log is in none of the others stays offline. When
-every partition has its log, what is missing held nothing that anybody could miss, and is forgotten.
+every partition has its log, the missing directory held nothing that is needed, and is forgotten.
 
 A directory with an id that the store does not know is `foreign`: a copy, or another broker's past.
 Where other brokers have replicas of ours, it makes a start lossy, and so does a log that is not
@@ -59,7 +59,7 @@ class Directories:
         self._node_id: Final = node_id
         self._found: dict[Path, MetaProperties | None] = {}
         self._missing: dict[str, str] = {}  # where each was, by its id
-        self._used: dict[str, str] = {}  # as the store was told, by their ids
+        self._used: dict[str, str] = {}  # as the store has them, by their ids
         self.absence = Absence()
         self.foreign: frozenset[Path] = frozenset()
         self.lack_logs = False  # of partitions that other brokers have as well
@@ -99,7 +99,7 @@ class Directories:
     def look(self, store: MetadataStore, *, shared: bool = False) -> Absence:
         """What this broker has used and is not here. Says so in the log.
 
-        `shared`: other brokers may have replicas of what is here.
+        `shared`: other brokers may have replicas of the partitions here.
         """
         here = {
             found.directory_id: path for path, found in self._found.items() if found is not None
@@ -152,8 +152,8 @@ class Directories:
         return (path for path in self._paths if path not in self.absence.unused)
 
     def say_again(self, store: MetadataStore) -> None:
-        """To a store that may have been told to forget it while this broker runs (`claim` has been
-        here or will be); from the controller's thread."""
+        """To a store that an operator may have made forget it while this broker runs (`claim` has
+        been here or will be); from the controller's thread."""
         if self._used:
             save_used_directories(store, self._node_id, self._used)
 

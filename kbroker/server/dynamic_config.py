@@ -1,9 +1,9 @@
 """The configuration as it holds now: what the broker started with, under what is set at run time.
 
-Place in the flow: the broker asks `load` for what the metadata store holds as soon as it is open,
+Place in the flow: the broker asks `load` for the metadata store's settings as soon as it is open,
 so that everything comes up with the right values; from then on the controller calls `follow` with
-every image whose settings may have changed, before it publishes it and answers. Whoever must do
-something about a change (thread pools, bounds of connections, logs) is called in turn with the old
+every image whose settings may have changed, before it publishes it and answers. Parts
+that react to a change (thread pools, bounds of connections, logs) are called in turn with the old
 and the new configuration; one that fails is a line in the log and does not keep the others back,
 since what is stored holds at the next start in any case. It is called again until it works: it may
 have lacked memory or a thread (`on_failure`, `try_again`).
@@ -52,7 +52,7 @@ class DynamicConfig:
         self._held: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
         self._reactions: list[tuple[str, Reaction]] = []
         # What could not follow, and the configuration that it followed last.
-        self._behind: dict[str, BrokerConfig] = {}
+        self._lagging: dict[str, BrokerConfig] = {}
         self._said: dict[str, str] = {}  # why, as the log has it
         self._on_failure: Final = on_failure
 
@@ -79,8 +79,8 @@ class DynamicConfig:
             logger.warning("a setting made at run time is left out: %s", error.message)
         self._tell_changes(before)
         self._warn_of_own(every, own)
-        for what, reaction in self._reactions:
-            self._react(what, reaction, self._behind.get(what, before))
+        for name, reaction in self._reactions:
+            self._react(name, reaction, self._lagging.get(name, before))
 
     def _react(self, what: str, reaction: Reaction, before: BrokerConfig) -> None:
         try:
@@ -89,25 +89,25 @@ class DynamicConfig:
             if self._said.get(what) != str(error):  # the same is not said once a second
                 logger.exception("%s cannot follow the new configuration", what)
             self._said[what] = str(error)
-            self._behind[what] = before
+            self._lagging[what] = before
             self._on_failure()
         else:
-            self._behind.pop(what, None)
+            self._lagging.pop(what, None)
             self._said.pop(what, None)
 
     def try_again(self) -> None:
         """What could not follow tries again: it may have lacked memory or a thread."""
-        for what, reaction in self._reactions:
-            if what in self._behind:
-                self._react(what, reaction, self._behind[what])
+        for name, reaction in self._reactions:
+            if name in self._lagging:
+                self._react(name, reaction, self._lagging[name])
 
     @property
-    def behind(self) -> list[str]:
-        """What could not follow the configuration yet; any thread."""
-        return sorted(self._behind)
+    def lagging(self) -> list[str]:
+        """The parts that could not follow the configuration yet; any thread."""
+        return sorted(self._lagging)
 
     def _warn_of_own(self, every: Mapping[str, str], own: Mapping[str, str]) -> None:
-        """Of what is set for this broker alone where all should agree."""
+        """Of settings for this broker alone on which all should agree."""
         if agreed := [name for name in AGREED if name in own]:
             others, _ = dynamic.with_overrides(self.started, every, {})
             ours, theirs = agreed_settings(self.config), agreed_settings(others)
@@ -129,8 +129,8 @@ class DynamicConfig:
             value = self.config.setting(name, self.config.source(name))
             if value == before.setting(name, before.source(name)):
                 continue
-            shown = "default" if value is None else value.text
-            changed.append(f"{name}={'(hidden)' if key is None or key.sensitive else shown}")
+            text = "default" if value is None else value.text
+            changed.append(f"{name}={'(hidden)' if key is None or key.sensitive else text}")
             if key is None or not key.supported or name != key.name:
                 idle.append(name)
         if changed:

@@ -144,24 +144,24 @@ class HandlerPool:
                 continue  # never started
             thread.join(max(0, until_ms - self._clock.monotonic_ms()) / 1000)
             if thread.is_alive():
-                logger.warning("%s is still inside a request; it is left behind", thread.name)
+                logger.warning("%s is still in a request; the stop goes on without it", thread.name)
 
     def _watch(self, tick: int) -> None:
         try:
             self._watch_deadline(tick)
         except BaseException as error:
-            # The handler must live, and nobody wait for a deadline that will not come.
+            # The handler must live, and no request wait for a deadline that will not come.
             self._hot.expire(tick)
             self.failures.note("setting the deadline of parked requests", error)
 
     def _tell_settled(self, worker: int) -> None:
-        """Whoever waited for a group's write to have its followers."""
+        """Call those that waited until the followers had a group's write."""
         for tell, code in self._hot.take_settled(worker):
             try:
                 tell(code)
             except BaseException as error:
-                # Whatever it is: those behind it are told.
-                self.failures.note("what waited for a group's write", error)
+                # Whatever it is: those after it are called.
+                self.failures.note("the caller that waited for a group's write", error)
 
     def _ask_coordinators(self, worker: int) -> None:
         for asked in self._hot.take_asking(worker):
@@ -179,7 +179,7 @@ class HandlerPool:
             if status == CLOSED:
                 return
             left = deque(requests)
-            # A request that nobody keeps ends its connection: none is kept while serving.
+            # A request without a reference ends its connection: none is kept here.
             del requests
             try:
                 for tick in ticks:
@@ -192,7 +192,7 @@ class HandlerPool:
 
     def _lost(self, worker: int) -> None:
         """The thread is dead, and the others serve. The last one of all stays to end connections:
-        what needs no Python is still served, and nobody else waits for an answer for ever."""
+        requests without Python are still served, and no client waits for an answer for ever."""
         while not self._can_go(worker):
             try:
                 status, requests, ticks = self._hot.serve(worker)
@@ -227,7 +227,7 @@ class HandlerPool:
                 request.note_waiting()
             except BaseException as error:
                 # dispatch answers every failure itself; this is the last net, whatever it is, for
-                # the requests behind this one as well.
+                # the later requests as well.
                 self.failures.note(f"dispatching a request of API {request.api_key}", error)
                 if not request.answered:
                     request.close_connection("dispatch failed")

@@ -5,7 +5,7 @@ started are stopped in reverse and the failure is the caller's. `stop` goes up t
 step that fails to stop is logged and counted and never keeps the others from stopping, so a full
 disk does not leave a port bound.
 
-`start` belongs to the thread that builds the broker; `give_up` has it end behind the step that it
+`start` belongs to the thread that builds the broker; `give_up` has it end after the step that it
 is at, and stop what has started. `stop` may be called by any thread, also while `start` is running:
 then no further step starts, the one that is starting finishes, and it and all
 before it are stopped. Both are idempotent; a lifecycle that was stopped does not start again. The

@@ -29,7 +29,7 @@ ExceptionInfo = (
 
 
 class TextFormatter(logging.Formatter):
-    """One line, and behind it the traceback where there is one, indented."""
+    """One line, and after it the traceback where there is one, indented."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         record.message = shown(record.message, LOG_LINE_CHARS_MAX)

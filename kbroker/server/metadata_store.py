@@ -6,7 +6,7 @@ Nor do they go on with a tree that is older than they are: where ZooKeeper's was
 embedded store is beside the logs, it must be the one that was exported for it, not used since, and
 the broker must not have gone on in another import of it. The first one is noted in that store.
 
-kazoo is imported here when it is wanted and not before: a broker that stands alone needs it not.
+kazoo is imported here when it is wanted and not before: a broker without a cluster needs it not.
 """
 
 from __future__ import annotations

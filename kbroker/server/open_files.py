@@ -1,7 +1,7 @@
 """The process's open-file limit: raised to the hard one at start.
 
 Every connection and every segment is a descriptor, and the usual soft limit of 1,024 is for
-programs that still use select(2). What cannot be raised is left as it is.
+programs that still use select(2). A limit that cannot be raised is left as it is.
 """
 
 from __future__ import annotations

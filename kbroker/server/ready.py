@@ -1,7 +1,7 @@
 """How the world learns that the broker accepts requests: the ready line and the ready file.
 
-The line goes to the log and can be searched for; the file appears by an atomic rename, so whoever
-sees it can read it whole. It is removed when the broker stops in order.
+The line goes to the log and can be searched for; the file appears by an atomic rename, so a program
+that sees it can read it whole. It is removed when the broker stops in order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STARTED_TICKS_FIELD: Final = 22  # of /proc/PID/stat, see proc(5)
 
 
 def announce(path: Path | None, node_id: int, bootstrap: tuple[str, int], admin: str) -> None:
-    """The line, and the file where somebody wants one; `admin` is "" without an admin port."""
+    """The line, and the file where a path is given; `admin` is "" without an admin port."""
 
     def say() -> None:
         logger.info(ready_line(node_id, seconds_since_exec(), *bootstrap))
@@ -78,4 +78,4 @@ def remove_ready_file(path: Path) -> None:
     try:
         path.unlink()
     except OSError:
-        pass  # nobody can be told more by now
+        pass  # there is nothing left that could report it

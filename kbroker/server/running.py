@@ -41,7 +41,7 @@ def run(
 
     broker = make(config, Path(data_dir), ready_path, serve_admin, before_logs=install)
     # What a start makes stays, but for some dozens of objects, and what was made of logs that could
-    # not be opened: with thousands of logs the look for that keeps everybody waiting.
+    # not be opened: with thousands of logs the look for that delays every request.
     gc.disable()
     broker.start()
     if broker.has_offline_logs:

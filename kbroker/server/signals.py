@@ -3,7 +3,7 @@
     SIGTERM, SIGINT    a clean stop, or a start that goes no further and leaves all in order; once
                        more: the end at once (143 or 130 in a shell)
     SIGHUP             what is in the metadata store is read again and followed. But where the
-                       terminal that the broker was started in is gone, nobody is left to end it:
+                       terminal that the broker was started in is gone, no user is left to end it:
                        a clean stop, which a second SIGHUP does not cut short, since a shell that
                        goes sends one beside the kernel's. Under nohup nothing
     SIGUSR1, SIGUSR2   a line in the log
@@ -76,7 +76,7 @@ class EndSignal:
         return self._had_terminal and not _has_terminal()
 
     def _end_if_there_were_two(self) -> None:
-        """The second may have come before anybody waited, while the start was ending."""
+        """The second may have come before the main thread waited, while the start was ending."""
         os.set_blocking(self._reader, False)
         try:
             others = os.read(self._reader, 64)

@@ -141,7 +141,7 @@ LEFT: Final = {
     "kbroker/net": 112,
     "kbroker/protocol": 24,
     "kbroker/replica": 207,
-    "kbroker/server": 60,
+    "kbroker/server": 5,
     "kbroker/testing": 99,
     "lab": 1,
     "perf": 61,

@@ -83,13 +83,13 @@ def test_what_could_not_follow_is_called_again_from_what_it_followed_last() -> N
     held.add("the handlers", resize)
     held.follow(image(own={"num.io.threads": "9"}))
     held.follow(image(own={"num.io.threads": "10"}))
-    assert held.behind == ["the handlers"] and len(asked_again) == 2
+    assert held.lagging == ["the handlers"] and len(asked_again) == 2
     held.try_again()
     assert len(asked_again) == 3
     short = False
     held.try_again()
     held.try_again()
-    assert seen == [(8, 10)] and held.behind == []
+    assert seen == [(8, 10)] and held.lagging == []
 
 
 def test_why_something_cannot_follow_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
