@@ -342,7 +342,7 @@ def hung() -> int:
 
 
 def remove() -> object:
-    """The system's own calls again; no rules and no notes. What the watcher raised, or None."""
+    """The system's own calls again; no rules and no notes. The watcher's error, or None."""
     global notes, note_count, note_max, rule_count, notes_nothing
     (&files)[0] = system
     let_go()

@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""Violations of invariants, made on purpose: what a bug of the compiled core could leave behind.
+"""Violations of invariants, made on purpose, as a bug of the compiled core could make them.
 
-`plant` writes one wrong value into a structure of a broker that serves nobody at that moment; what
-a client sends next meets it. Tests prove with it that `require` stops each of them before a wrong
+`plant` writes one wrong value into a structure of a broker that is idle; a client's next request
+meets it. Tests prove with it that `require` stops each of them before a wrong
 byte reaches a socket or a file. `HeldTurn` keeps a network thread from its work, so that an answer
 can be spoiled between the handler that has built it and the thread that is to send it.
 
@@ -42,7 +42,7 @@ from kbroker.core._live_objects import live_counts
 
 
 cdef class HeldTurn:
-    """The first network thread of a server stands still meanwhile, before its next turn."""
+    """The first network thread of a server waits meanwhile, before its next turn."""
 
     cdef SocketServer server
 
@@ -72,7 +72,7 @@ cdef class HeldTurn:
         return bool(has_some)
 
     def has_notices(self) -> bool:
-        """Whether it is yet to hear of a request that waits."""
+        """Whether it has not been notified yet of a request that waits."""
         cdef Processor* processor = self.server.processors[0]
         cdef int has_some
         with nogil:

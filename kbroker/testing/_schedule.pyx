@@ -7,7 +7,7 @@ stopped by the kernel: it hands over until it is free. Of the threads that come 
 runs at a time; each waits in Python for its turn. `tests/simulation/scheduler.py` is the scheduler.
 
 It says with `hand_over_after` how many such places the running thread passes before it hands over.
-Whoever passes them outside of a schedule never does. A test's process only, and a debug build's.
+Outside of a schedule a thread never does. A test's process only, and a debug build's.
 """
 
 from libc.stdint cimport int64_t
@@ -109,7 +109,7 @@ cdef void pause_for(int64_t us) noexcept:
 
 
 def install(object by) -> None:
-    """`by` decides from now on; see tests/simulation/scheduler.py for what it is asked."""
+    """`by` decides from now on; tests/simulation/scheduler.py has its methods."""
     global scheduler
     scheduler = by
     lock_schedule.lock = lock
@@ -134,7 +134,7 @@ def remove() -> None:
 
 
 def hand_over_after(int64_t places) -> int:
-    """The running thread hands over at that place from here; 0: at none. What it was before."""
+    """The running thread hands over at that place from here; 0: at none. Returns the last one."""
     global places_left
     before, places_left = places_left, places
     return before

@@ -251,7 +251,7 @@ class Broker(PlainBroker, Inspected):
         return int(self._tell({"op": "drop_connections"}))
 
     def apply_retention(self) -> None:
-        """Let go now of what `retention.ms` and `retention.bytes` keep no longer; see `clock`."""
+        """Delete now the records beyond `retention.ms` and `retention.bytes`; see `clock`."""
         self._tell({"op": "apply_retention"})
 
     def compact(self) -> None:

@@ -3,14 +3,14 @@
     with Cluster(3, topics={"orders": 3}) as c:
         producer = Producer({"bootstrap.servers": c.bootstrap, "acks": "all"})
         c.leader("orders", 0).kill9()         # another one takes over
-        c.leader("orders", 1).pause()         # it stands still, and does not know
+        c.leader("orders", 1).pause()         # it is stopped, and does not know
         c.cut(c.leader("orders", 2))          # it runs, and reaches none of the others
-        c.zookeeper.lose()                    # nobody elects anything
+        c.zookeeper.lose()                    # there are no elections
 
 Each broker is a `Broker` in a process of its own, with its faults, clock and trace. They meet at a
-ZooKeeper that the test's own process has in memory (kbroker/testing/zookeeper): it says and forgets
-what ZooKeeper does. What brokers say to each other passes the test's process too (lines.py), which
-is how they are cut off: this is for what an application must bear, not for how fast a cluster is.
+ZooKeeper that the test's own process has in memory (kbroker/testing/zookeeper): it answers and
+forgets as ZooKeeper does. Requests between brokers pass the test's process too (lines.py), so that
+they can be cut off: this tests an application under faults, not the speed of a cluster.
 
 What differs from brokers that people run, beside what differs for `Broker`: topics have as many
 replicas as there are brokers, at most three; a session lasts two seconds, and so long may a
@@ -163,7 +163,7 @@ class Cluster(Inspected):
         self._to_brokers: dict[int, Line] = {}
         self._inspecting = threading.RLock()
         self._inspection: Inspection | None = None
-        self._inspected = ""  # whom it knows
+        self._inspected = ""  # the brokers that it knows
         self._settings = {**_defaults(size), **(overrides or {})}
         self._trace = trace
         self._ids = range(1, size + 1)
@@ -201,7 +201,7 @@ class Cluster(Inspected):
         return self
 
     def close(self) -> None:
-        """End what still runs, however it stands. May be called again."""
+        """End every process, whatever its state. May be called again."""
         with contextlib.ExitStack() as last_first:
             last_first.callback(self._thread.close)
             last_first.callback(self.zookeeper.close)
@@ -267,8 +267,8 @@ class Cluster(Inspected):
                 self.stop()
             else:
                 for broker in self.brokers.values():
-                    told = log_tail(broker.log_text(), LOG_LINES_IN_A_NOTE)
-                    error.add_note(f"--- end of the log of broker {broker.broker_id} ---\n{told}")
+                    tail = log_tail(broker.log_text(), LOG_LINES_IN_A_NOTE)
+                    error.add_note(f"--- end of the log of broker {broker.broker_id} ---\n{tail}")
         finally:
             self.close()
 
@@ -291,13 +291,13 @@ class Cluster(Inspected):
         return seen is not None and topics <= seen.keys()
 
     def leader(self, topic: str, partition: int) -> ClusterBroker:
-        """Who leads a partition, as soon as somebody who lives does; as those know it who know the
-        newest epoch."""
+        """The leader of a partition, once it has one that lives, as brokers with the newest epoch
+        have it."""
 
         def found() -> ClusterBroker | None:
-            views = [self._seen_by(broker) for broker in self._heard()]
-            told = [view[topic][partition] for view in views if view is not None and topic in view]
-            newest = max(told, key=lambda each: each.leader_epoch, default=None)
+            views = [self._seen_by(broker) for broker in self._notified()]
+            seen = [view[topic][partition] for view in views if view is not None and topic in view]
+            newest = max(seen, key=lambda each: each.leader_epoch, default=None)
             broker = None if newest is None else self.brokers.get(newest.leader)
             return broker if broker is not None and broker.alive else None
 
@@ -306,7 +306,7 @@ class Cluster(Inspected):
     def move_leader(self, topic: str, partition: int, to: ClusterBroker) -> None:
         """Have this broker, which is in sync, lead the partition; it is the preferred one then.
 
-        Returns when all say so that hear of it, whoever led before among them.
+        Returns when all brokers that are notified say so, the former leader among them.
         """
         name = TopicPartition(topic, partition)
         self._look().have_lead(name, to.broker_id)
@@ -322,7 +322,7 @@ class Cluster(Inspected):
         wait_until(leads, f"{to.broker_id} leads {name}")
 
     def controller(self) -> ClusterBroker:
-        """Who is the controller, as soon as somebody is."""
+        """The controller, once there is one."""
 
         def found() -> ClusterBroker | None:
             data = self.zookeeper.data_of("/controller")
@@ -335,26 +335,26 @@ class Cluster(Inspected):
         and every broker that is not paused says so."""
 
         def in_sync() -> bool:
-            views = [self._seen_by(broker) for broker in self._heard()]
+            views = [self._seen_by(broker) for broker in self._notified()]
             if not views or views[0] is None or any(view != views[0] for view in views):
                 return False
-            shown = views[0]
+            first = views[0]
             return all(
                 each.leader >= 0 and len(each.isr) == len(each.replicas)
-                for name in topics or shown
-                for each in shown.get(name, (_NOT_THERE,))
+                for name in topics or first
+                for each in first.get(name, (_NOT_THERE,))
             )
 
         wait_until(in_sync, "every replica is in sync", timeout_s)
 
-    def _heard(self) -> list[ClusterBroker]:
+    def _notified(self) -> list[ClusterBroker]:
         """Who can answer."""
         return [each for each in self.brokers.values() if each.alive and not each.paused]
 
     def _reached(self) -> list[ClusterBroker]:
-        """Who can answer and hears of what is decided."""
+        """The brokers that can answer and are notified of decisions."""
         cut = {broker_id for pair in self._cuts for broker_id in pair}
-        return [each for each in self._heard() if each.broker_id not in cut]
+        return [each for each in self._notified() if each.broker_id not in cut]
 
     def _seen_by(self, broker: ClusterBroker) -> Mapping[str, list[PartitionMetadata]] | None:
         try:
@@ -364,7 +364,7 @@ class Cluster(Inspected):
 
     def _look(self) -> Inspection:
         """A client of those that are not cut off."""
-        reached = ",".join(each.bootstrap for each in self._reached() or self._heard())
+        reached = ",".join(each.bootstrap for each in self._reached() or self._notified())
         if self._inspection is None or reached != self._inspected:
             self._close_inspection()
             self._inspection, self._inspected = Inspection(reached or self.bootstrap), reached
@@ -384,7 +384,7 @@ class Cluster(Inspected):
 
     def cut(self, broker: ClusterBroker, *others: ClusterBroker, zookeeper: bool = True) -> None:
         """End what is between a broker and others, without others all of them, and ZooKeeper
-        unless `zookeeper=False`. Nothing new comes through until `mend`; clients reach everybody.
+        unless `zookeeper=False`. Nothing new passes until `mend`; clients reach every broker.
         """
         if not others:
             others = tuple(each for each in self.brokers.values() if each is not broker)
@@ -411,7 +411,7 @@ class Cluster(Inspected):
         self._thread.call(cut)
 
     def mend(self) -> None:
-        """Everybody reaches everybody."""
+        """Every broker reaches every other."""
         self._thread.call(self._cuts.clear)
 
     async def _lay_lines(self) -> None:

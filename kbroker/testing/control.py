@@ -49,7 +49,7 @@ def _short(path: Path) -> Iterator[str]:
 
 
 def _accept(listener: socket.socket, control: Control) -> None:
-    pause = threading.Event()  # which nobody sets
+    pause = threading.Event()  # which is never set
     while True:
         try:
             connection, _ = listener.accept()

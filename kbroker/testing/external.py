@@ -1,4 +1,4 @@
-"""A broker that somebody else runs, for tests that are told to use it (`--kbroker-external`).
+"""A broker that runs already, for tests with the option (`--kbroker-external`).
 
 Topics, records and groups can be looked at; faults, the clock and the request trace need a broker
 of one's own.

@@ -35,7 +35,7 @@ class Fault:
     nth: int = 1
     times: int = 1
     error: int = 0  # an errno
-    bytes_max: int = -1  # of a read or a write; in Python a write is out of space behind them
+    bytes_max: int = -1  # of a read or a write; in Python a write is out of space after them
     delay_ms: float = 0
     hangs: bool = False
 
@@ -53,7 +53,7 @@ class FileFaults:
     """A context in which the log's file operations are noted, and fail as asked.
 
     `before` is called with the name and the path of each operation, just before it, on the thread
-    that asks for it: where only one thread works on the log. What it raises the block raises.
+    that asks for it: where only one thread works on the log. Its error is raised by the block.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ class InProcess:
     def __init__(
         self, command: Sequence[str], environment: Mapping[str, str], log_path: Path
     ) -> None:
-        """`command` as Broker.command has it: what is behind the program are the arguments."""
+        """`command` as Broker.command has it: the program, then its arguments."""
         arguments = parse_plain([str(word) for word in command[command.index("--data-dir") :]])
         if arguments is None:
             raise UsageError(f"these are no arguments of a broker: {command}", "see overrides")

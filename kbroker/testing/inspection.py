@@ -71,7 +71,7 @@ class Inspection:
             wait_until(partial(self._has_leaders, name), f"{name} is there")
 
     def _has_leaders(self, topic: str) -> bool:
-        """Another broker than the one that made it may not have heard of it yet."""
+        """Another broker than the one that made it may not have been notified of it yet."""
         try:
             return bool(self._client.partitions(topic))
         except KafkaError as error:
@@ -137,7 +137,7 @@ class Inspection:
         return [self.group(listed.group.group) for listed in self._groups.list_groups()]
 
     def group(self, name: str) -> GroupSeen:
-        """A group that nobody has heard of is "Dead"."""
+        """A group that no broker knows is "Dead"."""
         try:
             found = self._groups.describe(name)
         except KafkaError as error:
@@ -161,7 +161,7 @@ def wait_until(
     *,
     show: Sequence[str] = (),
 ) -> T:
-    """The condition's value once it is true; TimeoutError with what was seen last."""
+    """The condition's value once it is true; TimeoutError with its last value."""
     deadline = time.monotonic() + timeout_s
     while True:
         value = condition()
@@ -190,7 +190,7 @@ class Inspected:
             self._look().create_topics(topics, configs)
 
     def create_topic(self, name: str = "", partitions: int = 1, **configs: object) -> str:
-        """One topic; without a name one that nobody else has. Returns the name."""
+        """One topic; without a name one with a unique name. Returns the name."""
         name = name or f"topic-{uuid.uuid4().hex[:12]}"
         self.create_topics({name: partitions}, **configs)
         return name
@@ -214,7 +214,7 @@ class Inspected:
             return self._look().groups()
 
     def group(self, name: str) -> GroupSeen:
-        """One group; one that nobody has heard of is "Dead"."""
+        """One group; one that no broker knows is "Dead"."""
         with self._inspecting:
             return self._look().group(name)
 

@@ -6,7 +6,7 @@ ends what it knows of, SIGTERM first, and removes the directories. It is in a se
 that what kills this process and its group does not reach it.
 
 Where both were killed, a directory is found by the next start: `own` holds a lock on a file in it,
-which the server inherits, so a lock that is free means that nobody is left, and `sweep` removes it.
+which the server inherits, so a lock that is free means that no process is left: `sweep` removes it.
 
 This file is also the keeper's program: it imports nothing but the standard library.
 """
@@ -39,7 +39,7 @@ _keeper_of = 0  # the process that started it: a fork's children have one of the
 
 
 def own(directory: Path) -> int:
-    """A descriptor that says that the directory is in use, as long as anybody has it open."""
+    """A descriptor that says that the directory is in use, as long as a process has it open."""
     begun = directory / f"{OWNER}.new"  # under its name it is locked: `sweep` may look just now
     owner = os.open(begun, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -72,9 +72,9 @@ def end() -> None:
 
 
 def sweep(prefix: str, folder: str | None = None) -> None:
-    """Removes directories of servers that nobody holds any more."""
+    """Removes directories of servers that no process holds any more."""
     for directory in Path(folder or tempfile.gettempdir()).glob(f"{prefix}*"):
-        with contextlib.suppress(OSError):  # somebody's, or gone meanwhile
+        with contextlib.suppress(OSError):  # in use, or gone meanwhile
             owner = os.open(directory / OWNER, os.O_RDWR | os.O_CLOEXEC)
             try:
                 fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -100,7 +100,7 @@ def _tell(what: dict[str, object]) -> None:
         stream = _keeper.stdin
         if stream is None:
             return
-        with contextlib.suppress(OSError):  # somebody has killed it: the next sweep does its work
+        with contextlib.suppress(OSError):  # it was killed: the next sweep does its work
             stream.write(json.dumps(what) + "\n")
             stream.flush()
 
@@ -113,14 +113,14 @@ def main(lines: Iterable[str] | IO[str]) -> None:
         signal.signal(number, signal.SIG_IGN)
     known: dict[str, int | None] = {}  # by directory: a descriptor of the process, or none
     for line in lines:
-        told = json.loads(line)
-        if told.get("end"):
+        message = json.loads(line)
+        if message.get("end"):
             break
-        process = known.pop(told["directory"], None)
+        process = known.pop(message["directory"], None)
         if process is not None:
             os.close(process)
-        if not told.get("gone"):
-            known[told["directory"]] = _opened(told["pid"])
+        if not message.get("gone"):
+            known[message["directory"]] = _opened(message["pid"])
     running = [process for process in known.values() if process is not None]
     for process in running:
         _signal(process, signal.SIGTERM)
@@ -133,7 +133,7 @@ def main(lines: Iterable[str] | IO[str]) -> None:
 
 
 def _opened(pid: int | None) -> int | None:
-    """A descriptor stands for this process and never for another of the same number."""
+    """A descriptor is of this process and never of another with the same number."""
     try:
         return None if pid is None else os.pidfd_open(pid)
     except OSError:

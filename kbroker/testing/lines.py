@@ -21,7 +21,7 @@ HOST: Final = "127.0.0.1"
 _PIECE_BYTES: Final = 1 << 16
 _TCP_TABLE: Final = Path("/proc/net/tcp")
 
-# Where a line leads; None: nobody is there.
+# Where a line leads; None: to no broker.
 Target = Callable[[], Awaitable[tuple[str, int] | None]]
 
 

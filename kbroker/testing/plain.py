@@ -1,9 +1,9 @@
-"""`kbroker start` in a process of its own: what people run, on a free port, leaving nothing behind.
+"""`kbroker start` in a process of its own, as users run it, on a free port; it removes its files.
 
     with PlainBroker({"auto.create.topics.enable": False}) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap})
 
-Purpose: the project's own tests of the program. Whoever tests an application wants `Broker`
+Purpose: the project's own tests of the program. To test an application, use `Broker`
 (broker.py), which is this with topics, faults, a clock and inspection.
 
 The broker is the kbroker that this interpreter imported, run as `python -m kbroker start`; another
@@ -25,7 +25,7 @@ from typing import Final
 import kbroker
 from kbroker.testing.process import ServerProcess
 
-# For tests whose records are stamped years ago: a day before the first look for what is too old.
+# For tests whose records are stamped years ago: a day before the first look for old records.
 KEEPS_WHAT_IS_OLD: Final = MappingProxyType({"log.initial.task.delay.ms": 86_400_000})
 
 

@@ -3,14 +3,14 @@
     def test_orders(kbroker_broker, kbroker_topic): ...
 
 kbroker_broker    one broker for the whole run (for each worker under xdist), started when the first
-                  test asks; rules that a test leaves behind are removed after it
+                  test asks; rules that a test leaves are removed after it
 kbroker_topic     the name of a topic of this test's own, with one partition
 kbroker_new_topic makes more of them: kbroker_new_topic(partitions=3, cleanup_policy="compact")
 kbroker_own_broker  a broker of this test's own, for tests that stop it or move its clock
 kbroker_cluster   three brokers for the whole run, healed after each test that asks for them
 
-A failed test's report ends with what each broker that runs then has logged since the test began,
-and its last requests. With `--kbroker-external HOST:PORT` the tests use that broker, which need not
+A failed test's report ends with the log lines of each running broker since the test began, and
+its last requests. With `--kbroker-external HOST:PORT` the tests use that broker, which need not
 be kbroker. The ini option `kbroker_config` has lines `key=value` for the brokers of the fixtures.
 
 Loaded in every run of pytest where kbroker is installed: nothing heavy is imported before a fixture
@@ -49,7 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def kbroker_broker(pytestconfig: pytest.Config) -> Iterator[Broker | ExternalBroker]:
-    """The broker of this run. See kbroker.testing.Broker for what it can do."""
+    """The broker of this run; kbroker.testing.Broker has its methods."""
     global _shared
     external = pytestconfig.getoption("--kbroker-external")
     if external:
@@ -69,7 +69,7 @@ def kbroker_broker(pytestconfig: pytest.Config) -> Iterator[Broker | ExternalBro
 
 @pytest.fixture
 def kbroker_new_topic(kbroker_broker: Broker) -> Iterator[Callable[..., str]]:
-    """kbroker_new_topic(partitions=1, **configs) -> the name of a topic that nobody else has."""
+    """kbroker_new_topic(partitions=1, **configs) -> the name of a new topic."""
     made: list[str] = []
 
     def make(partitions: int = 1, **configs: object) -> str:
@@ -109,7 +109,7 @@ def kbroker_shared_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
 
 @pytest.fixture
 def kbroker_cluster(kbroker_shared_cluster: Cluster) -> Iterator[Cluster]:
-    """Three brokers; whatever a test does to them is undone behind it."""
+    """Three brokers; whatever a test does to them is undone after it."""
     yield kbroker_shared_cluster
     kbroker_shared_cluster.heal()
 

@@ -7,9 +7,10 @@ class so that its expectations can be checked against the original.
 A ServerProcess owns one temporary directory with the log, the ready file and, unless the caller
 brought one, the data directory. Leaving the `with` block stops the process, says so if its exit
 status was not 0, and removes the directory; when the block failed, the end of the log is attached
-to the exception as a note. What a killed test process leaves behind, keeper.py ends and removes.
+to the exception as a note. keeper.py ends the servers of a killed test process and removes its
+files.
 
-Threads: none of its own. One instance belongs to one test; `running()` may be read by anybody.
+Threads: none of its own. One instance belongs to one test; any thread may read `running()`.
 Never does: touch a process that it did not start, listen on anything but loopback.
 """
 
@@ -50,7 +51,7 @@ class Watcher(Protocol):
         """It has ended by `stop`."""
 
 
-# The project's own tests look here whether anything was left behind.
+# The project's own tests look here whether anything was left.
 watchers: list[Watcher] = []
 
 

@@ -102,7 +102,7 @@ def decode_as(message_class: Any, body: bytes) -> Any:
 def encode(entity: Any) -> bytes:
     """The bytes of a response body, without its header.
 
-    KafkaError where it holds a text that is too long to be told again: see `outside_text`.
+    KafkaError where it holds a text that is too long for a response: see `outside_text`.
     """
     out = io.BytesIO()
     entity_class: Any = type(entity)

@@ -49,7 +49,7 @@ class ShiftedClock:
                     del self._sleeping[condition]
 
     def advance(self, ms: float) -> None:
-        """Moves both hands forward and wakes everybody who sleeps on this clock."""
+        """Moves both hands forward and wakes every thread that sleeps on this clock."""
         if ms < 0:
             raise ValueError(f"time does not go back: {ms} ms")
         with self._lock:

@@ -142,7 +142,7 @@ LEFT: Final = {
     "kbroker/protocol": 24,
     "kbroker/replica": 207,
     "kbroker/server": 5,
-    "kbroker/testing": 99,
+    "kbroker/testing": 1,
     "lab": 1,
     "perf": 61,
     "perf/before_after": 2,

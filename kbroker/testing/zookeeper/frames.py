@@ -1,4 +1,4 @@
-"""ZooKeeper's protocol, as far as kbroker's store speaks it: what clients ask, what they are told.
+"""ZooKeeper's protocol, as far as kbroker's store speaks it: requests and responses.
 
 A frame is its length and a payload, numbers are big-endian, texts and data have their length before
 them, -1 for none. The first frame of a connection asks for a session; each later one begins with
@@ -64,7 +64,7 @@ class Ask(IntEnum):
 
 
 class Trouble(IntEnum):
-    """ZooKeeper's codes for what goes wrong."""
+    """ZooKeeper's error codes."""
 
     RUNTIME_INCONSISTENCY = -2
     UNIMPLEMENTED = -6
@@ -125,7 +125,7 @@ class Reader:
             raise FrameError(f"a text that is no UTF-8: {error}") from error
 
     def hello(self) -> Hello:
-        """The first frame, but for what newer clients add: whether it may be served read-only."""
+        """The first frame, without the newer clients' field that says whether read-only will do."""
         _, _, timeout_ms, session_id = self._unpack(_HELLO)
         return Hello(timeout_ms, session_id, self.data())
 
@@ -167,7 +167,7 @@ class Reader:
         return found
 
     def _parts(self) -> Iterator[int]:
-        """What each part asks; whoever goes on has read it."""
+        """The request of each part; the caller reads it before it goes on."""
         while True:
             ask, done, _ = self._unpack(_PART)
             if done:
@@ -202,7 +202,7 @@ def framed(payload: bytes) -> bytes:
 
 
 def frame_bytes(head: bytes | bytearray) -> int:
-    """The whole size of the frame that begins so; 0 where that cannot be told yet."""
+    """The whole size of the frame that begins so; 0 where that is not known yet."""
     if len(head) < _INT.size:
         return 0
     size = int(_INT.unpack_from(head)[0])
@@ -239,7 +239,7 @@ def names(values: list[str]) -> bytes:
 
 
 def stat(node: Znode) -> bytes:
-    """What is known of a node. Nobody asks for its times, so they are 0."""
+    """A node's state. No client of ours reads its times, so they are 0."""
     return _STAT.pack(
         *(node.created, node.changed, 0, 0, node.version, node.children_version, 0, node.owner),
         *(len(node.data), len(node.children), node.children_changed),
@@ -247,8 +247,8 @@ def stat(node: Znode) -> bytes:
 
 
 def done(operation: Operation, version: int) -> bytes:
-    """What is told of an operation that was done, with the version that it left. Of a node that
-    was set nothing else is told than that: no client of ours asks."""
+    """The response to an operation that was done, with the version that it left; of a node that
+    was set only that, which is all that our clients read."""
     match operation:
         case Create():
             return text(operation.path)
@@ -259,12 +259,12 @@ def done(operation: Operation, version: int) -> bytes:
 
 def parts_done(parts: Iterable[tuple[Operation, int]]) -> bytes:
     """The body of a MULTI that happened, with the versions that it left."""
-    told = (_PART.pack(_ask_of(part), False, 0) + done(part, version) for part, version in parts)
-    return b"".join(told) + _END
+    results = (_PART.pack(_ask_of(part), False, 0) + done(part, version) for part, version in parts)
+    return b"".join(results) + _END
 
 
 def parts_failed(count: int, failed: int, error: int) -> bytes:
-    """The body of a MULTI that did not: those before were rolled back, those behind not tried."""
+    """The body of a MULTI that did not: those before were rolled back, those after not tried."""
     codes = [0] * failed + [error] + [Trouble.RUNTIME_INCONSISTENCY] * (count - failed - 1)
     return b"".join(_PART.pack(-1, False, code) + _INT.pack(code) for code in codes) + _END
 
@@ -273,8 +273,8 @@ def parts_read(nodes: Iterable[Znode | None]) -> bytes:
     """The body of a MULTI_READ; None: there is no such node."""
     missing = _PART.pack(-1, False, Trouble.NO_NODE) + _INT.pack(Trouble.NO_NODE)
     head = _PART.pack(Ask.GET_DATA, False, 0)
-    told = (missing if node is None else head + data(node.data) + stat(node) for node in nodes)
-    return b"".join(told) + _END
+    results = (missing if node is None else head + data(node.data) + stat(node) for node in nodes)
+    return b"".join(results) + _END
 
 
 def _ask_of(operation: Operation) -> Ask:

@@ -3,9 +3,9 @@
     with ZooKeeperServer() as zookeeper:
         Broker({"zookeeper.connect": zookeeper.connect, "broker.id": 1})
 
-It serves what kbroker's store asks for: sessions that expire when nothing is heard of them, reads
-with watches, transactions, sync. It has no users, no quorum and nothing on disk. What it promises
-is what the store's contract says of ZooKeeper, and the same tests show it.
+It serves what kbroker's store asks for: sessions that expire without a message, reads
+with watches, transactions, sync. It has no users, no quorum and nothing on disk. Its promises
+are those of ZooKeeper in the store's contract, and the same tests check them.
 
 Threads: everything of a server and its sessions happens on a `LoopThread`; the methods for tests
 hand over to it and wait.
@@ -35,7 +35,7 @@ from kbroker.testing.zookeeper.tree import Changes, Tree
 log = logging.getLogger("kbroker.testing")
 
 HOST: Final = "127.0.0.1"
-# A client that does not read, a stopped process, is let go behind so much.
+# A client that does not read, a stopped process, is disconnected after so much.
 _UNREAD_BYTES_MAX: Final = 16 << 20
 _TIMEOUT_MS: Final = (100, 600_000)
 _DATA_EVENTS: Final = {EventType.CREATED: 1, EventType.DELETED: 2, EventType.CHANGED: 3}
@@ -43,14 +43,14 @@ _CHILD_EVENT: Final = 4
 
 
 class _Session:
-    """A client, with or without a connection, until nothing was heard of it for its timeout."""
+    """A client, with or without a connection, until it sent nothing for its timeout."""
 
     def __init__(self, session_id: int, timeout_ms: int) -> None:
         self.session_id = session_id
         self.timeout_ms = timeout_ms
         self.password = secrets.token_bytes(frames.PASSWORD_BYTES)
         self.connection: _Connection | None = None
-        self.heard_s = 0.0
+        self.received_s = 0.0
         self.looked_at: asyncio.TimerHandle | None = None
 
 
@@ -92,7 +92,7 @@ class ZooKeeperServer:
             self._thread.close()
 
     def lose(self) -> None:
-        """Nobody is served, as without a quorum; no session expires meanwhile."""
+        """No client is served, as without a quorum; no session expires meanwhile."""
 
         def lose() -> None:
             self.lost = True
@@ -119,7 +119,7 @@ class ZooKeeperServer:
         return found
 
     def expire(self, session_id: int) -> None:
-        """End a session as one of which nothing was heard."""
+        """End a session as one that sent nothing."""
         self._thread.call(lambda: self._end(session_id))
 
     def data_of(self, path: str) -> bytes | None:
@@ -174,7 +174,7 @@ class ZooKeeperServer:
             self._listener = None
         for connection in list(self._connections):
             connection.abort()
-        await asyncio.sleep(0)  # until they have been told
+        await asyncio.sleep(0)  # until they have been notified
 
     def connected(self, connection: _Connection) -> None:
         self._connections.add(connection)
@@ -240,18 +240,18 @@ class ZooKeeperServer:
         connection.send(frames.welcome(session.timeout_ms, session.session_id, session.password))
 
     def _heard(self, session: _Session) -> None:
-        session.heard_s = self._loop.time()
+        session.received_s = self._loop.time()
 
     def _look_later(self, session: _Session) -> None:
         if session.looked_at is not None:
             session.looked_at.cancel()
-        due_s = session.heard_s + session.timeout_ms / 1000
+        due_s = session.received_s + session.timeout_ms / 1000
         session.looked_at = self._loop.call_at(due_s, self._look, session)
 
     def _look(self, session: _Session) -> None:
         if self._sessions.get(session.session_id) is not session or self.lost:
-            return  # over; or nobody is served, and who comes back is looked at anew
-        if self._loop.time() < session.heard_s + session.timeout_ms / 1000:
+            return  # over; or no client is served, and one that comes back is looked at again
+        if self._loop.time() < session.received_s + session.timeout_ms / 1000:
             self._look_later(session)
             return
         log.info("session %d of the cluster under test expired", session.session_id)
@@ -271,10 +271,10 @@ class ZooKeeperServer:
     def _tell(self, changes: Changes) -> None:
         """Fire the watches that a transaction concerns, each once, in the order of its changes."""
         for type_, path in changes:
-            told = self._data_watches.pop(path, set())
+            notified = self._data_watches.pop(path, set())
             if type_ is EventType.DELETED:
-                told |= self._child_watches.pop(path, set())
-            for connection in told:
+                notified |= self._child_watches.pop(path, set())
+            for connection in notified:
                 connection.send(frames.event(_DATA_EVENTS[type_], path))
             if type_ is not EventType.CHANGED:
                 parent = parent_of(path)

@@ -4,9 +4,8 @@ Place in the flow: `server.py` serves one to the brokers of a `Cluster` by ZooKe
 simulator gives one to simulated brokers. Operations and errors are those of the metadata store
 (kbroker/metadata/store/base.py), so a tree knows nothing of bytes on a wire.
 
-A transaction happens whole or not at all and takes the next zxid. Whoever asked for it is told the
-changes in their order, and says them to whom it concerns: there are no watches here, no clock and
-no thread.
+A transaction happens whole or not at all and takes the next zxid. Its caller gets the changes
+in their order, and notifies the clients: there are no watches here, no clock and no thread.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _PERSISTENT = 0
 
 @dataclass(slots=True)
 class Znode:
-    """A node; `created`, `changed` and `children_changed` are the zxids of who did it last."""
+    """A node; `created`, `changed` and `children_changed` are the last such transactions' zxids."""
 
     data: bytes
     owner: int  # the session of an ephemeral node, 0 for a persistent one
