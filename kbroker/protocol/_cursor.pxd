@@ -1,12 +1,12 @@
 # cython: language_level=3
-"""Bounded reading of hostile bytes and writing of answers; inline, no module behind it.
+"""Bounded reading of hostile bytes and writing of answers; inline, without a module.
 
-A `Cursor` never travels without what is left. A read beyond the end, a negative length or a varint
+A `Cursor` always has the number of bytes left. A read beyond the end, a negative length or a varint
 that is too long sets `failed` and gives zero or NULL from then on, so that a parser may check once
 at the end of a structure. Counts are compared with the bytes left before anything is reserved.
 
-Writers are plain pointers: the caller has reserved an upper bound computed from what was parsed.
-Fields at fixed places (`get_i32` and its like) are read by who has compared the length before.
+Writers are plain pointers: the caller has reserved an upper bound computed from the parsed request.
+Fields at fixed places (`get_i32` and its like) are read after the caller has compared the length.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -127,7 +127,7 @@ cdef inline int32_t take_count(Cursor* cursor, int flexible, size_t item_bytes_m
 
 
 cdef inline uint32_t take_tag_count(Cursor* cursor) noexcept nogil:
-    # How many tagged fields follow; a structure with more than anybody sends is malformed.
+    # How many tagged fields follow; a structure with more than any client sends is malformed.
     cdef uint32_t count = take_uvarint(cursor)
     if count > TAGGED_FIELDS_MAX:
         cursor.failed = 1
@@ -158,7 +158,7 @@ cdef struct RequestHeader:
 cdef inline void take_header(
     Cursor* cursor, RequestHeader* header, uint8_t* frame, size_t length, int flexible,
 ) noexcept nogil:
-    # A cursor at the body of a frame, behind header v1 or, where the version is flexible, v2. The
+    # A cursor at the body of a frame, after header v1 or, where the version is flexible, v2. The
     # client's id has the older encoding in both.
     cursor.at = frame
     cursor.left = length

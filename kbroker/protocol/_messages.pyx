@@ -6,9 +6,9 @@ steps, one for each field, in the order of the wire. A step has the field's kind
 name, where its slot is within a record and, where it is a structure or an array of them, the plan
 of the inner record. No Python function is called for a field, and no attribute is looked up.
 
-What is read comes from a socket. Lengths and counts are compared with the bytes that are left, and
+The bytes come from a socket. Lengths and counts are compared with the bytes that are left, and
 one budget for all arrays of a message bounds what they may become (`Reader`), so memory follows
-what was received and not what a count claims.
+the bytes received and not the claim of a count.
 
 Everything here holds the GIL. A plan does not change once it is made; any thread may use it.
 """
@@ -67,7 +67,7 @@ cpdef enum Kind:
     STRING = 9
     BYTES = 10
     STRUCT = 11
-    PACKED_INT32 = 12  # an array of int32 as the bytes that came, for who reads it in C
+    PACKED_INT32 = 12  # an array of int32 as the bytes received, for readers in C
     REST = 13          # all bytes that are left, without their size
 
 cpdef enum Flag:
@@ -170,7 +170,7 @@ cdef inline void _set(object record, Py_ssize_t offset, object value):
 
 
 cdef object _make(object kind, PyObject* const* values, size_t given, PyObject* names):
-    # A record of the class `kind`: what its call does, without a dictionary of what is given.
+    # A record of the class `kind`, as by its call, without a dictionary of arguments.
     cdef PyObject* place = PyDict_GetItem((<TypeObject*>kind).tp_dict, "_layout")
     cdef Layout layout
     cdef Slot* slot
@@ -207,7 +207,7 @@ cdef class Record:
     """One structure of a message: its fields are slots, named as in Kafka's protocol guide.
 
     `_fields` of a class is a tuple of names. A field that is not given has its default; an empty
-    list there stands for a new one each time.
+    list there means a new one each time.
     """
 
     _fields = ()

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""API keys and first flexible versions of what C serves; inline, no module.
+"""API keys and first flexible versions of the APIs that C serves; inline, no module.
 
 The one place in C that has them: tests/unit/protocol/test_versions.py holds them to `types.ApiKey`
 and to `versions.FLEXIBLE_SINCE`, and finds a second place.

@@ -1,7 +1,7 @@
 # cython: language_level=3
 """What `wire.py` describes: the reader of a request's body and the writer of an answer's.
 
-Compiled because of who names much: an item of two bytes may cost two microseconds of CPU
+Compiled because of requests with many items: one of two bytes may cost two microseconds of CPU
 (docs/hostile.md), which is what one call of a Python method takes. Everything here is Python's,
 with the GIL; what runs without it reads with `_cursor.pxd`.
 """
@@ -42,7 +42,7 @@ cdef enum:
 
 cdef int64_t _ITEMS_MAX = limits.ARRAY_ITEMS_MAX
 cdef uint32_t _TAGS_MAX = limits.TAGGED_FIELDS_MAX
-# What the older encoding can say; Apache Kafka refuses longer ones in the flexible one, too.
+# The most of the older encoding; Apache Kafka refuses longer ones in the flexible one, too.
 cdef Py_ssize_t _STRING_MAX = limits.TEXT_BYTES_MAX
 
 cdef bytes _NO_ID = bytes(ID_BYTES)
@@ -194,7 +194,7 @@ cdef class Reader:
         return count
 
     def raw(self, Py_ssize_t size):
-        """Bytes for somebody else to read."""
+        """Bytes that the caller reads."""
         return self._bytes(size)
 
     def tags(self, known=NO_TAGS):

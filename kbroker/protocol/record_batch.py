@@ -6,7 +6,7 @@ The broker's own path validates and patches batches in C and never parses one he
 A batch (big-endian; https://kafka.apache.org/documentation/#recordbatch):
 
      0 base offset          int64    23 last offset delta   int32
-     8 length behind here   int32    27 base timestamp      int64
+     8 length after this    int32    27 base timestamp      int64
     12 leader epoch         int32    35 max timestamp       int64
     16 magic (2)            int8     43 producer id         int64
     17 crc                  uint32   51 producer epoch      int16
@@ -161,7 +161,7 @@ def encode_batch(
 
 
 class _Cursor:
-    """Varints and byte strings of records, each compared with what is left."""
+    """Varints and byte strings of records, each compared with the bytes left."""
 
     __slots__ = ("data", "end", "position")
 
@@ -298,7 +298,7 @@ def _decode_batch(data: bytes, limit_bytes: int | None) -> RecordBatch:
         _decode_record(cursor, base_offset, base_timestamp_ms, append_time_ms) for _ in range(count)
     )
     if cursor.position != cursor.end:
-        raise ProtocolError(f"{cursor.end - cursor.position} bytes behind the last record")
+        raise ProtocolError(f"{cursor.end - cursor.position} bytes after the last record")
     return RecordBatch(
         base_offset=base_offset,
         last_offset=base_offset + last_offset_delta,

@@ -1,11 +1,11 @@
 """Which versions of which API exist, which of them we serve, and how their headers look: data.
 
-`SERVED` is the set of one Apache Kafka release, 4.3, cut down to what this broker does; clients
+`SERVED` is the set of one Apache Kafka release, 4.3, cut down to this broker's APIs; clients
 infer features from such ranges, so a range is either the whole of 4.3's or absent. The registry
 joins a handler to each row and ApiVersions answers exactly the registry.
 
 `FLEXIBLE_SINCE` covers every API of 4.3, also those that are not served: a header must be read
-before anybody knows whether its API is one of ours. The flexible versions (KIP-482) use request
+before it is known whether its API is one of ours. The flexible versions (KIP-482) use request
 header v2 and response header v1; the others use v1 and v0. Two exceptions: the ApiVersions response
 always has header v0, because a client reads it before the versions are negotiated, and the
 ControlledShutdown v0 request has header v0.
@@ -32,7 +32,7 @@ class VersionRange(NamedTuple):
 
     `advertised_min` is lower than `min` for Produce alone: librdkafka before 2.11.1 stops
     compressing in silence where a broker does not list version 0 (KAFKA-18659), so Kafka 4 lists
-    0 to 2 as well and closes the connection of whoever uses them.
+    0 to 2 as well and closes the connection of a client that uses them.
     """
 
     min: int

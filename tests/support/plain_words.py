@@ -139,7 +139,6 @@ LEFT: Final = {
     "kbroker/log": 393,
     "kbroker/metadata": 7,
     "kbroker/net": 112,
-    "kbroker/protocol": 24,
     "kbroker/replica": 207,
     "kbroker/server": 5,
     "kbroker/testing": 1,

@@ -106,7 +106,7 @@ def array(
     """An array of records, or of values: `array(Member)`, `array(string)`.
 
     `each` is for a response: where the whole request fails, this array has one item for each item
-    of the request's field of that name, with what both have in common (`failures.py`).
+    of the request's field of that name, with the fields that both have (`failures.py`).
     """
     empty = [] if default == () else default
     kind, record = (Kind.STRUCT, of) if isinstance(of, type) else (of().kind, None)

@@ -162,7 +162,7 @@ def test_a_broken_header(at: int, value: bytes, message: str) -> None:
         (22, b"\x05", "unknown codec 5"),
         (57, struct.pack(">i", 2**31 - 1), "records in"),
         (57, struct.pack(">i", -1), "records in"),
-        (57, struct.pack(">i", 0), "behind the last record"),
+        (57, struct.pack(">i", 0), "after the last record"),
         (57, struct.pack(">i", 2), "runs out"),
         (61, b"\x00", "a record of 0 bytes"),
         (61, b"\x01", "a record of -1 bytes"),
