@@ -1,11 +1,10 @@
 # cython: language_level=3
-"""A bump allocator for what one run needs; inline, no module behind it.
+"""A bump allocator for the memory of one run; inline, without a module.
 
 One per handler, never shared. `arena_take` is a pointer bump; `arena_reset` after the run gives
 back every block but the first, so that one large run does not stay in memory. `arena_back_to` gives
-back what was taken behind a mark: requests that may be large and many in a run are served one in
-the place of the other. What is taken is zeroed and lives until then. NULL means that memory is
-short.
+back the memory taken after a mark: requests that may be large and many in a run are served one in
+the place of the other. It is zeroed and lives until then. NULL means that memory is short.
 """
 
 from libc.stdint cimport int64_t, uint8_t

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Atomic operations of native/atomics.h; inline, no module behind it."""
+"""Atomic operations of native/atomics.h; inline, without a module."""
 
 from libc.stdint cimport int64_t, uint64_t
 

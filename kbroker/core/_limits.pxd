@@ -1,8 +1,8 @@
 # cython: language_level=3
 """Bounds of `limits.py` that C needs, under their names there; inline, no module.
 
-The header is written by setup.py with their values, of the names below. What only one unit of C
-bounds stands in that unit.
+The header is written by setup.py with their values, of the names below. A bound of only one unit
+of C is in that unit.
 """
 
 cdef extern from "bounds.h" nogil:

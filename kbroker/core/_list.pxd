@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Lists through the fields of what is in them; inline, no module behind it.
+"""Lists through the fields of their items; inline, without a module.
 
     list_append(&queue.head, &queue.tail, request, &request.next, "queue: nothing is after the end")
     linked_remove(&cache.oldest, &cache.newest, session, &session.older, "cache: neighbours agree")

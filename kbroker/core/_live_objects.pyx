@@ -8,7 +8,7 @@ objects that are rarer than requests. Requests themselves are counted by their P
 locked instruction (`Processor.live_requests`).
 
 A leak is a count that does not come back; what may stay, and for how long, is in
-observe/live_objects.py. What is not counted shows in the bytes that the allocator has given out.
+observe/live_objects.py. Memory of other kinds shows in the bytes that the allocator has given out.
 """
 
 from libc.stdint cimport int64_t

@@ -56,7 +56,7 @@ cdef inline void lock_ranked(pthread_mutex_t* mutex, int rank) noexcept nogil:
     kb_mutex_lock(mutex)
 
 
-# Where it is free: 1, and it is held. Else 0; nobody waits.
+# Where it is free: 1, and it is held. Else 0; it does not wait.
 cdef inline int try_lock_ranked(pthread_mutex_t* mutex, int rank) noexcept nogil:
     if not kb_mutex_try(mutex):
         return 0

@@ -18,7 +18,7 @@ cdef extern from "require.h" nogil:
     int kb_likely(int condition)
 
 
-# What cannot be trusted any more, the smallest that holds what is wrong.
+# The smallest part that holds the wrong value, and cannot be trusted any more.
 cdef enum RequireOf:
     OF_CONNECTION = 0             # the caller closes it
     OF_PARTITION = 1              # the caller takes its log offline
@@ -43,7 +43,8 @@ cdef inline int require_of(
     return require_failed(of, number, name, text, found, required)
 
 
-# Of what connections or partitions share: lists, tables, counts of references, arenas, the queue.
+# For structures that connections or partitions share: lists, tables, counts of references, arenas,
+# the queue.
 cdef inline void require(
     int holds, const char* text, int64_t found, int64_t required
 ) noexcept nogil:
@@ -52,7 +53,7 @@ cdef inline void require(
 
 
 # A count that nothing relies on but a bound or a metric, as it is from now on: 0 where it was
-# below. Not of references, of places in a table, or of what frees something.
+# below. Not for references, places in a table, or counts that free something.
 cdef inline int64_t require_count(int64_t count, const char* text) noexcept nogil:
     if kb_likely(count >= 0):
         return count

@@ -1,10 +1,10 @@
 # cython: language_level=3
 """What happens when an invariant is broken: it is counted, named in one line, and ends something.
 
-`require` is for what only a bug of kbroker can break, never for what a client or a disk may send:
-that is validated, and refused with an error of the protocol. It is checked where a unit takes over
-or hands on: before bytes go to a file or a socket, on every unlink, at every reference. A wrong
-state is not mended; the smallest thing that holds it ends, before a wrong byte leaves:
+`require` is for invariants that only a bug of kbroker can break, never for bytes of a client or a
+disk: those are validated, and refused with an error of the protocol. It is checked where a unit
+takes over or hands on: before bytes go to a file or a socket, on every unlink, at every reference.
+A wrong state is not mended; the smallest thing that holds it ends, before a wrong byte leaves:
 
     connection   closed, as after a frame that does not parse
     partition    its log goes offline: clients get KAFKA_STORAGE_ERROR, another replica leads
@@ -63,6 +63,6 @@ cdef int require_failed(
 
 
 def broken_invariants() -> dict[str, int]:
-    """How many this process has met, by what each of them has ended."""
+    """How many this process has met, by the part that each of them has ended."""
     cdef int of
     return {_NAMES[of].decode(): kb_load_i64(&_counts[of]) for of in range(<int>REQUIRE_KINDS)}

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Time and futexes of native/sync.h, and POSIX threads; inline, no module behind it."""
+"""Time and futexes of native/sync.h, and POSIX threads; inline, without a module."""
 
 from libc.stdint cimport int64_t
 

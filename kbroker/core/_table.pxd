@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Hash tables of pointers; inline, no module behind it.
+"""Hash tables of pointers; inline, without a module.
 
 Linear probing in a power of two of places; NULL is a free place, and ends a search. Removal closes
 the gap, so there are no marks. What is in a table is compared by a function that the caller names,
@@ -53,7 +53,7 @@ cdef inline void table_free(Table* table) noexcept nogil:
     table.count = 0
 
 
-# The place of what has this key, or the free one that it would take.
+# The place of the item with this key, or the free one that it would take.
 cdef inline void** table_place(
     const Table* table, uint32_t hash, is_key same, const void* key
 ) noexcept nogil:
@@ -70,7 +70,7 @@ cdef inline void* table_find(
     return table_place(table, hash, same, key)[0] if table.places != NULL else NULL
 
 
-# What is the same as this item; the item itself, from now on, if nothing was. There is room.
+# The equal item in the table; this item itself, from now on, if there was none. There is room.
 cdef inline void* table_find_or_put(
     Table* table, uint32_t hash, is_key same, void* item
 ) noexcept nogil:

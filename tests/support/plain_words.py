@@ -133,7 +133,6 @@ LEFT: Final = {
     "kbroker/cluster": 41,
     "kbroker/config": 2,
     "kbroker/coordinator": 296,
-    "kbroker/core": 23,
     "kbroker/engine": 212,
     "kbroker/handlers": 93,
     "kbroker/log": 393,
