@@ -1,7 +1,7 @@
 """Apache Kafka on loopback: how a single node is configured, formatted and started.
 
-A node is broker and controller in one JVM. The settings are the defaults but for what a single node
-needs: replication factors of 1 and no rebalance delay.
+A node is broker and controller in one JVM. The settings are the defaults but for those that a
+single node needs: replication factors of 1 and no rebalance delay.
 """
 
 from __future__ import annotations

@@ -141,7 +141,6 @@ LEFT: Final = {
     "kbroker/replica": 207,
     "kbroker/server": 5,
     "kbroker/testing": 1,
-    "lab": 1,
     "perf": 61,
     "perf/before_after": 2,
     "perf/brokers": 17,
