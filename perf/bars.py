@@ -37,8 +37,8 @@ def bars(outcome: Outcome) -> list[Bar]:
 def _start_bars(outcome: Outcome) -> list[Bar]:
     starts = outcome.starts.get("kbroker", [])
     return [
-        value_bar(what, bar, "s", [(getattr(one, key), one.quiet) for one in starts])
-        for what, bar, key in (
+        value_bar(name, bar, "s", [(getattr(one, key), one.quiet) for one in starts])
+        for name, bar, key in (
             ("exec to first acknowledged produce, empty directory", 0.3, "empty_s"),
             ("the same after a clean stop", 0.3, "again_s"),
             ("first answer after kill -9", 1.0, "killed_s"),
@@ -52,8 +52,8 @@ def _memory_bars(outcome: Outcome) -> list[Bar]:
     idle = [one.resident_bytes for one in starts if one.resident_bytes]
     idle = idle or [one for name, one in outcome.memory_idle.items() if name == "kbroker"]
     return [
-        value_bar(what, bar, "MB", [(one / MIB, True) for one in found])
-        for what, bar, found in (
+        value_bar(name, bar, "MB", [(one / MIB, True) for one in found])
+        for name, bar, found in (
             ("resident memory, idle", 60.0, idle),
             ("resident memory, after each round", 120.0, outcome.memory_after.get("kbroker", [])),
         )

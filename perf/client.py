@@ -1,4 +1,4 @@
-"""A small blocking client for what surrounds a block: topics, producer ids, offsets.
+"""A small blocking client for the work around a block: topics, producer ids, offsets.
 
 One socket, one request at a time, fixed versions; an error code raises ClientError with the API and
 the topic. The limit server knows fewer APIs: there a topic exists by being written to and its id
@@ -59,7 +59,7 @@ class Client:
         self._socket.close()
 
     def ask(self, api_key: int, version: int, body: bytes) -> Reader:
-        """One request; its answer behind the response header."""
+        """One request; its answer after the response header."""
         self._socket.sendall(frame(request_header(api_key, version), body))
         size = int.from_bytes(read_exactly(self._socket, 4), "big")
         flexible = version >= FLEXIBLE_SINCE[api_key]

@@ -6,10 +6,10 @@ A round visits every cell; in a cell each broker has one block, in an order that
 to round. A ratio is taken inside a round, which each block carries, then the median over the rounds
 with its exact interval. A block beside which something else ran is repeated once; if the repetition
 is noisy too, it is kept, marked, and counts in no verdict. Null test: in some cells each broker has
-a second block right behind its first; what it differs from itself by is the band in which nothing
-is said.
+a second block right after its first; the difference of the two is the band in which no difference
+is claimed.
 
-What this module gives is data; perf.report turns it into a table and the bars.
+This module gives data; perf.report turns it into a table and the bars.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class Comparison:
                 self.outcome.memory_after.setdefault(name, []).append(resident)
 
     def _again(self, first: Block) -> None:
-        """The null test: the same once more, right behind."""
+        """The null test: the same once more, right after."""
         second = self._block(first.broker, BY_KEY[first.cell], first.round, "again ")
         if second is not None:
             by_broker = self.outcome.null.setdefault(first.cell, {})
@@ -240,7 +240,7 @@ class Comparison:
         result = idle.measure_idle(bench, self.plan.idle_connections)
         self.outcome.idle.setdefault(bench.broker.name, []).append(result)
         if result.bytes_each is None:
-            return f"{result.connections:,}; what each holds cannot be told without jcmd"
+            return f"{result.connections:,}; the memory of each is not known without jcmd"
         return f"{result.bytes_each:,.0f} B each of {result.connections:,}"
 
     def _idle_anew(self) -> None:

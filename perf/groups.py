@@ -2,14 +2,14 @@
 
 Members are plain sockets of one thread. What is timed:
 
-- `join`: MEMBERS connections ask to join a new group, until everybody has its part;
+- `join`: MEMBERS connections ask to join a new group, until each has its part;
 - `rebalance`: one member comes with other data, the others learn of it and ask to join again, until
   the last one has its part; the median of REPEATS;
 - `large_join`, `large_rebalance`: the same with LARGE_MEMBERS;
 - `groups`: GROUPS groups of one member each, one after the other, and the median heartbeat beside
   them;
 - `commits`: COMMITS offsets, 100 to a request, then a clean stop; `start`: from exec until every
-  group's OffsetFetch is answered with what was committed, `ready` until the first ApiVersions.
+  group's OffsetFetch is answered with the committed offsets, `ready` until the first ApiVersions.
 
 A subscription is a consumer's, of one topic, an assignment has its partitions as a range assignor
 gives them. Versions are the last ones before compact encoding, which all clients still speak.
@@ -59,7 +59,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class GroupsResult:
-    """Seconds, but for what says otherwise."""
+    """Seconds, unless the name says otherwise."""
 
     broker: str
     join_s: float
@@ -100,8 +100,8 @@ def _join(group: str, member: str, extra: int = 0) -> bytes:
 
 def _sync(group: str, generation: int, member: str, given: Sequence[tuple[str, bytes]]) -> bytes:
     w = Writer().string(group).put("i", generation).string(member).count(len(given))
-    for who, what in given:
-        w.string(who).bytes(what)
+    for member_id, assignment in given:
+        w.string(member_id).bytes(assignment)
     return frame(request_header(SYNC_GROUP, SYNC_VERSION), bytes(w.data))
 
 
@@ -143,7 +143,7 @@ class Member:
         self._socket.sendall(data)
 
     def read(self) -> Reader:
-        """The answer, behind its header."""
+        """The answer, after its header."""
         (size,) = struct.unpack(">i", self._take(4))
         return Reader(self._take(size)[4:])
 
@@ -191,7 +191,7 @@ class Member:
 class Group:
     """Members of one group, driven as clients are.
 
-    Whoever is told to rebalance joins again; whoever waits for nothing sends heartbeats.
+    A member that must rebalance joins again; one that waits for nothing sends heartbeats.
     """
 
     def __init__(self, broker: Broker, name: str, count: int) -> None:
@@ -322,7 +322,7 @@ def _awake(broker: Broker) -> None:
     line = Member((broker.host, broker.port))
     for number in range(PROBES):
         while True:
-            line.send(_heartbeat(f"perf-probe-{number}", 1, "nobody"))
+            line.send(_heartbeat(f"perf-probe-{number}", 1, "no-member"))
             if line.beaten() not in NOT_YET:
                 break
             if time.monotonic() > give_up:

@@ -40,7 +40,7 @@ def bucket_low(bucket: int) -> int:
 
 
 def bucket_middle(bucket: int) -> float:
-    """What stands for every value of a bucket."""
+    """The value that is used for every value of a bucket."""
     low = bucket_low(bucket)
     width = 1 if bucket < 2 * SUB else 1 << ((bucket >> SUB_BITS) - 1)
     return low + (width - 1) / 2
@@ -77,7 +77,7 @@ class Histogram:
 
     @classmethod
     def from_native(cls, native: dict[str, Any]) -> Histogram:
-        """From what perf._load hands back."""
+        """From the result of perf._load."""
         counts = np.frombuffer(native["counts"], dtype=np.uint64)
         return cls(counts, native["total"], native["sum"], native["min"], native["max"])
 

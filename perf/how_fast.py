@@ -2,10 +2,10 @@
 
     kbroker perf compare --json compare.json
     python -m perf.how_fast compare.json       # keeps what the table shows, and draws it
-    python -m perf.how_fast                    # draws it again from what was kept
+    python -m perf.how_fast                    # draws it again from the kept figures
 
-What is kept (`how_fast.json`, beside this file) names the machine, the commit and the time, so that
-the table cannot outlive them; a test holds the README against it. A ratio has its exact
+The kept file (`how_fast.json`, beside this one) names the machine, the commit and the time, so
+that the table cannot outlive them; a test holds the README against it. A ratio has its exact
 interval; where the run could not decide, its ends are in the words of perf.judge.
 """
 

@@ -1,7 +1,7 @@
 """Idle connections: what ten thousand of them cost a broker, and who notices.
 
 Each connection asks ApiVersions once and then stays. Measured: what the broker holds before and
-after (anonymous memory; of a JVM the live heap behind a forced collection, or nothing where that
+after (anonymous memory; of a JVM the live heap after a forced collection, or nothing where that
 cannot be had: garbage is no connection's), the broker's CPU while nothing happens, and the p99 of
 an active client before and beside them. The kernel's share of a socket is not in it, and is the
 same for every broker.
@@ -31,7 +31,7 @@ class IdleResult:
 
     broker: str
     connections: int
-    bytes_each: float | None  # None: garbage could not be told from what is in use
+    bytes_each: float | None  # None: garbage could not be subtracted
     open_s: float
     cpu_share: float  # of one CPU, with all of them idle
     p99_before_us: float
@@ -73,7 +73,7 @@ def close_all(opened: list[socket.socket]) -> None:
 
 
 def measure_idle(bench: Bench, count: int) -> IdleResult:
-    """The cell. What the broker allocates for its very first clients is not counted."""
+    """The cell. Memory for the broker's very first clients is not counted."""
     broker = bench.broker
     count = min(count, raise_file_limit())
     close_all(open_idle(broker.host, broker.port, 32))

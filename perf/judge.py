@@ -6,7 +6,7 @@ one quiet block in it: a block beside which something else ran does not count, a
 of which that is not known. From the ratios of these rounds come the median and its exact interval.
 
 The *null test* pairs blocks of one side with blocks of the same side, measured right after them.
-What comes out, as a factor around 1, is its *band*: in it a ratio says nothing.
+Their ratio, a factor around 1, is the *band*: in it a ratio says nothing.
 
 Three questions are answered:
 
@@ -32,7 +32,7 @@ from perf.stats import PAIRS_MIN, Estimate, estimate
 
 NO_RESULT: Final = "no result"
 NOT_MEASURED, PASSED, FAILED = "not measured", "pass, surely", "FAIL"
-NOT_SLOWER, SLOWER, NOT_SHOWN = "not slower", "slower", "not shown"
+NOT_SLOWER, SLOWER, UNDECIDED = "not slower", "slower", "undecided"
 ROUNDS_MIN: Final = 15  # of two builds, before one of them may be called not slower
 
 Direction = Literal["more", "less", ""]
@@ -196,7 +196,7 @@ def judge(found: Together, nulls: Iterable[Together] = ()) -> Verdict:
     if not ratio.decides:
         return Verdict(ratio, found.lacking(), band)
     if ratio.low <= 1 <= ratio.high:
-        return Verdict(ratio, "no difference shown", band)
+        return Verdict(ratio, "no difference found", band)
     if ratio.low <= band and ratio.high >= 1 / band:
         return Verdict(ratio, f"within the null test's {times(band)}", band)
     return Verdict(ratio, "", band)
@@ -256,7 +256,7 @@ def ratio_bar(
     *,
     doubt: str = "",
 ) -> Bar:
-    """That the first side has at most so much of what the second has."""
+    """The bar that the first side has at most so many times the second's figure."""
     if not found.rounds:
         return Bar(what, bar, None, unit)
     few = "" if found.ratio.decides else found.lacking()
@@ -268,7 +268,7 @@ def ratio_bar(
 
 @dataclass(frozen=True)
 class Slowness:
-    """The new build's figure by the old build's. `doubt` says why nothing is shown."""
+    """The new build's figure by the old build's. `doubt` says why it is undecided."""
 
     ratio: Estimate
     half_band: float
@@ -278,7 +278,7 @@ class Slowness:
     @property
     def verdict(self) -> str:
         if self.doubt:
-            return NOT_SHOWN
+            return UNDECIDED
         return NOT_SLOWER if self.ratio.median <= self.most + self.half_band else SLOWER
 
     @property

@@ -5,7 +5,7 @@ of kbroker; docs/ladder.md says what is wrong with each. All do the same work: c
 CRC-32C, give it its offset, write it to the partition's file, answer; with `--fsync` the answer
 waits for the disk, which is the slow work that tells the designs apart. They serve what the load
 generator needs: Produce 7, ListOffsets 1 and ApiVersions 0. They are a lesson, not brokers: nothing
-is kept, and Python's interpreter lock is part of what they cost. Input is bounded, and a request
+is kept, and Python's interpreter lock is part of their cost. Input is bounded, and a request
 that is malformed ends its connection.
 
 One rung as a process: `python -m perf.ladder DESIGN PORT DIRECTORY`; SIGTERM ends it.

@@ -15,7 +15,7 @@ HERE: Final = Path(__file__).parent
 
 
 def describe_machine() -> dict[str, Any]:
-    """Where and of what the figures are."""
+    """The machine and the build of the figures."""
     return {
         "cpus": os.cpu_count(),
         "model": _model(),

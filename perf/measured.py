@@ -1,6 +1,6 @@
 """What each verb measured, as records of results: which figures, by which name and unit.
 
-Everything goes through perf.results.Results, which does nothing where nobody wants results.
+Everything goes through perf.results.Results, which does nothing where no target is named.
 """
 
 from __future__ import annotations

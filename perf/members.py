@@ -2,7 +2,7 @@
 
 A member joins in the old way (JoinGroup 2, without a detour for its id) and is alone in its group,
 so it leads and assigns itself. Its session outlasts any block. `Connection.topic` of a repeated
-request is the answer that must come, byte for byte behind the correlation id: an error code ends
+request is the answer that must come, byte for byte after the correlation id: an error code ends
 the run.
 """
 

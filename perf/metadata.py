@@ -1,7 +1,7 @@
-"""What a broker says of its cluster: Metadata 12, as a question and as what is read of the answer.
+"""A broker's view of its cluster: Metadata 12, the request and what is read of the response.
 
-An answer may tell of ten thousand partitions and is asked for again and again by who waits for
-something, so partitions are read by `struct.unpack_from` rather than field by field: 1.5 us each.
+An answer may have ten thousand partitions, and a caller that waits asks for it again and again,
+so partitions are read by `struct.unpack_from` rather than field by field: 1.5 us each.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from perf.wire import Reader, WireError, Writer
 
 VERSION: Final = 12
 _PARTITION: Final = struct.Struct(">hiii")  # code, number, leader, leader epoch
-_LISTS: Final = 3  # of brokers behind them: replicas, in sync, offline
+_LISTS: Final = 3  # of brokers after them: replicas, in sync, offline
 _NO_TOPIC, _NO_LEADER = 3, 5
 
 
@@ -40,7 +40,7 @@ class TopicState:
 
     @property
     def missing(self) -> int:
-        """The error code of what keeps it from being used; 0 where every partition is led."""
+        """The error code that keeps it from being used; 0 where every partition is led."""
         if self.code or not self.partitions:
             return self.code or _NO_TOPIC
         codes = (each.code or (_NO_LEADER if each.leader < 0 else 0) for each in self.partitions)
@@ -70,7 +70,7 @@ def question(names: Sequence[str] | None) -> bytes:
 
 
 def read(r: Reader) -> ClusterState:
-    """An answer behind its header. WireError where it ends too soon."""
+    """An answer after its header. WireError where it ends too soon."""
     r.get("i")
     brokers = tuple(_broker(r) for _ in range(r.count()))
     r.string()

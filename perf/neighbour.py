@@ -1,9 +1,9 @@
 """A neighbour that asks for all topics' metadata in a loop: does a producer beside it notice?
 
-Producing at a fixed rate, below what either broker can take, so that what is measured is waiting
-behind the neighbour and not two clients sharing two CPUs; latencies count from the intended send
-time. The same in a closed loop is reported beside it. The broker holds TOPICS topics, all of which
-each answer lists.
+Producing at a fixed rate, below what either broker can take, so that the wait for the neighbour is
+measured and not two clients sharing two CPUs; latencies count from the intended send time. The same
+in a closed loop is reported beside it. The broker holds TOPICS topics, all of which each answer
+lists.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def reads(pid: int) -> Reads:
 
 
 def settled_memory(pid: int) -> Memory:
-    """Memory once it has stopped moving: a broker may still load things behind its ready line."""
+    """Memory once it has stopped moving: a broker may still load things after its ready line."""
     before = memory(pid)
     for _ in range(SETTLE_TRIES_MAX):
         time.sleep(SETTLE_STEP_S)
@@ -202,8 +202,8 @@ class Watch:
     """Measures the box from its creation to `guard()`, taking off what these processes used.
 
     Others are the processes that are there at the end, to the nanosecond. One that came and went is
-    seen in the box's time alone, from UNCHARGED_MAX on: /proc/stat is read in ticks, and has what
-    nobody is charged for.
+    seen in the box's time alone, from UNCHARGED_MAX on: /proc/stat is read in ticks, and has time
+    that no process is charged for.
     """
 
     def __init__(self, pids: list[int]) -> None:

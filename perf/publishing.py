@@ -3,8 +3,8 @@
 Two ways there: the project's own client, which speaks plain text and is always at hand; and
 librdkafka, where a client's properties ask for TLS or SASL (perf/results_target.py).
 
-`Sender` is a thread in the network of whoever made it: a comparison moves its own thread into a
-network without anybody else (perf/network.py), from where the results' broker cannot be reached.
+`Sender` is a thread in the network of its maker: a comparison moves its own thread into a network
+of its own (perf/network.py), from where the results' broker cannot be reached.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _note(retention_ms: str | None) -> str:
 
 
 class _Librdkafka:
-    """One publication. What its threads report ends it at once where waiting does not help."""
+    """One publication. An error of its threads ends it at once where waiting does not help."""
 
     def __init__(self, target: Target) -> None:
         import confluent_kafka as ck
@@ -183,7 +183,7 @@ class _Librdkafka:
 
 
 class Sender:
-    """A thread in the network of whoever made it; sends one publication after the other."""
+    """A thread in the network of its maker; sends one publication after the other."""
 
     def __init__(self, target: Target) -> None:
         self._target = target

@@ -22,7 +22,7 @@ COMPARED = (
 )
 LIMIT_DRIFT_MAX = 0.10
 CLIENT_SHARE_MAX = 0.5
-# With what the runtime compiles and collects, and without.
+# With the runtime's compiler and collector, and without.
 CPU_WAYS = ("cpu_us_per_request", "cpu_us_without_runtime")
 
 
@@ -71,7 +71,7 @@ def remarks(outcome: Outcome) -> list[str]:
                 block.own_us_per_request / block.cpu_us_per_request for block in blocks
             )
             if broker != "limit" and share > CLIENT_SHARE_MAX:
-                said.append(f"{cell}: the generator costs {share:.2f} of what {broker} does")
+                said.append(f"{cell}: the generator costs {share:.2f} of the CPU of {broker}")
     for broker, kinds in outcome.warmed.items():
         for kind, warmed in kinds.items():
             if not (warmed.enough or warmed.flat):

@@ -3,7 +3,7 @@
 `produce` returns a perf.spec.Connection, whose frame is complete but for the correlation id and,
 where idempotent or stamped, the base sequence, the send time and the CRC that follows from them.
 `fetch` returns one whose frame is the request header alone; C writes the body, as the partitions in
-it depend on what came back.
+it depend on the last response.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class Results:
         evidence: Mapping[str, Any],
         **fields: Any,
     ) -> None:
-        """What a study concludes, with what it follows from."""
+        """A study's conclusion, with its evidence."""
         said = {
             "question": question,
             "answer": answer,
@@ -193,7 +193,7 @@ class Results:
                 self._sender.close()
 
 
-# --- fields of what the harness measures ------------------------------------------------------
+# --- fields of blocks and cells ---------------------------------------------------------------
 
 
 def of_cell(cell: Cell) -> dict[str, Any]:
@@ -256,7 +256,7 @@ def of_histogram(latency: Histogram) -> dict[str, Any]:
     }
 
 
-# --- the file of what could not be sent ---------------------------------------------------------
+# --- the file of records that could not be sent -------------------------------------------------
 
 
 def write_file(path: Path, records: Sequence[Mapping[str, Any]]) -> None:

@@ -101,7 +101,7 @@ VERDICT: Final = (
     Field("question", "string", "What was asked."),
     Field("answer", "string", "One sentence that follows from the blocks."),
     Field("decided", "boolean", "False: no result (too few, too noisy, or no difference)."),
-    Field("evidence", "string", "JSON: the ratios, intervals and counts behind the answer."),
+    Field("evidence", "string", "JSON: the ratios, intervals and counts of the answer."),
 )
 FIGURE: Final = (
     Field("name", "string", "What the number is."),

@@ -105,8 +105,8 @@ def read(path: str) -> dict[str, str]:
 
 
 def translated(java: Mapping[str, str]) -> dict[str, str]:
-    """A Java client's properties as librdkafka's. ValueError, without any value, for what cannot
-    be."""
+    """A Java client's properties as librdkafka's. ValueError, without any value, for a property
+    that has none."""
     found = dict(java)
     found.pop("bootstrap.servers", None)
     found.pop("ssl.truststore.password", None)  # PEM has none

@@ -58,7 +58,7 @@ def polls(log: str) -> Polls:
 
 
 class Beans:
-    """The management beans of a JVM behind py4j.
+    """The management beans of a JVM, by py4j.
 
     Their classes are not public, so a method is called by the interface that declares it.
     """

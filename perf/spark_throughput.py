@@ -6,7 +6,7 @@ For each broker in turn (reversed in every other round): a fresh broker is fille
 generator with records of 1 KB of noise, what was written goes to the disk, and `spark_jobs.stream`
 lands the topic as table `plain` with `--trigger available-now` on local[2]. Then the rows in the
 table are counted by the files' own footers, and the raw generator reads the topic once, which is
-how fast this broker hands it out when nobody has to do anything with it. Ten million records need
+how fast this broker sends it when the reader does nothing with it. Ten million records need
 25 GB of disk and about five minutes for each broker.
 
 What is reported of the job, beside seconds, records and bytes a second:

@@ -1,4 +1,4 @@
-"""What a run of the load generator is told: plain data, no behaviour.
+"""The input of a run of the load generator: plain data, no behaviour.
 
 perf.cells and perf.requests fill these in, perf/_load.pyx copies them into C. Units are in the
 names; a count of 0 means "no limit" where a limit is meant.
@@ -45,7 +45,7 @@ class Connection:
     batches: tuple[Batch, ...] = ()
     idempotent: bool = False
     # fetch: the name's bytes, or the 16 bytes of the topic id; repeat: what every answer must be
-    # behind its correlation id, nothing for anything
+    # after its correlation id, nothing for anything
     topic: bytes = b""
 
 

@@ -40,7 +40,7 @@ class Estimate:
         return self.confidence >= CONFIDENCE_MIN
 
     def text(self, number: Callable[[float], str]) -> str:
-        """0.62 [0.58, 0.66] for an interval; 0.62 (0.58 to 0.66) for what was merely seen."""
+        """0.62 [0.58, 0.66] for an interval; 0.62 (0.58 to 0.66) for the lowest and the highest."""
         if not self.values:
             return "-"
         middle, low, high = map(number, (self.median, self.low, self.high))
@@ -61,7 +61,7 @@ class Estimate:
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Median of the values with its exact interval, or with what was seen if they are too few."""
+    """Median of the values with its exact interval; of too few, with the lowest and highest."""
     if not values:
         nan = math.nan
         return Estimate(nan, nan, nan, (), 0.0)

@@ -1,4 +1,4 @@
-"""One rendering of what was measured: tables of text, for a terminal and for a page of Markdown.
+"""One rendering of results: tables of text, for a terminal and for a page of Markdown.
 
 A measurement gives its results as `Table`s; how a number, an interval and a bar are written is
 decided here, once. Pure functions.
@@ -14,7 +14,7 @@ from perf.judge import Bar
 from perf.stats import Estimate
 
 NOTHING: Final = "-"  # where there is no number
-WORDS_CHARS_MAX: Final = 100  # of what a file says of its machine
+WORDS_CHARS_MAX: Final = 100  # of a file's words for its machine
 
 
 class Table(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 SCHEMA: Final = 1
 # Of values whose effect the run could not bound: another machine, or more rounds, might.
-CANNOT_BE_TOLD: Final = "cannot be told here"
+CANNOT_BE_DECIDED: Final = "cannot be decided here"
 FILE_BYTES_MAX: Final = 1 << 20
 WORDS_CHARS_MAX: Final = 500
 _PATH: Final = os.path.join(os.path.dirname(__file__), "effects.json")
@@ -49,8 +49,8 @@ class KnobEffects(NamedTuple):
 
     @property
     def _nothing_shown(self) -> str:
-        unclear = any(one.words.count(CANNOT_BE_TOLD) for one in self.tried)
-        return CANNOT_BE_TOLD if unclear else "no effect shown"
+        unclear = any(one.words.count(CANNOT_BE_DECIDED) for one in self.tried)
+        return CANNOT_BE_DECIDED if unclear else "no effect found"
 
     def line(self, ours: str) -> str:
         """The effect of the document's value, and of ours where that is another one."""

@@ -20,7 +20,7 @@ from perf.before_after.lines import HEAD, Blocks, Judged, Line, Taken, judged
 from perf.brokers import BASELINE, BrokerError
 from perf.cells import CellError
 from perf.client import ClientError
-from perf.judge import NOT_SHOWN, ROUNDS_MIN, SLOWER
+from perf.judge import ROUNDS_MIN, SLOWER, UNDECIDED
 from perf.measurement import Figure, Measurement, noisy
 from perf.wire import WireError
 
@@ -154,5 +154,5 @@ def report(outcome: Outcome, *, baseline: str, **about: Any) -> Measurement:
             *outcome.faults,
             *noisy([one.quiet for _cell, _build, one in every]),
         ],
-        fine=not any(one.verdict in (SLOWER, NOT_SHOWN) for one in lines),
+        fine=not any(one.verdict in (SLOWER, UNDECIDED) for one in lines),
     )

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from perf.judge import NOT_SHOWN, NOT_SLOWER, SLOWER, Slowness, not_slower, side, times, together
+from perf.judge import NOT_SLOWER, SLOWER, UNDECIDED, Slowness, not_slower, side, times, together
 
 CPU_HALF_BAND_MAX: Final = 0.03
 P99_HALF_BAND_MAX: Final = 0.10
 HEAD: Final = ("cell", "CPU", "requests", "p99", "other", "half-band", "rounds", "verdict")
-WORST_FIRST: Final = (SLOWER, NOT_SHOWN, NOT_SLOWER)
+WORST_FIRST: Final = (SLOWER, UNDECIDED, NOT_SLOWER)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Judged:
-    """A line with what was found of each of its figures."""
+    """A line with the result of each of its figures."""
 
     line: Line
     found: Mapping[str, Slowness]  # by column

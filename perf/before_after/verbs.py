@@ -45,7 +45,7 @@ def before_after(
 ) -> int:  # fmt: skip
     """Whether this build is slower than an older one, cell by cell.
 
-    Both run by turns, each block twice. A line says "not slower", "slower" or "not shown"; --check
+    Both run by turns, each block twice. A line says "not slower", "slower" or "undecided"; --check
     asks that every line is "not slower". With all cells three hours, ten where many are wide. Cells
     of several brokers need Java.
     """

@@ -1,4 +1,4 @@
-"""A broker that somebody else started: an address, and perhaps a pid whose CPU may be read.
+"""A broker that was started elsewhere: an address, and perhaps a pid whose CPU may be read.
 
 It is never started, held or stopped from here, and its directory is not touched.
 """
@@ -33,7 +33,7 @@ class AttachedBroker(Broker):
         return self._pid
 
     def held_bytes(self) -> int | None:
-        """Nothing of a JVM, whose garbage cannot be told from what it holds."""
+        """Nothing of a JVM, whose garbage is not known."""
         runs = Path(f"/proc/{self.pid}/comm").read_text().strip()
         return None if runs == "java" else super().held_bytes()
 

@@ -87,7 +87,7 @@ class Broker:
         raise NotImplementedError
 
     def environment(self) -> dict[str, str]:
-        # A broker that compiles itself at every start is none that anybody has installed.
+        # A broker that compiles itself at every start is not what users install.
         return {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
     def version(self) -> str:
@@ -121,7 +121,7 @@ class Broker:
 
     @property
     def own_pids(self) -> tuple[int, ...]:
-        """All of its processes: what they take is nobody else's."""
+        """All of its processes: their CPU is no other process's."""
         return self.measured_pids
 
     @property
@@ -188,7 +188,7 @@ class Broker:
         os.kill(self.pid, signal.SIGCONT)
 
     def held_bytes(self) -> int | None:
-        """Memory that is in use, garbage apart; None where that cannot be told."""
+        """Memory that is in use, garbage apart; None where that is not known."""
         return memory(self.pid).anonymous
 
     def terminate(self) -> None:

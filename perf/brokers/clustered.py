@@ -111,8 +111,8 @@ class KafkaNode(KafkaBroker):
         return own_figures.of_kafka(self._tells_at)
 
 
-# For brokers that are held still between their turns: nobody takes them for dead, or a follower for
-# one that has fallen behind, because their clocks went on.
+# For brokers that are held still between their turns: their sessions do not end, and a follower
+# stays in sync, although their clocks went on.
 HELD_STILL: Final[Settings] = {"replica.lag.time.max.ms": HELD_STILL_MS}
 HELD_STILL_KBROKER: Final[Settings] = {
     **HELD_STILL,

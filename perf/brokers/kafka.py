@@ -2,7 +2,7 @@
 
 Its jars come from Maven once (lab/jars.py); the broker is one node in KRaft mode, controller and
 broker in one process, with the heap and the flags that its own start script gives a JVM (heap 1 GB,
-G1). Settings are the defaults but for what a single node needs, and two that do not touch the
+G1). Settings are the defaults but for those of a single node, and two that do not touch the
 request path: a session timeout long enough to be held still between blocks, and segments of deleted
 topics going at once so that a long run does not fill the disk.
 """

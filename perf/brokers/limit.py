@@ -1,6 +1,6 @@
 """The limit server as a process of its own: `python -m perf.brokers.limit PORT DIRECTORY`.
 
-What it does is in perf/native/perf_limit.h. The port is bound here; SIGTERM ends it.
+Its code is perf/native/perf_limit.h. The port is bound here; SIGTERM ends it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a broker says of itself, by Kafka's names: kbroker over HTTP, Apache Kafka over JMX.
 
 Both tell a request's time as quantiles of the last minutes and count everything else since the
-start. Apache Kafka rounds each time to a millisecond before it counts it. Whoever wants the time of
-one load alone asks a broker that had no other.
+start. Apache Kafka rounds each time to a millisecond before it counts it. To get the time of one
+load alone, ask a broker that had no other.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ QUANTILES: Final = {"p50": "0.5", "p99": "0.99", "p99.9": "0.999"}
 _JMX_QUANTILES: Final = {
     "p50": "50thPercentile", "p99": "99thPercentile", "p99.9": "999thPercentile",
 }  # fmt: skip
-# The parts of a request's time, in their order, by what their metric is called.
+# The parts of a request's time, in their order, by the names of their metrics.
 LEGS: Final = {
     "queue": "RequestQueueTimeMs",
     "local": "LocalTimeMs",
@@ -116,12 +116,12 @@ def of_kafka(address: str) -> OwnFigures:
     for name in (_PRODUCE, *_PRODUCE_LEGS.values(), _FOLLOWER, _IN, _OUT):
         command += ["--object-name", name]
     try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S)
+        printed = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S)
     except subprocess.TimeoutExpired:
         raise BrokerError(f"{address} says nothing over JMX within {WAIT_S:.0f} s") from None
-    found = of_properties(told.stdout)
-    if told.returncode or not found:
-        raise BrokerError(f"{address} over JMX: {(told.stdout + told.stderr)[-300:].strip()}")
+    found = of_properties(printed.stdout)
+    if printed.returncode or not found:
+        raise BrokerError(f"{address} over JMX: {(printed.stdout + printed.stderr)[-300:].strip()}")
 
     def one(bean: str, attribute: str = "Count") -> float:
         return found.get(f"{bean}:{attribute}", 0.0)

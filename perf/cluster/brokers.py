@@ -134,7 +134,7 @@ class Cluster:
             broker.check_alive()
 
     def discard(self) -> None:
-        """All at once, since who stops last has nobody to hand over to; the meeting place last."""
+        """All at once, since the last has no broker to hand over to; the meeting place last."""
         with ExitStack() as last_first:
             for broker in self.running:
                 last_first.callback(broker.discard)

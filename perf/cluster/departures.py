@@ -35,7 +35,7 @@ class Departures:
             return self._gone.pop(str(node), None)
 
     def controller(self) -> int:
-        """The broker that is elected now; Metadata names any that is alive. -1: nobody."""
+        """The broker that is elected now; Metadata names any that is alive. -1: none."""
         from kazoo.exceptions import NoNodeError
 
         try:

@@ -2,8 +2,8 @@
 
 A round begins balanced and in sync. One broker is killed, the controller and another by turns. Its
 death is *noticed* when its registration in ZooKeeper goes, which is when its session ends, seconds
-behind the kill; a watch says when. From there until the metadata of every survivor shows each
-partition led by somebody alive: that is what is measured. Survivors are asked for all partitions in
+after the kill; a watch says when. From there until the metadata of every survivor shows each
+partition led by a broker that lives: that is measured. Survivors are asked for all partitions in
 a loop, with a pause; an answer takes some milliseconds, which is how fine the figure is.
 """
 
@@ -65,7 +65,7 @@ def led_by(state: ClusterState, node: int) -> int:
 
 
 def moved(state: ClusterState, dead: int, partitions: int) -> bool:
-    """Whether all of them are led by somebody else."""
+    """Whether all of them are led by another broker."""
     led = [each.leader for each in state.partitions if not each.code]
     return len(led) == partitions and dead not in led and min(led) >= 0
 
@@ -80,7 +80,7 @@ def balanced(state: ClusterState, partitions: int) -> bool:
 
 
 def chosen(turn: int, controller: int) -> int:
-    """Whom a round kills: the controller in every other one, else one that is not."""
+    """The broker that a round kills: the controller in every other one, else one that is not."""
     others = [node for node in NODES if node != controller]
     return controller if turn % 2 == 0 and controller in NODES else others[turn // 2 % len(others)]
 
@@ -156,7 +156,7 @@ def _when_moved(clients: Mapping[int, Client], dead: int, partitions: int) -> di
 
 
 def _noticed(departures: Departures, node: int) -> float:
-    """When its registration went; the watch may come a little behind what follows from it."""
+    """When its registration went; the watch may come a little after its consequences."""
     found: list[float] = []
 
     def fired() -> bool:
@@ -202,13 +202,13 @@ def _line(one: Failover) -> str:
     who = ", the controller" if one.controller else ""
     return (
         f"kill {one.round + 1}: broker {one.killed}{who}, led {one.led}; noticed after "
-        f"{one.noticed_s:.2f} s, all led by others {one.moved_s:.3f} s behind"
+        f"{one.noticed_s:.2f} s, all led by others {one.moved_s:.3f} s later"
     )
 
 
 def report(found: Sequence[Failover], plan: Mapping[str, Any]) -> Measurement:
     rows = []
-    for what, some in (
+    for title, some in (
         ("every kill", found),
         ("of the controller", [one for one in found if one.controller]),
         ("of another", [one for one in found if not one.controller]),
@@ -218,7 +218,7 @@ def report(found: Sequence[Failover], plan: Mapping[str, Any]) -> Measurement:
             led = f"{min(one.led for one in some)} to {max(one.led for one in some)}"
             noticed = interval(estimate([one.noticed_s for one in some]))
             each = [str(len(some)), led, noticed, interval(estimate(taken)), number(max(taken))]
-            rows.append([what, *each])
+            rows.append([title, *each])
     what = f"from noticed to all led by others, {plan['partitions']:,} partitions, the longest"
     longest = max((one.moved_s for one in found), default=0.0)
     bars = [

@@ -1,7 +1,7 @@
 """What a broker costs that follows a thousand partitions while nothing is written to them.
 
 Two brokers; the first leads all, the second follows. Once they are in sync and have rested, windows
-of some seconds: processor time of each process as a share of one processor, and its memory behind
+of some seconds: processor time of each process as a share of one processor, and its memory after
 them. A follower's fetch waits at its leader for half a second at most and is then asked again: that
 is all there should be to see.
 """

@@ -1,4 +1,4 @@
-"""A producer at a fixed rate that runs beside something else, until it is told to end."""
+"""A producer at a fixed rate that runs beside other work, until it is stopped."""
 
 from __future__ import annotations
 

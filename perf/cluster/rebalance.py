@@ -1,12 +1,12 @@
-"""What `auto.leader.rebalance.enable` gives back behind a broker's return, and what that is worth.
+"""The effect of `auto.leader.rebalance.enable` after a broker's return, and its worth.
 
 Two kbrokers of which each is the preferred leader of half of the partitions, once with the setting
 and once without. In a round the second is stopped in order, so that the first leads all, and comes
 back. Where the setting is on, that is followed by the preferred leaders, at the controller's next
-look; how long that takes is measured from when all replicas are in sync. Then, as long behind that
+look; how long that takes is measured from when all replicas are in sync. Then, as long after that
 with the setting as without, the same load at a fixed rate below what either can do: two producers,
-to a partition of each half, at whoever leads it. What differs is how the work is shared, and what
-that does to the latency.
+to a partition of each half, at its leader. The difference is how the work is shared, and the
+latency that follows.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class RebalancePlan:
 
 @dataclass(frozen=True)
 class Returned:
-    """One return, and the load behind it."""
+    """One return, and the load after it."""
 
     enabled: str
     round: int
@@ -67,7 +67,7 @@ class Returned:
 
     @property
     def busiest(self) -> float:
-        """The share of whoever has more to do."""
+        """The share of the broker that has more to do."""
         return max(self.cpu_shares.values())
 
     def to_json(self) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def _against(found: Sequence[Returned], take: Callable[[Returned], float]) -> Es
 
 
 def bars(found: Sequence[Returned]) -> list[Bar]:
-    """The wait for it is a bar; what it is worth is told."""
+    """The wait for it is a bar; its worth is reported."""
     back = [(one.back_s, one.quiet) for one in found if one.back_s is not None]
     return [value_bar("in sync to the preferred leaders", BACK_BAR_S, "s", back)]
 
@@ -195,8 +195,8 @@ def report(found: Sequence[Returned], plan: RebalancePlan) -> Measurement:
         wait = interval(estimate(back)) if back else "never"
         rows.append([kind, led, wait, *(interval(estimate(each)) for each in columns)])
     worth = [
-        f"{KEY} on beside off, {what}: {interval(_against(found, take))} x"
-        for what, take in (
+        f"{KEY} on beside off, {name}: {interval(_against(found, take))} x"
+        for name, take in (
             ("CPU of the broker that has more to do", lambda one: one.busiest),
             ("CPU of both", lambda one: sum(one.cpu_shares.values())),
             ("p99 of produce", lambda one: one.p99_us),

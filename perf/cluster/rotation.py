@@ -1,7 +1,7 @@
 """Clusters that are measured by turns: all alive and warm, all but one held still.
 
-In a round each has its turn; the order reverses from round to round, so that none is always the one
-behind. What is compared is compared within a round.
+In a round each has its turn; the order reverses from round to round, so that none is always the
+last. Figures are compared within a round.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 Two brokers of each; the first leads every partition, the second follows. A block writes to a fresh
 topic whose follower has the first record of every partition, then waits until the follower has all
-of it: the high watermark, which the leader raises with what its follower has asked for, is the
+of it: the high watermark, which the leader raises as its follower asks for more, is the
 number of records acknowledged. The brokers' CPU is taken from before the first request until then,
 over all requests: replication that lags costs as much as one that keeps up. Both replicas must be
-in sync before and behind, or the block is void. The meeting place (ZooKeeper, the quorum
+in sync before and after, or the block is void. The meeting place (ZooKeeper, the quorum
 controller) is counted apart.
 
 A closed loop says what a busy pair costs, a fixed rate what the same requests cost both.
@@ -230,7 +230,7 @@ def measure(plan: SharedPlan, root: Path, say: Callable[[str], None]) -> SharedO
 
 
 def _block(outcome: SharedOutcome, bench: SharedBench, cell: Cell, number: int, say: Say) -> None:
-    """A block, and where the null test is, another right behind it."""
+    """A block, and where the null test is, another right after it."""
     for where in (outcome.blocks, outcome.again)[: 1 + (cell.key in NULL_CELLS)]:
         try:
             found = bench.run(cell)
@@ -245,5 +245,5 @@ def _block(outcome: SharedOutcome, bench: SharedBench, cell: Cell, number: int, 
             f"round {number + 1} {cell.key:11} {bench.cluster.name:8}"
             f"{found.block.requests / found.block.wall_s:>10,.0f}/s"
             f" {found.leader_cpu_s * per_request:>7.1f} + {found.follower_cpu_s * per_request:.1f}"
-            f" us CPU, {found.behind_s * 1e3:.0f} ms behind"
+            f" us CPU, {found.behind_s * 1e3:.0f} ms lag"
         )

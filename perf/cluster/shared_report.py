@@ -16,7 +16,7 @@ BARS: Final = {"s-1k-4x5": 0.4, "s-1k-4000": 0.4, "s-10k-4x5": 0.5, "s-10k-2000"
 NULL_BAND_MAX: Final = 1.2
 HEAD: Final = (
     "cell", "broker", "req/s", "p50 us", "p99 us", "leader us", "follower us", "CPU us",
-    "meeting us", "behind ms", "CPU x Kafka",
+    "meeting us", "lag ms", "CPU x Kafka",
 )  # fmt: skip
 
 Blocks = Sequence[SharedBlock]
@@ -86,12 +86,12 @@ def _numbers(blocks: Blocks) -> list[str]:
         each_us(lambda one: one.leader_cpu_s),
         each_us(lambda one: one.follower_cpu_s),
     ]
-    behind = [
+    rest = [
         each_us(lambda one: one.meeting_cpu_s),
         [one.behind_s * 1e3 for one in blocks],
     ]
     both = interval(estimate([cpu_us(one) for one in blocks]))
-    return [*map(_middle, columns), both, *map(_middle, behind)]
+    return [*map(_middle, columns), both, *map(_middle, rest)]
 
 
 def _middle(values: list[float]) -> str:

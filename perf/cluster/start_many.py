@@ -3,7 +3,7 @@
 One broker of a cluster whose meeting place is up: after a clean stop, and for information after
 kill -9, where the time until its old registration has gone is in the figure (ZooKeeper ends a dead
 broker's session by its timeout; Apache Kafka's controller takes the new process at once, or after
-its own). Every partition holds a record. Metadata of all topics is asked for again 50 ms behind
+its own). Every partition holds a record. Metadata of all topics is asked for again 50 ms after
 each answer, which is how fine the figure is: an answer about ten thousand partitions costs both
 sides some tens of milliseconds, and a loop without a pause would take a processor from the start.
 """
@@ -35,7 +35,7 @@ START_WAIT_S: Final = 180.0
 CREATE_WAIT_S: Final = 180.0
 PAUSE_S: Final = 0.05
 START_BAR_S: Final = 10.0
-# So that a start behind kill -9 does not wait for ZooKeeper longer than it must.
+# So that a start after kill -9 does not wait for ZooKeeper longer than it must.
 SETTINGS: Final[Mapping[str, Mapping[str, object]]] = {
     "kbroker": {"zookeeper.session.timeout.ms": 6_000},
     "kafka": {},

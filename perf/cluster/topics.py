@@ -30,7 +30,7 @@ def create_many(
     client: Client, stem: str, partitions: int, replicas: Sequence[Sequence[int]]
 ) -> list[Topic]:
     """Topics that have so many partitions together; the first has the first `replicas` and so on,
-    round and round. Nobody waits until they are led. Who finds no controller asks again."""
+    round and round. It does not wait until they are led. Without a controller it asks again."""
     made = []
     for number, size in enumerate(split(partitions, len(replicas))):
         name = f"{stem}-{number}"

@@ -220,9 +220,9 @@ def failover(rounds: int, partitions: int, **common: Any) -> int:
 @click.option("--seconds", type=Seconds(), default=5.0, show_default=True, help="of load")
 @common_options
 def rebalance(rounds: int, partitions: int, rate: float, seconds: float, **common: Any) -> int:
-    """What auto.leader.rebalance.enable is worth behind a broker's return.
+    """What auto.leader.rebalance.enable is worth after a broker's return.
 
-    Who leads then, and what the same load costs each of two kbrokers, with it and without. About
+    The leaders then, and what the same load costs each of two kbrokers, with it and without. About
     twenty seconds for each round.
     """
     from perf.cluster import rebalance as work

@@ -219,7 +219,7 @@ def measure(plan: CleaningPlan, root: Path, say: Callable[[str], None]) -> list[
 
 
 def bars(found: Sequence[Cleaned]) -> list[Bar]:
-    """The CPU by Apache Kafka's, and our p99 by what it is without the cleaning."""
+    """The CPU by Apache Kafka's, and our p99 by the same without the cleaning."""
     ours = [one for one in found if one.broker == OURS]
     grown = [(one.beside.p99_us / one.alone.p99_us, one.quiet) for one in ours if one.alone.p99_us]
     return [

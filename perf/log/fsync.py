@@ -5,9 +5,9 @@ each connection with one request in flight. Both brokers live through the run, w
 fsync, all but one held still; blocks by turns. Where each connection has a partition of its own,
 sixteen files want to be synced at once; where they share one, sixteen batches of a file do.
 
-How many times the disk was told to flush, by the kernel's count for the whole disk, is told for
-each request: it says that a broker syncs, and how many requests one sync serves. What is no disk
-(a tmpfs) has no such count, and there fsync costs nothing.
+The number of flushes, by the kernel's count for the whole disk, is given for each request: it says
+that a broker syncs, and how many requests one sync serves. A tmpfs is no disk and has no such
+count, and there fsync costs nothing.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from perf.warm import warm
 
 RECORD_BYTES: Final = 1_000
 WARM_CELL: Final = "p-1k-16x5"
-SETTLE_S: Final = 0.05  # behind being woken
+SETTLE_S: Final = 0.05  # after being woken
 TIME_BAR: Final = 1 / 2
 FLUSHES_FIELD: Final = 15  # of a disk's stat: Documentation/block/stat.rst, from 0
 INVERSE: Final = "at least 2 x the requests is held as its inverse: at most half of the time of one"
-NO_DISK: Final = "the kernel counts no flushes of what the data lie on: is it a disk?"
+NO_DISK: Final = "the kernel counts no flushes where the data are: is it a disk?"
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Synced:
     p50_us: float
     p99_us: float
     cpu_us_per_request: float
-    flushes_per_request: float | None  # None: nobody counts them
+    flushes_per_request: float | None  # None: there is no count
     quiet: bool
 
     @property
@@ -81,7 +81,7 @@ class Synced:
 
 
 def disk_flushes(directory: Path, devices: Path = Path("/sys/dev/block")) -> int | None:
-    """How often the disk below has been told to flush, by anybody; None where nobody counts."""
+    """How often the disk below has flushed, for all processes; None where there is no count."""
     device = os.stat(directory).st_dev
     try:
         found = (devices / f"{os.major(device)}:{os.minor(device)}" / "stat").read_text().split()

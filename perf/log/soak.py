@@ -89,7 +89,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class Minute:
-    """One window: latency from when a request was meant to be sent, and means of what was taken."""
+    """One window: latency from when a request was meant to be sent, and means of the samples."""
 
     broker: str
     number: int
@@ -188,7 +188,7 @@ class Soak:
         load.start()
         over_s = time.monotonic() + plan.window_s
         while (left_s := over_s - time.monotonic()) > 0:
-            time.sleep(min(left_s, SAMPLE_S))  # looks are at times, not behind events
+            time.sleep(min(left_s, SAMPLE_S))  # samples are at times, not after events
             samples.append(taken(broker))
         try:
             found = load.join()
@@ -258,8 +258,8 @@ def _slower(second: Sequence[Minute], last: Sequence[Minute]) -> list[tuple[floa
 def _grown(
     second: Sequence[Minute], last: Sequence[Minute], figure: Callable[[Minute], float]
 ) -> list[tuple[float, bool]]:
-    """Each window by the mean of those before, for what is held goes up and down like a saw. It is
-    held whatever else runs."""
+    """Each window by the mean of those before, since the figure goes up and down like a saw. It
+    counts whatever else runs."""
     return [(figure(late) / fmean(map(figure, second)), True) for late in last] if second else []
 
 
@@ -276,8 +276,8 @@ def bars(found: Sequence[Minute], plan: SoakPlan) -> list[Bar]:
     return [
         value_bar("p99 of produce, last sixth", P99_BAR, unit, _slower(second, last)),
         *(
-            value_bar(f"{what}, last sixth", FLAT_BAR, unit, _grown(second, last, figure))
-            for what, figure in held.items()
+            value_bar(f"{name}, last sixth", FLAT_BAR, unit, _grown(second, last, figure))
+            for name, figure in held.items()
         ),
     ]
 

@@ -2,8 +2,8 @@
 
 After a clean stop, which must have left its mark. Every partition holds a record, and ready is when
 all of them have answered with it. Memory is what is resident once it has settled, less that of the
-same broker with an empty directory, started right before; of a JVM that shows what its heap was
-ever stretched to, so what is held is told beside it: anonymous memory, or the live heap behind a
+same broker with an empty directory, started right before; of a JVM that shows the largest size of
+its heap, so the memory in use is given beside it: anonymous memory, or the live heap after a
 collection.
 """
 
@@ -53,10 +53,10 @@ class Started:
     ready_s: float
     cpu_s: float  # until then
     empty_s: float  # exec to the first answer, without partitions
-    stop_s: float  # of the clean stop behind it
+    stop_s: float  # of the clean stop after it
     resident_bytes: int
     empty_resident_bytes: int
-    held_bytes: int | None  # None: that cannot be told
+    held_bytes: int | None  # None: that is not known
     empty_held_bytes: int | None
     quiet: bool
 
@@ -92,7 +92,7 @@ def _prepared(
     kind: str, root: Path, partitions: int, stack: ExitStack, say: Callable[[str], None]
 ) -> Stopped:
     """Both as a clean stop leaves them."""
-    full, empty = (new_broker(kind, root / f"{kind}-{what}") for what in ("full", "empty"))
+    full, empty = (new_broker(kind, root / f"{kind}-{name}") for name in ("full", "empty"))
     for broker in (full, empty):
         stack.callback(broker.discard)
         broker.start()
@@ -143,7 +143,7 @@ def measure(plan: StartPlan, root: Path, say: Callable[[str], None]) -> list[Sta
 
 
 def bars(found: Sequence[Started], partitions: int) -> list[Bar]:
-    """kbroker's own. What else runs does not change memory: every value counts."""
+    """kbroker's own. Other processes do not change its memory: every value counts."""
     ours = [one for one in found if one.broker == OURS]
     of = f"{partitions:,} partitions"
     return [

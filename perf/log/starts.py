@@ -21,12 +21,12 @@ from perf.process import Reads, Watch, cpu_ns, reads
 from perf.requests import Topic
 from perf.wire import WireError
 
-PAUSE_S: Final = 0.005  # behind an attempt that failed: how fine the figure is
+PAUSE_S: Final = 0.005  # after an attempt that failed: how fine the figure is
 START_WAIT_S: Final = 600.0
 STOP_WAIT_S: Final = 180.0
 CLEAN_MARK: Final = ".kafka_cleanshutdown"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
-# Both brokers write both, by Apache Kafka's names. Without the first a start behind it recovers,
+# Both brokers write both, by Apache Kafka's names. Without the first the next start recovers,
 # without the second it does so from each log's beginning.
 SPARING: Final = (CLEAN_MARK, RECOVERY_POINTS)
 _CHUNK_BYTES: Final = 1 << 20

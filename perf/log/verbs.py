@@ -137,7 +137,7 @@ def fsync(
     type=click.FloatRange(0.01, 1),
     default=0.5,
     show_default=True,
-    help="of what it does at the most",
+    help="share of the highest rate",
 )
 @click.option(
     "--minute", "window_s", type=Seconds(), default=60.0, show_default=True, help="of each"

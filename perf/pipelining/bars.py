@@ -35,7 +35,7 @@ from perf.studies.verdict import of_null, of_rounds
 
 NOT_SLOWER: Final = 0.97  # what "not slower" bears of a machine's noise
 FIGURE_MIN, FIGURE_MAX = 1e-9, 1e15  # of anything that a block may say
-COUNTED: Final = 1.0  # the confidence of what is no sample
+COUNTED: Final = 1.0  # the confidence of a count, which is no sample
 
 
 def _megabytes(found: Measured) -> float:
@@ -114,7 +114,7 @@ def void_runs(outcome: Outcome, one: Condition) -> list[str]:
 
 
 def requests_timed(outcome: Outcome, *cells: Condition) -> int:
-    """Behind a percentile of one block of these cells: the fewest; 0 where there is none."""
+    """How many values a percentile of one block of these cells has: the fewest; 0 without any."""
     blocks = [one.histograms for cell in cells for one in outcome.of(cell.key).values()]
     return min((one[REQUEST].total for one in blocks if REQUEST in one), default=0)
 
@@ -125,7 +125,7 @@ def bars(outcome: Outcome) -> list[Bar]:
 
 
 def judged(outcome: Outcome) -> Iterator[Judged]:
-    """The same, with what each is about."""
+    """The same, each with its condition."""
     for in_flight, of_kafka, of_stock in ((5, 3.5, 2.5), (200, 7.0, 5.0)):
         ours = matrix(PIPELINED, MIDDLE_US, ALL, in_flight)
         for system, least in ((KAFKA, of_kafka), (STOCK, of_stock)):
@@ -138,12 +138,12 @@ def judged(outcome: Outcome) -> Iterator[Judged]:
         yield _least(outcome, ours, matrix(KAFKA, SHORT_US, ALL, in_flight), 2.0)
     yield _least(outcome, java(PIPELINED), java(KAFKA), 2.0)
     yield _late(outcome)
-    for what, (ours, theirs) in (
+    for load, (ours, theirs) in (
         ("5 in flight", [matrix(one, MIDDLE_US, ALL, 5) for one in (PIPELINED, KAFKA)]),
         ("200 in flight", [matrix(one, MIDDLE_US, ALL, 200) for one in (PIPELINED, KAFKA)]),
         ("an equal rate", [paced(one) for one in (PIPELINED, KAFKA)]),
     ):
-        name = f"CPU of leader and follower per MB, acks=-1, {what}"
+        name = f"CPU of leader and follower per MB, acks=-1, {load}"
         yield Judged(ours, _bar(outcome, name, 0.5, "x Kafka", _cpu, ours, theirs))
     for mode in (LEADER, ALONE):
         for in_flight in (5, 200):
@@ -169,7 +169,7 @@ def _late(outcome: Outcome) -> Judged:
     timed = requests_timed(outcome, ours, theirs)
     few = f"p99 of {timed:,} requests, {P99_REQUESTS_MIN:,} needed"
     unit = f"x Kafka, n={timed:,}" if timed else "x Kafka"
-    what = "p99 of acks=-1 at half of what Kafka does"
+    what = "p99 of acks=-1 at half of Kafka's rate"
     found = _bar(outcome, what, 0.6, unit, _p99, ours, theirs)
     if found.value is not None and not found.doubt and timed < P99_REQUESTS_MIN:
         found = replace(found, doubt=few)
@@ -185,7 +185,7 @@ def _bar(
     over: Condition,
     under: Condition,
 ) -> Bar:
-    """That `over` has at most so much of what `under` has."""
+    """The bar that `over` has at most so many times the figure of `under`."""
     found, null = _beside(over, under, outcome, metric)
     return ratio_bar(what, bar, unit, found, [null])
 

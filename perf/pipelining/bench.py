@@ -2,8 +2,8 @@
 
 Leader and producer are in the near network, the follower and the meeting place in the far one. The
 generator checks each answer: no error, and where one connection writes a partition exactly the next
-offset, so that nothing is lost, doubled or out of order. Behind the load the high watermark must
-come to the number of acknowledged records: then the follower has them all, and nobody else any.
+offset, so that nothing is lost, doubled or out of order. After the load the high watermark must
+come to the number of acknowledged records: then the follower has them all, and no others.
 Last both replicas' files are read: each record once, each producer's in the order of their sending,
 the same bytes on both.
 CPU is taken from before the first request until then, over all requests: replication that lags
@@ -38,7 +38,7 @@ LEADER, FOLLOWER = 1, 2
 WARM_S: Final = 0.3
 WINDOW_BYTES_MAX: Final = 400_000_000  # of a block: two replicas of it are in the page cache
 TOUCH_BYTES: Final = 64 << 20
-STALL_S: Final = 30.0  # without an answer; and for the last ones behind the window
+STALL_S: Final = 30.0  # without an answer; and for the last ones after the window
 # What one request takes at the slowest, beside its round trip, when it is served alone: the drain
 # of a closed loop is a whole turn of that.
 REQUEST_S_MAX, BYTES_PER_S_MIN = 0.005, 20e6
@@ -151,7 +151,7 @@ class Bench:
         )
         took_s = time.monotonic() - began_s
         if (there := sum(client.offsets(topic))) != wanted:
-            raise CellError(f"{topic.name}: {there - wanted} records that nobody was told of")
+            raise CellError(f"{topic.name}: {there - wanted} records that were not acknowledged")
         return took_s
 
     def spec(self, condition: Condition, topic: Topic, rate: float, seconds: float) -> Run:
@@ -174,7 +174,7 @@ class Bench:
             rate=rate,
         )
         # A closed loop is warm when its first turn is answered: those requests were all sent at
-        # once, into empty queues, and tell of no request that waits behind another.
+        # once, into empty queues, and no request waits for another.
         turn = condition.in_flight * condition.producers
         request_s = (
             condition.round_trip_us / 1e6
@@ -212,8 +212,8 @@ class Bench:
 
 
 def body_of(condition: Condition, producer: int) -> batch.RecordBatch:
-    """What one of its producers sends. Each has noise of its own, behind the send time too, by
-    which its records are told from another's (perf/pipelining/replicas.py)."""
+    """The batch of one of its producers. Each has noise of its own, after the send time too, by
+    which its records differ from another's (perf/pipelining/replicas.py)."""
     return batch.of_records(
         RECORD_BYTES,
         (RECORD_BYTES + 8) * condition.records,

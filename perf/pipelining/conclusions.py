@@ -36,7 +36,7 @@ from perf.tables import bar_json, one_line
 
 DIAGNOSIS: Final = "diagnosis"
 FAULT_CHARS_MAX: Final = 1000  # of a fault that a file says
-KEEPS_UP_MIN: Final = 0.98  # of what is produced
+KEEPS_UP_MIN: Final = 0.98  # of the records produced
 # Of a block's figures: the name and the unit of the record that says it.
 RECORDS: Final = {
     "in_flight": ("requests in flight, reached", "requests"),
@@ -69,7 +69,7 @@ def in_words(outcome: Outcome, plan: Plan) -> list[Conclusion]:
 
 
 def _of_bars(outcome: Outcome) -> Iterable[Conclusion]:
-    """Met, missed or undecided; of what was not asked for nothing."""
+    """Met, missed or undecided; nothing for a bar that was not asked for."""
     for about, bar in judged(outcome):
         verdict = {PASSED: "met", FAILED: "missed"}.get(bar.verdict, "undecided")
         if bar.value is None or bar.verdict == NOT_MEASURED:
@@ -134,7 +134,7 @@ def _of_killed(outcome: Outcome, plan: Plan) -> Iterable[Conclusion]:
 
 
 def _of_matrix(outcome: Outcome, plan: Plan) -> list[Conclusion]:
-    """What pipelining changes, and against whom, for each round trip and number in flight."""
+    """Pipelining against each other system, for each round trip and number in flight."""
     if "matrix" not in plan.sections or PIPELINED not in plan.systems or plan.bars_alone:
         return []
     found = []
@@ -165,7 +165,7 @@ def _of_matrix(outcome: Outcome, plan: Plan) -> list[Conclusion]:
 
 
 def _of_diagnosis(outcome: Outcome, plan: Plan) -> Iterator[Conclusion]:
-    """Who waits for whom, of each system that was looked at."""
+    """The waits in each system that was measured."""
     if DIAGNOSIS not in plan.sections:
         return
     for system in plan.systems:

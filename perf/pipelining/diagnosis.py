@@ -1,9 +1,9 @@
 """Document 000's diagnosis: what the leader says of itself under a load that its producer feels.
 
 The document looked at the broker's own percentiles, found 99 of 100 produces done within a
-millisecond, and at the follower, which kept up; so neither was slow. What waited stood in the
-socket, which no broker's clock sees. Here both clocks stand beside each other, with the follower's
-fetches and, of kbroker, the time that the producers' channels were in each state.
+millisecond, and at the follower, which kept up; so neither was slow. The waiting requests were in
+the socket, which no broker's clock sees. Here both clocks are beside each other, with the
+follower's fetches and, of kbroker, the time that the producers' channels were in each state.
 
 A cluster of its own for each cell, since a broker's percentiles are of its last minutes. The same
 load runs twice: once to get warm, which is in the broker's percentiles as well, and once to be
@@ -52,10 +52,10 @@ def figures_between(before: OwnFigures, after: OwnFigures, found: Measured) -> d
     produced_bytes = after.produced_bytes - before.produced_bytes
     replicated_bytes = after.replicated_bytes - before.replicated_bytes
     if not (produces > 0 and produced_bytes > 0):
-        raise CellError("the leader says that nobody produced")
+        raise CellError("the leader says that no client produced")
     made = {f"{BROKER}{name}_us": us for name, us in after.produce_us.items()}
     made |= {f"{LEG}{name}_us": us for name, us in after.legs_us.items()}
-    # The follower has had the time that it lay behind as well.
+    # The follower has had the time of its lag as well.
     share = found.wall_s / (found.wall_s + found.figures.get("behind_s", 0.0))
     made["fetches_per_s"] = found.requests_per_s * share * fetches / produces
     made["fetch_bytes"] = replicated_bytes / fetches if fetches else 0.0

@@ -117,8 +117,8 @@ def prepare(plan: Plan, say: Say) -> None:
     """What has to be there or be known before the first process. StudyError."""
     if "paced" in plan.sections and not plan.with_kafka:
         say(
-            f"paced: Apache Kafka is not in this study; the pace is half of what"
-            f" {title_of(plan.paced_by)} does"
+            f"paced: Apache Kafka is not in this study; the pace is half of the rate of"
+            f" {title_of(plan.paced_by)}"
         )
     if "java" not in plan.sections:
         return
@@ -132,7 +132,7 @@ def prepare(plan: Plan, say: Say) -> None:
 
 
 def run(plan: Plan, say: Say, journal: Path, *, fresh: bool = False) -> Outcome:
-    """The whole study. What was started is ended and removed, whatever happens."""
+    """The whole study. Every process is ended and removed, whatever happens."""
     prepare(plan, say)
     with (
         TemporaryDirectory(

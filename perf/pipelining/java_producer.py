@@ -27,7 +27,7 @@ _LAST: Final = re.compile(
 
 @dataclass(frozen=True)
 class JavaRun:
-    """What it says of the records behind the warm ones; `records` and `cpu_s` are of all."""
+    """Its figures for the records after the warm ones; `records` and `cpu_s` are of all."""
 
     records: int
     records_per_s: float

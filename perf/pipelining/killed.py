@@ -6,8 +6,8 @@ its sequence numbers and offsets going on from one to the next:
 - a closed loop, so that the pipeline is full when the follower is killed. While that one is gone
   and still in sync, every acks=-1 produce waits; then the leader goes on alone;
 - a paced load while it is away and catches up, which it might never against a leader that writes
-  alone as fast as it can, and what is written has to fit a disk;
-- a closed loop behind that.
+  alone as fast as it can, and the records have to fit a disk;
+- a closed loop after that.
 
 Five in flight come from an idempotent producer, more from one that is not.
 """

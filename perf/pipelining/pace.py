@@ -1,4 +1,4 @@
-"""The rate of the paced section: half of what Apache Kafka does at most, for each round trip.
+"""The rate of the paced section: half of the most that Apache Kafka does, for each round trip.
 
 Found by the median of a few blocks when the first paced block of a round trip is due, and kept
 beside the study's journal: a run that goes on paces every later round as the earlier ones.
@@ -27,7 +27,7 @@ from perf.studies.journal import Journal, JournalError
 from perf.studies.measured import Measured
 from perf.studies.study import MACHINE_KEYS, Say
 
-SHARE: Final = 0.5  # of what it does at most
+SHARE: Final = 0.5  # of its highest rate
 
 
 class Pace:
@@ -78,7 +78,7 @@ class Pace:
             raise CellError(f"{title_of(system)} does {most}/s at {round_trip_us} us: no pace")
         self._journal.append({"round_trip_us": round_trip_us, "rate": rate})
         self._say(
-            f"paced at {rate:,.0f}/s, {SHARE:.0%} of what {title_of(system)} does at"
+            f"paced at {rate:,.0f}/s, {SHARE:.0%} of the most of {title_of(system)} at"
             f" {round_trip_us} us"
         )
         return rate

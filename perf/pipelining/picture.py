@@ -1,4 +1,4 @@
-"""The document's figure 1 as a picture: megabytes a second as bars, an SVG that stands alone.
+"""The document's figure 1 as a picture: megabytes a second as bars, an SVG by itself.
 
 Pure text, so that the same study draws the same bytes; whatever comes from a file is escaped. It
 follows the reader's light or dark mode.
@@ -74,8 +74,8 @@ def _svg(
                 f' height="{BAR - 3}" rx="2">'
                 f"<title>{escape(title_of(system))}, {escape(name)}</title></rect>"
             )
-            shown = f"{value:.0f}" if value >= 10 else f"{value:.1f}"
-            parts.append(_text(LEFT + length + 6, y + 11, shown, "muted"))
+            text = f"{value:.0f}" if value >= 10 else f"{value:.1f}"
+            parts.append(_text(LEFT + length + 6, y + 11, text, "muted"))
             y += BAR
         y += GAP
     head = [_text(10, 20, title, "head"), _text(10, y + 8, said, "muted"), *_legend(groups)]

@@ -43,7 +43,7 @@ KILLED_IN_FLIGHT: Final = (5, 200)
 DIAGNOSED: Final = ((ALL, 1), (ALL, 5), (ALL, 200), (LEADER, 200))
 BARS_IN_FLIGHT: Final = (5, 200)
 BARS_ROUNDS: Final = 21  # of which an interval leaves out the five at either end
-PACED_IN_FLIGHT: Final = 2000  # so that nobody but the broker makes a paced request wait
+PACED_IN_FLIGHT: Final = 2000  # so that only the broker makes a paced request wait
 
 PACE_BLOCKS: Final = 3  # by whose median the paced section's rate is set
 PACE_IN_FLIGHT: Final = 200  # of them
@@ -141,7 +141,7 @@ class Condition:
 
     @property
     def stamped(self) -> bool:
-        """Whether every batch says when it was sent and by whom: a producer's order can be told."""
+        """Whether every batch has its send time and its producer: its order can be checked."""
         return self.section != "java"
 
     @property

@@ -1,6 +1,6 @@
 """What both replicas of a partition have on the disk, batch by batch.
 
-The load writes into a batch's first record when it was sent, and behind that each producer has
+The load writes into a batch's first record when it was sent, and after that each producer has
 bytes of its own. So the log itself says whether each record is there once, and each producer's in
 the order in which it sent them, on the leader and on the follower; and by its CRC, which is
 reckoned anew, whether its bytes are those that were sent, the same on both.
@@ -34,7 +34,7 @@ class Written(NamedTuple):
     records: int
     crc: int
     stamp_ns: int  # what lies where the load writes the send time
-    producer: int  # what lies behind it
+    producer: int  # the bytes after it
 
 
 def batches(path: Path, stamp_at: int) -> Iterator[Written]:
@@ -82,8 +82,7 @@ def check(directories: Sequence[Path], topic: str, records: int, stamp_at: int) 
                 if stamp_at >= 0 and offset:
                     if one.stamp_ns <= sent_ns.get(one.producer, 0):
                         raise CellError(
-                            f"{path}: the record at {offset} was not sent behind its producer's"
-                            " last"
+                            f"{path}: the record at {offset} was not sent after its producer's last"
                         )
                     sent_ns[one.producer] = one.stamp_ns
                 offset += one.records

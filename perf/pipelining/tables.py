@@ -188,7 +188,7 @@ def _matrix(outcome: Outcome, plan: Plan) -> Iterator[Table]:
             for system in plan.systems
             for number in plan.in_flight
         ],
-        (SYSTEM, IN_FLIGHT, REACHED, *LATE, ZERO_WINDOWS, *CPU, _figure("behind s", "behind_s", 3)),
+        (SYSTEM, IN_FLIGHT, REACHED, *LATE, ZERO_WINDOWS, *CPU, _figure("lag s", "behind_s", 3)),
     )
 
 
@@ -219,7 +219,7 @@ def _by_system(outcome: Outcome, plan: Plan, section: Section) -> list[Sequence[
 
 def _paced(outcome: Outcome, plan: Plan) -> Iterator[Table]:
     beside = "" if plan.with_kafka else ", since Apache Kafka is not in this study"
-    title = f"acks=-1 at half of what {title_of(plan.paced_by)} does at most{beside}"
+    title = f"acks=-1 at half of the most that {title_of(plan.paced_by)} does{beside}"
     apart: Column = ("apart", lambda _outcome, one: f"{one.round_trip_us / 1000:g} ms")
     columns = (apart, SYSTEM, _figure("requests/s", "rate"), *LATE, *CPU)
     yield _table(title, outcome, _of(plan, "paced"), columns)
@@ -253,7 +253,7 @@ def _killed(outcome: Outcome, plan: Plan) -> Iterator[Table]:
 
     columns = (
         SYSTEM, ("", work), _number("records acknowledged", lambda block: float(block.records)),
-        _figure("stood still s", "stood_still_s", 1),
+        _figure("pause s", "stood_still_s", 1),
     )  # fmt: skip
     title = "The follower killed in the middle: every record there once, in order, on both"
     yield _table(title, outcome, _of(plan, "killed"), columns)

@@ -142,7 +142,7 @@ class TwoNetworks:
         return self._line.pid
 
     def set_round_trip(self, seconds: float) -> None:
-        """Of what is sent from now on; the line itself adds 30 to 100 us."""
+        """For packets sent from now on; the line itself adds 30 to 100 us."""
         if self._control is None:
             raise NetworkError("the line is not there")
         delay = struct.pack("q", int(seconds / 2 * 1e9))

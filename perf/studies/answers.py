@@ -22,7 +22,7 @@ from perf.studies.verdict import ROUNDS_MIN, Rounds, pool
 
 FROM_DUE, ACKNOWLEDGED = "from-due", "acknowledged"  # what else a block times
 HELD_MIN = 0.98  # of the intended records: less, and the rate was not held
-EXPLAINED = 1.25  # linger explains what lies within this factor of what it predicts
+EXPLAINED = 1.25  # linger explains times within this factor of its prediction
 PACED, LINGERING, FLAT = "paced without linger", "paced with linger", "flat out"
 WAYS = (PACED, LINGERING, FLAT)
 
@@ -209,7 +209,7 @@ def async_against_sync(study: Study, broker: str) -> Conclusion:
 
 
 def _not_held(study: Study, broker: str) -> str:
-    """Where sync fell behind its schedule, in a sentence; "" if nowhere."""
+    """Where sync did not keep its schedule, in a sentence; "" if nowhere."""
     rates: dict[int, float] = {}
     for one in study.plain:
         if way_of(one) == LINGERING and one.mode == "sync" and one.acks == 1:
@@ -235,7 +235,7 @@ def predicted_us(study: Study, broker: str, condition: Condition) -> float:
 
 
 def linger(study: Study, broker: str) -> Conclusion:
-    """Does linger explain the times of what is sent with a linger?"""
+    """Does linger explain the times of records sent with a linger?"""
     question = "Where does the time of a paced record come from?"
     logs: dict[str, Verdict] = {}
     shares: list[float] = []
@@ -277,7 +277,7 @@ def linger(study: Study, broker: str) -> Conclusion:
 
 
 def _constant(block: Measured, us: float) -> Measured:
-    """A block that stands for a prediction: as quiet as the one that it is held against."""
+    """A block in place of a prediction: as quiet as the one that it is held against."""
     from perf.histogram import Histogram
 
     return replace(block, histograms={END_TO_END: Histogram.of([int(us * 1000)])})
@@ -310,8 +310,8 @@ def queue(study: Study, broker: str) -> Conclusion:
         )
     return Conclusion(
         question,
-        "What comes before the acknowledgement is the client's queue and one request, what comes "
-        f"behind it the sockets and the consumer. p50 at 16 KB: {'; '.join(listed)}.",
+        "The time before the acknowledgement is the client's queue and one request, the time "
+        f"after it the sockets and the consumer. p50 at 16 KB: {'; '.join(listed)}.",
         True,
         evidence,
         {"broker": broker},

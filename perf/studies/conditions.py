@@ -1,9 +1,9 @@
 """Under which conditions the latency study measures: the points, and why these.
 
-Record and rate. 1,000 bytes at 1,000 records a second: 1 MB/s, a hundredth of what either broker
-takes, so that nothing queues and the times are those of one record. And so that every value of the
+Record and rate. 1,000 bytes at 1,000 records a second: 1 MB/s, a hundredth of either broker's
+most, so that nothing queues and the times are those of one record. And so that every value of the
 document's matrix means something: a batch of 1, 16 and 64 KB fills in 1, 16 and 65 ms, before,
-between and behind its lingers of 5, 10 and 100 ms.
+between and after its lingers of 5, 10 and 100 ms.
 
 Paced, the sender follows a schedule and every record knows when it was due. `sync` waits for each
 record's acknowledgement (with acks=0: until it is written to the socket) before the next send;
@@ -11,7 +11,7 @@ where that cannot hold the rate, what counts is the time from send(), and that i
 Flat out, the sender never rests, and only the client's buffer (32 MB, the document's buffer.memory)
 holds it back: what a load test does, and where acks=0 and async have another effect.
 
-In a group stands what is held against each other: all acks, modes and brokers of one batch size and
+A group has the points that are compared: all acks, modes and brokers of one batch size and
 linger. The null tests are at linger 0 and 10, both modes, and flat out.
 """
 
@@ -69,7 +69,7 @@ OTHER_SETTINGS: Final = (
     ),
     Setting("paced", "fetch.min.bytes", "16 KB", {}, {"fetch.min.bytes": 16 << 10}),
 )  # fmt: skip
-# What the document names of followers: where there are some, acks=-1 waits for them.
+# The document's settings of followers: where there are some, acks=-1 waits for them.
 REPLICATED_SETTINGS: Final = tuple(
     Setting(
         load,
@@ -183,7 +183,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Plan:
-    """How much of the matrix is measured, on what, and how long each block."""
+    """How much of the matrix is measured, on which brokers, and how long each block is."""
 
     brokers: tuple[str, ...] = ("kafka", "kbroker")
     batches: Sequence[int] = BATCHES

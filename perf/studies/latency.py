@@ -5,7 +5,7 @@ way, so that connections and metadata are there; then the sender works for the b
 the block ends when every record has come, once and in order. A block in which one is missing is
 void. Times are from send(), and from when the record was due (its intended time), which differs
 where the sender could not keep to its schedule; flat out, the time until librdkafka reports the
-record acknowledged is kept instead: it tells the client's own queue from what comes behind it.
+record acknowledged is kept instead: it separates the client's own queue from the rest.
 
 With --replicas N each system is a cluster of N brokers, the topic on all of them, its leader the
 one that the clients know. All live through the whole study and are held still (SIGSTOP) when it is
@@ -140,7 +140,7 @@ class Sender:
         self._await_all(1.0)
 
     def close(self) -> None:
-        """End its threads now: they refer to us as we do to them. What is queued is dropped."""
+        """End its threads now: they refer to us as we do to them. Queued records are dropped."""
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.purge()
@@ -290,7 +290,7 @@ def describe(one: Measured) -> str:
 
 
 def run_study(plan: Plan, say: Say, journal: Path, *, fresh: bool = False) -> Outcome:
-    """Start the brokers, warm them, measure, end them. What was found stays in the journal."""
+    """Start the brokers, warm them, measure, end them. The blocks stay in the journal."""
     need_client()
     root = Path(tempfile.mkdtemp(prefix="kbroker-latency-", dir=plan.directory))
     started: dict[str, Broker] = {}

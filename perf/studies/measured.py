@@ -1,6 +1,6 @@
 """What one block of a study found, as figures and histograms, JSON both ways.
 
-A block is a second or so of one piece of work on one broker. `histograms` are by what they time
+A block is a second or so of one piece of work on one broker. `histograms` are by their kind of time
 ("request", "end-to-end", whatever the study says), in nanoseconds; `figures` are single numbers
 that only that study knows. JSON is read back from a journal on disk, which may hold anything:
 `Measured.from_json` checks every number and raises ValueError.

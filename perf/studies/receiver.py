@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Receiver:
-    """Starts the process and talks to it. CellError for what it reports or fails to."""
+    """Starts the process and talks to it. CellError where it reports an error or nothing."""
 
     def __init__(self) -> None:
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))

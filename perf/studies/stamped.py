@@ -2,8 +2,8 @@
 
 A value begins with three little-endian 8-byte numbers: its number in the block, from 0; when it was
 due; when send() was called, both in ns of CLOCK_MONOTONIC, which all processes of a machine share.
-The rest is filling. `Arrivals` checks what came (every record once, in order) and makes histograms
-of it. What comes from a socket is anybody's: a short value or a wrong number is an error.
+The rest is filling. `Arrivals` checks the records (each once, in order) and makes histograms of
+them. Bytes from a socket may be anything: a short value or a wrong number is an error.
 """
 
 from __future__ import annotations

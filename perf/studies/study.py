@@ -3,7 +3,7 @@
 A *point* is one piece of work under one condition: a cell on a broker, a value of a setting. Points
 of one *group* are held against each other, so they are measured one right after the other, in an
 order that reverses from round to round; a ratio is then taken inside a round (perf.judge). A point
-marked `null` is measured once more behind itself: the null test.
+marked `null` is measured twice in a row: the null test.
 
 A block beside which something else ran is repeated once, and the second is what counts, noisy or
 not. No more than a tenth of the blocks is: on a busy machine a study takes as long as on a quiet
@@ -14,7 +14,7 @@ cut; a group of which only a part was measured is measured again whole, since it
 together. A block that is void (the broker lost, reordered or refused) is kept as a fault and not
 tried again: a study must not hide it. Several void blocks in a row end the study.
 
-What `run` gives is data: what to ask of it is each study's own affair.
+`run` gives data; each study asks its own questions of it.
 """
 
 from __future__ import annotations
@@ -273,7 +273,7 @@ class _Run:
         self._outcome.took_s += seconds
 
     def _left_s(self) -> float:
-        """By what each point took last; the mean of all where it was not measured yet."""
+        """By each point's last duration; the mean of all where it was not measured yet."""
         mean = sum(self._spent_s.values()) / len(self._spent_s)
         left = (slot.point.key for slot in self._slots if slot.name not in self._found)
         return sum(self._spent_s.get(key, mean) for key in left)

@@ -144,7 +144,7 @@ def measure(servers: Servers, work: dict[str, tuple[Hashable, Cell]], point: Poi
 
 
 def run(plan: Plan, say: Say, journal: Path, *, fresh: bool = False) -> Outcome:
-    """The whole study. What was started is ended and removed, whatever happens."""
+    """The whole study. Every process is ended and removed, whatever happens."""
     work = {
         key_of(knob, value, cell): (server_of(knob, value), configured(cell, knob, value))
         for knob in plan.knobs()

@@ -1,8 +1,8 @@
 """What the blocks of `kbroker perf tune` say: an effect for each value, in ratios and in words.
 
 Pure functions of an Outcome. An effect is decided by the verdicts alone; where the interval holds 1
-the words say how large an effect could still be, and from a tenth on that it cannot be told; where
-too little is left of a noisy machine they say "no result". `effects` is what `kbroker doctor` shows
+the words say how large an effect could still be, and from a tenth on that it cannot be decided;
+where too little is left of a noisy machine they say "no result". `kbroker doctor` prints `effects`
 (kbroker/config/effects.py).
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kbroker.config.effects import CANNOT_BE_TOLD, SCHEMA
+from kbroker.config.effects import CANNOT_BE_DECIDED, SCHEMA
 from perf.cells import Cell
 from perf.judge import Verdict
 from perf.studies.conclusion import Conclusion
@@ -30,8 +30,8 @@ METRICS: Final[dict[str, Metric]] = {
     P99: lambda one: one.percentile_us(REQUEST, 99),
     CPU: lambda one: one.cpu_us_per_record,
 }
-SEEN_SHARE: Final = 0.10  # an effect of more would have been seen, or nothing can be told
-MEASURED_SHARE_MIN: Final = 0.8  # of all effects, for a file that others are shown
+SEEN_SHARE: Final = 0.10  # an effect of more would have been seen, or nothing can be decided
+MEASURED_SHARE_MIN: Final = 0.8  # of all effects, for a file that others read
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,12 @@ class Effect:
         each = ", ".join(f"{name} {short(verdict)}" for name, verdict in self.verdicts.items())
         if self.decided:
             return each
-        told = all(bound(verdict) <= 1 + SEEN_SHARE for verdict in self.verdicts.values())
-        return f"{'no effect shown' if told else CANNOT_BE_TOLD}: {each}"
+        bounded = all(bound(verdict) <= 1 + SEEN_SHARE for verdict in self.verdicts.values())
+        return f"{'no effect found' if bounded else CANNOT_BE_DECIDED}: {each}"
 
 
 def bound(verdict: Verdict) -> float:
-    """How large an effect could be where none is shown, as a factor."""
+    """How large an effect could be where none is found, as a factor."""
     return max(verdict.ratio.high, 1 / verdict.ratio.low, verdict.band)
 
 
@@ -184,7 +184,7 @@ def effects_file(outcome: Outcome, plan: Plan) -> dict[str, Any]:
     if plan.names or measured < MEASURED_SHARE_MIN * len(found):
         raise StudyError(
             f"{measured} of {len(found)} effects have {ROUNDS_MIN} quiet rounds: effects that "
-            "everybody is shown come from a whole run on a quiet machine"
+            "others read come from a whole run on a quiet machine"
         )
     machine = outcome.machine
     return {

@@ -95,7 +95,7 @@ def _create_topics(_client: Client, topic: Topic) -> Frames:
 
 ALONE: Final = (
     Kind("produce", "Produce, acks=1", _produce(1)),
-    Kind("fetch", "Fetch of what is there", _fetch(from_end=False)),
+    Kind("fetch", "Fetch of records that are there", _fetch(from_end=False)),
     Kind("fetch-waits", f"Fetch that waits {WAITS_MS} ms for nothing", _fetch(from_end=True)),
     Kind("commit", "OffsetCommit of a member", _commit),
     Kind("first-commit", "OffsetCommit, the first of a group", _first_commit),

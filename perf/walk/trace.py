@@ -25,7 +25,7 @@ from perf.walk.traced import PYTHON_BIT
 HEADER: Final = struct.Struct("<QQQ")  # on, capacity, count
 EVENT: Final = struct.Struct("<QQQ")  # function, caller, thread
 EVENTS_MAX: Final = 1 << 18
-# After the answer: long enough for what the request still causes, shorter than a timer's period.
+# After the answer: long enough for the rest of the request's work, shorter than a timer's period.
 QUIET_S, LOOK_S, QUIET_WAIT_S = 0.01, 0.002, 0.1
 _MANGLED: Final = re.compile(r"__pyx_(?:f|pw|pf|tp_new|tp_dealloc)_(.+)")
 _COMPILED: Final = re.compile(r"kbroker/(.+?)\.[\w-]+\.so$")
@@ -129,7 +129,7 @@ class Symbols:
         self._starts, self._modules = _modules(Path(f"/proc/{pid}/maps").read_text())
 
     def of(self, number: int) -> Function | None:
-        """None of what is not kbroker's."""
+        """None for a function that is not kbroker's."""
         if number & PYTHON_BIT:
             return self._python.get(number ^ PYTHON_BIT)
         at = bisect.bisect_right(self._starts, number) - 1

@@ -1,4 +1,4 @@
-"""The walk of a request through the units, from what was recorded of several equal ones.
+"""The walk of a request through the units, from the records of several equal ones.
 
 Timers and other connections run beside a request, so it is sent several times: what ran each time
 is its own. The *path* of a thread names the units in which it is, one after the other: a call into

@@ -251,7 +251,7 @@ def test_an_interval_with_1_in_it_decides_nothing(spark: Any) -> None:
     (beside,) = brokers.compared(blocks.blocks(found.results))
     one = paired.versus(beside, CPU)
     assert one is not None
-    assert (one.verdict, one.why_open) == ("open", "no difference shown")
+    assert (one.verdict, one.why_open) == ("open", "no difference found")
 
 
 def test_rounds_of_a_noisy_machine_are_left_out_where_enough_are_left(spark: Any) -> None:

@@ -204,9 +204,9 @@ def test_measured_effects_stand_beside_the_settings() -> None:
     ("words", "decided", "brief"),
     [
         ("CPU x1.91", True, "measured: an effect"),
-        ("no effect shown: CPU within 4%", False, "measured: no effect shown"),
-        ("cannot be told here: CPU within x2.2", False,
-         "measured: cannot be told here"),
+        ("no effect found: CPU within 4%", False, "measured: no effect found"),
+        ("cannot be decided here: CPU within x2.2", False,
+         "measured: cannot be decided here"),
     ],
 )  # fmt: skip
 def test_what_could_not_be_told_is_not_called_no_effect(

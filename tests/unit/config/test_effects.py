@@ -76,16 +76,16 @@ def test_what_is_not_json_counts_as_none(tmp_path: Path, text: str) -> None:
 
 
 def test_the_line_tells_the_documents_value_and_ours() -> None:
-    tried = (Tried("1", "p99 x2.00", True), Tried("2", "no effect shown: p99 within 4%", False))
+    tried = (Tried("1", "p99 x2.00", True), Tried("2", "no effect found: p99 within 4%", False))
     knob = KnobEffects("k", "k", "8", "2", tried)
-    assert knob.line("8") == "2 instead of 8: no effect shown: p99 within 4%"
-    assert knob.line("1") == "2 instead of 8: no effect shown: p99 within 4% | with 1: p99 x2.00"
-    assert knob.line("2") == "2 instead of 8: no effect shown: p99 within 4%"
+    assert knob.line("8") == "2 instead of 8: no effect found: p99 within 4%"
+    assert knob.line("1") == "2 instead of 8: no effect found: p99 within 4% | with 1: p99 x2.00"
+    assert knob.line("2") == "2 instead of 8: no effect found: p99 within 4%"
     same = KnobEffects("k", "k", "8", "8", tried)
     assert same.line("8") == "1 instead of 8: p99 x2.00"
-    assert same.line("2") == "1 instead of 8: p99 x2.00 | with 2: no effect shown: p99 within 4%"
+    assert same.line("2") == "1 instead of 8: p99 x2.00 | with 2: no effect found: p99 within 4%"
     none = KnobEffects("k", "k", "8", "", tried[1:])
-    assert none.line("8") == "no effect shown by 2 instead of 8"
+    assert none.line("8") == "no effect found by 2 instead of 8"
 
 
 def test_what_is_shipped_is_whole() -> None:

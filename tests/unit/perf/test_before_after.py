@@ -103,7 +103,7 @@ def test_a_wide_cell_gets_more_rounds_until_it_is_narrow() -> None:
 def test_a_cell_that_stays_wide_is_not_shown() -> None:
     outcome = ran(FakeStage(jitter=0.4), rounds_max=20)
     (row,) = rows(outcome)
-    assert row[-1].startswith("not shown (CPU: the half-band of ") and row[-2] == "20"
+    assert row[-1].startswith("undecided (CPU: the half-band of ") and row[-2] == "20"
     assert not told(outcome).passes
 
 
@@ -134,8 +134,8 @@ def test_what_there_was_no_time_for_is_not_shown() -> None:
     driver = Driver(Plan(minutes=1), lambda _text: None, now_s=lambda: next(clock))
     outcome = driver.run([FakeStage(), FakeStage(lines=[of_value("start", "start", "s", 0.1)])])
     assert [row[-1] for row in rows(outcome)] == [
-        "not shown (CPU, p99: 4 of 15 rounds needed)",
-        "not shown (other: 0 of 15 rounds needed)",
+        "undecided (CPU, p99: 4 of 15 rounds needed)",
+        "undecided (other: 0 of 15 rounds needed)",
     ]
 
 

@@ -31,6 +31,6 @@ def test_a_ratio_has_its_interval() -> None:
 
 def test_what_is_not_decided_says_why() -> None:
     (row,) = rows(9.0, 11.0, 12.0, 9.5, 13.0, 10.5, 8.0)
-    assert "1.1 [0.8, 1.3], no difference shown" in row
+    assert "1.1 [0.8, 1.3], no difference found" in row
     (row,) = rows(1.0, 1.0, 1.0)
     assert "3 of 6 rounds needed" in row

@@ -140,7 +140,7 @@ def test_a_faster_build_is_not_slower() -> None:
 def test_a_cell_that_is_too_wide_shows_nothing(slower_by: float) -> None:
     builds = Builds(slower_by, jitter=0.2)
     found = not_slower(builds.found, [builds.null], half_band_max=CPU_HALF_BAND_MAX)
-    assert found.verdict == "not shown"
+    assert found.verdict == "undecided"
     assert found.doubt == f"the half-band of {found.half_band:.1%} is above 3%"
 
 
@@ -150,12 +150,12 @@ def test_more_rounds_make_a_cell_narrower() -> None:
         not_slower(one.found, [one.null], half_band_max=CPU_HALF_BAND_MAX).verdict
         for one in (few, many)
     ]
-    assert verdicts == ["not shown", "not slower"]
+    assert verdicts == ["undecided", "not slower"]
 
 
 def test_a_p99_may_be_wider() -> None:
     builds = Builds(slower_by=0.0, jitter=0.08)
-    assert not_slower(builds.found, [builds.null], half_band_max=0.03).verdict == "not shown"
+    assert not_slower(builds.found, [builds.null], half_band_max=0.03).verdict == "undecided"
     found = not_slower(builds.found, [builds.null], half_band_max=P99_HALF_BAND_MAX)
     assert found.verdict == "not slower"
 
@@ -164,7 +164,7 @@ def test_too_few_rounds_and_no_null_test_show_nothing() -> None:
     builds = Builds(0.0, jitter=0.01)
     noisy = together(blocks([1.0] * 15, noisy=[3]), builds.old)
     few = not_slower(noisy, [builds.null], half_band_max=0.03)
-    assert few.verdict == "not shown"
+    assert few.verdict == "undecided"
     assert few.doubt == "14 of 15 rounds needed (1 noisy left out: something else ran)"
     assert not_slower(builds.found, [], half_band_max=0.03).doubt == "no null test"
     short = together(builds.old[:5], builds.again[:5])
@@ -172,8 +172,8 @@ def test_too_few_rounds_and_no_null_test_show_nothing() -> None:
         "null test: 5 of 6 rounds needed"
     )
     nothing = not_slower(Together(), [Together()], half_band_max=0.03)
-    assert nothing.verdict == "not shown"
-    assert json.loads(json.dumps(nothing.to_json(), allow_nan=False))["verdict"] == "not shown"
+    assert nothing.verdict == "undecided"
+    assert json.loads(json.dumps(nothing.to_json(), allow_nan=False))["verdict"] == "undecided"
 
 
 def test_a_bound_of_its_own() -> None:

@@ -215,7 +215,7 @@ def test_remarks_name_what_spoils_a_figure() -> None:
     outcome.machine["network"] = "shared, bbr"
     said = "\n".join(report.remarks(outcome))
     assert "the limit itself moved (1,000 to 1,500/s)" in said
-    assert "the generator costs 0.67 of what kbroker does" in said
+    assert "the generator costs 0.67 of the CPU of kbroker" in said
     assert "it paces" in said
 
 

@@ -118,5 +118,5 @@ def test_a_reason_is_said_once() -> None:
     assert reasons(two, ("CPU", "p99")) == "3 of 6 rounds needed"
     enough = both(rounds(*[1] * 6), rounds(*[2] * 6))
     assert reasons([versus(enough, CPU), versus(enough, P99), None], ("CPU", "p99", "x")) == (
-        "p99: no difference shown"
+        "p99: no difference found"
     )

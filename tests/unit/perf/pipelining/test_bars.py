@@ -175,7 +175,7 @@ def test_a_percentile_says_of_how_many_or_is_not_said() -> None:
         paced(PIPELINED): block(us=100, timed=4000, rate=10.0),
     }
     ((title, head, rows),) = tables(outcome(plan, blocks), plan)
-    assert title == "acks=-1 at half of what Apache Kafka does at most"
+    assert title == "acks=-1 at half of the most that Apache Kafka does"
     at = {name: list(head).index(name) for name in ("p99 us", "n of a block", "p99.9 us")}
     kafka, ours = rows
     assert kafka[at["n of a block"]] == "2,040" and kafka[at["p99.9 us"]] == "-"
@@ -187,7 +187,7 @@ def test_a_pace_that_is_not_kafka_s_is_said() -> None:
     plan = Plan(sections=("paced",), systems=(STOCK, PIPELINED), round_trips_us=(MIDDLE_US,))
     ((title, _, _),) = tables(outcome(plan, {}), plan)
     assert title == (
-        "acks=-1 at half of what kbroker, stock does at most, since Apache Kafka is not in this"
+        "acks=-1 at half of the most that kbroker, stock does, since Apache Kafka is not in this"
         " study"
     )
 

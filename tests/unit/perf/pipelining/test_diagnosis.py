@@ -141,7 +141,7 @@ def test_a_follower_that_lay_behind_has_fetched_for_longer() -> None:
 
 
 def test_a_leader_that_counted_nothing_makes_the_block_void() -> None:
-    with pytest.raises(CellError, match="nobody produced"):
+    with pytest.raises(CellError, match="no client produced"):
         diagnosis.figures_between(SAID, SAID, block())
 
 

@@ -44,7 +44,7 @@ def test_a_pace_that_is_not_kafka_s_is_said_beforehand() -> None:
     said: list[str] = []
     prepare(Plan(sections=("paced",), systems=(STOCK, PIPELINED)), said.append)
     assert said == [
-        "paced: Apache Kafka is not in this study; the pace is half of what kbroker, stock does"
+        "paced: Apache Kafka is not in this study; the pace is half of the rate of kbroker, stock"
     ]
     said.clear()
     prepare(Plan(sections=("paced",), systems=(STOCK, KAFKA)), said.append)

@@ -36,7 +36,7 @@ def test_it_is_half_of_the_median_of_what_apache_kafka_does(tmp_path: Path) -> N
     with Pace(PLAN, tmp_path, blocks, said.append) as pace:
         assert pace.rate(500) == pace.rate(500) == 300.0
     assert blocks.asked == [Condition("matrix", KAFKA, 500, ALL, 200)] * 3
-    assert said == ["paced at 300/s, 50% of what Apache Kafka does at 500 us"]
+    assert said == ["paced at 300/s, 50% of the most of Apache Kafka at 500 us"]
 
 
 def test_without_apache_kafka_it_is_the_first_system_s(tmp_path: Path) -> None:

@@ -61,8 +61,8 @@ def test_replicas_that_have_everything_in_order_are_fine(tmp_path: Path) -> None
         pytest.param(_log((1, 10), (2, 20)), "3 records of t, not 4", id="lost"),
         pytest.param(_log((1, 10), (2, 20), (4, 30)), "offset 4 where 3 had to be", id="a gap"),
         pytest.param(_log((1, 10), (2, 20), (2, 20)), "offset 2 where 3 had to be", id="twice"),
-        pytest.param(_log((1, 10), (2, 30), (3, 20)), "not sent behind", id="order"),
-        pytest.param(_log((1, 10), (2, 20), (3, 20)), "not sent behind", id="the same again"),
+        pytest.param(_log((1, 10), (2, 30), (3, 20)), "not sent after", id="order"),
+        pytest.param(_log((1, 10), (2, 20), (3, 20)), "not sent after", id="the same again"),
         pytest.param(
             _log((1, 10), (2, 20), (3, 30), first=batch.of_records(99)),
             "other records of t than on its leader",
@@ -108,7 +108,7 @@ def test_each_of_several_producers_has_its_own_order(tmp_path: Path) -> None:
     mixed = _log((1, 30), (2, 10), (3, 40), (4, 20), others=(2, 4))
     replicas.check(_replicas(tmp_path / "fine", mixed, mixed), "t", 5, STAMPED.stamp_at)
     turned = _log((1, 30), (2, 20), (3, 40), (4, 10), others=(2, 4))
-    with pytest.raises(CellError, match="the record at 4 was not sent behind its producer's last"):
+    with pytest.raises(CellError, match="the record at 4 was not sent after its producer's last"):
         replicas.check(_replicas(tmp_path / "turned", turned, turned), "t", 5, STAMPED.stamp_at)
 
 

@@ -136,7 +136,7 @@ def test_an_effect_is_told_and_what_has_none_is_bounded() -> None:
     assert lz4.words() == "records/s x0.25, p99 x4.00, CPU x8.00"
     gzip = found["compression.type", "gzip", "produce-text-16k"]
     assert gzip.measured and not gzip.decided
-    assert gzip.words() == "no effect shown: records/s within 0%, p99 within 0%, CPU within 0%"
+    assert gzip.words() == "no effect found: records/s within 0%, p99 within 0%, CPU within 0%"
     # What a fixed rate holds still is no effect.
     paced = found["num.io.threads", "2", "produce-1k-paced"]
     assert set(paced.verdicts) == {"p99", "CPU"}
@@ -164,7 +164,7 @@ def test_what_two_equal_brokers_differ_by_is_no_effect() -> None:
     assert short(found["1", "produce-1k-x16"]) == "within x2.0"
     (knob,) = plan.knobs()
     alone = Effect(knob, "1", knob.cells[0], {"p99": found["1", "produce-1k-x16"]})
-    assert alone.words() == "cannot be told here: p99 within x2.0"
+    assert alone.words() == "cannot be decided here: p99 within x2.0"
     assert found["16", "produce-1k-x16"].decided
 
 
@@ -177,7 +177,7 @@ def test_what_doctor_is_given_can_be_read_by_it(tmp_path: Path) -> None:
     lines = {knob.name: knob.line(knob.default) for knob in found.knobs}
     assert lines["compression.type"].startswith("lz4 instead of producer: records/s x0.25")
     assert lines["auto.leader.rebalance.enable"].startswith("gives a broker back")
-    assert "no effect shown" in lines["log.index.interval.bytes"]
+    assert "no effect found" in lines["log.index.interval.bytes"]
 
 
 def test_a_noisy_run_is_not_shown_to_anybody() -> None:

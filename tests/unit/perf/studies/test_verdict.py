@@ -68,7 +68,7 @@ def test_noisy_blocks_do_not_count() -> None:
 def test_an_interval_around_one_is_no_result() -> None:
     found = compare(twice(90, 100, 110), twice(100, 100, 100), p50_us)
     assert not found.decided
-    assert found.words() == "no result: 1.00 times (0.90 to 1.10, n=6), no difference shown"
+    assert found.words() == "no result: 1.00 times (0.90 to 1.10, n=6), no difference found"
 
 
 @pytest.mark.parametrize(("null", "decided"), [((0.98, 1.0, 1.02), True), ((0.8, 1.0, 1.1), False)])
