@@ -3,7 +3,7 @@
 A hostile client makes thousands of malformed requests a second, or forms a generation of a group
 with each of them; a line for each would fill a disk and cost more than the requests. The first of a
 cause are written as they are; the others within the same second are counted, and the next line says
-how many there were. Strings among the arguments are shown as `outside_text` shows them.
+how many there were. Strings among the arguments are written by `outside_text.printable`.
 
 A cause may be a client, and the period longer. Then many come and go: where there is no room, the
 causes whose period is over make some.
@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from kbroker.limits import LOG_CAUSES_MAX, LOG_LINE_PERIOD_MS
-from kbroker.outside_text import shown
+from kbroker.outside_text import printable
 
 _OTHERS: Final = "others"
 _NAMES_MAX: Final = 20
@@ -66,20 +66,20 @@ class LogLines:
         with self._lock:
             if cause not in self._causes and not self._has_room_locked(now_ns):
                 cause = _OTHERS
-            told = self._causes.get(cause)
+            known = self._causes.get(cause)
             left_out = 0
-            if told is None or now_ns >= told.due_ns:
-                left_out = 0 if told is None else told.left_out
-                told = _Told(now_ns + self._period_ns, self._lines_max)
+            if known is None or now_ns >= known.due_ns:
+                left_out = 0 if known is None else known.left_out
+                known = _Told(now_ns + self._period_ns, self._lines_max)
                 self._causes.pop(cause, None)  # so that the first are those that are due first
-            if not told.room:
-                self._causes[cause] = told._replace(left_out=told.left_out + 1)
+            if not known.room:
+                self._causes[cause] = known._replace(left_out=known.left_out + 1)
                 return False
-            self._causes[cause] = told._replace(room=told.room - 1)
+            self._causes[cause] = known._replace(room=known.room - 1)
         if left_out:
             message += " (and %d like it before)"
             args = (*args, left_out)
-        args = tuple(shown(each) if isinstance(each, str) else each for each in args)
+        args = tuple(printable(each) if isinstance(each, str) else each for each in args)
         self._logger.log(level, message, *args, exc_info=exc_info)
         return True
 

@@ -4,14 +4,14 @@ Level 0: pure functions, any thread.
 
 1. **Bounded where it enters.** A string of the protocol has 32,767 bytes at most. What is no UTF-8
    is read with U+FFFD in its place, as Apache Kafka reads it, and that has three bytes: so a text
-   can be longer when it is told again than it was when it came. `can_be_told` says whether it fits;
+   can be longer when it is sent again than it was when it came. `can_be_told` says whether it fits;
    one that does not is refused with Kafka's code for it, UNKNOWN_SERVER_ERROR, before anything is
    kept of it, and `protocol.wire` refuses to write one.
-2. **Escaped where it is shown.** `shown` is what a line of the log or a message has of it: short,
-   and without a character that ends a line or moves a cursor. The formatter of the log does the
-   same to whole lines (`server/logs.py`), so that a place that forgot cannot be used to forge one;
-   so do the commands to each line and cell that they print for people (`cli/output.py`).
-3. **How often** it is shown is bounded by `log_lines`.
+2. **Escaped where it is printed.** `printable` is its form in a line of the log or a message:
+   short, and without a character that ends a line or moves a cursor. The formatter of the log does
+   the same to whole lines (`server/logs.py`), so that a place that forgot cannot be used to forge
+   one; so do the commands to each line and cell that they print for people (`cli/output.py`).
+3. **How often** it is printed is bounded by `log_lines`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def untellable(length_bytes: int) -> KafkaError:
     return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
 
 
-def shown(text: str, chars_max: int = SHOWN_CHARS_MAX) -> str:
+def printable(text: str, chars_max: int = SHOWN_CHARS_MAX) -> str:
     """For people to read: in one line, bounded, and doing nothing to a terminal."""
     length = len(text)
     if length <= chars_max and text.isprintable():

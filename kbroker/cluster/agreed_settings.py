@@ -22,7 +22,7 @@ from kbroker.metadata.controller import records
 from kbroker.metadata.controller.nodes import load_resource_configs
 from kbroker.metadata.image import ConfigKind, ConfigResource
 from kbroker.metadata.store.base import StoreError
-from kbroker.outside_text import shown
+from kbroker.outside_text import printable
 
 if TYPE_CHECKING:
     from kbroker.metadata.image import BrokerImage
@@ -87,8 +87,8 @@ def differences(of: Mapping[int, Settings], node_id: int) -> Iterator[str]:
             if theirs != value:
                 others.setdefault(theirs, []).append(str(other))
         if others:
-            there = [f"{shown(text)} at {first_few(ids)}" for text, ids in others.items()]
+            there = [f"{printable(text)} at {first_few(ids)}" for text, ids in others.items()]
             yield (
-                f"brokers differ in {name}: {shown(value)} here, {first_few(there)};"
+                f"brokers differ in {name}: {printable(value)} here, {first_few(there)};"
                 " which of them holds changes with elections -> give all brokers the same"
             )

@@ -21,7 +21,7 @@ from kbroker.errors import ErrorCode, KafkaError
 from kbroker.failures import Failures
 from kbroker.limits import CUT_OFF_LINE_PERIOD_MS
 from kbroker.log_lines import LogLines
-from kbroker.outside_text import shown
+from kbroker.outside_text import printable
 from kbroker.protocol.versions import SERVED
 from kbroker.protocol.wire import ProtocolError
 from kbroker.types import ApiKey
@@ -156,7 +156,7 @@ def close_not_served(request: ColdRequest) -> None:
     served = None if key is None else SERVED.get(key)
     versions = "" if served is None else f"; served are {served.min} to {served.max}"
     reason = f"{api_name(request)} is not served{versions}"
-    client_id = shown(request.client_id or "")
+    client_id = printable(request.client_id or "")
     cut_off_lines.write(
         logging.WARNING,
         f"{request.peer_host} {client_id}",

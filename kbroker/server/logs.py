@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Final
 
 from kbroker.limits import LOG_LINE_CHARS_MAX
-from kbroker.outside_text import shown
+from kbroker.outside_text import printable
 
 _TEXT: Final = "[%(asctime)s,%(msecs)03d] %(levelname)s %(message)s (%(name)s)"
 _TIME: Final = "%Y-%m-%d %H:%M:%S"
@@ -32,12 +32,12 @@ class TextFormatter(logging.Formatter):
     """One line, and after it the traceback where there is one, indented."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        record.message = shown(record.message, LOG_LINE_CHARS_MAX)
+        record.message = printable(record.message, LOG_LINE_CHARS_MAX)
         return super().formatMessage(record)
 
     def formatException(self, ei: ExceptionInfo) -> str:
         lines = super().formatException(ei).split("\n")
-        return "\n".join(f"  {shown(line, LOG_LINE_CHARS_MAX)}" for line in lines)
+        return "\n".join(f"  {printable(line, LOG_LINE_CHARS_MAX)}" for line in lines)
 
 
 class JsonFormatter(logging.Formatter):
@@ -49,11 +49,11 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             "thread": record.threadName,
-            "message": shown(record.getMessage(), LOG_LINE_CHARS_MAX),
+            "message": printable(record.getMessage(), LOG_LINE_CHARS_MAX),
         }
         if record.exc_info:
             lines = self.formatException(record.exc_info).split("\n")
-            entry["exception"] = "\n".join(shown(line, LOG_LINE_CHARS_MAX) for line in lines)
+            entry["exception"] = "\n".join(printable(line, LOG_LINE_CHARS_MAX) for line in lines)
         return json.dumps(entry, ensure_ascii=False)
 
 

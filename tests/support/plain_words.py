@@ -130,7 +130,7 @@ def main(paths: list[str]) -> None:
 LEFT: Final = {
     "kbroker": 85,
     "kbroker/cli": 3,
-    "kbroker/cluster": 41,
+    "kbroker/cluster": 38,
     "kbroker/coordinator": 296,
     "kbroker/engine": 212,
     "kbroker/handlers": 93,
@@ -138,7 +138,6 @@ LEFT: Final = {
     "kbroker/metadata": 7,
     "kbroker/net": 112,
     "kbroker/replica": 207,
-    "kbroker/server": 5,
     "kbroker/testing": 1,
     "spark_jobs": 148,
     "spark_jobs/html": 12,

@@ -9,7 +9,7 @@ import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.limits import LABEL_CHARS_MAX, SHOWN_CHARS_MAX, TEXT_BYTES_MAX
-from kbroker.outside_text import can_be_told, label, shown
+from kbroker.outside_text import can_be_told, label, printable
 from kbroker.protocol.wire import Reader, Writer
 
 NO_UTF8 = b"\xff" * 11_000
@@ -59,7 +59,7 @@ def test_what_fits(text: str | None, beside: int, fits: bool) -> None:
     ],
 )
 def test_what_is_shown(text: str, seen: str) -> None:
-    assert shown(text) == seen
+    assert printable(text) == seen
 
 
 def test_labels_are_bounded_and_stay_different() -> None:

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kbroker.coordinator.group.images import GroupImage, MemberImage
-from kbroker.outside_text import can_be_told, shown
+from kbroker.outside_text import can_be_told, printable
 from kbroker.protocol.record_batch import Record, encode_batch
 from kbroker.protocol.wire import ProtocolError, Reader, Writer
 
@@ -65,7 +65,7 @@ def group_of_key(key: bytes) -> str | None:
     except ProtocolError as error:
         raise RecordError(f"the key of a group's record: {error}") from error
     if not can_be_told(group_id):
-        raise RecordError(f"the id of group {shown(group_id)} cannot be told again")
+        raise RecordError(f"the id of group {printable(group_id)} cannot be told again")
     return group_id
 
 
@@ -97,7 +97,7 @@ def decode_group(group_id: str, value: bytes) -> GroupImage:
     try:
         version = reader.int16()
         if not 0 <= version <= GROUP_VALUE_VERSION:
-            raise RecordError(f"group {shown(group_id)} is stored in version {version}")
+            raise RecordError(f"group {printable(group_id)} is stored in version {version}")
         return GroupImage(
             group_id,
             protocol_type=reader.string(),
@@ -110,7 +110,7 @@ def decode_group(group_id: str, value: bytes) -> GroupImage:
             members=tuple(_member(reader, version) for _ in range(reader.array())),
         )
     except ProtocolError as error:
-        raise RecordError(f"group {shown(group_id)}: {error}") from error
+        raise RecordError(f"group {printable(group_id)}: {error}") from error
 
 
 def _member(reader: Reader, version: int) -> MemberImage:

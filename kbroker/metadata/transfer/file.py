@@ -33,7 +33,7 @@ from typing import Any, Final
 from kbroker.errors import DataDirectoryError, UserError
 from kbroker.log.engine import file_operations
 from kbroker.metadata.transfer.tree import check_tree
-from kbroker.outside_text import shown
+from kbroker.outside_text import printable
 
 FILE_BYTES_MAX: Final = 256 * 1024 * 1024
 _FORMAT: Final = "kbroker_metadata"
@@ -119,7 +119,8 @@ def load(path: Path) -> Export:
     except OSError as error:
         why, fix = error.strerror or str(error), "check the path"
     except ValueError as error:
-        why, fix = shown(str(error), _REASON_CHARS_MAX), "export it again: kbroker metadata export"
+        why = printable(str(error), _REASON_CHARS_MAX)
+        fix = "export it again: kbroker metadata export"
     raise UserError(f"cannot read {path}: {why}", fix)
 
 
@@ -152,7 +153,7 @@ def _decoded(path: str, value: object) -> bytes:
             return value.encode()
         case {"base64": str(text), **others} if not others:
             return base64.b64decode(text, validate=True)
-    raise ValueError(f"{shown(path)} is neither text nor base64")
+    raise ValueError(f"{printable(path)} is neither text nor base64")
 
 
 def _text(document: dict[str, Any], name: str) -> str:

@@ -20,7 +20,7 @@ from typing import Final
 from kbroker.errors import DataDirectoryError
 from kbroker.metadata.controller import own_nodes, records
 from kbroker.metadata.store.base import NODE_BYTES_MAX, MetadataStore, check_path, parent_of
-from kbroker.outside_text import shown
+from kbroker.outside_text import printable
 
 # Nodes that a broker reads without a check that they exist.
 _NEEDED: Final = (
@@ -102,4 +102,4 @@ def _check_content(path: str, data: bytes) -> None:
 
 
 def _damaged(path: str, reason: str) -> DataDirectoryError:
-    return records.damaged(shown(path), reason)
+    return records.damaged(printable(path), reason)
