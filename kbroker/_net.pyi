@@ -37,7 +37,7 @@ class _ProcessorStatistics(TypedDict):
     alive_ns: int
     muted_waits: int
     listeners: dict[str, _MutedWaits]
-    # By what was asked for last (Produce, Fetch, other) and the state's name; those that were left.
+    # By the last request (Produce, Fetch, other) and the state's name; those that were left.
     state_ns: dict[tuple[str, str], int]
 
 @type_check_only

@@ -90,7 +90,7 @@ kb_tune_malloc()
 
 
 def give_back_memory() -> None:
-    """What the allocator keeps of what is free goes back to the kernel."""
+    """Free memory that the allocator keeps goes back to the kernel."""
     with nogil:
         kb_give_back_memory()
 
@@ -158,14 +158,14 @@ cdef class SocketServer:
     def resize(self, int processors):
         """num.network.threads: so many Processors take connections from now on.
 
-        Does not wait: the connections of one that is taken away are closed behind their answers by
-        its own thread, which then ends. A stop begins behind it. OSError when a thread or an epoll
+        Does not wait: the connections of one that is taken away are closed after their answers by
+        its own thread, which then ends. A stop begins after it. OSError when a thread or an epoll
         set cannot be had, and then there are fewer than asked for.
         """
         if not 1 <= processors <= PROCESSORS_MAX:
             raise ValueError(f"num.network.threads must be 1 to {PROCESSORS_MAX}")
         with self.resizing:
-            if not self.closing:  # else nobody connects any more
+            if not self.closing:  # else no client connects any more
                 self._resize(processors)
 
     cdef int _resize(self, int processors) except -1:
@@ -199,7 +199,7 @@ cdef class SocketServer:
         return 0
 
     def bound_connections(self, int total, int per_ip, dict overrides):
-        """max.connections, max.connections.per.ip and its overrides, for what connects now."""
+        """max.connections, max.connections.per.ip and its overrides, for new connections."""
         with nogil:
             quotas_bound(self.quotas, per_ip, total)
         for address, bound in overrides.items():

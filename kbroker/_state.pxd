@@ -5,7 +5,7 @@
 
 Everything is `noexcept nogil`, keeps no state of its own and takes no lock: a channel's state and
 its SlotQueue belong to the one thread that owns the channel at that moment (its Processor, or the
-handler that was handed a train), and whoever owns it calls.
+handler that was handed a train), and only its owner calls.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -40,7 +40,7 @@ cdef enum ChannelEvent:
     REQUEST_RECEIVED = 1          # raised after the enqueue
     REQUEST_LOCAL_PROCESSED = 2   # done locally, its slot is made; pipelined only
     RESPONSE_SENT = 3             # the head of the FIFO left, others are still cached
-    RESPONSE_SENT_LAST = 4        # a response left and nothing is cached behind it
+    RESPONSE_SENT_LAST = 4        # a response left and nothing is cached after it
     THROTTLE_STARTED = 5          # before the response that carries throttle_time_ms is sent
     THROTTLE_ENDED = 6            # once, when the channel's latest throttle deadline has passed
     UNMUTE = 7                    # read interest on again
@@ -100,7 +100,7 @@ cdef int slots_init(SlotQueue* queue, uint32_t count_max, uint64_t bytes_max) no
 # A slot at the tail. Ids grow by exactly 1 while anything is cached; into an empty queue any id
 # above the ones seen may go (requests answered at once take no slot). A queue whose bytes are
 # below bytes_max takes one more request of any size, so that a large one is not refused for ever.
-# `response` is NULL, or the answer itself when it is ready at once behind cached ones.
+# `response` is NULL, or the answer itself when it is ready at once after cached ones.
 cdef int slots_push(
     SlotQueue* queue, uint64_t request_id, uint32_t bytes, void* response) noexcept nogil
 

@@ -1,8 +1,8 @@
 # cython: language_level=3, auto_pickle=False
-"""The channel state machine, as one table, and the FIFO of response slots behind it.
+"""The channel state machine, as one table, and the FIFO of response slots beside it.
 
 A channel answers in request order and is read only when its state says so. The stock machine has
-one request per connection in service: everything behind it waits in the socket's receive buffer.
+one request per connection in service: later ones wait in the socket's receive buffer.
 The pipelined machine keeps every stock cell and adds that a request which is done locally, but
 whose response is not due yet, is *cached*: its response gets a slot in the connection's FIFO and
 the socket is readable again.
@@ -355,7 +355,7 @@ cdef class ChannelStateMachine:
         return State(reached)
 
     def transitions(self):
-        # Read back from the C table, so that what tests and docs see is what the core obeys.
+        # Read back from the C table, so that tests and docs see the table that the core follows.
         cdef int reached
         legal = {}
         for state in State:

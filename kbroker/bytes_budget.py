@@ -1,7 +1,7 @@
-"""A budget of memory that several threads share: who wants more than is left waits for his turn.
+"""A budget of memory that several threads share: a thread that wants more than is left waits.
 
-First come, first served, so that a large wish is not passed over for ever by small ones. Whoever
-holds a part of the budget must not wait for another part of it. Any thread.
+First come, first served, so that a large wish is not passed over for ever by small ones. A thread
+that holds a part of the budget must not wait for another part of it. Any thread.
 """
 
 from __future__ import annotations

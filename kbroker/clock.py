@@ -1,7 +1,7 @@
 """Time, as an argument: the only file that asks the machine what time it is.
 
 Level 0. Two clocks that must not be mixed up: the monotonic one measures durations and deadlines
-and never jumps; the wall clock gives the timestamps that records and files carry. Whoever needs
+and never jumps; the wall clock gives the timestamps that records and files carry. Code that needs
 time takes a `Clock`, so that tests turn it by hand and no test ever sleeps.
 
 Sleeping is part of the contract too. `wait_until` is `Condition.wait` with a deadline on this
@@ -10,7 +10,7 @@ again afterwards, because a wake-up says only that something may have changed.
 
 `ManualClock` is for tests and for the embeddable broker. `advance` wakes exactly the sleepers whose
 deadline has come; `wait_for_sleepers` lets a test see that a thread has gone to sleep again, which
-is how "the timer did nothing more" is shown without sleeping. Lock order: the sleeper's condition,
+is how "the timer did nothing more" is tested without sleeping. Lock order: the sleeper's condition,
 then the clock's own lock; `advance` drops its lock before it touches a condition.
 """
 
@@ -80,7 +80,7 @@ class _Sleeper:
 
 
 class ManualClock:
-    """A clock that stands still until somebody turns it; both hands move together."""
+    """A clock that moves only when a test advances it; both hands move together."""
 
     def __init__(self, start_wall_ms: int = 1_700_000_000_000, start_monotonic_ms: int = 0) -> None:
         self._lock = threading.Lock()

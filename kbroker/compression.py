@@ -1,15 +1,15 @@
 """The four codecs of record batches in Python: the one place that imports compression libraries.
 
 Broker side, the compiled log unpacks batches itself wherever the system has the library; this is
-for what it cannot (`log.validator`), for clients and tools, and for what packs. Everything is
+for codecs that it cannot (`log.validator`), for clients and tools, and for packing. Everything is
 bounded: output beyond `output_bytes_max` is a `CompressionError` before it has cost that memory.
 cramjam is imported at its first use: the broker's start does not pay for it. Stateless; any thread;
 the libraries release the GIL.
 
 The framings are Kafka's: gzip members, Snappy in the Java library's framing (raw is read too), LZ4
-frames of independent blocks of 64 KB, zstd frames. So are the levels, by the sizes of what Apache
-Kafka 4.3.0 stores: lz4's level 9, the default, is its fast compressor, and every other level is the
-slow one with that much effort.
+frames of independent blocks of 64 KB, zstd frames. So are the levels, by the sizes of batches
+in Apache Kafka 4.3.0: lz4's level 9, the default, is its fast compressor, and every other level is
+the slow one with that much effort.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LZ4_STORED: Final = 1 << 31  # in a block's size: its bytes are as they were
 _LZ4_FAST_LEVEL: Final = 9
 _LZ4_SLOW_LEVEL_MIN: Final = 2  # of the slow compressor: level 1 is the same
 _ZSTD_SLICE_BYTES: Final = 64 * 1024
-_LZ4_SIZE_FLAG: Final = 8  # in a frame's flags: its content's size stands in the header
+_LZ4_SIZE_FLAG: Final = 8  # in a frame's flags: its content's size is in the header
 
 
 class Codec(IntEnum):
@@ -90,7 +90,7 @@ def compress(packing: Packing | Codec, data: bytes | memoryview) -> bytes:
 def compress_into(
     out: bytearray, packing: Packing | Codec, pieces: Iterable[bytes | memoryview], bytes_max: int
 ) -> None:
-    """The same of what comes in pieces, behind what `out` holds; TooLongError beyond `bytes_max`.
+    """The same of input in pieces, appended to `out`; TooLongError beyond `bytes_max`.
 
     All pieces but the last have UNPACKED_PIECE_BYTES, which is a whole number of every block.
     """
@@ -144,7 +144,7 @@ def _zstd(pieces: Iterable[bytes | memoryview], level: int) -> Iterator[bytes]:
 def decompress(codec: Codec, data: bytes, output_bytes_max: int | None = None) -> bytes:
     """What was packed; CompressionError if it is damaged or longer than allowed.
 
-    None: as long as it is. For what a broker has stored: it looked at the length before. By the
+    None: as long as it is. For stored batches: the broker checked the length before. By the
     decoders of the broker's validator, so that what it takes can be read.
     """
     if codec is Codec.NONE:

@@ -6,7 +6,7 @@ Level 0: imported by every package, imports none of them. Immutable, so any thre
   per partition where the API allows that.
 - `UserError` is expected trouble of the person who starts or uses kbroker: one line that names the
   cause and the way out, and an exit code that scripts may rely on.
-- `InvariantError` is the impossible. Nobody catches it to go on: it ends the smallest thing that
+- `InvariantError` is the impossible. It is not caught to go on: it ends the smallest thing that
   can no longer be trusted (connection, partition, log directory, process) and is counted.
 
 The numbers are part of the wire protocol (https://kafka.apache.org/protocol, "Error Codes") and

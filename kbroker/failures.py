@@ -1,4 +1,4 @@
-"""Steps of ours that raised: each is said with its cause, counted, and shown to who watches.
+"""Steps of ours that raised: each is logged with its cause, counted, and in the metrics.
 
 A step is what a thread of ours does at once: a background task's turn, an event of the controller,
 a change of a group. What it raises must not end the thread, nor be swallowed: `note` writes a line
@@ -30,7 +30,7 @@ class Failures:
         self._count = 0
 
     def note(self, what: str, error: BaseException) -> None:
-        """`what` failed: in words, free of what a client chose."""
+        """`what` failed: in words, without text from a client."""
         self.counted()
         kind = type(error).__name__
         self._lines.write(
@@ -39,7 +39,7 @@ class Failures:
         )  # fmt: skip
 
     def counted(self) -> None:
-        """One more, of which whoever calls has said what is to be said."""
+        """One more, which the caller has logged."""
         with self._lock:
             self._count += 1
 

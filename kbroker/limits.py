@@ -4,7 +4,7 @@ Level 0: plain integers, imports nothing of ours. C has those that `core/_limits
 header that setup.py writes; a bound that only one unit of C knows is in that unit. The import fails
 where bounds contradict one another. A bound an operator may choose is a configuration key instead
 (`config/definition.py`); a bound here closes a door that hostile or broken bytes would walk
-through, or keeps one turn of a loop short for everybody else. What happens at the bound is said
+through, or keeps one turn of a loop short for all others. The reaction at the bound is written
 beside it: block, throttle, reject or close.
 """
 
@@ -21,9 +21,9 @@ ARRAY_ITEMS_MAX: Final = 1_000_000
 # Unknown tagged fields are skipped, but a request is not a place to store data. Malformed: close.
 TAGGED_FIELDS_MAX: Final = 10_000
 # A string of the protocol, in either encoding. A longer one: malformed, close; one that would have
-# to be told again and is too long for that: UNKNOWN_SERVER_ERROR, as Apache Kafka.
+# to be sent again and is too long for that: UNKNOWN_SERVER_ERROR, as Apache Kafka.
 TEXT_BYTES_MAX: Final = 2**15 - 1
-# A topic's name becomes a directory's name with "-<partition>" behind it. INVALID_TOPIC_EXCEPTION.
+# A topic's name becomes a directory's name with "-<partition>" after it. INVALID_TOPIC_EXCEPTION.
 TOPIC_NAME_CHARS_MAX: Final = 249
 # C has a place for each API and version below these.
 API_KEYS_MAX: Final = 128
@@ -56,7 +56,7 @@ SESSIONS_BYTES_MAX: Final = 128 * 1024 * 1024
 
 # --- Runs and trains: how much one turn does before others have theirs ----------------------------
 
-# Records of one run: longer ones gain nothing measurable and delay whoever stands behind them.
+# Records of one run: longer ones gain nothing measurable and delay the requests after them.
 RUN_REQUESTS_MAX: Final = 64
 RUN_BYTES_MAX: Final = 4 * 1024 * 1024
 # Complete produce frames of one connection handled as one record. At the bound the train leaves.
@@ -64,20 +64,20 @@ TRAIN_FRAMES_MAX: Final = 32
 TRAIN_BYTES_MAX: Final = 256 * 1024
 # Requests set aside for slow files. Beyond it a handler serves the next one itself.
 ASIDE_BYTES_MAX: Final = 64 * 1024 * 1024
-# Requests that wait, of all connections, with what is kept for their answers. Beyond it they are
+# Requests that wait, of all connections, with the memory for their answers. Beyond it they are
 # answered at once.
 PARKED_BYTES_MAX: Final = 256 * 1024 * 1024
 
 # --- Compressed records ---------------------------------------------------------------------------
 
-# What a produced batch may unpack to: so many times its size, and this much in any case. The
-# same formula over a frame's size bounds all of its batches together. MESSAGE_TOO_LARGE.
+# The size that a produced batch may unpack to: so many times its own, and this much in any case.
+# The same formula over a frame's size bounds all of its batches together. MESSAGE_TOO_LARGE.
 UNPACKED_RATIO_MAX: Final = 256
 UNPACKED_BYTES_MIN: Final = 64 * 1024 * 1024
 # Records on their way into another codec are in memory in pieces of this size.
 UNPACKED_PIECE_BYTES: Final = 1024 * 1024
-# What produces in Python hold of batches packed anew, or unpacked where C could not, all together.
-# Full: the next one waits on its handler, for those that hold it wait for nobody.
+# Bytes that produces in Python hold of batches packed anew, or unpacked where C could not, all
+# together. Full: the next one waits on its handler, for those that hold it do not wait.
 REPACKED_BYTES_MAX: Final = 256 * 1024 * 1024
 # Of these one request has so many times its size, and this much in any case. MESSAGE_TOO_LARGE.
 REPACKED_RATIO_MAX: Final = 16
@@ -85,19 +85,19 @@ REPACKED_BYTES_MIN: Final = 64 * 1024 * 1024
 
 # --- Log ------------------------------------------------------------------------------------------
 
-# A cause that clients can provoke at will is told once in this time, with how often it came.
+# A cause that clients can provoke at will is logged once in this time, with how often it came.
 LOG_LINE_PERIOD_MS: Final = 1_000
 # A client whose requests are not served is named once in this time: an operator finds the reason,
 # and the log stays short.
 CUT_OFF_LINE_PERIOD_MS: Final = 60_000
-# Causes that are told apart; a client that invents more shares one line.
+# Causes with lines of their own; a client that invents more shares one line.
 LOG_CAUSES_MAX: Final = 64
-# Of what groups do as their members come and go, in that time; the others are counted.
+# Lines on groups whose members come and go, in that time; the others are counted.
 LOG_GROUP_LINES_MAX: Final = 20
-# Of a text from outside in a message, and of a whole line; what is behind is not told.
+# Of a text from outside in a message, and of a whole line; the rest is cut.
 SHOWN_CHARS_MAX: Final = 200
 LOG_LINE_CHARS_MAX: Final = 4_000
-# Of a text from outside in a label of a metric; behind it stands a checksum.
+# Of a text from outside in a label of a metric; a checksum follows.
 LABEL_CHARS_MAX: Final = 249
 
 # --- Threads --------------------------------------------------------------------------------------
@@ -134,8 +134,8 @@ PRODUCERS_MAX: Final = 100_000
 DESCRIBED_PRODUCERS_MAX: Final = 1_000_000
 # Settings in one CreateTopics answer, a KB for each topic; further topics are answered without.
 CREATED_SETTINGS_BYTES_MAX: Final = 16 * 1024 * 1024
-# What one request may have told again because it names something more than once: so much, and so
-# many times its own size; further ones are answered with an error.
+# Bytes that one request may have repeated because it names something more than once: so much, and
+# so many times its own size; further ones are answered with an error.
 REPEATED_ANSWER_BYTES_MAX: Final = 1 << 20
 REPEATED_ANSWER_TIMES_MAX: Final = 16
 # Producer ids taken from the store at once; a crash loses the rest of the block, never re-uses it.
@@ -145,7 +145,7 @@ SEQUENCE_MAX: Final = 2**31 - 1
 
 # --- Groups ---------------------------------------------------------------------------------------
 
-# Groups of one broker, with or without members. At the bound a new one is told to try elsewhere.
+# Groups of one broker, with or without members. At the bound a new one is refused.
 GROUPS_MAX: Final = 1_000_000
 # Ids that were handed out and not yet joined with, per group. At the bound the group is full.
 GROUP_PENDING_MEMBERS_MAX: Final = 10_000
@@ -166,9 +166,9 @@ IMAGE_BYTES_MAX: Final = 512 * 1024 * 1024
 SETTINGS_BYTES_MAX: Final = 64 * 1024 * 1024
 # Between two rounds over all logs: full segments to the disk, high watermarks and starts written.
 LOG_CHECKPOINT_PERIOD_MS: Final = 5_000
-# Behind a crash a start waits so long for the logs, before it serves those that are read by then;
+# After a crash a start waits so long for the logs, before it serves those that are read by then;
 LOG_RECOVERY_WAIT_MS: Final = 500
-# and then the others come online with such a pause between two looks at what is read.
+# and then the others come online with such a pause between two looks at the logs.
 LOG_RECOVERED_PERIOD_MS: Final = 100
 # Between two looks for deleted files that may go: how much later than asked they are gone.
 LOG_REMOVAL_PERIOD_MS: Final = 500
@@ -213,7 +213,7 @@ METRICS_WRITE_TIMEOUT_MS: Final = 8_000
 _RELATIONS: Final = {
     "a train fits into a run": TRAIN_FRAMES_MAX <= RUN_REQUESTS_MAX
     and TRAIN_BYTES_MAX <= RUN_BYTES_MAX,
-    "a run of what was set aside is not larger than all of it": RUN_BYTES_MAX <= ASIDE_BYTES_MAX,
+    "a run of requests set aside is not larger than all of them": RUN_BYTES_MAX <= ASIDE_BYTES_MAX,
     "a topic's directory has a file's name": TOPIC_NAME_CHARS_MAX + len("-99999") <= 255,
     "a topic's name is a string of the protocol": TOPIC_NAME_CHARS_MAX <= TEXT_BYTES_MAX,
     "a client id that is kept is one": KEPT_CLIENT_ID_CHARS_MAX <= TEXT_BYTES_MAX,
@@ -221,9 +221,9 @@ _RELATIONS: Final = {
     "one request names a whole session": SESSION_PARTITIONS_MAX <= REQUEST_PARTITIONS_MAX,
     "a word has a bit for each Processor": PROCESSORS_MAX <= 64,
     "a byte counts listeners, and versions": max(LISTENERS_MAX, API_VERSIONS_MAX) <= 127,
-    "a piece is part of what may be unpacked": UNPACKED_PIECE_BYTES <= UNPACKED_BYTES_MIN,
+    "a piece is part of a batch that may be unpacked": UNPACKED_PIECE_BYTES <= UNPACKED_BYTES_MIN,
     "one request leaves room for others to repack": REPACKED_BYTES_MIN < REPACKED_BYTES_MAX,
-    "what is repacked was unpacked": REPACKED_RATIO_MAX <= UNPACKED_RATIO_MAX,
+    "a batch that is repacked was unpacked": REPACKED_RATIO_MAX <= UNPACKED_RATIO_MAX,
     "a partition's producers fit into an answer": PRODUCERS_MAX <= DESCRIBED_PRODUCERS_MAX,
     "all settings fit into an image": SETTINGS_BYTES_MAX < IMAGE_BYTES_MAX,
     "a text from outside leaves room in a line": SHOWN_CHARS_MAX < LOG_LINE_CHARS_MAX,

@@ -1,11 +1,11 @@
 """A thread of ours, which is not lost to an exception: what its loop raises is said and counted,
 and the loop goes on.
 
-What a step raises a loop catches itself. This is the net below: an error in the loop's own code, or
-one that is no `Exception`. After a pause the loop is entered again, `THREAD_LIVES_MAX` times on
-end; then the thread is `dead`, a line says so, `given_up` answers whoever waits for it, /readyz and
-an alert rule show it (`observe/health.py`). A life of a minute begins the count anew: an error a
-day is no reason to end.
+A loop catches the errors of its steps itself. This is the net below: an error in the loop's own
+code, or one that is no `Exception`. After a pause the loop is entered again, `THREAD_LIVES_MAX`
+times on end; then the thread is `dead`, a line says so, `given_up` answers the callers that wait
+for it, /readyz and an alert rule show it (`observe/health.py`). A life of a minute begins the count
+anew: an error a day is no reason to end.
 
 Level 0. `dead` and `failures` may be read by any thread.
 """
@@ -30,7 +30,7 @@ logger: Final = logging.getLogger("kbroker.failures")
 
 
 def nothing() -> None:
-    """Nobody waits for this one."""
+    """For a thread that no caller waits for."""
 
 
 class OwnThread(threading.Thread):
@@ -47,13 +47,13 @@ class OwnThread(threading.Thread):
         super().__init__(name=name, daemon=True)
         self.failures: Final = Failures(name)
         self.dead = False
-        self._pause = threading.Event()  # which nobody sets
+        self._pause = threading.Event()  # which is never set
         self._loop = loop
         self._given_up = given_up
         self._monotonic_ns = monotonic_ns
 
     def await_end(self) -> bool:
-        """Behind a request to end: False, and a line, if it takes too long; the stop goes on."""
+        """After a request to end: False, and a line, if it takes too long; the stop goes on."""
         if self.ident is None or self is threading.current_thread():
             return True
         self.join(THREAD_JOIN_TIMEOUT_MS / 1000)

@@ -3,7 +3,7 @@
 Checkpoints, flushing, removals, the expiry of offsets and the rates of metrics run here. A task is
 a function. It may do its work in one go and return None, or be a generator function and `yield`
 between its steps; between two steps the GIL is let go and every other task that is due has its
-turn, so a long sweep delays nobody. A step should stay below `PYTHON_STEP_MS_MAX`; `statistics()`
+turn, so a long sweep delays no task. A step should stay below `PYTHON_STEP_MS_MAX`; `statistics()`
 says which task does not.
 
 A period is counted from the end of one run to the start of the next, so a slow task never runs

@@ -128,14 +128,14 @@ def main(paths: list[str]) -> None:
 
 
 LEFT: Final = {
-    "kbroker": 85,
+    "kbroker": 8,
     "kbroker/cli": 3,
     "kbroker/cluster": 38,
     "kbroker/coordinator": 296,
     "kbroker/engine": 212,
     "kbroker/handlers": 93,
     "kbroker/log": 393,
-    "kbroker/metadata": 7,
+    "kbroker/metadata": 2,
     "kbroker/net": 112,
     "kbroker/replica": 207,
     "kbroker/testing": 1,
