@@ -330,14 +330,14 @@ def test_no_measurements(spark: Any) -> None:
 # -- studies
 
 
-def tuned(write: Writer, run: str) -> None:
+def by_design(write: Writer, run: str) -> None:
     for round_ in range(6):
         for number, design in enumerate(("one loop", "a thread per request", "many selectors")):
             for cell in ("quick", "slow"):
-                write.block(1e6 / (number + 1), run_id=run, study="tune", broker=design,
+                write.block(1e6 / (number + 1), run_id=run, study="pipelining", broker=design,
                             cell=cell, round=round_, baseline=number == 0,
                             records=1000 * (number + 1))  # fmt: skip
-    verdict = {"kind": "verdict", "study": "tune", "run_id": run}
+    verdict = {"kind": "verdict", "study": "pipelining", "run_id": run}
     write.rows.append(write.common(**verdict, question="Which is fastest on slow work?",
                                    answer="many selectors, 3.00 times", decided=True,
                                    evidence="{}", cell="slow"))  # fmt: skip
@@ -348,8 +348,8 @@ def tuned(write: Writer, run: str) -> None:
 
 def test_the_newest_run_of_a_study_counts(spark: Any) -> None:
     write = Writer()
-    tuned(write, OTHER_RUN)
-    tuned(write, RUN)
+    by_design(write, OTHER_RUN)
+    by_design(write, RUN)
     found = landed.inputs(spark, results=write.rows)
     section = studies.section(found, blocks.blocks(found.results))
     answers, against, figures = section.tables
