@@ -5,15 +5,15 @@
 `batch` has the columns of Spark's Kafka source: key, value (binary), topic, partition, offset,
 timestamp. `good` has where it was read (source_*), event_time and the table's fields; `quarantine`
 source_*, key, value, reason. The sink adds when and how late they landed. Every record of the batch
-is in exactly one of the two; nothing is dropped, and nothing that anybody may write into a topic
-stops the job.
+is in exactly one of the two; nothing is dropped, and no record that a producer may write into a
+topic stops the job.
 
 A value is read once, by from_json with the table's own types. It is put into an object between two
 marks, `{"r": VALUE, "end": true}`, because Spark's reader stops at the end of the first value and
-would not see what stands behind it. Strings are read as variants, since from_json makes a string of
+would not see the bytes after it. Strings are read as variants, since from_json makes a string of
 anything. Only of values that do not fit, a second look finds the field that is to blame.
 
-Bounds: a day becomes a directory, and a time far ahead makes everything behind it late. So an event
+Bounds: a day becomes a directory, and a time far ahead makes everything after it late. So an event
 time more than BEHIND_DAYS_MAX old or AHEAD_MS_MAX ahead is refused; where the record's own stamp is
 all there is, such a stamp is kept in source_time, and event_time is the time of landing.
 
@@ -38,7 +38,7 @@ BEHIND_DAYS_MAX: Final = 400
 _FINITE_MAX: Final = "1.7976931348623157E308D"
 _CORRUPT: Final = "_unreadable"
 _BUCKETS: Final = "array<struct<le:double,count:bigint>>"
-# What a column of the table is parsed as.
+# The type that a column of the table is parsed as.
 _PARSED: Final = {"long": "bigint", "double": "double", "boolean": "boolean", "string": "variant",
                   "buckets": _BUCKETS}  # fmt: skip
 # How a JSON value of the right type looks to schema_of_variant.

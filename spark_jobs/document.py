@@ -2,7 +2,7 @@
 
     python -m spark_jobs.document [DIRECTORY]
 
-A test compares the committed file with what this module would write, so the documentation cannot
+A test compares the committed file with this module's output, so the documentation cannot
 drift from the tables. Output depends on the tables alone.
 """
 
@@ -49,10 +49,10 @@ Spark's types and this page are made; [reports.md](reports.md) says how to land 
 - Buckets are `{"le": upper bound, "count": n}`, not cumulative, with fixed bounds: those of
   equal bounds add up. Percentiles are taken of sums of buckets and never averaged. A bound may
   be the text `"Infinity"`.
-- The topics are made by whoever writes first, with `retention.ms` of seven days. Keep it above 48
+- The first writer makes the topics, with `retention.ms` of seven days. Keep it above 48
   hours, or a job that was away for a weekend finds a gap. `message.timestamp.before.max.ms` of
-  ten years keeps stamps out on which Spark's Kafka source fails for ever; a topic of your own that
-  anybody may write to wants it as well, or `--source kbroker`, which reads such a stamp as null.\
+  ten years keeps stamps out on which Spark's Kafka source fails for ever; a topic of your own with
+  other writers wants it as well, or `--source kbroker`, which reads such a stamp as null.\
 """
 _LANDED: Final = f"""\
 Spark lands each topic in a table of its own (`metrics`, `results`, `progress`), any other topic

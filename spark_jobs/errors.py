@@ -17,11 +17,11 @@ EXIT_LOCKED: Final = 5  # another job lands the same topic into the same tables
 EXIT_ALARM: Final = 10  # a report's
 
 _LINE_MAX: Final = 300
-# What a traceback of Python ends with, in the text that Spark makes of it.
+# The end of a traceback of Python, in the text that Spark makes of it.
 _PYTHON: Final = re.compile(
     r"^(?:[a-z_]\w*(?:\.\w+)*\.)?[A-Z]\w*(?:Error|Exception): (.+)$", re.MULTILINE
 )
-# What is at the bottom of one of Java's: its last line of this kind.
+# The cause at the bottom of one of Java's: its last line of this kind.
 _CAUSE: Final = re.compile(r"^Caused by: (?:[\w.$]+\.)?(.+)$", re.MULTILINE)
 
 

@@ -1,6 +1,6 @@
 """Files of tables and ledgers, wherever they are: a local directory or any URI that Hadoop knows.
 
-The ledger stands on one operation, `create`: a file appears whole under its name or not at all, and
+The ledger relies on one operation, `create`: a file appears whole under its name or not at all, and
 a name that is taken stays as it is. How that is had depends on the place:
 
 - local: written beside under a hidden name, synced, then linked: link(2) refuses a taken name;
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 READ_BYTES_MAX: Final = 1 << 26  # of a note of Spark's or ours; who expects more says so
-# A rename is a copy there, while an object that is being written is seen by nobody.
+# A rename is a copy there, while an object that is being written is not visible.
 OBJECT_STORES: Final = frozenset({"s3", "s3a", "s3n", "gs", "oss", "cosn", "obs", "wasb", "wasbs"})
 # "Appears in close(), if there is nothing": a capability of Hadoop's, and createFile's option.
 CONDITIONAL: Final = "fs.option.create.conditional.overwrite"
@@ -156,7 +156,7 @@ class LocalFiles:
 
 
 def _local_entry(found: os.DirEntry[str]) -> Entry | None:
-    """None for what was removed while the directory was read."""
+    """None for a file that was removed while the directory was read."""
     try:
         facts = found.stat(follow_symlinks=False)
         directory = found.is_dir(follow_symlinks=False)

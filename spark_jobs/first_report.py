@@ -7,8 +7,8 @@
 Without a broker's address it starts one that writes its samples to a topic, gives it a short load
 and measures it while it does; where Apache Kafka's jars are in the cache, it measures a broker of
 each kind in alternating blocks, as many as the report needs to say which is faster. Then it lands
-the topics in tables and makes the report of them. With an address it only lands and reports: what
-the topics hold is what is shown, and every run adds what came since.
+the topics in tables and makes the report of them. With an address it only lands and reports: the
+report has the records of the topics, and every run adds those that came since.
 
 Each step is a command of its own that is named, so that one can run it by hand; what it said is in
 DIRECTORY/log. Everything that was started is stopped, whatever happens: each is a process group of
@@ -243,7 +243,7 @@ def report(run: Run, bootstrap: str, tables: Path, how: str, *more: str) -> int:
         run.say(f"alarm: {clean(text)}")
     run.say(f"done: {page.absolute()}")
     python = os.path.relpath(sys.executable)
-    run.say(f"its numbers: {data}; the rows behind one: {python} -m spark_jobs.rows {data} ADDRESS")
+    run.say(f"its numbers: {data}; the rows of one: {python} -m spark_jobs.rows {data} ADDRESS")
     return status
 
 

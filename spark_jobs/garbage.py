@@ -1,7 +1,7 @@
-"""Files of a table that nobody can be reading or writing any more.
+"""Files of a table that no process can be reading or writing any more.
 
 Removed is what has been of no use for a grace: parts that a commit dropped before it, units that no
-commit names and that nobody has written to since, temporary files of writers that died.
+commit names and that were not written to since, temporary files of writers that died.
 
 How old a file is says a clock, which may be set; a machine may sleep while a unit is written. So a
 unit that no commit names is given up by a commit of its own before it is removed: either its writer
@@ -115,7 +115,7 @@ def _written(ledger: Ledger, uri: str) -> Iterator[int]:
 
 
 def _unfinished(ledger: Ledger, now_ms: int, grace_ms: int) -> list[str]:
-    """Of writers to the ledger, and of who tried whether they can write; old commits and folds go
+    """Files of writers to the ledger, and of tests of it; old commits and folds go
     when it is folded."""
     return [join(uri, entry.name) for uri in (ledger.uri, ledger.directory)
             for entry in ledger.files.entries(uri)

@@ -179,7 +179,7 @@ def resolved(wanted: str | Offsets, first: Offsets, last: Offsets) -> Offsets:
 
 
 def limited(start: Offsets, end: Offsets, rows_max: int) -> Offsets:
-    """At most about `rows_max` records, shared out by what waits, one at least of each."""
+    """At most about `rows_max` records, shared by the records that wait, one at least of each."""
     waiting = {
         (topic, partition): until - start.get(topic, {}).get(partition, 0)
         for topic, partitions in end.items()
@@ -214,7 +214,7 @@ def shrunk(start: Offsets, last: Offsets) -> None:
 def spans(
     start: Offsets, end: Offsets, first: Offsets, last: Offsets, *, fail_on_loss: bool = True
 ) -> list[Span]:
-    """What is to be read of what is in the logs.
+    """The spans to be read of the logs.
 
     LostRecordsError if some of it is not there any more, or, without `fail_on_loss`, what is left:
     from the log's first offset on, and nothing of a log that ends before it was to be read from.

@@ -13,9 +13,9 @@ workers; kbroker has to be installed for both, since its client has compiled par
 carries. Where it is not, importing this module is a SourceError, which Spark takes to the driver.
 Records leave as Arrow batches, one for each fetch.
 
-Nothing is lost unseen: a range that begins before the log's first offset, or ends behind its last,
+No loss is silent: a range that begins before the log's first offset, or ends after its last,
 ends the query with one line that names it (retention overtook the reader, or the topic was made
-anew). With failOnDataLoss=false it goes on with what is left, as the Kafka source does.
+anew). With failOnDataLoss=false it goes on with the rest, as the Kafka source does.
 
 Bounds: FETCH_BYTES for one fetch, UNPACKED_BYTES_MAX for one batch that is compressed, STALL_S
 without a record that must be there.
@@ -99,7 +99,7 @@ class Logs:
             self._client = None
 
     def bounds(self) -> tuple[Offsets, Offsets]:
-        """The first offset of each partition and the one behind its last that is to be read."""
+        """The first offset of each partition and the one after its last that is to be read."""
         try:
             if self._client is None:
                 self._client = _connect(self._options)
@@ -260,7 +260,7 @@ def _decoded(
 
 
 def _micros(timestamp_ms: int) -> int | None:
-    """Anybody may stamp a record with any 64 bits; what has no microseconds has no time."""
+    """A producer may stamp a record with any 64 bits; a stamp without microseconds is no time."""
     micros = timestamp_ms * 1000
     return micros if -_MICROS_MAX <= micros <= _MICROS_MAX else None
 
@@ -330,7 +330,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read(self._options, _range(partition))
 
     def commit(self, end: Offsets) -> None:
-        """The checkpoint has the offsets; brokers are told nothing."""
+        """The checkpoint has the offsets; nothing is committed to brokers."""
 
     def stop(self) -> None:
         self._logs.close()

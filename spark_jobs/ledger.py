@@ -8,12 +8,13 @@ A table's directory:
 
 A *unit* is one attempt to write, under a name that is never used again. A *commit* says which
 (unit, date) parts belong to the table from now on and which no longer do. Commit n+1 is the file of
-that number, created whole or not at all and never overwritten (files.py): whoever creates it has
-committed, everybody else looks again. So commits are in one order, a writer decides on the state
-that its commit follows, and a reader's state is the table at one number. What no commit names does
-not exist. A *fold* is the state after its number, so that the files before it need not be read.
-Whoever folds removes what is older than the fold before, so that a ledger is at most so many files,
-whether maintenance runs or not, and a fold that the disk spoiled can be done without.
+that number, created whole or not at all and never overwritten (files.py): the writer that creates
+it has committed, all others look again. So commits are in one order, a writer decides on the state
+that its commit follows, and a reader's state is the table at one number. A unit that no commit
+names does not exist. A *fold* is the state after its number, so that the files before it need not
+be read. A writer that folds removes the files older than the fold before, so that a ledger is at
+most so many files, whether maintenance runs or not, and a fold that the disk spoiled can be done
+without.
 
 A batch's commit carries the ranges of offsets it holds, and is refused unless they begin where its
 topic ends in the ledger. So no range is in a table twice or left out, whatever became of Spark's
@@ -61,7 +62,7 @@ DIRECTORY: Final = "_ledger"
 FOLD_EVERY: Final = 512  # commits: what a reader has to read at most, and a fold's cost shared
 REMOVED_MAX: Final = 4 * FOLD_EVERY  # files that one fold removes: a batch waits for it
 BYTES_MAX: Final = 1 << 28  # a file of the ledger; a fold has some 70 for each live part
-TRIES_MAX: Final = 100  # writers at one table are few; each lost race means that somebody won
+TRIES_MAX: Final = 100  # writers at one table are few; each lost race means that another writer won
 
 _NAME: Final = re.compile(r"(\d{20})(\.fold)?\.json")
 
@@ -82,13 +83,13 @@ def unit_directory(unit: str) -> str:
 
 
 def unit_of(directory: str) -> str | None:
-    """The unit whose directory has this name; None for what is no unit's."""
+    """The unit whose directory has this name; None for any other."""
     key, _, unit = directory.partition("=")
     return unit if key == UNIT_COLUMN and unit else None
 
 
 def new_unit(kind: str) -> str:
-    """A name for a unit that nobody has used; it begins with `kind` (a to z)."""
+    """A new name for a unit; it begins with `kind` (a to z)."""
     return f"{kind}-{uuid.uuid4().hex}"
 
 
@@ -122,11 +123,11 @@ class Ledger:
         return self._book.max_event_time_ms
 
     def parts(self) -> int:
-        """How many parts are live, as of what was read last."""
+        """How many parts are live, by the last read."""
         return len(self._book.units) + len(self._book.quarantine)
 
     def committed(self, key: str) -> bool:
-        """Whether the key has been committed, by whomever."""
+        """Whether the key has been committed, by any writer."""
         self._read_on()
         return self._book.has(key)
 
@@ -149,7 +150,7 @@ class Ledger:
             if self.files.create(self._file(number), commit_json(commit)):
                 self._book.add(commit)
                 if number % FOLD_EVERY == 0:
-                    with suppress(OSError):  # the commit stands; the next fold does it
+                    with suppress(OSError):  # the commit is valid; the next fold does it
                         self.fold(commit.committed_at_ms)
                 return True
         raise LedgerError(f"{self.uri}: {TRIES_MAX} other commits came first", "run one job for it")

@@ -15,7 +15,7 @@ from kbroker.errors import InvariantError, UserError
 Kind = Literal["batch", "gap", "merge", "expire", "garbage"]
 KINDS: Final[tuple[Kind, ...]] = ("batch", "gap", "merge", "expire", "garbage")
 Part = tuple[str, str]  # unit, date
-Ranges = Mapping[int, tuple[int, int]]  # partition -> first offset, offset behind the last
+Ranges = Mapping[int, tuple[int, int]]  # partition -> first offset, offset after the last
 
 # How long it is remembered when a part was dropped: some times the grace of its files.
 DROPS_KEPT_MS: Final = 3 * 24 * 3_600_000
@@ -28,7 +28,7 @@ class LedgerError(UserError):
 
 
 class LedgerConflict(LedgerError):
-    """Somebody committed meanwhile what this commit rests on."""
+    """Another writer has changed meanwhile the parts that this commit relies on."""
 
 
 class UnitGone(LedgerConflict):
@@ -144,7 +144,7 @@ class Book:
         return self.batches.get(batch[0], -1) >= batch[1]
 
     def check(self, commit: Commit) -> None:
-        """LedgerConflict where the commit does not follow from what is here."""
+        """LedgerConflict where the commit does not follow from this state."""
         garbage = commit.kind == "garbage"
         wrong = [part for part in commit.drops
                  if (part in self.units or part in self.quarantine) == garbage]  # fmt: skip
@@ -153,12 +153,12 @@ class Book:
             raise LedgerConflict(f"{commit.key}: {len(wrong)} parts such as {wrong[0]} are {what}",
                                  "another maintenance is running; try again")  # fmt: skip
         self._check_names(commit)
-        behind = [date for date, number in commit.covers.items()
+        covered = [date for date, number in commit.covers.items()
                   if number <= self.covers.get(date, 0)]  # fmt: skip
         kept = [unit.part for unit in self.units.values()
                 if unit.date in commit.covers and unit.part not in commit.drops]  # fmt: skip
-        if behind or kept:
-            raise LedgerConflict(f"{commit.key}: somebody else has made the same rows",
+        if covered or kept:
+            raise LedgerConflict(f"{commit.key}: another writer has made the same rows",
                                  "another maintenance is running; try again")  # fmt: skip
         if commit.kind != "batch" or commit.topic not in self.ends:
             return
@@ -180,7 +180,7 @@ class Book:
                 )
 
     def _check_names(self, commit: Commit) -> None:
-        """A unit is committed once, and not behind its end."""
+        """A unit is committed once, and not after its end."""
         new = [unit.part for unit in (*commit.units, *commit.quarantine)]
         again = [part for part in new if part in self.units or part in self.quarantine]
         if again or len(set(new)) < len(new):
@@ -228,8 +228,8 @@ class Book:
         self.ends[commit.topic] = (topic_id, ends)
 
     def forget(self, at_ms: int) -> None:
-        """What is not worth being kept for ever: drops that are old at `at_ms`, keys of what is
-        done. A drop of later than that, as a clock says that was set back, is no old one."""
+        """Entries that need not be kept for ever: drops that are old at `at_ms`, keys of finished
+        work. A drop of later than that, as a clock says that was set back, is no old one."""
         oldest_ms = at_ms - DROPS_KEPT_MS
         self.dropped = {part: at_ms for part, at_ms in self.dropped.items() if at_ms >= oldest_ms}
         self.keys = set()

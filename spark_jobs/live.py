@@ -5,10 +5,10 @@ writes the minutes that changed, each with its sum so far: of the rows of one mi
 the greatest counts, which is what `windows` gives.
 
 A watermark bounds what Spark keeps, the sums and the numbers of the samples that are in them: one
-that a writer sent twice counts once, and one that comes more than WATERMARK_MINUTES behind the
-newest is in the raw table and in no window. So this is for looking at what goes on, and reports are
+that a writer sent twice counts once, and one that comes more than WATERMARK_MINUTES after the
+newest is in the raw table and in no window. So this is for looking at the present, and reports are
 made of the raw table. For the same reason nothing here stops the job: offsets that are gone are
-gone over, a checkpoint that is lost is begun anew with what the topic holds.
+gone over, a checkpoint that is lost is begun anew with the topic's records.
 
 Its checkpoint goes with the topic's id: one that was made anew has windows of its own.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 WINDOW: Final = "1 minute"
-# Of what Spark keeps, in the checkpoint's name: another plan cannot go on with it.
+# Of the state that Spark keeps, in the checkpoint's name: another plan cannot go on with it.
 PLAN: Final = "once"
 _BY: Final = ("window_start", "broker_id", "topic", "partition")
 _SUMS: Final = ("message_count", "bytes_in")
@@ -44,7 +44,7 @@ def summed(samples: DataFrame) -> DataFrame:
     counted = samples.where(F.col("metric_name") == "PartitionMessages")
     late = counted.withWatermark("event_time", f"{WATERMARK_MINUTES} minutes")
     by_minute = _once(late).groupBy(F.window("event_time", WINDOW).alias("window"), *_BY[1:])
-    # try_sum: a sum that does not fit, of counts that anybody may have written, is null.
+    # try_sum: a sum that does not fit, of counts that any producer may have written, is null.
     sums = by_minute.agg(*(F.try_sum(name).alias(name) for name in _SUMS))
     return sums.select(F.col("window.start").alias("window_start"), *_BY[1:], *_SUMS)
 
@@ -52,7 +52,7 @@ def summed(samples: DataFrame) -> DataFrame:
 def _once(samples: DataFrame) -> DataFrame:
     """Without a writer's repetitions; a sample that lacks one of its numbers repeats nothing.
 
-    Of a stream its numbers are kept until the watermark has passed the sample's own time, behind
+    Of a stream its numbers are kept until the watermark has passed the sample's own time, after
     which the sums would not take it either.
     """
     from pyspark.sql import functions as F
@@ -125,7 +125,7 @@ class LiveQuery(TopicQuery):
         return self._started(sums, checkpoint, sink, mode="update")
 
     def _number(self, place: str) -> int:
-        """The newest checkpoint; behind two failures in a row, the next one."""
+        """The newest checkpoint; after two failures in a row, the next one."""
         numbers = [int(entry.name) for entry in self._setting.files.entries(place)
                    if entry.name.isascii() and entry.name.isdigit()]  # fmt: skip
         newest = max(numbers, default=1)

@@ -1,7 +1,7 @@
 """One job for each topic and table: the second one is refused before it reads anything.
 
 The lock is the kernel's, on a file beside the tables, and goes with the process however that ends.
-Only local tables have it; elsewhere two jobs are told apart by the ledger, which refuses a batch
+Only local tables have it; elsewhere the ledger keeps two jobs apart: it refuses a batch
 that does not begin where the table ends, so that one of the two stops and no row is doubled.
 """
 

@@ -5,13 +5,13 @@
 In this order, each by commits of its own (spark_jobs/ledger.py), so that it may be ended anywhere:
 
 1. Roll-ups: dates of `metrics` with rows that their hourly roll-up does not have.
-2. Compaction: the small parts of a date become one, in every table. What is written is read back
-   and compared with what was read: the number of rows and a hash over all of them.
+2. Compaction: the small parts of a date become one, in every table. The new rows are read back
+   and compared with the old ones: the number of rows and a hash over all of them.
 3. Expiry: raw rows of dates that are more than --raw-days old; roll-ups stay. A date of `metrics`
    whose roll-up is not up to date is kept.
 4. Folding: the ledger's state in one file.
-5. Garbage: files that no reader can be at any more: what was replaced or expired a day ago, units
-   of writers that died, commits before a fold. A reader has a day to finish with what it found.
+5. Garbage: files that no reader can be at any more: parts that were replaced or expired a day ago,
+   units of writers that died, commits before a fold. A reader has a day to finish.
 
 A step that fails is said, and the next ones are done all the same: on a full disk expiry and
 garbage make room for the merges of the next run. A stream only ever adds, so the two do not meet;
@@ -119,7 +119,7 @@ class _Trouble:
 
     @contextmanager
     def of(self, name: str) -> Iterator[None]:
-        """Around a step of one table; what comes behind it is done all the same."""
+        """Around a step of one table; later steps are done all the same."""
         try:
             yield
         except InvariantError:
@@ -190,7 +190,7 @@ def _merge(
     trouble: _Trouble,
     clock_ms: Callable[[], int],
 ) -> int:
-    """Merges of one table, or of what it set aside; the number of parts that are no longer."""
+    """Merges of one table, or of its quarantine; the number of parts that are gone."""
     aside = kind == tables.SET_ASIDE
     merged = 0
     for group in groups(ledger, kind, ledger.state(), tables.date_of(clock_ms())):

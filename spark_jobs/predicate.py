@@ -1,11 +1,11 @@
 """Which predicates of a report's JSON are asked of Spark: `check(where, columns)`.
 
 A report says of every number how its rows are found, as a Spark SQL predicate; spark_jobs.rows runs
-it. But a file is anybody's, and an expression of Spark's may call any function, some of which run
-whatever Java they name. So a predicate is taken apart first: it may compare columns of its table
-with literals, joined by words of the list below, and call the few functions that the sections use.
-Anything else is refused by name, before Spark sees it. This cuts text into words, nothing more:
-what is left wrong is Spark's to say.
+it. But a file may hold anything, and an expression of Spark's may call any function, some of which
+run whatever Java they name. So a predicate is taken apart first: it may compare columns of its
+table with literals, joined by words of the list below, and call the few functions that the sections
+use. Anything else is refused by name, before Spark sees it. This cuts text into words, nothing
+more: what is left wrong is Spark's to say.
 """
 
 from __future__ import annotations
@@ -85,5 +85,5 @@ def _check_word(
 
 
 def _refused(why: str, where: str) -> ReportError:
-    shown = where if len(where) <= 120 else where[:119] + "\u2026"
-    return ReportError(f"the predicate is not asked, {why}: {shown!r}")
+    cut = where if len(where) <= 120 else where[:119] + "\u2026"
+    return ReportError(f"the predicate is not asked, {why}: {cut!r}")

@@ -1,15 +1,15 @@
 """How the streaming job fares, as records of the topic kbroker.spark.progress.
 
 Spark tells a listener of each batch; that makes a record (schema.PROGRESS) and puts it into a
-queue, no more: the listener stands in Spark's own event thread. A thread of ours publishes what is
-queued, acks=all and idempotent, by the connector's own producer (so TLS and SASL are the job's) or
-by our client where there is no connector. Nothing here can stop the job: what cannot be published
-is given up with one line for the whole trouble, and counted.
+queue, no more: the listener runs in Spark's own event thread. A thread of ours publishes the
+queue, acks=all and idempotent, by the connector's own producer (so TLS and SASL are the job's) or
+by our client where there is no connector. Nothing here can stop the job: a record that cannot be
+published is given up with one line for the whole trouble, and counted.
 
-The query that lands this very topic is not told of: each of its batches would make the next one.
+The query that lands this very topic has no records: each of its batches would make the next one.
 
-Bounds: QUEUE_MAX records wait; CLOSE_WAIT_S for the last ones at the end; an idle query is told of
-once in IDLE_EVERY_S.
+Bounds: QUEUE_MAX records wait; CLOSE_WAIT_S for the last ones at the end; an idle query has a
+record once in IDLE_EVERY_S.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Progress:
         self._run_id = str(uuid.uuid4())
         self._sequence = 0
         self._works: dict[str, Work] = {}  # by the query's name in Spark
-        self._names: dict[str, str] = {}  # of what runs, by run id
+        self._names: dict[str, str] = {}  # of running queries, by run id
         self._idle_s: dict[str, float] = {}
         self._notes: dict[tuple[str, int], Noted] = {}
         self._queue: queue.Queue[Record | None] = queue.Queue(QUEUE_MAX)
@@ -92,7 +92,7 @@ class Progress:
         self._thread.start()
 
     def close(self, spark: SparkSession) -> None:
-        """Waits for what Spark still has to tell, and for the queue, as long as the bound says."""
+        """Waits for Spark's last events, and for the queue, as long as the bound says."""
         deadline_s = time.monotonic() + CLOSE_WAIT_S
         with self._changed:
             self._changed.wait_for(lambda: not self._names, CLOSE_WAIT_S / 2)
@@ -125,10 +125,10 @@ class Progress:
             self._put("start", event.name, event.id, event.runId, {})
 
     def progressed(self, event: Any) -> None:
-        told = event.progress
-        if told.name in self._works:
-            noted = self._notes.pop((told.name, told.batchId), None)
-            self._put("batch", told.name, told.id, told.runId, figures(told, noted))
+        progress = event.progress
+        if progress.name in self._works:
+            noted = self._notes.pop((progress.name, progress.batchId), None)
+            self._put("batch", progress.name, progress.id, progress.runId, figures(progress, noted))
 
     def idle(self, event: Any) -> None:
         name, now_s = self._names.get(str(event.runId)), time.monotonic()
@@ -168,13 +168,13 @@ class Progress:
             while len(records) < BATCH_MAX and not self._queue.empty():
                 records.append(self._queue.get_nowait())
             more = records[-1] is not None
-            told = [record for record in records if record is not None]
+            waiting = [record for record in records if record is not None]
             try:
-                if told:
-                    self._publisher.publish([self._encoded(record) for record in told])
+                if waiting:
+                    self._publisher.publish([self._encoded(record) for record in waiting])
                 trouble = ""
             except Exception as error:
-                self.dropped += len(told)
+                self.dropped += len(waiting)
                 line = _line(error)
                 if line != trouble:
                     self._say(f"{PROGRESS_TOPIC}: {line}; the job goes on without its own progress")
@@ -194,22 +194,22 @@ class Progress:
         return record["query"].encode(), PROGRESS.encode(record)
 
 
-def figures(told: Any, noted: Noted | None) -> Record:
+def figures(progress: Any, noted: Noted | None) -> Record:
     """Of Spark's StreamingQueryProgress; what it does not say is left out.
 
     Rows are those of the commit. A batch that made none had them committed before the driver died:
-    they are told by its offsets, unless it is a checkpoint's first, which Spark gives no begin.
+    they are counted by its offsets, unless it is a checkpoint's first, which Spark gives no begin.
     """
-    source = told.sources[0]
+    source = progress.sources[0]
     first, ends, latest = (
         _offsets(text) for text in (source.startOffset, source.endOffset, source.latestOffset)
     )
-    durations = told.durationMs or {}
+    durations = progress.durationMs or {}
     found: Record = {name: int(durations[key]) for key, name in _TIMINGS.items()
                      if key in durations}  # fmt: skip
     rows = noted.rows if noted else None
     if noted is not None and rows is None:
-        rows = int(told.numInputRows)  # of sums Spark alone knows how many records they are of
+        rows = int(progress.numInputRows)  # of sums Spark alone knows how many records they are of
     if rows is None and first:
         rows = sum(until - first.get(partition, 0) for partition, until in ends.items())
     if rows is not None:
@@ -219,18 +219,18 @@ def figures(told: Any, noted: Noted | None) -> Record:
     if ends:
         found["partitions"] = len(ends)
         found |= _lag(ends, latest) if latest else {"_ends": ends}
-    found["batch_id"] = int(told.batchId)
-    found["input_rows_per_s"] = float(told.inputRowsPerSecond)
+    found["batch_id"] = int(progress.batchId)
+    found["input_rows_per_s"] = float(progress.inputRowsPerSecond)
     if noted is not None:
         found["late_rows"], found["quarantined_rows"] = noted.late, noted.aside
-    if told.stateOperators:
-        found["state_rows"] = sum(int(one.numRowsTotal) for one in told.stateOperators)
+    if progress.stateOperators:
+        found["state_rows"] = sum(int(one.numRowsTotal) for one in progress.stateOperators)
     return found
 
 
 def _lag(ends: Mapping[int, int], latest: Mapping[int, int]) -> Record:
-    behind = [max(0, until - ends.get(partition, until)) for partition, until in latest.items()]
-    return {"lag_records": sum(behind), "lag_records_max": max(behind, default=0)}
+    lags = [max(0, until - ends.get(partition, until)) for partition, until in latest.items()]
+    return {"lag_records": sum(lags), "lag_records_max": max(lags, default=0)}
 
 
 def _offsets(text: str | None) -> dict[int, int]:

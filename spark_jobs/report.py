@@ -83,7 +83,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="days with news are rolled up anew, the newest first, as long as they have so many"
         f" samples together (default: {rollup.ROWS_MAX:,})")  # fmt: skip
     add("--no-rollup", dest="rollup_rows", action="store_const", const=0,
-        help="write nothing to the tables; the page says which roll-ups are behind")  # fmt: skip
+        help="write nothing to the tables; the page says which roll-ups lag")  # fmt: skip
     stream.add_source_options(parser, required=False)
     return parser.parse_args(argv)
 
@@ -145,8 +145,8 @@ def freshened(
     fresh = rollup.freshen(spark, root, first, last, rows_max)
     if fresh.made:
         say(f"roll-ups of {days(fresh.made)} made anew")
-    if fresh.behind:
-        say(f"roll-ups of {days(fresh.behind)} are behind: {fresh.why}")
+    if fresh.lagging:
+        say(f"roll-ups of {days(fresh.lagging)} lag: {fresh.why}")
     return fresh
 
 
@@ -247,10 +247,10 @@ def make(
 
 
 def _landed(spark: SparkSession, options: Any, say: Say) -> dict[str, Any]:
-    """What Inputs shall know of it. What landed before is reported even if brokers are away.
+    """Arguments of Inputs. Rows that landed before are reported even if brokers are away.
 
-    JobError where nothing has landed yet, or somebody has to decide (records that are gone, another
-    job that lands, a wrong option).
+    JobError where nothing has landed yet, or an operator has to decide (records that are gone,
+    another job that lands, a wrong option).
     """
     if not options.bootstrap_server:
         return {}
@@ -262,7 +262,7 @@ def _landed(spark: SparkSession, options: Any, say: Say) -> dict[str, Any]:
         if error.exit_code != EXIT_FAILED or not tables.names(spark, options.tables):
             raise
         return {"landing_trouble": error.message}
-    return {"read_ms": began_ms}  # of what came since not all is there
+    return {"read_ms": began_ms}  # records since then may be missing
 
 
 def _land(spark: SparkSession, options: Any, say: Say) -> None:

@@ -12,7 +12,7 @@ page shows and what spark_jobs.rows takes. See docs/adr/0023-report-as-data.md.
 What cannot be is refused when it is made (ValueError): rows of another width than their table's,
 series of unequal length, two sections of one key. JSON is strict: a number that does not exist (a
 gap in a line) is NaN here and null there. What is read back is checked field by field, because a
-file is anybody's; an error names the place in it.
+file may hold anything; an error names the place in it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 JSON_VERSION: Final = 2
 JSON_BYTES_MAX: Final = 64 << 20  # far above what tables of a page hold
 TIME_MS_MAX: Final = 253_402_300_799_000  # the end of 9999
-DEPTH_MAX: Final = 16  # of what is read: a report has 7 levels
+DEPTH_MAX: Final = 16  # of the file: a report has 7 levels
 
 Verdict = Literal["", "good", "bad", "open"]
 PlotKind = Literal["line", "bars", "intervals"]
@@ -48,7 +48,7 @@ class ReportError(ValueError):
 
 @dataclass(frozen=True)
 class Rows:
-    """How the rows behind a number are found.
+    """How the rows of a number are found.
 
     `where` is a Spark SQL predicate over the table as tables.read gives it; `count` is how many
     rows it held when the report was made.
@@ -61,7 +61,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Cell:
-    """One place of a table: what is shown, the number behind it, and where it comes from."""
+    """One place of a table: its text, its number, and where that comes from."""
 
     text: str
     value: float | None = None

@@ -2,12 +2,12 @@
 
 The ledger is the truth: a query goes on where the topic ends in its table. Spark's checkpoint is
 only taken if it says the same; one that is lost, older than the table (restored from a backup), or
-behind a gap that was accepted is left alone, and a new one is made, numbered, beside it. Nothing is
+after a gap that was accepted is left alone, and a new one is made, numbered, beside it. Nothing is
 lost or doubled by that.
 
     CHECKPOINTS/<topic>/<query>/<number>        query: its table and version, such as metrics-v1
 
-What the table does not have must still be in the topic. It may not: retention or DeleteRecords went
+Records that the table lacks must still be in the topic. It may not: retention or DeleteRecords went
 past the table's end; the topic was deleted and made again (another id, whatever its offsets are);
 its end is below the table's (records were lost by the brokers). Each is one line with the missing
 range, exit code 4. With `accept_loss` the range is a gap in the ledger and the query goes on.
@@ -54,7 +54,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Loss:
-    """`ranges`: [first, behind the last) of what is gone; `ends`: where one could go on."""
+    """`ranges`: [first, after the last) of the lost records; `ends`: where one could go on."""
 
     ranges: Ranges
     ends: Mapping[int, int]
@@ -93,7 +93,7 @@ def plan(
 def lost(topic: str, topic_id: str, ends: Mapping[int, int], state: TopicState) -> Loss | None:
     """What the table lacks and the topic no longer has."""
     first = {partition: offsets[0] for partition, offsets in state.offsets.items()}
-    behind = {partition: offsets[1] for partition, offsets in state.offsets.items()}
+    last = {partition: offsets[1] for partition, offsets in state.offsets.items()}
     known = topic_id and state.topic_id
     if (known and topic_id != state.topic_id) or not ends.keys() <= first.keys():
         why = (
@@ -102,12 +102,12 @@ def lost(topic: str, topic_id: str, ends: Mapping[int, int], state: TopicState) 
         )
         # What the old one held beyond the table is not known: the range has no end of its own.
         return Loss({p: (end, end) for p, end in ends.items()}, first, why)
-    short = {p: end for p, end in ends.items() if end > behind[p]}
+    short = {p: end for p, end in ends.items() if end > last[p]}
     gone = {p: (ends.get(p, 0), first[p]) for p in first if ends.get(p, 0) < first[p]}
     if short:
         why = "the topic ends before the table does: the brokers lost records"
-        ranges = {p: (behind[p], end) for p, end in short.items()} | gone
-        ends_now = {**ends, **{p: behind[p] for p in short}, **{p: first[p] for p in gone}}
+        ranges = {p: (last[p], end) for p, end in short.items()} | gone
+        ends_now = {**ends, **{p: last[p] for p in short}, **{p: first[p] for p in gone}}
         return Loss(ranges, ends_now, why)
     if gone:
         why = "records were deleted before they had landed (retention or DeleteRecords)"

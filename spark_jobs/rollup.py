@@ -53,7 +53,7 @@ def _names(wanted: Iterable[samples.Field]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(field.name for field in wanted))
 
 
-# What tells the entities apart, what is added up, what is added up bound by bound, what is a level.
+# Columns that name the entity, are added up, are added up bound by bound, are a level.
 LABELS: Final = (
     "broker_id",
     "metric_name",
@@ -196,7 +196,7 @@ def _together(dates: Iterable[str], rows: Mapping[str, int]) -> Iterator[list[st
 def update(spark: SparkSession, root: str, clock_ms: Callable[[], int] = now_ms) -> list[str]:
     """Makes the roll-ups of dates that need it; returns these dates.
 
-    LedgerConflict where somebody else made the same meanwhile.
+    LedgerConflict where another job made the same meanwhile.
     """
     raw, hourly = _ledgers(spark, root)
     state = raw.state()
@@ -208,11 +208,11 @@ def update(spark: SparkSession, root: str, clock_ms: Callable[[], int] = now_ms)
 
 @dataclass(frozen=True)
 class Freshness:
-    """The dates that `freshen` made; those that are still behind, with the samples that landed of
+    """The dates that `freshen` made; those that still lag, with the samples that landed of
     each; and why they are."""
 
     made: tuple[str, ...] = ()
-    behind: Mapping[str, int] = field(default_factory=dict)
+    lagging: Mapping[str, int] = field(default_factory=dict)
     why: str = ""
 
 
@@ -227,11 +227,11 @@ def freshen(
     raw, hourly = _ledgers(spark, root)
     state = raw.state()
 
-    def behind() -> dict[str, int]:
+    def lagging() -> dict[str, int]:
         found = stale_dates(state, hourly.state())
         return {date: number for date, number in found.items() if first <= date <= last}
 
-    stale, rows = behind(), _rows_by_date(state)
+    stale, rows = lagging(), _rows_by_date(state)
     chosen: list[str] = []
     for date in reversed(stale):
         if sum(rows.get(one, 0) for one in (*chosen, date)) <= rows_max:
@@ -251,13 +251,13 @@ def freshen(
             why = f"the tables cannot be written ({error.strerror or error})"
         except Exception as error:  # of Spark or of Java: the report is made all the same
             why = " ".join(f"{type(error).__name__}: {error}".split())[:REASON_CHARS_MAX]
-    left = {date: rows.get(date, 0) for date in behind()}
+    left = {date: rows.get(date, 0) for date in lagging()}
     made = tuple(date for date in stale if date not in left)
     return Freshness(made, left, why if left else "")
 
 
 def _try_to_write(ledger: Ledger) -> None:
-    """OSError before the work instead of behind it."""
+    """OSError before the work instead of after it."""
     uri = join(ledger.uri, f".{uuid.uuid4().hex}.tmp")
     ledger.files.create(uri, b"")
     ledger.files.delete(uri)

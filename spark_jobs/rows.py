@@ -1,4 +1,4 @@
-"""The rows behind a number of a report, each with its topic, partition and offset.
+"""The rows of a number of a report, each with its topic, partition and offset.
 
     python -m spark_jobs.rows build/report/report.json latency.t0.r0.c7
     python -m spark_jobs.rows build/report/report.json --all
@@ -48,7 +48,7 @@ NAMED: Final = ("source_topic", "source_partition", "source_offset")
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        "python -m spark_jobs.rows", description="The rows behind a number of a report."
+        "python -m spark_jobs.rows", description="The rows of a number of a report."
     )
     add = parser.add_argument
     add("report", metavar="REPORT.json", type=Path)
@@ -102,7 +102,7 @@ def found(spark: SparkSession, root: str, name: str, when: tuple[int, int] | Non
     return tables.read(spark, root, name, since=since, until=until)
 
 
-def behind(frame: DataFrame, rows: Rows) -> DataFrame:
+def rows_of(frame: DataFrame, rows: Rows) -> DataFrame:
     """The rows of the table that a number was made of, in the order of their topics."""
     frame = frame.where(check(rows.where, frame.columns))
     order = [name for name in PLACE if name in frame.columns]
@@ -144,16 +144,16 @@ def show(spark: SparkSession, report: Report, root: str, options: argparse.Names
     cell = report.cell(options.address)
     if cell.rows is None:
         raise ReportError(f"{options.address} is {cell.text!r}, which was made of no rows")
-    rows = behind(found(spark, root, cell.rows.table, dates(cell.rows)), cell.rows)
+    rows = rows_of(found(spark, root, cell.rows.table, dates(cell.rows)), cell.rows)
     _say(f"{options.address}: {cell.text}")
     _say(f"table {cell.rows.table}, where {cell.rows.where}")
-    shown = rows.limit(options.limit).collect()
-    for row in shown:
+    listed = rows.limit(options.limit).collect()
+    for row in listed:
         plain = _plain(row)
         text = json.dumps(plain, default=_text, allow_nan=False) if options.json else line(plain)
         print(text, flush=False)
-    count = rows.count() if len(shown) == options.limit else len(shown)
-    more = f", {count - len(shown)} more: --limit {count}" if count > len(shown) else ""
+    count = rows.count() if len(listed) == options.limit else len(listed)
+    more = f", {count - len(listed)} more: --limit {count}" if count > len(listed) else ""
     _say(f"{count} rows{_apart(count, cell)}{more}")
 
 
@@ -219,7 +219,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _say(f"error: {error.message}")
         return error.exit_code
     except BrokenPipeError:
-        return EXIT_FAILED  # whoever read has seen enough
+        return EXIT_FAILED  # the reader has seen enough
     return EXIT_FAILED
 
 

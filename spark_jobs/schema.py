@@ -1,8 +1,8 @@
 """The tables: one for each topic, and what a row has beside the record's own fields.
 
 One table drives three things: the JSON that a writer makes (`encode`), the types that Spark reads
-(`row_type`) and docs/topics.md. The broker's and perf's tables stand beside their
-writers (kbroker/metrics/samples.py, perf/results_table.py); the jobs' own stands here.
+(`row_type`) and docs/topics.md. The broker's and perf's tables are beside their
+writers (kbroker/metrics/samples.py, perf/results_table.py); the jobs' own is here.
 
 A raw row is IDENTITY, then the table's columns, flat and nullable. Identity is (source_topic_id,
 source_partition, source_offset), which a record has once for ever: a topic that was deleted and
@@ -50,7 +50,7 @@ SOURCE: Final = (
     Column("source_time", "timestamp", "The record's own timestamp."),
     Column("landed_at", "timestamp", "When the batch that wrote the row began."),
 )  # fmt: skip
-# Where a record stands, by which its rows are told apart and ordered.
+# A record's place, which distinguishes and orders its rows.
 PLACE: Final = ("source_topic", "source_topic_id", "source_partition", "source_offset")
 # Before the record's fields, in every raw row.
 IDENTITY: Final = (
@@ -199,7 +199,7 @@ _PROGRESS_COMMON: Final = (
     Column("schema_version", "long", "Of this table."),
     Column("run_id", "string", "One run of the streaming job: a random UUID."),
     Column("sequence", "long", "The record's number within the run."),
-    Column("event_time_ms", "long", "When Spark told it, in ms since 1970 UTC."),
+    Column("event_time_ms", "long", "When Spark reported it, in ms since 1970 UTC."),
     Column("kind", "string", "start, batch or end."),
     Column("query", "string", "The query's name with its version, such as metrics-v1."),
     Column("query_id", "string", "The checkpoint's own id: stays over restarts."),
@@ -219,7 +219,7 @@ _PROGRESS_BATCH: Final = (
     Column("add_batch_ms", "long", "Reading, writing the rows, and the ledger."),
     Column("commit_offsets_ms", "long", "Writing the checkpoint's commit log."),
     Column("lag_records", "long", "Records in the topic that have not landed, all partitions."),
-    Column("lag_records_max", "long", "The same of the partition that is furthest behind."),
+    Column("lag_records_max", "long", "The same of the partition with the largest lag."),
     Column("partitions", "long", "Partitions of the topic."),
     Column("late_rows", "long", "Rows that came after their watermark."),
     Column("quarantined_rows", "long", "Rows that could not be read."),
@@ -257,7 +257,7 @@ TABLES: Final[dict[str, TableSchema]] = {
     table.name: table for table in (METRICS, RESULTS, PROGRESS)
 }
 BY_TOPIC: Final[dict[str, TableSchema]] = {table.topic: table for table in TABLES.values()}
-# The pipeline's own topics: reports mark them, so that nobody takes them for a user's load.
+# The pipeline's own topics: reports mark them, so that they are not taken for a user's load.
 OWN_TOPICS: Final = frozenset(BY_TOPIC)
 
 # Any other topic that is named lands as it is.

@@ -1,7 +1,7 @@
 """The Spark session of a job, the same by `python -m` and under spark-submit.
 
-Under spark-submit the master, the jars and the memory are the submitter's; what is set here is what
-the tables depend on: UTC, and Parquet's times as everybody reads them. A local session binds to
+Under spark-submit the master, the jars and the memory are the submitter's; here are the settings
+that the tables depend on: UTC, and Parquet's times in the usual form. A local session binds to
 loopback, runs its workers with this Python, and has no web page unless asked.
 
 Owner: the main thread; there is one session in a process.
@@ -31,7 +31,7 @@ JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # A record's stamp is anybody's: one of the year 1000 must not stop the writer.
+    # A record's stamp may be anything: one of the year 1000 must not stop the writer.
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),

@@ -7,12 +7,12 @@ number and the same ranges of offsets. The order here is what makes it exactly o
 2. The ranges of offsets come from the checkpoint's offset log, not from the rows: they are what
    Spark will have read, whether rows came of it or not. They must begin where the ledger ends.
 3. Good rows are written into a unit of their own, then what is quarantined into a second one. Until
-   they are committed nobody sees them; an attempt that dies leaves garbage, no rows.
+   they are committed no reader sees them; an attempt that dies leaves garbage, no rows.
 4. The unit is read back: rows by date, late ones, the newest event, and that each row's offset is
    within the ranges.
 5. One commit names both units. It is the only moment at which anything changes.
 
-`step(name, batch id)` is told before and after each of them, so that tests can end the process
+`step(name, batch id)` is called before and after each of them, so that tests can end the process
 there. One thread, the one that runs the query's batches.
 """
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 Decode = Callable[["DataFrame"], "tuple[DataFrame, DataFrame | None]"]
 Step = Callable[[str, int], None]
 
-# What `step` is told, in order; a batch that is in the ledger already ends with SKIPPED.
+# The names that `step` gets, in order; a batch that is in the ledger already ends with SKIPPED.
 BEGUN: Final = "begun"
 WRITTEN: Final = "written"
 SET_ASIDE: Final = "set aside"
@@ -88,7 +88,7 @@ class Checkpoint:
     def ranges(
         self, batch_id: int, topic: str, ends: Mapping[int, int]
     ) -> dict[int, tuple[int, int]]:
-        """partition -> first offset, offset behind the last, of all the topic's partitions.
+        """partition -> first offset, offset after the last, of all the topic's partitions.
 
         The first batch begins where the source noted it began. A partition that is in
         neither begins at its end in the ledger, or at 0: it is new.

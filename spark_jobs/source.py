@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["kafka", "kbroker"]
 PROVIDER: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
-# A broker that is away is told within a minute, and what was aborted does not land; a
+# A broker that is away is noticed within a minute, and aborted records do not land; a
 # --kafka-option wins.
 _DEFAULTS: Final = {
     "default.api.timeout.ms": "20000", "request.timeout.ms": "15000",
@@ -44,7 +44,7 @@ class BrokerAway(JobError):
 
 class TopicState(NamedTuple):
     """A topic now. `topic_id` is "" where the brokers have none; offsets: partition -> (first
-    offset, offset behind the last)."""
+    offset, offset after the last)."""
 
     topic_id: str
     offsets: Mapping[int, tuple[int, int]]
@@ -52,7 +52,7 @@ class TopicState(NamedTuple):
 
 class Inspector(Protocol):
     def describe(self, topic: str) -> TopicState | None:
-        """None if there is no such topic. BrokerAway; JobError for what does not go by itself."""
+        """None if there is no such topic. BrokerAway; JobError for lasting trouble."""
         ...
 
     def close(self) -> None: ...
@@ -242,7 +242,7 @@ class AdminInspector:
                 admin.close(self._jvm.java.time.Duration.ofSeconds(5))
 
 
-# What a client of Java says while brokers are away or come back.
+# Errors of a client of Java while brokers are away or come back.
 _AWAY: Final = frozenset({
     "TimeoutException", "DisconnectException", "LeaderNotAvailableException",
     "NotLeaderOrFollowerException", "BrokerNotAvailableException",
@@ -250,7 +250,7 @@ _AWAY: Final = frozenset({
 
 
 def java_trouble(error: Any) -> tuple[str, str]:
-    """The class and the first line of what is at the bottom of a Java exception."""
+    """The class and the first line of a Java exception's last cause."""
     cause = error.java_exception
     while cause.getCause() is not None:
         cause = cause.getCause()

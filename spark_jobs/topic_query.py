@@ -8,7 +8,7 @@ A query that fails is looked into before it is begun again: is the broker away (
 says so), are records gone (LostRange), does another job write to the table (Locked)? Anything else
 is tried again, and given up after FAILURES_MAX tries in a row in which nothing landed.
 
-Owner: the job's main thread, but for what is marked as the query's own.
+Owner: the job's main thread, but for methods that are marked as the query's own.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class BatchSink(Protocol):
 
 
 FAILURES_MAX: Final = 3
-PARTS_MANY: Final = 20_000  # two weeks of a batch a minute that nobody merged
+PARTS_MANY: Final = 20_000  # two weeks of a batch a minute without a merge
 # How long a query that is not running waits until it looks again.
 LOOK_AGAIN_S: Final = 2.0
 # Trouble that trying again does not mend: what Spark's text has -> the line for a person.
@@ -200,7 +200,7 @@ class TopicQuery:
         return work.query if self._schema.topic else f"{work.query}:{work.topic}"
 
     def _state(self) -> TopicState | None:
-        """The topic now; None while it is not there or nobody can be asked, which is said once."""
+        """The topic now; None while it is not there or no broker answers, which is said once."""
         setting, topic = self._setting, self.work.topic
         self._look_at_s = time.monotonic() + LOOK_AGAIN_S
         try:
@@ -232,7 +232,7 @@ class TopicQuery:
     # --- in the query's own thread ---
 
     def _step(self, name: str, batch_id: int) -> None:
-        """Behind the read and before the commit: was it the topic that we began with?
+        """After the read and before the commit: was it the topic that we began with?
 
         Ids are never used again, so one that is right now was right while the batch was read.
         """
@@ -243,7 +243,7 @@ class TopicQuery:
         self._setting.step(name, batch_id)
 
     def _remind(self, parts: int) -> None:
-        """Of maintenance that nobody runs; again when there are twice as many."""
+        """That maintenance does not run; again when there are twice as many."""
         if parts >= self._parts_said:
             self._parts_said = 2 * parts
             self._setting.say(

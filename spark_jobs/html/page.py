@@ -1,7 +1,7 @@
 """The page of a report: `render(report, json_name) -> str`, one HTML document with all it needs.
 
 No script, no link to anything outside, nothing fetched; a content security policy says so to the
-browser too. What a record holds is anybody's bytes: the template escapes everything, and words.py
+browser too. A record may hold any bytes: the template escapes everything, and words.py
 takes out what hides.
 
 Every number is a link to the line below its table that says which rows it was made of, and names
@@ -158,7 +158,7 @@ _CODE: Final = re.compile(r"`([^`]{1,400})`")
 
 
 def _prose(text: str) -> Markup:
-    """A paragraph; what stands in `backticks` is set as code."""
+    """A paragraph; text in `backticks` is set as code."""
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(words.clean(text)))))
 
 

@@ -1,4 +1,4 @@
-"""A plot of a report as SVG that stands inside the page: `draw(plot, prefix) -> Drawing`.
+"""A plot of a report as SVG inside the page: `draw(plot, prefix) -> Drawing`.
 
 Matplotlib lays it out; what it writes is then made part of the page. Colours are drawn as marks
 that become CSS variables, so that the same picture is light or dark as the reader's system is;
@@ -6,9 +6,9 @@ text stays text, in the page's font; ids get the plot's prefix, because a page h
 would name another document (metadata, doctype) is taken out. The same plot gives the same bytes:
 no date, no random ids, Matplotlib's own font for the layout.
 
-A plot is data that anybody may have written: names are cut and cleaned, `$` is a letter and no
+A plot is data from any writer: names are cut and cleaned, `$` is a letter and no
 formula, numbers that no axis can hold are gaps, and there are bounds on series, names and points
-with a note for what was left out. No series makes this raise.
+with a note on the rest. No series makes this raise.
 """
 
 from __future__ import annotations
@@ -415,7 +415,7 @@ class _Short(ticker.Formatter):
 
 
 def _from_zero(axes: Any, values: Sequence[float]) -> None:
-    """Lines of what cannot be negative start at 0, unless that would flatten them."""
+    """Lines of values that cannot be negative start at 0, unless that would flatten them."""
     if axes.get_ylabel() == "%" and values and 0 <= min(values) <= max(values) <= 100:
         axes.set_ylim(0, 102)  # a share is seen as one of the whole
         return

@@ -1,8 +1,8 @@
 """The page's colours, light and dark, as CSS variables.
 
-Both sets have the same names; a test computes every contrast that matters: text against what it
-stands on at least 4.5 : 1, lines of plots at least 3 : 1 (WCAG 2.2, 1.4.3 and 1.4.11). `c0` to `c7`
-are the colours of series: kbroker's, Apache Kafka's and the limit's own first.
+Both sets have the same names; a test computes every contrast that matters: text against its
+background at least 4.5 : 1, lines of plots at least 3 : 1 (WCAG 2.2, 1.4.3 and 1.4.11). `c0` to
+`c7` are the colours of series: kbroker's, Apache Kafka's and the limit's own first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Text and numbers as a page shows them: cleaned, cut, short.
 
-What a record holds is anybody's bytes; before it is shown, what is no character of a line (control
-characters, halves of pairs, marks that turn the direction of the text) becomes a visible sign.
+A record may hold any bytes; before it is printed, everything that is no character of a line
+(control characters, halves of pairs, marks that turn the direction of the text) becomes a visible
+sign.
 """
 
 from __future__ import annotations
@@ -62,5 +63,5 @@ def duration(ms: int) -> str:
     parts = [(seconds // 86400, "d"), (seconds // 3600 % 24, "h"),
              (seconds // 60 % 60, "min"), (seconds % 60, "s")]  # fmt: skip
     first = next((n for n, (count, _) in enumerate(parts) if count), len(parts) - 1)
-    shown = parts[first : first + 2]
-    return " ".join(f"{count} {unit}" for count, unit in shown if count) or "0 s"
+    largest = parts[first : first + 2]
+    return " ".join(f"{count} {unit}" for count, unit in largest if count) or "0 s"

@@ -31,7 +31,7 @@ def everything(
     *,
     disk: Literal["ssd", "hdd"] = "ssd",
 ) -> Made:
-    """All sections, the overview first. `say` hears each title before it is made."""
+    """All sections, the overview first. `say` is called with each title before it is made."""
     from spark_jobs.report_model import Finding, Section
     from spark_jobs.sections import (
         alerts,

@@ -61,7 +61,7 @@ RULES: Final = (
     Rule("KbrokerOfflinePartitions", "offline_partitions", ">", 0, "",
          "as the controller tells it"),
     Rule("KbrokerConsumerLagGrows", "group_lag", ">", 1000, "",
-         "least of 15 min in which it grew; a group that is not behind has no samples"),
+         "least of 15 min in which it grew; a group without a lag has no samples"),
     Rule("KbrokerGroupWithoutMembers", "group_unread", ">", 0, "", "by topic"),
     Rule("KbrokerRequestHandlersBusy", "handler_idle", "<", 0.4, "share"),
     Rule("KbrokerDiskSpaceLow", "free_share", "<", 0.15, "share"),

@@ -7,7 +7,7 @@ minutes). A stretch as long as the rule's duration is an alert. Signals of reque
 one-minute histograms, merged from the samples: the scrape's summary forgets over a minute too.
 
 All of it is one question to Spark; what comes back are the stretches. Silence is measured until
-the topics were last read (silence.py), so a broker that died is down although nobody sampled it; a
+the topics were last read (silence.py), so a broker that died is down although it has no sample; a
 rule without samples says so instead of "never".
 """
 
@@ -94,8 +94,8 @@ _PLAIN: Final[dict[str, tuple[str, str, str, str]]] = {
 }  # fmt: skip
 _WHERE: Final[dict[str, str]] = {
     **{
-        signal: both(same({"metric_name": name}), told)
-        for signal, (name, _, _, told) in _PLAIN.items()
+        signal: both(same({"metric_name": name}), given)
+        for signal, (name, _, _, given) in _PLAIN.items()
     },
     "produce_p99": "metric_name = 'RequestTime' AND request = 'Produce'"
     " AND part = 'TotalTimeMs' AND size(buckets) > 0",
@@ -106,12 +106,12 @@ _WHERE: Final[dict[str, str]] = {
     "silence": same({"metric_name": "Threads"}),
     "group_lag": "metric_name = 'GroupLag' AND lag IS NOT NULL",
 }
-# What a reader is told of a rule that holds, and where it shows; {} is the worst value.
+# The sentence for a rule that holds, and where to look; {} is the worst value.
 _TOLD: Final[dict[str, tuple[str, str]]] = {
     "under_replicated": ("{} under-replicated partitions",
-                         "the brokers that follow: their logs, Who was heard"),
+                         "the brokers that follow: their logs, Brokers with samples"),
     "under_min_isr": ("{} partitions refuse acks=all",
-                      "the brokers that follow: their logs, Who was heard"),
+                      "the brokers that follow: their logs, Brokers with samples"),
     "offline_partitions": ("{} partitions have no leader", "Several brokers; its log"),
     "handler_idle": ("request handlers were idle {} of the time",
                      "Traffic and health: request times; Hot partitions"),
@@ -122,7 +122,7 @@ _TOLD: Final[dict[str, tuple[str, str]]] = {
     "disk_rate": ("a device moves {}", "Traffic and health: disks"),
     "produce_p99": ("99 % of produce requests take up to {}", "Traffic and health: requests"),
     "fetch_p99": ("99 % of fetch requests take up to {}", "Traffic and health: requests"),
-    "group_lag": ("more than {} records behind, and the distance grows",
+    "group_lag": ("a lag of more than {} records, and it grows",
                   "its consumers; Where the time goes: groups"),
     "group_unread": ("no member, and up to {} records to read",
                      "its consumers; Where the time goes: groups"),
@@ -133,7 +133,7 @@ _ASKED: Final[dict[str, tuple[str, str | None]]] = {
     "produce_p99": ("RequestTime", "Produce"),
     "fetch_p99": ("RequestTime", "FetchConsumer"),
     "forecast": ("LogDirectory", None),
-    # Taken as often; of groups that are not behind there is none.
+    # Taken as often; of groups without a lag there is none.
     **dict.fromkeys(("group_lag", "group_unread"), ("Sampling", None)),
 }
 # Signals whose rows stand for all samples of so long; the others have a row for each sample.
@@ -177,7 +177,7 @@ def signals(inputs: Inputs, listened: Listened) -> DataFrame:
 
 def _plain(metrics: DataFrame) -> DataFrame:
     """All signals that a sample tells by itself, in one pass."""
-    told = ", ".join(
+    given = ", ".join(
         f"named_struct('signal', '{signal}', 'entity', {column or literal('')},"
         f" 'value', CASE WHEN metric_name = '{name}' THEN CAST({value} AS DOUBLE) END)"
         for signal, (name, column, value, _) in _PLAIN.items()
@@ -186,7 +186,7 @@ def _plain(metrics: DataFrame) -> DataFrame:
     return (
         metrics.where(F.col("metric_name").isin(names))
         .select(
-            "broker_id", F.col("event_time_ms").alias("at_ms"), F.expr(f"inline(array({told}))")
+            "broker_id", F.col("event_time_ms").alias("at_ms"), F.expr(f"inline(array({given}))")
         )
         .where("value IS NOT NULL AND NOT isnan(value) AND at_ms IS NOT NULL")
         .withColumn("samples", F.lit(1).cast("long"))
@@ -252,7 +252,7 @@ def _silence(metrics: DataFrame, listened: Listened) -> DataFrame:
     # A broker that samples more seldom than the rule waits is not silent in between.
     usual = [one.broker_id for one in listened.brokers if one.silent_after_ms > SILENT_MS]
     short = F.col("broker_id").isin(usual) & (following - at <= 3 * listened.every_ms)
-    heard = ticks.select(
+    sampled = ticks.select(
         "broker_id", at.alias("at_ms"),
         F.when(short, 0.0).otherwise((following - at) / MINUTE_MS).alias("value"),
         F.lit(1).cast("long").alias("samples"),
@@ -263,20 +263,20 @@ def _silence(metrics: DataFrame, listened: Listened) -> DataFrame:
         if one.newest_ms is None and listened.read_ms > listened.from_ms
     ]
     if missed:
-        heard = heard.union(metrics.sparkSession.createDataFrame(missed, heard.schema))
-    return heard.select(
+        sampled = sampled.union(metrics.sparkSession.createDataFrame(missed, sampled.schema))
+    return sampled.select(
         F.lit("silence").alias("signal"), "broker_id", F.lit("").alias("entity"), "at_ms", "value",
         "samples",
     )  # fmt: skip
 
 
-def _fired(told: DataFrame, asked: tuple[Rule, ...], every_ms: int) -> DataFrame:
+def _fired(given: DataFrame, asked: tuple[Rule, ...], every_ms: int) -> DataFrame:
     """Stretches as long as their rule's duration: rule, broker_id, entity, from, to, worst.
 
     Those that ended last come first: of very many, those that still hold are not left out.
     """
     own = documented()
-    table = told.sparkSession.createDataFrame(
+    table = given.sparkSession.createDataFrame(
         [(r.name, r.signal, r.than == "<", float(r.threshold), for_ms(own[r.name].for_))
          for r in asked],
         "rule string, signal string, below boolean, threshold double, for_ms long",
@@ -286,7 +286,7 @@ def _fired(told: DataFrame, asked: tuple[Rule, ...], every_ms: int) -> DataFrame
     )
     whole = Window.partitionBy("rule", "broker_id", "entity")
     series = whole.orderBy("at_ms")
-    beside = told.join(F.broadcast(table), "signal").withColumn("holds", holds)
+    beside = given.join(F.broadcast(table), "signal").withColumn("holds", holds)
     beside = beside.withColumn("newest_ms", F.max("at_ms").over(whole))
     broken = (
         F.lag("at_ms").over(series).isNull()
@@ -352,16 +352,16 @@ def _words(
 
 def _has_samples(rule: Rule, listened: Listened) -> bool:
     """Whether there is anything that the rule could have been held against."""
-    if rule.signal == "silence":  # of one that was heard before the span, only if it was read
-        heard = any(one.newest_ms is not None for one in listened.brokers)
-        return heard or (bool(listened.brokers) and listened.read_ms > listened.from_ms)
+    if rule.signal == "silence":  # of one that was sampled before the span, only if it was read
+        sampled = any(one.newest_ms is not None for one in listened.brokers)
+        return sampled or (bool(listened.brokers) and listened.read_ms > listened.from_ms)
     return listened.has(*_ASKED[rule.signal])
 
 
 def _still_firing(
     fired: list[dict[str, Any]], asked: tuple[Rule, ...], listened: Listened
 ) -> tuple[Finding, ...]:
-    """What held up to the end of what is known; silence and full disks are alarms elsewhere.
+    """Rules that held up to the last samples; silence and full disks are alarms elsewhere.
 
     Of several rules about one thing the first in `fired`, which has held for the longest.
     """
@@ -375,10 +375,10 @@ def _still_firing(
             continue
         if row["to_ms"] < ends - seldom_ms:
             continue
-        told, look = _TOLD[row["signal"]]
+        given, look = _TOLD[row["signal"]]
         worst = _shown(row["worst"], by_name[row["rule"]].unit)
         of = f", {brief(row['entity'])}" if row["entity"] else ""
-        what = f"broker {brief(row['broker_id'])}{of}: {told.format(worst)} ({row['rule']})"
+        what = f"broker {brief(row['broker_id'])}{of}: {given.format(worst)} ({row['rule']})"
         place = (row["signal"], row["broker_id"], row["entity"])
         found.setdefault(place, Finding(what, row["from_ms"], look, "warning"))
     return tuple(found.values())
@@ -410,12 +410,12 @@ def _fired_row(inputs: Inputs, row: dict[str, Any], rule: Rule, severity: str) -
         who[column] = row["entity"]
     last = row["last_ms"] + max(0, _BIN_MS.get(row["signal"], 0) - 1)
     when = f"event_time_ms BETWEEN {row['from_ms']} AND {last}"
-    behind = inputs.rows("metrics", row["samples"], _WHERE[row["signal"]], same(who), when)
+    source = inputs.rows("metrics", row["samples"], _WHERE[row["signal"]], same(who), when)
     return (
         words(row["rule"], "bad"), words(severity), words(row["broker_id"]),
         words(brief(row["entity"]) or "-"), words(moment(row["from_ms"])),
         words(moment(row["to_ms"])), words(span(row["to_ms"] - row["from_ms"])),
-        figure(row["worst"], behind, _shown(row["worst"], rule.unit), "bad"),
+        figure(row["worst"], source, _shown(row["worst"], rule.unit), "bad"),
     )  # fmt: skip
 
 

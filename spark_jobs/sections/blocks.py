@@ -5,7 +5,7 @@ counts, and its latencies as a histogram. Percentiles of each single block come 
 row (one pass, no shuffle); the histograms stay there. `BLOCKS_MAX` newest blocks are looked at, so
 that the driver's memory is bounded whatever the topic holds; the report says so if there were more.
 
-What is compared with what is in paired.py.
+The pairs that are compared are in paired.py.
 """
 
 from __future__ import annotations

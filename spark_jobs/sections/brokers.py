@@ -1,8 +1,8 @@
 """Apache Kafka beside kbroker: every piece of work that both did, round by round.
 
 A ratio is kbroker over Kafka of one round, whose blocks ran one after the other on one machine;
-what is shown is the median of the quiet rounds with its interval, judged as perf judges its own
-(paired.py). What has no result says why.
+the table has the median of the quiet rounds with its interval, judged as perf judges its own
+(paired.py). A ratio without a result says why.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def _words(lines: list[Line], blocks: int) -> tuple[str, ...]:
             "better": verdicts.count("good"), "worse": verdicts.count("bad"),
             "without result": verdicts.count("open"),
         }  # fmt: skip
-        told = ", ".join(f"{word} in {count}" for word, count in counts.items() if count)
-        said.append(f"{measure.name}, {_kinds(len(found))} of work: kbroker is {told}.")
+        listed = ", ".join(f"{word} in {count}" for word, count in counts.items() if count)
+        said.append(f"{measure.name}, {_kinds(len(found))} of work: kbroker is {listed}.")
     machines = sorted({brief(line[0]["machine"]) for line in lines})
     said.append(f"Measured on {'; '.join(machines)}.")
     versions = {line[0]["kbroker_version"] for line in lines}
@@ -115,7 +115,7 @@ def _name(block: Block) -> str:
 
 
 def _names(lines: list[Line]) -> list[str]:
-    """Of each kind of work: study and cell, with what tells equal names apart."""
+    """Of each kind of work: study and cell, with the columns that distinguish equal names."""
     plain = [_name(line[0]) for line in lines]
     apart = ("acks", "size_bytes", "in_flight", "connections", "batch_bytes", "linger_ms", "mode",
              "knob", "knob_value", "measure", "machine", "kbroker_version")  # fmt: skip
@@ -131,12 +131,12 @@ def _names(lines: list[Line]) -> list[str]:
 def _ratios(inputs: Inputs, lines: list[Line]) -> Table:
     rows = []
     for (_, found, ratios), name in list(zip(lines, _names(lines), strict=True))[:ROWS_MAX]:
-        behind = inputs.rows("results", count_of(found.every), which(found.every))
+        source = inputs.rows("results", count_of(found.every), which(found.every))
         left_out = len(found.every) - len(found.quiet)
         cells: list[Cell] = [
-            words(name), figure(len(found.quiet), behind), figure(left_out, behind),
+            words(name), figure(len(found.quiet), source), figure(left_out, source),
         ]  # fmt: skip
-        cells += [cell(one, behind) for one in ratios]
+        cells += [cell(one, source) for one in ratios]
         cells.append(words(reasons(ratios, SHORT)))
         rows.append(tuple(cells))
     return Table(
@@ -154,11 +154,11 @@ def _medians(inputs: Inputs, lines: list[Line]) -> Table:
         for side, broker in ((0, OURS), (1, THEIRS)):
             mine = [pair[side] for pair in found.every]
             alone = [(block, block) for block in mine]
-            behind = inputs.rows("results", count_of(alone), which(alone))
+            source = inputs.rows("results", count_of(alone), which(alone))
             values = [_spread(mine, measure) for measure in MEASURES]
             rows.append((
                 words(name), words(broker),
-                *(words("-") if value is None else figure(value[0], behind, value[1])
+                *(words("-") if value is None else figure(value[0], source, value[1])
                   for value in values),
             ))  # fmt: skip
     return Table(
@@ -176,14 +176,14 @@ def _spread(blocks: list[Block], measure: Measure) -> tuple[float, str] | None:
 
 
 def _plots(lines: list[Line]) -> tuple[Plot, ...]:
-    shown = lines[:PLOT_CELLS_MAX]
+    drawn = lines[:PLOT_CELLS_MAX]
     names = _names(lines)[:PLOT_CELLS_MAX]
     made = []
     for measure, title in ((CPU, "CPU for each request"), (REQUESTS, "Requests a second"),
                            (P99, "p99")):  # fmt: skip
         at = MEASURES.index(measure)
         have = [
-            (name, one.estimate) for line, name in zip(shown, names, strict=True)
+            (name, one.estimate) for line, name in zip(drawn, names, strict=True)
             if (one := line[2][at]) is not None and one.pairs
         ]  # fmt: skip
         if not have:

@@ -1,7 +1,7 @@
 """What the sections write with: predicates that find rows, numbers as text, cells that join both.
 
 A predicate is a Spark SQL text over a table as tables.read gives it. Values come from records,
-which are anybody's, so every literal is escaped; a predicate's text never depends on how Spark
+which may hold anything, so every literal is escaped; a predicate's text never depends on how Spark
 escapes.
 
 Plain Python; no Spark here.
@@ -30,7 +30,7 @@ STEPS: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def literal(value: Any) -> str:
-    """A value as Spark SQL writes it. TypeError for what no column holds."""
+    """A value as Spark SQL writes it. TypeError for a value that no column holds."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
@@ -147,6 +147,6 @@ def words(value: Any, verdict: Verdict = "") -> Cell:
 
 
 def figure(value: float | None, rows: Rows, text: str | None = None, verdict: Verdict = "") -> Cell:
-    """A number with its rows; not finite is shown and has no value."""
+    """A number with its rows; one that is not finite has a text and no value."""
     finite = None if value is None or not math.isfinite(value) else float(value)
     return Cell(number(value) if text is None else text, finite, rows, verdict)

@@ -35,12 +35,12 @@ def section(inputs: Inputs) -> Section:
         ))  # fmt: skip
     newest = " OR ".join(same({"study": run["study"], "run_id": run["run_id"]}) for run in runs)
     lines = _lines(inputs, f"({newest})")
-    shown, more = lines[:ROWS_MAX], len(lines) > ROWS_MAX
+    listed, more = lines[:ROWS_MAX], len(lines) > ROWS_MAX
     said = "; ".join(f"`{brief(run['study'])}` of {moment(run['at_ms'])}" for run in runs)
     tables = [
         _table(inputs, run, mine, more)
         for run in runs
-        if (mine := [line for line in shown if line["study"] == run["study"]])
+        if (mine := [line for line in listed if line["study"] == run["study"]])
     ]
     return Section(KEY, TITLE, (f"The newest run of each command, UTC: {said}.",), tuple(tables))
 
@@ -84,17 +84,17 @@ def _table(inputs: Inputs, run: Line, lines: list[Line], more: bool) -> Table:
     rows = []
     for line in lines:
         which = {name: line[name] for name in ("study", "run_id", "name", "unit", *BY)}
-        behind = inputs.rows("results", line["n"], FIGURE, same(which))
+        source = inputs.rows("results", line["n"], FIGURE, same(which))
 
-        def value(column: str, line: Line = line, behind: Any = behind) -> Cell:
-            return figure(line[column], behind, in_unit(line[column], line["unit"]))
+        def value(column: str, line: Line = line, source: Any = source) -> Cell:
+            return figure(line[column], source, in_unit(line[column], line["unit"]))
 
         cells = [words(line["name"]), *(words(shown_value(n, line[n])) for n in about)]
         cells.append(value("median"))
         if rounds:
             many = line["n"] > 1
             cells += [value(end) if many else words("-") for end in ("lowest", "highest")]
-            cells.append(figure(line["n"], behind))
+            cells.append(figure(line["n"], source))
         rows.append(tuple(cells))
     notes = []
     if rounds:

@@ -4,13 +4,13 @@ The formula is the monitoring guide's, with growth taken by the hour (literally 
 0.8 keeps a fifth of the time for reacting. Growth is that of the logs' bytes between the newest
 sample and the first one of the 24 hours before it, however short the report's span is. With less
 than a day of samples it is scaled and called an estimate; with less than the alert rule's own half
-hour it is shown but raises no alarm, because one burst says nothing about a day. A directory that
+hour it is listed but raises no alarm, because one burst says nothing about a day. A directory that
 does not grow is never full.
 
 Directories of one file system share its free bytes, so it is their growth together that fills it.
 Samples do not name the file system: those of one broker whose file systems are equally large and,
 whenever both were sampled, equally free are taken for one. A directory that is missing from its
-broker's newest samples is gone: it fills nothing, and nobody is alarmed about it.
+broker's newest samples is gone: it fills nothing, and is no alarm.
 
 A forecast under FORECAST_HOURS_MIN is an alarm, and the report's exit code says so. Since when, the
 forecasts of earlier moments tell (`ticks`), which the alert rule is put to as well.
@@ -159,7 +159,7 @@ def forecasts(metrics: DataFrame) -> list[Forecast]:
 
 
 def _forecast(row: dict[str, Any], newest_ms: int) -> Forecast:
-    """`newest_ms`: when its broker told of any directory; a round that was cut may lack one."""
+    """`newest_ms`: when its broker sampled any directory; a round that was cut may lack one."""
     return Forecast(
         broker_id=row["broker_id"],
         directory=row["directory"],
@@ -178,7 +178,7 @@ Place = tuple[int | None, str | None]  # broker, directory
 
 
 def file_systems(metrics: DataFrame) -> dict[Place, str | None]:
-    """Of directories that share a file system: one that stands for all of them."""
+    """Of directories that share a file system: the one that is used for all of them."""
     looks = metrics.where(same(METRIC)).select(
         "broker_id", "event_time_ms", "total_bytes", "directory",
         F.col("free_bytes").cast("double").alias("free"),
@@ -193,14 +193,14 @@ def file_systems(metrics: DataFrame) -> dict[Place, str | None]:
         .orderBy("broker_id", "directory", "other")
     )
     first: dict[Place, str | None] = {}
-    for row in pairs:  # in order, so the first of them stands for all
+    for row in pairs:  # in order, so the first of them is used for all
         one, two = ((row["broker_id"], row[name]) for name in ("directory", "other"))
         first.setdefault(two, first.setdefault(one, one[1]))
     return first
 
 
 def _together(found: list[Forecast], shared: dict[Place, str | None]) -> list[Forecast]:
-    """Each with what the others of its file system grow by."""
+    """Each with the growth of the others of its file system."""
     made = []
     for one in found:
         own = shared.get((one.broker_id, one.directory))
@@ -256,7 +256,7 @@ def ticks(metrics: DataFrame, since_ms: int) -> DataFrame:
 
 
 def _on_file_systems(found: DataFrame, shared: dict[Place, str | None]) -> DataFrame:
-    """With `file_system`: the directory that stands for all of it, mostly the only one."""
+    """With `file_system`: the directory that is used for all of it, mostly the only one."""
     if not shared:
         return found.withColumn("file_system", F.col("directory"))
     known = found.sparkSession.createDataFrame(
@@ -339,7 +339,7 @@ def _alarm(one: Forecast, since: dict[Place, int], until_ms: int) -> Finding:
         f"{one.name}{beside} is full in {_hours(one.hours)} at the growth of the last"
         f" {span(one.span_ms)}{when}",
         since.get((one.broker_id, one.directory)),
-        look=f"{TITLE}; add a disk, or delete topics and records that nobody needs",
+        look=f"{TITLE}; add a disk, or delete topics and records that are not needed",
     )
 
 
@@ -354,7 +354,7 @@ def _table(inputs: Inputs, found: list[Forecast]) -> Table:
     rows = []
     for one in found:
         who = {**METRIC, "broker_id": one.broker_id, "directory": one.directory}
-        behind = Rows(
+        source = Rows(
             "metrics",
             both(between(one.first_ms, one.last_ms + 1), same(who), "log_bytes IS NOT NULL"),
             one.samples,
@@ -362,13 +362,13 @@ def _table(inputs: Inputs, found: list[Forecast]) -> Table:
         open_ = one.soon or not one.known
         verdict: Verdict = "bad" if one.alarm else "open" if open_ else "good"
         hours = words("-", verdict) if one.hours is None else figure(
-            one.hours, behind, verdict=verdict
+            one.hours, source, verdict=verdict
         )  # fmt: skip
         rows.append((
             words(one.broker_id), words(one.directory), hours,
-            figure(one.free_bytes, behind, size(one.free_bytes)),
+            figure(one.free_bytes, source, size(one.free_bytes)),
             _share(one),
-            figure(one.growth_a_day, behind, size(one.growth_a_day)),
+            figure(one.growth_a_day, source, size(one.growth_a_day)),
             words(one.said), words(moment(one.last_ms)),
             words(", ".join(map(brief, one.others)) or "-"),
         ))  # fmt: skip
@@ -392,8 +392,8 @@ def _share(one: Forecast) -> Cell:
 
 def _plots(inputs: Inputs, found: list[Forecast], axis: Axis) -> tuple[Plot, ...]:
     """The logs' bytes over the span, the soonest directories."""
-    shown = found[:PLOT_DIRECTORIES_MAX]
-    ids = [one.broker_id for one in shown if one.broker_id is not None]
+    drawn = found[:PLOT_DIRECTORIES_MAX]
+    ids = [one.broker_id for one in drawn if one.broker_id is not None]
     rows = collected(
         inputs.metrics.where(same(METRIC))
         .where(F.col("broker_id").isin(ids))
@@ -407,7 +407,7 @@ def _plots(inputs: Inputs, found: list[Forecast], axis: Axis) -> tuple[Plot, ...
     )  # fmt: skip
     scale, unit = (1e9, "GB") if any(row["bytes"] >= 1e9 for row in rows) else (1e6, "MB")
     series = []
-    for one in shown:
+    for one in drawn:
         points = [
             (row["at"], row["bytes"] / scale)
             for row in rows

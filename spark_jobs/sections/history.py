@@ -44,9 +44,9 @@ Day = dict[str, Any]
 
 def section(inputs: Inputs) -> Section:
     days = _days(inputs)
-    behind = _behind(inputs, days)
+    lagging = _lagging(inputs, days)
     if not days:
-        return Section(KEY, TITLE, ("No samples have been rolled up.", *behind))
+        return Section(KEY, TITLE, ("No samples have been rolled up.", *lagging))
     latest = days[-1]
     same_day = [day for day in days if day["event_date"] == latest["event_date"]]
     busiest = max(days, key=lambda day: day["messages"] or 0.0)
@@ -69,7 +69,7 @@ def section(inputs: Inputs) -> Section:
         else "No sample came late."
     )
     return Section(
-        KEY, TITLE, (f"{said}.", came, *behind), (_table(days),), _plots(days, inputs.until_ms)
+        KEY, TITLE, (f"{said}.", came, *lagging), (_table(days),), _plots(days, inputs.until_ms)
     )
 
 
@@ -77,15 +77,15 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _behind(inputs: Inputs, days: list[Day]) -> tuple[str, ...]:
+def _lagging(inputs: Inputs, days: list[Day]) -> tuple[str, ...]:
     """One line if roll-ups lack rows that have landed."""
-    behind = inputs.fresh.behind
-    if not behind:
+    lagging = inputs.fresh.lagging
+    if not lagging:
         return ()
-    have = sum(day["samples"] for day in days if day["event_date"].isoformat() in behind)
+    have = sum(day["samples"] for day in days if day["event_date"].isoformat() in lagging)
     return (
-        f"Behind: the roll-ups of {dates(behind)} have {have:,} of the"
-        f" {_count(sum(behind.values()), 'sample')} that landed; {brief(inputs.fresh.why)}."
+        f"Late: the roll-ups of {dates(lagging)} have {have:,} of the"
+        f" {_count(sum(lagging.values()), 'sample')} that landed; {brief(inputs.fresh.why)}."
         " `python -m spark_jobs.maintain` brings them up to date.",
     )
 

@@ -1,6 +1,6 @@
 """Hot partitions: the ten that took most messages, their share, and how uneven their topics are.
 
-`DOCUMENT_SQL` is the monitoring guide's query as it stands there; it runs over the view
+`DOCUMENT_SQL` is the monitoring guide's query, unchanged; it runs over the view
 `kafka_metrics`, which is the table of samples. The section's own query asks the same and more (the
 share of all, the topic's median), so a test holds the two against each other. The pipeline's own
 topics are marked: what the measuring itself writes is not a user's load.

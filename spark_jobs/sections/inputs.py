@@ -40,8 +40,8 @@ class Inputs:
 
     Measurements are fewer than samples and are wanted for longer: `results` begins at
     `results_since_ms`. `hourly` has the roll-ups of as many days as there are up to `until_ms`;
-    `fresh` says which of them are behind. `day` has the samples of the 24 hours up to `until_ms`
-    where the span is shorter: what is said of growth needs them.
+    `fresh` says which of them lag. `day` has the samples of the 24 hours up to `until_ms`
+    where the span is shorter: sentences about growth need them.
 
     `read_ms`: until when the report itself read the topics, None if it did not;
     `landing_trouble` says why it could not. Topics that were not read for `stale_ms` before the

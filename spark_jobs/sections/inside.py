@@ -30,7 +30,7 @@ KEY: Final = "inside"
 TITLE: Final = "Errors, pauses and sizes"
 LARGEST: Final = 10
 BROKERS_MAX: Final = 8  # drawn; the tables have all
-FAILED_MARKED: Final = 0.01  # of the requests: worth a look at who sends them
+FAILED_MARKED: Final = 0.01  # of the requests: worth a look at their senders
 PERCENTS: Final = (50.0, 99.0, 99.9)
 SUMS: Final = (
     "produce_requests", "failed_produce_requests", "fetch_requests", "failed_fetch_requests",
@@ -88,7 +88,7 @@ def _bins(metrics: DataFrame, step: int) -> DataFrame:
 
 
 def _held(metrics: DataFrame) -> DataFrame:
-    """Histograms of what held the lock, and of who waited for it; durations in s."""
+    """Histograms of holds of the lock, and of waits for it; durations in s."""
     return (
         metrics.where(F.col("metric_name").isin(list(HELD)))
         .where(TIMED)
@@ -191,12 +191,12 @@ def _failed_table(inputs: Inputs, bins: list[Line], brokers: list[Any]) -> Table
         cells: list[Cell] = [words(broker)]
         of = {metric: [row for row in bins if (row["broker_id"], row["metric_name"]) ==
                        (broker, metric)] for metric in COUNTED}  # fmt: skip
-        behind = {
+        source = {
             metric: inputs.rows("metrics", sum(row["samples"] for row in its),
                                 same({"metric_name": metric, "broker_id": broker}), TIMED)
             for metric, its in of.items()
         }  # fmt: skip
-        traffic, rows = of["BrokerTraffic"], behind["BrokerTraffic"]
+        traffic, rows = of["BrokerTraffic"], source["BrokerTraffic"]
         for kind in ("produce", "fetch"):
             failed, asked = (
                 _sum(traffic, f"failed_{kind}_requests"),
@@ -207,7 +207,7 @@ def _failed_table(inputs: Inputs, bins: list[Line], brokers: list[Any]) -> Table
                 cells += [words("-"), words("-")]
                 continue
             cells += [figure(failed, rows), figure(share, rows, percent(share), _of(failed, share))]
-        followed, replicas = of["Replicas"], behind["Replicas"]
+        followed, replicas = of["Replicas"], source["Replicas"]
         if not followed:
             made.append((*cells, words("-"), words("-")))
             continue
@@ -241,14 +241,14 @@ def _held_table(inputs: Inputs, held: list[Line]) -> Table:
     made = []
     for row in held:
         who = {name: row[name] for name in ("metric_name", "broker_id", "generation")}
-        behind = inputs.rows("metrics", row["blocks"], same(who), TIMED)
+        source = inputs.rows("metrics", row["blocks"], same(who), TIMED)
         what = "waits for the interpreter's lock"
         if row["metric_name"] == "GarbageCollection":
             what = f"garbage collections, generation {brief(row['generation'])}"
         made.append((
-            words(what), words(row["broker_id"]), figure(row["total"], behind),
+            words(what), words(row["broker_id"]), figure(row["total"], source),
             *(figure(None if (value := row[percentiles.name_of(p)]) is None else value * 1000,
-                     behind, _ms(value)) for p in PERCENTS),
+                     source, _ms(value)) for p in PERCENTS),
         ))  # fmt: skip
     return Table(
         "What held the interpreter's lock, and who waited",
@@ -261,14 +261,14 @@ def _largest_table(inputs: Inputs, largest: list[Line]) -> Table:
     made = []
     for row in largest:
         who = {name: row[name] for name in ("broker_id", "topic", "partition", "directory")}
-        behind = inputs.rows("metrics", row["samples"], LOG, same(who))
+        source = inputs.rows("metrics", row["samples"], LOG, same(who))
         share = _share(row["size"], row["all"])
         grown = row["size"] - row["size_then"]
         made.append((
             words(row["topic"]), words(row["partition"]), words(row["broker_id"]),
-            words(row["directory"]), figure(row["size"], behind, size(row["size"])),
-            figure(share, behind, percent(share)), figure(grown, behind, size(grown)),
-            figure(row["records"], behind), words(moment(row["at"])),
+            words(row["directory"]), figure(row["size"], source, size(row["size"])),
+            figure(share, source, percent(share)), figure(grown, source, size(grown)),
+            figure(row["records"], source), words(moment(row["at"])),
         ))  # fmt: skip
     return Table(
         f"The {LARGEST} largest partitions",

@@ -40,7 +40,7 @@ from spark_jobs.sections.paired import (
 
 KEY: Final = "latency"
 TITLE: Final = "Latency"
-# What the first table goes by; the second has every difference that there is.
+# Columns of the first table; the second has every difference that there is.
 BY: Final = ("broker", "kbroker_version", "measure", "acks", "size_bytes", "in_flight")
 NAMES: Final = {
     "size_bytes": "size, B", "in_flight": "in flight", "batch_bytes": "batch, B",
@@ -49,7 +49,7 @@ NAMES: Final = {
 }  # fmt: skip
 ROWS_MAX: Final = 300
 PLOT_GROUPS_MAX: Final = 40
-SHOWN: Final = tuple(map(percentiles.name_of, percentiles.PERCENTS))
+PERCENTILES: Final = tuple(map(percentiles.name_of, percentiles.PERCENTS))
 COLUMNS: Final = ("p50, ms", "p95, ms", "p99, ms", "p99.9, ms")
 
 Group = dict[str, Any]
@@ -85,12 +85,12 @@ def groups(inputs: Inputs, by: tuple[str, ...], where: str = "true") -> list[Gro
     """Merged histograms of the blocks by these columns, percentiles in ns."""
     frame = inputs.results.where("kind = 'block' AND size(buckets) > 0").where(where)
     found = percentiles.merged(frame, by, ends=("min_ns", "max_ns"))
-    places = [f"{percentiles.middle(name)} AS {name}" for name in SHOWN]
+    places = [f"{percentiles.middle(name)} AS {name}" for name in PERCENTILES]
     rows = collected(
         found.selectExpr(*by, "least", "most", "blocks", "total", *places).where("total > 0")
     )
     for row in rows:
-        for name in SHOWN:
+        for name in PERCENTILES:
             row[name] = clipped(row[name], row["least"], row["most"])
     return sorted(rows, key=lambda row: _order(row, by))
 
@@ -105,24 +105,24 @@ def _without_broker(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _table(inputs: Inputs, title: str, found: list[Group], by: tuple[str, ...], note: str) -> Table:
-    shown = [n for n in by if n in differing(found, by) or n in ("broker", "acks")]
-    once = {n: v for n, v in common(found, by).items() if n not in shown}
+    columns = [n for n in by if n in differing(found, by) or n in ("broker", "acks")]
+    once = {n: v for n, v in common(found, by).items() if n not in columns}
     rows = []
     for group in found[:ROWS_MAX]:
         who = same({name: group[name] for name in by})
-        behind = inputs.rows(
+        source = inputs.rows(
             "results", group["blocks"], "kind = 'block' AND size(buckets) > 0", who
         )
-        cells: list[Cell] = [words(shown_value(name, group[name])) for name in shown]
-        cells += [figure(group["blocks"], behind), figure(group["total"], behind)]
-        for name in SHOWN:
+        cells: list[Cell] = [words(shown_value(name, group[name])) for name in columns]
+        cells += [figure(group["blocks"], source), figure(group["total"], source)]
+        for name in PERCENTILES:
             value = None if group[name] is None else group[name] / 1e6
-            cells.append(figure(value, behind))
+            cells.append(figure(value, source))
         rows.append(tuple(cells))
     said = [f"In all lines: {', '.join(f'{k} {shown_value(k, v)}' for k, v in once.items())}."]
     if len(found) > ROWS_MAX:
         said.append(f"{len(found) - ROWS_MAX:,} more lines are in the table `results`.")
-    head = [NAMES.get(name, name) for name in shown]
+    head = [NAMES.get(name, name) for name in columns]
     text = " ".join([note, *(said if once else said[1:])]).strip()
     return Table(title, (*head, "blocks", "durations", *COLUMNS), tuple(rows), text)
 
@@ -139,7 +139,7 @@ def shown_value(name: str, value: Any) -> str:
 
 
 def _plots(coarse: list[Group]) -> tuple[Plot, ...]:
-    """p50 and p99 of each line of the first table, by what is measured."""
+    """p50 and p99 of each line of the first table, by the measure."""
     made = []
     for measure in dict.fromkeys(group["measure"] for group in coarse):
         mine = [group for group in coarse if group["measure"] == measure][:PLOT_GROUPS_MAX]
@@ -157,9 +157,9 @@ def _plots(coarse: list[Group]) -> tuple[Plot, ...]:
 
 
 def _label(group: Group, apart: list[str]) -> str:
-    told = [_TOLD[name].format(shown_value(name, group[name])) for name in apart
+    parts = [_TOLD[name].format(shown_value(name, group[name])) for name in apart
             if group[name] is not None]  # fmt: skip
-    return ", ".join(told) or "all"
+    return ", ".join(parts) or "all"
 
 
 _TOLD: Final = {
@@ -221,7 +221,7 @@ def _acks_words(compared: list[Beside]) -> str:
 def _acks_table(inputs: Inputs, compared: list[Beside]) -> Table:
     names = ("broker", *(name for name in IDENTITY if name != "cell"))
     firsts = [found.first.row for found in compared]
-    shown = [n for n in names if n in differing(firsts, names) or n == "broker"]
+    columns = [n for n in names if n in differing(firsts, names) or n == "broker"]
     rows = []
     for found in compared[:ROWS_MAX]:
         first = found.first
@@ -230,11 +230,11 @@ def _acks_table(inputs: Inputs, compared: list[Beside]) -> Table:
             "results", count_of(found.every), "kind = 'block'", who, which(found.every)
         )
         ratios = [versus(found, measure) for measure in (P50, P99, REQUESTS)]
-        cells = [words(shown_value(name, first[name])) for name in shown]
+        cells = [words(shown_value(name, first[name])) for name in columns]
         cells += [figure(len(found.quiet), every), *(cell(one, every) for one in ratios)]
         cells.append(words(reasons(ratios, ("p50", "p99", "requests/s"))))
         rows.append(tuple(cells))
-    head = [NAMES.get(name, name) for name in shown]
+    head = [NAMES.get(name, name) for name in columns]
     return Table(
         "acks=-1 against acks=1",
         (*head, "quiet rounds", "p50 x", "p99 x", "requests/s x", "no result"),

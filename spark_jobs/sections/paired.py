@@ -1,10 +1,11 @@
 """Blocks of two sides beside each other: by run and round, from quiet blocks, with a verdict.
 
-What both saw of the machine falls out of the ratio of two blocks of one round. Blocks of different
-runs, or without a round, have nothing in common and are not paired, and neither is a round of which
-a side has several: which belongs to which is not known. A block counts if it is known to be quiet.
-The null test (blocks marked `again`, behind those that they repeat) is the band around 1 in which a
-ratio says nothing; work without one of its own has that of its kind in the same runs' study.
+The machine's effect on both cancels out in the ratio of two blocks of one round. Blocks of
+different runs, or without a round, have nothing in common and are not paired, and neither is a
+round of which a side has several: which belongs to which is not known. A block counts if it is
+known to be quiet. The null test (blocks marked `again`, after those that they repeat) is the band
+around 1 in which a ratio says nothing; work without one of its own has that of its kind in the same
+runs' study.
 
 Rounds, interval, band, verdict and the words for "no result" are those of perf itself (perf.judge).
 """
@@ -93,7 +94,7 @@ class NullTests:
 
 @dataclass(frozen=True)
 class Versus:
-    """A ratio of two sides and whether it stands; `better` says which way is."""
+    """A ratio of two sides and whether it is decided; `better` says which way is."""
 
     judged: judge.Verdict
     better: str
@@ -156,13 +157,13 @@ def _block(number: int, block: Block, measure: Measure) -> judge.Block:
 # -- as cells
 
 
-def cell(one: Versus | None, behind: Rows) -> Cell:
+def cell(one: Versus | None, source: Rows) -> Cell:
     """A ratio with its ends; what was not measured, or has no quiet pair, is a dash."""
     if one is None:
         return words("-")
     if not one.pairs:
         return words("-", "open")
-    return figure(one.estimate.median, behind, one.text, one.verdict)
+    return figure(one.estimate.median, source, one.text, one.verdict)
 
 
 def reasons(found: Sequence[Versus | None], names: Sequence[str]) -> str:
@@ -178,7 +179,7 @@ def reasons(found: Sequence[Versus | None], names: Sequence[str]) -> str:
     )
 
 
-# -- the rows behind them
+# -- their rows
 
 
 def count_of(found: Iterable[Pair]) -> int:

@@ -8,7 +8,7 @@ perf.histogram takes), so `p99` of a merge is what one histogram of all values w
 `merged` reads its input once, whatever the number of percentiles: each row's buckets are spread,
 the counts added before the shuffle, and each group's percentiles all come from one sorted array.
 `of_row` gives them for every row by itself, without a shuffle. Values that no histogram has (a
-count below 1, a bound that is no number) do not count: records are anybody's.
+count below 1, a bound that is no number) do not count: records may hold anything.
 
 Expressions are written as SQL, which is one question to the JVM: a tree of calls is hundreds.
 """
@@ -74,7 +74,7 @@ def of_row(buckets: str, percents: Sequence[float] = PERCENTS) -> list[str]:
 
 
 def middle(le: str) -> str:
-    """What stands for all values of perf.histogram's bucket with the largest value `le`, in SQL.
+    """The value used for all values of perf.histogram's bucket with the largest value `le`, in SQL.
 
     As perf.histogram has it: the bucket's middle.
     """

@@ -1,9 +1,9 @@
-"""The pipeline about itself: what landed, how far behind it is, what it could not use.
+"""The pipeline about itself: what landed, its lag, what it could not use.
 
 Lag, rows a second and batch times are what the streaming job's listener published; rows, late rows,
-quarantine and gaps are counted in the tables. What is late has landed all the same: it only missed
+quarantine and gaps are counted in the tables. Late rows have landed all the same: they only missed
 the live windows. A gap (records given up with --accept-loss) stays on the page, and is an alarm in
-the reports whose span it was given up in: an alarm that never ends is not heard.
+the reports whose span it was given up in: an alarm that never ends is not noticed.
 """
 
 from __future__ import annotations
@@ -135,11 +135,11 @@ def _landed_table(inputs: Inputs, landed: list[dict[str, Any]]) -> Table:
     made = []
     for one in landed:
         name = one["table"]
-        behind = inputs.rows(name, one["rows"])
+        source = inputs.rows(name, one["rows"])
         made.append((
-            words(TABLES[name].topic), words(name), figure(one["rows"], behind),
+            words(TABLES[name].topic), words(name), figure(one["rows"], source),
             figure(one["late"], inputs.rows(name, one["late"], "late")),
-            figure(one["repeats"], behind, verdict="open" if one["repeats"] else ""),
+            figure(one["repeats"], source, verdict="open" if one["repeats"] else ""),
             words(moment(one["first"])), words(moment(one["last"])),
         ))  # fmt: skip
     return Table(
@@ -156,14 +156,14 @@ def _query_table(inputs: Inputs, queries: list[dict[str, Any]]) -> Table:
     made = []
     for one in queries:
         who = same({"query": one["query"], "topic": one["topic"]})
-        behind = inputs.rows("progress", one["reports"], BATCH, who)
+        source = inputs.rows("progress", one["reports"], BATCH, who)
         per_s = one["rows"] / one["busy_ms"] * 1000 if one["rows"] and one["busy_ms"] else None
         made.append((
-            words(one["query"]), words(one["topic"]), figure(one["reports"], behind),
-            figure(one["rows"], behind), figure(per_s, behind),
-            figure(one["batch_ms_median"], behind), figure(one["batch_ms_max"], behind),
-            figure(one["lag_last"], behind, verdict=_of_lag(one["lag_last"])),
-            figure(one["lag_max"], behind), figure(one["quarantined"], behind),
+            words(one["query"]), words(one["topic"]), figure(one["reports"], source),
+            figure(one["rows"], source), figure(per_s, source),
+            figure(one["batch_ms_median"], source), figure(one["batch_ms_max"], source),
+            figure(one["lag_last"], source, verdict=_of_lag(one["lag_last"])),
+            figure(one["lag_max"], source), figure(one["quarantined"], source),
         ))  # fmt: skip
     return Table(
         "Queries",
@@ -221,7 +221,7 @@ def _alarm(gap: Gap) -> Finding:
 
 
 def _offsets(gap: Gap) -> str:
-    """Of a topic that was deleted nobody knows the end."""
+    """The end of a topic that was deleted is not known."""
     return f"{gap.start:,} to {gap.end - 1:,}" if gap.end > gap.start else f"from {gap.start:,} on"
 
 

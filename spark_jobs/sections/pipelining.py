@@ -172,14 +172,14 @@ def _follower(run: Run) -> list[Plot]:
 def _waiting(run: Run) -> list[Plot]:
     waited = [one for one in run.matrix if one[2] == -1]
 
-    def shown(name: str) -> list[tuple[str, str, float]]:
+    def bars(name: str) -> list[tuple[str, str, float]]:
         return [
             (_system(one), f"{_in_flight(one)} in flight", run.median(one, name)) for one in waited
         ]
 
     return [
-        *_bars("Figure 7: in flight, as it was reached", "requests", shown(REACHED)),
-        *_bars("Figure 8: zero windows of a block", "times", shown(ZERO_WINDOWS)),
+        *_bars("Figure 7: in flight, as it was reached", "requests", bars(REACHED)),
+        *_bars("Figure 8: zero windows of a block", "times", bars(ZERO_WINDOWS)),
     ]
 
 
@@ -243,10 +243,10 @@ def _table(inputs: Inputs, run: Run) -> Table:
             if not many:
                 cells.append(words("-"))
                 continue
-            behind = inputs.rows(
+            source = inputs.rows(
                 "results", many, "kind = 'figure' AND value IS NOT NULL",
                 same({**which, "name": name}),
             )  # fmt: skip
-            cells.append(figure(value * scale, behind))
+            cells.append(figure(value * scale, source))
         rows.append(tuple(cells))
     return Table("The experiment", head, tuple(rows), "Medians over the rounds.")

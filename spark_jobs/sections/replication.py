@@ -1,9 +1,9 @@
-"""Several brokers: what they copied from each other, how far replicas were behind, who led.
+"""Several brokers: what they copied from each other, the lag of replicas, the leaders.
 
 By broker and over time, of the kinds `Replicas` and `Controller`. Copying is a rate over the
-samples' own intervals, being behind the most of a bin; when a broker will have caught up is its own
-estimate (`kbroker_replica_catch_up_seconds`), and is left out where nothing came. What only a
-controller says is 0 of the others, so the cluster's is the most of them.
+samples' own intervals, the lag is the most of a bin; when a broker will have caught up is its own
+estimate (`kbroker_replica_catch_up_seconds`), and is left out where nothing came. A figure of
+the controller alone is 0 of the others, so the cluster's is the most of them.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _RATES: Final = {
     "from leaders": "replica_fetcher_bytes",
     "to followers": "replication_bytes_out",
 }
-# Title, kind, field, whether it is added up, how it is shown, whether anything is too much.
+# Title, kind, field, whether it is added up, its format, whether anything is too much.
 _COLUMNS: Final[tuple[tuple[str, str, str, bool, Callable[[float | None], str], bool], ...]] = (
     ("leads, most", REPLICAS, "leader_count", False, number, False),
     ("under-replicated, most", REPLICAS, "under_replicated", False, number, True),
     ("under min ISR, most", REPLICAS, "under_min_isr", False, number, True),
-    ("records behind, most", REPLICAS, "replica_lag", False, number, False),
-    ("bytes behind, most", REPLICAS, "replica_lag_bytes", False, size, False),
+    ("lag in records, most", REPLICAS, "replica_lag", False, number, False),
+    ("lag in bytes, most", REPLICAS, "replica_lag_bytes", False, size, False),
     ("to catch up, longest", REPLICAS, "catch_up_s", False,
      lambda seconds: span(1000 * (seconds or 0)), False),
     ("left in-sync sets", REPLICAS, "isr_shrinks", True, number, False),
@@ -109,34 +109,34 @@ def _table(inputs: Inputs, bins: list[Bin], brokers: list[Any]) -> Table:
         cells: list[Cell] = [words(broker)]
         for field in _RATES.values():
             speed = per_s([row for row in mine if row["metric_name"] == REPLICAS], field)
-            shown = "-" if speed is None else f"{size(speed)}/s"
-            cells.append(_cell(inputs, mine, broker, REPLICAS, speed, shown))
+            label = "-" if speed is None else f"{size(speed)}/s"
+            cells.append(_cell(inputs, mine, broker, REPLICAS, speed, label))
         for _, kind, field, added, text, bad in _COLUMNS:
-            told = _told([row for row in mine if row["metric_name"] == kind], field)
-            value = (sum(told) if added else max(told)) if told else None
-            shown = "-" if value is None else text(value)
-            cells.append(_cell(inputs, mine, broker, kind, value, shown, bad=bad))
+            values = _told([row for row in mine if row["metric_name"] == kind], field)
+            value = (sum(values) if added else max(values)) if values else None
+            label = "-" if value is None else text(value)
+            cells.append(_cell(inputs, mine, broker, kind, value, label, bad=bad))
         made.append(tuple(cells))
     return Table(
         "By broker and its replicas",
         ("broker", *_RATES, *(column[0] for column in _COLUMNS)),
         tuple(made),
-        "Rates are means of the span. Behind is what replicas lacked of their leaders' high"
-        " watermarks; to catch up: that over the rate at which it came, as if nobody wrote"
-        " meanwhile. Offline partitions and elections are told by who was the controller.",
+        "Rates are means of the span. Lag: what replicas lacked up to their leaders' high"
+        " watermarks; to catch up: that over the rate at which it came, as if no records were"
+        " added. Offline partitions and elections are those of the broker that was the controller.",
     )
 
 
 def _cell(
-    inputs: Inputs, mine: list[Bin], broker: Any, kind: str, value: float | None, shown: str,
+    inputs: Inputs, mine: list[Bin], broker: Any, kind: str, value: float | None, label: str,
     *, bad: bool = False,
 ) -> Cell:  # fmt: skip
     if value is None:
         return words("-")
     count = sum(row["samples"] for row in mine if row["metric_name"] == kind)
     who = same({"metric_name": kind, "broker_id": broker})
-    behind = inputs.rows("metrics", count, who, "event_time_ms IS NOT NULL")
-    return figure(value, behind, shown, "bad" if bad and value > 0 else "")
+    source = inputs.rows("metrics", count, who, "event_time_ms IS NOT NULL")
+    return figure(value, source, label, "bad" if bad and value > 0 else "")
 
 
 def _field(name: str) -> Value:
@@ -147,7 +147,7 @@ def _plots(bins: list[Bin], brokers: list[Any], axis: Axis) -> tuple[Plot, ...]:
     found = [
         of_bytes("Copied from leaders", "/s",
                  over_time(bins, brokers, REPLICAS, rate("replica_fetcher_bytes"), "", axis)),
-        of_bytes("Replicas are behind", "",
+        of_bytes("Lag of replicas", "",
                  over_time(bins, brokers, REPLICAS, _field("replica_lag_bytes"), "", axis)),
         plot("Until they have caught up", "s",
              over_time(bins, brokers, REPLICAS, _field("catch_up_s"), "", axis)),

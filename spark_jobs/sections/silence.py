@@ -1,11 +1,12 @@
-"""Who was heard, and until when: without this no other section knows whether it says anything.
+"""Which brokers have samples, and until when: without this no other section knows whether it says
+anything.
 
 Silence has three causes and the samples alone cannot tell them apart, so what landed is asked too:
 
     read      the last moment up to which it is known that the samples' topic was read: the begin
-              of a batch that landed or that the streaming job told of, or of this report's own
-              landing. What is told of other topics counts only where the job says nothing of this
-    behind    nothing has landed for STALE_MS before the report's end, or no samples for twice as
+              of a batch that landed or that the streaming job reported, or of this report's own
+              landing. Reports of other topics count only where the job has none of this
+    lagging   nothing has landed for STALE_MS before the report's end, or no samples for twice as
               long: whatever happened since is not known, which is said of all brokers together
     silent    a broker has no sample for SILENT_MS before the topics were last read, or for three
               of its own intervals (metrics.topic.interval.ms) where those are longer
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 KEY: Final = "silence"
-TITLE: Final = "Who was heard"
+TITLE: Final = "Brokers with samples"
 SILENT_MS: Final = 3 * 60_000  # as the rule KbrokerDown waits
 LOOKBACK_MS: Final = 7 * DAY_MS
-EVERY_MS: Final = samples.OFTEN_S * 1000  # by default; each broker's own is told by its samples
+EVERY_MS: Final = samples.OFTEN_S * 1000  # by default; each broker's own is in its samples
 EVERY_MS_MAX: Final = 3_600_000  # as long as the setting may be
 NAMED_MAX: Final = 8  # brokers in one line
 QUERIES_MAX: Final = 100
@@ -58,7 +59,7 @@ LOOK_AT_LANDING: Final = (
 
 
 @dataclass(frozen=True)
-class Heard:
+class Sampled:
     """A broker: its newest sample of the span, or else the end of the last hour that had some."""
 
     broker_id: int | None
@@ -75,7 +76,7 @@ class Heard:
 
     @property
     def last_ms(self) -> int:
-        """When it was heard for the last time."""
+        """When it sampled for the last time."""
         return max(self.newest_ms or 0, self.before_ms or 0)
 
     @property
@@ -96,7 +97,7 @@ class Listened:
     until_ms: int
     stale_ms: int
     from_ms: int = 0
-    brokers: tuple[Heard, ...] = ()
+    brokers: tuple[Sampled, ...] = ()
     kinds: frozenset[tuple[str, str | None]] = frozenset()
     read_ms: int = 0
     landed_ms: int = 0
@@ -106,7 +107,7 @@ class Listened:
     trouble: str = ""  # why this report could not read the topics itself
 
     @property
-    def behind(self) -> bool:
+    def lagging(self) -> bool:
         """Where samples come seldom, nothing may have been there to land.
 
         A job that lands once tells of that by its next run, hence twice as long for samples alone.
@@ -126,8 +127,8 @@ class Listened:
         return max((one.every_ms for one in self.brokers), default=EVERY_MS)
 
     @property
-    def silent(self) -> tuple[Heard, ...]:
-        """Brokers that were not heard although the topics were read."""
+    def silent(self) -> tuple[Sampled, ...]:
+        """Brokers without a sample although the topics were read."""
         return tuple(
             one for one in self.brokers if self.read_ms - one.last_ms > one.silent_after_ms
         )
@@ -140,27 +141,27 @@ class Listened:
 
 
 def listen(inputs: Inputs) -> Listened:
-    heard = collected(_heard(inputs.metrics))
+    sampled = collected(_sampled(inputs.metrics))
     before = collected(_before(inputs))
-    brokers = _brokers(heard, before, inputs.since_ms)
+    brokers = _brokers(sampled, before, inputs.since_ms)
     earlier = any(row["hour"] + HOUR_MS <= inputs.since_ms for row in before)
-    first = min((row["first"] for row in heard), default=inputs.since_ms)
-    told = collected(_told(inputs.progress))
+    first = min((row["first"] for row in sampled), default=inputs.since_ms)
+    reports = collected(_reports(inputs.progress))
     results = inputs.results.agg(F.unix_millis(F.max("landed_at")).alias("landed")).collect()[0]
-    landed = [row["landed"] for row in (*heard, *told)] + [results["landed"], inputs.read_ms]
-    of_samples = [row for row in told if row["topic"] == samples.TOPIC]
+    landed = [row["landed"] for row in (*sampled, *reports)] + [results["landed"], inputs.read_ms]
+    of_samples = [row for row in reports if row["topic"] == samples.TOPIC]
     newest = max(of_samples, key=lambda row: row["at"], default=None)
-    read = [row["landed"] for row in heard] + [inputs.read_ms]
+    read = [row["landed"] for row in sampled] + [inputs.read_ms]
     read += landed if newest is None else []
-    read += [row["read"] for row in of_samples or told]
+    read += [row["read"] for row in of_samples or reports]
     known_ms = max((one.before_ms or 0 for one in brokers), default=0)
     return Listened(
         inputs.until_ms, inputs.stale_ms, inputs.since_ms if earlier else first, brokers,
-        kinds=frozenset((row["metric_name"], row["asked"]) for row in heard),
+        kinds=frozenset((row["metric_name"], row["asked"]) for row in sampled),
         read_ms=_latest(read, inputs.until_ms, known_ms),
         landed_ms=_latest(landed, inputs.until_ms, known_ms),
         lag_records=(newest or {}).get("lag") or 0,
-        ended=_ended(told),
+        ended=_ended(reports),
         measured=results["landed"] is not None,
         trouble=inputs.landing_trouble,
     )  # fmt: skip
@@ -170,18 +171,18 @@ def _latest(moments: list[int | None], until_ms: int, else_ms: int) -> int:
     return min(max((ms for ms in moments if ms is not None), default=else_ms), until_ms)
 
 
-def _ended(told: list[dict[str, Any]]) -> tuple[tuple[str, int, str], ...]:
+def _ended(reports: list[dict[str, Any]]) -> tuple[tuple[str, int, str], ...]:
     """With an error; one whose topic another query has landed since is over."""
     alive: dict[str | None, int] = {}
-    for row in told:
+    for row in reports:
         alive[row["topic"]] = max(alive.get(row["topic"], 0), row["alive"] or 0)
     return tuple(
         (row["query"], row["at"], row["error"])
-        for row in told if row["error"] and alive[row["topic"]] <= row["at"]
+        for row in reports if row["error"] and alive[row["topic"]] <= row["at"]
     )  # fmt: skip
 
 
-def _heard(metrics: DataFrame) -> DataFrame:
+def _sampled(metrics: DataFrame) -> DataFrame:
     """Of every broker's every kind of sample: how many, and the newest; first of each run."""
     asked = F.when(F.col("request").isin(list(ASKED_REQUESTS)), F.col("request"))
     known = [kind.metric_name for kind in samples.KINDS]
@@ -214,7 +215,7 @@ def _heard(metrics: DataFrame) -> DataFrame:
     )
 
 
-def _told(progress: DataFrame) -> DataFrame:
+def _reports(progress: DataFrame) -> DataFrame:
     """Of every query: when it spoke last, to when it has read, and the error if it ended with one.
 
     A batch has what was in the topic when it began; a query that has just begun has read nothing.
@@ -259,19 +260,19 @@ def _before(inputs: Inputs) -> DataFrame:
 
 
 def _brokers(
-    heard: list[dict[str, Any]], before: list[dict[str, Any]], since_ms: int
-) -> tuple[Heard, ...]:
+    sampled: list[dict[str, Any]], before: list[dict[str, Any]], since_ms: int
+) -> tuple[Sampled, ...]:
     found = []
     hours = {row["broker_id"]: row for row in before}
-    ids = {row["broker_id"] for row in heard} | set(hours)
+    ids = {row["broker_id"] for row in sampled} | set(hours)
     for broker in sorted(ids, key=lambda one: (one is None, one)):
-        its = [row for row in heard if row["broker_id"] == broker]
+        its = [row for row in sampled if row["broker_id"] == broker]
         hour = hours.get(broker)
         often = [row[name] for row in its if row["metric_name"] in OFTEN
                  for name in ("every", "every_now") if row[name]]  # fmt: skip
         if not often and hour is not None and hour["every"]:
             often = [hour["every"]]
-        found.append(Heard(
+        found.append(Sampled(
             broker, max((row["newest"] for row in its), default=None),
             None if hour is None else min(hour["hour"] + HOUR_MS, since_ms),
             sum(row["samples"] for row in its), max((row["starts"] for row in its), default=0),
@@ -291,67 +292,67 @@ def section(inputs: Inputs, listened: Listened) -> Section:
     )  # fmt: skip
 
 
-def findings(told: Listened) -> list[Finding]:
+def findings(listened: Listened) -> list[Finding]:
     """What is wrong with the data themselves."""
     found = []
-    if told.trouble:
+    if listened.trouble:
         found.append(Finding(
-            f"The topics could not be read: {told.trouble}", told.read_ms or None,
+            f"The topics could not be read: {listened.trouble}", listened.read_ms or None,
             "the brokers; what follows is what had landed before",
         ))  # fmt: skip
     found += [
         Finding(f"Landing of {brief(query)} ended: {brief(error)}", at_ms, "the streaming job")
-        for query, at_ms, error in told.ended
+        for query, at_ms, error in listened.ended
     ]
-    if not told.brokers:
-        return [*found, _nothing(told)]
-    if told.behind:
-        what = "Nothing has landed" if told.stopped else "No samples have landed"
+    if not listened.brokers:
+        return [*found, _nothing(listened)]
+    if listened.lagging:
+        what = "Nothing has landed" if listened.stopped else "No samples have landed"
         found.append(Finding(
-            f"{what} for {_ago(told, told.read_ms)}: what happened since is not known",
-            told.read_ms, LOOK_AT_LANDING,
+            f"{what} for {_ago(listened, listened.read_ms)}: what happened since is not known",
+            listened.read_ms, LOOK_AT_LANDING,
         ))  # fmt: skip
-    return found + _of_brokers(told) + _of_ids(told)
+    return found + _of_brokers(listened) + _of_ids(listened)
 
 
-def _nothing(told: Listened) -> Finding:
-    """Measurements alone need no samples; with neither, nobody is watching."""
+def _nothing(listened: Listened) -> Finding:
+    """Measurements alone need no samples; with neither, nothing is watched."""
     return Finding(
         "No data: there are no samples of any broker",
         look="metrics.topic.enable=true on the brokers, and the streaming job that lands"
         f" {samples.TOPIC}",
-        severity="unknown" if told.measured and not told.trouble else "alarm",
+        severity="unknown" if listened.measured and not listened.trouble else "alarm",
     )
 
 
-def _of_brokers(told: Listened) -> list[Finding]:
-    silent = told.silent
-    if len(silent) == len(told.brokers) and silent:
+def _of_brokers(listened: Listened) -> list[Finding]:
+    silent = listened.silent
+    if len(silent) == len(listened.brokers) and silent:
         last = max(one.last_ms for one in silent)
-        if told.lag_records:
+        if listened.lag_records:
             return [Finding(
-                f"Landing is behind by {told.lag_records:,} records: the newest sample that landed"
-                f" is {_ago(told, last)} old", last, LOOK_AT_LANDING,
+                f"Landing lags by {listened.lag_records:,} records: the newest sample that landed"
+                f" is {_ago(listened, last)} old", last, LOOK_AT_LANDING,
             )]  # fmt: skip
         if len(silent) > 1:
             return [Finding(
                 f"No samples of any of {len(silent)} brokers ({_ids(silent)}) for"
-                f" {_ago(told, last)}", last, LOOK_AT_BROKER,
+                f" {_ago(listened, last)}", last, LOOK_AT_BROKER,
             )]  # fmt: skip
-    shown = [
-        Finding(f"No samples of {one.name} for {_ago(told, one.last_ms)}", one.last_ms,
+    listed = [
+        Finding(f"No samples of {one.name} for {_ago(listened, one.last_ms)}", one.last_ms,
                 LOOK_AT_BROKER)
         for one in silent[:NAMED_MAX]
     ]  # fmt: skip
     if rest := silent[NAMED_MAX:]:
         last = max(one.last_ms for one in rest)
-        shown.append(Finding(f"No samples of {len(rest)} brokers more ({_ids(rest)})", last,
+        listed.append(Finding(f"No samples of {len(rest)} brokers more ({_ids(rest)})", last,
                              LOOK_AT_BROKER))  # fmt: skip
-    return shown
+    return listed
 
 
-def _of_ids(told: Listened) -> list[Finding]:
-    twice = tuple(one for one in told.brokers if one.twice)
+def _of_ids(listened: Listened) -> list[Finding]:
+    twice = tuple(one for one in listened.brokers if one.twice)
     if not twice:
         return []
     id_ = f"id {_ids(twice)}" if len(twice) == 1 else f"ids {_ids(twice)}"
@@ -362,34 +363,34 @@ def _of_ids(told: Listened) -> list[Finding]:
     )]  # fmt: skip
 
 
-def _ago(told: Listened, ms: int) -> str:
-    return span(told.until_ms - ms)
+def _ago(listened: Listened, ms: int) -> str:
+    return span(listened.until_ms - ms)
 
 
-def _ids(brokers: tuple[Heard, ...]) -> str:
+def _ids(brokers: tuple[Sampled, ...]) -> str:
     named = ", ".join(brief(one.broker_id) for one in brokers[:NAMED_MAX])
     return named if len(brokers) <= NAMED_MAX else f"{named} ..."
 
 
-def _words(told: Listened) -> tuple[str, ...]:
-    if not told.brokers:
+def _words(listened: Listened) -> tuple[str, ...]:
+    if not listened.brokers:
         return ("No data: no sample of any broker, so nothing below says that all is well.",)
-    count, silent = len(told.brokers), len(told.silent)
+    count, silent = len(listened.brokers), len(listened.silent)
     brokers = f"{count} broker{'' if count == 1 else 's'}"
-    if told.behind or told.trouble:
-        first = f"No data since {moment(told.read_ms)} UTC: of {brokers} the last"
-        first += f" {_ago(told, told.read_ms)} are not known."
+    if listened.lagging or listened.trouble:
+        first = f"No data since {moment(listened.read_ms)} UTC: of {brokers} the last"
+        first += f" {_ago(listened, listened.read_ms)} are not known."
     elif silent:
         first = f"{silent} of {brokers} fell silent before the span's end."
     else:
         ends = "its" if count == 1 else "the"
-        first = f"{brokers}, each heard until {ends} span's end." if count > 1 else (
-            "1 broker, heard until the span's end."
+        first = f"{brokers}, each with samples until {ends} span's end." if count > 1 else (
+            "1 broker, with samples until the span's end."
         )  # fmt: skip
-    said = [first, f"The topics were read until {moment(told.read_ms)} UTC."]
+    said = [first, f"The topics were read until {moment(listened.read_ms)} UTC."]
     again = [
         f"{one.name} {'once' if one.starts == 2 else f'{one.starts - 1} times'}"
-        for one in told.brokers if one.starts > 1 and not one.twice
+        for one in listened.brokers if one.starts > 1 and not one.twice
     ]  # fmt: skip
     if again:
         said.append(
@@ -399,18 +400,18 @@ def _words(told: Listened) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _table(inputs: Inputs, told: Listened) -> Table:
+def _table(inputs: Inputs, listened: Listened) -> Table:
     rows: list[tuple[Cell, ...]] = []
-    for one in told.brokers:
-        behind = inputs.rows("metrics", one.samples, same({"broker_id": one.broker_id}), _KNOWN)
-        quiet_ms = told.until_ms - one.last_ms
-        bad = one in told.silent
+    for one in listened.brokers:
+        source = inputs.rows("metrics", one.samples, same({"broker_id": one.broker_id}), _KNOWN)
+        quiet_ms = listened.until_ms - one.last_ms
+        bad = one in listened.silent
         rows.append((
             words(one.broker_id), words(moment(one.last_ms)),
-            figure(quiet_ms / 1000, behind, span(quiet_ms),
-                   "bad" if bad else "open" if told.behind or told.trouble else "good"),
-            figure(one.samples, behind, verdict="" if one.samples else "bad"),
-            figure(one.starts, behind) if one.samples else words("-"),
+            figure(quiet_ms / 1000, source, span(quiet_ms),
+                   "bad" if bad else "open" if listened.lagging or listened.trouble else "good"),
+            figure(one.samples, source, verdict="" if one.samples else "bad"),
+            figure(one.starts, source) if one.samples else words("-"),
         ))  # fmt: skip
     return Table(
         "Brokers",
@@ -420,7 +421,7 @@ def _table(inputs: Inputs, told: Listened) -> Table:
         f" {span(SILENT_MS)}, or three of the broker's intervals, although the topics were read. A"
         " broker is missed for"
         f" {span(LOOKBACK_MS)}; of one without a sample in the span the end of the last hour that"
-        " had some is shown.",
+        " had some is listed.",
     )  # fmt: skip
 
 

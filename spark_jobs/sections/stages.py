@@ -1,9 +1,9 @@
-"""Where the time goes: requests by stage, flushes, muted sockets, groups that are behind.
+"""Where the time goes: requests by stage, flushes, muted sockets, groups with a lag.
 
 A request's time is split as Kafka splits it: request queue, a handler's work (local), waiting for
 something else (remote), response queue, sending. A stage's share is its part of the time of all
-stages together, from the buckets' upper bounds, some percent too high for each alike. What waits in
-the socket of a muted connection is in none of them: it stands by itself.
+stages together, from the buckets' upper bounds, some percent too high for each alike. Waiting in
+the socket of a muted connection is in none of them: it has a table of its own.
 
 Histograms are growth and are merged before a percentile is taken.
 """
@@ -46,7 +46,7 @@ PERCENTS: Final = (50.0, 99.0)
 TIMED: Final = "metric_name = 'RequestTime' AND size(buckets) > 0"
 FLUSHED: Final = "metric_name = 'LogFlush' AND size(buckets) > 0"
 MUTED: Final = "metric_name = 'MutedSockets'"
-BEHIND: Final = "metric_name = 'GroupLag' AND lag IS NOT NULL"
+LAGS: Final = "metric_name = 'GroupLag' AND lag IS NOT NULL"
 
 Line = dict[str, Any]
 
@@ -128,8 +128,8 @@ def _muted_over_time(metrics: DataFrame, step: int) -> DataFrame:
 
 
 def _groups(metrics: DataFrame) -> DataFrame:
-    """Of every group and topic: the most that it was behind, and what was said of it last."""
-    found = metrics.where(BEHIND).groupBy("broker_id", "consumer_group", "topic")
+    """The largest and the last lag of every group and topic."""
+    found = metrics.where(LAGS).groupBy("broker_id", "consumer_group", "topic")
     return (
         found.agg(
             F.max("lag").alias("most"),
@@ -145,7 +145,7 @@ def _groups(metrics: DataFrame) -> DataFrame:
 
 
 def _groups_over_time(metrics: DataFrame, step: int, names: list[str]) -> DataFrame:
-    timed = metrics.where(BEHIND).where("event_time_ms IS NOT NULL")
+    timed = metrics.where(LAGS).where("event_time_ms IS NOT NULL")
     by = ("broker_id", "consumer_group", "topic")
     drawn = timed.where(F.coalesce("consumer_group", F.lit("")).isin(names))
     return drawn.groupBy(*by, binned(step)).agg(F.max("lag").alias("lag"))
@@ -178,14 +178,14 @@ def _words(
     if waits:
         said.append(
             f"{number(waits)} times bytes waited in the socket of a connection that was muted:"
-            " requests behind one that was not answered yet. No stage has that time; it grows with"
+            " requests after one that was not answered yet. No stage has that time; it grows with"
             " requests in flight, and is shorter with the pipelined channel."
         )
     if late := [row for row in groups if _to_the_end(row, listened)]:
         many = "at least " if len(late) == GROUPS_MAX else ""
         said.append(
-            f"Behind to the end: {many}{len(late)} of {groups[0]['all']:,} groups by topic; most"
-            f" {brief(late[0]['consumer_group'])} in {brief(late[0]['topic'])}, by"
+            f"With a lag to the end: {many}{len(late)} of {groups[0]['all']:,} groups by topic;"
+            f" most {brief(late[0]['consumer_group'])} in {brief(late[0]['topic'])}, by"
             f" {number(late[0]['last'])} records."
         )
     return tuple(said)
@@ -200,8 +200,8 @@ def _longest(requests: list[dict[str, Line]]) -> str:
               if part in stages}  # fmt: skip
     most = sorted(shares.items(), key=lambda one: -one[1])[:3]
     broker = brief(next(iter(stages.values()))["broker_id"])
-    told = ", ".join(f"{name} {percent(share)}" for name, share in most)
-    return f"{brief(_request(stages))} on broker {broker}: {told} of its time."
+    largest = ", ".join(f"{name} {percent(share)}" for name, share in most)
+    return f"{brief(_request(stages))} on broker {broker}: {largest} of its time."
 
 
 def _request(stages: dict[str, Line]) -> str | None:
@@ -210,11 +210,11 @@ def _request(stages: dict[str, Line]) -> str | None:
 
 
 def _to_the_end(group: Line, listened: Listened) -> bool:
-    """A group that is behind is sampled in each slow round, so one that was not has caught up."""
+    """A group with a lag is sampled in each slow round, so one that was not has caught up."""
     if not group["last"]:
         return False
-    heard = {one.broker_id: one.last_ms for one in listened.brokers}
-    end_ms: int = heard.get(group["broker_id"]) or group["last_ms"]
+    sampled = {one.broker_id: one.last_ms for one in listened.brokers}
+    end_ms: int = sampled.get(group["broker_id"]) or group["last_ms"]
     return bool(group["last_ms"] >= end_ms - 2 * SELDOM * listened.every_ms)
 
 
@@ -266,14 +266,14 @@ def _stage_table(inputs: Inputs, requests: list[dict[str, Line]]) -> Table:
 def _flush_table(inputs: Inputs, flushes: list[Line]) -> Table:
     made = []
     for row in flushes:
-        behind = inputs.rows("metrics", row["blocks"], FLUSHED,
+        source = inputs.rows("metrics", row["blocks"], FLUSHED,
                              same({"broker_id": row["broker_id"]}))  # fmt: skip
-        cells = (figure(row[name], behind) for name in ("total", "p50", "p99"))
+        cells = (figure(row[name], source) for name in ("total", "p50", "p99"))
         made.append((words(row["broker_id"]), *cells))
     return Table(
         "Flushes", ("broker", "flushes", "p50, ms", "p99, ms"), tuple(made),
-        "Bringing a log to the disk, per log: full segments, in the background. What a stop flushes"
-        " comes behind the last sample.",
+        "Bringing a log to the disk, per log: full segments, in the background. Flushes of a stop"
+        " come after the last sample.",
     )  # fmt: skip
 
 
@@ -281,14 +281,14 @@ def _muted_table(inputs: Inputs, muted: list[Line]) -> Table:
     made = []
     for row in muted:
         who = same({"broker_id": row["broker_id"], "listener": row["listener"]})
-        behind = inputs.rows("metrics", row["samples"], MUTED, who)
+        source = inputs.rows("metrics", row["samples"], MUTED, who)
         waits = (
-            words("-") if row[name] is None else figure(row[name] * 1000, behind)
+            words("-") if row[name] is None else figure(row[name] * 1000, source)
             for name in ("p50", "p99")
         )
         made.append((
-            words(row["broker_id"]), words(row["listener"]), figure(row["total"], behind),
-            *waits, figure(row["most"], behind),
+            words(row["broker_id"]), words(row["listener"]), figure(row["total"], source),
+            *waits, figure(row["most"], source),
         ))  # fmt: skip
     return Table(
         "Muted sockets",
@@ -302,17 +302,17 @@ def _group_table(inputs: Inputs, groups: list[Line]) -> Table:
     made = []
     for row in groups:
         who = same({name: row[name] for name in ("broker_id", "consumer_group", "topic")})
-        behind = inputs.rows("metrics", row["samples"], BEHIND, who)
+        source = inputs.rows("metrics", row["samples"], LAGS, who)
         made.append((
             words(row["consumer_group"]), words(row["topic"]), words(row["broker_id"]),
-            figure(row["last"], behind), words(moment(row["last_ms"])),
-            figure(row["most"], behind), words(moment(row["most_ms"])),
+            figure(row["last"], source), words(moment(row["last_ms"])),
+            figure(row["most"], source), words(moment(row["most_ms"])),
         ))  # fmt: skip
     return Table(
-        "Groups that were behind",
+        "Groups with a lag",
         ("group", "topic", "coordinator", "lag, last", "at", "lag, most", "most at"),
         tuple(made),
-        "In records, all partitions of the topic together; a group that is not behind, or was"
+        "In records, all partitions of the topic together; a group without a lag, or one that was"
         f" deleted, has no samples. {GROUPS_MAX} at most, UTC.",
     )
 

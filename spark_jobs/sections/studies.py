@@ -1,7 +1,7 @@
 """The studies: what each one asked, what it answers, and the figures it answers from.
 
-Verdicts are the study's own words, published with its blocks; the newest run of each study is what
-counts. Beside them stand its blocks by what was varied, percentiles of merged histograms, and,
+Verdicts are the study's own words, published with its blocks; the newest run of each study
+counts. Beside them are its blocks by the varied columns, percentiles of merged histograms, and,
 where some blocks are the baseline, every other value as a ratio to it. The answer "no result" is
 one.
 """
@@ -23,7 +23,7 @@ from spark_jobs.sections.blocks import (
 )
 from spark_jobs.sections.cells import brief, figure, moment, same, words
 from spark_jobs.sections.inputs import Inputs, collected, differing
-from spark_jobs.sections.latency import COLUMNS, NAMES, SHOWN, Group, groups, shown_value
+from spark_jobs.sections.latency import COLUMNS, NAMES, PERCENTILES, Group, groups, shown_value
 from spark_jobs.sections.paired import NOTE, Beside, Pair, count_of, pairs, reasons, versus, which
 from spark_jobs.sections.paired import cell as ratio_cell
 
@@ -35,7 +35,7 @@ ROWS_MAX: Final = 600
 CPU_RECORD: Final = Measure("CPU us/record", lambda block: block.cpu_us_per_record, "low")
 RATIOS: Final = (RECORDS, P99, CPU_RECORD)
 SHORT: Final = tuple(measure.name.partition(",")[0] for measure in RATIOS)
-# What a study may vary, in the order of the columns.
+# Columns that a study may vary, in the order of the table.
 VARIED: Final = ("measure", "cell", "work", "broker", "knob", "knob_value", "acks", "mode",
                  "batch_bytes", "linger_ms", "size_bytes", "in_flight", "connections",
                  "partitions", "replicas", "round_trip_us", "codec", "path", "rate")  # fmt: skip
@@ -146,19 +146,19 @@ def _ratio_tables(inputs: Inputs, study: str, blocks: list[Block]) -> list[Table
     if not lines:
         return []
     apart = ["cell", "knob", "knob_value", "broker", "measure"]
-    shown = differing([beside.first.row for beside in lines], apart) or ["cell"]
+    columns = differing([beside.first.row for beside in lines], apart) or ["cell"]
     rows = []
     for beside in lines[:ROWS_MAX]:
-        behind = inputs.rows("results", count_of(beside.every), which(beside.every))
+        source = inputs.rows("results", count_of(beside.every), which(beside.every))
         found = [versus(beside, measure) for measure in RATIOS]
-        cells: list[Cell] = [words(shown_value(name, beside.first[name])) for name in shown]
-        cells.append(figure(len(beside.quiet), behind))
-        cells += [ratio_cell(one, behind) for one in found]
+        cells: list[Cell] = [words(shown_value(name, beside.first[name])) for name in columns]
+        cells.append(figure(len(beside.quiet), source))
+        cells += [ratio_cell(one, source) for one in found]
         cells.append(words(reasons(found, SHORT)))
         rows.append(tuple(cells))
     return [Table(
         f"{brief(study)}: against the baseline",
-        (*(NAMES.get(name, name) for name in shown), "quiet rounds",
+        (*(NAMES.get(name, name) for name in columns), "quiet rounds",
          *(f"{name} x" for name in SHORT), "no result"),
         tuple(rows),
         f"To the baseline's block of the same round. {NOTE}",
@@ -197,37 +197,37 @@ def _null(many: list[Block]) -> tuple[tuple[Pair, ...], ...]:
 def _figures(
     inputs: Inputs, study: str, run: str, found: list[Group], blocks: list[Block]
 ) -> Table:
-    shown = [name for name in VARIED if name in differing(found, VARIED)] or ["broker"]
+    columns = [name for name in VARIED if name in differing(found, VARIED)] or ["broker"]
     by_place = grouped(blocks, VARIED)
     rows = []
     for group in found[:ROWS_MAX]:
         place = {name: group[name] for name in VARIED}
         who = same({"run_id": run, "study": group["study"], **place})
-        behind = inputs.rows(
+        source = inputs.rows(
             "results", group["blocks"], "kind = 'block' AND size(buckets) > 0", who
         )
         mine = by_place.get(tuple(place.values()), [])
-        cells = [words(shown_value(name, group[name])) for name in shown]
-        cells.append(figure(group["blocks"], behind))
+        cells = [words(shown_value(name, group[name])) for name in columns]
+        cells.append(figure(group["blocks"], source))
         for measure in (RECORDS, CPU_RECORD):
-            cells.append(_median(mine, measure, behind))
-        cells += [figure(None if group[n] is None else group[n] / 1e6, behind) for n in SHOWN]
+            cells.append(_median(mine, measure, source))
+        cells += [figure(None if group[n] is None else group[n] / 1e6, source) for n in PERCENTILES]
         rows.append(tuple(cells))
     note = (
         f"{len(found) - ROWS_MAX:,} more lines are in `results`." if len(found) > ROWS_MAX else ""
     )
     return Table(
         f"{brief(study)}: measured",
-        (*(NAMES.get(name, name) for name in shown), "blocks", RECORDS.name, CPU_RECORD.name,
+        (*(NAMES.get(name, name) for name in columns), "blocks", RECORDS.name, CPU_RECORD.name,
          *COLUMNS),
         tuple(rows),
         f"Percentiles of merged histograms; records and CPU are medians over the blocks. {note}",
     )  # fmt: skip
 
 
-def _median(blocks: list[Block], measure: Measure, behind: Any) -> Cell:
+def _median(blocks: list[Block], measure: Measure, source: Any) -> Cell:
     values = [value for block in blocks if (value := measure.of(block)) is not None]
-    return figure(statistics.median(values), behind) if values else words("-")
+    return figure(statistics.median(values), source) if values else words("-")
 
 
 # -- plots

@@ -1,7 +1,7 @@
 """Values by time as lines that break where there were none, and the plots that they make.
 
 A line through an outage would draw it as traffic. So a series of a plot has NaN wherever two
-values lie further apart than what was measured so often leaves free, and it spans the whole of
+values are further apart than its sampling leaves free, and it spans the whole of
 `from` to `until`, so that silence at the end is seen as well as silence between.
 
 A bin is a dictionary with `broker_id`, `metric_name`, `entity` (what a broker has several of in one
@@ -75,7 +75,7 @@ class Axis:
 
 
 def axis(since_ms: int, from_ms: int, until_ms: int, every_ms: int) -> Axis:
-    """At most POINTS_MAX points, each of whole rounds of what brokers sample every second time."""
+    """At most POINTS_MAX points, each of whole rounds of the samples taken every second time."""
     seldom = SELDOM * every_ms
     least = (until_ms - since_ms) / POINTS_MAX
     return Axis(max(1, -int(-least // seldom)) * seldom, from_ms, until_ms, seldom)

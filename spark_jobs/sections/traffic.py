@@ -3,8 +3,8 @@
 The span is cut into bins (timeline.axis); one question to Spark gives every broker's sums, least
 and most by bin and kind of sample, another the percentiles of the request histograms. A rate is the
 sum of the growth over the sum of the samples' own intervals, so a bin with a missing sample does
-not look like a pause; a bin without any is a gap in the line. Of what a broker has several, such as
-devices, each has bins of its own: intervals that run side by side do not add up.
+not look like a pause; a bin without any is a gap in the line. Where a broker has several of a kind,
+such as devices, each has bins of its own: intervals that run side by side do not add up.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ def _words(bins: list[Bin], brokers: list[Any], step: int) -> tuple[str, ...]:
     ]
     if lost:
         said.append(
-            f"{number(lost)} samples were given up because the topic could not take them: what is"
-            " shown is less than what was."
+            f"{number(lost)} samples were given up because the topic could not take them: the"
+            " figures are too low."
         )
     return tuple(said)
 
@@ -202,7 +202,7 @@ def _broker_table(inputs: Inputs, bins: list[Bin], brokers: list[Any]) -> Table:
                 if (row["broker_id"], row["metric_name"]) == (broker, column.metric)
             ]  # fmt: skip
             who = same({"metric_name": column.metric, "broker_id": broker})
-            behind = inputs.rows(
+            source = inputs.rows(
                 "metrics", sum(row["samples"] for row in mine), who, "event_time_ms IS NOT NULL"
             )
             value = column.of(mine) if mine else None
@@ -210,7 +210,7 @@ def _broker_table(inputs: Inputs, bins: list[Bin], brokers: list[Any]) -> Table:
                 cells.append(words("-"))
                 continue
             bad = column.bad(value)
-            cells.append(figure(value, behind, column.text(value), "bad" if bad else ""))
+            cells.append(figure(value, source, column.text(value), "bad" if bad else ""))
         made.append(tuple(cells))
     return Table(
         "By broker", ("broker", *(column.name for column in _COLUMNS)), tuple(made),
@@ -223,13 +223,13 @@ def _request_table(inputs: Inputs, requests: list[dict[str, Any]]) -> Table:
     made = []
     for row in requests:
         who = same({"broker_id": row["broker_id"], "request": row["request"]})
-        behind = inputs.rows(
+        source = inputs.rows(
             "metrics", row["blocks"],
             "metric_name = 'RequestTime' AND size(buckets) > 0 AND part = 'TotalTimeMs'", who,
         )  # fmt: skip
         made.append((
-            words(row["broker_id"]), words(row["request"]), figure(row["total"], behind),
-            *(figure(row[percentiles.name_of(p)], behind) for p in percentiles.PERCENTS),
+            words(row["broker_id"]), words(row["request"]), figure(row["total"], source),
+            *(figure(row[percentiles.name_of(p)], source) for p in percentiles.PERCENTS),
         ))  # fmt: skip
     return Table(
         "Requests",

@@ -64,11 +64,12 @@ def test_days_of_brokers(spark: SparkSession) -> None:
 
 def test_without_roll_ups_it_says_how_to_have_them(spark: SparkSession) -> None:
     nothing = hours_of(landed.frame(spark, METRICS, []))
-    fresh = Freshness(behind={"2025-11-20": 5, "2025-11-21": 3}, why="the tables cannot be written")
+    lagging = {"2025-11-20": 5, "2025-11-21": 3}
+    fresh = Freshness(lagging=lagging, why="the tables cannot be written")
     section = history.section(landed.inputs(spark, hourly=nothing, fresh=fresh))
     assert section.words == (
         "No samples have been rolled up.",
-        "Behind: the roll-ups of 2 days, 2025-11-20 to 2025-11-21 have 0 of the 8 samples that"
+        "Late: the roll-ups of 2 days, 2025-11-20 to 2025-11-21 have 0 of the 8 samples that"
         " landed; the tables cannot be written. `python -m spark_jobs.maintain` brings them up to"
         " date.",
     )

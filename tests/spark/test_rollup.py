@@ -166,7 +166,7 @@ def test_a_report_brings_touched_days_up_to_date(spark: SparkSession, topic: Top
     land(0, NOON_MS, 300)
     land(1, NOON_MS + DAY_MS, 1_000)
     assert section("--no-rollup") == ([], ())
-    behind = "roll-ups of 2 days, 2020-11-22 to 2020-11-23 are behind: --no-rollup was given"
+    behind = "roll-ups of 2 days, 2020-11-22 to 2020-11-23 lag: --no-rollup was given"
     assert said == [behind] and not hourly.state().units
     assert section() == ([["2020-11-23", "1,000", "0"], ["2020-11-22", "300", "0"]], ())
     assert said[1:] == ["roll-ups of 2 days, 2020-11-22 to 2020-11-23 made anew"]
@@ -174,7 +174,7 @@ def test_a_report_brings_touched_days_up_to_date(spark: SparkSession, topic: Top
     land(2, NOON_MS + HOUR_MS, 7)  # late: a day behind what has landed
     texts, (line,) = section("--rollup-rows", "1")
     assert texts == [["2020-11-23", "1,000", "0"], ["2020-11-22", "300", "0"]]
-    assert line.startswith("Behind: the roll-ups of 1 day, 2020-11-22 have 1 of the 2 samples")
+    assert line.startswith("Late: the roll-ups of 1 day, 2020-11-22 have 1 of the 2 samples")
     assert "more than the 1 samples that a report may roll up" in line
     assert section() == ([["2020-11-23", "1,000", "0"], ["2020-11-22", "307", "1"]], ())
     assert units()["2020-11-23"] == before["2020-11-23"]
@@ -194,14 +194,14 @@ def test_a_report_of_tables_that_cannot_be_written(
     with monkeypatch.context() as patched:
         patched.setattr(LocalFiles, "create", read_only)
         fresh = rollup.freshen(spark, topic.root, "2020-11-22", "2020-11-23")
-    assert (fresh.made, fresh.behind) == ((), {"2020-11-22": 1})
+    assert (fresh.made, fresh.lagging) == ((), {"2020-11-22": 1})
     assert fresh.why == "the tables cannot be written (Permission denied)"
     assert rollup.freshen(spark, topic.root, "2020-11-23", "2020-11-30") == Freshness()
     blocked = Path(topic.root, "hourly", "data")
     blocked.parent.mkdir(exist_ok=True)
     blocked.write_text("no directory")  # found by Spark only when it writes
     fresh = rollup.freshen(spark, topic.root, "2020-11-22", "2020-11-22")
-    assert fresh.behind and fresh.why and "\n" not in fresh.why
+    assert fresh.lagging and fresh.why and "\n" not in fresh.why
     blocked.unlink()
     make = rollup._make
 

@@ -104,13 +104,13 @@ def test_several_brokers_are_told_apart(spark: Any) -> None:
     titles = section.tables[0].columns
     told = {row[0].text: dict(zip(titles, row, strict=True)) for row in section.tables[0].rows}
     assert told["1"]["from leaders"].value == 1_000
-    assert (told["1"]["bytes behind, most"].value, told["2"]["bytes behind, most"].value) == (
+    assert (told["1"]["lag in bytes, most"].value, told["2"]["lag in bytes, most"].value) == (
         0, 7_000,
     )  # fmt: skip
     assert told["2"]["to catch up, longest"].value == 90
     assert (told["1"]["left in-sync sets"].value, told["2"]["leaders elected"].value) == (3, 8)
     assert [told[each]["offline partitions, most"].verdict for each in "12"] == ["", "bad"]
-    assert "Replicas are behind" in {plot.title for plot in section.plots}
+    assert "Lag of replicas" in {plot.title for plot in section.plots}
     assert landed.check_rows(inputs, section) == 4  # two brokers, two kinds
     alone = landed.inputs(spark, metrics=copying(1, NOON_MS, 0, 0.0))
     assert replication.section(alone, LISTENED).tables == ()

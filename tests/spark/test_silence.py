@@ -1,4 +1,4 @@
-"""Who was heard, of rows as they landed: each kind of silence is an alarm and on the first page."""
+"""Brokers with samples, of rows as they landed: each kind of silence is an alarm."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from spark_jobs.rollup import HOURLY
 from spark_jobs.schema import METRICS
 from spark_jobs.sections import alerts, silence
-from spark_jobs.sections.silence import Heard
+from spark_jobs.sections.silence import Sampled
 from tests.spark import landed
 from tests.spark.landed import HOUR_MS, NOON_MS, RUN, Row, sample
 
@@ -36,7 +36,7 @@ def batches(until_ms: int, **last: Any) -> list[Row]:
     return rows
 
 
-def told(number: int, query: str, topic: str, at: int, kind: str = "batch", **more: Any) -> Row:
+def listened(number: int, query: str, topic: str, at: int, kind: str = "batch", **more: Any) -> Row:
     return {"kind": kind, "run_id": RUN, "sequence": number, "query": query, "topic": topic,
             "event_time_ms": at, **more}  # fmt: skip
 
@@ -63,7 +63,7 @@ SITUATIONS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
     "the landing of one topic failed, which ended the job": (
         lambda: {"metrics": threads(1, NOON_MS),
                  "progress": [*batches(NOON_MS, kind="end", error="no space"),
-                              told(999, "live-v1", METRICS.topic, NOON_MS - 1, "end")]},
+                              listened(999, "live-v1", METRICS.topic, NOON_MS - 1, "end")]},
         "Landing of metrics-v1 ended: no space",
     ),
 }  # fmt: skip
@@ -91,9 +91,9 @@ HEALTHY: dict[str, Callable[[], dict[str, Any]]] = {
     "a batch of eleven minutes": lambda: {
         "metrics": threads(1, TEN_AGO),
         "progress": [
-            told(0, "metrics-v1", METRICS.topic, NOON_MS, batch_ms=11 * MINUTE_MS),
-            told(1, "metrics-v1", METRICS.topic, NOON_MS, "start"),
-            told(2, "results-v1", "kbroker.perf.results", NOON_MS),
+            listened(0, "metrics-v1", METRICS.topic, NOON_MS, batch_ms=11 * MINUTE_MS),
+            listened(1, "metrics-v1", METRICS.topic, NOON_MS, "start"),
+            listened(2, "results-v1", "kbroker.perf.results", NOON_MS),
         ],
     },
     "sampled every half hour since it was started again": lambda: {
@@ -103,8 +103,8 @@ HEALTHY: dict[str, Callable[[], dict[str, Any]]] = {
     },
     "live windows that nobody wants any more": lambda: {
         "metrics": threads(1, NOON_MS),
-        "progress": [told(0, "live-v1", METRICS.topic, TEN_AGO, "end", error="no space"),
-                     told(1, "metrics-v1", METRICS.topic, NOON_MS)],
+        "progress": [listened(0, "live-v1", METRICS.topic, TEN_AGO, "end", error="no space"),
+                     listened(1, "metrics-v1", METRICS.topic, NOON_MS)],
     },
 }  # fmt: skip
 
@@ -157,10 +157,10 @@ def test_a_broker_of_the_days_before_is_missed(spark: Any) -> None:
     hourly = rolled_up(spark, 7, NOON_MS - 30 * HOUR_MS)
     found = landed.inputs(spark, metrics=threads(1, NOON_MS), since_ms=SINCE_MS, until_ms=NOON_MS,
                           hourly=hourly)  # fmt: skip
-    heard = silence.listen(found)
-    assert [one.broker_id for one in heard.brokers] == [1, 7]
-    assert heard.silent == (Heard(7, None, NOON_MS - 29 * HOUR_MS),)  # no sample since then
-    section = alerts.section(found, heard)
+    sampled = silence.listen(found)
+    assert [one.broker_id for one in sampled.brokers] == [1, 7]
+    assert sampled.silent == (Sampled(7, None, NOON_MS - 29 * HOUR_MS),)  # no sample since then
+    section = alerts.section(found, sampled)
     (row_,) = section.tables[0].rows
     assert [cell.text for cell in row_[:3]] == ["KbrokerDown", "critical", "7"]
     rules = {line[0].text: line[3].text for line in section.tables[1].rows}

@@ -1,4 +1,4 @@
-"""Where the time goes: stages of requests, flushes, muted sockets, groups that are behind."""
+"""Where the time goes: stages of requests, flushes, muted sockets, groups with a lag."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from spark_jobs.report_model import Section
 from spark_jobs.sections import stages
-from spark_jobs.sections.silence import Heard, Listened
+from spark_jobs.sections.silence import Listened, Sampled
 from tests.spark import landed
 from tests.spark.landed import NOON_MS, Row, sample
 
@@ -53,8 +53,8 @@ def found(spark: Any) -> tuple[Any, Section]:
     inputs = landed.inputs(
         spark, metrics=rows, since_ms=NOON_MS - MINUTE_MS, until_ms=NOON_MS + 3 * MINUTE_MS
     )
-    heard = (Heard(1, NOON_MS + 2 * MINUTE_MS + 15_000),)
-    listened = Listened(inputs.until_ms, MINUTE_MS, NOON_MS, heard)
+    sampled = (Sampled(1, NOON_MS + 2 * MINUTE_MS + 15_000),)
+    listened = Listened(inputs.until_ms, MINUTE_MS, NOON_MS, sampled)
     return inputs, stages.section(inputs, listened)
 
 
@@ -92,14 +92,14 @@ def test_flushes_muted_sockets_and_groups(found: tuple[Any, Section]) -> None:
     _, section = found
     assert lines(section, "Flushes") == [["1", "4", "4", "32"]]
     assert lines(section, "Muted sockets") == [["1", "PLAIN", "100", "1", "64", "7"]]
-    groups = lines(section, "Groups that were behind")
+    groups = lines(section, "Groups with a lag")
     assert [row[:2] + row[3:4] + row[5:6] for row in groups] == [
         ["deleted", "orders", "30", "30"], ["slow", "orders", "20", "20"],
         ["shop", "orders", "1", "1"], ["shop", "orders", "0", "90"],
     ]  # fmt: skip
     assert "100 times bytes waited in the socket" in section.words[2]
     assert section.words[3] == (  # one that is behind is sampled in each round
-        "Behind to the end: 2 of 4 groups by topic; most slow in orders, by 20 records."
+        "With a lag to the end: 2 of 4 groups by topic; most slow in orders, by 20 records."
     )
     titles = [plot.title for plot in section.plots]
     assert titles == ["Produce by stage, p99, broker 1", "Muted connections with bytes waiting",
