@@ -138,6 +138,8 @@ class Producer(Numbering):
         def done(produced: Produced) -> None:
             if produced.error is ErrorCode.NONE and self._acks == -1:
                 self._cluster.safety.acknowledges(sending.name, sending.value, produced.offset)
+            if produced.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                self._is_out_of_order(sending, running)
             answer(produced)
 
         running.produces.serve(sending.name, sending.batch, self._acks, PRODUCE_TIMEOUT_MS, done)
@@ -149,13 +151,13 @@ class Producer(Numbering):
                 self._lines[sending.name].sequence += 1
             self.acknowledged[sending.name] += 1
             return
-        if isinstance(result, Produced) and result.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            self._cluster.safety.fail(
-                "the leader knows a producer's sequence",
-                f"{sending.value!r}",
-                self._cluster.safety.partition(sending.name),
-            )
         self._failed(sending)
+
+    def _is_out_of_order(self, sending: _Sending, running: Running) -> None:
+        safety = self._cluster.safety
+        if safety.leads(running, sending.name):
+            partition = safety.partition(sending.name)
+            safety.fail("the leader knows a producer's sequence", f"{sending.value!r}", partition)
 
     def _failed(self, sending: _Sending) -> None:
         if self._idempotent and self._cluster.loop.now_ms < sending.give_up_at_ms:

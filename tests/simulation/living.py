@@ -101,7 +101,11 @@ class Living:
                 yield from self._of_image(running)
 
     def _of_image(self, running: Running) -> Iterator[Wrong]:
+        """A broker whose registration is another's refuses what that one is sent."""
         image, tree = running.controller.image, self._cluster.ensemble.tree
+        node = tree.find(records.broker_path(running.node_id))
+        if node is None or node.owner != running.session.session_id:
+            return
         for name in (*self._cluster.names, *self._cluster.homes):
             partition = image.partition(*name)
             if partition is None or partition.leader == NO_LEADER:

@@ -194,7 +194,7 @@ class PipelinedProducer(Numbering):
             if produced.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
                 replica = running.replicas.partition(*name)
                 known = replica.log.producer_entries()[1] if replica is not None else ()
-                batch.is_passed = any(
+                batch.is_passed = not self._cluster.safety.leads(running, name) or any(
                     each.producer_id == line.producer_id and each.last_sequence >= batch.sequence
                     for each in known
                 )
@@ -270,7 +270,8 @@ class PipelinedProducer(Numbering):
         """As with Apache Kafka, a leader that knows nothing of a producer takes it up at any batch:
         at the second, if it could not take the first yet. And of five batches one that has started
         again knows the last alone, if they lie before its snapshot. What is passed so is refused
-        for good, be it there or not, and its producer is told."""
+        for good, be it there or not, and its producer is told. So is a batch that comes to a leader
+        which does not know yet that another leads."""
         if batch.is_passed:
             line.is_over = True
             return

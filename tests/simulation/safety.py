@@ -313,6 +313,15 @@ class Safety:
             )
         self.acknowledged.setdefault(name, {})[value] = offset
 
+    def leads(self, running: Running, name: TopicPartition) -> bool:
+        """In the newest epoch; else it may lack what a later leader has acknowledged."""
+        replica, state = running.replicas.partition(*name), self.partition(name).state
+        return (
+            replica is not None
+            and state is not None
+            and (state.leader, state.leader_epoch) == (running.node_id, replica.leader_epoch)
+        )
+
     def consumed(self, name: TopicPartition, offset: int, record: Record) -> None:
         partition = self.partition(name)
         if offset >= len(partition.committed) or partition.committed[offset] != record:

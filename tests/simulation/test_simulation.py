@@ -160,6 +160,24 @@ def test_a_leader_alone_may_have_lost_what_others_have(
     assert partition.lost is (in_sync == (1,))
 
 
+@pytest.mark.parametrize("newer", [0, 1])
+def test_a_leader_of_an_older_epoch_need_not_know_a_producer(tmp_path: Path, newer: int) -> None:
+    """Its successor has acknowledged what it lacks (history 3032706)."""
+    cluster = Cluster(tmp_path, random.Random("older"))
+    cluster.begin()
+    assert _write(cluster, 0)
+    name, producer = cluster.names[0], cluster.producers[0]
+    partition = cluster.safety.partition(name)
+    stored = partition.state
+    assert stored is not None
+    partition.state = stored._replace(leader_epoch=stored.leader_epoch + newer)
+    producer._lines[name].sequence += 1
+    with nullcontext() if newer else pytest.raises(Violation, match="knows a producer's sequence"):
+        cluster.produce(0, 0)
+        cluster.loop.run_until(cluster.loop.now_ms + 100)
+    cluster.close()
+
+
 @pytest.mark.parametrize("seed", [1, 32])
 def test_what_was_lost_on_the_way_is_waited_for(seed: int) -> None:
     """Behind the mending of a way: an image that says of a follower's new start, whose fetches its
