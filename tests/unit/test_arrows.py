@@ -72,7 +72,7 @@ CORES: Final = {"log": "log core", "net": "net core"}
 ROOMS: Final = {
     "log": ("engine", "opening", "upkeep", "looking"),
     "engine": ("worker", "waiting", "apis"),
-    "coordinator": ("runtime", "group"),
+    "coordinator": ("runtime", "group", "txn"),
 }
 
 # A library behind one door: the only files that may import it. None: the broker never does.

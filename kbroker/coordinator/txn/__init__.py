@@ -1,0 +1,1 @@
+"""The transaction coordinator: every transactional id that this broker looks after."""
