@@ -44,14 +44,15 @@ cdef void batch_begin(BatchWriter* writer, uint8_t* memory, int64_t now_ms) noex
 cdef void batch_put_record(
     BatchWriter* writer, const Text* key, const Text* value) noexcept nogil
 # The batch's size in bytes.
-cdef uint32_t batch_end(BatchWriter* writer) noexcept nogil
+cdef uint32_t batch_end(BatchWriter* writer, int32_t sequence=*) noexcept nogil
 
 # What batch_end has built, as if it had been validated.
 cdef void batch_prepare(
     Batch* batch, uint8_t* data, uint32_t length, int32_t count, int64_t now_ms) noexcept nogil
 
-# A whole batch of these records.
-cdef void batch_of_records(Batch* batch, const Records* records, int64_t now_ms) noexcept nogil
+# A whole batch of these records. `sequence`: of its first one, 0 or -1.
+cdef void batch_of_records(
+    Batch* batch, const Records* records, int64_t now_ms, int32_t sequence=*) noexcept nogil
 
 
 cdef inline uint8_t* put_varint(uint8_t* at, int32_t value) noexcept nogil:

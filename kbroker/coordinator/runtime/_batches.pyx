@@ -8,6 +8,7 @@ from libc.string cimport memset
 
 from kbroker.log.engine._records cimport (
     AT_ATTRIBUTES,
+    AT_BASE_SEQUENCE,
     AT_BASE_TIMESTAMP,
     AT_CRC,
     AT_LAST_OFFSET_DELTA,
@@ -48,7 +49,7 @@ cdef void batch_put_record(
     record_end(writer, at)
 
 
-cdef uint32_t batch_end(BatchWriter* writer) noexcept nogil:
+cdef uint32_t batch_end(BatchWriter* writer, int32_t sequence=0) noexcept nogil:
     cdef uint8_t* start = writer.start
     cdef uint32_t length = <uint32_t>(writer.at - start)
     kb_put_u32(start + AT_LENGTH, length - LOG_OVERHEAD_BYTES)
@@ -56,7 +57,8 @@ cdef uint32_t batch_end(BatchWriter* writer) noexcept nogil:
     kb_put_u32(start + AT_LAST_OFFSET_DELTA, <uint32_t>(writer.count - 1))
     kb_put_u64(start + AT_BASE_TIMESTAMP, <uint64_t>writer.now_ms)
     kb_put_u64(start + AT_MAX_TIMESTAMP, <uint64_t>writer.now_ms)
-    memset(start + AT_PRODUCER_ID, 0xff, 8 + 2)   # the sequence is 0, as Kafka has it
+    memset(start + AT_PRODUCER_ID, 0xff, 8 + 2)
+    kb_put_u32(start + AT_BASE_SEQUENCE, <uint32_t>sequence)
     kb_put_u32(start + AT_RECORD_COUNT, <uint32_t>writer.count)
     kb_put_u32(start + AT_CRC, crc32c(0, start + AT_ATTRIBUTES, length - AT_ATTRIBUTES))
     return length
@@ -80,10 +82,13 @@ cdef void batch_prepare(
     batch.max_timestamp_ms = now_ms
 
 
-cdef void batch_of_records(Batch* batch, const Records* records, int64_t now_ms) noexcept nogil:
+cdef void batch_of_records(
+    Batch* batch, const Records* records, int64_t now_ms, int32_t sequence=0,
+) noexcept nogil:
     cdef BatchWriter writer
     cdef Py_ssize_t i
     batch_begin(&writer, records.memory, now_ms)
     for i in range(records.count):
         batch_put_record(&writer, &records.texts[2 * i], &records.texts[2 * i + 1])
-    batch_prepare(batch, records.memory, batch_end(&writer), <int32_t>records.count, now_ms)
+    batch_prepare(
+        batch, records.memory, batch_end(&writer, sequence), <int32_t>records.count, now_ms)

@@ -49,11 +49,17 @@ class ShardTable:
     """One per machine and broker. It knows no partition until `set_partition_count`.
 
     `listener`: of what Python appends; None: nothing waits for that. `write_timeout_ms`: how long a
-    write waits for its followers (15).
+    write waits for its followers (15). `any_size`: max.message.bytes does not bound what is
+    written. `base_sequence`: of the batches that Python writes.
     """
 
     def __new__(
-        cls, listener: LogListener | None = None, *, write_timeout_ms: int = 5000
+        cls,
+        listener: LogListener | None = None,
+        *,
+        write_timeout_ms: int = 5000,
+        any_size: bool = False,
+        base_sequence: int = 0,
     ) -> Self: ...
     @property
     def partition_count(self) -> int: ...
@@ -75,6 +81,9 @@ class ShardTable:
         not ours, but its lock is held over a write that hangs; the rest is to be tried again."""
 
     def shard_state(self, partition: int) -> int: ...
+    def term(self, partition: int) -> int:
+        """Grows when the partition becomes this broker's, and when it ceases to be."""
+
     def state_of(self, key: str) -> int:
         """0, 14, 15 or 16."""
 
@@ -93,14 +102,20 @@ class ShardTable:
         partition: int,
         records: Sequence[tuple[bytes, bytes | None]],
         written: Written | None = None,
+        term: int = -1,
     ) -> int:
         """Appends records as one batch with acks=-1 and applies those that C knows: an error code.
 
-        Order in memory is order in the log. Fetches that wait there are woken.
+        Order in memory is order in the log. Fetches that wait there are woken. With a `term`
+        nothing is written in another one (16).
         """
 
     def when_replicated(
-        self, written: Written, code: int, done: Callable[[ErrorCode], object]
+        self,
+        written: Written,
+        code: int,
+        done: Callable[[ErrorCode], object],
+        timeout_ms: int | None = None,
     ) -> None:
         """`done` is called once, when the high watermark has passed what a call has written whose
         `code` this is: now, with no lock held, where that is an error or there is nothing to wait

@@ -14,7 +14,7 @@ lock, and makes objects of what it copied when it has let go of that. The lock's
 The listener is called after an append, with nothing held.
 """
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
 from kbroker.coordinator.runtime._batches cimport Records, batch_of_records
 from kbroker.coordinator.runtime._python cimport java_hash, load_batch, records_take
@@ -65,13 +65,16 @@ cdef class ShardTable:
     """One per machine and broker. It knows no partition until `set_partition_count`."""
 
     def __cinit__(
-        self, listener=None, *, int64_t write_timeout_ms=WRITE_TIMEOUT_MS, **of_machine,
+        self, listener=None, *, int64_t write_timeout_ms=WRITE_TIMEOUT_MS, bint any_size=False,
+        int32_t base_sequence=0, **of_machine,
     ):
         self.listener = listener
         self.shards = shards_new()
         if self.shards == NULL:
             raise MemoryError
         self.shards.write_timeout_ms = write_timeout_ms
+        self.shards.any_size = any_size
+        self.shards.base_sequence = base_sequence
         self.replicas = {}
         self.open_transactions = {}
 
@@ -134,6 +137,9 @@ cdef class ShardTable:
     def shard_state(self, int partition):
         return kb_load_int(&self._shard(partition).state)
 
+    def term(self, int partition):
+        return kb_load_i64(&self._shard(partition).term)
+
     def state_of(self, str key not None):
         cdef Shard* shard = self._shard_of(key)
         cdef int error = COORDINATOR_NOT_AVAILABLE
@@ -154,7 +160,7 @@ cdef class ShardTable:
             at += used
         return LoadedBatches(at, following, found, left_out)
 
-    def append(self, int partition, records, Written written=None):
+    def append(self, int partition, records, Written written=None, int64_t term=-1):
         cdef Shard* shard = self._shard(partition)
         cdef list pairs = list(records)
         cdef Arena arena
@@ -168,9 +174,12 @@ cdef class ShardTable:
         try:
             records_take(&arena, pairs, &taken)
             with nogil:
-                batch_of_records(&batch, &taken, kb_wall_ms() + self._shift_ms())
+                batch_of_records(
+                    &batch, &taken, kb_wall_ms() + self._shift_ms(), self.shards.base_sequence)
                 shard_lock(shard)
                 error = shard_error(shard)
+                if error == 0 and term >= 0 and term != kb_load_i64(&shard.term):
+                    error = NOT_COORDINATOR
                 if error == 0:
                     error = records_write_locked(shard, &batch, &taken)
                 shard_unlock(shard)
@@ -215,7 +224,10 @@ cdef class ShardTable:
             shard_unlock(shard)
         return self._written(shard, error, &appended, written)
 
-    def when_replicated(self, Written written not None, int code, done not None):
+    def when_replicated(
+        self, Written written not None, int code, done not None, timeout_ms=None,
+    ):
+        cdef int64_t wait_ms = self.shards.write_timeout_ms if timeout_ms is None else timeout_ms
         if code == MESSAGE_TOO_LARGE:    # clients of a coordinator do not know this error
             code = UNKNOWN_SERVER_ERROR
         if code != 0 or written.replica is None or self.listener is None:
@@ -223,7 +235,7 @@ cdef class ShardTable:
             return
         self.listener.await_followers(
             written.replica, written.appended.last_offset, written.appended.led_since,
-            self.shards.write_timeout_ms, done)
+            wait_ms, done)
 
     cdef int64_t _shift_ms(self) noexcept nogil:
         return kb_load_i64(&self.shards.clock_shift_ms)

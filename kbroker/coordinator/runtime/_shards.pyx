@@ -109,6 +109,7 @@ cdef int shards_grow(Shards* shards, int count) noexcept nogil:
         kb_mutex_init(&shard.lock)
         shard.index = i
         shard.kind = shards.kind
+        shard.any_size = shards.any_size
         shards.shards[i] = shard
     kb_store_int(&shards.count, count)
     return 0
@@ -188,6 +189,7 @@ cdef int shard_change(
     if partition != NULL:
         _note_directory_locked(shard)
     shard_clear_locked(shard)
+    kb_store_i64(&shard.term, shard.term + 1)
     kb_store_int(&shard.state, state)
     shard_unlock(shard)
     if before != NULL:
@@ -239,7 +241,7 @@ cdef int shard_append_locked(Shard* shard, Batch* first, int64_t now_ms) noexcep
     cdef int waiting
     require(shard.writing_since_ns == 0, "shard: one writes at a time", shard.writing_since_ns, 0)
     while batch != NULL:
-        if batch.length_bytes > length_max:
+        if batch.length_bytes > length_max and not shard.any_size:
             batch.error = MESSAGE_TOO_LARGE
         batch = batch.next
     kb_store_i64(&shard.writing_since_ns, kb_now_ns())

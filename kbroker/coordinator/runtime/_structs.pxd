@@ -31,6 +31,8 @@ cdef struct Shard:
     int64_t writing_since_ns      # atomic: the lock is held over an append; 0: it is not
     int64_t slow_until_ns         # atomic: as its partition had it after the last append
     int64_t* late_from_ns         # atomic: of its partition's data directory; NULL: never ours
+    int64_t term                  # atomic: how often it has begun or ceased to be ours
+    int any_size                  # max.message.bytes does not bound its batches
     const ShardKind* kind
 
 
@@ -50,6 +52,8 @@ cdef struct Shards:
     const ShardKind* kind
     int64_t clock_shift_ms        # atomic
     int64_t write_timeout_ms      # how long a write waits for its followers
+    int any_size                  # as its shards
+    int32_t base_sequence         # of the batches that Python writes
 
 
 # The last record that a call has appended, for the answer that waits for the followers.

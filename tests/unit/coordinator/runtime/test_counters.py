@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kbroker.coordinator.runtime._shard_table import ACTIVE, LOADING, NOT_OWNER, partition_for
+from kbroker.coordinator.runtime._shard_table import (
+    ACTIVE,
+    LOADING,
+    NOT_OWNER,
+    ShardTable,
+    Written,
+    partition_for,
+)
 from kbroker.errors import ErrorCode
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import ClusterImage, ImageDelta
+from tests.support.led_log import LedLogManager
 from tests.support.record_batches import build_batch
-from tests.unit.coordinator.runtime.counters import COUNT, ELSEWHERE, NODE, TOPIC_ID, Node
+from tests.unit.coordinator.runtime.counters import COUNT, ELSEWHERE, NODE, TOPIC, TOPIC_ID, Node
 from tests.unit.coordinator.tables import Listener
 
 NAME = "visits"
@@ -179,3 +188,52 @@ def test_the_machine_says_how_many_lines_its_unreadable_batches_may_have(
     node.load()
     assert node.values() == {NAME: 1}
     assert caplog.text.count("cannot be read, so its records are left out") == 2
+
+
+def test_nothing_is_written_in_another_term(start: Start) -> None:
+    """A term ends when its partition is lost, also if it comes back."""
+    node = start()
+    node.lead(NODE, NODE)
+    term = node.table.term(PLACE)
+    record = [(b"\0\x09visits", b"1")]
+    assert node.table.append(PLACE, record, None, term) == ErrorCode.NONE
+    node.lead(ELSEWHERE, ELSEWHERE)
+    node.lead(NODE, NODE)
+    node.load()
+    assert node.table.term(PLACE) > term
+    assert node.table.append(PLACE, record, None, term) == ErrorCode.NOT_COORDINATOR
+    assert node.table.append(PLACE, record, None, node.table.term(PLACE)) == ErrorCode.NONE
+    assert node.open[PLACE].log_end_offset == 2
+
+
+def test_a_write_waits_as_long_as_it_says(start: Start) -> None:
+    listener = Listener()
+    node = start(listener)
+    node.lead(NODE, NODE, followers=[FOLLOWER])
+    for timeout_ms in (None, 60_000):
+        written = Written()
+        code = node.table.append(PLACE, [(b"\0\x09n", b"1")], written)
+        node.table.when_replicated(written, code, lambda code: None, timeout_ms)
+    assert [wait[3] for wait in listener.waits] == [5_000, 60_000]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "sequence"),
+    [({}, ErrorCode.MESSAGE_TOO_LARGE, 0), ({"any_size": True, "base_sequence": -1}, 0, -1)],
+)
+def test_a_table_has_its_own_bound_and_sequence(
+    tmp_path: Path, options: dict[str, Any], code: int, sequence: int
+) -> None:
+    logs = LedLogManager([tmp_path / "data"])
+    logs.start()
+    log = logs.open(TOPIC, 0, TOPIC_ID, {"max_message_bytes": 1_000})
+    log.set_leadership(NODE, True, 0, 1)
+    table = ShardTable(None, **options)
+    table.set_partition_count(1)
+    table.open(0, log)
+    table.activate(0)
+    assert table.append(0, [(b"\0\x09n", bytes(2_000))]) == code
+    assert table.append(0, [(b"\0\x09n", b"1")]) == ErrorCode.NONE
+    batch = log.read(log.log_end_offset - 1)
+    assert int.from_bytes(batch[53:57], signed=True) == sequence
+    logs.stop()
