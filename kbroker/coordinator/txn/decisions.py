@@ -44,7 +44,9 @@ Known = TransactionImage | None
 
 
 def _cell(image: Known, event: Event, *, pending: bool) -> Cell:
-    state = State.NONE if image is None else State.PENDING if pending else image.state
+    state = State.NONE if image is None else image.state
+    if pending:
+        state = State.PENDING
     cell = TABLE[state, event]
     if cell.do is Do.NEVER:
         raise InvariantError(f"{event.name} of an id that is {state.label}")
@@ -217,7 +219,7 @@ def time_out(
     if cell.do is not Do.FENCE:
         return Decision(cell.do)
     after = images.fenced(image, version, now_ms, limits, raised=fence_failed)
-    return Decision(cell.do, image=after)
+    return Decision(cell.do, image=after, answer=after.pair)
 
 
 def is_late(image: TransactionImage, now_ms: int) -> bool:

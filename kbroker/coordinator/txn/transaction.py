@@ -66,6 +66,13 @@ class Transaction:
         self._client_version = image.client_version
 
     @property
+    def is_open(self) -> bool:
+        return self._state is State.ONGOING
+
+    def unused_since(self, before_ms: int) -> bool:
+        return self._state is not None and self._update_ms <= before_ms
+
+    @property
     def image(self) -> TransactionImage | None:
         """As it is in the log, for all that this broker knows."""
         if self._state is None:

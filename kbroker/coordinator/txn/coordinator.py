@@ -1,0 +1,482 @@
+"""The transaction coordinator: every transactional id that this broker looks after.
+
+Place in the flow: handlers call one method per API and get an answer, at once or through a
+callback. Under the lock a request is decided (`decisions.py`) and its id is marked as pending; the
+write follows without the lock, and its outcome changes the id. So an id has one write at a time,
+and its records are in the log in the order of the decisions.
+
+An outcome (Prepare*) is in the log, with its followers, before its first marker is sent. Markers
+are sent at once and before the answer: a partition of this broker has its marker when the client
+begins the next transaction. When all are there, Complete* is written; if that fails it is written
+again, until this broker loses the partition.
+
+Lock: one, a leaf, around the dictionary and the ids in it. Any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kbroker.coordinator.txn import decisions
+from kbroker.coordinator.txn.image import (
+    LIMITS,
+    NO_EPOCH,
+    NO_PAIR,
+    RAISES_EPOCHS,
+    Limits,
+    Pair,
+    Partitions,
+    TransactionImage,
+    require_sound,
+)
+from kbroker.coordinator.txn.seams import MarkerOrder
+from kbroker.coordinator.txn.states import Do, State
+from kbroker.coordinator.txn.transaction import Transaction
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.failures import Failures
+from kbroker.outside_text import can_be_told
+
+if TYPE_CHECKING:
+    from kbroker.clock import Clock
+    from kbroker.coordinator.txn.decisions import Decision
+    from kbroker.coordinator.txn.seams import Generate, Markers, Settings, TransactionLog
+    from kbroker.purgatory.timer import CallLater
+    from kbroker.types import TopicPartition
+
+NONE: Final = ErrorCode.NONE
+COMPLETE_RETRY_MS: Final = 100
+# Ids that one batch forgets: far below max.message.bytes with ids of common lengths.
+TOMBSTONES_MAX: Final = 500
+# Ids that are looked at in one step of the scheduler.
+_LOOKED_AT_MAX: Final = 2_000
+_PREPARED: Final = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+
+AnswerPair = Callable[[ErrorCode, Pair], object]
+Answer = Callable[[ErrorCode], object]
+
+
+class Decide(Protocol):
+    def __call__(
+        self,
+        image: TransactionImage | None,
+        *,
+        pending: bool,
+        fence_failed: bool,
+        fresh_id: int | None,
+    ) -> Decision: ...
+
+
+class TransactionCoordinator:
+    """See the head of this file. `level` is that of transaction.version, of all brokers."""
+
+    def __init__(
+        self,
+        config: Callable[[], Settings],
+        clock: Clock,
+        call_later: CallLater,
+        log: TransactionLog,
+        markers: Markers,
+        generate: Generate,
+        level: Callable[[], int],
+        epochs: Limits = LIMITS,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._call_later = call_later
+        self._log = log
+        self._markers = markers
+        self._generate = generate
+        self._level = level
+        self._epochs = epochs
+        self.failures: Final = Failures("transactions")
+        self._lock = threading.Lock()
+        self._transactions: dict[str, Transaction] = {}
+        self._closed = False
+        self.timed_out = 0  # transactions that the coordinator has aborted for their timeout
+
+    # --- producers --------------------------------------------------------------------------------
+
+    def init_producer_id(
+        self, transactional_id: str, timeout_ms: int, pair: Pair, answer: AnswerPair
+    ) -> None:
+        """InitProducerId. `answer` is called once, on some thread, now or when it is in the log."""
+        if not transactional_id:
+            answer(ErrorCode.INVALID_REQUEST, NO_PAIR)
+        elif not 0 < timeout_ms <= self._config()["transaction.max.timeout.ms"]:
+            answer(ErrorCode.INVALID_TRANSACTION_TIMEOUT, NO_PAIR)
+        elif not can_be_told(transactional_id):
+            answer(ErrorCode.UNKNOWN_SERVER_ERROR, NO_PAIR)
+        else:
+            self._step(transactional_id, partial(self._init, pair, timeout_ms), answer)
+
+    def _init(
+        self,
+        pair: Pair,
+        timeout_ms: int,
+        image: TransactionImage | None,
+        *,
+        pending: bool,
+        fence_failed: bool,
+        fresh_id: int | None,
+    ) -> Decision:
+        return decisions.init(
+            image, pair, timeout_ms, self._level(), self._now_ms(), pending=pending,
+            fence_failed=fence_failed, fresh_id=fresh_id, limits=self._epochs,
+        )  # fmt: skip
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        pair: Pair,
+        partitions: Partitions,
+        client_version: int,
+        answer: Answer,
+    ) -> None:
+        """AddPartitionsToTxn and AddOffsetsToTxn; `client_version` 0 up to AddPartitionsToTxn 3."""
+
+        def decide(
+            image: TransactionImage | None,
+            *,
+            pending: bool,
+            fence_failed: bool,
+            fresh_id: int | None,
+        ) -> Decision:
+            now_ms = self._now_ms()
+            return decisions.add(image, pair, partitions, client_version, now_ms, pending=pending)
+
+        if not transactional_id:
+            answer(ErrorCode.INVALID_REQUEST)
+            return
+        self._step(transactional_id, decide, lambda code, _: answer(code))
+
+    def verify_partitions(
+        self, transactional_id: str, pair: Pair, partitions: Iterable[TopicPartition]
+    ) -> ErrorCode | Mapping[TopicPartition, ErrorCode]:
+        """Whether a transaction is open in these partitions; an error of all, or one for each."""
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST
+        code = self._state_of(transactional_id)
+        if code:
+            return code
+        image = self.find(transactional_id)
+        code = decisions.verify(image, pair)
+        if code or image is None:
+            return code
+        inside = image.partitions
+        abortable = ErrorCode.TRANSACTION_ABORTABLE
+        return {each: NONE if each in inside else abortable for each in partitions}
+
+    def end(
+        self,
+        transactional_id: str,
+        pair: Pair,
+        version: int,
+        answer: AnswerPair,
+        *,
+        committed: bool,
+    ) -> None:
+        """EndTxn; `version` 2 from EndTxn 5 on, else 0. The answer has the pair to go on with."""
+
+        def decide(
+            image: TransactionImage | None,
+            *,
+            pending: bool,
+            fence_failed: bool,
+            fresh_id: int | None,
+        ) -> Decision:
+            return decisions.end(
+                image, pair, version, self._now_ms(), committed=committed, pending=pending,
+                fresh_id=fresh_id, limits=self._epochs,
+            )  # fmt: skip
+
+        if not transactional_id:
+            answer(ErrorCode.INVALID_REQUEST, NO_PAIR)
+            return
+        self._step(transactional_id, decide, answer)
+
+    # --- tools ------------------------------------------------------------------------------------
+
+    def describe(self, transactional_id: str) -> TransactionImage | ErrorCode:
+        """TRANSACTIONAL_ID_NOT_FOUND if there is no such id."""
+        code = self._state_of(transactional_id)
+        if code:
+            return code
+        return self.find(transactional_id) or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+    def listings(self) -> Iterator[tuple[str, TransactionImage]]:
+        """All ids of this broker."""
+        with self._lock:
+            known = list(self._transactions.items())
+        for transactional_id, transaction in known:
+            image = transaction.image
+            if image is not None:
+                yield transactional_id, image
+
+    def find(self, transactional_id: str) -> TransactionImage | None:
+        with self._lock:
+            transaction = self._transactions.get(transactional_id)
+            return None if transaction is None else transaction.image
+
+    def counts(self) -> dict[State, int]:
+        """Ids by state."""
+        counts = {state: 0 for state in State if state >= 0}
+        for _, image in self.listings():
+            counts[image.state] += 1
+        return counts
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def abort_timed_out(self) -> Iterator[None]:
+        """Abort what is open for longer than its timeout, an id a step."""
+        for known in self._in_pieces():
+            for transactional_id, transaction in known:
+                if transaction.is_open:
+                    self._step(transactional_id, self._time_out, self._aborted)
+            yield
+
+    def _time_out(
+        self,
+        image: TransactionImage | None,
+        *,
+        pending: bool,
+        fence_failed: bool,
+        fresh_id: int | None,
+    ) -> Decision:
+        now_ms = self._now_ms()
+        if image is None or not decisions.is_late(image, now_ms):
+            return decisions.Decision(Do.NOTHING)
+        return decisions.time_out(
+            image, self._level(), now_ms, pending=pending, fence_failed=fence_failed,
+            limits=self._epochs,
+        )  # fmt: skip
+
+    def _aborted(self, code: ErrorCode, pair: Pair) -> None:
+        if not code and pair != NO_PAIR:
+            self.timed_out += 1
+
+    def expire(self) -> Iterator[None]:
+        """Forget ids that were not used for long, those of a partition together."""
+        before_ms = self._now_ms() - self._config()["transactional.id.expiration.ms"]
+        by_term: dict[tuple[int, int], list[str]] = {}
+        for known in self._in_pieces():
+            for transactional_id, transaction in known:
+                if transaction.unused_since(before_ms):
+                    place = self._log.partition_of(transactional_id), transaction.term
+                    by_term.setdefault(place, []).append(transactional_id)
+            yield
+        for (_, term), names in by_term.items():
+            for at in range(0, len(names), TOMBSTONES_MAX):
+                self._forget(names[at : at + TOMBSTONES_MAX], term, before_ms)
+                yield
+
+    def _forget(self, names: list[str], term: int, before_ms: int) -> None:
+        gone: list[tuple[str, Transaction]] = []
+        with self._lock:
+            for name in names:
+                transaction = self._transactions.get(name)
+                image = None if transaction is None else transaction.image
+                if transaction is None or image is None or image.update_ms > before_ms:
+                    continue
+                decision = decisions.expire(image, pending=transaction.pending)
+                if decision.do is Do.FORGET and transaction.term == term:
+                    transaction.pending = True
+                    gone.append((name, transaction))
+        if gone:
+            self._log.forget([name for name, _ in gone], term, partial(self._forgotten, gone))
+
+    def _forgotten(self, gone: list[tuple[str, Transaction]], code: ErrorCode) -> None:
+        with self._lock:
+            for name, transaction in gone:
+                transaction.pending = False
+                if not code and self._transactions.get(name) is transaction:
+                    del self._transactions[name]
+
+    def _in_pieces(self) -> Iterator[list[tuple[str, Transaction]]]:
+        with self._lock:
+            known = list(self._transactions.items())
+        for at in range(0, len(known), _LOOKED_AT_MAX):
+            yield known[at : at + _LOOKED_AT_MAX]
+
+    # --- the log and leadership -------------------------------------------------------------------
+
+    def load(self, images: Mapping[str, TransactionImage], term: int) -> None:
+        """Ids as the log has them, before their partition is active."""
+        with self._lock:
+            for transactional_id, image in images.items():
+                self._transactions[transactional_id] = Transaction(image, term)
+
+    def complete_loaded(self, is_of: Callable[[str], bool]) -> None:
+        """Send the markers of outcomes that a load has found."""
+        for transactional_id, image in self.listings():
+            if image.state in _PREPARED and is_of(transactional_id):
+                with self._lock:
+                    transaction = self._transactions.get(transactional_id)
+                if transaction is not None:
+                    self._mark(transactional_id, transaction, image)
+
+    def unload(self, lost: Callable[[str], bool]) -> int:
+        """Forget the ids that `lost` says yes to; how many that were."""
+        with self._lock:
+            gone = [name for name in self._transactions if lost(name)]
+            for name in gone:
+                del self._transactions[name]
+        self._markers.drop(lambda order: lost(order.transactional_id))
+        return len(gone)
+
+    def close(self) -> None:
+        """The broker stops."""
+        self._closed = True
+        self.unload(lambda transactional_id: True)
+
+    # --- one step of an id ------------------------------------------------------------------------
+
+    def _state_of(self, transactional_id: str) -> ErrorCode:
+        if self._closed:
+            return ErrorCode.NOT_COORDINATOR
+        return self._log.state_of(transactional_id)
+
+    def _now_ms(self) -> int:
+        return self._clock.wall_ms()
+
+    def _step(
+        self,
+        transactional_id: str,
+        decide: Decide,
+        answer: AnswerPair,
+        fresh_id: int | None = None,
+    ) -> None:
+        # The term comes first: in the one that is active below, nothing else may have been loaded.
+        term = self._log.term_of(transactional_id)
+        code = self._state_of(transactional_id)
+        if code:
+            answer(code, NO_PAIR)
+            return
+        with self._lock:
+            transaction = self._transactions.get(transactional_id)
+            decision = decide(
+                None if transaction is None else transaction.image,
+                pending=transaction is not None and transaction.pending,
+                fence_failed=transaction is not None and transaction.fence_failed,
+                fresh_id=fresh_id,
+            )
+            if decision.image is not None:
+                if transaction is None:
+                    transaction = self._transactions[transactional_id] = Transaction(None, term)
+                transaction.pending = True
+                if _raises_at_once(decision):
+                    _raise_epoch(transaction, decision.image.epoch)
+        if decision.needs_producer_id:
+            self._generate(partial(self._with_id, transactional_id, decide, answer))
+        elif decision.image is None or transaction is None:
+            answer(decision.code, decision.answer)
+        else:
+            image = require_sound(decision.image, self._epochs)
+            written = partial(self._written, transactional_id, transaction, decision, answer)
+            self._log.write(transactional_id, transaction.term, image, written)
+
+    def _with_id(
+        self, transactional_id: str, decide: Decide, answer: AnswerPair, fresh: int | KafkaError
+    ) -> None:
+        """The id may have changed meanwhile, so the request is decided again."""
+        if isinstance(fresh, KafkaError):
+            answer(fresh.code, NO_PAIR)
+        else:
+            self._step(transactional_id, decide, answer, fresh)
+
+    def _written(
+        self,
+        transactional_id: str,
+        transaction: Transaction,
+        decision: Decision,
+        answer: AnswerPair,
+        code: ErrorCode,
+    ) -> None:
+        image = decision.image
+        with self._lock:
+            if self._transactions.get(transactional_id) is not transaction:
+                code = code or ErrorCode.NOT_COORDINATOR  # unloaded meanwhile
+            elif code:
+                transaction.pending = False
+                transaction.fence_failed |= _raises_at_once(decision)
+                if transaction.image is None:
+                    del self._transactions[transactional_id]
+            elif image is not None:
+                transaction.pending = False
+                transaction.become(image)
+        try:
+            if not code and image is not None and image.state in _PREPARED:
+                self._mark(transactional_id, transaction, image)
+        finally:
+            answer(code or decision.code, NO_PAIR if code else decision.answer)
+
+    # --- markers ----------------------------------------------------------------------------------
+
+    def _mark(
+        self, transactional_id: str, transaction: Transaction, image: TransactionImage
+    ) -> None:
+        order = MarkerOrder(
+            transactional_id,
+            image.producer_id,
+            image.epoch,
+            self._log.coordinator_epoch(transactional_id),
+            image.state is State.PREPARE_COMMIT,
+            image.client_version,
+            image.partitions,
+        )
+        marked = partial(self._marked, transactional_id, transaction)
+        if not order.partitions:
+            marked()
+        else:
+            self._markers.send(order, marked)
+
+    def _marked(self, transactional_id: str, transaction: Transaction) -> None:
+        with self._lock:
+            before = transaction.image
+            if self._transactions.get(transactional_id) is not transaction or before is None:
+                return
+            image = decisions.complete(before, self._now_ms()).image
+            if image is None:
+                return
+            transaction.pending = True
+        self._complete(transactional_id, transaction, image)
+
+    def _complete(
+        self, transactional_id: str, transaction: Transaction, image: TransactionImage
+    ) -> None:
+        completed = partial(self._completed, transactional_id, transaction, image)
+        self._log.write(transactional_id, transaction.term, image, completed)
+
+    def _completed(
+        self,
+        transactional_id: str,
+        transaction: Transaction,
+        image: TransactionImage,
+        code: ErrorCode,
+    ) -> None:
+        with self._lock:
+            if self._transactions.get(transactional_id) is not transaction:
+                return
+            if not code:
+                transaction.become(image)
+                transaction.fence_failed = False
+            if code in (NONE, ErrorCode.NOT_COORDINATOR):
+                transaction.pending = False
+                return
+        again = partial(self._complete, transactional_id, transaction, image)
+        self._call_later(COMPLETE_RETRY_MS, again)
+
+
+def _raises_at_once(decision: Decision) -> bool:
+    """Below transaction.version 2 a fence holds from its decision on, whether it is written or
+    not."""
+    image = decision.image
+    return decision.do is Do.FENCE and image is not None and image.client_version < RAISES_EPOCHS
+
+
+def _raise_epoch(transaction: Transaction, epoch: int) -> None:
+    image = transaction.image
+    if image is not None:
+        transaction.become(image._replace(epoch=epoch, last_epoch=NO_EPOCH))

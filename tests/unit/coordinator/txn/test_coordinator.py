@@ -1,0 +1,287 @@
+"""The transaction coordinator: writes, fences, markers, failed writes, failover, timeouts."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbroker.coordinator.txn.image import NO_PAIR, Limits, Pair
+from kbroker.coordinator.txn.states import State
+from kbroker.errors import ErrorCode
+from tests.unit.coordinator.txn.world import BILLS, ID, NONE, ORDERS, World
+
+TV1, TV2 = 0, 2
+CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
+FENCED = ErrorCode.PRODUCER_FENCED
+LATER = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_a_transaction_of_each_kind() -> None:
+    for version, epochs in ((TV1, [0, 0]), (TV2, [1, 2])):
+        world = World()
+        pair = world.pair()
+        for epoch in epochs:
+            assert world.add(pair, ORDERS) is world.add(pair, BILLS) is NONE
+            answer = world.end(pair, version=version)
+            assert answer is not None and answer[0] is NONE
+            assert world.markers.orders[-1].epoch == epoch
+            assert world.markers.orders[-1].partitions == {ORDERS, BILLS}
+            pair = answer[1] if version == TV2 else pair
+        assert world.log.states() == [
+            State.EMPTY,
+            *[State.ONGOING, State.ONGOING, State.PREPARE_COMMIT, State.COMPLETE_COMMIT] * 2,
+        ]
+
+
+def test_a_client_is_answered_when_its_outcome_is_in_the_log() -> None:
+    """Before the markers are written, and after they have been sent."""
+    world = World()
+    pair = world.pair()
+    world.add(pair)
+    world.log.holds = world.markers.holds = True
+    assert world.end(pair) is None
+    assert not world.markers.orders
+    world.log.release()
+    assert world.answers == [(NONE, pair)]
+    assert world.state() is State.PREPARE_COMMIT
+    assert world.add(pair) is CONCURRENT
+    world.markers.write()
+    assert world.state() is State.PREPARE_COMMIT
+    assert world.end(pair) == (CONCURRENT, NO_PAIR)
+    world.log.release()
+    assert world.state() is State.COMPLETE_COMMIT
+    assert world.end(pair) == (NONE, pair)
+
+
+@pytest.mark.parametrize("request_", ["init", "add", "commit", "abort"])
+def test_a_write_under_way_comes_before_every_check(request_: str) -> None:
+    """Also before the producer's id and epoch: a client would fence itself."""
+    world = World()
+    pair = world.pair()
+    world.log.holds = True
+    assert world.add(pair) is None
+    foreign = Pair(pair.producer_id + 9, 3)
+    if request_ == "init":
+        assert world.init(foreign) == (CONCURRENT, NO_PAIR)
+    elif request_ == "add":
+        assert world.add(foreign) is CONCURRENT
+    else:
+        assert world.end(foreign, request_ == "commit") == (CONCURRENT, NO_PAIR)
+    world.log.release()
+    assert world.answers == [(NONE, NO_PAIR)]
+
+
+def test_the_first_write_of_an_id_that_fails_leaves_nothing() -> None:
+    world = World()
+    world.log.refuses = [LATER]
+    assert world.init() == (LATER, NO_PAIR)
+    assert world.state() is None
+    assert world.add(Pair(1_000, 0)) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert world.pair() == Pair(1_001, 0)
+
+
+def test_two_requests_for_a_new_id_make_one() -> None:
+    world = World()
+    world.log.holds = True
+    assert world.init() is None
+    assert world.init() == (CONCURRENT, NO_PAIR)
+    world.log.release()
+    assert world.answers == [(NONE, Pair(1_000, 0))]
+
+
+def test_a_write_that_fails_changes_nothing() -> None:
+    world = World()
+    pair = world.pair()
+    world.log.refuses = [LATER]
+    assert world.add(pair) is LATER
+    assert world.state() is State.EMPTY
+    assert world.add(pair) is NONE
+    world.log.refuses = [LATER]
+    assert world.end(pair, version=TV2) == (LATER, NO_PAIR)
+    assert (world.state(), world.markers.orders) == (State.ONGOING, [])
+    assert world.end(pair, version=TV2) == (NONE, Pair(pair.producer_id, 1))
+
+
+@pytest.mark.parametrize(("level", "epochs"), [(0, [1, 1]), (2, [0, 1])])
+def test_a_fence_that_is_not_written(level: int, epochs: list[int]) -> None:
+    """Below level 2 it holds all the same, and is not raised again; from level 2 on it does not
+    hold before it is in the log."""
+    world = World(level)
+    pair = world.pair()
+    world.add(pair)
+    world.log.refuses = [LATER]
+    assert world.init() == (LATER, NO_PAIR)
+    image = world.coordinator.find(ID)
+    assert image is not None and (image.state, image.epoch) == (State.ONGOING, epochs[0])
+    assert world.init() == (CONCURRENT, NO_PAIR)
+    assert world.markers.orders[0].epoch == epochs[1]
+    assert world.pair() == Pair(pair.producer_id, epochs[1] + 1)
+
+
+def test_complete_is_written_until_it_is_in_the_log() -> None:
+    world = World()
+    pair = world.pair()
+    world.add(pair)
+    world.markers.holds = True
+    world.end(pair)
+    world.log.refuses = [LATER, ErrorCode.UNKNOWN_SERVER_ERROR]
+    world.markers.write()
+    for _ in range(2):
+        assert world.state() is State.PREPARE_COMMIT
+        assert world.add(pair) is CONCURRENT
+        world.run_later()
+    assert world.state() is State.COMPLETE_COMMIT
+    assert not world.later
+
+
+def test_another_coordinator_completes_what_it_loads() -> None:
+    world = World()
+    pair = world.pair()
+    world.add(pair)
+    world.markers.holds = True
+    world.end(pair, committed=False)
+    (order,) = world.markers.orders
+    world.fail_over()
+    assert world.markers.orders[1] == order._replace(coordinator_epoch=order.coordinator_epoch + 1)
+    assert world.log.states()[-2:] == [State.PREPARE_ABORT, State.COMPLETE_ABORT]
+    assert world.add(pair) is NONE
+
+
+def test_a_write_of_an_earlier_term_changes_nothing_later() -> None:
+    world = World()
+    pair = world.pair()
+    world.log.holds = True
+    assert world.add(pair) is None
+    ((_, _, done),) = world.log.waiting
+    world.fail_over()
+    done(NONE)
+    assert world.answers == [(ErrorCode.NOT_COORDINATOR, NO_PAIR)]
+    assert world.state() is State.EMPTY
+
+
+def test_a_retry_of_an_outcome_survives_a_failover() -> None:
+    """The response was lost, and the coordinator after it."""
+    world = World()
+    pair = world.pair()
+    world.add(pair)
+    assert world.end(pair, version=TV2) == (NONE, Pair(pair.producer_id, 1))
+    world.fail_over()
+    assert world.end(pair, version=TV2) == (NONE, Pair(pair.producer_id, 1))
+    assert world.end(pair, committed=False, version=TV2) == (
+        ErrorCode.INVALID_TXN_STATE, NO_PAIR,
+    )  # fmt: skip
+
+
+def test_epochs_that_are_used_up_by_outcomes() -> None:
+    world = World(epochs=Limits(3))
+    pair = world.pair()
+    found = []
+    for _ in range(7):
+        assert world.add(pair) is NONE
+        answer = world.end(pair, version=TV2)
+        assert answer is not None and answer[0] is NONE
+        assert world.end(pair, version=TV2) == answer  # repeated
+        pair = answer[1]
+        found.append(pair)
+    assert found == [
+        (1_000, 1), (1_000, 2), (1_001, 0), (1_001, 1), (1_001, 2), (1_002, 0), (1_002, 1),
+    ]  # fmt: skip
+
+
+def test_a_transaction_that_is_open_for_too_long_is_aborted() -> None:
+    world = World()
+    pair = world.pair()
+    world.add(pair)
+    world.pass_ms(60_000)
+    world.look()
+    assert world.state() is State.ONGOING
+    world.pass_ms(1)
+    world.look()
+    assert (world.state(), world.coordinator.timed_out) == (State.COMPLETE_ABORT, 1)
+    world.look()
+    assert world.coordinator.timed_out == 1
+    assert world.end(pair, version=TV2) == (ErrorCode.INVALID_TXN_STATE, NO_PAIR)
+    assert world.end(pair, False, TV2) == (NONE, Pair(pair.producer_id, 1))
+
+
+def test_an_id_that_is_not_used_is_forgotten() -> None:
+    world = World()
+    pair = world.pair()
+    for name in ("other", "third"):
+        world.init(name=name)
+    world.add(Pair(1_001, 0), name="other")
+    world.pass_ms(604_800_000)
+    world.expire()
+    assert [name for name, image in world.log.records if image is None] == [ID, "third"]
+    assert (world.state(), world.state("other")) == (None, State.ONGOING)
+    assert world.add(pair) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert world.pair() == Pair(1_003, 0)
+
+
+def test_an_id_whose_tombstone_fails_stays() -> None:
+    world = World()
+    pair = world.pair()
+    world.pass_ms(604_800_000)
+    world.log.refuses = [LATER]
+    world.expire()
+    assert world.add(pair) is NONE
+
+
+def test_an_abort_of_nothing_needs_no_markers() -> None:
+    world = World()
+    pair = world.pair()
+    assert world.end(pair, False, TV2) == (NONE, Pair(pair.producer_id, 1))
+    assert (world.state(), world.markers.orders) == (State.COMPLETE_ABORT, [])
+
+
+def test_who_may_write_where() -> None:
+    world = World()
+    pair = world.pair()
+    verify = world.coordinator.verify_partitions
+    abortable = ErrorCode.TRANSACTION_ABORTABLE
+    assert verify(ID, pair, [ORDERS]) == {ORDERS: abortable}
+    world.add(pair)
+    assert verify(ID, pair, [ORDERS, BILLS]) == {ORDERS: NONE, BILLS: abortable}
+    world.log.holds = True
+    world.add(pair, BILLS)  # a write under way does not count
+    assert verify(ID, pair, [ORDERS]) == {ORDERS: NONE}
+    assert verify("", pair, [ORDERS]) is ErrorCode.INVALID_REQUEST
+    world.log.code = ErrorCode.NOT_COORDINATOR
+    assert verify(ID, pair, [ORDERS]) is ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
+def test_a_timeout_out_of_bounds(timeout_ms: int) -> None:
+    assert World().init(timeout_ms=timeout_ms) == (
+        ErrorCode.INVALID_TRANSACTION_TIMEOUT, NO_PAIR,
+    )  # fmt: skip
+
+
+def test_an_id_without_a_name() -> None:
+    world = World()
+    refused = ErrorCode.INVALID_REQUEST, NO_PAIR
+    assert world.init(name="") == world.end(Pair(1, 0), name="") == refused
+    assert world.add(Pair(1, 0), name="") is ErrorCode.INVALID_REQUEST
+
+
+def test_what_this_broker_does_not_coordinate() -> None:
+    world = World()
+    pair = world.pair()
+    world.log.code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    for answer in (world.init(), world.end(pair)):
+        assert answer == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NO_PAIR)
+    assert world.add(pair) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert world.coordinator.describe(ID) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def test_a_zombie_that_comes_back() -> None:
+    """Two producers of one id: the later one aborts and fences the earlier one."""
+    world = World()
+    zombie = world.pair()
+    world.add(zombie)
+    assert world.init() == (CONCURRENT, NO_PAIR)
+    pair = world.pair()
+    assert world.add(pair) is NONE
+    assert world.add(zombie) is FENCED
+    for version in (TV1, TV2):
+        assert world.end(zombie, version=version) == (FENCED, NO_PAIR)
+    assert world.end(pair, version=TV2) == (NONE, Pair(pair.producer_id, pair.epoch + 1))
