@@ -1,0 +1,208 @@
+"""Transactional ids in real logs: written, loaded by the next leader, and given up."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from kbroker.clock import ManualClock
+from kbroker.coordinator.runtime._shard_table import ShardTable, partition_for
+from kbroker.coordinator.runtime.loader import Loader
+from kbroker.coordinator.txn.coordinator import TransactionCoordinator
+from kbroker.coordinator.txn.image import NO_PAIR, Pair
+from kbroker.coordinator.txn.machine import TransactionMachine
+from kbroker.coordinator.txn.records import encode_key
+from kbroker.coordinator.txn.states import State
+from kbroker.coordinator.txn.store import TransactionStore
+from kbroker.errors import ErrorCode
+from kbroker.metadata.controller.decisions import new_topic_image
+from kbroker.metadata.image import TRANSACTIONS_TOPIC, ClusterImage, ImageDelta
+from kbroker.types import TopicPartition
+from tests.support.led_log import LedLog, LedLogManager
+from tests.unit.coordinator.txn.world import Markers
+
+NODE, ELSEWHERE = 1, 2
+TOPIC_ID: Final = uuid.UUID(int=0x78)
+COUNT: Final = 2
+PAY: Final = "pay"
+ORDERS: Final = TopicPartition("orders", 0)
+NONE: Final = ErrorCode.NONE
+
+
+class Node:
+    """One broker with the state topic."""
+
+    def __init__(self, path: Path) -> None:
+        self.logs = LedLogManager([path])
+        self.logs.start()
+        self.table = ShardTable(None, any_size=True, base_sequence=-1)
+        self.machine = TransactionMachine(self.table)
+        clock = ManualClock()
+        self.loader = Loader(self.table, self.machine, clock, buffer_bytes=1 << 20)
+        self.open: dict[int, LedLog] = {}
+        self.store = TransactionStore(
+            self.table, self.loader, lambda _, index: self.open.get(index), NODE, lambda: 2
+        )
+        self.markers = Markers()
+        ids = itertools.count(1_000)
+        config: dict[str, Any] = {"transaction.max.timeout.ms": 900_000}
+        self.coordinator = TransactionCoordinator(
+            lambda: config, clock, lambda delay_ms, call: lambda: None, self.store, self.markers,
+            lambda done: done(next(ids)), lambda: 2,
+        )  # fmt: skip
+        self.machine.attach(self.coordinator)
+        self.answers: list[tuple[ErrorCode, Pair]] = []
+
+    def lead(self, *leaders: int, epoch: int = 0) -> None:
+        first = not self.open
+        topic = new_topic_image(TRANSACTIONS_TOPIC, TOPIC_ID, [(each,) for each in leaders], {})
+        delta = ImageDelta(created=(topic,)) if first else ImageDelta(changed=(topic,))
+        self.store.before(delta)
+        for index, leader in enumerate(leaders):
+            if index not in self.open:
+                self.open[index] = self.logs.open(TRANSACTIONS_TOPIC, index, TOPIC_ID, {})
+            self.open[index].set_leadership(leader, leader == NODE, epoch, 1)
+        self.store.follow(ClusterImage().with_topics([topic]), delta)
+        for _ in self.loader.work_off():
+            pass
+
+    def init(self, name: str = PAY) -> tuple[ErrorCode, Pair]:
+        self.coordinator.init_producer_id(
+            name, 60_000, NO_PAIR, lambda *answer: self.answers.append(answer)
+        )
+        return self.answers.pop()
+
+    def add(self, pair: Pair, name: str = PAY) -> ErrorCode:
+        codes: list[ErrorCode] = []
+        self.coordinator.add_partitions(name, pair, frozenset({ORDERS}), 0, codes.append)
+        return codes.pop()
+
+    def end(self, pair: Pair) -> ErrorCode:
+        self.coordinator.end(
+            PAY, pair, 2, lambda *answer: self.answers.append(answer), committed=True
+        )
+        return self.answers.pop()[0]
+
+    def stop(self) -> None:
+        self.loader.stop()
+        self.logs.stop()
+
+
+Start = Callable[[], Node]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    nodes: list[Node] = []
+
+    def make() -> Node:
+        if nodes:
+            nodes[-1].stop()
+        nodes.append(Node(tmp_path / "data"))
+        return nodes[-1]
+
+    yield make
+    nodes[-1].stop()
+
+
+def test_ids_are_loaded_before_their_partition_is_active(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = start()
+    node.lead(NODE, NODE)
+    (_, pair), (_, other) = node.init(), node.init("other")
+    assert node.add(pair) is node.end(pair) is node.add(other, "other") is NONE
+    before = dict(node.coordinator.listings())
+    node = start()
+    caplog.set_level("INFO")
+    node.lead(NODE, NODE, epoch=1)
+    after = dict(node.coordinator.listings())
+    assert {name: image._replace(last_epoch=-1) for name, image in before.items()} == after
+    assert "loaded 1 partitions with 2 transactional ids" in caplog.text
+
+
+def test_each_record_is_a_batch_of_its_own(start: Start) -> None:
+    node = start()
+    node.lead(NODE, NODE)
+    _, pair = node.init()
+    node.add(pair)
+    data = node.open[partition_for(PAY, COUNT)].read(0)
+    batches = []
+    while data:
+        length = 12 + int.from_bytes(data[8:12])
+        batches.append(data[:length])
+        data = data[length:]
+    for batch in batches:
+        assert int.from_bytes(batch[21:23]) == 0  # attributes: no codec
+        assert int.from_bytes(batch[43:51], signed=True) == -1  # producer id
+        assert int.from_bytes(batch[53:57], signed=True) == -1  # base sequence
+        assert int.from_bytes(batch[57:61]) == 1  # records
+    assert len(batches) == 2
+
+
+def test_an_outcome_that_is_loaded_is_completed_once_its_partition_is_active(start: Start) -> None:
+    node = start()
+    node.lead(NODE, NODE)
+    _, pair = node.init()
+    node.add(pair)
+    node.markers.holds = True
+    assert node.end(pair) is NONE
+    node = start()
+    node.lead(NODE, NODE, epoch=4)
+    (order,) = node.markers.orders
+    assert (order.coordinator_epoch, order.committed, order.epoch) == (4, True, 1)
+    assert node.coordinator.find(PAY).state is State.COMPLETE_COMMIT  # type: ignore[union-attr]
+
+
+def test_records_that_this_broker_does_not_know_or_cannot_read(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = start()
+    node.lead(NODE, NODE)
+    _, pair = node.init()
+    place = partition_for(PAY, COUNT)
+    for key, value in (
+        (b"\0\x01\0\x03pay", b"\0\0"),  # a key of a version to come
+        (encode_key(PAY), b"\0\x07 to come"),
+        (encode_key(PAY), b"\0\x01 no value"),
+        (b"", b"x"),
+    ):
+        assert node.table.append(place, [(key, value)]) == NONE
+    node = start()
+    node.lead(NODE, NODE, epoch=1)
+    assert node.add(pair) is NONE
+    assert caplog.text.count("is left out") == 2
+
+
+def test_a_partition_that_is_lost_takes_its_ids_along(start: Start) -> None:
+    node = start()
+    node.lead(NODE, NODE)
+    _, pair = node.init()
+    node.lead(ELSEWHERE, ELSEWHERE, epoch=1)
+    assert node.add(pair) is ErrorCode.NOT_COORDINATOR
+    assert not list(node.coordinator.listings())
+    node.lead(NODE, NODE, epoch=2)
+    assert node.add(pair) is NONE
+
+
+def test_tombstones_are_one_batch(start: Start) -> None:
+    node = start()
+    node.lead(NODE, NODE)
+    names = [f"n{n}" for n in range(20)]
+    names = [name for name in names if partition_for(name, COUNT) == 0]
+    for name in names:
+        node.init(name)
+    log = node.open[0]
+    codes: list[ErrorCode] = []
+    end = log.log_end_offset
+    node.store.forget(names, node.table.term(0), codes.append)
+    assert codes == [NONE]
+    assert int.from_bytes(log.read(end)[57:61]) == len(names) > 5
+    node = start()
+    node.lead(NODE, NODE, epoch=1)
+    assert not list(node.coordinator.listings())
