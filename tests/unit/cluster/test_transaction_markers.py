@@ -1,0 +1,194 @@
+"""Markers of transactions: where they go, what is tried again, and when a transaction is over."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from kbroker.cluster.transaction_markers import Marker, Outcome, TransactionMarkers
+from kbroker.coordinator.txn.seams import MarkerOrder
+from kbroker.errors import ErrorCode
+from kbroker.failures import Failures
+from kbroker.metadata.controller.decisions import new_topic_image
+from kbroker.metadata.image import BrokerImage, ClusterImage
+from kbroker.types import TopicPartition
+
+NODE, SECOND, THIRD, AWAY = 1, 2, 3, 9
+HERE, AT_SECOND, AT_THIRD, AT_AWAY = (TopicPartition("t", index) for index in range(4))
+NONE: Final = ErrorCode.NONE
+
+
+class World:
+    """One broker's markers, the partitions of topic `t`, and requests that wait for answers."""
+
+    def __init__(self) -> None:
+        self.lead(NODE, SECOND, THIRD, AWAY)
+        self.here: list[tuple[MarkerOrder, TopicPartition, Callable[[ErrorCode], None]]] = []
+        self.requests: list[tuple[int, Sequence[Marker], Callable[[Outcome], None]]] = []
+        self.later: list[Callable[[], object]] = []
+        self.failures = Failures("markers")
+        self.over: list[str] = []
+        self.markers = TransactionMarkers(
+            NODE, lambda: self.image, lambda *how: self.here.append(how), self, self._call_later,
+            self.failures,
+        )  # fmt: skip
+
+    def lead(self, *leaders: int) -> None:
+        topic = new_topic_image("t", uuid.UUID(int=5), [(each,) for each in leaders], {})
+        brokers = [BrokerImage(each) for each in (NODE, SECOND, THIRD)]
+        self.image = ClusterImage().with_topics([topic]).with_brokers(brokers)
+
+    def _call_later(self, delay_ms: int, call: Callable[[], object]) -> Callable[[], object]:
+        self.later.append(call)
+        return lambda: None
+
+    def send(
+        self, node_id: int, markers: Sequence[Marker], done: Callable[[Outcome], None]
+    ) -> None:
+        self.requests.append((node_id, markers, done))
+
+    def order(self, name: str, *places: TopicPartition, producer_id: int | None = None) -> None:
+        producer_id = sum(name.encode()) if producer_id is None else producer_id
+        order = MarkerOrder(name, producer_id, 3, 7, True, 2, frozenset(places))
+        self.markers.send(order, lambda: self.over.append(name))
+
+    def answer(self, code: ErrorCode | None = NONE) -> None:
+        """The first request; None: it is lost."""
+        _, markers, done = self.requests.pop(0)
+        if code is None:
+            done(None)
+        else:
+            done({(m.order.producer_id, place): code for m in markers for place in m.partitions})
+
+    def run_later(self) -> None:
+        later, self.later = self.later, []
+        for call in later:
+            call()
+
+    def sent(self) -> list[tuple[int, dict[str, tuple[TopicPartition, ...]]]]:
+        return [
+            (node_id, {m.order.transactional_id: m.partitions for m in markers})
+            for node_id, markers, _ in self.requests
+        ]
+
+
+def test_markers_are_sent_at_once_and_a_transaction_ends_with_its_last_one() -> None:
+    world = World()
+    world.order("a", HERE, AT_SECOND, AT_THIRD)
+    assert world.sent() == [(SECOND, {"a": (AT_SECOND,)}), (THIRD, {"a": (AT_THIRD,)})]
+    world.here.pop()[2](NONE)
+    world.answer()
+    assert not world.over
+    world.answer()
+    assert world.over == ["a"] and not world.later
+
+
+def test_what_comes_meanwhile_leaves_together() -> None:
+    world = World()
+    for name in "abc":
+        world.order(name, AT_SECOND)
+    assert world.sent() == [(SECOND, {"a": (AT_SECOND,)})]
+    assert world.markers.waiting == (2, 0)
+    world.answer()
+    assert world.sent() == [(SECOND, {"b": (AT_SECOND,), "c": (AT_SECOND,)})]
+    world.answer()
+    assert world.over == ["a", "b", "c"]
+
+
+def test_two_transactions_of_a_producer_id_are_not_in_one_request() -> None:
+    """The response has errors by producer id."""
+    world = World()
+    world.order("first", AT_THIRD, producer_id=5)
+    for name in ("a", "b"):
+        world.order(name, AT_SECOND, producer_id=5)
+    world.order("c", AT_SECOND, producer_id=6)
+    world.answer()
+    world.answer()
+    assert world.sent() == [(SECOND, {"b": (AT_SECOND,), "c": (AT_SECOND,)})]
+    world = World()
+    world.order("x", AT_SECOND)
+    for name in ("a", "b"):
+        world.order(name, AT_SECOND, producer_id=5)
+    world.answer()
+    assert world.sent() == [(SECOND, {"a": (AT_SECOND,)})]
+    world.answer()
+    assert world.sent() == [(SECOND, {"b": (AT_SECOND,)})]
+
+
+def test_errors_that_pass_and_lost_requests_are_tried_again_by_a_newer_image() -> None:
+    passing = (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT, ErrorCode.KAFKA_STORAGE_ERROR, None,
+    )  # fmt: skip
+    for code in passing:
+        world = World()
+        world.order("a", AT_SECOND)
+        world.answer(code)
+        world.lead(NODE, THIRD, THIRD, AWAY)
+        assert world.markers.waiting == (0, 1) and len(world.later) == 1
+        world.run_later()
+        assert world.sent() == [(THIRD, {"a": (AT_SECOND,)})]
+        world.answer()
+        assert world.over == ["a"]
+
+
+def test_a_broker_that_is_away_holds_up_its_own_transactions_only() -> None:
+    world = World()
+    world.order("away", AT_AWAY, AT_SECOND)
+    world.order("here", HERE)
+    world.answer()
+    world.here.pop()[2](NONE)
+    for _ in range(3):
+        world.run_later()
+    assert world.over == ["here"]
+    world.lead(NODE, SECOND, THIRD, SECOND)
+    world.run_later()
+    world.answer()
+    assert world.over == ["here", "away"]
+
+
+def test_a_partition_that_was_deleted_needs_no_marker() -> None:
+    world = World()
+    world.order("a", HERE, TopicPartition("gone", 0))
+    assert not world.over
+    world.here.pop()[2](NONE)
+    assert world.over == ["a"]
+    world.order("b", TopicPartition("gone", 0), TopicPartition("t", 99))
+    assert world.over == ["a", "b"]
+
+
+def test_a_newer_coordinator_has_the_transaction() -> None:
+    for code in (ErrorCode.TRANSACTION_COORDINATOR_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
+        world = World()
+        world.order("a", AT_SECOND, HERE)
+        world.answer(code)
+        world.here.pop()[2](NONE)
+        assert not world.over and not world.later
+
+
+def test_orders_that_are_dropped_end_nothing_and_later_ones_of_an_id_do() -> None:
+    world = World()
+    world.order("a", AT_SECOND)
+    world.order("a", AT_SECOND, producer_id=6)  # waits for the request of the first
+    world.markers.drop(lambda order: order.transactional_id == "a")
+    world.order("a", AT_SECOND)
+    world.answer()
+    assert not world.over
+    assert world.sent() == [(SECOND, {"a": (AT_SECOND,)})]
+    world.answer()
+    assert world.over == ["a"] and not world.requests
+
+
+def test_a_write_here_that_raises_is_tried_again() -> None:
+    world = World()
+
+    def broken(*how: object) -> None:
+        raise OSError("no disk")
+
+    markers = TransactionMarkers(
+        NODE, lambda: world.image, broken, None, world._call_later, world.failures
+    )
+    markers.send(MarkerOrder("a", 1, 0, 0, False, 0, frozenset({HERE})), lambda: None)
+    assert (world.failures.count, len(world.later)) == (1, 1)
