@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kbroker.protocol.messages import (  # noqa: F401  # their types
+        add_offsets_to_txn,
         add_partitions_to_txn,
         alter_configs,
         alter_partition,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         describe_transactions,
         describe_user_scram_credentials,
         elect_leaders,
+        end_txn,
         envelope,
         expire_delegation_token,
         fetch,
