@@ -68,6 +68,7 @@ SERVED: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
         ApiKey.DELETE_RECORDS: _served(0, 2),
         ApiKey.INIT_PRODUCER_ID: _served(0, 5),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: _served(2, 4),
+        ApiKey.WRITE_TXN_MARKERS: _served(1, 2),
         ApiKey.DESCRIBE_ACLS: _served(1, 3),
         ApiKey.CREATE_ACLS: _served(1, 3),
         ApiKey.DELETE_ACLS: _served(1, 3),

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
         unregister_broker,
         update_features,
         update_metadata,
+        write_txn_markers,
     )
 
 
