@@ -65,6 +65,7 @@ from kbroker.handlers import (
     unregister_broker,
     update_features,
     update_metadata,
+    write_txn_markers,
 )
 from kbroker.handlers.api_versions import ApiVersions
 from kbroker.handlers.authorization import authorize
@@ -414,6 +415,7 @@ APIS: Final[tuple[Api, ...]] = (
         for_controller=always,
         memory_factor=25,
     ),
+    _api(ApiKey.WRITE_TXN_MARKERS, write_txn_markers.handle, memory_factor=45),
     # What is not there, as Apache Kafka answers where it is not configured.
     _api(ApiKey.DESCRIBE_ACLS, acls.handle_describe),
     _api(ApiKey.CREATE_ACLS, acls.handle_create, acls.create_failure, memory_factor=15),

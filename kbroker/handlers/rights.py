@@ -218,6 +218,8 @@ RIGHTS: Final[Mapping[ApiKey, tuple[Right, ...]]] = MappingProxyType(
                 instead=_cluster(Operation.CLUSTER_ACTION, cluster),
             ),
         ),
+        # From tools, too, which have ALTER instead.
+        ApiKey.WRITE_TXN_MARKERS: _whole_cluster(Operation.CLUSTER_ACTION),
         ApiKey.DESCRIBE_ACLS: _whole_cluster(Operation.DESCRIBE),
         ApiKey.CREATE_ACLS: _whole_cluster(Operation.ALTER),
         ApiKey.DELETE_ACLS: _whole_cluster(Operation.ALTER),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.group.coordinator import GroupCoordinator
     from kbroker.handlers.delayed import Purgatories
     from kbroker.handlers.forwarding import Peers
-    from kbroker.log.engine._results import DirectoryUse
+    from kbroker.log.engine._results import DirectoryUse, MarkerAppended
     from kbroker.metadata.controller.feature_changes import FeatureUpdate
     from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
     from kbroker.metadata.image import ClusterImage
@@ -44,6 +44,13 @@ NO_LEADER_EPOCH: Final = -1
 # (replica, offset, timeout in ms, done): `done` is called once, now or on a handler's thread, with
 # NONE when the logs of all live replicas begin at the offset or later, else with the reason.
 AwaitLowWatermark = Callable[[Any, int, int, Callable[[ErrorCode], object]], None]
+
+# (replica, offset, leader epoch since which this broker leads, timeout in ms, done): `done` is
+# called once in the same way, when the followers have what was appended there; else with what a
+# coordinator says: 16 where this broker leads no more, 15 where it takes too long.
+AwaitFollowers = Callable[[Any, int, int, int, Callable[[ErrorCode], object]], None]
+# (partition of the offsets' topic, producer id, whether it is committed, offset of the marker).
+MarkerWritten = Callable[[int, int, bool, int], object]
 
 # Node id to (host, port, rack).
 BrokersSeen = Mapping[int, tuple[str, int, str | None]]
@@ -145,8 +152,21 @@ class LedReplica(Protocol):
 
     def offset_of_max_timestamp(self) -> tuple[int, int, int] | None: ...
 
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        committed: bool,
+        transaction_version: int,
+        now_ms: int,
+    ) -> MarkerAppended:
+        """The end of a producer's transaction; who answers for it waits for the followers."""
+        ...
+
     def encode_producers(self) -> tuple[int, bytes]:
-        """How many idempotent producers the log knows, and they as DescribeProducers has them."""
+        """How many producers the log knows, and they as DescribeProducers has them."""
         ...
 
 
@@ -248,6 +268,8 @@ class Services:
     replicas: Replicas
     producer_ids: ProducerIds
     await_low_watermark: AwaitLowWatermark
+    await_followers: AwaitFollowers
+    wake: Callable[[Any], None]  # the requests that wait for a replica which has moved
     purgatories: Purgatories
     cluster_id: str
     node_id: int
@@ -259,6 +281,7 @@ class Services:
     topics_kept: TopicsKept = field(init=False)
     auto_topics: AutoTopicCreation = field(default_factory=AutoTopicCreation)
     offsets: GroupTable = field(default_factory=GroupTable)
+    marker_written: MarkerWritten = field(default=lambda *_: None)
     offsets_topic: OffsetsTopicCreation = field(default_factory=OffsetsTopicCreation)
 
     def __post_init__(self) -> None:

@@ -369,6 +369,8 @@ class Broker:
             replicas=self._replicas,
             producer_ids=ProducerIdManager(controller.allocate_producer_ids),
             await_low_watermark=self._hot.await_low_watermark,
+            await_followers=self._hot.await_followers,
+            wake=self._hot.wake,
             purgatories=self._purgatories,
             cluster_id=controller.image.cluster_id,
             node_id=self.config.node_id,

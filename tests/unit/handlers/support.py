@@ -29,7 +29,7 @@ from kbroker.handlers.delayed import Purgatories
 from kbroker.handlers.registry import REGISTRY
 from kbroker.handlers.services import Services
 from kbroker.limits import DELAY_MS_MAX
-from kbroker.log.engine._results import DirectoryUse
+from kbroker.log.engine._results import DirectoryUse, MarkerAppended
 from kbroker.log.engine.leader_epochs import LeaderEpochs
 from kbroker.metadata.controller.config_changes import ResourceChange, plan_change
 from kbroker.metadata.controller.decisions import (
@@ -110,6 +110,9 @@ class FakeLog:
     epochs: KnownEpochs = field(default_factory=lambda: KnownEpochs((0, 0)))
     follower_start: int = 2**63 - 1  # of the live follower that is the furthest behind
     producers: list[tuple[int, ...]] = field(default_factory=list)
+    markers: list[tuple[int, int, int, bool, int, int]] = field(default_factory=list)
+    marker_error: ErrorCode = ErrorCode.NONE
+    led_since: int = -1  # of what is appended above the high watermark
     open_transaction: int = 2**63 - 1  # the first offset of the first one that is open
 
     @property
@@ -126,6 +129,24 @@ class FakeLog:
     @property
     def low_watermark(self) -> int:
         return min(self.log_start_offset, self.follower_start)
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        committed: bool,
+        transaction_version: int,
+        now_ms: int,
+    ) -> MarkerAppended:
+        marker = (
+            producer_id, producer_epoch, coordinator_epoch, committed, transaction_version, now_ms
+        )  # fmt: skip
+        if self.marker_error:
+            return MarkerAppended(self.marker_error, -1, -1)
+        self.markers.append(marker)
+        return MarkerAppended(ErrorCode.NONE, len(self.markers) - 1, self.led_since)
 
     def encode_producers(self) -> tuple[int, bytes]:
         encoded = b"".join(struct.pack(">qiiqiqx", *each) for each in self.producers)
@@ -390,7 +411,7 @@ class FakeBroker:
             lambda: self.config, self.clock, self.timer.call_later, MemoryStore(), NoView()
         )
         # (replica, offset, timeout in ms, who is called when it is over)
-        self.awaited: list[tuple[FakeLog, int, int, Callable[[ErrorCode], object]]] = []
+        self.awaited: list[tuple[Any, ...]] = []
         self.services = Services(
             config=self.config,
             clock=self.clock,
@@ -398,6 +419,8 @@ class FakeBroker:
             replicas=self.replicas,
             producer_ids=self.producer_ids,
             await_low_watermark=lambda *waiting: self.awaited.append(waiting),
+            await_followers=lambda *waiting: self.awaited.append(waiting),
+            wake=lambda _: None,
             purgatories=self.purgatories,
             cluster_id=CLUSTER_ID,
             node_id=NODE_ID,

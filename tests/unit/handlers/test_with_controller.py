@@ -74,6 +74,8 @@ class Broker:
             replicas=self.replicas,
             producer_ids=ProducerIdManager(self.controller.allocate_producer_ids),
             await_low_watermark=lambda *waiting: None,
+            await_followers=lambda *waiting: None,
+            wake=lambda _: None,
             purgatories=Purgatories.on(Timer(ManualClock())),
             cluster_id=self.controller.image.cluster_id,
             node_id=1,

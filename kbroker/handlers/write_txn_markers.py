@@ -1,0 +1,153 @@
+"""WriteTxnMarkers (27): transactions are over in the partitions that this broker leads.
+
+From the coordinator of each, on whichever broker that is, and from `kafka-transactions abort`. A
+marker is appended in each partition that it names and stays there whatever follows: it is as with
+acks=all, so a partition is answered when its followers have it. Where the append is refused, the
+error is the partition's: 47 for the producer's epoch, 52 for the coordinator's, 6, 19, 3, 56; all
+others go on. Which error is tried again is the sender's matter. The results of one producer are one
+entry in the answer, of two markers in one partition the later one's.
+
+The group coordinator is notified of markers in the topic of offsets, in the order of the log: what
+was committed in the transaction counts from then on, or never did.
+
+Any handler thread; the answer comes from another one where followers are waited for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.services import led_replica
+from kbroker.metadata.image import OFFSETS_TOPIC
+from kbroker.protocol import messages
+from kbroker.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kbroker.handlers.call import Call
+    from kbroker.handlers.services import LedReplica, Services
+    from kbroker.protocol.messages.write_txn_markers import Marker, Request, Response, TopicResult
+
+# By producer id, what became of its marker in each partition.
+Results = dict[int, dict[TopicPartition, ErrorCode]]
+_NO_LEADER_EPOCH: Final = -1
+# What waits for followers says a coordinator's errors.
+_OF_PARTITIONS: Final[Mapping[ErrorCode, ErrorCode]] = {
+    ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.REQUEST_TIMED_OUT,
+}
+
+
+def handle(services: Services, call: Call[Request]) -> None:
+    write_markers(services, call.message.markers, lambda results: call.answer(_response(results)))
+
+
+def write_markers(
+    services: Services, markers: Sequence[Marker], done: Callable[[Results], None]
+) -> None:
+    """Append the markers here; `done` is called once, now or on another thread, when all that are
+    appended have reached the followers, or it is known that they will not."""
+    writing = _Writing(done)
+    for marker in markers:
+        for topic in marker.topics:
+            for index in topic.partition_indexes:
+                writing.begin()
+                _write(services, marker, TopicPartition(topic.name, index), writing)
+    writing.all_begun()
+
+
+class _Writing:
+    """The appends of one request that are not over yet."""
+
+    def __init__(self, done: Callable[[Results], None]) -> None:
+        self._done: Final = done
+        self._lock: Final = threading.Lock()
+        self._left = 1  # more may begin
+        self._results: Results = {}
+
+    def begin(self) -> None:
+        with self._lock:
+            self._left += 1
+
+    def over(self, producer_id: int, name: TopicPartition, code: ErrorCode) -> None:
+        with self._lock:
+            self._results.setdefault(producer_id, {})[name] = code
+        self.all_begun()
+
+    def all_begun(self) -> None:
+        with self._lock:
+            self._left -= 1
+            if self._left:
+                return
+        self._done(self._results)
+
+
+def _write(services: Services, marker: Marker, name: TopicPartition, writing: _Writing) -> None:
+    over = partial(writing.over, marker.producer_id, name)
+    try:
+        replica = led_replica(services, *name, _NO_LEADER_EPOCH)
+    except KafkaError as error:
+        over(error.code)
+        return
+    appended = replica.append_marker(
+        marker.producer_id,
+        marker.producer_epoch,
+        marker.coordinator_epoch,
+        committed=marker.transaction_result,
+        transaction_version=marker.transaction_version,
+        now_ms=services.clock.wall_ms(),
+    )
+    if appended.error is not ErrorCode.NONE:
+        over(appended.error)
+        return
+    if name.topic == OFFSETS_TOPIC:
+        services.marker_written(
+            name.partition, marker.producer_id, marker.transaction_result, appended.offset
+        )
+    services.wake(replica)
+    if appended.led_since < 0:
+        over(ErrorCode.NONE)
+    else:
+        _await_followers(services, replica, appended.offset, appended.led_since, over)
+
+
+def _await_followers(
+    services: Services,
+    replica: LedReplica,
+    offset: int,
+    led_since: int,
+    over: Callable[[ErrorCode], None],
+) -> None:
+    timeout_ms = services.config["request.timeout.ms"]
+    services.await_followers(
+        replica,
+        offset,
+        led_since,
+        timeout_ms,
+        lambda code: over(_OF_PARTITIONS.get(code, code)),
+    )
+
+
+def _response(results: Results) -> Response:
+    table = messages.write_txn_markers
+    return table.Response(
+        markers=[
+            table.MarkerResult(producer_id=producer_id, topics=_topics(partitions))
+            for producer_id, partitions in results.items()
+        ]
+    )
+
+
+def _topics(partitions: Mapping[TopicPartition, ErrorCode]) -> list[TopicResult]:
+    table = messages.write_txn_markers
+    by_name: dict[str, TopicResult] = {}
+    for (topic, index), code in partitions.items():
+        if topic not in by_name:
+            by_name[topic] = table.TopicResult(name=topic, partitions=[])
+        by_name[topic].partitions.append(
+            table.PartitionResult(partition_index=index, error_code=code)
+        )
+    return list(by_name.values())

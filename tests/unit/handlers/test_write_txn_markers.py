@@ -1,0 +1,130 @@
+"""WriteTxnMarkers: each partition's result, what waits, and the group coordinator's notice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kbroker.errors import ErrorCode
+from kbroker.metadata.image import OFFSETS_TOPIC
+from kbroker.types import ApiKey
+from tests.unit.handlers.support import (
+    FakeBroker,
+    FakeLog,
+    answer_of,
+    part_of,
+    request_of,
+)
+
+VERSIONS = (1, 2)
+KEY = ApiKey.WRITE_TXN_MARKERS
+
+
+@pytest.fixture
+def broker() -> FakeBroker:
+    broker = FakeBroker()
+    broker.create("words", partitions=2)
+    broker.create(OFFSETS_TOPIC)
+    for topic, index in (("words", 0), ("words", 1), (OFFSETS_TOPIC, 0)):
+        broker.replicas.logs[topic, index] = FakeLog()
+    return broker
+
+
+def marker(version: int, producer_id: int, *topics: tuple[str, list[int]], **fields: Any) -> Any:
+    how = {
+        "producer_epoch": 3,
+        "transaction_result": True,
+        "coordinator_epoch": 4,
+        **({"transaction_version": 2} if version > 1 else {}),
+    } | fields
+    return part_of(
+        KEY,
+        version,
+        "WritableTxnMarker",
+        producer_id=producer_id,
+        topics=tuple(
+            part_of(
+                KEY,
+                version,
+                "WritableTxnMarkerTopic",
+                name=name,
+                partition_indexes=tuple(indexes),
+            )
+            for name, indexes in topics
+        ),
+        **how,
+    )
+
+
+def ask(version: int, *markers: Any) -> Any:
+    return request_of(KEY, version, markers=markers)
+
+
+def codes(answer: Any) -> dict[int, dict[tuple[str, int], int]]:
+    return {
+        each.producer_id: {
+            (topic.name, one.partition_index): one.error_code.value
+            for topic in each.topics
+            for one in topic.partitions
+        }
+        for each in answer.markers
+    }
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_markers_are_written(broker: FakeBroker, version: int) -> None:
+    both = marker(version, 7, ("words", [0, 1]), transaction_result=False)
+    assert codes(broker.call(ask(version, both))) == {7: {("words", 0): 0, ("words", 1): 0}}
+    now_ms = broker.services.clock.wall_ms()
+    wanted = (7, 3, 4, False, 2 if version > 1 else 0, now_ms)
+    assert broker.replicas.logs["words", 0].markers == [wanted]
+    assert broker.replicas.logs["words", 1].markers == [wanted]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_each_partition_has_its_error(broker: FakeBroker, version: int) -> None:
+    broker.replicas.logs["words", 1].marker_error = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    asked = ask(version, marker(version, 7, ("words", [0, 1, 2]), ("none", [0])))
+    assert codes(broker.call(asked)) == {
+        7: {("words", 0): 0, ("words", 1): 52, ("words", 2): 3, ("none", 0): 3}
+    }
+
+
+def test_two_markers_of_one_producer_are_one_entry(broker: FakeBroker) -> None:
+    asked = ask(2, marker(2, 7, ("words", [0])), marker(2, 7, ("words", [1])), marker(2, 8))
+    assert codes(broker.call(asked)) == {7: {("words", 0): 0, ("words", 1): 0}}
+
+
+@pytest.mark.parametrize(
+    ("said", "answered"),
+    [
+        (ErrorCode.NONE, 0),
+        (ErrorCode.NOT_COORDINATOR, 6),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, 7),
+    ],
+)
+def test_the_answer_waits_for_the_followers(
+    broker: FakeBroker, said: ErrorCode, answered: int
+) -> None:
+    broker.replicas.logs["words", 1].led_since = 5
+    request = broker.ask(ask(2, marker(2, 7, ("words", [1, 0]))))
+    assert request.answer is None
+    ((replica, offset, led_since, timeout_ms, done),) = broker.awaited
+    assert replica is broker.replicas.logs["words", 1]
+    assert (offset, led_since, timeout_ms) == (0, 5, 30_000)
+    done(said)
+    assert codes(answer_of(request)) == {7: {("words", 1): answered, ("words", 0): 0}}
+
+
+def test_the_group_coordinator_is_notified(broker: FakeBroker) -> None:
+    seen: list[tuple[int, int, bool, int]] = []
+    broker.services.marker_written = lambda *notice: seen.append(notice)
+    broker.call(ask(2, marker(2, 7, (OFFSETS_TOPIC, [0]), ("words", [0]))))
+    broker.replicas.logs[OFFSETS_TOPIC, 0].marker_error = ErrorCode.INVALID_PRODUCER_EPOCH
+    broker.call(ask(2, marker(2, 8, (OFFSETS_TOPIC, [0]))))
+    assert seen == [(0, 7, True, 0)]
+
+
+def test_nothing_is_asked_for(broker: FakeBroker) -> None:
+    assert codes(broker.call(ask(2))) == {}
