@@ -194,6 +194,9 @@ def end(
     if image is None or cell.do is Do.REFUSE:
         return Decision(cell.do, cell.code)
     if cell.do is Do.ANSWER:
+        if raises and image.epoch >= limits.epoch_max:
+            # A fence has used the last epoch, which no client may have: its producer begins anew.
+            return Decision(Do.REFUSE, ErrorCode.PRODUCER_FENCED)
         return Decision(cell.do, answer=image.pair)
     if raises and _needs_id(image, fresh_id, limits):
         return NEEDS_PRODUCER_ID

@@ -46,9 +46,8 @@ def written(decision: Decision) -> TransactionImage:
     return require_sound(decision.image)
 
 
-def ended(image: TransactionImage, version: int = TV2, **more: object) -> TransactionImage:
-    decision = decisions.end(image, image.pair, version, T2, committed=True, **more)  # type: ignore[arg-type]
-    return completed(written(decision), T2)
+def ended(image: TransactionImage, version: int = TV2) -> TransactionImage:
+    return completed(written(decisions.end(image, image.pair, version, T2, committed=True)), T2)
 
 
 # --- InitProducerId -------------------------------------------------------------------------------
@@ -139,6 +138,14 @@ def test_a_fence_uses_the_last_epoch_and_no_client_gets_it(version: int) -> None
     # One that has it already, of a fence that was not written.
     again = written(decisions.init(ongoing(LAST_EPOCH + 1), NO_PAIR, TIMEOUT, version, T2))
     assert again.epoch == LAST_EPOCH + 1
+
+
+def test_the_last_epoch_is_not_the_answer_to_a_retry() -> None:
+    """A client whose transaction timed out aborts: there is no epoch that it could go on with."""
+    after = completed(written(decisions.time_out(ongoing(LAST_EPOCH), TV2, T2)), T2)
+    assert after.epoch == LAST_EPOCH + 1
+    answer = decisions.end(after, Pair(ID, LAST_EPOCH), TV2, T2, committed=False)
+    assert (answer.code, answer.answer) == (ErrorCode.PRODUCER_FENCED, NO_PAIR)
 
 
 def test_a_timeout_counts_from_the_first_partition() -> None:

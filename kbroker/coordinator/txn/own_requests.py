@@ -1,0 +1,76 @@
+"""AddPartitionsToTxn of this broker to its own coordinator, without a socket.
+
+Any thread; `done` is called once, when the last transaction is answered.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kbroker.coordinator.txn.image import RAISES_EPOCHS, Pair
+from kbroker.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kbroker.coordinator.txn.coordinator import TransactionCoordinator
+    from kbroker.types import TopicPartition
+
+Verdict = ErrorCode | Mapping["TopicPartition", ErrorCode]
+Done = Callable[[Mapping[str, Verdict]], None]
+
+
+class Asked(Protocol):
+    """One transaction of the request."""
+
+    @property
+    def transactional_id(self) -> str: ...
+
+    @property
+    def producer_id(self) -> int: ...
+
+    @property
+    def producer_epoch(self) -> int: ...
+
+    @property
+    def verify_only(self) -> bool: ...
+
+    @property
+    def partitions(self) -> Iterable[TopicPartition]: ...
+
+
+class Verdicts:
+    """Those of one request, until all are there."""
+
+    def __init__(self, count: int, done: Done) -> None:
+        self._count: Final = count
+        self._done: Final = done
+        self._lock: Final = threading.Lock()
+        self._found: dict[str, Verdict] = {}
+
+    def put(self, transactional_id: str, verdict: Verdict) -> None:
+        with self._lock:
+            self._found[transactional_id] = verdict
+            is_last = len(self._found) == self._count
+        if is_last:
+            self._done(self._found)
+
+
+def ask(
+    coordinator: TransactionCoordinator | None, transactions: Sequence[Asked], done: Done
+) -> None:
+    """No coordinator: this broker has no transactional id."""
+    asked = {each.transactional_id: each for each in transactions}
+    verdicts = Verdicts(len(asked), done)
+    for name, each in asked.items():
+        pair = Pair(each.producer_id, each.producer_epoch)
+        if coordinator is None:
+            verdicts.put(name, ErrorCode.NOT_COORDINATOR)
+        elif each.verify_only:
+            verdicts.put(name, coordinator.verify_partitions(name, pair, each.partitions))
+        else:
+            answer = partial(verdicts.put, name)
+            coordinator.add_partitions(
+                name, pair, frozenset(each.partitions), RAISES_EPOCHS, answer
+            )
