@@ -5,8 +5,8 @@ not exist yet, the first to ask has it made and is answered COORDINATOR_NOT_AVAI
 "later" and which every client retries; so is whoever asks while the partition has no leader, and
 for a share group, since there are none here.
 
-A transactional id is refused for good, with the reason (`transactions.py`): "later" would be a lie
-that a producer believes for a minute before it gives up.
+The same holds for a transactional id and `__transaction_state`. Where transactions are not served,
+a transactional id is refused for good, with the reason (`transactions.py`).
 
 Up to v3 a request asks for one key, from v4 for several, each with its own error.
 Any handler thread; holds no lock.
@@ -23,7 +23,7 @@ from kbroker.handlers.repeats import NAMED_TOO_OFTEN, answers_of
 from kbroker.handlers.services import brokers_as_seen
 from kbroker.handlers.topic_creation import topic_creator
 from kbroker.handlers.transactions import NO_TRANSACTIONS, refusal
-from kbroker.metadata.image import OFFSETS_TOPIC
+from kbroker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.protocol import messages
 
 if TYPE_CHECKING:
@@ -61,30 +61,34 @@ _NOT_AVAILABLE: Final = Found(
 
 def handle(services: Services, call: Call[Request]) -> None:
     key_type = call.message.key_type
-    find_group = _Groups(services, call.request).find
+    is_transactions = key_type == TRANSACTION and services.transactions is not None
+    topic = TRANSACTIONS_TOPIC if is_transactions else OFFSETS_TOPIC
+    coordinators = _Coordinators(services, call.request, topic)
 
     def found(key: str) -> Found:
-        return find_group(key) if key_type == GROUP else _refuse(key_type, key, call.request)
+        if key_type == GROUP or is_transactions:
+            return coordinators.find(key)
+        return _refuse(key_type, key, call.request)
 
     call.answer(_response(call, found))
 
 
-class _Groups:
-    """Coordinators of groups, as the brokers are seen over this connection."""
+class _Coordinators:
+    """The leaders of an internal topic, as the brokers are seen over this connection."""
 
-    def __init__(self, services: Services, request: ColdRequest) -> None:
+    def __init__(self, services: Services, request: ColdRequest, name: str) -> None:
         self._services = services
         self._brokers = brokers_as_seen(services, request, services.controller.image)
-        topic = services.controller.image.topic(OFFSETS_TOPIC)
+        self._name = name
+        topic = services.controller.image.topic(name)
         self._homes = () if topic is None else topic.partitions
         self._found: dict[int, Found] = {}  # by leader
 
-    def find(self, group_id: str) -> Found:
+    def find(self, key: str) -> Found:
         if not self._homes:
-            creator = topic_creator(self._services)
-            self._services.offsets_topic.ensure(creator, self._services.config)
+            self._create()
             return _NOT_AVAILABLE
-        leader = self._homes[partition_for(group_id, len(self._homes))].leader
+        leader = self._homes[partition_for(key, len(self._homes))].leader
         found = self._found.get(leader)
         if found is None:
             found = _NOT_AVAILABLE
@@ -93,6 +97,14 @@ class _Groups:
                 found = Found(node_id=leader, host=host, port=port)
             self._found[leader] = found
         return found
+
+    def _create(self) -> None:
+        services, creator = self._services, topic_creator(self._services)
+        if self._name == OFFSETS_TOPIC:
+            services.offsets_topic.ensure(creator, services.config)
+        elif services.transactions is not None:
+            brokers = max(1, len(services.controller.image.brokers))
+            services.transactions.create_topic(creator, services.config, brokers)
 
 
 def _refuse(key_type: int, key: str, request: ColdRequest) -> Found:

@@ -4,8 +4,9 @@ Without a transactional id a producer gets an id that no producer had before, at
 id and epoch it brings along. Ids come from the controller in blocks, so most requests are answered
 at once and one in a thousand from the controller's thread.
 
-With a transactional id the answer is a refusal, since this broker has no transactions
-(`transactions.py`). A client meets it, with the reason, in FindCoordinator before it comes here.
+With a transactional id the transaction coordinator answers: an id and an epoch that fence every
+earlier producer of that transactional id. Where transactions are not served, the answer is a
+refusal (`transactions.py`).
 
 Any handler thread; holds no lock.
 """
@@ -15,8 +16,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kbroker.coordinator.txn.image import Pair
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.transactions import refusal
+from kbroker.handlers.transactions import coordinator_of, fencing_error, refusal
 from kbroker.protocol import messages
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 _NO_PRODUCER: Final = -1
 _NO_EPOCH: Final = -1
 _FIRST_EPOCH: Final = 0
+_FENCED_SINCE: Final = 4
 
 
 def handle(services: Services, call: Call[Request]) -> None:
@@ -35,9 +38,17 @@ def handle(services: Services, call: Call[Request]) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer id and an epoch come together")
     if request.transactional_id == "":
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
-    if request.transactional_id is not None:
+    if request.transactional_id is None:
+        services.producer_ids.generate(partial(_answer, call))
+        return
+    if services.transactions is None:
         raise KafkaError(refusal(call.request))
-    services.producer_ids.generate(partial(_answer, call))
+    coordinator_of(services).init_producer_id(
+        request.transactional_id,
+        request.transaction_timeout_ms,
+        Pair(request.producer_id, request.producer_epoch),
+        partial(_answer_pair, call),
+    )
 
 
 def _answer(call: Call[Request], result: int | KafkaError) -> None:
@@ -49,6 +60,22 @@ def _answer(call: Call[Request], result: int | KafkaError) -> None:
                 error_code=ErrorCode.NONE, producer_id=result, producer_epoch=_FIRST_EPOCH
             )
         )
+
+
+def _answer_pair(call: Call[Request], code: ErrorCode, pair: Pair) -> None:
+    if code:
+        call.fail(fencing_error(code, call.version, _FENCED_SINCE))
+        return
+    call.answer(
+        messages.init_producer_id.Response(
+            error_code=code, producer_id=pair.producer_id, producer_epoch=pair.epoch
+        )
+    )
+
+
+def is_for_controller(services: Services, message: Request) -> bool:
+    """The controller gives producer ids; transactional ids are a coordinator's."""
+    return message.transactional_id is None
 
 
 def failure(call: Call[Request], code: ErrorCode, message: str | None) -> Response:

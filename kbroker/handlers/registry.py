@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import Enum
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
@@ -301,6 +302,15 @@ def _between_brokers(
     return Api(key, None, None, rights, throttle, call=call, between_brokers=versions)
 
 
+def _late(name: str) -> HandleCall:
+    """The handler of a module that is imported at the first request: few brokers need it."""
+
+    def handle(services: Services, call: Call[Any]) -> None:
+        import_module(f"kbroker.handlers.{name}").handle(services, call)
+
+    return handle
+
+
 APIS: Final[tuple[Api, ...]] = (
     Api(ApiKey.PRODUCE, None, None, RIGHTS[ApiKey.PRODUCE], Throttle.PRODUCE, hot=True),
     Api(ApiKey.FETCH, None, None, RIGHTS[ApiKey.FETCH], Throttle.FETCH, hot=True),
@@ -340,8 +350,11 @@ APIS: Final[tuple[Api, ...]] = (
         ApiKey.INIT_PRODUCER_ID,
         init_producer_id.handle,
         init_producer_id.failure,
-        for_controller=always,
+        for_controller=init_producer_id.is_for_controller,
     ),
+    _api(ApiKey.ADD_PARTITIONS_TO_TXN, _late("add_partitions_to_txn"), memory_factor=45),
+    _api(ApiKey.ADD_OFFSETS_TO_TXN, _late("add_offsets_to_txn")),
+    _api(ApiKey.END_TXN, _late("end_txn")),
     _api(
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
         offset_for_leader_epoch.handle,
@@ -435,7 +448,7 @@ APIS: Final[tuple[Api, ...]] = (
         scram_credentials.failure,
         memory_factor=30,
     ),
-    _api(ApiKey.DESCRIBE_TRANSACTIONS, transactions.handle_describe, transactions.describe_failure),
+    _api(ApiKey.DESCRIBE_TRANSACTIONS, transactions.handle_describe),
     _api(ApiKey.LIST_TRANSACTIONS, transactions.handle_list),
     _between_brokers(
         UPDATE_KEY, UPDATE_VERSION, update_metadata.handle, last_version=UPDATE_PART_VERSION

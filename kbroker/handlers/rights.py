@@ -118,6 +118,14 @@ def _cluster_of_an_idempotent(message: Any) -> Iterable[str]:
     return (CLUSTER_NAME,) if message.transactional_id is None else ()
 
 
+def _transaction_of_client(message: Any) -> Iterable[str]:
+    return () if message.transactions else (message.v3_and_below_transactional_id,)
+
+
+def _cluster_of_brokers(message: Any) -> Iterable[str]:
+    return (CLUSTER_NAME,) if message.transactions else ()
+
+
 def _other_owner(message: Any) -> Iterable[str]:
     if message.owner_principal_name is None:
         return ()
@@ -211,6 +219,16 @@ RIGHTS: Final[Mapping[ApiKey, tuple[Right, ...]]] = MappingProxyType(
             # Or WRITE on any topic, which no name says.
             _cluster(Operation.IDEMPOTENT_WRITE, _cluster_of_an_idempotent),
         ),
+        ApiKey.ADD_PARTITIONS_TO_TXN: (
+            _cluster(Operation.CLUSTER_ACTION, _cluster_of_brokers, whole=True),
+            _transaction(Operation.WRITE, _transaction_of_client),
+            _topic(Operation.WRITE, named("v3_and_below_topics")),
+        ),
+        ApiKey.ADD_OFFSETS_TO_TXN: (
+            _transaction(Operation.WRITE, one("transactional_id"), whole=True),
+            _own_group(Operation.READ),
+        ),
+        ApiKey.END_TXN: (_transaction(Operation.WRITE, one("transactional_id"), whole=True),),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: (
             _topic(
                 Operation.DESCRIBE,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.config import BrokerConfig
     from kbroker.coordinator.group.coordinator import GroupCoordinator
+    from kbroker.coordinator.txn.coordinator import TransactionCoordinator
     from kbroker.handlers.delayed import Purgatories
     from kbroker.handlers.forwarding import Peers
     from kbroker.log.engine._results import DirectoryUse, MarkerAppended
@@ -258,6 +259,17 @@ class ProducerIds(Protocol):
         ...
 
 
+class Transactions(Protocol):
+    """The transaction coordinator of this broker, which is there when the state topic is."""
+
+    @property
+    def coordinator(self) -> TransactionCoordinator | None: ...
+
+    def create_topic(self, controller: Any, config: BrokerConfig, brokers: int) -> None:
+        """Has the state topic created, with as many replicas as there are brokers at most."""
+        ...
+
+
 @dataclass(slots=True)
 class Services:
     """The broker, as its handlers see it."""
@@ -278,6 +290,7 @@ class Services:
     groups: GroupCoordinator
     peers: Peers | None = None  # None: this broker stands alone
     authorizer: Authorizer | None = None  # None: every request is allowed
+    transactions: Transactions | None = None  # None: transactions are not served
     topics_kept: TopicsKept = field(init=False)
     auto_topics: AutoTopicCreation = field(default_factory=AutoTopicCreation)
     offsets: GroupTable = field(default_factory=GroupTable)

@@ -1,28 +1,31 @@
-"""ListTransactions and DescribeTransactions (66, 65), and how a transactional producer is refused.
+"""ListTransactions and DescribeTransactions (66, 65), and the way to the transaction coordinator.
 
-There are no transactions: the list is empty, and an id that is named is TRANSACTIONAL_ID_NOT_FOUND,
-as an Apache Kafka without any answers. States that do not exist are named in the answer. A pattern
-for transactional ids is not compiled, since there is nothing that it could match.
+Every broker answers for the transactional ids that it coordinates. A list may be filtered by state,
+by producer id, by the time for which a transaction is open, and by a pattern, which has to match
+the whole id. Names of states are case-sensitive, and those that do not exist are returned. An id
+without a transaction counts as one that is open for long, as in Apache Kafka.
 
-A producer with a transactional id asks FindCoordinator first, and InitProducerId after it. Both
-answer UNSUPPORTED_VERSION with the reason, which the Java client, kafka-python, aiokafka and others
-take as final; the Java client shows the reason. librdkafka would ask again until its time is up:
-it takes TRANSACTIONAL_ID_AUTHORIZATION_FAILED alone as final. So the versions that librdkafka uses
-have that code, and the reason beside it, which librdkafka shows.
+Where transactions are not served, the list is empty, and a producer with a transactional id is
+refused (`refusal`). FindCoordinator and InitProducerId answer UNSUPPORTED_VERSION then, with the
+reason, which the Java client, kafka-python, aiokafka and others take as final. librdkafka takes
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED alone as final, so its versions have that code.
 
 Any handler thread; holds no lock.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from kbroker.errors import ErrorCode
+from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.repeats import answers_of
 from kbroker.protocol import messages
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
+    from kbroker.coordinator.txn.coordinator import TransactionCoordinator
+    from kbroker.coordinator.txn.image import TransactionImage
     from kbroker.handlers.call import Call
     from kbroker.handlers.services import ColdRequest, Services
     from kbroker.protocol.messages import describe_transactions, list_transactions
@@ -36,42 +39,113 @@ _STATES: Final = frozenset(
     }
 )
 _OF_LIBRDKAFKA: Final = {ApiKey.FIND_COORDINATOR: 2, ApiKey.INIT_PRODUCER_ID: 4}
+_ANY_DURATION: Final = 0
 
 
 def refusal(request: ColdRequest) -> ErrorCode:
-    """What a transactional producer is answered."""
+    """The answer to a transactional producer where transactions are not served."""
     if _OF_LIBRDKAFKA.get(ApiKey(request.api_key)) == request.api_version:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return ErrorCode.UNSUPPORTED_VERSION
 
 
+def coordinator_of(services: Services) -> TransactionCoordinator:
+    """KafkaError: this broker coordinates no transactional id."""
+    if services.transactions is None:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, NO_TRANSACTIONS)
+    coordinator = services.transactions.coordinator
+    if coordinator is None:
+        raise KafkaError(ErrorCode.NOT_COORDINATOR)
+    return coordinator
+
+
+def fencing_error(code: ErrorCode, version: int, since: int) -> ErrorCode:
+    """Clients before that version do not know PRODUCER_FENCED."""
+    if code is ErrorCode.PRODUCER_FENCED and version < since:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return code
+
+
 def handle_list(services: Services, call: Call[list_transactions.Request]) -> None:
-    states = dict.fromkeys(call.message.state_filters)
+    table = messages.list_transactions
+    request = call.message
+    states = dict.fromkeys(request.state_filters)
     unknown = [state for state in states if state not in _STATES]
+    coordinator = None if services.transactions is None else services.transactions.coordinator
+    now_ms = services.clock.wall_ms()
+    pattern = None if services.transactions is None else request.transactional_id_pattern
+    matches = _pattern(pattern)
+    found = (
+        table.TransactionState(
+            transactional_id=name,
+            producer_id=image.producer_id,
+            transaction_state=image.state.label,
+        )
+        for name, image in (() if coordinator is None else coordinator.listings())
+        if (not states or image.state.label in states)
+        and (not request.producer_id_filters or image.producer_id in request.producer_id_filters)
+        and _is_open_for(image, request.duration_filter, now_ms)
+        and matches(name)
+    )
     call.answer(
-        messages.list_transactions.Response(
-            error_code=ErrorCode.NONE, unknown_state_filters=unknown
+        table.Response(
+            error_code=ErrorCode.NONE,
+            unknown_state_filters=unknown,
+            transaction_states=list(found),
         )
     )
 
 
+def _is_open_for(image: TransactionImage, duration_ms: int, now_ms: int) -> bool:
+    return duration_ms < _ANY_DURATION or now_ms - image.start_ms > duration_ms
+
+
+def _pattern(pattern: str | None) -> Callable[[str], bool]:
+    """Whether an id is listed. KafkaError: the pattern is none."""
+    if not pattern:
+        return lambda name: True
+    from kbroker.handlers.id_pattern import compiled  # for those who use one
+
+    return compiled(pattern)
+
+
 def handle_describe(services: Services, call: Call[describe_transactions.Request]) -> None:
-    call.fail(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
-
-
-def describe_failure(
-    call: Call[describe_transactions.Request], code: ErrorCode, message: str | None
-) -> describe_transactions.Response:
-    """An id that is empty is a mistake of the request, whatever is known of others."""
     table = messages.describe_transactions
+    coordinator = None if services.transactions is None else services.transactions.coordinator
 
-    def unknown(name: str, code: ErrorCode) -> describe_transactions.TransactionState:
-        return table.TransactionState(error_code=code, transactional_id=name)
+    def described(name: str) -> describe_transactions.TransactionState:
+        found: TransactionImage | ErrorCode = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        if not name:
+            found = ErrorCode.INVALID_REQUEST
+        elif coordinator is not None:
+            found = coordinator.describe(name)
+        elif services.transactions is not None:
+            found = ErrorCode.NOT_COORDINATOR
+        if isinstance(found, ErrorCode):
+            return table.TransactionState(error_code=found, transactional_id=name)
+        topics: dict[str, list[int]] = {}
+        for topic, index in sorted(found.partitions):
+            topics.setdefault(topic, []).append(index)
+        return table.TransactionState(
+            error_code=ErrorCode.NONE,
+            transactional_id=name,
+            transaction_state=found.state.label,
+            transaction_timeout_ms=found.timeout_ms,
+            transaction_start_time_ms=found.start_ms,
+            producer_id=found.producer_id,
+            producer_epoch=found.epoch,
+            topics=[
+                table.TopicData(topic=topic, partitions=indexes)
+                for topic, indexes in topics.items()
+            ],
+        )
 
     found = answers_of(
         call,
         call.message.transactional_ids,
-        lambda name: unknown(name, code if name else ErrorCode.INVALID_REQUEST),
-        lambda name: unknown(name, ErrorCode.INVALID_REQUEST),
+        described,
+        lambda name: table.TransactionState(
+            error_code=ErrorCode.INVALID_REQUEST, transactional_id=name
+        ),
     )
-    return table.Response(transaction_states=found)
+    call.answer(table.Response(transaction_states=found))

@@ -82,6 +82,7 @@ BANS: Final = (
             "kbroker/metadata/draw_formats.py",
             "kbroker/net/draw_channel.py",
             "kbroker/coordinator/group/draw_groups.py",
+            "kbroker/coordinator/txn/draw_transactions.py",
         ),
     ),
     Ban(

@@ -1,0 +1,155 @@
+"""AddPartitionsToTxn (24): partitions go into a transaction, before anything is written to them.
+
+Up to version 3 a client sends it, with one transaction; from version 4 on a broker does, with many,
+each to be added or only to be verified. Where a partition cannot be added, none of its transaction
+is: it has its own error, and the others OPERATION_NOT_ATTEMPTED. If a request names a transactional
+id twice, its last transaction counts.
+
+Any handler thread; the answer comes when the last transaction of the request is in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from kbroker.coordinator.txn.image import RAISES_EPOCHS, Pair
+from kbroker.coordinator.txn.own_requests import Verdicts
+from kbroker.errors import ErrorCode
+from kbroker.handlers.transactions import coordinator_of, fencing_error
+from kbroker.metadata.image import INTERNAL_TOPICS
+from kbroker.protocol import messages
+from kbroker.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kbroker.coordinator.txn.coordinator import TransactionCoordinator
+    from kbroker.handlers.call import Call
+    from kbroker.handlers.services import Services
+    from kbroker.metadata.image import ClusterImage
+    from kbroker.protocol.messages.add_partitions_to_txn import (
+        AddPartitionsToTxnTopic,
+        AddPartitionsToTxnTopicResult,
+        Request,
+    )
+
+SINCE_BROKERS: Final = 4
+_FENCED_SINCE: Final = 2
+_CLIENT_VERSION: Final = 0  # of transactions, as the record has it
+
+# Of one transaction: an error for each partition, or one for all.
+Verdict = ErrorCode | Mapping[TopicPartition, ErrorCode]
+
+
+def handle(services: Services, call: Call[Request]) -> None:
+    request = call.message
+    coordinator = coordinator_of(services)
+    if call.version >= SINCE_BROKERS:
+        _handle_brokers(services, call, coordinator)
+        return
+    pair = Pair(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+    partitions = _partitions(request.v3_and_below_topics)
+    refused = _refused(services.controller.image, partitions, of_client=True)
+
+    def answer(verdict: Verdict) -> None:
+        results = _results(request.v3_and_below_topics, verdict, call.version)
+        call.answer_made(
+            lambda: messages.add_partitions_to_txn.Response(results_by_topic_v3_and_below=results)
+        )
+
+    if not request.v3_and_below_transactional_id:
+        answer(ErrorCode.INVALID_REQUEST)
+    elif refused:
+        answer(refused)
+    else:
+        coordinator.add_partitions(
+            request.v3_and_below_transactional_id,
+            pair,
+            frozenset(partitions),
+            _CLIENT_VERSION,
+            answer,
+        )
+
+
+def _handle_brokers(
+    services: Services, call: Call[Request], coordinator: TransactionCoordinator
+) -> None:
+    table = messages.add_partitions_to_txn
+    asked = {each.transactional_id: each for each in call.message.transactions}
+    image = services.controller.image
+
+    def answer(verdicts: Mapping[str, Verdict]) -> None:
+        call.answer_made(
+            lambda: table.Response(
+                results_by_transaction=[
+                    table.AddPartitionsToTxnResult(
+                        transactional_id=name,
+                        topic_results=_results(each.topics, verdicts[name], call.version),
+                    )
+                    for name, each in asked.items()
+                ]
+            )
+        )
+
+    put = Verdicts(len(asked), answer).put
+    if not asked:
+        call.answer(table.Response())
+    for name, each in asked.items():
+        pair = Pair(each.producer_id, each.producer_epoch)
+        partitions = _partitions(each.topics)
+        refused = _refused(image, partitions, of_client=False)
+        if refused:
+            put(name, refused)
+        elif each.verify_only:
+            put(name, coordinator.verify_partitions(name, pair, partitions))
+        else:
+            coordinator.add_partitions(
+                name,
+                pair,
+                frozenset(partitions),
+                RAISES_EPOCHS,
+                partial(put, name),
+            )
+
+
+def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
+    return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
+
+
+def _refused(
+    image: ClusterImage, partitions: Sequence[TopicPartition], *, of_client: bool
+) -> Mapping[TopicPartition, ErrorCode]:
+    """Errors of all partitions if one of them cannot be added; else empty."""
+    errors: dict[TopicPartition, ErrorCode] = {}
+    for each in partitions:
+        if of_client and each.topic in INTERNAL_TOPICS:
+            errors[each] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif image.partition(each.topic, each.partition) is None:
+            errors[each] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not errors:
+        return errors
+    return {each: errors.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions}
+
+
+def _results(
+    topics: Sequence[AddPartitionsToTxnTopic], verdict: Verdict, version: int
+) -> list[AddPartitionsToTxnTopicResult]:
+    table = messages.add_partitions_to_txn
+
+    def code_of(place: TopicPartition) -> ErrorCode:
+        code = verdict if isinstance(verdict, ErrorCode) else verdict[place]
+        return fencing_error(code, version, _FENCED_SINCE)
+
+    return [
+        table.AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                table.AddPartitionsToTxnPartitionResult(
+                    partition_index=index,
+                    partition_error_code=code_of(TopicPartition(topic.name, index)),
+                )
+                for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
