@@ -45,6 +45,7 @@ from kbroker.log.opening.recovery import Recovery
 from kbroker.log.upkeep.lane import ThreadLane
 from kbroker.metadata.controller import Controller, ProducerIdManager
 from kbroker.metadata.controller.parts import Listeners, Rules, Session
+from kbroker.metadata.features import TRANSACTIONS_SERVED
 from kbroker.metadata.store.zookeeper_settings import CONNECT
 from kbroker.observe.health import Health
 from kbroker.observe.live_objects import live_objects
@@ -73,6 +74,7 @@ from kbroker.server.metadata_store import open_store
 from kbroker.server.open_files import raise_open_file_limit
 from kbroker.server.ready import announce, remove_ready_file
 from kbroker.server.sockets import hot_path, listen_all, socket_server
+from kbroker.server.transactions import Given, TransactionsOnDemand
 from kbroker.types import ApiKey, TopicPartition
 
 if TYPE_CHECKING:
@@ -128,11 +130,11 @@ class Broker:
         self._purgatories = Purgatories.on(self._timer)
         self._hot = hot_path(config, self._server, self._table)
         self._groups = Groups(
-            lambda: self.config, self._clock, self._timer,
-            lambda topic, index: self._replicas.partition(topic, index), self._hot,
+            lambda: self.config, self._clock, self._timer, self._replica_of, self._hot,
             in_step=lambda call: self._running_controller().in_step(call),
         )  # fmt: skip
         self._hot.serve_groups(self._groups.table)
+        self._services: Services | None = None
         self._deadlines = FetchDeadlines(self._hot, Purgatory("Fetch", self._timer), SystemClock())
         self._scheduler = Scheduler(self._clock)
         self._late = LateSteps(self._scheduler)
@@ -148,6 +150,11 @@ class Broker:
         self._lanes = LogLanes(self._logs, self._clock, ThreadLane, self._logs_ready)
         self._member = self._join_cluster(config)
         self._replicas = self._hold_replicas(config)
+        self._transactions = TransactionsOnDemand(Given(
+            lambda: self.config, self._clock, self._timer.call_later, self._replica_of, self._hot,
+            self._running_controller, lambda: self._services, self._loop.submit, self._scheduler,
+            self._member.links if self._member else None,
+        ))  # fmt: skip
         self._log_tasks = LogTasks(
             self._logs, self._replicas.replicas, self._hot.wake, self._clock, lambda: self.config,
             self._logs_ready, self._member.repair if self._member else None,
@@ -156,7 +163,6 @@ class Broker:
         self._store: Store | None = None
         self._controller: Controller | None = None
         self._handlers: HandlerPool | None = None
-        self._services: Services | None = None
         self._metrics_topic: MetricsTopic | None = None
         self._observer: Observer | None = None
         self._observer_lock = threading.Lock()
@@ -196,6 +202,9 @@ class Broker:
     def _logs_ready(self, names: Sequence[TopicPartition]) -> None:
         self._running_controller().logs_ready(names)
 
+    def _replica_of(self, topic: str, index: int) -> Replica | None:
+        return self._replicas.partition(topic, index)
+
     def _running_controller(self) -> Controller:
         if self._controller is None:
             raise UserError("the controller is not there")
@@ -223,6 +232,7 @@ class Broker:
             Step("ready file", self._announce, self._withdraw),
             # From here on the broker serves: what is short for a moment does not end it.
             late("groups", lambda: self._groups.start(self._scheduler), self._groups.stop),
+            late("transactions", self._transactions.start, self._transactions.stop),
             late("observer", self._schedule_observer, self._stop_observer),
             late("warm-up", self._warm_up),
             late("metrics topic", self._start_metrics_topic, self._stop_metrics_topic),
@@ -348,10 +358,12 @@ class Broker:
         if self._member is not None:
             self._member.replication.before(image, delta)
         self._groups.before(delta)
+        self._transactions.before(delta)
         offline = self._replicas.apply(image, delta)
         if self._member is not None:
             self._member.applied(image)
         self._groups.follow(image, delta)
+        self._transactions.follow(image, delta)
         return offline
 
     def _stop_controller(self) -> None:
@@ -363,39 +375,30 @@ class Broker:
     def _start_handlers(self) -> None:
         controller = self._running_controller()
         services = self._services = Services(
-            config=self.config,
-            clock=self._clock,
-            controller=controller,
-            replicas=self._replicas,
+            config=self.config, clock=self._clock, controller=controller, replicas=self._replicas,
             producer_ids=ProducerIdManager(controller.allocate_producer_ids),
             await_low_watermark=self._hot.await_low_watermark,
-            await_followers=self._hot.await_followers,
-            wake=self._hot.wake,
-            purgatories=self._purgatories,
-            cluster_id=controller.image.cluster_id,
-            node_id=self.config.node_id,
-            advertised=self._advertised,
+            await_followers=self._hot.await_followers, wake=self._hot.wake,
+            purgatories=self._purgatories, advertised=self._advertised,
+            cluster_id=controller.image.cluster_id, node_id=self.config.node_id,
             peers=self._member.links if self._member else None,
-            groups=self._groups.coordinator,
-            offsets=self._groups.table,
-        )
+            groups=self._groups.coordinator, offsets=self._groups.table,
+            transactions=self._transactions if TRANSACTIONS_SERVED else None,
+        )  # fmt: skip
         listeners = self.config.listeners
         self._hot.advertise(
-            self.config.node_id,
-            self._advertised.by_listener(listeners.names),
+            self.config.node_id, self._advertised.by_listener(listeners.names),
             self.config["auto.create.topics.enable"],
             listeners.names.index(listeners.inter_broker_name) if self._member else -1,
-        )
+        )  # fmt: skip
         cold_produce = ColdProduce(self._hot, self._deadlines.watch)
         registry = REGISTRY.with_hot(ApiKey.PRODUCE, cold_produce.handle, None)
         dispatch = self._dispatcher(lambda request: registry.dispatch(services, request))
         self._handlers = HandlerPool(
-            self._hot,
-            self.config["num.io.threads"],
+            self._hot, self.config["num.io.threads"],
             dispatch if self._member is None else self._member.first_image.held(dispatch),
-            self._deadlines.watch,
-            self._handler_failures,
-        )
+            self._deadlines.watch, self._handler_failures, verify=self._transactions.verify,
+        )  # fmt: skip
         self._handlers.start()
 
     def _dispatcher(self, dispatch: Dispatch) -> Dispatch:
@@ -551,9 +554,8 @@ class Broker:
 
     def _own_threads(self) -> Iterable[OwnThread | None]:
         """Those that there are now; any thread may call it."""
-        yield self._timer.thread
-        yield self._scheduler.thread
-        yield self._groups.loader.thread
+        yield from (self._timer.thread, self._scheduler.thread)
+        yield from (self._groups.loader.thread, self._transactions.thread)
         yield self._admin.thread
         yield None if self._store is None else self._store.watches.thread
         yield None if self._controller is None else self._controller.thread

@@ -1,0 +1,137 @@
+"""The way of markers to other brokers: WriteTxnMarkers on the control loop.
+
+Place in the flow: `TransactionMarkers` decides what is sent to which broker; this sends it, to the
+address that the broker registered. Whatever goes wrong on the way is "not known": the request may
+have arrived, and a marker that is written twice does no harm.
+
+Any thread may call; the work is done on the control loop, which starts with the first call.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.forwarding import CLIENT_ID
+from kbroker.log_lines import LogLines
+from kbroker.protocol import messages
+from kbroker.protocol.wire import ProtocolError
+from kbroker.types import ApiKey, TopicPartition
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from kbroker.cluster.transaction_markers import Marker, Outcome
+    from kbroker.metadata.image import BrokerImage, ClusterImage
+    from kbroker.peer.network_client import NetworkClient
+    from kbroker.protocol.messages import write_txn_markers
+    from kbroker.protocol.wire import Reader
+
+logger: Final = logging.getLogger("kbroker.transactions")
+lines: Final = LogLines(logger)
+
+VERSIONS: Final = (1, 2)
+REQUEST_TIMEOUT_MS: Final = 30_000
+# A broker that was killed is in the image until its session ends: no need to wait for it.
+READY_TIMEOUT_MS: Final = 1_000
+
+Submit = Callable[[Coroutine[Any, Any, None]], "Future[None]"]
+
+
+class MarkerLinks:
+    """See the head of this file; the `Transport` of TransactionMarkers."""
+
+    def __init__(self, image: Callable[[], ClusterImage], submit: Submit) -> None:
+        self._image = image
+        self._submit = submit
+        self._client: NetworkClient | None = None
+
+    def send(
+        self, node_id: int, markers: Sequence[Marker], done: Callable[[Outcome], None]
+    ) -> None:
+        broker = self._image().brokers.get(node_id)
+        if broker is None or broker.port < 0:
+            done(None)
+            return
+        work = self._send(broker, markers, done)
+        try:
+            self._submit(work)
+        except BaseException:
+            work.close()
+            raise
+
+    async def _send(
+        self, broker: BrokerImage, markers: Sequence[Marker], done: Callable[[Outcome], None]
+    ) -> None:
+        from kbroker.peer.address import Address
+
+        outcome: Outcome = None
+        try:
+            address, key, peers = (
+                Address(broker.host, broker.port),
+                ApiKey.WRITE_TXN_MARKERS,
+                self._peers(),
+            )
+            await peers.wait_ready(address, timeout_ms=READY_TIMEOUT_MS, fail_fast=True)
+            version = peers.version(address, key, *VERSIONS)
+            body = encode_request(markers, version)
+            outcome = decode_outcome(await peers.call(address, key, version, body), version)
+        except (KafkaError, ProtocolError) as error:
+            lines.write(
+                logging.WARNING,
+                f"broker {broker.node_id}",
+                "markers of %d transactions were not written by broker %d, and are sent again: %s",
+                len(markers),
+                broker.node_id,
+                error,
+            )
+        finally:
+            done(outcome)
+
+    def _peers(self) -> NetworkClient:
+        from kbroker.peer.connection import NetworkClientOptions
+        from kbroker.peer.network_client import NetworkClient
+
+        if self._client is None:
+            self._client = NetworkClient(
+                NetworkClientOptions(client_id=CLIENT_ID, request_timeout_ms=REQUEST_TIMEOUT_MS)
+            )
+        return self._client
+
+
+def encode_request(markers: Sequence[Marker], version: int) -> bytes:
+    table = messages.write_txn_markers
+    return table.Request(markers=[as_message(each) for each in markers]).encode(version)
+
+
+def as_message(marker: Marker) -> write_txn_markers.Marker:
+    table = messages.write_txn_markers
+    topics: dict[str, list[int]] = {}
+    for topic, index in marker.partitions:
+        topics.setdefault(topic, []).append(index)
+    return table.Marker(
+        producer_id=marker.order.producer_id,
+        producer_epoch=marker.order.epoch,
+        transaction_result=marker.order.committed,
+        topics=[
+            table.TopicRequest(name=topic, partition_indexes=indexes)
+            for topic, indexes in topics.items()
+        ],
+        coordinator_epoch=marker.order.coordinator_epoch,
+        transaction_version=marker.order.version,
+    )
+
+
+def decode_outcome(reader: Reader, version: int) -> Outcome:
+    """Raises ProtocolError."""
+    response = messages.write_txn_markers.Response.read(reader, version)
+    return {
+        (each.producer_id, TopicPartition(topic.name, result.partition_index)): ErrorCode.for_code(
+            result.error_code
+        )
+        for each in response.markers
+        for topic in each.topics
+        for result in topic.partitions
+    }

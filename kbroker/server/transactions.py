@@ -1,0 +1,204 @@
+"""Transactions of a broker: nothing of them is imported or kept before a client uses one.
+
+    controller's thread  -> before, follow   the coordinator is made when the image has the state
+                                             topic with a replica here
+    handlers             -> coordinator, create_topic
+    handler threads      -> verify           a produce that begins a transaction asks a coordinator
+
+`start` and `stop` come in their steps of the broker's life. A lock is between them and the
+controller's thread: what is made after `start` is started at once, after `stop` it is not.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kbroker.errors import InvariantError
+from kbroker.failures import Failures
+from kbroker.metadata.features import TRANSACTION_VERSION, FeatureLevels
+from kbroker.metadata.image import TRANSACTIONS_TOPIC
+
+if TYPE_CHECKING:
+    from kbroker.clock import Clock
+    from kbroker.cluster.broker_links import BrokerLinks, Submit
+    from kbroker.cluster.transaction_adds import AddedTransaction, Done, TransactionAdds, Verdict
+    from kbroker.cluster.transactions import Parts, Transactions
+    from kbroker.config import BrokerConfig
+    from kbroker.coordinator.runtime.machine import LogListener
+    from kbroker.coordinator.txn.coordinator import TransactionCoordinator
+    from kbroker.coordinator.txn.state_topic import StateTopicCreation
+    from kbroker.handlers.services import Services
+    from kbroker.metadata.controller import Controller
+    from kbroker.metadata.image import ClusterImage, ImageDelta
+    from kbroker.own_thread import OwnThread
+    from kbroker.purgatory.timer import CallLater
+    from kbroker.scheduler import Scheduler
+    from kbroker.types import TopicPartition
+
+
+class Given(NamedTuple):
+    """What the broker has for it; what is called for is there once handlers run."""
+
+    config: Callable[[], BrokerConfig]
+    clock: Clock
+    call_later: CallLater
+    replica_of: Callable[[str, int], Any]
+    listener: LogListener
+    controller: Callable[[], Controller]
+    services: Callable[[], Services | None]
+    submit: Submit
+    scheduler: Scheduler
+    links: BrokerLinks | None  # None: this broker is alone
+
+
+class TransactionsOnDemand:
+    """See the head of this file."""
+
+    def __init__(self, given: Given) -> None:
+        self._given = given
+        self._node_id = given.config().node_id
+        self.failures: Final = Failures("transactions")
+        self._lock = threading.Lock()
+        self._made: Transactions | None = None
+        self._adds: TransactionAdds | None = None
+        self._is_started = self._is_stopped = False
+        self._creation: StateTopicCreation | None = None
+
+    def _image(self) -> ClusterImage:
+        return self._given.controller().image
+
+    # --- handlers ---------------------------------------------------------------------------------
+
+    @property
+    def coordinator(self) -> TransactionCoordinator | None:
+        made = self._made
+        return None if made is None else made.coordinator
+
+    def create_topic(self, controller: Any, config: BrokerConfig, brokers: int) -> None:
+        from kbroker.coordinator.txn.state_topic import StateTopicCreation
+
+        with self._lock:
+            if self._creation is None:
+                self._creation = StateTopicCreation()
+        self._creation.ensure(controller, config, brokers)
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        *,
+        adds: bool,
+        done: Done,
+    ) -> None:
+        """As `TransactionAdds.verify`."""
+        with self._lock:
+            if self._adds is None:
+                self._adds = self._make_adds()
+        self._adds.verify(
+            transactional_id, producer_id, producer_epoch, partitions, adds=adds, done=done
+        )
+
+    def _make_adds(self) -> TransactionAdds:
+        from kbroker.cluster.transaction_adds import RETRY_BACKOFF_MS, RETRY_MAX_MS, TransactionAdds
+        from kbroker.cluster.transaction_coordinators import TransactionCoordinators
+        from kbroker.coordinator.runtime._shard_table import partition_for
+
+        given = self._given
+        coordinators = TransactionCoordinators(
+            self._node_id, self._image, partition_for, given.submit, self._own, self.failures
+        )
+        return TransactionAdds(
+            coordinators,
+            given.clock,
+            self.failures,
+            lambda: given.config()[RETRY_BACKOFF_MS],
+            lambda: given.config()[RETRY_MAX_MS],
+        )
+
+    def _own(
+        self,
+        transactions: Sequence[AddedTransaction],
+        *,
+        done: Callable[[Mapping[str, Verdict]], None],
+    ) -> None:
+        """This broker's coordinator is asked without a socket."""
+        from kbroker.coordinator.txn.own_requests import ask
+
+        ask(self.coordinator, transactions, done)
+
+    # --- the controller's thread ------------------------------------------------------------------
+
+    def before(self, delta: ImageDelta) -> None:
+        if self._made is not None:
+            self._made.before(delta)
+
+    def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
+        if self._made is None and self._is_here(image):
+            self._make()
+        if self._made is not None:
+            self._made.follow(image, delta)
+
+    def _is_here(self, image: ClusterImage) -> bool:
+        topic = image.topic(TRANSACTIONS_TOPIC)
+        if topic is None:
+            return False
+        return any(self._node_id in each.replicas for each in topic.partitions)
+
+    def _make(self) -> None:
+        from kbroker.cluster.transactions import Transactions
+
+        with self._lock:
+            self._made = Transactions(self._parts())
+            if self._is_started and not self._is_stopped:
+                self._made.start(self._given.scheduler)
+
+    def _parts(self) -> Parts:
+        from kbroker.cluster.given_producer_ids import GivenProducerIds
+        from kbroker.cluster.marker_links import MarkerLinks
+        from kbroker.cluster.transactions import Parts
+        from kbroker.handlers.write_txn_markers import write_markers
+
+        given = self._given
+        levels = FeatureLevels(self._image)
+        return Parts(
+            given.config,
+            given.clock,
+            given.call_later,
+            lambda call: given.controller().in_step(call),
+            given.replica_of,
+            self._image,
+            given.listener,
+            GivenProducerIds(given.controller, given.links).generate,
+            lambda: levels.level(TRANSACTION_VERSION),
+            lambda markers, done: write_markers(self._services(), markers, done),
+            None if given.links is None else MarkerLinks(self._image, given.submit),
+        )
+
+    def _services(self) -> Services:
+        services = self._given.services()
+        if services is None:
+            raise InvariantError("the handlers are not there")
+        return services
+
+    # --- the broker's life ------------------------------------------------------------------------
+
+    def start(self) -> None:
+        with self._lock:
+            self._is_started = True
+            if self._made is not None:
+                self._made.start(self._given.scheduler)
+
+    def stop(self) -> None:
+        with self._lock:
+            self._is_stopped = True
+            if self._made is not None:
+                self._made.stop()
+
+    @property
+    def thread(self) -> OwnThread | None:
+        """Of the loader, if there is one."""
+        return None if self._made is None else self._made.loader.thread
