@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.coordinator.txn.image import RAISES_EPOCHS, Pair
 from kbroker.coordinator.txn.own_requests import Verdicts
-from kbroker.errors import ErrorCode
-from kbroker.handlers.transactions import coordinator_of, fencing_error
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.transactions import NO_TRANSACTIONS, fencing_error
 from kbroker.metadata.image import INTERNAL_TOPICS
 from kbroker.protocol import messages
 from kbroker.types import TopicPartition
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         AddPartitionsToTxnTopic,
         AddPartitionsToTxnTopicResult,
         Request,
+        Response,
     )
 
 SINCE_BROKERS: Final = 4
@@ -43,7 +44,9 @@ Verdict = ErrorCode | Mapping[TopicPartition, ErrorCode]
 
 def handle(services: Services, call: Call[Request]) -> None:
     request = call.message
-    coordinator = coordinator_of(services)
+    if services.transactions is None:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, NO_TRANSACTIONS)
+    coordinator = services.transactions.coordinator
     if call.version >= SINCE_BROKERS:
         _handle_brokers(services, call, coordinator)
         return
@@ -61,6 +64,8 @@ def handle(services: Services, call: Call[Request]) -> None:
         answer(ErrorCode.INVALID_REQUEST)
     elif refused:
         answer(refused)
+    elif coordinator is None:
+        answer(ErrorCode.NOT_COORDINATOR)
     else:
         coordinator.add_partitions(
             request.v3_and_below_transactional_id,
@@ -72,7 +77,7 @@ def handle(services: Services, call: Call[Request]) -> None:
 
 
 def _handle_brokers(
-    services: Services, call: Call[Request], coordinator: TransactionCoordinator
+    services: Services, call: Call[Request], coordinator: TransactionCoordinator | None
 ) -> None:
     table = messages.add_partitions_to_txn
     asked = {each.transactional_id: each for each in call.message.transactions}
@@ -100,6 +105,8 @@ def _handle_brokers(
         refused = _refused(image, partitions, of_client=False)
         if refused:
             put(name, refused)
+        elif coordinator is None:
+            put(name, ErrorCode.NOT_COORDINATOR)
         elif each.verify_only:
             put(name, coordinator.verify_partitions(name, pair, partitions))
         else:
@@ -110,6 +117,14 @@ def _handle_brokers(
                 RAISES_EPOCHS,
                 partial(put, name),
             )
+
+
+def failure(call: Call[Request], code: ErrorCode, message: str | None) -> Response:
+    """At the top where the version has an error there, else at each partition."""
+    topics = call.message.v3_and_below_topics
+    return messages.add_partitions_to_txn.Response(
+        error_code=code, results_by_topic_v3_and_below=_results(topics, code, call.version)
+    )
 
 
 def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartition]:

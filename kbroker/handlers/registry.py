@@ -311,6 +311,14 @@ def _late(name: str) -> HandleCall:
     return handle
 
 
+def _late_failure(name: str) -> Shape:
+    def failure(call: Call[Any], code: ErrorCode, message: str | None) -> Message:
+        made: Message = import_module(f"kbroker.handlers.{name}").failure(call, code, message)
+        return made
+
+    return failure
+
+
 APIS: Final[tuple[Api, ...]] = (
     Api(ApiKey.PRODUCE, None, None, RIGHTS[ApiKey.PRODUCE], Throttle.PRODUCE, hot=True),
     Api(ApiKey.FETCH, None, None, RIGHTS[ApiKey.FETCH], Throttle.FETCH, hot=True),
@@ -352,7 +360,12 @@ APIS: Final[tuple[Api, ...]] = (
         init_producer_id.failure,
         for_controller=init_producer_id.is_for_controller,
     ),
-    _api(ApiKey.ADD_PARTITIONS_TO_TXN, _late("add_partitions_to_txn"), memory_factor=45),
+    _api(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        _late("add_partitions_to_txn"),
+        _late_failure("add_partitions_to_txn"),
+        memory_factor=45,
+    ),
     _api(ApiKey.ADD_OFFSETS_TO_TXN, _late("add_offsets_to_txn")),
     _api(ApiKey.END_TXN, _late("end_txn")),
     _api(
