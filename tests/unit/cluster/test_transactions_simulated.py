@@ -227,6 +227,7 @@ class World:
         brokers = [BrokerImage(1), BrokerImage(2)]
         self.image = ClusterImage().with_topics([topic]).with_brokers(brokers)
         self.failures = Failures("simulated")
+        self.current: TransactionCoordinator
         self._fail_over()
         versions = self.dice.choice(((0, 0), (2, 2), (0, 2)))
         self.clients = [
