@@ -48,7 +48,10 @@ def _response(call: Call[Request], code: ErrorCode, words: str | None) -> Respon
     done = call.message.feature_updates if code is ErrorCode.NONE else ()
     results = [
         table.UpdatableFeatureResult(
-            feature=each.feature, error_code=ErrorCode.NONE, error_message=None
+            # Apache Kafka has the name of the code here.
+            feature=each.feature,
+            error_code=ErrorCode.NONE,
+            error_message=ErrorCode.NONE.name,
         )
         for each in done
     ]
