@@ -89,6 +89,14 @@ class Groups:
         self._image = image
         self.store.follow(image, delta)
 
+    def marker_written(
+        self, partition: int, producer_id: int, *, committed: bool, offset: int
+    ) -> None:
+        """A marker is in the log of this partition of __consumer_offsets, and its followers have
+        it. Any thread."""
+        for group_id in self.table.marker_written(partition, producer_id, committed, offset):
+            self.coordinator.ensure_group(group_id)
+
     def _topic_id(self, name: str) -> bytes | None:
         topic = None if self._image is None else self._image.topic(name)
         return None if topic is None else topic.topic_id.bytes

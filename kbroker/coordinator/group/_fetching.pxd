@@ -16,6 +16,7 @@ cdef struct FetchForm:
 cdef struct FetchedTopic:
     Text name
     const uint8_t* indexes        # big-endian int32s; NULL: all that the group has
+    const uint8_t* unstable       # by index: a transaction has an offset of it; NULL: of none
     int32_t count
     int8_t has_id                 # of all topics: the one that was committed for; else: wanted
     uint8_t topic_id[16]

@@ -4,7 +4,8 @@
 A topic's partitions are asked as the bytes of the request, and answered as bytes of the answer, so
 that a group of a thousand partitions makes no thousand objects. What has not been committed is
 offset -1 with no text and no error; so is what was committed for another topic of the same name.
-What is above the high watermark has not been committed: told is what was before.
+What is above the high watermark has not been committed: told is what was before. A partition of
+which a transaction has an offset that is not decided is offset -1 with UNSTABLE_OFFSET_COMMIT.
 
 A partition takes four bytes to name and its metadata may be 4 KB. As often as it is named it is
 told, within a bound for what is told again; beyond it a partition has an error.
@@ -36,6 +37,7 @@ from kbroker.protocol._cursor cimport (
 cdef enum:
     PARTITION_BYTES_MAX = 4 + 8 + 4 + 5 + 2 + 1
     COUNT_BYTES_MAX = 5
+    UNSTABLE_OFFSET_COMMIT = 88   # Kafka's code; no other unit in C answers it
 
 
 cdef inline const OffsetEntry* _entry(
@@ -45,6 +47,19 @@ cdef inline const OffsetEntry* _entry(
         return NULL
     return entry_shown(
         entry_find_locked(topic, <int32_t>kb_get_u32(index)), form.high_watermark)
+
+
+cdef inline int _is_unstable(const FetchedTopic* topic, int32_t i) noexcept nogil:
+    return topic.unstable != NULL and topic.unstable[i]
+
+
+cdef inline const OffsetEntry* _entry_at(
+    GroupTopic* topic, const FetchedTopic* fetched, int32_t i, const FetchForm* form,
+) noexcept nogil:
+    # Of the partition that is named there.
+    if _is_unstable(fetched, i):
+        return NULL
+    return _entry(topic, fetched.indexes + 4 * i, form)
 
 
 cdef inline int64_t _text_length(const OffsetEntry* entry) noexcept nogil:
@@ -91,15 +106,15 @@ cdef int _fetch_topic(
     cdef int16_t error
     cdef int32_t i
     for i in range(fetched.count):
-        told += _text_length(_entry(topic, fetched.indexes + 4 * i, form))
+        told += _text_length(_entry_at(topic, fetched, i, form))
     fetched.data = <uint8_t*>malloc(<size_t>(bound + min(told, texts_left[0])))
     if fetched.data == NULL:
         return -1
     at = put_count(fetched.data, form.flexible, fetched.count)
     for i in range(fetched.count):
-        entry = _entry(topic, fetched.indexes + 4 * i, form)
+        entry = _entry_at(topic, fetched, i, form)
         length = _text_length(entry)
-        error = 0
+        error = UNSTABLE_OFFSET_COMMIT if _is_unstable(fetched, i) else 0
         if length > texts_left[0]:
             entry = NULL
             error = INVALID_REQUEST
@@ -119,8 +134,7 @@ cdef int64_t _texts_asked(const Fetched* fetched, Group* group) noexcept nogil:
         if topic == NULL:
             continue
         for j in range(fetched.topics[i].count):
-            length += _text_length(
-                _entry(topic, fetched.topics[i].indexes + 4 * j, &fetched.form))
+            length += _text_length(_entry_at(topic, &fetched.topics[i], j, &fetched.form))
     return length
 
 

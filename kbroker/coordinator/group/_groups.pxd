@@ -7,6 +7,7 @@ from kbroker.coordinator.runtime._shard_table cimport ShardTable
 
 cdef class GroupTable(ShardTable):
     cdef int64_t metadata_bytes_max  # of an offset: offset.metadata.max.bytes
+    cdef dict transaction_locks      # by partition: from an append to the note of it
     cdef GroupShard* _group_shard(self, int partition) except NULL
     cdef GroupShard* _group_shard_of(self, str group_id)
     cdef int _index_of(self, str group_id) except? -1

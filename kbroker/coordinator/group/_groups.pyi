@@ -73,6 +73,35 @@ class GroupTable(ShardTable):
         nothing of the group is published here; nothing was written, and the caller checks again.
         """
 
+    # --- Transactions --------------------------------------------------------------------------
+    # An offset that a transaction has committed is pending until its marker is written. A load
+    # finds what is pending in the log.
+    def commit_in_transaction(
+        self,
+        group_id: str,
+        offsets: Sequence[CommittedOffset],
+        producer_id: int,
+        producer_epoch: int,
+        written: Written | None = None,
+        committer: Committer | None = None,
+        guard: int = -1,
+    ) -> int:
+        """As `commit`, as a batch of this producer's transaction; the offsets are pending. `guard`:
+        of the verification of the transaction, for the log; -1: none is needed."""
+
+    def marker_written(
+        self, partition: int, producer_id: int, committed: bool, offset: int
+    ) -> set[str]:
+        """The end of a producer's transaction is at this offset of the partition's log: what it has
+        committed before holds, or is dropped. The groups of which offsets hold now. Where a later
+        commit has been written of a partition, that stays."""
+
+    def pending(self, group_id: str) -> frozenset[tuple[str, int]]:
+        """The partitions of which a transaction has an offset that is not decided."""
+
+    def pending_groups(self, partition: int) -> set[str]: ...
+
+    # --- Tombstones ----------------------------------------------------------------------------
     def remove_offsets(
         self,
         group_id: str,
@@ -124,7 +153,9 @@ class GroupTable(ShardTable):
         `texts_again_max`: so many bytes of metadata are told beyond what the group holds, or at
         all where it was `named_before` in the same request; the partitions behind have
         INVALID_REQUEST. `texts`: how many of these were used.
-        What the high watermark has passed is told. With `stable` it is all that was written, which
+        What the high watermark has passed is told. With `stable` a partition of which an offset is
+        pending has UNSTABLE_OFFSET_COMMIT.
+        With `stable` it is all that was written, which
         becomes what `stable` has written: for who waits until the followers have it.
         """
 

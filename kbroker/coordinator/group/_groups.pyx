@@ -9,8 +9,11 @@
 Threads and locks are those of every table of shards.
 """
 
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
+
+import struct
+import threading
 
 from kbroker.coordinator.group._copies cimport Copies, Wanted, copies_free, copy_offsets
 from kbroker.coordinator.group._fetching cimport Fetched, FetchForm, fetch_locked, fetched_free
@@ -20,7 +23,7 @@ from kbroker.coordinator.group._python cimport (
     committed_of, committer_of, encoded_key, fetched_init, fetched_topics, member_of, shown_group,
     topic_id_at)
 from kbroker.coordinator.group._python import (
-    CommittedOffset, ShardStatistics, offset_key, offset_value)
+    CommittedOffset, ShardStatistics, offset_key, offset_value, partition_of_key)
 from kbroker.coordinator.group._shards cimport (
     group_find_locked, group_hide_locked, group_shard_clear_locked, group_shard_lock,
     group_show_locked)
@@ -28,14 +31,17 @@ from kbroker.coordinator.group._structs cimport GROUP_DEAD, Group, GroupShard, M
 from kbroker.coordinator.group._tombstones cimport (
     Behind, group_delete_locked, offsets_remove_locked)
 from kbroker.coordinator.group._writing cimport (
-    Committer, commit_write_locked, offset_record_apply_locked)
+    Committer, batch_put_producer, commit_write_locked, offset_record_apply_locked,
+    transaction_write_locked)
 from kbroker.coordinator.runtime._batches cimport Records, Text, batch_of_records
+from kbroker.coordinator.runtime._loading cimport record_load
+from kbroker.coordinator.runtime._python import LoadedRecord
 from kbroker.coordinator.runtime._python cimport (
     name_bytes, records_take, str_of, text_of, texts_of)
 from kbroker.coordinator.runtime._shard_table cimport ShardTable, Written
 from kbroker.coordinator.runtime._shards cimport (
     appended_of, high_watermark_of, shard_error, shard_hangs, shard_unlock, shard_written_locked)
-from kbroker.coordinator.runtime._structs cimport SHARD_NOT_OWNER, Appended, ShardKind
+from kbroker.coordinator.runtime._structs cimport NO_MEMORY, SHARD_NOT_OWNER, Appended, ShardKind
 from kbroker.core._arena cimport Arena, arena_free, arena_take
 from kbroker.core._atomics cimport kb_load_int
 from kbroker.core._error_codes cimport COORDINATOR_NOT_AVAILABLE, MESSAGE_TOO_LARGE
@@ -59,6 +65,24 @@ cdef ShardKind _GROUPS = ShardKind(
     apply_locked=offset_record_apply_locked)
 
 
+def _unstable(pending, name, indexes):
+    # One byte for each partition that is asked for; None: none is pending.
+    of_topic = {partition for topic, partition in pending if topic == name}
+    if not of_topic:
+        return None
+    return bytes([index in of_topic for (index,) in struct.iter_unpack(">i", indexes)])
+
+
+def _partitions_of(offsets, topic_id_of):
+    # What a group has committed, as a request names it.
+    by_topic = {}
+    for offset in offsets:
+        now = None if topic_id_of is None else topic_id_of(offset.topic)
+        if now is None or offset.topic_id in (None, now):
+            by_topic.setdefault(offset.topic, []).append(offset.partition)
+    return [(name, struct.pack(f">{len(some)}i", *some)) for name, some in by_topic.items()]
+
+
 cdef class GroupTable(ShardTable):
     """One per broker: the partitions of `__consumer_offsets`."""
 
@@ -67,6 +91,7 @@ cdef class GroupTable(ShardTable):
     ):
         self.shards.kind = &_GROUPS
         self.metadata_bytes_max = metadata_bytes_max
+        self.transaction_locks = {}
 
     cdef GroupShard* _group_shard(self, int partition) except NULL:
         return <GroupShard*>self._shard(partition)
@@ -208,6 +233,103 @@ cdef class GroupTable(ShardTable):
             arena_free(&arena)
         return self._written(&shard.base, error, &appended, written)
 
+    # --- Transactions -----------------------------------------------------------------------------
+
+    def commit_in_transaction(
+        self, str group_id not None, offsets, int64_t producer_id, int16_t producer_epoch,
+        Written written=None, committer=None, int64_t guard=-1,
+    ):
+        cdef GroupShard* shard = self._group_shard_of(group_id)
+        cdef Committer checked
+        cdef Arena arena
+        cdef Records records
+        cdef Batch batch
+        cdef Appended appended
+        cdef int error
+        if shard == NULL:
+            return COORDINATOR_NOT_AVAILABLE
+        group = name_bytes(group_id)
+        if sum([len(group) + len(offset.metadata) for offset in offsets]) > COMMIT_BYTES_MAX:
+            return MESSAGE_TOO_LARGE
+        kept = committer_of(&checked, group, committer)  # as long as `checked` points into it
+        pairs = [
+            (encoded_key(group, name_bytes(offset.topic), offset.partition), offset_value(offset))
+            for offset in offsets
+        ]
+        if not pairs:
+            return 0
+        arena.block = NULL
+        try:
+            records_take(&arena, pairs, &records)
+            # From the append to the note of it no marker of this partition is applied.
+            with self._transaction_lock(shard.base.index):
+                with nogil:
+                    batch_of_records(&batch, &records, kb_wall_ms() + self._shift_ms())
+                    batch_put_producer(&batch, producer_id, producer_epoch)
+                    group_shard_lock(shard)
+                    error = shard_error(&shard.base)
+                    if error == 0:
+                        error = transaction_write_locked(shard, &batch, &checked if kept else NULL)
+                    shard_unlock(&shard.base)
+                if error == 0:
+                    self.open_transactions.setdefault((shard.base.index, producer_id), []).extend([
+                        LoadedRecord(batch.base_offset + i, batch.max_timestamp_ms, key, value)
+                        for i, (key, value) in enumerate(pairs)])
+            appended = appended_of(&batch)
+        finally:
+            arena_free(&arena)
+        return self._written(&shard.base, error, &appended, written)
+
+    def marker_written(
+        self, int partition, int64_t producer_id, bint committed, int64_t offset,
+    ):
+        cdef GroupShard* shard = self._group_shard(partition)
+        cdef Text key, value
+        cdef int64_t log_offset
+        cdef int status
+        place = (partition, producer_id)
+        groups = set()
+        with self._transaction_lock(partition):
+            waiting = self.open_transactions.pop(place, ())
+            # A batch after the marker is of the producer's next transaction.
+            if later := [record for record in waiting if record.offset >= offset]:
+                self.open_transactions[place] = later
+            for record in waiting:
+                if not committed or record.offset >= offset:
+                    continue
+                key = text_of(record.key)
+                value = text_of(record.value)
+                log_offset = record.offset
+                with nogil:
+                    status = record_load(&shard.base, &key, &value, log_offset)
+                if status == NO_MEMORY:
+                    raise MemoryError
+                groups.add(partition_of_key(record.key)[0])
+        return groups
+
+    def pending(self, str group_id not None):
+        if not self.open_transactions:
+            return frozenset()
+        return frozenset([
+            (topic, partition)
+            for group, topic, partition in self._pending_in(self._index_of(group_id))
+            if group == group_id])
+
+    def pending_groups(self, int partition):
+        return {group for group, _, _ in self._pending_in(partition)}
+
+    def _pending_in(self, partition):
+        # (group, topic, partition) of what the open transactions of one partition have written.
+        return [
+            named
+            for (index, _), records in list(self.open_transactions.items()) if index == partition
+            for record in list(records) if (named := partition_of_key(record.key)) is not None]
+
+    def _transaction_lock(self, partition):
+        return self.transaction_locks.setdefault(partition, threading.Lock())
+
+    # --- Tombstones -------------------------------------------------------------------------------
+
     def remove_offsets(
         self, str group_id not None, partitions, *, int64_t committed_until_ms=-1,
         bytes topic_id=None, Written written=None,
@@ -299,8 +421,13 @@ cdef class GroupTable(ShardTable):
         cdef GroupShard* shard = self._group_shard_of(group_id)
         cdef bytes id = name_bytes(group_id)
         cdef Text text = text_of(id)
-        cdef list asked = None if wanted is None else [
-            (name, name_bytes(name), indexes, None if topic_id_of is None else topic_id_of(name))
+        cdef list asked
+        pending = self.pending(group_id) if stable is not None else frozenset()
+        if pending and wanted is None:
+            wanted = _partitions_of(self.offsets(group_id), topic_id_of)
+        asked = None if wanted is None else [
+            (name, name_bytes(name), indexes, None if topic_id_of is None else topic_id_of(name),
+             _unstable(pending, name, indexes))
             for name, indexes in wanted]
         cdef Fetched fetched
         cdef Appended appended = Appended(-1, -1, 0)

@@ -20,7 +20,8 @@ from kbroker.coordinator.group._members cimport (
     shown_members_free,
 )
 from kbroker.coordinator.group._offset_records cimport (
-    OffsetKey, OffsetValue, offset_key_bytes, offset_value_bytes, put_offset_key, put_offset_value)
+    OffsetKey, OffsetValue, offset_key_bytes, offset_value_bytes, put_offset_key, put_offset_value,
+    read_offset_key)
 from kbroker.coordinator.group._shards cimport group_find_locked, group_shard_lock
 from kbroker.coordinator.group._structs cimport GroupShard, Member
 from kbroker.coordinator.runtime._batches cimport Text
@@ -48,6 +49,7 @@ cdef list committer_of(Committer* checked, bytes group, committer):
         checked.instance.length = -1
     checked.generation = committer.generation
     checked.checked_twice = committer.checked_twice
+    checked.in_transaction = committer.in_transaction
     return [group, member, instance]
 
 
@@ -73,6 +75,15 @@ cdef bytes encoded_key(bytes group, bytes topic, int32_t partition):
 
 def offset_key(str group_id not None, str topic not None, int partition):
     return encoded_key(name_bytes(group_id), name_bytes(topic), partition)
+
+
+def partition_of_key(bytes key not None):
+    # (group, topic, partition) of the key of a committed offset; None: it is another one.
+    cdef OffsetKey parsed
+    cdef Text text = text_of(key)
+    if read_offset_key(&text, &parsed) != 1:
+        return None
+    return str_of(&parsed.group), str_of(&parsed.topic), parsed.partition
 
 
 def offset_value(offset):
@@ -104,7 +115,8 @@ cdef object committed_of(const Copy* copied):
 cdef int fetched_init(
     Fetched* fetched, list asked, int64_t texts_again_max, bint named_before,
 ) except -1:
-    # `asked`: (name, its bytes, indexes as bytes, id or None), which must live as long; None: all.
+    # `asked`: (name, its bytes, indexes as bytes, id or None, which are unstable or None), which
+    # must live as long; None: all.
     cdef int32_t i
     fetched.all_topics = asked is None
     fetched.count = 0
@@ -122,6 +134,8 @@ cdef int fetched_init(
         fetched.topics[i].name = text_of(asked[i][1])
         fetched.topics[i].indexes = text_of(asked[i][2]).at
         fetched.topics[i].count = <int32_t>(len(asked[i][2]) // 4)
+        if asked[i][4] is not None:
+            fetched.topics[i].unstable = text_of(asked[i][4]).at
         fetched.topics[i].has_id = asked[i][3] is not None
         if fetched.topics[i].has_id:
             memcpy(fetched.topics[i].topic_id, text_of(asked[i][3]).at, 16)

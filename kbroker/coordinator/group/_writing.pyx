@@ -1,10 +1,11 @@
 # cython: language_level=3
 """Committed offsets that Python has put together, in one batch into the log and into the shard.
 
-What a record says of an offset holds in the shard after it was appended, and at a load.
+What a record says of an offset holds in the shard after it was appended, and at a load. Records of
+a transaction are appended alone: they hold with its marker (`_groups`).
 """
 
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from kbroker.coordinator.group._members cimport member_find_locked
@@ -19,7 +20,17 @@ from kbroker.coordinator.runtime._batches cimport Records, Text
 from kbroker.coordinator.runtime._shards cimport shard_append_locked
 from kbroker.coordinator.runtime._structs cimport APPLIED, FOR_PYTHON, NO_MEMORY, Shard
 from kbroker.core._error_codes cimport ILLEGAL_GENERATION, UNKNOWN_SERVER_ERROR
+from kbroker.log.engine._records cimport (
+    AT_ATTRIBUTES,
+    AT_BASE_SEQUENCE,
+    AT_CRC,
+    AT_PRODUCER_EPOCH,
+    AT_PRODUCER_ID,
+    TRANSACTIONAL_BIT,
+    crc32c,
+)
 from kbroker.log.engine._types cimport Batch
+from kbroker.protocol._cursor cimport kb_put_u32, kb_put_u64, put_i16
 
 
 cdef int _accepts_locked(GroupShard* shard, const Committer* committer) noexcept nogil:
@@ -30,9 +41,13 @@ cdef int _accepts_locked(GroupShard* shard, const Committer* committer) noexcept
         # Offsets that are nobody's in particular need a group that is there, or they would be left
         # alone: it was deleted since Python has asked it, and Python makes another one.
         return committer.generation >= 0 and committer.checked_twice
-    if committer.generation < 0 and group.commits_of == COMMITS_OF_NO_MEMBER:
+    if committer.generation < 0 and (
+        committer.in_transaction or group.commits_of == COMMITS_OF_NO_MEMBER
+    ):
         return 1
-    if group.generation != committer.generation or group.commits_of != COMMITS_OF_MEMBERS:
+    if group.generation != committer.generation or (
+        not committer.in_transaction and group.commits_of != COMMITS_OF_MEMBERS
+    ):
         return 0
     member = member_find_locked(group, committer.member.at, committer.member.length)
     if member == NULL:
@@ -73,6 +88,31 @@ cdef int offset_record_apply_locked(
     Shard* shard, const Text* key, const Text* value, int64_t log_offset,
 ) noexcept nogil:
     return _apply_locked(<GroupShard*>shard, key, value, log_offset, NULL)
+
+
+cdef void batch_put_producer(
+    Batch* batch, int64_t producer_id, int16_t producer_epoch,
+) noexcept nogil:
+    cdef uint8_t* data = batch.data
+    data[AT_ATTRIBUTES + 1] |= TRANSACTIONAL_BIT
+    kb_put_u64(data + AT_PRODUCER_ID, <uint64_t>producer_id)
+    put_i16(data + AT_PRODUCER_EPOCH, producer_epoch)
+    # As Kafka's: a coordinator's batches of a transaction are not numbered.
+    kb_put_u32(data + AT_BASE_SEQUENCE, <uint32_t>-1)
+    kb_put_u32(data + AT_CRC, crc32c(0, data + AT_ATTRIBUTES, batch.length_bytes - AT_ATTRIBUTES))
+    batch.attributes = TRANSACTIONAL_BIT
+    batch.producer_id = producer_id
+    batch.producer_epoch = producer_epoch
+    batch.base_sequence = -1
+
+
+cdef int transaction_write_locked(
+    GroupShard* shard, Batch* batch, const Committer* committer,
+) noexcept nogil:
+    if committer != NULL and not _accepts_locked(shard, committer):
+        return ILLEGAL_GENERATION
+    shard_append_locked(&shard.base, batch, batch.max_timestamp_ms)
+    return batch.error
 
 
 cdef int commit_write_locked(

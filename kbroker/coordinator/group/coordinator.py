@@ -189,6 +189,34 @@ class GroupCoordinator:
                 return code
         return group.check_commit(member_id, instance_id, generation)
 
+    def check_transaction_commit(
+        self,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        *,
+        make: bool = True,
+    ) -> ErrorCode:
+        """Whether these may commit offsets in a transaction. As `check_commit`, but for the states
+        of a group (`Group.check_transaction_commit`); a generation of a group that is not there is
+        ILLEGAL_GENERATION in all versions."""
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        code = self._state_of(group_id)
+        if code:
+            return code
+        group = self.find(group_id)
+        if group is None:
+            if generation >= 0:
+                return ErrorCode.ILLEGAL_GENERATION
+            if not make:
+                return NONE
+            code, group = self._make_owned(group_id)
+            if group is None:
+                return code
+        return group.check_transaction_commit(member_id, instance_id, generation)
+
     def readers(self, group_id: str) -> tuple[ErrorCode, frozenset[str] | None]:
         """Which topics a group reads now, None for any; GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         code, group = self._owned(group_id)

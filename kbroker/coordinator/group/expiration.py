@@ -11,7 +11,8 @@ When an offset's time begins (KIP-211):
 
 An offset with a time of its own (OffsetCommit 2 to 4) goes at that time if it could go at all. A
 group that is empty and has no offset left goes as well. Tombstones are written to
-`__consumer_offsets`, so what is gone stays gone; an offset that is committed again meanwhile stays.
+`__consumer_offsets`, so what is gone stays gone; an offset that is committed again meanwhile stays,
+and so does one of a partition of which a transaction has an offset that is not decided.
 
 Runs on the scheduler every `offsets.retention.check.interval.ms`, a group a step. No lock of its
 own; the decision (`expired`) is pure.
@@ -58,6 +59,8 @@ class Table(Protocol):
     def groups(self, partition: int) -> list[str]: ...
 
     def offsets(self, group_id: str) -> list[CommittedOffset]: ...
+
+    def pending(self, group_id: str) -> frozenset[tuple[str, int]]: ...
 
     def expirable(
         self, partition: int, before_ms: int, now_ms: int
@@ -165,6 +168,8 @@ class OffsetExpiration:
         if age is None:
             return
         gone = expired(age, offsets, now_ms, retention_ms)
+        if pending := self._table.pending(group_id):
+            gone = [each for each in gone if (each.topic, each.partition) not in pending]
         if not gone:
             return
         code = self._table.remove_offsets(
@@ -178,7 +183,7 @@ class OffsetExpiration:
             lines.write(logging.INFO, "expired", message, group_id, len(gone))
 
     def _has_offsets(self, group_id: str) -> bool:
-        return bool(self._table.offsets(group_id))
+        return bool(self._table.offsets(group_id) or self._table.pending(group_id))
 
     def _deleted(self, code: ErrorCode) -> None:
         if code is ErrorCode.NONE:

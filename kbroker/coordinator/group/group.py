@@ -214,6 +214,21 @@ class Group(Rebalance):
             return code or self.fire(Event.COMMIT, self.roster.members[member_id])
         return FAILED
 
+    def check_transaction_commit(
+        self, member_id: str, instance_id: str | None, generation: int
+    ) -> ErrorCode:
+        """The same of offsets that are part of a transaction. A rebalance that is not complete is
+        no reason against it, nor are other members where the request names none."""
+        with Step(self):
+            if self.state is GroupState.DEAD:
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            if generation < 0 and self.state is GroupState.EMPTY:
+                return NONE
+            if generation < 0 and not member_id and instance_id is None:
+                return NONE
+            return self._check_member(member_id, instance_id, generation)
+        return FAILED
+
     # --- LeaveGroup ---
 
     def leave(self, leavers: Sequence[Leaver], answer: AnswerLeave) -> None:

@@ -44,6 +44,8 @@ class Table(Protocol):
 
     def of_topic(self, topic: str) -> list[tuple[str, list[CommittedOffset]]]: ...
 
+    def pending_groups(self, partition: int) -> set[str]: ...
+
     def offsets_of_others(
         self, partition: int, topic_id_of: Callable[[str], bytes | None]
     ) -> list[tuple[str, list[CommittedOffset]]]: ...
@@ -171,7 +173,8 @@ class GroupReplay:
         images = _images(self._values, name)
         self._groups.load(images)
         logger.debug("loaded %s: %d groups", name, len(images))
-        for group_id in self._table.groups(self._partition):
+        with_offsets = {*self._table.groups(self._partition)}
+        for group_id in with_offsets | self._table.pending_groups(self._partition):
             self._groups.ensure_group(group_id)
 
 

@@ -59,12 +59,14 @@ class GroupStore(Protocol):
 
 
 class Committer(NamedTuple):
-    """Who commits offsets to a group; `checked_twice`: the group has said twice that it may."""
+    """Who commits offsets to a group; `checked_twice`: the group has said twice that it may.
+    `in_transaction`: they are part of a transaction."""
 
     member_id: str
     instance_id: str | None
     generation: int  # below 0: no member
     checked_twice: bool = False
+    in_transaction: bool = False
 
 
 class HotView(Protocol):

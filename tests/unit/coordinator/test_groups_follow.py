@@ -75,3 +75,22 @@ def test_who_is_deposed_says_nothing_of_groups_though_its_log_cannot_follow(
     broker._apply(*led_by(broker, broker.config.node_id))
     eventually(lambda: table.shard_state(0) == ACTIVE, "it is loaded")
     assert table.offsets("g") == []
+
+
+def test_a_marker_makes_offsets_hold_in_a_group_that_is_there(broker: Broker) -> None:
+    """Also where the group was deleted since, and after a load that finds the offsets pending."""
+    groups, replica = broker._groups, broker._replicas.partition(OFFSETS_TOPIC, 0)
+    assert replica is not None
+    offset = CommittedOffset("t", 0, 5, -1, "", 1_000, -1, None)
+    assert groups.table.commit_in_transaction("g", [offset], 7, 0) == 0
+    assert groups.coordinator.find("g") is None
+    broker._apply(*led_by(broker, ELSEWHERE))
+    assert groups.table.pending("g") == frozenset()
+    broker._apply(*led_by(broker, broker.config.node_id))
+    eventually(lambda: groups.table.shard_state(0) == ACTIVE, "it is loaded")
+    assert groups.table.pending("g") == {("t", 0)}
+    assert groups.coordinator.find("g") is not None
+    groups.coordinator.unload(lambda group_id: True)
+    groups.marker_written(0, 7, committed=True, offset=replica.log_end_offset)
+    assert groups.table.offsets("g") == [offset]
+    assert groups.coordinator.find("g") is not None

@@ -100,6 +100,10 @@ class Table:
     def __init__(self, offsets: dict[str, list[CommittedOffset]]) -> None:
         self.kept = offsets
         self.limits: list[int] = []
+        self.in_transactions: dict[str, frozenset[tuple[str, int]]] = {}
+
+    def pending(self, group_id: str) -> frozenset[tuple[str, int]]:
+        return self.in_transactions.get(group_id, frozenset())
 
     def groups(self, partition: int) -> list[str]:
         return list(self.kept)
@@ -164,6 +168,27 @@ def test_a_round_removes_what_is_over_and_groups_with_nothing_left() -> None:
     assert table.limits == [80 * minute, 80 * minute]
     assert groups.deleted == ["old", "bare"]
     assert (task.expired_offsets, task.deleted_groups) == (2, 2)
+
+
+def test_what_a_transaction_may_still_commit_keeps_its_partition_and_its_group() -> None:
+    minute = 60_000
+    clock = ManualClock(start_wall_ms=100 * minute)
+    empty = GroupAge(GroupState.EMPTY, "consumer", 0, None)
+    kept, old = committed(80 * minute, "kept"), committed(80 * minute)
+    table = Table({"g": [kept, old], "bare": []})
+    table.in_transactions = {"g": frozenset({("kept", 0)}), "bare": frozenset({("t", 3)})}
+    groups = Groups({"g": empty, "bare": empty})
+    config: dict[str, Any] = {"offsets.retention.minutes": 10}
+    task = OffsetExpiration(table, groups, clock, lambda: config, Failures("groups"))
+    for _ in task.run():
+        pass
+    assert table.kept["g"] == [kept]
+    assert groups.deleted == []
+    table.in_transactions.clear()
+    for _ in task.run():
+        pass
+    assert table.kept["g"] == []
+    assert groups.deleted == ["g", "bare"]
 
 
 def test_a_group_that_raises_does_not_keep_the_others_from_their_turn() -> None:

@@ -35,6 +35,38 @@ def test_who_may_commit() -> None:
     assert world.commit(leader) is BUSY
 
 
+def test_who_may_commit_in_a_transaction() -> None:
+    """As Apache Kafka: a rebalance is no reason against it, nor are members that are not named."""
+    world = World()
+    check = world.coordinator.check_transaction_commit
+    assert check("", "", None, -1) is ErrorCode.INVALID_GROUP_ID
+    assert check(GROUP, "m", None, 3) is ErrorCode.ILLEGAL_GENERATION
+    assert check(GROUP, "", None, -1, make=False) is NONE
+    assert world.coordinator.find(GROUP) is None
+    assert check(GROUP, "", None, -1) is NONE
+    assert world.state is GroupState.EMPTY
+    (leader,) = world.stable()
+    generation = world.group.generation
+    assert check(GROUP, "", None, -1) is NONE
+    assert check(GROUP, leader, None, generation) is NONE
+    assert check(GROUP, leader, None, generation + 1) is ErrorCode.ILLEGAL_GENERATION
+    assert check(GROUP, leader, None, -1) is ErrorCode.ILLEGAL_GENERATION
+    assert check(GROUP, "stranger", None, generation) is UNKNOWN
+    world.join(leader, CHANGED)
+    assert world.commit(leader) is BUSY
+    assert check(GROUP, leader, None, world.group.generation) is NONE
+    world.store.state = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert check(GROUP, "", None, -1) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def test_a_commit_in_a_transaction_to_a_group_that_is_dead() -> None:
+    world = World()
+    world.stable()
+    world.group.unload()
+    code = world.coordinator.check_transaction_commit(GROUP, "", None, -1)
+    assert code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
 def test_a_commit_is_a_sign_of_life() -> None:
     world = World()
     (leader,) = world.stable()

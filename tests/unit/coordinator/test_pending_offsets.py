@@ -1,0 +1,163 @@
+"""Offsets that a transaction has committed: pending, then they hold or are dropped."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbroker.coordinator.group._groups import CommittedOffset, GroupTable
+from kbroker.coordinator.group.seams import Committer
+from kbroker.coordinator.runtime._shard_table import Written
+from kbroker.errors import ErrorCode
+from kbroker.protocol.record_batch import decode_batches
+from tests.support.led_log import LedLog
+from tests.unit.coordinator.tables import ID, committed, reloaded
+
+UNSTABLE = int(ErrorCode.UNSTABLE_OFFSET_COMMIT)
+NOT_THERE = (-1, 0)
+TOPIC = "orders"
+
+
+def fetched(
+    table: GroupTable, *partitions: int, stable: bool = True, group: str = "g"
+) -> list[tuple[int, int]]:
+    """The offset and the error of each partition; of no partitions: of all that there are."""
+    wanted = [(TOPIC, b"".join(each.to_bytes(4) for each in partitions))] if partitions else None
+    code, topics, _ = table.fetch(
+        group, wanted, flexible=False, leader_epochs=False, stable=Written() if stable else None
+    )
+    assert code == 0
+    found: list[tuple[int, int]] = []
+    for _, data in topics:
+        at = 4
+        for _ in range(int.from_bytes(data[:4])):
+            offset = int.from_bytes(data[at + 4 : at + 12], signed=True)
+            at += 14 + int.from_bytes(data[at + 12 : at + 14])
+            found.append((offset, int.from_bytes(data[at : at + 2])))
+            at += 2
+        assert at == len(data)
+    return found
+
+
+def pend(table: GroupTable, producer_id: int, *offsets: CommittedOffset, group: str = "g") -> None:
+    assert table.commit_in_transaction(group, offsets, producer_id, 0) == 0
+
+
+def end(table: GroupTable, log: LedLog, producer_id: int, *, committed: bool) -> set[str]:
+    return table.marker_written(0, producer_id, committed, log.log_end_offset)
+
+
+def test_the_batch_is_the_producer_s(table: GroupTable, log: LedLog) -> None:
+    assert table.commit_in_transaction("g", [committed(0, 5), committed(1, 6)], 7, 3) == 0
+    (batch,) = decode_batches(log.read(0, to_log_end=True))
+    assert batch.transactional and not batch.control
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (7, 3, -1)
+    assert len(batch.records) == 2
+
+
+def test_what_is_pending_is_unstable_until_its_marker(table: GroupTable, log: LedLog) -> None:
+    table.commit("g", [committed(0, 1), committed(1, 2)])
+    pend(table, 7, committed(0, 10), committed(2, 30))
+    assert table.pending("g") == {(TOPIC, 0), (TOPIC, 2)}
+    assert fetched(table, 0, 1, 2, 3) == [(-1, UNSTABLE), (2, 0), (-1, UNSTABLE), NOT_THERE]
+    assert fetched(table, 0, 1, 2, 3, stable=False) == [(1, 0), (2, 0), NOT_THERE, NOT_THERE]
+    # Of all offsets those that are there, as Apache Kafka.
+    assert fetched(table) == [(-1, UNSTABLE), (2, 0)]
+    assert fetched(table, 0, group="another") == [NOT_THERE]
+    assert end(table, log, 7, committed=True) == {"g"}
+    assert table.pending("g") == frozenset()
+    assert fetched(table, 0, 1, 2) == [(10, 0), (2, 0), (30, 0)]
+    assert fetched(table) == [(10, 0), (2, 0), (30, 0)]
+
+
+def test_an_abort_drops_what_its_producer_had_pending(table: GroupTable, log: LedLog) -> None:
+    table.commit("g", [committed(0, 1)])
+    pend(table, 7, committed(0, 10))
+    pend(table, 8, committed(1, 20))
+    assert end(table, log, 7, committed=False) == set()
+    assert fetched(table, 0, 1) == [(1, 0), (-1, UNSTABLE)]
+    assert end(table, log, 8, committed=True) == {"g"}
+    assert fetched(table, 0, 1) == [(1, 0), (20, 0)]
+
+
+def test_the_later_record_wins_and_not_the_later_marker(table: GroupTable, log: LedLog) -> None:
+    pend(table, 7, committed(0, 10))
+    table.commit("g", [committed(0, 99)])
+    assert end(table, log, 7, committed=True) == {"g"}
+    assert fetched(table, 0) == [(99, 0)]
+
+
+def test_a_marker_ends_only_what_is_before_it(table: GroupTable, log: LedLog) -> None:
+    """The next transaction may have begun when a marker's followers have it."""
+    pend(table, 7, committed(0, 10))
+    at = log.log_end_offset
+    assert table.commit_in_transaction("g", [committed(1, 20)], 8, 0) == 0
+    assert table.marker_written(0, 8, True, at) == set()
+    assert table.pending("g") == {(TOPIC, 0), (TOPIC, 1)}
+    assert table.marker_written(0, 7, True, at) == {"g"}
+    assert fetched(table, 0, 1) == [(10, 0), (-1, UNSTABLE)]
+
+
+def test_a_marker_of_an_unknown_producer_changes_nothing(table: GroupTable, log: LedLog) -> None:
+    pend(table, 7, committed(0, 10))
+    assert end(table, log, 9, committed=True) == set()
+    assert table.pending("g") == {(TOPIC, 0)}
+    assert end(table, log, 7, committed=True) == {"g"}
+    assert end(table, log, 7, committed=True) == set()
+
+
+def test_a_load_rebuilds_what_is_pending(table: GroupTable, log: LedLog) -> None:
+    table.commit("g", [committed(0, 1)])
+    pend(table, 7, committed(0, 10))
+    pend(table, 8, committed(1, 20), group="h")
+    again = reloaded(log)
+    assert again.pending("g") == {(TOPIC, 0)}
+    assert again.pending_groups(0) == {"g", "h"}
+    assert fetched(again, 0) == [(-1, UNSTABLE)]
+    assert again.marker_written(0, 7, True, log.log_end_offset) == {"g"}
+    assert fetched(again, 0) == [(10, 0)]
+    assert again.pending_groups(0) == {"h"}
+
+
+def test_a_partition_that_is_lost_has_nothing_pending(table: GroupTable) -> None:
+    pend(table, 7, committed(0, 10))
+    assert table.close(0)
+    assert table.pending_groups(0) == set()
+
+
+@pytest.mark.parametrize("state", [0, 1, 2, 3])  # Empty, PreparingRebalance, Completing, Stable
+def test_who_may_commit_is_checked_under_the_lock(table: GroupTable, state: int) -> None:
+    table.show_members("g", state=state, generation=4, members=[("m", "i")] if state else [])
+    offsets = [committed(0, 10)]
+
+    def commit(member: str, instance: str | None, generation: int) -> int:
+        committer = Committer(member, instance, generation, in_transaction=True)
+        return table.commit_in_transaction("g", offsets, 7, 0, None, committer)
+
+    refused = int(ErrorCode.ILLEGAL_GENERATION)
+    assert commit("", None, -1) == 0
+    assert commit("m", "i", 3) == refused
+    if state:
+        assert commit("m", "other", 4) == refused
+        assert commit("x", None, 4) == refused
+
+
+def test_a_commit_to_a_partition_that_is_not_ours(table: GroupTable) -> None:
+    table.close(0)
+    code = table.commit_in_transaction("g", [committed(0, 10)], 7, 0)
+    assert code == ErrorCode.NOT_COORDINATOR
+    assert table.pending("g") == frozenset()
+
+
+def test_a_topic_of_another_id_is_not_there(table: GroupTable) -> None:
+    table.commit("g", [committed(0, 1)])
+    pend(table, 7, committed(0, 10))
+    code, topics, _ = table.fetch(
+        "g", None, flexible=False, leader_epochs=False, stable=Written(),
+        topic_id_of=lambda name: bytes(16),
+    )  # fmt: skip
+    assert (code, topics) == (0, [])
+    code, topics, _ = table.fetch(
+        "g", None, flexible=False, leader_epochs=False, stable=Written(),
+        topic_id_of=lambda name: ID,
+    )  # fmt: skip
+    assert (code, len(topics)) == (0, 1)
