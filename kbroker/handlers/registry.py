@@ -63,6 +63,7 @@ from kbroker.handlers import (
     sync_group,
     topics,
     transactions,
+    txn_offset_commit,
     unregister_broker,
     update_features,
     update_metadata,
@@ -382,6 +383,12 @@ APIS: Final[tuple[Api, ...]] = (
         memory_factor=60,
     ),
     _api(ApiKey.OFFSET_DELETE, offset_delete.handle, memory_factor=25),
+    _api(
+        ApiKey.TXN_OFFSET_COMMIT,
+        txn_offset_commit.handle,
+        txn_offset_commit.failure,
+        memory_factor=45,
+    ),
     _api(ApiKey.DELETE_GROUPS, delete_groups.handle),
     _api(ApiKey.DESCRIBE_CONFIGS, configs.handle_describe, memory_factor=35),
     _api(

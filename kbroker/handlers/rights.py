@@ -238,6 +238,11 @@ RIGHTS: Final[Mapping[ApiKey, tuple[Right, ...]]] = MappingProxyType(
         ),
         # From tools, too, which have ALTER instead.
         ApiKey.WRITE_TXN_MARKERS: _whole_cluster(Operation.CLUSTER_ACTION),
+        ApiKey.TXN_OFFSET_COMMIT: (
+            _transaction(Operation.WRITE, one("transactional_id"), whole=True),
+            _own_group(Operation.READ),
+            _topic(Operation.READ, named("topics")),
+        ),
         ApiKey.DESCRIBE_ACLS: _whole_cluster(Operation.DESCRIBE),
         ApiKey.CREATE_ACLS: _whole_cluster(Operation.ALTER),
         ApiKey.DELETE_ACLS: _whole_cluster(Operation.ALTER),

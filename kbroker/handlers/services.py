@@ -52,6 +52,10 @@ AwaitLowWatermark = Callable[[Any, int, int, Callable[[ErrorCode], object]], Non
 AwaitFollowers = Callable[[Any, int, int, int, Callable[[ErrorCode], object]], None]
 # (partition of the offsets' topic, producer id, whether it is committed, offset of the marker).
 MarkerWritten = Callable[[int, int, bool, int], object]
+# (partition of __consumer_offsets, transactional id, producer id and epoch, version of the request,
+# done): `done` is called once, on any thread: NONE if the partition is in the transaction, and the
+# guard under which the log takes the batch.
+VerifyOffsets = Callable[[int, str, int, int, int, Callable[[ErrorCode, int], None]], None]
 
 # Node id to (host, port, rack).
 BrokersSeen = Mapping[int, tuple[str, int, str | None]]
@@ -291,6 +295,7 @@ class Services:
     peers: Peers | None = None  # None: this broker stands alone
     authorizer: Authorizer | None = None  # None: every request is allowed
     transactions: Transactions | None = None  # None: transactions are not served
+    verify_offsets: VerifyOffsets | None = None  # None: it is not verified
     topics_kept: TopicsKept = field(init=False)
     auto_topics: AutoTopicCreation = field(default_factory=AutoTopicCreation)
     offsets: GroupTable = field(default_factory=GroupTable)

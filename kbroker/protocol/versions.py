@@ -72,6 +72,7 @@ SERVED: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
         ApiKey.ADD_PARTITIONS_TO_TXN: _served(0, 5),
         ApiKey.ADD_OFFSETS_TO_TXN: _served(0, 4),
         ApiKey.END_TXN: _served(0, 5),
+        ApiKey.TXN_OFFSET_COMMIT: _served(0, 5),
         ApiKey.DESCRIBE_ACLS: _served(1, 3),
         ApiKey.CREATE_ACLS: _served(1, 3),
         ApiKey.DELETE_ACLS: _served(1, 3),

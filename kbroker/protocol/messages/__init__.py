@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         produce,
         renew_delegation_token,
         sync_group,
+        txn_offset_commit,
         unregister_broker,
         update_features,
         update_metadata,
