@@ -90,10 +90,9 @@ class Groups:
         self.store.follow(image, delta)
 
     def marker_written(
-        self, partition: int, producer_id: int, *, committed: bool, offset: int
+        self, partition: int, producer_id: int, committed: bool, offset: int
     ) -> None:
-        """A marker is in the log of this partition of __consumer_offsets, and its followers have
-        it. Any thread."""
+        """A marker is in the log of this partition of __consumer_offsets. Any thread."""
         for group_id in self.table.marker_written(partition, producer_id, committed, offset):
             self.coordinator.ensure_group(group_id)
 

@@ -46,7 +46,7 @@ from kbroker.core._arena cimport Arena, arena_free, arena_take
 from kbroker.core._atomics cimport kb_load_int
 from kbroker.core._error_codes cimport COORDINATOR_NOT_AVAILABLE, MESSAGE_TOO_LARGE
 from kbroker.core._sync cimport kb_now_ns, kb_wall_ms
-from kbroker.log.engine._types cimport Batch
+from kbroker.log.engine._types cimport NO_GUARD_NEEDED, Batch
 
 __all__ = [
     "CommittedOffset",
@@ -237,7 +237,7 @@ cdef class GroupTable(ShardTable):
 
     def commit_in_transaction(
         self, str group_id not None, offsets, int64_t producer_id, int16_t producer_epoch,
-        Written written=None, committer=None, int64_t guard=-1,
+        Written written=None, committer=None, int64_t guard=NO_GUARD_NEEDED,
     ):
         cdef GroupShard* shard = self._group_shard_of(group_id)
         cdef Committer checked
@@ -265,7 +265,7 @@ cdef class GroupTable(ShardTable):
             with self._transaction_lock(shard.base.index):
                 with nogil:
                     batch_of_records(&batch, &records, kb_wall_ms() + self._shift_ms())
-                    batch_put_producer(&batch, producer_id, producer_epoch)
+                    batch_put_producer(&batch, producer_id, producer_epoch, guard)
                     group_shard_lock(shard)
                     error = shard_error(&shard.base)
                     if error == 0:

@@ -20,9 +20,9 @@ cdef struct Committer:
 cdef int offset_record_apply_locked(
     Shard* shard, const Text* key, const Text* value, int64_t log_offset) noexcept nogil
 
-# The batch is of a transaction of this producer from here on.
+# The batch is of a transaction of this producer from here on. `guard`: of its verification.
 cdef void batch_put_producer(
-    Batch* batch, int64_t producer_id, int16_t producer_epoch) noexcept nogil
+    Batch* batch, int64_t producer_id, int16_t producer_epoch, int64_t guard) noexcept nogil
 
 # Appends a batch of a transaction: what it says of offsets holds with the marker, or never. Errors
 # as of commit_write_locked.

@@ -91,7 +91,7 @@ cdef int offset_record_apply_locked(
 
 
 cdef void batch_put_producer(
-    Batch* batch, int64_t producer_id, int16_t producer_epoch,
+    Batch* batch, int64_t producer_id, int16_t producer_epoch, int64_t guard,
 ) noexcept nogil:
     cdef uint8_t* data = batch.data
     data[AT_ATTRIBUTES + 1] |= TRANSACTIONAL_BIT
@@ -104,6 +104,7 @@ cdef void batch_put_producer(
     batch.producer_id = producer_id
     batch.producer_epoch = producer_epoch
     batch.base_sequence = -1
+    batch.guard = guard
 
 
 cdef int transaction_write_locked(

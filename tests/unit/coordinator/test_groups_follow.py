@@ -91,6 +91,6 @@ def test_a_marker_makes_offsets_hold_in_a_group_that_is_there(broker: Broker) ->
     assert groups.table.pending("g") == {("t", 0)}
     assert groups.coordinator.find("g") is not None
     groups.coordinator.unload(lambda group_id: True)
-    groups.marker_written(0, 7, committed=True, offset=replica.log_end_offset)
+    groups.marker_written(0, 7, True, replica.log_end_offset)
     assert groups.table.offsets("g") == [offset]
     assert groups.coordinator.find("g") is not None

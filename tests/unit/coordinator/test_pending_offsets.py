@@ -161,3 +161,30 @@ def test_a_topic_of_another_id_is_not_there(table: GroupTable) -> None:
         topic_id_of=lambda name: ID,
     )  # fmt: skip
     assert (code, len(topics)) == (0, 1)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_transaction_under_a_guard_ends_with_the_marker_of_its_log(
+    table: GroupTable, log: LedLog, commits: bool
+) -> None:
+    """Batches of a coordinator are not numbered, so one may follow another."""
+
+    def commit(offset: int, guard: int) -> int:
+        return table.commit_in_transaction("g", [committed(0, offset)], 7, 0, guard=guard)
+
+    assert commit(10, 12345) == ErrorCode.INVALID_TXN_STATE  # a guard that is not there
+    code, guard = log.begin_verification(7, 0, -1, bumps_epoch=True)
+    assert (code, guard > 0) == (ErrorCode.NONE, True)
+    assert table.pending("g") == frozenset()
+    assert commit(10, guard) == 0
+    assert log.begin_verification(7, 0, -1, bumps_epoch=True) == (ErrorCode.NONE, 0)
+    assert commit(11, 0) == 0
+    assert reloaded(log).pending("g") == {(TOPIC, 0)}
+    marker = log.append_marker(7, 1, 0, committed=commits, transaction_version=2)
+    assert marker.error is ErrorCode.NONE
+    assert table.marker_written(0, 7, commits, marker.offset) == ({"g"} if commits else set())
+    for each in (table, reloaded(log)):
+        assert each.pending("g") == frozenset()
+        assert fetched(each, 0) == [(11, 0) if commits else NOT_THERE]
+    assert commit(12, guard) == ErrorCode.INVALID_PRODUCER_EPOCH  # of a zombie
+    assert table.pending("g") == frozenset()
