@@ -1,0 +1,93 @@
+"""A group's partition is verified at the log, then at the transaction's coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from kbroker.cluster.offsets_verification import NO_GUARD_NEEDED, OffsetsVerification
+from kbroker.errors import ErrorCode
+from kbroker.metadata.image import OFFSETS_TOPIC
+from kbroker.types import TopicPartition
+
+NAME = TopicPartition(OFFSETS_TOPIC, 3)
+Errors = dict[TopicPartition, ErrorCode]
+
+
+class Log:
+    def __init__(self, code: ErrorCode = ErrorCode.NONE, guard: int = 9) -> None:
+        self.answer = code, guard
+        self.begun: list[tuple[int, int, int, bool]] = []
+
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, *, bumps_epoch: bool
+    ) -> tuple[ErrorCode, int]:
+        self.begun.append((producer_id, producer_epoch, base_sequence, bumps_epoch))
+        return self.answer
+
+
+class Coordinator:
+    def __init__(self, code: ErrorCode = ErrorCode.NONE) -> None:
+        self.code = code
+        self.asked: list[tuple[str, int, int, list[TopicPartition], bool]] = []
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        *,
+        adds: bool,
+        done: Callable[[Errors], None],
+    ) -> None:
+        self.asked.append((transactional_id, producer_id, producer_epoch, [*partitions], adds))
+        done(dict.fromkeys(partitions, self.code))
+
+
+def outcome(
+    log: Log | None, coordinator: Coordinator, version: int = 4, *, enabled: bool = True
+) -> tuple[ErrorCode, int]:
+    verification = OffsetsVerification(
+        lambda topic, index: log if (topic, index) == NAME else None,
+        coordinator.verify,
+        lambda: enabled,
+    )
+    found: list[tuple[ErrorCode, int]] = []
+    verification(3, "id", 7, 2, version, lambda code, guard: found.append((code, guard)))
+    (only,) = found
+    return only
+
+
+@pytest.mark.parametrize(("version", "adds"), [(0, False), (4, False), (5, True)])
+def test_the_coordinator_is_asked_with_a_guard(version: int, adds: bool) -> None:
+    log, coordinator = Log(), Coordinator()
+    assert outcome(log, coordinator, version) == (ErrorCode.NONE, 9)
+    assert log.begun == [(7, 2, -1, adds)]
+    assert coordinator.asked == [("id", 7, 2, [NAME], adds)]
+
+
+def test_an_open_transaction_needs_no_coordinator() -> None:
+    coordinator = Coordinator()
+    assert outcome(Log(guard=0), coordinator) == (ErrorCode.NONE, 0)
+    fenced = Log(ErrorCode.INVALID_PRODUCER_EPOCH, 0)
+    assert outcome(fenced, coordinator) == (ErrorCode.INVALID_PRODUCER_EPOCH, 0)
+    assert coordinator.asked == []
+
+
+def test_the_coordinator_s_error_is_the_answer() -> None:
+    abortable = ErrorCode.TRANSACTION_ABORTABLE
+    assert outcome(Log(), Coordinator(abortable)) == (abortable, 9)
+
+
+def test_a_partition_of_another_broker() -> None:
+    assert outcome(None, Coordinator())[0] is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_what_is_switched_off_is_not_verified_but_added() -> None:
+    log, coordinator = Log(), Coordinator()
+    assert outcome(log, coordinator, 4, enabled=False) == (ErrorCode.NONE, NO_GUARD_NEEDED)
+    assert log.begun == coordinator.asked == []
+    assert outcome(log, coordinator, 5, enabled=False) == (ErrorCode.NONE, 9)
+    assert [adds for *_, adds in coordinator.asked] == [True]
