@@ -39,9 +39,14 @@ _NO_EXPIRY: Final = -1
 _CHECKS_MAX: Final = 3
 _SINCE_LOADING: Final = 2
 NO_GUARD_NEEDED: Final = -1  # of a batch whose transaction is not verified
+_SINCE_ABORTABLE: Final = 4
+_SINCE_ADDED: Final = 5
 # The answer of a verification, where clients of this API do not know it or would do the wrong
-# thing, and the answer of Apache Kafka to them instead.
+# thing, and the answer of Apache Kafka to them instead. The transaction's coordinator is not the
+# one that the client asks.
 _VERIFIED: Final = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -72,7 +77,7 @@ def handle(services: Services, call: Call[Request]) -> None:
 
     def verified(code: ErrorCode, guard: int) -> None:
         if code:
-            _answer(call, _others(errors, _known(_VERIFIED.get(code, code), call.version)))
+            _answer(call, _others(errors, _known(_verified(code, call.version), call.version)))
         else:
             _commit(services, call, errors, offsets, guard)
 
@@ -148,6 +153,15 @@ def _written(call: Call[Request], errors: _Errors, code: ErrorCode) -> None:
 def _others(errors: _Errors, code: ErrorCode) -> _Errors:
     """A partition without an error of its own has this one."""
     return [error or code for error in errors]
+
+
+def _verified(code: ErrorCode, version: int) -> ErrorCode:
+    """The answer for one of a verification."""
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version < _SINCE_ABORTABLE:
+        return ErrorCode.INVALID_TXN_STATE
+    if code is ErrorCode.CONCURRENT_TRANSACTIONS and version < _SINCE_ADDED:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return _VERIFIED.get(code, code)
 
 
 def _known(code: ErrorCode, version: int) -> ErrorCode:
