@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 
+from kbroker._net import WrappedRequest
 from kbroker.core._live_objects import live_counts
 from kbroker.errors import ErrorCode
 from kbroker.types import TopicPartition
@@ -29,10 +30,12 @@ ID: Final = "x"
 every_version = pytest.mark.parametrize("version", PRODUCE_VERSIONS)
 
 
-def batch(sequence: int = 0, *, epoch: int = 0, producer: int = PRODUCER, count: int = 2) -> bytes:
+def batch(
+    sequence: int = 0, *, epoch: int = 0, producer: int = PRODUCER, codec: str = "none"
+) -> bytes:
     return build_batch(
-        [b"v"] * count, producer_id=producer, producer_epoch=epoch, base_sequence=sequence,
-        attributes=TRANSACTIONAL,
+        [b"v"] * 2, producer_id=producer, producer_epoch=epoch, base_sequence=sequence,
+        attributes=TRANSACTIONAL, codec=codec,
     )  # fmt: skip
 
 
@@ -293,6 +296,119 @@ def test_it_waits_for_its_followers_afterwards(rig: Rig, coordinator: Coordinato
     nothing_waits(rig)
 
 
+# --- guards ---------------------------------------------------------------------------------------
+
+
+def end_transaction(
+    topic: Topic, *, epoch: int = 0, version: int = 1, committed: bool = True
+) -> None:
+    topic.logs[0].append_marker(
+        PRODUCER, epoch, 0, committed=committed, transaction_version=version, now_ms=1_000
+    )
+
+
+@every_version
+def test_a_marker_ends_the_guard(rig: Rig, coordinator: Coordinator, version: int) -> None:
+    """The answer was about the transaction that the marker has ended."""
+    topic = rig.create("t")
+    client = rig.client()
+    send(client, (topic, {0: batch()}), version=version)
+    asked = coordinator.next()
+    end_transaction(topic, epoch=int(version >= 12), version=1 + (version >= 12))
+    asked.answer()
+    refused = ErrorCode.INVALID_PRODUCER_EPOCH if version >= 12 else ErrorCode.INVALID_TXN_STATE
+    assert codes(client, version) == [refused]
+    assert ends(topic) == [1]
+    send(client, (topic, {0: batch(epoch=1)}), version=version)
+    coordinator.next().answer()
+    assert codes(client, version) == [0]
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_a_marker_of_the_same_epoch_keeps_the_guard_of_the_next_transaction(
+    rig: Rig, coordinator: Coordinator, version: int
+) -> None:
+    """TV2: the marker has the epoch with which the next transaction has begun."""
+    topic = rig.create("t")
+    client = rig.client()
+    send(client, (topic, {0: batch()}), version=version)
+    coordinator.next().answer()
+    assert codes(client, version) == [0]
+    send(client, (topic, {0: batch(epoch=1)}), version=version)
+    asked = coordinator.next()
+    end_transaction(topic, epoch=1, version=2)
+    asked.answer()
+    assert codes(client, version) == [0]
+    assert ends(topic) == [5]
+
+
+@every_version
+def test_each_transaction_is_verified(rig: Rig, coordinator: Coordinator, version: int) -> None:
+    topic = rig.create("t")
+    client = rig.client()
+    for number in range(3):
+        send(client, (topic, {0: batch(2 * number)}), version=version)
+        coordinator.next().answer()
+        assert codes(client, version) == [0]
+        end_transaction(topic, committed=number % 2 == 0)
+    assert coordinator.asked == []
+
+
+@every_version
+def test_a_duplicate_is_answered_without_a_question(
+    rig: Rig, coordinator: Coordinator, version: int
+) -> None:
+    topic = rig.create("t")
+    client = rig.client()
+    send(client, (topic, {0: batch()}), version=version)
+    coordinator.next().answer()
+    assert codes(client, version) == [0]
+    end_transaction(topic)
+    send(client, (topic, {0: batch()}), version=version)
+    assert [(each.error, each.base_offset) for each in received(client, version)] == [(0, 0)]
+    assert coordinator.asked == []
+    assert ends(topic) == [3]
+
+
+@every_version
+def test_a_fenced_producer_is_answered_without_a_question(
+    rig: Rig, coordinator: Coordinator, version: int
+) -> None:
+    topic = rig.create("t")
+    client = rig.client()
+    send(client, (topic, {0: batch(epoch=1)}), version=version)
+    coordinator.next().answer()
+    assert codes(client, version) == [0]
+    send(client, (topic, {0: batch(2, epoch=0)}), version=version)
+    assert codes(client, version) == [ErrorCode.INVALID_PRODUCER_EPOCH]
+    assert coordinator.asked == []
+
+
+def test_a_batch_does_not_overtake_the_one_that_is_verified(
+    rig: Rig, coordinator: Coordinator
+) -> None:
+    topic = rig.create("t")
+    first, second = rig.client(), rig.client()
+    send(first, (topic, {0: batch(0)}))
+    asked = coordinator.next()
+    send(second, (topic, {0: batch(2)}))
+    coordinator.next().answer()
+    assert codes(second) == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
+    asked.answer()
+    assert codes(first) == [0]
+
+
+def test_a_plain_batch_in_an_open_transaction(rig: Rig, coordinator: Coordinator) -> None:
+    topic = rig.create("t")
+    client = rig.client()
+    send(client, (topic, {0: batch()}))
+    coordinator.next().answer()
+    assert codes(client) == [0]
+    plain = build_batch([b"v"], producer_id=PRODUCER, producer_epoch=0, base_sequence=2)
+    send(client, (topic, {0: plain}))
+    assert codes(client) == [ErrorCode.INVALID_TXN_STATE]
+
+
 # --- order ----------------------------------------------------------------------------------------
 
 
@@ -446,3 +562,47 @@ def test_many_wait_beside_one_another(rig: Rig, coordinator: Coordinator) -> Non
         asked.answer()
     assert [codes(client) for client in clients] == [[0]] * len(clients)
     assert ends(topic) == [2 * len(clients)]
+
+
+def test_a_coordinator_that_answers_at_once(make_rig: Callable[..., Rig]) -> None:
+    """On the thread of the handler that asks, as the coordinator of this broker may."""
+    rig = make_rig(handlers=3)
+
+    def verify(
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partitions: Sequence[TopicPartition],
+        *,
+        adds: bool,
+        done: Callable[[dict[TopicPartition, ErrorCode]], None],
+    ) -> None:
+        done(dict.fromkeys(partitions, ErrorCode.NONE))
+
+    rig.verify = verify
+    topic = rig.create("t")
+    clients = [rig.client() for _ in range(8)]
+    for turn in range(25):
+        for number, client in enumerate(clients):
+            send(client, (topic, {0: batch(producer=1000 * number + turn)}), version=12)
+        assert [codes(client, 12) for client in clients] == [[0]] * len(clients)
+    assert ends(topic) == [2 * 8 * 25]
+    nothing_waits(rig)
+
+
+def test_a_topic_that_stores_another_codec(rig: Rig, coordinator: Coordinator) -> None:
+    """Python looks into the batch once it has been verified, and its guard is still known then."""
+    topic = rig.create("t", stored_codec=0)
+    held: list[WrappedRequest] = []
+    rig.dispatch = held.append
+    client = rig.client()
+    send(client, (topic, {0: batch(codec="gzip")}))
+    assert held == []
+    coordinator.next().answer()
+    eventually(lambda: held, "it goes to Python")
+    ((ordinal, *_),) = rig.hot.produce_batches(held[0])
+    unknown, _ = rig.hot.produce_checked(held[0], {}, {ordinal: bytearray(batch())}, {})
+    assert unknown == []
+    assert codes(client) == [0]
+    assert coordinator.asked == []
+    assert ends(topic) == [2]
