@@ -116,13 +116,15 @@ TRANSACTION_KEYS: Final = (
         "Pause between two looks for transactional ids to forget.", low=1),
     Key("transaction.partition.verification.enable", BOOLEAN, True,
         "Ask the coordinator, before a transactional append, whether the partition belongs to the"
-        " transaction.", dynamic=CLUSTER_WIDE),
+        " transaction.", dynamic=CLUSTER_WIDE, supported=True),
     Key("transaction.two.phase.commit.enable", BOOLEAN, False,
         "Let producers take part in two-phase commits."),
     Key("add.partitions.to.txn.retry.backoff.ms", INT, 20,
-        "Pause before the broker repeats adding a partition to a transaction.", low=1),
+        "Pause before the broker repeats adding a partition to a transaction.", low=1,
+        supported=True),
     Key("add.partitions.to.txn.retry.backoff.max.ms", INT, 100,
-        "How long the broker repeats adding a partition to a transaction.", low=0),
+        "How long the broker repeats adding a partition to a transaction.", low=0,
+        supported=True),
 )  # fmt: skip
 
 KEYS: Final = GROUP_KEYS + OFFSETS_KEYS + TRANSACTION_KEYS

@@ -143,7 +143,7 @@ KEYS: Final = (
     Key("connection.failed.authentication.delay.ms", INT, 100,
         "How long a connection that failed to authenticate is kept before it is closed.", low=0),
     Key("request.timeout.ms", INT, 30_000,
-        "How long the broker waits for the answer to a request of its own."),
+        "How long the broker waits for the answer to a request of its own.", supported=True),
     Key("max.request.partition.size.limit", INT, 2_000,
         "The most partitions that one DescribeTopicPartitions answer holds.", low=1,
         supported=True),

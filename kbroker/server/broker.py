@@ -58,7 +58,6 @@ from kbroker.replica.held_replicas import HeldReplicas
 from kbroker.replica.log_tasks import LogTasks
 from kbroker.replica.manager import ReplicaManager
 from kbroker.replica.metadata_publisher import MetadataPublisher
-from kbroker.replica.throttled_replicas import LEADER_RATE
 from kbroker.scheduler import Scheduler
 from kbroker.server.admin_port import AdminPort, HttpServer, Run, reachable
 from kbroker.server.advertised import Advertised
@@ -73,7 +72,7 @@ from kbroker.server.lifecycle import Lifecycle, Step, nothing
 from kbroker.server.metadata_store import open_store
 from kbroker.server.open_files import raise_open_file_limit
 from kbroker.server.ready import announce, remove_ready_file
-from kbroker.server.sockets import hot_path, listen_all, socket_server
+from kbroker.server.sockets import hot_path, hot_path_follows, listen_all, socket_server
 from kbroker.server.transactions import Given, TransactionsOnDemand
 from kbroker.types import ApiKey, TopicPartition
 
@@ -286,7 +285,7 @@ class Broker:
             ("the network", self._network_follows),
             ("the request handlers", self._handlers_follow),
             ("the logs", self._logs_follow),
-            ("the leaders' rate", self._leaders_follow),
+            ("the hot path", self._hot_path_follows),
         ):
             self._dynamic.add(name, reaction)
         try:
@@ -439,8 +438,8 @@ class Broker:
         topics = () if self._controller is None else self._controller.image.topics.values()
         self._replicas.follow_config(now, topics)
 
-    def _leaders_follow(self, before: BrokerConfig, now: BrokerConfig) -> None:
-        self._hot.throttle_leader(now[LEADER_RATE])
+    def _hot_path_follows(self, before: BrokerConfig, now: BrokerConfig) -> None:
+        hot_path_follows(self._hot, now)
 
     def _start_network(self) -> None:
         self._served = True

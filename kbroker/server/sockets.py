@@ -18,6 +18,7 @@ from kbroker.engine._hot import HotPath
 from kbroker.errors import AddressInUse, UserError
 from kbroker.observe.resources import memory_limit
 from kbroker.protocol.versions import FLEXIBLE_SINCE, SERVED
+from kbroker.replica.throttled_replicas import LEADER_RATE
 from kbroker.security.session import ANONYMOUS
 from kbroker.types import ApiKey
 
@@ -37,19 +38,30 @@ HOT: Final = (
 )
 
 
+VERIFIES: Final = "transaction.partition.verification.enable"
+
 # Of the memory that the process may use, for answers that wait for their sockets.
 UNSENT_SHARE: Final = 8
 
 
 def hot_path(config: BrokerConfig, server: SocketServer, table: TopicTable) -> HotPath:
-    return HotPath(
+    hot = HotPath(
         server,
         table,
         session_slots_max=config["max.incremental.fetch.session.cache.slots"],
         session_eviction_ms_min=limits.FETCH_SESSION_EVICTION_MS_MIN,
         fetch_bytes_max=config["fetch.max.bytes"],
         rack_aware=config["replica.selector.class"] == RACK_AWARE_SELECTOR,
+        verification_ms=config["request.timeout.ms"],
     )
+    hot.verify_transactions(config[VERIFIES])
+    return hot
+
+
+def hot_path_follows(hot: HotPath, config: BrokerConfig) -> None:
+    """Settings that may change while it runs."""
+    hot.throttle_leader(config[LEADER_RATE])
+    hot.verify_transactions(config[VERIFIES])
 
 
 def socket_server(config: BrokerConfig) -> SocketServer:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock, call
+
 import pytest
 
 from kbroker.config import BrokerConfig
 from kbroker.errors import UserError
+from kbroker.replica.throttled_replicas import LEADER_RATE
 from kbroker.server import sockets
 
 
@@ -22,3 +25,20 @@ def test_answers_that_wait_may_hold_an_eighth_of_memory_or_what_is_set(
 def test_a_bound_that_would_cut_off_clients_that_read_is_refused(bound: int) -> None:
     with pytest.raises(UserError, match=r"queued\.max\.response\.bytes"):
         BrokerConfig.load(overrides=[f"queued.max.response.bytes={bound}"])
+
+
+@pytest.mark.parametrize("verifies", [True, False])
+def test_whether_transactions_are_verified_may_change(
+    monkeypatch: pytest.MonkeyPatch, verifies: bool
+) -> None:
+    hot = Mock()
+    monkeypatch.setattr(sockets, "HotPath", hot)
+    config = BrokerConfig.load(
+        overrides=[f"{sockets.VERIFIES}={str(verifies).lower()}", "request.timeout.ms=777"]
+    )
+    assert sockets.hot_path(config, Mock(), Mock()) is hot.return_value
+    assert hot.call_args.kwargs["verification_ms"] == 777
+    hot.return_value.verify_transactions.assert_called_once_with(verifies)
+    sockets.hot_path_follows(hot.return_value, config)
+    assert hot.return_value.verify_transactions.call_args_list[1:] == [call(verifies)]
+    hot.return_value.throttle_leader.assert_called_once_with(config[LEADER_RATE])
