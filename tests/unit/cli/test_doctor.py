@@ -214,7 +214,7 @@ def test_what_could_not_be_told_is_not_called_no_effect(
 ) -> None:
     knob = KnobEffects("k", "k", "8", "", (Tried("2", words, decided),))
     assert knob.brief() == brief
-    assert ("cannot be told" in knob.line("8")) == ("cannot be told" in words)
+    assert ("cannot be decided" in knob.line("8")) == ("cannot be decided" in words)
 
 
 def test_a_note_is_a_line_and_the_rest_is_for_who_asks(
