@@ -1,8 +1,8 @@
 """Whether the brokers of a cluster agree in the settings in which they should.
 
-Place in the flow: a broker registers with what its file says of these settings
+Place in the flow: a broker registers with these settings as in its file
 (`config/agreed.py`). After its registration it compares itself with the others that are registered,
-over which it lays what is set at run time for each and for all, and writes a warning for each
+over which it lays the settings made at run time for each and for all, and writes a warning for each
 setting that differs. No broker is refused: in a rolling restart brokers differ for a while.
 
 A broker that registers without these fields, an older kbroker or one of Apache Kafka, is compared

@@ -1,9 +1,9 @@
 """The way to the other brokers: one connection each, on the control loop.
 
-Place in the flow: `BrokerChannels` (metadata/controller/broker_channels.py) decides what a broker
-is told and when it is told again, `handlers/forwarding.py` what the controller is asked; this sends
-it, to the address that the broker registered, and says what became of it. Whatever goes wrong on
-the way is "not known": the request may have arrived.
+Place in the flow: `BrokerChannels` (metadata/controller/broker_channels.py) decides what is sent to
+a broker and when it is sent again, `handlers/forwarding.py` what the controller is asked; this
+sends it, to the address that the broker registered, and says what became of it. Whatever goes wrong
+on the way is "not known": the request may have arrived.
 
 Any thread may call; the work is done on the control loop, which starts with the first call.
 """
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from kbroker.peer.network_client import NetworkClient
 
 logger: Final = logging.getLogger("kbroker.controller")
-# A broker that is away is told once a second.
+# A broker that is away is logged once a second.
 lines: Final = LogLines(logger)
 
 # A broker that opens many logs answers late; one that is gone leaves the image with its session.
 REQUEST_TIMEOUT_MS: Final = 30_000
-# A controller that was killed is in the image until its session is over; nobody waits for that.
+# A controller that was killed is in the image until its session is over; no start waits for that.
 READY_TIMEOUT_MS: Final = 1_000
 
 Submit = Callable[[Coroutine[Any, Any, None]], "Future[None]"]
@@ -93,9 +93,9 @@ class BrokerLinks:
         try:
             self._submit(work)
         except Exception as error:
-            # Without the loop nobody is told anything; health says so, and this once a second.
+            # Without the loop nothing is sent; health says so, and this once a second.
             work.close()
-            lines.write(logging.ERROR, "no loop", "other brokers cannot be told: %s", error)
+            lines.write(logging.ERROR, "no loop", "nothing can be sent to other brokers: %s", error)
             failed()
 
     async def _update(
@@ -120,7 +120,7 @@ class BrokerLinks:
             lines.write(
                 logging.WARNING,
                 f"broker {broker.node_id}",
-                "broker %d was not told what changed, and is told again: %s",
+                "broker %d did not get a change, which is sent again: %s",
                 broker.node_id,
                 error,
             )

@@ -1,11 +1,11 @@
-"""What a broker of a cluster has beside one that stands alone.
+"""The parts of a broker that it has in a cluster alone.
 
     links           the way to the other brokers
     replication     what it fetches from them, who follows what it leads
     shutdown        before it stops, others lead what it leads
     rebalance       leadership goes back to the preferred replicas
-    first image     nobody is answered, and nothing is called ready, before it is told what holds
-    repair          what the scrub finds damaged is asked of the other replicas
+    first image     no client is answered, and it is not ready, before it has the cluster's metadata
+    repair          damage that the scrub finds is fetched from the other replicas
     watch           a thread that touches no disk: who is in sync, logs that fail, an event of the
                     controller that takes too long
 
@@ -124,7 +124,7 @@ class ClusterMember:
         return loop
 
     def applied(self, image: ClusterImage) -> None:
-        """Its logs are open, and nobody has seen it yet."""
+        """Its logs are open, and it is not published yet."""
         if not self._looked_for_strays:
             self._looked_for_strays = True
             self._logs.set_aside_strays(partial(_is_on, image, self._config.node_id))
@@ -153,7 +153,7 @@ class ClusterMember:
             self.first_image.came()
 
     def informed(self) -> bool:
-        """Whether this broker is registered and has been told what holds since; for readiness."""
+        """Whether this broker is registered and has had the metadata since; for readiness."""
         return self.first_image.has_come and self._controller().informed
 
     def repair(self) -> Repair:
@@ -168,7 +168,7 @@ class ClusterMember:
         )
 
     def await_image(self) -> None:
-        """MetadataStoreError, which ends the start, if nobody says what holds."""
+        """MetadataStoreError, which ends the start, if no metadata comes."""
         timeout_ms = self._config[WAIT_KEY]
         if self.first_image.wait(timeout_ms) or self.first_image.given_up:
             return

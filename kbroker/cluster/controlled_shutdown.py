@@ -3,14 +3,14 @@
 Place in the flow: the first thing that a stop does, while everything still runs. The controller is
 asked, which may be this broker (`PartitionChanges.shut_down`); leaders and in-sync sets without
 this broker come back as images, and the stop goes on when there is nothing left that others could
-lead. Where they could, but are not in sync yet, or there is no controller, it is asked again:
-behind every image, at least every `controlled.shutdown.retry.backoff.ms`, as long as
+lead. Where they could, but are not in sync yet, or there is no controller, it is asked again: after
+every image, at least every `controlled.shutdown.retry.backoff.ms`, as long as
 `controlled.shutdown.max.retries` of that would take. An answer is waited for no longer than that
-pause, so that one that hangs leaves time for the next. What nobody else has a living replica of is
-not waited for.
+pause, so that one that hangs leaves time for the next. Partitions without another living replica
+are not waited for.
 
-Who stops is known to the controller that was asked, and to no other: one that comes into office
-until this broker is gone is told so, too, or would let it join in-sync sets and lead again.
+The stop is known to the controller that was asked, and to no other: one that comes into office
+until this broker is gone is notified, too, or would let it join in-sync sets and lead again.
 
 On the main thread; `followed` on the controller's.
 """
@@ -137,7 +137,7 @@ class ControlledShutdown:
             )
 
     def _await_image(self) -> None:
-        """Until this broker has heard that it does not lead; it is what its clients go by."""
+        """Until this broker has the image in which it does not lead; its clients go by it."""
         end_ms = self._clock.monotonic_ms() + IMAGE_WAIT_MS
         while others_may_lead(self._controller().image, self._node_id):
             left_ms = end_ms - self._clock.monotonic_ms()

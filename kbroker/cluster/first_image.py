@@ -1,10 +1,10 @@
-"""Until a broker of a cluster is told what holds, whoever asks it waits.
+"""Requests to a broker of a cluster wait until it has the cluster's metadata.
 
 Place in the flow: a broker that starts has to listen before it knows a topic, since the controller
-tells it over the same listeners, and what it is asked meanwhile would be answered out of an empty
-cluster. So what comes to Python is held (Metadata too, as long as C is shown nothing), and done in
-its order when the first image is there; then the broker says that it is ready. Other brokers and
-ApiVersions are not held. What C answers by itself says that the partition or the coordinator is not
+sends it over the same listeners, and requests meanwhile would be answered out of an empty
+cluster. So requests for Python are held (Metadata too, as long as C has no image), and done in
+their order when the first image is there; then the broker says that it is ready. Other brokers and
+ApiVersions are not held. Answers of C by itself say that the partition or the coordinator is not
 here, and clients ask again.
 
 `came` is called on the controller's thread, `hold` on request handlers', the rest on the main one.
@@ -49,7 +49,7 @@ class FirstImage:
         return self._came.is_set()
 
     def held(self, dispatch: Dispatch) -> Dispatch:
-        """This dispatch, behind the first image."""
+        """This dispatch, after the first image."""
 
         def dispatch_then(request: WrappedRequest) -> None:
             if self._came.is_set() or self._may_pass(request) or not self._hold(request, dispatch):
@@ -82,8 +82,8 @@ class FirstImage:
                 self._failures.note("a request that waited for the first image", error)
 
     def wait(self, timeout_ms: int) -> bool:
-        """False: it has not come, or nobody is to wait any more (`given_up`), and whoever waits for
-        it loses the connection."""
+        """False: it has not come, or no request is to wait any more (`given_up`): those that wait
+        lose their connection."""
         while timeout_ms > 0 and not self.given_up:
             if self._came.wait(min(timeout_ms, LOOK_MS) / 1000):
                 return True
@@ -94,7 +94,7 @@ class FirstImage:
         return False
 
     def let_go(self) -> None:
-        """Whoever waits for it waits in vain, and so does who comes from now on."""
+        """Requests that wait for it wait in vain, and so do later ones."""
         with self._lock:
             self._in_vain = True
             self._held.clear()

@@ -1,6 +1,6 @@
 """Leadership goes back to the preferred replicas: `auto.leader.rebalance.enable`.
 
-After a broker was away others lead what it led, and nobody gives that back by itself. Every
+After a broker was away others lead what it led, and that does not come back by itself. Every
 `leader.imbalance.check.interval.seconds` the controller has the preferred replicas lead again that
 live and are in sync, ELECTIONS_MAX of them at a time, so that clients of many partitions do not all
 look for their leaders at once.

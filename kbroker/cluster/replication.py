@@ -2,9 +2,9 @@
 
 Place in the flow: the controller's images. Before one is applied, `before` ends the fetching of
 every partition whose leader it changes, so that no word of an earlier leader arrives later; `lead`
-says to each replica who leads it and for whom its high watermark waits; when the image is
-published, `follow` begins to fetch what others lead now. All of it on the controller's thread, and
-so is every look at who is in sync; what the controller answers to that comes back to this thread.
+gives each replica its leader and the replicas that its high watermark waits for; when the image is
+published, `follow` begins to fetch from the new leaders. All of it on the controller's thread, and
+so is every look at the in-sync sets; the controller's answer to that comes back to this thread.
 It waits for no disk: what a log that is being changed for long is to follow, it follows when that
 is over (`in_sync.py`), and fetchers leave it (`fetcher_manager.py`). Logs that fail are looked for
 on the thread that watches, which reports them to the controller.
@@ -61,7 +61,7 @@ lines: Final = LogLines(logger)
 
 # How soon who has caught up may join; Kafka's followers are looked at with each fetch.
 LOOK_PERIOD_MS: Final = 100
-# How soon the controller hears of a log that fails.
+# How soon the controller is notified of a log that fails.
 LOGS_LOOK_PERIOD_MS: Final = 500
 
 
@@ -173,7 +173,7 @@ class Replication:
     def _leader_of(
         self, image: ClusterImage, topic: TopicImage, partition: PartitionImage
     ) -> Leader | None:
-        """Of a partition that is here, and led elsewhere by somebody whom we can reach."""
+        """Of a partition that is here, and led by another broker that can be reached."""
         broker = image.brokers.get(partition.leader)
         if broker is None or broker.node_id == self._node_id or broker.port < 0:
             return None
@@ -183,7 +183,7 @@ class Replication:
         return Leader(topic.topic_id, broker.node_id, address, partition.leader_epoch)
 
     def in_sync_changes(self) -> tuple[int, int]:
-        """How often in-sync sets of what is led here have shrunk, and grown; from any thread."""
+        """How often in-sync sets of partitions led here have shrunk, and grown; from any thread."""
         return self._in_sync.shrinks, self._in_sync.expands
 
     def follow_config(self, _: BrokerConfig, now: BrokerConfig) -> None:
@@ -241,25 +241,25 @@ class Replication:
     def _ask(self, changes: Sequence[InSyncChange], done: Callable[[Outcome], None]) -> None:
         controller = self._controller()
 
-        def told(outcome: Outcome) -> None:
+        def settle(outcome: Outcome) -> None:
             if outcome is not None and any(_is_unknown(each) for each in outcome):
                 controller.doubt_registration()
             done(outcome)
 
         if controller.active:
-            controller.alter_in_sync(self._node_id, controller.broker_epoch, changes, told)
+            controller.alter_in_sync(self._node_id, controller.broker_epoch, changes, settle)
             return
         image = controller.image
         broker = image.brokers.get(image.controller_id)
         if broker is None or broker.node_id == self._node_id:
-            told([KafkaError(ErrorCode.NOT_CONTROLLER) for _ in changes])
+            settle([KafkaError(ErrorCode.NOT_CONTROLLER) for _ in changes])
             return
         request = request_of(self._node_id, controller.broker_epoch, changes)
         body = request.encode(IN_SYNC_VERSION)
 
         def answered(answer: bytes | KafkaError) -> None:
             outcome = _outcome(changes, answer)
-            controller.in_step(lambda: told(outcome))
+            controller.in_step(lambda: settle(outcome))
 
         self._links.forward(broker, IN_SYNC_KEY, IN_SYNC_VERSION, body, answered)
 

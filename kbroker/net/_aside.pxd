@@ -20,10 +20,10 @@ cdef int aside_has_turn(
     AsideRequests* aside, void* file, int handlers, int elsewhere) noexcept nogil
 # Whether the handlers at files have been there for long: none is; or none comes back soon.
 cdef int aside_stands(const AsideRequests* aside, int64_t now_ns) noexcept nogil
-# The file of the first request whose file nobody serves, noted as served from now on; or NULL.
+# The file of the first request whose file no handler serves, noted as served from now on; or NULL.
 cdef void* aside_next_file(
     AsideRequests* aside, int handlers, int elsewhere, int64_t now_ns) noexcept nogil
-# What waits for a file, in its order: at least one, if nobody took it since aside_next_file.
+# The requests for a file, in order: at least one, if none was taken since aside_next_file.
 cdef int aside_take(
     AsideRequests* aside, void* file, Request** run, int count_max, int64_t bytes_max
 ) noexcept nogil

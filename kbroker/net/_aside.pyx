@@ -1,16 +1,16 @@
 # cython: language_level=3
-"""What waits for slow files: requests set aside, file by file, so that nobody waits behind them.
+"""Requests that wait for slow files, set aside file by file, so that no other waits for them.
 
 A run of the hot path answers together, so one request at a file that is slow would hold up all of
 the run, and each run its handler. A request that is known to be in for that is set aside instead: a
 produce to a partition whose writes are slow or under way, a heartbeat or a commit to a shard of
-groups that stands behind such a write, a fetch of what is not in memory, a range that sendfile
+groups that waits for such a write, a fetch of bytes that are not in memory, a range that sendfile
 would wait for. A file (whatever has that address) is served by one handler at a time, which takes
-along what has gathered: so one handler stands at one slow file, however many wait for it, and half
-of the handlers at slow files altogether; fewer, where others are in Python or stand in a run, so
-that one is left for the queue. Who takes from a queue that is never empty serves a file between two
-runs, if none has begun to serve one of late: those at which handlers wait for long are no reason
-for the others to wait.
+along the requests that have gathered: so one handler waits at one slow file, however many requests
+there are, and half of the handlers at slow files altogether; fewer, where others are in Python or
+wait in a run, so that one is left for the queue. A handler that takes from a queue that is never
+empty serves a file between two runs, if none has begun to serve one of late: those at which
+handlers wait for long are no reason for the others to wait.
 
 A request that waits for a write (`late_from_ns`) may be without a turn when that write ends, since
 the handlers at files are at others, for good perhaps. It goes back to the queue then, and is looked
@@ -21,8 +21,8 @@ it counts no more among those that may be at files.
 
 Bounds: as many requests as the queue may hold, and ASIDE_BYTES_MAX; then the handler that has the
 next one does it itself. So it does where a file was slow of late, no more, while half of the
-handlers are at others: it is not to wait for who may stand there for good. Everything is under the
-request channel's lock; lists are searched from the front.
+handlers are at others: it must not wait for handlers that may be there for good. Everything is
+under the request channel's lock; lists are searched from the front.
 """
 
 from libc.stdint cimport int64_t

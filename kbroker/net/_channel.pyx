@@ -96,7 +96,7 @@ cdef int _may_read(Channel* channel) noexcept nogil:
 
 cdef int _may_cache(Channel* channel) noexcept nogil:
     # Bounds of the pipeline: the connection's by count and bytes, and all connections' by bytes.
-    # A channel that caches nothing may always be read, or nobody would wake it.
+    # A channel that caches nothing may always be read, or no answer would wake it.
     cdef NetworkSettings* settings = channel.processor.settings
     return (
         channel.cached_frames < settings.pipelined_requests_max

@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 
 from kbroker.net._types cimport Processor
 
-# Connections of which nothing has been heard for connections.max.idle.ms.
+# Connections that have sent nothing for connections.max.idle.ms.
 cdef void close_idle(Processor* processor) noexcept nogil
 # Those of whose answers too much waits in memory: of the most first, until it is little enough.
 cdef void close_unread(Processor* processor) noexcept nogil

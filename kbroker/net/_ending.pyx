@@ -10,7 +10,7 @@ alone has such answers is left: an answer may be longer than the bound.
 One that stops lets answers that are queued leave, for at most a second (STOP_SEND), or closes at
 once (STOP_AT_ONCE). Its thread ends when every request that it lent has come back. STOP_RETIRE is
 for a Processor that others outlive: it takes no new connections and reads no more; each connection
-gets the answers of what was read, then the end of the stream, and is closed when the peer has
+gets the answers of the requests read, then the end of the stream, and is closed when the peer has
 closed it or a second later, so that no answer on its way is lost to a reset. A request that is
 parked for longer than RETIRE_NS_MAX loses its connection.
 """

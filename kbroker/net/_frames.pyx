@@ -5,9 +5,9 @@
     frames_next     the complete frame at the front, or a train of Produce frames
 
 Small frames share the Processor's receive chunk; a frame that does not fit gets a chunk of its own,
-which grows with what has really arrived, so that an announced size costs nothing. One of a megabyte
-is moved once, as long as a few KB of it are there. Bytes after a frame stay where they are until
-the channel is readable again.
+which grows with the bytes that have really arrived, so that an announced size costs nothing. One of
+a megabyte is moved once, as long as a few KB of it are there. Bytes after a frame stay where they
+are until the channel is readable again.
 
 A train ends at any other API or version, at 32 frames or 256 KB, and at the channel's own bound.
 Every function runs on the Processor's thread; none of them closes anything: the channel does, by
@@ -63,7 +63,7 @@ cdef int64_t _frame_need(Channel* channel) noexcept nogil:
 
 
 cdef Chunk* _shared_chunk(Processor* processor) noexcept nogil:
-    # The Processor's chunk with room for a read; started afresh when nobody points into it.
+    # The Processor's chunk with room for a read; started afresh when no request points into it.
     cdef Chunk* chunk = processor.shared
     if chunk != NULL:
         if kb_load_int(&chunk.refs) == 1:
@@ -148,7 +148,7 @@ cdef int frames_receive(Channel* channel) noexcept nogil:
         return FRAMES_BAD
     if not channel_requires(channel, channel.rx_start <= channel.rx_end
                             and channel.rx_end + room <= channel.rx.capacity_bytes,
-                            "frames: there is room for what is read", channel.rx_end + room,
+                            "frames: there is room for a read", channel.rx_end + room,
                             channel.rx.capacity_bytes):
         return FRAMES_GONE
     got = transport_receive(channel, channel.rx.data + channel.rx_end, room, &drained)

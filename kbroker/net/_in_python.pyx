@@ -4,15 +4,16 @@
 Handlers in Python share one lock, so more of them hardly get more done; but each is one less for
 what needs no Python, and when all of them are there a produce waits for whatever takes long. So one
 handler of four (one at least, if there are two) stays out. What needs Python meanwhile leaves the
-queue and waits here in its order; whoever comes back from Python takes it, before anything else.
+queue and waits here in its order; a handler that comes back from Python takes it, before anything
+else.
 
 It is so beside slow files, too (_aside): of BOUNDED_FROM handlers or more one that is neither at a
 file nor in Python is left for the queue, and one place at a file is kept free of Python.
 
-So while something waits here somebody is in Python and will look, or all handlers are busy (one of
-them with something slow, before which it left this here) and look when they are back: whoever may
-enter and sleeps is woken. Requests that wait count as queued, so the queue's bounds hold for both
-together. Everything is under the request channel's lock.
+So while a request waits here a handler is in Python and will look, or all handlers are busy (one of
+them with something slow, before which it left this here) and look when they are back: a sleeping
+handler that may enter is woken. Requests that wait count as queued, so the queue's bounds hold for
+both together. Everything is under the request channel's lock.
 """
 
 from kbroker.core._list cimport list_append_all, list_remove_first

@@ -7,7 +7,7 @@
 
 Others reach it through two things under its lock: the ring of new connections (20, as in Kafka) and
 the list of answers, which needs no bound since every answer is a request that was counted when it
-came in. Whoever adds writes the eventfd only when the thread sleeps. The requests of one round go
+came in. The eventfd is written only when the thread sleeps. The requests of one round go
 to the request queue in one push: that is where runs come from.
 
 A wake-up costs more than a short answer. So the thread lends its **turn** while it sleeps: it is a
@@ -77,7 +77,7 @@ cdef enum:
     EVENTS_MAX = 256
     POLL_MS = 300
     STOPPING_POLL_MS = 10
-    LOOK_MS = 10                  # at what stands in the queue behind a run: no timer before a tick
+    LOOK_MS = 10                  # at requests queued after a run: no timer before a tick
     LOOK_NS = 10000000
     COMPACT_NS = 1000000000
     AT_ONCE_MAX = 8               # requests of a turn; more of them are worth waking a handler
@@ -210,7 +210,7 @@ cdef void processor_push(
     Processor* processor, RequestList answered, RequestList local, int are_short
 ) noexcept nogil:
     """Requests that come back with their answers, and those that are locally processed, whose
-    answers come later; by `next` and by `local_next`, and either may be empty. It is told of them
+    answers come later; by `next` and by `local_next`, and either may be empty. It is notified
     by one of the two functions below."""
     lock_ranked(&processor.lock, RANK_QUEUE)
     if answered.head != NULL:
@@ -230,7 +230,7 @@ cdef void processor_push(
 
 
 cdef void processor_tell(Processor* processor) noexcept nogil:
-    """For who may hold a lock, or has more to do than to send."""
+    """For callers that may hold a lock, or have more to do than to send."""
     wake_processor(processor)
 
 
@@ -319,7 +319,7 @@ cdef void _process_answers(Processor* processor, int only_short) noexcept nogil:
     # Local ones first: an answer must find its slot. At most one of a channel is in the list.
     while local != NULL:
         following = local.local_next
-        require_same(local.processor, processor, "answers: a wait is told to its own Processor")
+        require_same(local.processor, processor, "answers: a wait is notified to its own Processor")
         channel_local_processed(local.channel, local)
         local = following
     while request != NULL:
@@ -357,7 +357,7 @@ cdef void _hand_over(Processor* processor) noexcept nogil:
 
 cdef int _may_serve_at_once(Processor* processor) noexcept nogil:
     # A few requests that need no handler, and none is awake: waking it would cost more than to
-    # serve them here, and nobody else could do so faster.
+    # serve them here, and no other thread could do so faster.
     cdef RequestChannel* request_channel = processor.request_channel
     cdef Request* request = processor.batch_head
     cdef int count = 0
@@ -482,8 +482,8 @@ cdef int _something_waits(Processor* processor) noexcept nogil:
 
 
 cdef int _looks(Processor* processor) noexcept nogil:
-    # Whether what this Processor pushed may still stand in the queue. If so it does not sleep for
-    # long: when nobody pushes, nobody else would see that the taker stands at a slow file.
+    # Whether requests that this Processor pushed may still be in the queue. If so it does not sleep
+    # long: without a push, no other thread would see that the taker waits at a slow file.
     if processor.looked_ns != 0 and not request_channel_waits(processor.request_channel):
         processor.looked_ns = 0
     return processor.looked_ns != 0
@@ -519,7 +519,7 @@ cdef int _poll(Processor* processor, epoll_event* events) noexcept nogil:
     before_ns = kb_now_ns()
     unlock_ranked(&processor.turn, RANK_TURN)
     count = epoll_wait(processor.epoll_fd, events, EVENTS_MAX, timeout_ms)
-    kb_store_int(&processor.sleeping, AWAKE)  # before it waits: nobody takes another turn
+    kb_store_int(&processor.sleeping, AWAKE)  # before it waits: no handler takes another turn
     slept_ns = kb_now_ns() - before_ns
     lock_ranked(&processor.turn, RANK_TURN)
     processor.now_ns = kb_now_ns()

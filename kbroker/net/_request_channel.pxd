@@ -30,7 +30,7 @@ cdef void request_channel_retire(RequestChannel* channel, Handler* handler) noex
 cdef void request_channel_left(RequestChannel* channel) noexcept nogil
 cdef int request_channel_is_held(RequestChannel* channel, Handler* handler) noexcept nogil
 cdef int request_channel_set_aside(
-    RequestChannel* channel, Request* request, void* slow_file, int64_t* late_from_ns, int stands
+    RequestChannel* channel, Request* request, void* slow_file, int64_t* late_from_ns, int waits
 ) noexcept nogil
 cdef void request_channel_served_aside(
     RequestChannel* channel, Handler* handler) noexcept nogil

@@ -3,18 +3,19 @@
 
 Processors push what became complete in a turn; a handler takes runs. At most one handler is
 *taking* at a time: it holds the role from the moment it is woken until it finds the queue empty or
-meets a request that Python must answer (then it gives the role up first, so that nobody waits
-behind a slow one). While somebody takes, a push wakes nobody: that is what keeps the hand-offs few.
+meets a request that Python must answer (then it gives the role up first, so that no other
+request waits for a slow one). While a handler takes, a push wakes none: that keeps the hand-offs
+few.
 
-    push:  queue; if nobody takes and somebody sleeps: pop the warmest sleeper, give it the role
+    push:  queue; if no handler takes and one sleeps: pop the warmest sleeper, give it the role
     take:  queue empty -> give up the role, sleep on the own futex word, at most timeout
 
-A run that stands at a slow file cannot give the role up: it is taken from it. Whoever finds work in
-the queue and a run older than LONG_RUN_NS gives the role to a sleeper (a push; a Processor, which
-looks again while something is queued) or takes it itself (a handler that comes back). Who was
-relieved finishes its run and comes back without the role. The next relief needs the next run to be
-old, so at most one handler is woken in LONG_RUN_NS, and none while runs are short. What is known to
-be slow is set aside before it holds anybody up: see _aside.
+A run that waits at a slow file cannot give the role up: it is taken from it. A thread that finds
+work in the queue and a run older than LONG_RUN_NS gives the role to a sleeper (a push; a Processor,
+which looks again while something is queued) or takes it itself (a handler that comes back). A
+relieved handler finishes its run and comes back without the role. The next relief needs the next
+run to be old, so at most one handler is woken in LONG_RUN_NS, and none while runs are short. A
+request that is known to be slow is set aside before it delays others: see _aside.
 
 A long run is cheap while its work is quick. One that waits for the disk does so partition by
 partition; all its answers leave together, so all its requests come back together: the others would
@@ -51,7 +52,7 @@ from kbroker.net._types cimport Handler, Request, RequestChannel
 
 cdef enum:
     SHORT_RUNS = 64               # after one that waited for the disk
-    LONG_RUN_NS = 1000000         # its handler stands somewhere: another one takes
+    LONG_RUN_NS = 1000000         # its handler waits somewhere: another one takes
     WOKEN_TO_TAKE = 1             # a handler's futex word: woken with the role, or a slow file
     WOKEN_TO_LEAVE = 2            # the channel closes
     WOKEN_BY_CALL = 3             # to come back with empty hands
@@ -96,12 +97,12 @@ cdef inline void _relieve_locked(RequestChannel* channel) noexcept nogil:
         return
     channel.relieved += 1
     if not channel.taker.retired:
-        channel.taker.stands = 1
+        channel.taker.relieved = 1
         channel.standing += 1
 
 
 cdef inline void _leave_to_python_locked(RequestChannel* channel, int64_t now_ns) noexcept nogil:
-    # What would have to wait until somebody is back from Python stands in nobody's way.
+    # A request that has to wait for a handler in Python must not block the others.
     cdef Request* request = channel.head
     while request != NULL and not (request_is_hot(channel, request) or _may_enter_locked(channel)):
         serving_locked(channel, now_ns)
@@ -111,14 +112,14 @@ cdef inline void _leave_to_python_locked(RequestChannel* channel, int64_t now_ns
 
 
 cdef inline int _wants_taker_locked(RequestChannel* channel, int64_t now_ns) noexcept nogil:
-    # Whether there is work that nobody takes, or whose taker stands somewhere.
+    # Whether there is work without a taker, or whose taker waits somewhere.
     return channel.head != NULL and (
         channel.taker == NULL or now_ns - channel.run_since_ns > LONG_RUN_NS)
 
 
 cdef inline void _is_back_locked(RequestChannel* channel, Handler* handler) noexcept nogil:
-    if handler.stands:
-        handler.stands = 0
+    if handler.relieved:
+        handler.relieved = 0
         channel.standing = <int>require_count(
             channel.standing - 1, "queue: handlers that wait are counted")
 
@@ -143,7 +144,7 @@ cdef Handler* _give_role_locked(RequestChannel* channel, int64_t now_ns) noexcep
         return NULL
     _relieve_locked(channel)
     channel.taker = _pop_sleeper_locked(channel)
-    channel.run_since_ns = INT64_MAX  # waking it once more would help nobody
+    channel.run_since_ns = INT64_MAX  # waking it once more would not help
     return channel.taker
 
 
@@ -180,7 +181,7 @@ cdef inline void _look_aside_locked(
 
 
 cdef Handler* _give_aside_locked(RequestChannel* channel) noexcept nogil:
-    # Who is to be woken for what was set aside.
+    # The handler to be woken for requests that were set aside.
     cdef Handler* handler
     cdef void* file = NULL
     if channel.sleepers != NULL:
@@ -236,12 +237,12 @@ cdef Request* request_channel_push(
 
 
 cdef int request_channel_waits(RequestChannel* channel) noexcept nogil:
-    """Whether something stands in the queue; without the lock."""
+    """Whether something is in the queue; without the lock."""
     return kb_load_i64(&channel.count) > 0
 
 
 cdef int request_channel_sleeps(RequestChannel* channel) noexcept nogil:
-    """Whether a push would wake a handler, and nothing stands before it."""
+    """Whether a push would wake a handler, and nothing is before it."""
     cdef int sleeps
     lock_ranked(&channel.lock, RANK_QUEUE)
     sleeps = channel.head == NULL and channel.taker == NULL and channel.sleepers != NULL
@@ -250,7 +251,7 @@ cdef int request_channel_sleeps(RequestChannel* channel) noexcept nogil:
 
 
 cdef void request_channel_look(RequestChannel* channel, int64_t now_ns) noexcept nogil:
-    """As a push that brings nothing: what is queued behind a run that stands gets a taker."""
+    """As a push that brings nothing: requests queued after a run that waits get a taker."""
     cdef Handler* woken
     lock_ranked(&channel.lock, RANK_QUEUE)
     woken = _give_role_locked(channel, now_ns)
@@ -307,8 +308,8 @@ cdef int _take_aside_locked(
     RequestChannel* channel, Handler* handler, int takes, Request** run, int* count,
     int64_t now_ns,
 ) noexcept nogil:
-    # Whether this handler has a run of what was set aside: it was woken for one, or has nothing
-    # else to do, or nobody else could. Then it takes turns with the queue.
+    # Whether this handler has a run of requests set aside: it was woken for one, or has nothing
+    # else to do, or no other could. Then it takes turns with the queue.
     if handler.slow_file == NULL and channel.aside.head != NULL and (
         not takes
         or (channel.sleepers == NULL and not handler.was_aside
@@ -326,8 +327,8 @@ cdef int _take_aside_locked(
 cdef int _take_waiting_locked(
     RequestChannel* channel, Handler* handler, Request** run, int* count, int64_t now_ns,
 ) noexcept nogil:
-    # Whether this handler has what has waited for Python. Not one that was woken for a slow file:
-    # nobody else serves that.
+    # Whether this handler has requests that waited for Python. Not one that was woken for a slow
+    # file: no other serves that.
     if (handler.slow_file != NULL or channel.python.head == NULL
             or not _may_enter_locked(channel)):
         return 0
@@ -354,7 +355,7 @@ cdef int request_channel_take(
     cdef int status, takes, waited, room, was_away
     cdef Handler* woken
     lock_ranked(&channel.lock, RANK_QUEUE)
-    was_away = handler.stands or handler.in_python
+    was_away = handler.relieved or handler.in_python
     python_leave(&channel.python, handler)
     _is_back_locked(channel, handler)
     if had_role and channel.taker == handler:
@@ -413,14 +414,14 @@ cdef int request_channel_take(
 
 
 cdef void _leave_stack_locked(RequestChannel* channel, Handler* handler) noexcept nogil:
-    # Nobody popped this handler: a timeout or a signal.
+    # This handler was not popped: a timeout or a signal.
     list_remove(&channel.sleepers, handler, &handler.below,
-                "request queue: who sleeps is among the sleepers")
+                "request queue: a handler that sleeps is among the sleepers")
     handler.asleep = 0
 
 
 cdef void request_channel_yield(RequestChannel* channel, Handler* handler) noexcept nogil:
-    """The taker goes off to something slow: whoever sleeps may take what is queued."""
+    """The taker goes off to something slow: a sleeper may take the queued requests."""
     cdef Handler* woken = NULL
     cdef int64_t now_ns = kb_now_ns()
     lock_ranked(&channel.lock, RANK_QUEUE)
@@ -448,8 +449,8 @@ cdef void _leave_run_to_python_locked(
 cdef int request_channel_enter_python(
     RequestChannel* channel, Handler* handler, int in_any_case, Request** first, Request** last,
 ) noexcept nogil:
-    """Whether the caller goes to Python with what its run has left for it; else that waits, and is
-    no longer the caller's."""
+    """Whether the caller goes to Python with the rest of its run; else that waits, and is no longer
+    the caller's."""
     cdef int enters
     lock_ranked(&channel.lock, RANK_QUEUE)
     enters = in_any_case or _may_enter_locked(channel)
@@ -465,8 +466,8 @@ cdef int request_channel_enter_python(
 cdef void request_channel_give_to_python(
     RequestChannel* channel, Request** first, Request** last,
 ) noexcept nogil:
-    """For a handler that has something slow to do first: what its run has left for Python waits
-    for who comes next, who may be a sleeper."""
+    """For a handler that has something slow to do first: the requests that its run has left for
+    Python wait for the next handler, which may be a sleeper."""
     cdef Handler* woken = NULL
     lock_ranked(&channel.lock, RANK_QUEUE)
     _leave_run_to_python_locked(channel, first, last)
@@ -503,7 +504,7 @@ cdef void request_channel_retire(RequestChannel* channel, Handler* handler) noex
 
 
 cdef void request_channel_left(RequestChannel* channel) noexcept nogil:
-    """A handler that was retired is back from what it had taken, and leaves."""
+    """A handler that was retired is back from its run, and leaves."""
     cdef Handler* woken
     cdef int64_t now_ns = kb_now_ns()
     lock_ranked(&channel.lock, RANK_QUEUE)
@@ -517,24 +518,24 @@ cdef int request_channel_is_held(RequestChannel* channel, Handler* handler) noex
     """Whether it is at a slow file, or in a run that takes long."""
     cdef int held
     lock_ranked(&channel.lock, RANK_QUEUE)
-    held = handler.slow_file != NULL or handler.stands
+    held = handler.slow_file != NULL or handler.relieved
     unlock_ranked(&channel.lock, RANK_QUEUE)
     return held
 
 
 cdef int request_channel_set_aside(
-    RequestChannel* channel, Request* request, void* slow_file, int64_t* late_from_ns, int stands,
+    RequestChannel* channel, Request* request, void* slow_file, int64_t* late_from_ns, int waits,
 ) noexcept nogil:
-    """Leaves a request to whoever serves that file. 0: there is no room, the caller does it.
+    """Leaves a request to the handler that serves that file. 0: no room, the caller does it.
 
-    `late_from_ns`: of the data directory, for a write. `stands`: something does at that file or in
+    `late_from_ns`: of the data directory, for a write. `waits`: something does at that file or in
     that directory. Otherwise it was slow of late, no more, and is not to wait for files at which
-    something may stand for good.
+    something may wait for good.
     """
     cdef Handler* woken = NULL
     cdef int added = 0
     lock_ranked(&channel.lock, RANK_QUEUE)
-    if not channel.closed and (stands or aside_has_turn(
+    if not channel.closed and (waits or aside_has_turn(
             &channel.aside, slow_file, kb_load_int(&channel.handler_count),
             _elsewhere_locked(channel))):
         added = aside_add(&channel.aside, request, slow_file, late_from_ns, channel.count_max)

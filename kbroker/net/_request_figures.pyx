@@ -92,7 +92,7 @@ cdef class RequestFigures:
         return self.windows[key]
 
     def tick(self, float keep):
-        """What was counted before weighs `keep` of what it weighed; what is new weighs 1."""
+        """Older counts weigh `keep` of their weight; new ones weigh 1."""
         cdef Window* window
         cdef int key, part, at
         for key in range(KEYS):

@@ -9,9 +9,9 @@ socket, so each histogram has one writer and needs no lock. A train counts with 
 with the moment at which an answer would have left. Moments are read once a turn or a run, so that
 one may lie a little before the one it follows: such a part counts as 0.
 
-An API's table is made with its first answer, so that a key nobody serves costs nothing; fetches of
-followers have one of their own, since they wait for something else than a consumer's. Readers on
-any thread add the Processors' tables up (`_request_figures`).
+An API's table is made with its first answer, so that a key that is not served costs nothing;
+fetches of followers have one of their own, since they wait for something else than a consumer's.
+Readers on any thread add the Processors' tables up (`_request_figures`).
 """
 
 from libc.stdint cimport int64_t

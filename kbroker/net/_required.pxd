@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""What must hold of a channel and of the answers that it sends; inline, no module behind it.
+"""Invariants of a channel and of the answers that it sends; inline, without a module.
 
 Each function answers 0 where it does not: that is counted and reported, and the caller closes the
 channel before it sends, or reads, anything more.

@@ -6,9 +6,9 @@ MSG_MORE, so that both leave in one segment; what the socket does not take now i
 stopped, also in the middle of a range. A range that ends before its promised length means that a
 file was cut under a promise: the connection must end, since the announced size is already out.
 
-A short range with something behind it is copied into the Processor's own memory and leaves in the
-same call: two calls for each range, and a segment more, cost more than the copy. What the socket
-does not take of it stays a range.
+A short range with something after it is copied into the Processor's own memory and leaves in the
+same call: two calls for each range, and a segment more, cost more than the copy. The part that
+the socket does not take stays a range.
 
 Through a transport that is not the plain one all bytes go in pieces: the front of the queue, ranges
 too, is copied together, so that short answers leave in one piece. What the transport wants to be
@@ -118,7 +118,7 @@ cdef int _is_warm(Channel* channel, Request* request, Part* part) noexcept nogil
 
 
 cdef int _copy(Channel* channel, Request* request, Part* part, int64_t copied) noexcept nogil:
-    # Behind what is copied already. 0: the range is for sendfile.
+    # After the bytes copied already. 0: the range is for sendfile.
     cdef Processor* processor = channel.processor
     if (
         part.length > COPIED_RANGE_BYTES_MAX
@@ -205,7 +205,7 @@ cdef int64_t _range_into(
     Channel* channel, Request* request, Part* part, int64_t done, int64_t at, int64_t length
 ) noexcept nogil:
     # Copies what follows the first `done` bytes of a range to `at` in the piece. 0: it is not in
-    # memory. What was offered before has been there.
+    # memory. Bytes offered before have been there.
     cdef int64_t position = part.position + done
     cdef int64_t got
     if at < channel.offered_bytes:

@@ -14,7 +14,7 @@ from libc.stdint cimport int64_t
 from kbroker.net._types cimport RequestChannel
 
 
-# Requests are there: since the first of them was received, or somebody last served.
+# Requests are there: since the first of them was received, or the last was served.
 cdef inline void serving_locked(RequestChannel* channel, int64_t now_ns) noexcept nogil:
     cdef int64_t since_ns = now_ns
     if channel.serving_since_ns != 0:

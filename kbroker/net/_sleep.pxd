@@ -1,9 +1,9 @@
 # cython: language_level=3
 """Whether a Processor's thread sleeps, and waking it: one atomic word, an eventfd where it must be.
 
-    AWAKE    it looks for what has come before it sleeps again
+    AWAKE    it looks for new work before it sleeps again
     ASLEEP   in epoll_wait, or about to be
-    LENT     in epoll_wait, and a handler does its work: who looks for more when it is done
+    LENT     in epoll_wait, and a handler does its work, and looks for more when it is done
 """
 
 from libc.stdint cimport uint64_t
@@ -24,7 +24,7 @@ cdef inline void interrupt_sleep(Processor* processor) noexcept nogil:
     write(processor.event_fd, &one, 8)
 
 
-# Behind what it is to see: at most one eventfd write for each time that it sleeps.
+# After the change that it is to see: at most one eventfd write for each time that it sleeps.
 cdef inline void wake_processor(Processor* processor) noexcept nogil:
     cdef uint64_t one = 1
     if kb_cas_int(&processor.sleeping, ASLEEP, AWAKE):

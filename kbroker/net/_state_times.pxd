@@ -5,5 +5,5 @@ from kbroker.net._types cimport Channel, Request
 cdef void state_times_begin(Channel* channel) noexcept nogil
 # It leaves its state for this one.
 cdef void state_times_enter(Channel* channel, int state) noexcept nogil
-# It asks for this: what it is told by from now on.
+# It asks for this, and its times count for that from now on.
 cdef void state_times_use(Channel* channel, const Request* request) noexcept nogil

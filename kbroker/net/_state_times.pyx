@@ -2,7 +2,7 @@
 """How long channels are in each of their states: where a connection's time goes.
 
 A channel of the stock machine that asks for acks=-1 is nearly always in MUTED_AND_RESPONSE_PENDING:
-one request is in service, and nothing behind it is read. In the pipelined machine the same channel
+one request is in service, and nothing after it is read. In the pipelined machine the same channel
 waits in REQCACHED_AND_RESPONSE_PENDING, in which it is read. No figure by request shows that.
 
 A channel counts under what it asked for last, since a follower's long poll or an idle client would
@@ -51,5 +51,5 @@ cdef void state_times_use(Channel* channel, const Request* request) noexcept nog
     elif request.api_key == API_FETCH:
         use = USE_FETCH
     if use != channel.use and channel.state != NOT_MUTED:
-        _count(channel)           # it has waited for what it asked before
+        _count(channel)           # it has waited for its former request
     channel.use = <signed char>use

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Channels that are not read for a time, since their client was told to wait (KIP-219).
+"""Channels that are not read for a time, since their client has to wait (KIP-219).
 
 A Processor lists those of its own with the time until which they are throttled, the latest that
 was asked for. It looks through the list with each turn and sleeps no longer than to the first:

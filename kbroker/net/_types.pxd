@@ -2,9 +2,9 @@
 """The struct sheet of the network core: what a request is, and who owns each part of it.
 
 Ownership in one line each:
-- `Channel` belongs to its Processor's thread, or to who has the Processor's turn while that sleeps;
-  nobody else reads or writes it, except its addresses, which never change. It is freed once its
-  socket is closed and no request of it is in flight.
+- `Channel` belongs to its Processor's thread, or to the handler that has the Processor's turn while
+  that sleeps; no other reads or writes it, except its addresses, which never change. It is freed
+  once its socket is closed and no request of it is in flight.
 - `Request` is made by a Processor, lent to a handler, and always comes back through
   `processor_push` (an answer, a no-op or a close), so that no queue for answers can be full.
 - `Chunk` is shared: each request that points into it holds a reference.
@@ -88,7 +88,7 @@ cdef struct Request:
     int16_t api_key
     int16_t api_version
     int32_t correlation_id
-    uint8_t* data                 # the first frame, behind its size
+    uint8_t* data                 # the first frame, after its size
     uint32_t length_bytes         # of the first frame
     uint32_t total_bytes          # of all frames with their sizes, from data - 4
     Chunk* chunk                  # one reference, or NULL once detached
@@ -96,7 +96,7 @@ cdef struct Request:
     void* slow_file               # what it was set aside for; an address to compare
     int64_t* late_from_ns         # atomic, of a write's data directory: see _aside; NULL: a read
     int8_t taken_up               # by a run that set it aside; its API's own meaning
-    int8_t from_follower          # a fetch of another broker's: its times are told apart
+    int8_t from_follower          # a fetch of another broker's: its times are counted apart
     void* guards                  # of a produce that has waited for its transaction: see the API
     int64_t warmed_ns             # when its file range was read ahead last; 0: never
     # When, by the monotonic clock; read once a turn or a run, not for each request.
@@ -107,7 +107,7 @@ cdef struct Request:
     int64_t picked_ns             # its Processor has the answer
     # The answer.
     int action                    # ACTION_*: what its Processor does with it
-    int32_t throttle_ms           # told in it, and its channel is not read for so long; 0: neither
+    int32_t throttle_ms           # sent in it, and its channel is not read for so long; 0: neither
     int cause                     # CAUSE_*, with ACTION_CLOSE
     int part_count
     int part_next                 # the Processor's place in the parts
@@ -116,7 +116,7 @@ cdef struct Request:
     int64_t own_bytes             # of the answer in memory of its own: not in the inline buffers
     int8_t is_unsent              # it counts among its channel's unsent bytes
     Part* parts                   # inline_parts or an allocation; NULL: compact, no answer yet
-    uint8_t* head                 # the memory behind parts: inline_bytes or an allocation
+    uint8_t* head                 # the memory of parts: inline_bytes or an allocation
     Part inline_parts[INLINE_PARTS]  # from here on not in a compact one
     uint8_t inline_bytes[INLINE_BYTES]
 
@@ -127,7 +127,7 @@ cdef struct RequestList:
     Request* tail
 
 
-# What a transport answers where it has moved no byte.
+# A transport's answer where it has moved no byte.
 cdef enum TransportStatus:
     TRANSPORT_DONE = 0            # the handshake is complete; of a receive: the peer has ended
     TRANSPORT_WANTS_READ = -1
@@ -148,13 +148,13 @@ cdef struct Transport:
     void (*close)(void* own) noexcept nogil     # without waiting; the socket is closed after it
 
 
-# What is known of a client that has authenticated: see _sessions.
+# A client that has authenticated: see _sessions.
 cdef struct Session:
     int refs                      # atomic: listeners and channels
     void* principal               # a Python object, kept as long as the session
 
 
-# What the connections of one listener have in common.
+# The common part of the connections of one listener.
 cdef struct Listener:
     uint32_t index
     int8_t authenticates          # a connection is to authenticate before its first request
@@ -164,16 +164,16 @@ cdef struct Listener:
 
 
 cdef enum:
-    PEER_ENDED = 2                # Channel.readable: behind the bytes the end, which has no edge
+    PEER_ENDED = 2                # Channel.readable: after the bytes the end, which has no edge
 
 
-# How far a connection has gone, for whoever holds a request of it that waits.
+# How far a connection has gone, for the holder of a request of it that waits.
 cdef enum:
     LEFT_SENDING = 1              # the peer sends no more; it may still read
     LEFT = 2                      # closed: nothing can be answered
 
 
-# What a channel asked for last: producers' are told from the others in the times of the states.
+# A channel's last kind of request: producers have their own times of the states.
 cdef enum:
     USE_OTHER = 0
     USE_PRODUCE = 1
@@ -240,7 +240,7 @@ cdef struct Channel:
     uint16_t peer_port
     int8_t is_ipv6
     # The request path's own, under its lock, for as long as a request of this channel is lent.
-    void* parked                  # the first of what waits for it
+    void* parked                  # the first of its requests that wait
     int8_t left                   # LEFT_SENDING, LEFT
 
 
@@ -301,7 +301,7 @@ cdef struct NetworkSettings:
 cdef enum:
     STOP_SEND = 1                # answers leave, for at most a second; then everything is closed
     STOP_AT_ONCE = 2
-    STOP_RETIRE = 3               # each connection is closed behind its last answer; the rest serve
+    STOP_RETIRE = 3               # each connection is closed after its last answer; the rest serve
 
 
 cdef struct Processor:
@@ -323,7 +323,7 @@ cdef struct Processor:
     Request* answers_head
     Request* answers_tail
     Request* local_head           # locally processed, their answers come later
-    int has_long_answers          # among them: not for who has the turn for a moment
+    int has_long_answers          # among them: not for a handler with the turn
     int64_t unread_since_ns       # atomic: by one of its channels, or before; 0: by none
     # The thread's own.
     Chunk* shared
@@ -345,7 +345,7 @@ cdef struct Processor:
     int64_t now_ns
     int handshakes                # steps of handshakes in this round
     int64_t compacted_ns
-    int64_t looked_ns             # at what it pushed and still stands in the queue; 0: nothing does
+    int64_t looked_ns             # at its requests that are still queued; 0: none is
     # Figures, written in its turn, read by anyone.
     int64_t idle_ns
     int64_t started_ns
@@ -375,7 +375,7 @@ cdef struct Handler:
     void* slow_file               # it serves what was set aside for this one
     int retired                   # it counts no more, wherever it is; its thread leaves
     int was_aside                 # its last run had been
-    int stands                    # it was relieved as the taker, and is not back
+    int relieved                  # as the taker, and it is not back
     int in_python                 # counted as there, under the request channel's lock
     Handler* below
     int index
@@ -390,7 +390,7 @@ cdef enum:
     BOUNDED_FROM = 4              # handlers: of so many one is left for the queue, whatever waits
 
 
-# Requests that wait for slow files, and files that somebody stands at. Under the request
+# Requests that wait for slow files, and files at which a handler waits. Under the request
 # channel's lock.
 cdef struct AsideRequests:
     Request* head
@@ -427,18 +427,18 @@ cdef struct RequestChannel:
     InPython python
     Handler* sleepers             # a stack: the warmest first
     int stalled                   # a Processor waits for room
-    int short_runs                # atomic: so many more are short; somebody has waited for the disk
+    int short_runs                # atomic: so many more are short; a run has waited for the disk
     int handler_count             # atomic: those that serve
     int closed
     int called                    # a handler is to come back, though nothing is queued
-    # Told by a Processor, without a lock: how far a connection has gone. Set before the threads
-    # start; NULL: nobody asks.
+    # Called by a Processor, without a lock: how far a connection has gone. Set before the threads
+    # start; NULL: not wanted.
     void (*on_left)(void* context, Channel* channel, int how) noexcept nogil
     # Serves a request on the thread of its Processor, without waiting; 0: it is to be queued. NULL:
     # all are. Only of the APIs that `at_once` names.
     int (*serve_at_once)(void* context, Processor* processor, Request* request) noexcept nogil
     void* hot_context
-    # How long requests stood here or were being served by the taker: nobody is idle meanwhile.
+    # How long requests were here or were being served by the taker: no handler is idle meanwhile.
     int64_t served_ns
     int64_t serving_since_ns      # 0: nothing is
     int64_t served_until_ns

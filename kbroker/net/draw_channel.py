@@ -1,4 +1,4 @@
-"""Draws the channel state machine into docs/channel.md from the table that the core obeys.
+"""Draws the channel state machine into docs/channel.md from the table that the core follows.
 
     python -m kbroker.net.draw_channel                    print the generated part
     python -m kbroker.net.draw_channel docs/channel.md    rewrite it between its markers

@@ -422,7 +422,7 @@ def _slots_bytes_forgotten(_Place place):
 
 
 def _waiting_handler_forgotten(_Place place):
-    place.hot.workers[0].handler.stands = 1
+    place.hot.workers[0].handler.relieved = 1
 
 
 def _handler_in_python_forgotten(_Place place):

@@ -32,6 +32,7 @@ def test_a_room_without_such_words_is_not_in_the_list() -> None:
         ("What does it cost?", 0),
         ("The page says what a client waits for.", 0),
         ("A threshold, a standstill and a toldable word.", 0),
+        ('row["behind"], not behind', 1),
     ],
 )
 def test_the_words_themselves(sentence: str, times: int) -> None:
