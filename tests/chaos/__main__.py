@@ -31,7 +31,7 @@ def main() -> int:
     given = parser.parse_args()
     seed = random.randrange(1 << 31) if given.seed is None else given.seed
     print(f"seed {seed}", flush=True)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # or the workers would be left behind
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # or the workers would stay
     settings = Settings(
         seconds=given.seconds,
         consumers=given.consumers,

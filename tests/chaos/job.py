@@ -1,4 +1,4 @@
-"""What a worker is told, and the times that all clients are given."""
+"""A worker's job, and the times that all clients are given."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def main() -> int:
     failed: list[str] = []
     answered: list[tuple[object, ...]] = []
 
-    def told(error: Any, message: Any) -> None:
+    def delivered(error: Any, message: Any) -> None:
         if error is None:
             answered.append((PRODUCED, message.partition(), message.offset()))
         else:
@@ -55,7 +55,7 @@ def main() -> int:
             while True:
                 try:
                     producer.produce(
-                        topic, VALUE, partition=number % int(partitions), on_delivery=told
+                        topic, VALUE, partition=number % int(partitions), on_delivery=delivered
                     )
                     break
                 except BufferError:

@@ -290,8 +290,8 @@ class Chaos:
         self._see_the_dead()
 
     def _behind(self, watch: Watch, ends: dict[int, int]) -> list[tuple[int, int, int]]:
-        shown = watch.seen[-1].offsets if watch.seen else {}
-        return [(p, shown.get(p, -1), end) for p, end in ends.items() if shown.get(p, -1) < end]
+        last = watch.seen[-1].offsets if watch.seen else {}
+        return [(p, last.get(p, -1), end) for p, end in ends.items() if last.get(p, -1) < end]
 
     def _drained(self, watch: Watch, ends: dict[int, int]) -> bool:
         if not watch.seen or not watch.states:
@@ -356,7 +356,7 @@ class Chaos:
             "long rebalances": len(verify.long_rebalances(watch.states)),
             "partitions that stayed": stays.held,
             "of them read on": stays.read,
-            # Meant for somebody who was lost meanwhile, as a rule: a figure, not a violation.
+            # Meant for a member that was lost meanwhile, as a rule: a figure, not a violation.
             "given back and had again": len(bounced),
             "longest pause s": round(stays.longest_pause_ns / 1e9, 2),
         }

@@ -17,10 +17,10 @@ def test_nothing_is_lost(protocol: str) -> None:
     seed = 2312
     settings = Settings(seconds=20, consumers=8, partitions=24, protocol=protocol, seed=seed)
     outcome = Chaos(settings).run()
-    told = "\n".join([f"seed {seed}", *outcome.violations, *outcome.clients_own])
-    assert not outcome.violations, told
+    report = "\n".join([f"seed {seed}", *outcome.violations, *outcome.clients_own])
+    assert not outcome.violations, report
     if outcome.clients_own:
-        print(told)  # whole; what each end says of itself decides, not the code that it passed
+        print(report)  # whole; what each end says of itself decides, not the code that it passed
         raise AgentError("\n".join(end.rpartition("\n")[2] for end in outcome.clients_own))
     assert outcome.figures["records"]
     assert outcome.figures["commits answered"]

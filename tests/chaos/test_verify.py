@@ -76,8 +76,8 @@ def test_a_commit_that_goes_back_or_beyond_the_end() -> None:
 
 def test_an_answered_commit_that_is_not_shown() -> None:
     journals = {"a": [line(2, COMMITTED, "0:5")], "b": [line(3, COMMITTED, "0:8", "1:2")]}
-    shown = [seen(1, p0=-1, p1=-1), seen(2.5, p0=5, p1=-1), seen(3.5, p0=8, p1=2)]
-    assert verify.commits_lost(journals, shown) == []
+    looks = [seen(1, p0=-1, p1=-1), seen(2.5, p0=5, p1=-1), seen(3.5, p0=8, p1=2)]
+    assert verify.commits_lost(journals, looks) == []
     assert verify.commits_lost(journals, [seen(2.9, p0=4, p1=-1)]) != []
     assert verify.commits_lost(journals, [seen(3.1, p0=8, p1=1)]) != []
     assert verify.commits_lost(journals, [seen(2.9, p0=5, p1=-1)]) == []

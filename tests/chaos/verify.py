@@ -1,4 +1,4 @@
-"""What must hold after a chaos run, from the journals and from what the watcher saw.
+"""The rules that hold after a chaos run, from the journals and the watcher's looks.
 
 Pure functions; each returns sentences, one per violation; an empty list is what is wanted.
 """
@@ -26,7 +26,7 @@ from tests.chaos.watch import Seen, State
 
 SHOWN_MAX: Final = 5
 SECOND_NS: Final = 1_000_000_000
-# A rebalance this long, with a partition that nobody read meanwhile, is one that stopped it.
+# A rebalance this long, with a partition that was not read meanwhile, is one that stopped it.
 LONG_NS: Final = 3 * SECOND_NS
 
 
@@ -61,13 +61,13 @@ def not_processed(processed: Processed, ends: Mapping[int, int]) -> list[str]:
         counts = processed.counts.get(partition, bytearray(end))
         missing = [offset for offset in range(end) if counts[offset] == 0]
         if missing:
-            shown = missing[:SHOWN_MAX]
-            wrong.append(f"partition {partition}: {len(missing)} of {end} never processed: {shown}")
+            first = missing[:SHOWN_MAX]
+            wrong.append(f"partition {partition}: {len(missing)} of {end} never processed: {first}")
     return wrong
 
 
 def not_stored(produced: Iterable[Line], ends: Mapping[int, int]) -> list[str]:
-    """Records that the producer was told of and that the log does not have."""
+    """Records that were acknowledged and that the log does not have."""
     wrong = []
     for line in produced:
         if line.kind == PRODUCED:
@@ -118,10 +118,10 @@ def commits_lost(journals: Mapping[str, Sequence[Line]], seen: Sequence[Seen]) -
             place = bisect_right(times, asked_ns)
             if place and offsets.get(partition, -1) < highest[place - 1][1]:
                 ns, offset, name = highest[place - 1]
-                shown = offsets.get(partition, -1)
+                fetched = offsets.get(partition, -1)
                 wrong.append(
-                    f"partition {partition}: {name} was told of {offset} at {ns},"
-                    f" OffsetFetch at {asked_ns} shows {shown}"
+                    f"partition {partition}: {name} was answered {offset} at {ns},"
+                    f" OffsetFetch at {asked_ns} has {fetched}"
                 )
                 break
     return wrong
@@ -162,8 +162,8 @@ def bounced(
     states: Sequence[State],
     quiet: Mapping[str, Sequence[tuple[int, int]]],
 ) -> list[str]:
-    """Partitions that an owner gave back and had again within one rebalance, with nobody in
-    between. `quiet` as for `stays`: whoever was away may have lost them."""
+    """Partitions that an owner gave back and had again within one rebalance, with no other in
+    between. `quiet` as for `stays`: a worker that was away may have lost them."""
     events = []
     for name, lines in journals.items():
         for line in lines:

@@ -152,7 +152,7 @@ class Watch:
 
 
 def write(watch: Watch, path: Path) -> None:
-    """What was seen, for whoever looks into a failure."""
+    """The looks, to be read after a failure."""
     with open(path, "w", encoding="utf-8") as file:
         before: dict[int, int] = {}
         for asked_ns, offsets in watch.seen:

@@ -1,7 +1,7 @@
 """Two tables that maintenance has everything to do with, and an end of it at each of its steps.
 
-What a process that is ended leaves behind is what is on the disk at that moment. All that
-maintenance does to a disk, but for what Spark writes into a unit that nobody names yet, goes
+A process that is ended leaves the files that are on the disk at that moment. All that
+maintenance does to a disk, but for Spark's writing into a unit that no commit names yet, goes
 through three methods of LocalFiles. So `World.maintain(at)` tells `at` each step by name, and a
 Death that it raises, which no `except Exception` sees, leaves what kill -9 leaves: a commit's
 hidden file, a directory that is half removed.
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 FIRST, SECOND = "2020-11-22", "2020-11-23"  # the one expires, the other stays
 COMMITS: Final = ("roll-up", "merge", "expire", "fold", "garbage")
 STEPS: Final = frozenset({
-    "roll-up written", "merge written", *(f"{what} begun" for what in COMMITS),
-    *(f"{what} committed" for what in COMMITS), "unit removal begun", "unit half removed",
+    "roll-up written", "merge written", *(f"{name} begun" for name in COMMITS),
+    *(f"{name} committed" for name in COMMITS), "unit removal begun", "unit half removed",
     "unit removed", "commit removal begun", "commit removed",
 })  # fmt: skip
 At = Callable[[str], None]
@@ -49,7 +49,7 @@ class Death(BaseException):
 
 @contextmanager
 def stepping(at: At) -> Iterator[None]:
-    """`at` is told each of STEPS, of all LocalFiles."""
+    """`at` gets each of STEPS, of all LocalFiles."""
 
     def create(files: LocalFiles, uri: str, data: bytes) -> bool:
         what = "fold" if uri.endswith(".fold.json") else str(json.loads(data)["kind"])

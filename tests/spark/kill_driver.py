@@ -46,7 +46,7 @@ def main(bootstrap: str, tables: str, topic: str, at: str = "", nth: str = "1") 
     spark = session("local[1]", "kbroker-kills", source="kafka", conf=CONF)
     print("session", flush=True)
     if not sys.stdin.readline():
-        return  # whoever started it is gone
+        return  # its parent is gone
     stream.land(spark, options, stop=threading.Event(), say=say, step=step)
     spark.stop()
 

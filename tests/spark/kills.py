@@ -9,7 +9,7 @@ client, row for row: what is in the table, what was set aside, and what is left 
 retries.
 
 The steps of the sink are exact: the driver kills itself there. The moments of Spark's own logs are
-told by the kernel as names appear in the checkpoint, so a kill may come a little later than meant;
+noticed by the kernel as names appear in the checkpoint, so a kill may come a little late;
 `found` says what was on the disk afterwards.
 """
 
@@ -65,10 +65,10 @@ POINTS: Final = (*sink.STEPS, *LOGS, ANY_TIME)
 # Each leaves another of the states below; what the other points leave is one of these.
 OF_EACH_KIND: Final = (sink.BEGUN, sink.WRITTEN, sink.COMMITTED, OFFSETS_BEGUN)
 
-# What a kill left on the disk, by the newest batch.
+# The state on the disk after a kill, by the newest batch.
 BETWEEN: Final = "between batches"
 LOGGED: Final = "in the offset log only"
-UNCOMMITTED: Final = "rows that nobody committed"
+UNCOMMITTED: Final = "rows that were not committed"
 UNFINISHED: Final = "in the ledger, not in the commit log"
 
 ROUND_S_MAX: Final = 300.0

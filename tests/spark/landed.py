@@ -1,4 +1,4 @@
-"""Rows as they stand in the tables, for tests of what reads them: no stream, no files.
+"""Rows as they are in the tables, for tests of their readers: no stream, no files.
 
 A test says the fields that matter; identity and times are filled in as the streaming job does it.
 """

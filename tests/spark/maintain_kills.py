@@ -2,7 +2,7 @@
 
     nice python -m tests.spark.maintain_kills --kills 20 --seed 7
 
-What tests/spark/deaths.py does within a process is done to processes here: a maintenance of its
+As tests/spark/deaths.py within a process, here with processes: a maintenance of its
 own, Python and JVM, ends itself at a step. After each the tables are compared, row for row, with
 what has landed, and more is landed; in the end a maintenance finishes what is left.
 """
@@ -106,8 +106,8 @@ def run(place: Path, kills: int, seed: int) -> Counter[str]:
     spark.stop()
     lines = Counter(line.split(":")[0] for line in log.read_text(errors="replace").splitlines()
                     if "not maintained" in line or "try again" in line)  # fmt: skip
-    print(f"{turn} rounds, {done.total()} kills: no row lost, doubled or changed; lines of who gave"
-          f" way: {dict(lines)}")  # fmt: skip
+    print(f"{turn} rounds, {done.total()} kills: no row lost, doubled or changed; lines of jobs"
+          f" that gave way: {dict(lines)}")  # fmt: skip
     return done
 
 

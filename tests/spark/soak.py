@@ -6,7 +6,7 @@ A broker under a steady load, the job with a batch every 2 s and live windows, m
 with a grace of minutes instead of a day, a report now and then. The broker is killed and started
 again, the job stopped by SIGTERM and by kill -9; after a third of the time nothing disturbs it any
 more. PLACE/figures.jsonl has a line every 10 s: files, memory, descriptors, threads; the JVM's heap
-is that behind a full collection, once a minute. events.log says what was done to them, and at the
+is that after a full collection, once a minute. events.log says what was done to them, and at the
 end whether the tables have every record of the topics once.
 """
 
@@ -349,7 +349,7 @@ def main() -> None:
     parser = argparse.ArgumentParser("python -m tests.spark.soak")
     parser.add_argument("--place", required=True, help="a directory that is not there yet")
     parser.add_argument("--minutes", type=float, default=30)
-    parser.add_argument("more", nargs="*", help="options of the streaming job, behind --")
+    parser.add_argument("more", nargs="*", help="options of the streaming job, after --")
     run(parser.parse_args())
 
 

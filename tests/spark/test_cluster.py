@@ -1,10 +1,10 @@
-"""The jobs on a standalone master and two workers, by spark-submit: equal to what they do alone.
+"""The jobs on a standalone master and two workers, by spark-submit: equal to a run alone.
 
 Landing, maintenance and the report, each by spark-submit on the cluster and, at the same time and
 from the same topics, in this process: the tables are equal row for row, and the reports number for
 number. Output and checkpoint are URIs that only Hadoop's file systems resolve
 (support/spark_cluster.py), the workers have of our sources what --py-files ships, and of the
-connector what --jars ships. What is in the tables in the end is read with this process's session.
+connector what --jars ships. In the end the tables are read with this process's session.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class Jobs:
             side: ["--tables", root, *(one.replace("{side}", side) for one in arguments)]
             for side, root in self.tables.items()
         }
-        # From a file that stands alone: its sources are in the archive.
+        # From a file by itself: its sources are in the archive.
         job = Path(shutil.copy(ROOT / "spark_jobs" / f"{name}.py", self._place))
         with ThreadPoolExecutor(1) as pool:
             there = pool.submit(

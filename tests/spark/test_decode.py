@@ -1,4 +1,4 @@
-"""What anybody may write into a topic becomes a row or a quarantined record, and nothing else."""
+"""Any record in a topic becomes a row or a quarantined record, and nothing else."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class World:
     exit_code: int
     blocks: list[Block]
     samples: list[dict[str, Any]]
-    results: int  # records, with what is wrong
+    results: int  # records, wrong ones included
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,7 @@ def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
         broker.start()
         landing = Landing(spark, broker.bootstrap, place)
         landing.run("--progress", "--max-records", "60")  # a few batches, to be merged
-        landing.run()  # what the job told of itself meanwhile
+        landing.run()  # the job's own records of the first run
         sampled = read_topic(broker.bootstrap, samples.TOPIC)
         measured = read_topic(broker.bootstrap, results_table.TOPIC)
         tomorrow = maintain.Plan(grace_ms=0), lambda: now_ms() + 2 * DAY_MS
@@ -162,14 +162,14 @@ def test_hot_partitions_are_what_was_sent(world: World) -> None:
             counted[one["topic"], one["partition"]] += one["message_count"]
     assert {p: counted[TOPIC, p] for p in LOAD} == LOAD  # the samples themselves are right
     found = lines(table(world.report, "hot", "The 10 hottest"))
-    shown = {(one["topic"].text, int(one["partition"].text)): one for one in found}
+    by_place = {(one["topic"].text, int(one["partition"].text)): one for one in found}
     everything = sum(counted.values())
     for partition, sent in LOAD.items():
-        line = shown[TOPIC, partition]
+        line = by_place[TOPIC, partition]
         assert line["messages"].value == sent
         assert line["share of all"].value == pytest.approx(sent / everything)
     assert [one["messages"].value for one in found] == sorted(counted.values(), reverse=True)[:10]
-    for (topic, _), line in shown.items():
+    for (topic, _), line in by_place.items():
         assert ("pipeline" in line["whose"].text) == (topic != TOPIC), topic
 
 

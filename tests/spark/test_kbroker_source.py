@@ -221,7 +221,7 @@ def test_a_time_that_spark_does_not_have_is_null(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"subscribe": "nobody-made-this"}, "nobody-made-this"),
+        ({"subscribe": "never-made-this"}, "never-made-this"),
         ({"kafka.bootstrap.servers": "127.0.0.1:1"}, "127.0.0.1:1"),
         ({"kafka.sasl.mechanism": "PLAIN"}, "no option kafka.sasl.mechanism"),
     ],

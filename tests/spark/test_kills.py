@@ -1,6 +1,6 @@
 """The streaming job is killed, the broker now and then: no row is lost or doubled.
 
-At one point for each thing that a kill can leave behind; `python -m tests.spark.kills` tries all.
+At one point for each state that a kill can leave; `python -m tests.spark.kills` tries all.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 @pytest.fixture
 def world(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    """Two small parts of a day, one of the next, two of what cannot be read, samples of both days;
+    """Two small parts of a day, one of the next, two of the quarantine, samples of both days;
     a fold after every third commit."""
     monkeypatch.setitem(TABLES, "things", THINGS)
     monkeypatch.setattr(job, "FOLD_AFTER", 3)
@@ -79,8 +79,8 @@ def test_two_at_once(world: World) -> None:
         world.check(FIRST)
         world.days += 1.1
         assert world.days < 9, met
-    told = [line for line in world.said if "another maintenance is running; try again" in line]
-    assert [line.split(":")[0] for line in told] == ["hourly", "metrics"]
+    refused = [line for line in world.said if "another maintenance is running; try again" in line]
+    assert [line.split(":")[0] for line in refused] == ["hourly", "metrics"]
     assert not any("not maintained" in line or "\n" in line for line in world.said)
     world.finish()
     world.check(FIRST)
@@ -96,7 +96,7 @@ def test_a_clock_that_is_set_ahead_and_back(world: World) -> None:
         if turn == 1:
             world.land_samples(6)  # of a date that would have expired, but had no rows
         world.land_things(40)
-        world.age(20)  # so that nobody but the ledger knows what is needed
+        world.age(20)  # so that only the ledger knows the files that are needed
         reader = tables.read(world.spark, world.root, "things", repeats=True)
         seen = reader.count()
         world.days = days

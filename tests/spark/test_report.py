@@ -55,13 +55,13 @@ def silence_and_pipeline(inputs: Inputs, *_: object, **__: object) -> Made:
 def test_the_report_an_hour_after_the_broker_died(
     spark: Any, root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing lands, because nobody answers: the report is made all the same, and is an alarm.
+    """Nothing lands, because no broker answers: the report is made all the same, and is an alarm.
 
     Of its chapters only those that speak of it are made.
     """
 
     def away(*_: object) -> None:
-        raise BrokerAway("127.0.0.1:9092: nobody answers; is the broker running?")
+        raise BrokerAway("127.0.0.1:9092: no answer; is the broker running?")
 
     monkeypatch.setattr(report, "_land", away)
     monkeypatch.setattr(report, "everything", silence_and_pipeline)
@@ -76,11 +76,11 @@ def test_the_report_an_hour_after_the_broker_died(
     assert page.startswith("<!doctype html>")
     assert sorted(p.name for p in (tmp_path / "page").iterdir()) == ["report.html", "report.json"]
     first_page = page.partition("<main>")[0]
-    for what in ("The topics could not be read: 127.0.0.1:9092: nobody answers",
+    for text in ("The topics could not be read: 127.0.0.1:9092: no answer",
                  "Nothing has landed for 1 h: what happened since is not known",
                  "__kbroker_metrics-0: records"):  # fmt: skip
-        assert any(line.startswith(f"alarm: {what}") for line in said), said
-        assert what in first_page
+        assert any(line.startswith(f"alarm: {text}") for line in said), said
+        assert text in first_page
 
 
 def test_what_comes_while_it_lands_is_not_said_to_be_read(

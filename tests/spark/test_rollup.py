@@ -166,12 +166,12 @@ def test_a_report_brings_touched_days_up_to_date(spark: SparkSession, topic: Top
     land(0, NOON_MS, 300)
     land(1, NOON_MS + DAY_MS, 1_000)
     assert section("--no-rollup") == ([], ())
-    behind = "roll-ups of 2 days, 2020-11-22 to 2020-11-23 lag: --no-rollup was given"
-    assert said == [behind] and not hourly.state().units
+    lagging = "roll-ups of 2 days, 2020-11-22 to 2020-11-23 lag: --no-rollup was given"
+    assert said == [lagging] and not hourly.state().units
     assert section() == ([["2020-11-23", "1,000", "0"], ["2020-11-22", "300", "0"]], ())
     assert said[1:] == ["roll-ups of 2 days, 2020-11-22 to 2020-11-23 made anew"]
     before = units()
-    land(2, NOON_MS + HOUR_MS, 7)  # late: a day behind what has landed
+    land(2, NOON_MS + HOUR_MS, 7)  # late: a day before the newest
     texts, (line,) = section("--rollup-rows", "1")
     assert texts == [["2020-11-23", "1,000", "0"], ["2020-11-22", "300", "0"]]
     assert line.startswith("Late: the roll-ups of 1 day, 2020-11-22 have 1 of the 2 samples")
@@ -244,7 +244,7 @@ def test_roll_ups_stay_when_raw_rows_expire(spark: SparkSession, topic: Topic) -
     assert same(as_read(spark, topic.root), by_hand(records))
     write(topic, [sample(1000, NOON_MS, "Threads", connections=1)])
     topic.land(1)
-    assert rollup.stale(spark, topic.root) == {}, "of what is left no date can be made anew"
+    assert rollup.stale(spark, topic.root) == {}, "no date can be made anew of the rest"
     keep(95)
     assert same(as_read(spark, topic.root), by_hand(records))
 

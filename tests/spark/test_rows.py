@@ -1,4 +1,4 @@
-"""The rows behind a number, asked of real tables: found, shown with their source, counted again."""
+"""The rows of a number, asked of real tables: found, printed with their source, counted again."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_rows_of_a_number(
     report = report_of(
         landing.tables,
         asked("source_partition = 0 AND source_offset >= 2L", 4),
-        asked("source_topic = 'nobody'", 0),
+        asked("source_topic = 'none'", 0),
         asked("source_partition = 1 OR source_offset = 0", 9),
         Cell("a word"),
         asked("source_offset < 2 AND reflect('java.lang.System', 'exit') IS NULL", 1),

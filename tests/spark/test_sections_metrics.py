@@ -102,14 +102,14 @@ def test_several_brokers_are_told_apart(spark: Any) -> None:
         "Controller: broker 2.",
     )
     titles = section.tables[0].columns
-    told = {row[0].text: dict(zip(titles, row, strict=True)) for row in section.tables[0].rows}
-    assert told["1"]["from leaders"].value == 1_000
-    assert (told["1"]["lag in bytes, most"].value, told["2"]["lag in bytes, most"].value) == (
+    row_of = {row[0].text: dict(zip(titles, row, strict=True)) for row in section.tables[0].rows}
+    assert row_of["1"]["from leaders"].value == 1_000
+    assert (row_of["1"]["lag in bytes, most"].value, row_of["2"]["lag in bytes, most"].value) == (
         0, 7_000,
     )  # fmt: skip
-    assert told["2"]["to catch up, longest"].value == 90
-    assert (told["1"]["left in-sync sets"].value, told["2"]["leaders elected"].value) == (3, 8)
-    assert [told[each]["offline partitions, most"].verdict for each in "12"] == ["", "bad"]
+    assert row_of["2"]["to catch up, longest"].value == 90
+    assert (row_of["1"]["left in-sync sets"].value, row_of["2"]["leaders elected"].value) == (3, 8)
+    assert [row_of[each]["offline partitions, most"].verdict for each in "12"] == ["", "bad"]
     assert "Lag of replicas" in {plot.title for plot in section.plots}
     assert landed.check_rows(inputs, section) == 4  # two brokers, two kinds
     alone = landed.inputs(spark, metrics=copying(1, NOON_MS, 0, 0.0))
@@ -240,8 +240,8 @@ def test_directories_of_one_file_system_fill_it_together(spark: Any) -> None:
     (alarm,) = section.findings  # of each file system one; the others have more than 72 h
     assert alarm.what.startswith("broker 1 /a, /b is full in 40 h")
     landed.check_rows(found, section)
-    told = alerts.signals(found, silence.listen(found)).where("signal = 'forecast'").collect()
-    last = {(row.broker_id, row.entity): row.value for row in told if row.at_ms == NOON_MS}
+    forecasts = alerts.signals(found, silence.listen(found)).where("signal = 'forecast'").collect()
+    last = {(row.broker_id, row.entity): row.value for row in forecasts if row.at_ms == NOON_MS}
     assert {place: round(value) for place, value in last.items()} == {
         (1, "/a"): 40, (1, "/b"): 40, (1, "/c"): 80, (2, "/a"): 80,
     }  # fmt: skip
@@ -312,8 +312,8 @@ def group(name: str, *lags: int, members: int = 2) -> list[dict[str, Any]]:
 
 
 def groups() -> list[dict[str, Any]]:
-    """One falls back, one is far behind and catches up, one stays as far behind as it is; one has
-    nobody who reads, one has nobody for ten minutes."""
+    """One falls back, one has a large lag and catches up, one keeps its lag; one has no reader,
+    one has none for ten minutes."""
     return [*group("falls back", *range(2_000, 8_000, 100)), *group("same", *[5_000] * 60),
             *group("catches up", *range(60_000, 0, -1_000)),
             *group("left", *[7] * 40, members=0),

@@ -71,7 +71,7 @@ def test_pipeline(spark: Any) -> None:
         gaps=(
             Gap("t", 3, 10, 25, "retention", NOON_MS),
             Gap("u", 0, 1000, 1000, "re-created", NOON_MS),
-            Gap("t", 3, 0, 5, "retention", NOON_MS - 9 * 86_400_000),  # told of before
+            Gap("t", 3, 0, 5, "retention", NOON_MS - 9 * 86_400_000),  # reported before
         ),
         landed={"metrics": 7},
     )  # fmt: skip
@@ -163,7 +163,7 @@ def test_a_report_of_nothing_says_so_everywhere(spark: Any) -> None:
 
 
 def test_hostile_records_stop_no_section(spark: Any) -> None:
-    """Every column of every kind of record at its ends: nonsense may be shown, nothing fails."""
+    """Every column of every kind of record at its ends: nonsense may be printed, nothing fails."""
     largest, smallest = (1 << 63) - 1, -(1 << 63)
     kinds = {name: kind for kind in METRICS.kinds for name in [kind.value]}
     metrics = []

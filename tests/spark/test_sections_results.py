@@ -1,4 +1,4 @@
-"""Sections of what perf measured, held against perf's own histogram and statistics."""
+"""Sections of perf's results, compared with perf's own histogram and statistics."""
 
 from __future__ import annotations
 
@@ -284,8 +284,8 @@ def test_versions_of_the_broker_are_not_pooled(spark: Any) -> None:
     section = brokers.section(found, measured)
     ratios = section.tables[0]
     cpu = ratios.columns.index("CPU us/request x")
-    told = {row[0].text.partition("kbroker_version ")[2]: row[cpu].value for row in ratios.rows}
-    assert told == {"1)": pytest.approx(0.5), "2)": pytest.approx(1.5)}
+    ratio_of = {row[0].text.partition("kbroker_version ")[2]: row[cpu].value for row in ratios.rows}
+    assert ratio_of == {"1)": pytest.approx(0.5), "2)": pytest.approx(1.5)}
     assert "2 versions of kbroker, each in lines of its own." in section.words
     coarse = latency.section(found, measured).tables[0]
     assert "version" in coarse.columns and len(coarse.rows) == 4
@@ -315,8 +315,8 @@ def test_years_of_runs_are_one_short_predicate(spark: Any) -> None:
                             sequence=len(write.rows) % 6)  # fmt: skip
     found = landed.inputs(spark, results=write.rows)
     section = brokers.section(found, blocks.blocks(found.results))
-    behind = section.tables[0].rows[0][1].rows
-    assert behind is not None and (behind.count, behind.where.count("sequence IN")) == (18, 1)
+    source = section.tables[0].rows[0][1].rows
+    assert source is not None and (source.count, source.where.count("sequence IN")) == (18, 1)
     landed.check_rows(found, section)
 
 
@@ -498,8 +498,8 @@ def test_single_figures_of_the_newest_run_with_their_units(spark: Any) -> None:
         ("start", ("what", "broker", "figure", "lowest", "highest", "rounds")),
         ("spark", ("what", "broker", "figure")),
     ]
-    shown = [[cell.text for cell in row[1:]] for table in section.tables for row in table.rows]
-    assert shown == [
+    texts = [[cell.text for cell in row[1:]] for table in section.tables for row in table.rows]
+    assert texts == [
         ["kbroker", "1.74 kB"],
         ["kbroker", "0.28 s", "0.25 s", "0.31 s", "3"],
         ["kafka", "2.5 s", "-", "-", "1"],

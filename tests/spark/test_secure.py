@@ -31,7 +31,7 @@ TOPIC = "orders"
 VALUES = [b"order %d" % number for number in range(200)]
 # So that a client gives up soon; the properties under test win over the job's own.
 SOON = {"default.api.timeout.ms": "4000", "request.timeout.ms": "3000"}
-# So that it is heard what it is told, however busy the machine.
+# So that the answer comes in time, however busy the machine.
 LATE = {"default.api.timeout.ms": "20000", "request.timeout.ms": "15000"}
 
 
@@ -93,8 +93,8 @@ def test_a_wrong_password_is_one_line_without_it(
     with pytest.raises(JobError, match=r"(?i)authentication failed") as refused:
         over_tls.run("--topic", TOPIC, *by_options(wrong | LATE))
     assert refused.value.exit_code == EXIT_FAILED
-    told = [refused.value.message, *over_tls.said]
-    assert not any("not-the-password" in line or "\n" in line for line in told)
+    said = [refused.value.message, *over_tls.said]
+    assert not any("not-the-password" in line or "\n" in line for line in said)
 
 
 def test_what_perf_measured_is_published_with_the_same_file(

@@ -26,7 +26,7 @@ def threads(broker: int, until_ms: int) -> list[Row]:
 
 
 def batches(until_ms: int, **last: Any) -> list[Row]:
-    """What the job told of itself, once a minute."""
+    """The job's own records, once a minute."""
     rows = [
         {"kind": "batch", "run_id": RUN, "sequence": n, "query": "metrics-v1",
          "topic": METRICS.topic, "event_time_ms": at, "lag_records": 0}
@@ -101,7 +101,7 @@ HEALTHY: dict[str, Callable[[], dict[str, Any]]] = {
         + every(1_800_000, 2, SINCE_MS + HOUR_MS, 2),
         "progress": batches(NOON_MS),
     },
-    "live windows that nobody wants any more": lambda: {
+    "live windows that are not wanted any more": lambda: {
         "metrics": threads(1, NOON_MS),
         "progress": [listened(0, "live-v1", METRICS.topic, TEN_AGO, "end", error="no space"),
                      listened(1, "metrics-v1", METRICS.topic, NOON_MS)],
@@ -134,7 +134,7 @@ def rolled_up(spark: Any, broker: int, at_ms: int, **fields: Any) -> Any:
 
 
 def test_nothing_was_read_in_the_whole_span(spark: Any) -> None:
-    """Not since 1970; and of a broker that nobody asked for it is not known whether it was down."""
+    """Not since 1970; and of a broker that was not sampled it is not known whether it was down."""
     hourly = rolled_up(spark, 7, NOON_MS - 30 * HOUR_MS)
     found = landed.inputs(spark, since_ms=SINCE_MS, until_ms=NOON_MS, hourly=hourly)
     listened = silence.listen(found)
@@ -166,4 +166,4 @@ def test_a_broker_of_the_days_before_is_missed(spark: Any) -> None:
     rules = {line[0].text: line[3].text for line in section.tables[1].rows}
     assert rules["KbrokerDown"] == "1 x"
     assert rules["LowRequestHandlerIdle"] == "never"
-    assert rules["HighMemoryUsage"] == "no data"  # "never, good" of what nobody measured
+    assert rules["HighMemoryUsage"] == "no data"  # not "never, good": it was not measured

@@ -98,7 +98,7 @@ def test_flushes_muted_sockets_and_groups(found: tuple[Any, Section]) -> None:
         ["shop", "orders", "1", "1"], ["shop", "orders", "0", "90"],
     ]  # fmt: skip
     assert "100 times bytes waited in the socket" in section.words[2]
-    assert section.words[3] == (  # one that is behind is sampled in each round
+    assert section.words[3] == (  # one with a lag is sampled in each round
         "With a lag to the end: 2 of 4 groups by topic; most slow in orders, by 20 records."
     )
     titles = [plot.title for plot in section.plots]

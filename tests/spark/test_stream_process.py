@@ -22,7 +22,7 @@ from tests.support.source_tree import ROOT
 
 START_WAIT_S = 120
 END_WAIT_S = 60
-# Of the JVM itself, before anybody can be heard.
+# Of the JVM itself, before any other output.
 FROM_JAVA = (
     "WARNING: Using incubator modules: jdk.incubator.vector",
     "NOTE: Picked up JDK_JAVA_OPTIONS:",

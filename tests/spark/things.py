@@ -56,7 +56,7 @@ def decode(batch: DataFrame) -> tuple[DataFrame, DataFrame]:
 
 
 class Topic:
-    """Records that somebody wrote, and the checkpoint of a query that reads them in batches."""
+    """Records, and the checkpoint of a query that reads them in batches."""
 
     _NOBODY: Final = f"(X'', X'', '{TOPIC}', 0, 0L, TIMESTAMP'2020-11-22 12:00:00')"
 

@@ -1,4 +1,4 @@
-"""Names that appear in directories, told at once by the kernel (inotify)."""
+"""Names that appear in directories, noticed at once by the kernel (inotify)."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ RUN: Final[Mapping[str, Run]] = {
     "aiokafka": _later("aio"),
 }
 # Which clients do a protocol as it is meant. kafka-python 3.0.12 keeps its position in partitions
-# that it had before and has again (`SubscriptionState.assign_from_subscribed` says so), whoever had
-# them in between: a member that slept through rebalances then commits what is long behind.
+# that it had before and has again (`SubscriptionState.assign_from_subscribed` says so), even if
+# others had them in between: a member that slept through rebalances then commits old offsets.
 OF_PROTOCOL: Final[Mapping[str, tuple[str, ...]]] = {
     "eager": ("confluent", "aiokafka"),
     "cooperative": ("confluent",),

@@ -63,7 +63,7 @@ def _settings(job: Job) -> dict[str, Any]:
 async def _turn(consumer: AIOKafkaConsumer, job: Job, journal: Journal, lock: asyncio.Lock) -> None:
     how = {"timeout_ms": int(times.POLL_S * 1000), "max_records": times.BATCH_RECORDS}
     try:
-        # Without the lock: it waits for a rebalance, and that for whoever gives partitions back.
+        # Without the lock: it waits for a rebalance, and that for other members.
         batches = await asyncio.wait_for(consumer.getmany(**how), WAIT_S)
         async with lock:
             assigned = consumer.assignment()
