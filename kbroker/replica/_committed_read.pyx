@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""What a read_committed fetch is told beside its bytes, for Python that reads as one."""
+"""The part of a read_committed fetch beside its bytes, for Python that reads as one."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 

@@ -131,7 +131,7 @@ cdef int16_t _move_last_stable_locked(Partition* partition) noexcept nogil:
     cdef int16_t error = NO_ERROR
     if partition.log.producers.first_transaction != NULL:
         error = last_stable_locked(partition.log, &bound)
-        if error != NO_ERROR:     # it stays, for nobody knows where the transaction begins
+        if error != NO_ERROR:     # it stays, for it is not known where the transaction begins
             return error
     partition.last_stable.segment_base = bound.segment_base
     partition.last_stable.position = bound.position

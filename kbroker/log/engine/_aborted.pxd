@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The aborted transactions that a read_committed fetch is told of."""
+"""The aborted transactions in the response to a read_committed fetch."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 

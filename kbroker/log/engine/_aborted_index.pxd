@@ -11,7 +11,7 @@ cdef struct AbortedEntry:
     int64_t producer_id
     int64_t first_offset
     int64_t last_offset           # of the marker
-    int64_t last_stable           # the first offset of what was open then, or the one after it
+    int64_t last_stable           # the first open offset then, or the one after it
 
 
 cdef struct AbortedIndex:
@@ -22,7 +22,7 @@ cdef struct AbortedIndex:
 
 # For reading, and for more entries; without a file there are none. 0 or an errno.
 cdef int aborted_open(AbortedIndex* index, const char* path) noexcept nogil
-# Nobody reads it.
+# It has no reader.
 cdef void aborted_close(AbortedIndex* index) noexcept nogil
 
 # Writes entries after those in use, which they are with aborted_publish(); the first one creates
@@ -36,7 +36,7 @@ cdef void aborted_take_back(AbortedIndex* index) noexcept nogil
 # Drops the entries whose markers are at or above an offset; without any the file goes. It may be
 # read meanwhile, and is not written any more. 0 or an errno.
 cdef int aborted_cut(AbortedIndex* index, const char* path, int64_t end_offset) noexcept nogil
-# Drops all. Nobody reads it. 0 or an errno.
+# Drops all. It has no reader. 0 or an errno.
 cdef int aborted_reset(AbortedIndex* index, const char* path) noexcept nogil
 
 # Reads entries from number `at` on, as many as `room`, or less: how many, -1 and an errno. Needs

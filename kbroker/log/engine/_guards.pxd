@@ -26,7 +26,7 @@ cdef Verification* guards_begin(
     Guards* guards, int64_t producer_id, int16_t epoch, int32_t base_sequence, int bumps_epoch,
     int64_t now_ms) noexcept nogil
 
-# What it verifies is in the log from now on.
+# The batch that it verifies is in the log from now on.
 cdef void guards_end(Guards* guards, int64_t producer_id) noexcept nogil
 # The same of a marker with that epoch: it leaves the verification of a transaction that has begun
 # after the one it ends, and has the same epoch.

@@ -9,7 +9,7 @@ from kbroker.log.engine._types cimport Batch, Marker
 cdef enum:
     MARKER_RECORD_BYTES = 17
     MARKER_BYTES = HEADER_BYTES + MARKER_RECORD_BYTES
-    MARKER_RECORD_BYTES_MAX = 64  # of what is read for one: a later version may hold more
+    MARKER_RECORD_BYTES_MAX = 64  # bytes read for one: a later version may hold more
 
 
 # The batch in MARKER_BYTES of memory, but for its offset and leader epoch, to be appended as with

@@ -72,14 +72,14 @@ cdef struct ProducerTable:
 
 cdef Producer* producers_find(ProducerTable* table, int64_t producer_id) noexcept nogil
 
-# Whether a batch of that epoch goes on with what is open.
+# Whether a batch of that epoch continues the open transaction.
 cdef inline int has_transaction(const Producer* producer, int16_t epoch) noexcept nogil:
     return producer != NULL and producer.transaction != NULL and producer.epoch == epoch
 
 # Whether it is one of the last five of this epoch.
 cdef int is_duplicate(Producer* producer, const Batch* batch) noexcept nogil
 
-# What a snapshot says; -1: none is open.
+# The value of a snapshot; -1: none is open.
 cdef inline int64_t transaction_first_offset(const Producer* producer) noexcept nogil:
     return producer.transaction.first_offset if producer.transaction != NULL else -1
 
@@ -88,7 +88,7 @@ cdef inline int64_t transaction_first_offset(const Producer* producer) noexcept 
 cdef int16_t producers_check(
     ProducerTable* table, const Batch* batch, ProducerBatch** duplicate) noexcept nogil
 
-# The batch now stands (or will) at `base_offset`. Tentative until the commit. 0 or ENOMEM. `start`:
+# The batch is now (or will be) at `base_offset`. Tentative until the commit. 0 or ENOMEM. `start`:
 # where it begins, of a transactional one, which opens a transaction if there is none; else NULL.
 cdef int producers_note(
     ProducerTable* table, int64_t producer_id, int16_t epoch, int32_t base_sequence,
@@ -115,7 +115,7 @@ cdef int producers_restore(
 # The high watermark is there: transactions that ended below it are forgotten.
 cdef void producers_replicated(ProducerTable* table, int64_t high_watermark) noexcept nogil
 
-# What lies in a segment lies elsewhere now.
+# The bytes of a segment are elsewhere now.
 cdef void producers_forget_positions(ProducerTable* table, int64_t segment_base) noexcept nogil
 
 # Forgets those whose last batch is before a time, but for those with an open transaction, and

@@ -460,7 +460,7 @@ cdef void take_back(ProducerTable* table) noexcept nogil:
     if undo.is_new:
         remove(table, producer)
         return
-    # All but the links, which say where the entry stands now.
+    # All but the links, which say where the entry is now.
     undo.before.older = producer.older
     undo.before.newer = producer.newer
     producer[0] = undo.before

@@ -2,9 +2,9 @@
 """Transactions of a log: the check of a batch before it is appended, and the last stable offset.
 
 A batch whose transaction is open here needs no look at its coordinator. The first one of a
-transaction does, and is given the guard of a verification (`_guards.pyx`); before that, what needs
-none is said: an old epoch, so that its producer is fenced and not told that it has no transaction.
-The append decides again (`_producer_state.pyx`).
+transaction does, and is given the guard of a verification (`_guards.pyx`); before that, errors
+that need none are returned: a producer of an old epoch is fenced, and not refused as one without a
+transaction. The append decides again (`_producer_state.pyx`).
 
 The last stable offset is the high watermark, or the first offset of a transaction that is open
 below it, or that is decided by a marker which the high watermark has not passed. Where that lies in

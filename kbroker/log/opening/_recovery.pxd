@@ -39,7 +39,7 @@ cdef int find_newer_epoch(
 # Cuts the file. 0 or an errno.
 cdef int truncate_segment(Segment* segment, int64_t size_bytes) noexcept nogil
 
-# Notes every batch of a producer at or behind an offset, up to damage, and forgets transactions
+# Notes every batch of a producer at or after an offset, up to damage, and forgets transactions
 # that ended below the high watermark; where a recovery has dropped it, the index of aborted
 # transactions is written anew. 0 or an errno.
 cdef int replay_producers(
