@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 
 TRANSACTION_VERSION: Final = "transaction.version"
 
-# Whether this kbroker serves transactions. A new cluster begins with the newest level of
-# transaction.version only then.
-TRANSACTIONS_SERVED: Final = False
-
 
 class Feature(NamedTuple):
     """A feature of Apache Kafka 4.3. Of a range that ends at 0, nothing is here yet. `levels` says
@@ -89,12 +85,9 @@ class FinalizedFeatures:
         return FinalizedFeatures(self.epoch + 1, MappingProxyType(dict(sorted(merged.items()))))
 
 
-def first_features(*, transactions: bool = TRANSACTIONS_SERVED) -> FinalizedFeatures:
-    """Of a new cluster."""
-    if not transactions:
-        return FinalizedFeatures()
-    newest = FEATURE_OF[TRANSACTION_VERSION].highest
-    return FinalizedFeatures().changed({TRANSACTION_VERSION: newest})
+def first_features() -> FinalizedFeatures:
+    """Of a new cluster: the newest level of each feature that is here."""
+    return FinalizedFeatures().changed({each.name: each.highest for each in FEATURES})
 
 
 class FeatureLevels:

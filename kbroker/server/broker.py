@@ -45,7 +45,6 @@ from kbroker.log.opening.recovery import Recovery
 from kbroker.log.upkeep.lane import ThreadLane
 from kbroker.metadata.controller import Controller, ProducerIdManager
 from kbroker.metadata.controller.parts import Listeners, Rules, Session
-from kbroker.metadata.features import TRANSACTIONS_SERVED
 from kbroker.metadata.store.zookeeper_settings import CONNECT
 from kbroker.observe.health import Health
 from kbroker.observe.live_objects import live_objects
@@ -382,7 +381,8 @@ class Broker:
             cluster_id=controller.image.cluster_id, node_id=self.config.node_id,
             peers=self._member.links if self._member else None,
             groups=self._groups.coordinator, offsets=self._groups.table,
-            transactions=self._transactions if TRANSACTIONS_SERVED else None,
+            marker_written=self._groups.marker_written, transactions=self._transactions,
+            verify_offsets=self._transactions.verify_offsets,
         )  # fmt: skip
         listeners = self.config.listeners
         self._hot.advertise(

@@ -15,14 +15,16 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kbroker.errors import InvariantError
+from kbroker.errors import ErrorCode, InvariantError
 from kbroker.failures import Failures
 from kbroker.metadata.features import TRANSACTION_VERSION, FeatureLevels
 from kbroker.metadata.image import TRANSACTIONS_TOPIC
+from kbroker.server.sockets import VERIFIES
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.cluster.broker_links import BrokerLinks, Submit
+    from kbroker.cluster.offsets_verification import OffsetsVerification
     from kbroker.cluster.transaction_adds import AddedTransaction, Done, TransactionAdds, Verdict
     from kbroker.cluster.transactions import Parts, Transactions
     from kbroker.config import BrokerConfig
@@ -63,6 +65,7 @@ class TransactionsOnDemand:
         self._lock = threading.Lock()
         self._made: Transactions | None = None
         self._adds: TransactionAdds | None = None
+        self._offsets: OffsetsVerification | None = None
         self._is_started = self._is_stopped = False
         self._creation: StateTopicCreation | None = None
 
@@ -100,6 +103,29 @@ class TransactionsOnDemand:
                 self._adds = self._make_adds()
         self._adds.verify(
             transactional_id, producer_id, producer_epoch, partitions, adds=adds, done=done
+        )
+
+    def verify_offsets(
+        self,
+        partition: int,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        version: int,
+        done: Callable[[ErrorCode, int], None],
+    ) -> None:
+        """As `OffsetsVerification`."""
+        with self._lock:
+            if self._offsets is None:
+                self._offsets = self._make_offsets()
+        self._offsets(partition, transactional_id, producer_id, producer_epoch, version, done)
+
+    def _make_offsets(self) -> OffsetsVerification:
+        from kbroker.cluster.offsets_verification import OffsetsVerification
+
+        given = self._given
+        return OffsetsVerification(
+            given.replica_of, self.verify, lambda: given.config()[VERIFIES]
         )
 
     def _make_adds(self) -> TransactionAdds:

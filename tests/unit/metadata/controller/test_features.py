@@ -83,11 +83,8 @@ def test_features_that_are_not_here_end_at_0() -> None:
     assert all(len(each.levels) == each.highest for each in FEATURES)
 
 
-def test_a_new_cluster_begins_at_the_newest_level_where_transactions_are_served(
-    tmp_path: Path,
-) -> None:
-    assert first_features(transactions=False) == FinalizedFeatures()
-    first = first_features(transactions=True)
+def test_a_new_cluster_begins_at_the_newest_level(tmp_path: Path) -> None:
+    first = first_features()
     assert (first.epoch, first.level(TRANSACTION_VERSION)) == (1, 2)
     store = EmbeddedStore.open(tmp_path)
     ensure_skeleton(store, "c")
