@@ -106,8 +106,12 @@ class Client:
         offset: int = BEGINNING,
         wait_ms_max: int = 500,
         fetch_bytes_max: int = 50 << 20,
+        committed: bool = False,
     ) -> Consumer:
-        """A consumer that reads one partition from that offset, or none without a topic."""
+        """A consumer that reads one partition from that offset, or none without a topic.
+
+        `committed`: no record of a transaction that is open or was aborted.
+        """
         raise NotImplementedError
 
     # -- in terms of the two above

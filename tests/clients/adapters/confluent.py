@@ -149,6 +149,7 @@ class Confluent(Client):
         offset: int = BEGINNING,
         wait_ms_max: int = 500,
         fetch_bytes_max: int = 50 << 20,
+        committed: bool = False,
     ) -> Consumer:
         return _ConfluentConsumer(
             {
@@ -157,6 +158,7 @@ class Confluent(Client):
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
                 "check.crcs": True,
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
                 "fetch.wait.max.ms": wait_ms_max,
                 "socket.timeout.ms": max(60_000, 2 * wait_ms_max),
                 "fetch.max.bytes": fetch_bytes_max,

@@ -132,12 +132,14 @@ class KafkaPython(Client):
         offset: int = BEGINNING,
         wait_ms_max: int = 500,
         fetch_bytes_max: int = 50 << 20,
+        committed: bool = False,
     ) -> Consumer:
         return _KafkaPythonConsumer(
             {
                 "bootstrap_servers": self.bootstrap,
                 "auto_offset_reset": "none",
                 "check_crcs": True,
+                "isolation_level": "read_committed" if committed else "read_uncommitted",
                 "fetch_max_wait_ms": wait_ms_max,
                 "request_timeout_ms": max(30_000, 2 * wait_ms_max),
                 "fetch_max_bytes": fetch_bytes_max,

@@ -7,12 +7,19 @@ values, headers' values) travel as base64, null is null. What every program unde
     version                                           -> the library's version
     create   topic partitions configs                 create a topic by the library's own admin
     produce  topic codec records                      -> offsets; acks=all
-    read     topic partition offset count             -> records, read without a group
+    read     topic partition offset count [committed] -> records, read without a group; of no
+             transaction that is open or was aborted where `committed`
     offset_at topic partition timestamp               -> first offset of that time or later
     write    name topic partitions rate               an idempotent producer writes numbers, in the
              background, "NAME NUMBER" to partition NUMBER % partitions, RATE in a second
     written  name                                     -> how many are acknowledged, and errors
     finish   name                                     -> all numbers acknowledged, and errors
+    transactional name id timeout_ms                  a transactional producer, initialised
+    begin    name                                     a transaction
+    put      name topic partition value               a record in it; its response is waited for
+    offsets  name group topic partition offset        an offset of a group in it
+    end      name commit                              or, where that is false, abort
+    close    name
     join     name group topics strategy [instance]    a member starts, and reads in the background;
              [auto_commit_ms]                         0: commits only when told
     assigned name                                     -> what it has now, what was ever revoked
@@ -139,9 +146,16 @@ class Agent(AbstractContextManager["Agent"]):
         lines = [_line(partition, record) for partition, record in records]
         self.tell("produce", topic=topic, codec=codec, records=lines)
 
-    def read(self, topic: str, partition: int, offset: int, count: int) -> list[Taken]:
-        lines = self.ask("read", topic=topic, partition=partition, offset=offset, count=count)
+    def read(
+        self, topic: str, partition: int, offset: int, count: int, *, committed: bool = False
+    ) -> list[Taken]:
+        lines = self.ask("read", topic=topic, partition=partition, offset=offset, count=count,
+                         committed=committed)  # fmt: skip
         return [_taken(line) for line in lines]
+
+    def transactional(self, name: str, id: str, timeout_ms: int = 60_000) -> Transactional:
+        self.ask("transactional", name=name, id=id, timeout_ms=timeout_ms)
+        return Transactional(self, name)
 
     def write(self, name: str, topic: str, partitions: int, rate: int) -> None:
         self.ask("write", name=name, topic=topic, partitions=partitions, rate=rate)
@@ -196,6 +210,33 @@ class Agent(AbstractContextManager["Agent"]):
 
     def leave(self, name: str) -> None:
         self.ask("leave", name=name)
+
+
+class Transactional:
+    """A transactional producer of an agent."""
+
+    def __init__(self, agent: Agent, name: str) -> None:
+        self._agent, self._name = agent, name
+
+    def begin(self) -> None:
+        self._agent.ask("begin", name=self._name)
+
+    def put(self, topic: str, value: bytes, partition: int = 0) -> None:
+        self._agent.ask("put", name=self._name, topic=topic, partition=partition,
+                        value=encoded(value))  # fmt: skip
+
+    def offsets(self, group: str, topic: str, partition: int, offset: int) -> None:
+        self._agent.ask("offsets", name=self._name, group=group, topic=topic,
+                        partition=partition, offset=offset)  # fmt: skip
+
+    def commit(self) -> None:
+        self._agent.ask("end", name=self._name, commit=True)
+
+    def abort(self) -> None:
+        self._agent.ask("end", name=self._name, commit=False)
+
+    def close(self) -> None:
+        self._agent.ask("close", name=self._name)
 
 
 def _line(partition: int, record: Record) -> dict[str, object]:

@@ -38,16 +38,22 @@ class Library(NamedTuple):
     strategies: tuple[str, ...]  # by their names in JoinGroup
     seeks: bool = True  # inside a group
     sticks: bool = True  # its eager sticky assignor leaves partitions where they are
+    transactions: bool = False
     process_each: bool = False  # its assignor keeps a member's state in the process
 
 
 LIBRARIES = (
-    Library("confluent-kafka", "python", ("range", "roundrobin", "cooperative-sticky")),
-    Library("kafka-python", "python", ALL),
-    Library("aiokafka", "python", EAGER, process_each=True),
-    Library("java", "java", ALL),
-    Library("franz-go", "go", ALL, sticks=False),  # as on Apache Kafka
-    Library("sarama", "go", EAGER, seeks=False),
+    Library(
+        "confluent-kafka",
+        "python",
+        ("range", "roundrobin", "cooperative-sticky"),
+        transactions=True,
+    ),
+    Library("kafka-python", "python", ALL, transactions=True),
+    Library("aiokafka", "python", EAGER, transactions=True, process_each=True),
+    Library("java", "java", ALL, transactions=True),
+    Library("franz-go", "go", ALL, sticks=False, transactions=True),  # as on Apache Kafka
+    Library("sarama", "go", EAGER, seeks=False, transactions=True),
     Library("kafkajs", "node", ("RoundRobinAssigner",)),
     Library("rust-rdkafka", "rust", ("range", "roundrobin", "cooperative-sticky")),
 )

@@ -1,7 +1,7 @@
 """The Python libraries as agents: `python -m tests.clients.agents.python NAME HOST:PORT`.
 
 Producing, reading and administering go through the adapters that the other tests use; members of
-groups are in members.py, producers that go on in writers.py.
+groups are in members.py, producers that go on in writers.py, transactional ones in transactions.py.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from tests.clients import adapters
 from tests.clients.adapters import Record
 from tests.clients.agents.driver import decoded, encoded
 from tests.clients.agents.members import JOIN, Member
+from tests.clients.agents.transactions import TRANSACT, Transactional
 from tests.clients.agents.writers import WRITE, Writer
 from tests.clients.days.admins import ADMINS
 
@@ -28,6 +29,7 @@ class Program:
         self._client = makers[name](bootstrap)
         self._members: dict[str, Member] = {}
         self._writers: dict[str, Writer] = {}
+        self._transactional: dict[str, Transactional] = {}
 
     def do(self, op: str, wanted: dict[str, Any]) -> object:
         return getattr(self, f"do_{op}")(**wanted)
@@ -63,7 +65,9 @@ class Program:
             raise RuntimeError(f"error codes {sorted(failed)}")
         return [delivery.offset for delivery in deliveries]
 
-    def do_read(self, topic: str, partition: int, offset: int, count: int) -> list[dict[str, Any]]:
+    def do_read(
+        self, topic: str, partition: int, offset: int, count: int, committed: bool = False
+    ) -> list[dict[str, Any]]:
         return [
             {
                 "partition": partition,
@@ -73,7 +77,7 @@ class Program:
                 "value": encoded(record.value),
                 "headers": [{"key": k, "value": encoded(v)} for k, v in record.headers],
             }
-            for record in self._client.consume(topic, count, partition, offset)
+            for record in self._client.consume(topic, count, partition, offset, committed=committed)
         ]
 
     def do_offset_at(self, topic: str, partition: int, timestamp: int) -> int | None:
@@ -90,6 +94,25 @@ class Program:
 
     def do_finish(self, name: str) -> object:
         return self._writers.pop(name).finish()
+
+    def do_transactional(self, name: str, id: str, timeout_ms: int) -> None:
+        made = TRANSACT[self._name](self._bootstrap, id=id, timeout_ms=timeout_ms)
+        self._transactional[name] = made
+
+    def do_begin(self, name: str) -> None:
+        self._transactional[name].begin()
+
+    def do_put(self, name: str, topic: str, partition: int, value: str) -> None:
+        self._transactional[name].put(topic, partition, decoded(value) or b"")
+
+    def do_offsets(self, name: str, **wanted: Any) -> None:
+        self._transactional[name].offsets(**wanted)
+
+    def do_end(self, name: str, commit: bool) -> None:
+        self._transactional[name].end(commit=commit)
+
+    def do_close(self, name: str) -> None:
+        self._transactional.pop(name).close()
 
     def do_join(self, name: str, **wanted: Any) -> None:
         self._members[name] = JOIN[self._name](self._bootstrap, **wanted)

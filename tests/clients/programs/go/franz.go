@@ -97,10 +97,17 @@ func franzRecords(fetches kgo.Fetches) []record {
 	return found
 }
 
-func (f *franz) read(topic string, number int32, offset int64, count int) ([]record, error) {
-	made, err := f.client(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{
-		topic: {number: kgo.NewOffset().At(offset)},
-	}))
+func (f *franz) read(wanted command) ([]record, error) {
+	level, count := kgo.ReadUncommitted(), wanted.Count
+	if wanted.Committed {
+		level = kgo.ReadCommitted()
+	}
+	made, err := f.client(
+		kgo.FetchIsolationLevel(level),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{
+			wanted.Topic: {wanted.Partition: kgo.NewOffset().At(wanted.Offset)},
+		}),
+	)
 	if err != nil {
 		return nil, err
 	}

@@ -55,6 +55,11 @@ type command struct {
 	Strategy     string            `json:"strategy"`
 	Instance     string            `json:"instance"`
 	AutoCommitMs int               `json:"auto_commit_ms"`
+	Committed    bool              `json:"committed"`
+	ID           string            `json:"id"`
+	TimeoutMs    int               `json:"timeout_ms"`
+	Value        []byte            `json:"value"`
+	Commit       bool              `json:"commit"`
 }
 
 // A member of a group, reading in the background.
@@ -71,13 +76,23 @@ type writer interface {
 	finish() (map[string]any, error)
 }
 
+// A transactional producer.
+type transactional interface {
+	begin() error
+	put(topic string, partition int32, value []byte) error
+	offsets(wanted command) error
+	end(commit bool) error
+	close() error
+}
+
 type client interface {
 	create(topic string, partitions int32, configs map[string]string) error
 	produce(topic, codec string, records []record) ([]int64, error)
-	read(topic string, partition int32, offset int64, count int) ([]record, error)
+	read(wanted command) ([]record, error)
 	offsetAt(topic string, partition int32, timestamp int64) (int64, error)
 	join(wanted command) (member, error)
 	write(wanted command) (writer, error)
+	transactional(wanted command) (transactional, error)
 }
 
 var errUnsupported = errors.New("unsupported")
@@ -110,7 +125,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "no such client:", library)
 		os.Exit(2)
 	}
-	members, writers := map[string]member{}, map[string]writer{}
+	open := begun{map[string]member{}, map[string]writer{}, map[string]transactional{}}
 	lines, answers := bufio.NewReaderSize(os.Stdin, 1<<20), json.NewEncoder(os.Stdout)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -123,7 +138,7 @@ func main() {
 			if wanted.Op == "version" {
 				value = version(library)
 			} else {
-				value, err = do(clients, members, writers, wanted)
+				value, err = do(clients, open, wanted)
 			}
 		}
 		answer := map[string]any{"ok": value}
@@ -136,42 +151,59 @@ func main() {
 	}
 }
 
-func do(
-	clients client, members map[string]member, writers map[string]writer, wanted command,
-) (any, error) {
+// What goes on between commands, by name.
+type begun struct {
+	members       map[string]member
+	writers       map[string]writer
+	transactional map[string]transactional
+}
+
+func do(clients client, open begun, wanted command) (any, error) {
 	switch wanted.Op {
 	case "create":
 		return nil, clients.create(wanted.Topic, wanted.Partitions, wanted.Configs)
 	case "produce":
 		return clients.produce(wanted.Topic, wanted.Codec, wanted.Records)
 	case "read":
-		return clients.read(wanted.Topic, wanted.Partition, wanted.Offset, wanted.Count)
+		return clients.read(wanted)
 	case "offset_at":
 		return clients.offsetAt(wanted.Topic, wanted.Partition, wanted.Timestamp)
 	case "join":
 		made, err := clients.join(wanted)
 		if err == nil {
-			members[wanted.Name] = made
+			open.members[wanted.Name] = made
 		}
 		return nil, err
 	case "write":
 		made, err := clients.write(wanted)
 		if err == nil {
-			writers[wanted.Name] = made
+			open.writers[wanted.Name] = made
 		}
 		return nil, err
 	case "written", "finish":
-		one, ok := writers[wanted.Name]
+		one, ok := open.writers[wanted.Name]
 		if !ok {
 			return nil, fmt.Errorf("no writer %q for %q", wanted.Name, wanted.Op)
 		}
 		if wanted.Op == "written" {
 			return one.written(), nil
 		}
-		delete(writers, wanted.Name)
+		delete(open.writers, wanted.Name)
 		return one.finish()
+	case "transactional":
+		made, err := clients.transactional(wanted)
+		if err == nil {
+			open.transactional[wanted.Name] = made
+		}
+		return nil, err
+	case "begin", "put", "offsets", "end", "close":
+		one, ok := open.transactional[wanted.Name]
+		if !ok {
+			return nil, fmt.Errorf("no transactional producer %q for %q", wanted.Name, wanted.Op)
+		}
+		return nil, transact(one, wanted)
 	}
-	one, ok := members[wanted.Name]
+	one, ok := open.members[wanted.Name]
 	if !ok {
 		return nil, fmt.Errorf("no member %q for %q", wanted.Name, wanted.Op)
 	}
@@ -187,8 +219,22 @@ func do(
 		one.held().forget(at)
 		return nil, one.seek(at, wanted.Offset)
 	case "leave":
-		delete(members, wanted.Name)
+		delete(open.members, wanted.Name)
 		return nil, one.leave()
 	}
 	return nil, fmt.Errorf("no such command: %q", wanted.Op)
+}
+
+func transact(one transactional, wanted command) error {
+	switch wanted.Op {
+	case "begin":
+		return one.begin()
+	case "put":
+		return one.put(wanted.Topic, wanted.Partition, wanted.Value)
+	case "offsets":
+		return one.offsets(wanted)
+	case "end":
+		return one.end(wanted.Commit)
+	}
+	return one.close()
 }

@@ -95,18 +95,22 @@ func saramaRecord(each *sarama.ConsumerMessage) record {
 	return one
 }
 
-func (s *saramas) read(topic string, number int32, offset int64, count int) ([]record, error) {
-	consumer, err := sarama.NewConsumer([]string{s.bootstrap}, saramaSettings())
+func (s *saramas) read(wanted command) ([]record, error) {
+	settings := saramaSettings()
+	if wanted.Committed {
+		settings.Consumer.IsolationLevel = sarama.ReadCommitted
+	}
+	consumer, err := sarama.NewConsumer([]string{s.bootstrap}, settings)
 	if err != nil {
 		return nil, err
 	}
 	defer consumer.Close()
-	stream, err := consumer.ConsumePartition(topic, number, offset)
+	stream, err := consumer.ConsumePartition(wanted.Topic, wanted.Partition, wanted.Offset)
 	if err != nil {
 		return nil, err
 	}
 	defer stream.Close()
-	found, give_up := []record{}, time.After(patience)
+	found, count, give_up := []record{}, wanted.Count, time.After(patience)
 	for len(found) < count {
 		select {
 		case each := <-stream.Messages():

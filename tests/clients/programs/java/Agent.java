@@ -3,7 +3,7 @@
 //     java -cp "CLASSES:libs/*" Agent HOST:PORT
 //
 // tests/clients/agents/driver.py says what each command means; a member of a group is in Member.java,
-// a producer that goes on in Writer.java.
+// a producer that goes on in Writer.java, one of transactions in Transactional.java.
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -41,6 +41,7 @@ public class Agent {
     static String bootstrap;
     static final Map<String, Member> MEMBERS = new HashMap<>();
     static final Map<String, Writer> WRITERS = new HashMap<>();
+    static final Map<String, Transactional> TRANSACTIONAL = new HashMap<>();
 
     public static void main(String[] arguments) throws Exception {
         bootstrap = arguments[0];
@@ -75,6 +76,21 @@ public class Agent {
                 return null;
             case "written": return WRITERS.get(wanted.get("name").asText()).written();
             case "finish": return WRITERS.remove(wanted.get("name").asText()).finish();
+            case "transactional":
+                TRANSACTIONAL.put(
+                    wanted.get("name").asText(), new Transactional(bootstrap, wanted));
+                return null;
+            default:
+        }
+        Transactional transactional = TRANSACTIONAL.get(wanted.path("name").asText());
+        switch (op) {
+            case "begin": return transactional.begin();
+            case "put": return transactional.put(wanted);
+            case "offsets": return transactional.offsets(wanted);
+            case "end": return transactional.end(wanted.get("commit").asBoolean());
+            case "close":
+                TRANSACTIONAL.remove(wanted.get("name").asText());
+                return transactional.close();
             default:
         }
         Member member = MEMBERS.get(wanted.path("name").asText());
@@ -172,7 +188,9 @@ public class Agent {
         TopicPartition at = partition(wanted);
         int count = wanted.get("count").asInt();
         List<Object> found = new ArrayList<>();
-        try (KafkaConsumer<byte[], byte[]> consumer = consumer(Map.of("auto.offset.reset", "none"))) {
+        String isolation = wanted.path("committed").asBoolean() ? "read_committed" : "read_uncommitted";
+        Map<String, String> settings = Map.of("auto.offset.reset", "none", "isolation.level", isolation);
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer(settings)) {
             consumer.assign(List.of(at));
             consumer.seek(at, wanted.get("offset").asLong());
             while (found.size() < count) {
