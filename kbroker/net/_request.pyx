@@ -29,7 +29,7 @@ from kbroker.net._types cimport (
 
 cdef enum:
     FREE_REQUESTS_MAX = 512       # per Processor: about 0.4 MB
-    FRAME_SIZE_BYTES = 4          # before the first frame: counted in its bytes, not in its data
+    SIZE_FIELD_BYTES = 4          # before the first frame: counted in its bytes, not in its data
 
 
 cdef enum:
@@ -127,7 +127,7 @@ cdef void request_let_go(Request* request) noexcept nogil:
 
 cdef int request_detach(Request* request) noexcept nogil:
     """Copies its frames and lets go of their chunk; for a request that will wait. -1: no memory."""
-    cdef size_t count = request.total_bytes - FRAME_SIZE_BYTES
+    cdef size_t count = request.total_bytes - SIZE_FIELD_BYTES
     cdef uint8_t* copy
     if request.detached != NULL:
         return 0
