@@ -12,7 +12,7 @@ from libc.stdint cimport int16_t, int32_t
 from kbroker.core._atomics cimport kb_load_int
 from kbroker.engine.apis._produce_verify cimport Verification, produce_go_on
 from kbroker.engine.waiting._parked cimport parked_complete, parked_drop
-from kbroker.engine.worker._context cimport HotContext, HotWorker, ParkedRequest
+from kbroker.engine.worker._context cimport HotWorker, ParkedRequest
 from kbroker.errors import InvariantError
 from kbroker.types import TopicPartition
 
