@@ -4,8 +4,6 @@ coordinator has answered, and go on with its errors."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
 
 import pytest
 
@@ -13,62 +11,22 @@ from kbroker._net import WrappedRequest
 from kbroker.core._live_objects import live_counts
 from kbroker.errors import ErrorCode
 from kbroker.types import TopicPartition
-from tests.support.record_batches import build_batch
 from tests.unit.engine.following import LONG_MS, follow, nothing_waits, replicated
-from tests.unit.engine.wire import (
-    PRODUCE_BY_ID,
-    PRODUCE_VERSIONS,
-    Produced,
-    produce_frame,
-    produced_in,
+from tests.unit.engine.transactional import (
+    ID,
+    PLAIN,
+    PRODUCER,
+    Coordinator,
+    batch,
+    codes,
+    ends,
+    received,
+    send,
 )
-from tests.unit.net.harness import Client, Rig, Topic, eventually
+from tests.unit.engine.wire import PRODUCE_BY_ID, PRODUCE_VERSIONS, produce_frame, produced_in
+from tests.unit.net.harness import Rig, eventually
 
-TRANSACTIONAL: Final = 0x10
-PRODUCER: Final = 7
-ID: Final = "x"
 every_version = pytest.mark.parametrize("version", PRODUCE_VERSIONS)
-
-
-def batch(
-    sequence: int = 0, *, epoch: int = 0, producer: int = PRODUCER, codec: str = "none"
-) -> bytes:
-    return build_batch(
-        [b"v"] * 2, producer_id=producer, producer_epoch=epoch, base_sequence=sequence,
-        attributes=TRANSACTIONAL, codec=codec,
-    )  # fmt: skip
-
-
-PLAIN: Final = build_batch([b"v"])
-
-
-@dataclass
-class Asked:
-    transactional_id: str
-    producer_id: int
-    epoch: int
-    partitions: list[TopicPartition]
-    adds: bool
-    done: Callable[[dict[TopicPartition, ErrorCode]], None]
-
-    def answer(self, code: ErrorCode = ErrorCode.NONE, **codes: ErrorCode) -> None:
-        """`codes` by partition, as p0=."""
-        self.done({each: codes.get(f"p{each.partition}", code) for each in self.partitions})
-
-
-@dataclass
-class Coordinator:
-    asked: list[Asked] = field(default_factory=list)
-
-    def verify(
-        self, transactional_id: str, producer_id: int, epoch: int,
-        partitions: Sequence[TopicPartition], *, adds: bool, done: Any,
-    ) -> None:  # fmt: skip
-        self.asked.append(Asked(transactional_id, producer_id, epoch, [*partitions], adds, done))
-
-    def next(self) -> Asked:
-        eventually(lambda: self.asked, "the coordinator is asked")
-        return self.asked.pop(0)
 
 
 @pytest.fixture
@@ -76,38 +34,6 @@ def coordinator(rig: Rig) -> Coordinator:
     coordinator = Coordinator()
     rig.verify = coordinator.verify
     return coordinator
-
-
-def send(
-    client: Client,
-    *batches: tuple[Topic, dict[int, bytes]],
-    version: int = 9,
-    acks: int = -1,
-    transactional_id: str | None = ID,
-    correlation_id: int = 1,
-) -> None:
-    client.send(
-        produce_frame(
-            version,
-            batches,
-            acks=acks,
-            timeout_ms=LONG_MS,
-            transactional_id=transactional_id,
-            correlation_id=correlation_id,
-        )
-    )
-
-
-def received(client: Client, version: int = 9) -> list[Produced]:
-    return list(produced_in(version, client.receive())[1].values())
-
-
-def codes(client: Client, version: int = 9) -> list[int]:
-    return [each.error for each in received(client, version)]
-
-
-def ends(topic: Topic) -> list[int]:
-    return [log.log_end_offset for log in topic.logs]
 
 
 # --- one request ----------------------------------------------------------------------------------
@@ -294,119 +220,6 @@ def test_it_waits_for_its_followers_afterwards(rig: Rig, coordinator: Coordinato
     follow(rig, topic.logs[0])
     assert codes(client) == [0]
     nothing_waits(rig)
-
-
-# --- guards ---------------------------------------------------------------------------------------
-
-
-def end_transaction(
-    topic: Topic, *, epoch: int = 0, version: int = 1, committed: bool = True
-) -> None:
-    topic.logs[0].append_marker(
-        PRODUCER, epoch, 0, committed=committed, transaction_version=version, now_ms=1_000
-    )
-
-
-@every_version
-def test_a_marker_ends_the_guard(rig: Rig, coordinator: Coordinator, version: int) -> None:
-    """The answer was about the transaction that the marker has ended."""
-    topic = rig.create("t")
-    client = rig.client()
-    send(client, (topic, {0: batch()}), version=version)
-    asked = coordinator.next()
-    end_transaction(topic, epoch=int(version >= 12), version=1 + (version >= 12))
-    asked.answer()
-    refused = ErrorCode.INVALID_PRODUCER_EPOCH if version >= 12 else ErrorCode.INVALID_TXN_STATE
-    assert codes(client, version) == [refused]
-    assert ends(topic) == [1]
-    send(client, (topic, {0: batch(epoch=1)}), version=version)
-    coordinator.next().answer()
-    assert codes(client, version) == [0]
-
-
-@pytest.mark.parametrize("version", [12, 13])
-def test_a_marker_of_the_same_epoch_keeps_the_guard_of_the_next_transaction(
-    rig: Rig, coordinator: Coordinator, version: int
-) -> None:
-    """TV2: the marker has the epoch with which the next transaction has begun."""
-    topic = rig.create("t")
-    client = rig.client()
-    send(client, (topic, {0: batch()}), version=version)
-    coordinator.next().answer()
-    assert codes(client, version) == [0]
-    send(client, (topic, {0: batch(epoch=1)}), version=version)
-    asked = coordinator.next()
-    end_transaction(topic, epoch=1, version=2)
-    asked.answer()
-    assert codes(client, version) == [0]
-    assert ends(topic) == [5]
-
-
-@every_version
-def test_each_transaction_is_verified(rig: Rig, coordinator: Coordinator, version: int) -> None:
-    topic = rig.create("t")
-    client = rig.client()
-    for number in range(3):
-        send(client, (topic, {0: batch(2 * number)}), version=version)
-        coordinator.next().answer()
-        assert codes(client, version) == [0]
-        end_transaction(topic, committed=number % 2 == 0)
-    assert coordinator.asked == []
-
-
-@every_version
-def test_a_duplicate_is_answered_without_a_question(
-    rig: Rig, coordinator: Coordinator, version: int
-) -> None:
-    topic = rig.create("t")
-    client = rig.client()
-    send(client, (topic, {0: batch()}), version=version)
-    coordinator.next().answer()
-    assert codes(client, version) == [0]
-    end_transaction(topic)
-    send(client, (topic, {0: batch()}), version=version)
-    assert [(each.error, each.base_offset) for each in received(client, version)] == [(0, 0)]
-    assert coordinator.asked == []
-    assert ends(topic) == [3]
-
-
-@every_version
-def test_a_fenced_producer_is_answered_without_a_question(
-    rig: Rig, coordinator: Coordinator, version: int
-) -> None:
-    topic = rig.create("t")
-    client = rig.client()
-    send(client, (topic, {0: batch(epoch=1)}), version=version)
-    coordinator.next().answer()
-    assert codes(client, version) == [0]
-    send(client, (topic, {0: batch(2, epoch=0)}), version=version)
-    assert codes(client, version) == [ErrorCode.INVALID_PRODUCER_EPOCH]
-    assert coordinator.asked == []
-
-
-def test_a_batch_does_not_overtake_the_one_that_is_verified(
-    rig: Rig, coordinator: Coordinator
-) -> None:
-    topic = rig.create("t")
-    first, second = rig.client(), rig.client()
-    send(first, (topic, {0: batch(0)}))
-    asked = coordinator.next()
-    send(second, (topic, {0: batch(2)}))
-    coordinator.next().answer()
-    assert codes(second) == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
-    asked.answer()
-    assert codes(first) == [0]
-
-
-def test_a_plain_batch_in_an_open_transaction(rig: Rig, coordinator: Coordinator) -> None:
-    topic = rig.create("t")
-    client = rig.client()
-    send(client, (topic, {0: batch()}))
-    coordinator.next().answer()
-    assert codes(client) == [0]
-    plain = build_batch([b"v"], producer_id=PRODUCER, producer_epoch=0, base_sequence=2)
-    send(client, (topic, {0: plain}))
-    assert codes(client) == [ErrorCode.INVALID_TXN_STATE]
 
 
 # --- order ----------------------------------------------------------------------------------------
