@@ -15,7 +15,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from kbroker.metadata.cluster_delta import ClusterDelta
-from kbroker.metadata.features import FinalizedFeatures
+from kbroker.metadata.features import FinalizedFeatures, Supported
 from kbroker.metadata.image import (
     INTERNAL_TOPICS,
     NO_ENVELOPE,
@@ -33,6 +33,7 @@ from kbroker.protocol.wire import ProtocolError, Reader, Writer
 _KINDS: Final = frozenset(ConfigKind)
 _LOSSY_TAG: Final = 0  # of a broker; without content
 _ENVELOPE_TAG: Final = 1  # of a broker: the highest version of Envelope that it takes
+_SUPPORTED_TAG: Final = 2  # of a broker: the levels of features that it supports
 _FEATURES_TAG: Final = 0  # of the difference; an earlier kbroker ignores it
 _MIN_IN_SYNC_TAG: Final = 0  # of a partition; a broker that does not know it goes by its own
 
@@ -145,7 +146,28 @@ def _write_broker(writer: Writer, broker: BrokerImage) -> None:
     tags = {_LOSSY_TAG: b""} if broker.lossy else {}
     if broker.envelope_version != NO_ENVELOPE:
         tags[_ENVELOPE_TAG] = broker.envelope_version.to_bytes(2, "big")
+    if broker.features:
+        tags[_SUPPORTED_TAG] = _supported(broker.features)
     writer.tags(tags)
+
+
+def _supported(features: Sequence[Supported]) -> bytes:
+    writer = Writer(flexible=True)
+    writer.array(len(features))
+    for name, lowest, highest in features:
+        writer.string(name)
+        writer.int16(lowest)
+        writer.int16(highest)
+        writer.tags()
+    return writer.getvalue()
+
+
+def _read_supported(reader: Reader) -> tuple[Supported, ...]:
+    found = []
+    for _ in range(reader.array()):
+        found.append(Supported(reader.string(), reader.int16(), reader.int16()))
+        reader.tags()
+    return tuple(found)
 
 
 def _read_endpoint(reader: Reader) -> BrokerEndpoint:
@@ -168,6 +190,7 @@ def _read_broker(reader: Reader) -> BrokerImage:
     reader.tags(
         {
             _LOSSY_TAG: lambda _: tagged.update(lossy=True),
+            _SUPPORTED_TAG: lambda tag: tagged.update(features=_read_supported(tag)),
             _ENVELOPE_TAG: lambda tag: tagged.update(envelope_version=_within(tag.int16(), 0)),
         }
     )

@@ -80,7 +80,7 @@ class BrokerImage:
     acknowledged before this start, and it has not left every set for that yet. `settings` are those
     in which brokers should agree: a broker registers with its own, and no image has them.
     `envelope_version` is the highest version of Envelope that it takes (`handlers/envelope.py`).
-    `features` are the levels that it supports; no image that was sent has them.
+    `features` are the levels that it supports; none of a broker of an earlier kbroker.
     """
 
     node_id: int

@@ -12,7 +12,7 @@ from hypothesis import given
 from kbroker.metadata.cluster_delta import ClusterDelta, DeltaMismatchError
 from kbroker.metadata.cluster_delta_codec import decode_delta, encode_delta
 from kbroker.metadata.controller.decisions import new_topic_image
-from kbroker.metadata.features import FinalizedFeatures
+from kbroker.metadata.features import FinalizedFeatures, Supported
 from kbroker.metadata.image import (
     NO_ENVELOPE,
     NO_LEADER,
@@ -28,6 +28,7 @@ from kbroker.protocol.wire import ProtocolError
 NAMES = ("a", "b", "__consumer_offsets")
 NODES = st.lists(st.integers(0, 4), min_size=1, max_size=3, unique=True).map(tuple)
 CONFIGS = st.dictionaries(st.sampled_from(["k", "retention.ms"]), st.text(max_size=5), max_size=2)
+LEVELS = st.integers(-(2**15), 2**15 - 1)
 RESOURCES = st.builds(ConfigResource, st.sampled_from(ConfigKind), st.sampled_from(["", "1", "é"]))
 
 
@@ -73,6 +74,7 @@ def images(draw: st.DrawFn) -> ClusterImage:
         st.booleans(),
         endpoints=st.lists(endpoints, max_size=2).map(tuple),
         envelope_version=st.integers(NO_ENVELOPE, 2**15 - 1),
+        features=st.lists(st.builds(Supported, texts, LEVELS, LEVELS), max_size=2).map(tuple),
     )
     return (
         replace(ClusterImage(cluster_id="c"), controller_id=draw(st.integers(-1, 4)))

@@ -16,6 +16,7 @@ from kbroker.metadata.controller import ConfigChange, MorePartitions, NewTopic
 from kbroker.metadata.controller.image_follower import ImageFollower
 from kbroker.metadata.controller.image_updates import NOTHING, ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.records import LOG_DIR_EVENTS, encode_broker
+from kbroker.metadata.features import FinalizedFeatures
 from kbroker.metadata.image import (
     NO_LEADER,
     BrokerImage,
@@ -161,6 +162,16 @@ def test_what_is_known_of_a_partition_does_not_go_back() -> None:
     assert agree(hears(image_of(2, 5, 0), image_of(3, 4)), image_of(3, 5, 0))
     anew = image_of(0, 0, topic_id=2)
     assert agree(hears(anew, image_of(3, 4)), anew)
+
+
+def test_a_controller_of_an_earlier_kbroker_takes_no_feature_level_back() -> None:
+    """It sends none."""
+    known = ClusterImage(cluster_id="c").with_features(FinalizedFeatures(3, {"a": 1}))
+    applied: Any = Applied(known)
+    sent = ClusterDelta.between(ClusterImage(), ClusterImage(cluster_id="c"))
+    answer = ImageFollower(applied, lambda: 1).follow(ImageUpdate(2, 1, 1, NOTHING, 1, sent))
+    assert answer.error is ErrorCode.NONE
+    assert applied.image.features == known.features
 
 
 def test_nobody_talks_the_controller_out_of_office(cluster: Cluster) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.controller import Controller, own_nodes
 from kbroker.metadata.controller.feature_changes import FeatureUpdate, UpgradeType
 from kbroker.metadata.features import SUPPORTED, TRANSACTION_VERSION
 from kbroker.metadata.image import BrokerImage
-from tests.unit.metadata.controller.harness import OneBroker, wait
+from kbroker.metadata.store.embedded import EmbeddedStore
+from tests.unit.metadata.controller.brokers import Cluster, Wire, agree, follow
+from tests.unit.metadata.controller.harness import OneBroker, eventually, wait
 
 OURS = BrokerImage(0, features=SUPPORTED)
 
@@ -70,3 +73,34 @@ def test_a_broker_of_an_earlier_kbroker_forbids_a_level(tmp_path: Path) -> None:
     assert refused is not None
     assert "Broker 0 does not support this feature." in refused.message
     broker.stop()
+
+
+class Supporting(OneBroker):
+    """A broker that registers the levels that it supports."""
+
+    def start(self, store: EmbeddedStore | None = None, **options: Any) -> Controller:
+        broker = BrokerImage(self.node_id, features=SUPPORTED)
+        return super().start(store, **{"broker": broker, **options})
+
+
+def test_a_level_reaches_the_other_brokers_and_the_next_controller(tmp_path: Path) -> None:
+    wire = Wire()
+    cluster = Cluster(tmp_path, wire, Supporting)
+    assert update(cluster.controller.controller, 2) is None
+    follow(cluster)
+    features = cluster.controller.image.features
+    one, two, three = (cluster.brokers[node_id] for node_id in (1, 2, 3))
+    assert two.image.features == three.image.features == features
+    one.store_is_away = True  # so that it does not come back
+    one.embedded.expire()
+    eventually(lambda: two.controller.active or three.controller.active)
+    eventually(lambda: agree(two.image, three.image) and 1 not in two.image.brokers)
+    assert two.image.features == three.image.features == features
+    active, other = (two, three) if two.controller.active else (three, two)
+    assert update(other.controller, 1, UpgradeType.SAFE_DOWNGRADE) is not None
+    assert update(active.controller, 1, UpgradeType.SAFE_DOWNGRADE) is None
+    eventually(lambda: agree(two.image, three.image))
+    assert other.image.features.epoch == features.epoch + 1
+    assert other.image.features.level(TRANSACTION_VERSION) == 1
+    for node_id in (3, 2, 1):
+        cluster.brokers[node_id].stop()
