@@ -23,7 +23,7 @@ from kbroker.coordinator.group._offsets cimport (
 )
 from kbroker.coordinator.group._structs cimport Group, GroupTopic, OffsetEntry
 from kbroker.coordinator.runtime._batches cimport Text
-from kbroker.core._error_codes cimport INVALID_REQUEST
+from kbroker.core._error_codes cimport INVALID_REQUEST, UNSTABLE_OFFSET_COMMIT
 from kbroker.protocol._cursor cimport (
     kb_get_u32,
     put_count,
@@ -37,7 +37,6 @@ from kbroker.protocol._cursor cimport (
 cdef enum:
     PARTITION_BYTES_MAX = 4 + 8 + 4 + 5 + 2 + 1
     COUNT_BYTES_MAX = 5
-    UNSTABLE_OFFSET_COMMIT = 88   # Kafka's code; no other unit in C answers it
 
 
 cdef inline const OffsetEntry* _entry(
