@@ -129,12 +129,13 @@ def fenced(
     image: TransactionImage, version: int, now_ms: int, limits: Limits = LIMITS, *, raised: bool
 ) -> TransactionImage:
     """To be aborted by the coordinator. `raised`: an earlier fence has raised the epoch and could
-    not be written."""
+    not be written. From version 2 on the producer that is fenced may ask for the raised epoch, as
+    Apache Kafka 4.3 lets it; another one that asks meanwhile gets a higher one."""
     epoch = image.epoch if raised or image.epoch >= limits.epoch_max else image.epoch + 1
     return image._replace(
         state=State.PREPARE_ABORT,
         epoch=epoch,
-        last_epoch=NO_EPOCH,
+        last_epoch=image.epoch if version >= RAISES_EPOCHS else NO_EPOCH,
         update_ms=now_ms,
         client_version=version,
         previous_producer_id=image.producer_id,

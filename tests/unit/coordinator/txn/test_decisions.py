@@ -116,11 +116,15 @@ def test_another_producer_fences_the_one_that_has_a_transaction(version: int) ->
     image = written(decision)
     assert (image.state, image.epoch, image.partitions) == (State.PREPARE_ABORT, 4, ORDERS)
     after = completed(image, T2)
-    assert decisions.init(after, NO_PAIR, TIMEOUT, version, T2).answer == Pair(ID, 5)
-    # The one that was fenced cannot have its pair again.
+    later = decisions.init(after, NO_PAIR, TIMEOUT, version, T2)
+    assert later.answer == Pair(ID, 5)
+    # The one that was fenced comes back after that, or before.
     for pair in (Pair(ID, 3), Pair(ID, 2)):
-        refused = decisions.init(after, pair, TIMEOUT, version, T2)
+        refused = decisions.init(later.image, pair, TIMEOUT, version, T2)
         assert refused.code is ErrorCode.PRODUCER_FENCED
+    assert decisions.init(after, Pair(ID, 2), TIMEOUT, version, T2).code == 90
+    back = decisions.init(after, Pair(ID, 3), TIMEOUT, version, T2)
+    assert back.answer == (Pair(ID, 4) if version == TV2 else NO_PAIR)
 
 
 def test_a_fence_that_could_not_be_written_raises_the_epoch_once() -> None:
