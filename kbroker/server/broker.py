@@ -132,7 +132,6 @@ class Broker:
             in_step=lambda call: self._running_controller().in_step(call),
         )  # fmt: skip
         self._hot.serve_groups(self._groups.table)
-        self._services: Services | None = None
         self._deadlines = FetchDeadlines(self._hot, Purgatory("Fetch", self._timer), SystemClock())
         self._scheduler = Scheduler(self._clock)
         self._late = LateSteps(self._scheduler)
@@ -148,17 +147,14 @@ class Broker:
         self._lanes = LogLanes(self._logs, self._clock, ThreadLane, self._logs_ready)
         self._member = self._join_cluster(config)
         self._replicas = self._hold_replicas(config)
-        self._transactions = TransactionsOnDemand(Given(
-            lambda: self.config, self._clock, self._timer.call_later, self._replica_of, self._hot,
-            self._running_controller, lambda: self._services, self._loop.submit, self._scheduler,
-            self._member.links if self._member else None,
-        ))  # fmt: skip
+        self._transactions = self._serve_transactions()
         self._log_tasks = LogTasks(
             self._logs, self._replicas.replicas, self._hot.wake, self._clock, lambda: self.config,
             self._logs_ready, self._member.repair if self._member else None,
         )  # fmt: skip
         self._cluster_id: str | None = None
         self._store: Store | None = None
+        self._services: Services | None = None
         self._controller: Controller | None = None
         self._handlers: HandlerPool | None = None
         self._metrics_topic: MetricsTopic | None = None
@@ -196,6 +192,13 @@ class Broker:
         return ReplicaManager(
             config, config.node_id, self._logs, self._table, self._held, lead, self._lanes,
         )  # fmt: skip
+
+    def _serve_transactions(self) -> TransactionsOnDemand:
+        return TransactionsOnDemand(Given(
+            lambda: self.config, self._clock, self._timer.call_later, self._replica_of, self._hot,
+            self._running_controller, lambda: self._services, self._loop.submit, self._scheduler,
+            self._member.links if self._member else None,
+        ))  # fmt: skip
 
     def _logs_ready(self, names: Sequence[TopicPartition]) -> None:
         self._running_controller().logs_ready(names)
@@ -313,14 +316,11 @@ class Broker:
     def _start_controller(self) -> None:
         lossy = self._logs.lossy or self._directories.lack_logs
         session = Session(
-            store=self._session(),
+            store=self._session(), clock=self._clock, cluster_id=self._cluster_id,
             broker=self._advertised.broker(self._dynamic.started, self._bound, lossy=lossy),
-            clock=self._clock,
-            locks=lambda: lock_names(self._logs.usable),
-            cluster_id=self._cluster_id,
-            new_epochs_at_start=not self._logs.clean,
+            locks=lambda: lock_names(self._logs.usable), new_epochs_at_start=not self._logs.clean,
             renew=self._next_session if self._member else None,
-        )
+        )  # fmt: skip
         rules = Rules(
             config=self.config, validate_configs=validate_topic_overrides,
             edit_list=edit_topic_list, configs=self._dynamic,

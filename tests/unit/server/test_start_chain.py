@@ -86,6 +86,7 @@ SIGNS: dict[str, Sign] = {
     "scheduler": lambda b: b._scheduler.thread.is_alive(),
     "ready file": lambda b: b._ready_file is not None and b._ready_file.exists(),
     "groups": lambda b: b._groups.loader.thread.is_alive(),
+    "transactions": lambda b: b._transactions._is_started,
     "observer": lambda b: "observer" in b._scheduler.statistics(),
     "warm-up": lambda b: b._loop.thread is not None,
     "metrics topic": lambda b: b._metrics_topic is not None,
