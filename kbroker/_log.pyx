@@ -304,6 +304,18 @@ cdef class LocalLog:
         return kb_load_i64(&self.storage.log_end_offset)
 
     @property
+    def first_undecided_offset(self) -> int:
+        """Where the first transaction begins that is open, or whose marker the high watermark has
+        not passed; beyond every offset, if there is none."""
+        cdef int64_t offset = INT64_MAX
+        with nogil:
+            lock_to_look(self.storage)
+            if self.storage.producers.first_transaction != NULL:
+                offset = self.storage.producers.first_transaction.first_offset
+            unlock_log(self.storage)
+        return offset
+
+    @property
     def online(self) -> bool:
         return bool(kb_load_int(&self.storage.online))
 

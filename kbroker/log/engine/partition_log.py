@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 DELETED_SUFFIX: Final = "-delete"
 SEGMENT_SUFFIXES: Final = ("log", "index", "timeindex", "txnindex")
-CLEANED_KINDS: Final = ("log", "index", "timeindex")
+CLEANED_KINDS: Final = SEGMENT_SUFFIXES
 # Of `file.delete.delay.ms`.
 FILE_DELETE_DELAY_MS: Final = 60_000
 KEPT_FOR_EVER: Final = -1
@@ -288,9 +288,13 @@ class PartitionLog(_log.LocalLog):
         # The .log first: what is left over of an index is given its name by the next opening.
         for kind in CLEANED_KINDS:
             path = self.path / f"{base_offset:020d}.{kind}"
-            file_operations.rename(
-                path.with_name(path.name + suffix), path.with_name(path.name + fresh_suffix)
-            )
+            try:
+                file_operations.rename(
+                    path.with_name(path.name + suffix), path.with_name(path.name + fresh_suffix)
+                )
+            except FileNotFoundError:
+                if kind != "txnindex":  # where nothing was aborted there is none
+                    raise
 
     def truncate_to(self, offset: int, falls_to: Callable[[int], None] = _nobody_asks) -> None:
         """Cuts the log so that it ends at an offset, or behind the last batch that lies below it.

@@ -34,7 +34,6 @@ cdef struct BatchSource:
     Buffer bytes                  # of the file, from `bytes_position` on
     int32_t bytes_at
     int64_t bytes_position
-    int takes_transactions        # or they end the reading
     int whole_header              # of the batch at hand, which may be damaged behind it
 
 cdef void source_begin(BatchSource* source, int32_t at, int32_t end) noexcept nogil

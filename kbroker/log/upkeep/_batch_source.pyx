@@ -3,8 +3,7 @@
 
 Their files are read by pread, without a lock: what a segment's published size covers changes by
 truncation alone, which whoever reads here finds out afterwards. A batch that is not sound ends the
-reading. Records of transactions do too, unless they are wanted: nothing here knows which of them
-were aborted.
+reading.
 """
 
 from libc.errno cimport EINTR, EIO, ENOMEM, errno
@@ -12,7 +11,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kbroker.log.engine._file_operations cimport files
 from kbroker.log.engine._records cimport (
-    CONTROL_BIT, HEADER_BYTES, TRANSACTIONAL_BIT, batch_crc, header_plausible, header_read)
+    HEADER_BYTES, batch_crc, header_plausible, header_read)
 from kbroker.log.upkeep._buffer cimport buffer_close, buffer_reserve
 
 cdef enum:
@@ -97,9 +96,6 @@ cdef Step source_next(BatchSource* source, Trouble* trouble) noexcept nogil:
         return STEP_FAILED
     if batch_crc(source.batch, source.header.size_bytes) != source.header.crc:
         return damaged(trouble, "a batch's CRC is wrong")
-    if (not source.takes_transactions and source.header.attributes & TRANSACTIONAL_BIT
-            and not source.header.attributes & CONTROL_BIT):
-        return damaged(trouble, "it has records of a transaction")
     return STEP_MORE
 
 

@@ -11,7 +11,9 @@
 What stays of a batch is `_batch_filter.pyx`'s to say. One of which nothing does goes, but for the
 one that a producer's sequence is known by, and the last that is cleaned, so that the log's end is
 in its files: those stay, without records. A group may become a segment without bytes, which the
-next cleaning merges with others. Markers of transactions stay. A batch that keeps all of its
+next cleaning merges with others. What a transaction wrote that was aborted has no value for its
+keys, and goes; nothing is cleaned that is not decided. Markers of transactions stay, and so do the
+entries of `.txnindex`, in the new segment. A batch that keeps all of its
 records keeps its bytes; the others are packed again with their codec.
 
 `map_keys` and `clean` return after so many bytes, so that their caller can hold them back, or stop.
@@ -34,7 +36,8 @@ from kbroker.core._limits cimport UNPACKED_PIECE_BYTES
 from kbroker.core._sync cimport kb_wall_ms
 from kbroker.log.engine._file_operations cimport files, iovec
 from kbroker.log.engine._index cimport OFFSET_ENTRY_BYTES
-from kbroker.log.engine._records cimport CODEC_MASK, CONTROL_BIT, HEADER_BYTES, Header, header_read
+from kbroker.log.engine._records cimport (
+    CODEC_MASK, CONTROL_BIT, HEADER_BYTES, Header, header_read)
 from kbroker.log.engine._segment cimport (
     part_of, segment_add_reference, segment_create_named, segment_drop_reference,
     segment_file_bytes, segment_note_batch, segment_renamed, segment_reserve, segment_seal,
@@ -42,6 +45,8 @@ from kbroker.log.engine._segment cimport (
 from kbroker.log.engine._storage cimport (
     Log, lock_log, lock_to_look, log_find_segment, log_replace_segments, unlock_log)
 from kbroker.log.engine._types cimport Segment
+from kbroker.log.upkeep._aborted_copy cimport (
+    AbortedSet, aborted_copy, aborted_set_close, aborted_set_has, aborted_set_open)
 from kbroker.log.upkeep._batch_filter cimport (
     BatchFilter, filter_batch, filter_close, filter_make_empty, filter_map, filter_write)
 from kbroker.log.upkeep._batch_source cimport (
@@ -49,6 +54,8 @@ from kbroker.log.upkeep._batch_source cimport (
     Trouble, source_advance, source_begin, source_close, source_is_at_last, source_next)
 from kbroker.log.upkeep._buffer cimport Buffer, buffer_close, buffer_reserve
 from kbroker.log.upkeep._key_map cimport key_map_open
+from kbroker.log.upkeep._known_producers cimport (
+    KnownProducers, known_producers_end_with, known_producers_free, known_producers_take)
 
 import os
 
@@ -64,11 +71,6 @@ cdef enum:
     WRITE_BYTES = 1 << 20         # are written at once
 
 
-cdef struct KnownProducer:
-    int64_t producer_id
-    int64_t last_offset           # of its last batch
-
-
 @cython.final
 cdef class Cleaning:
     """See the head of this file."""
@@ -81,8 +83,8 @@ cdef class Cleaning:
     cdef int64_t end_offset       # behind the last of them
     cdef int64_t cuts             # of the log, when they were taken
     cdef int64_t index_bytes, index_interval_bytes
-    cdef KnownProducer* producers  # by id
-    cdef int64_t producer_count
+    cdef KnownProducers producers
+    cdef AbortedSet aborted       # what was aborted in its segments
     cdef BatchSource source
     cdef BatchFilter filter
     cdef Trouble trouble
@@ -116,7 +118,8 @@ cdef class Cleaning:
         self.filter.now_ms = now_ms
         self.filter.delete_retention_ms = delete_retention_ms
         self._take_segments()
-        self._take_producers()
+        known_producers_take(&self.producers, self.log)
+        self._take_aborted()
         # No more keys than there are offsets.
         if key_map_open(
                 &self.filter.map, map_bytes_max, load_factor,
@@ -137,7 +140,8 @@ cdef class Cleaning:
         buffer_close(&self.waiting)
         free(self.segments)
         free(self.sizes)
-        free(self.producers)
+        known_producers_free(&self.producers)
+        aborted_set_close(&self.aborted)
 
     cdef int _take_segments(self) except -1:
         cdef Log* log = self.storage
@@ -170,18 +174,17 @@ cdef class Cleaning:
             raise MemoryError
         return 0
 
-    cdef int _take_producers(self) except -1:
-        cdef int64_t at
-        _end, entries = self.log.producer_entries()
-        entries.sort()                # by id
-        self.producers = <KnownProducer*>calloc(<size_t>len(entries) + 1, sizeof(KnownProducer))
-        if self.producers == NULL:
-            raise MemoryError
-        for at, entry in enumerate(entries):
-            self.producers[at].producer_id = entry.producer_id
-            self.producers[at].last_offset = entry.last_offset
-        self.producer_count = len(entries)
+    cdef int _take_aborted(self) except -1:
+        cdef int status
+        with nogil:
+            status = aborted_set_open(&self.aborted, self.storage, self.end_offset)
+        if status:
+            raise self._os_error(status)
         return 0
+
+    cdef int _was_aborted(self) noexcept nogil:
+        # The batch at hand.
+        return self.aborted.count and aborted_set_has(&self.aborted, &self.source.header)
 
     cdef int32_t _first_from(self, int64_t offset) noexcept nogil:
         # The segment in which an offset lies, the first where it lies below all.
@@ -210,7 +213,7 @@ cdef class Cleaning:
         cdef Header* header = &self.source.header
         cdef int64_t end = header.base_offset + header.last_offset_delta + 1
         cdef Step step
-        if header.attributes & CONTROL_BIT:
+        if header.attributes & CONTROL_BIT or self._was_aborted():
             self.filter.mapped_end = max(self.filter.mapped_end, end)
             step = STEP_DONE
         elif end <= self.filter.first_dirty:
@@ -306,22 +309,19 @@ cdef class Cleaning:
             raise self._os_error(status)
 
     cdef int _stays_empty(self) noexcept nogil:
-        cdef const Header* header = &self.source.header
-        cdef int64_t low = 0, high = self.producer_count, middle
         if self.group_end == self.cleaned_end and source_is_at_last(&self.source):
             return 1
-        if header.producer_id < 0:
-            return 0
-        while low < high:
-            middle = low + (high - low) / 2
-            if self.producers[middle].producer_id < header.producer_id:
-                low = middle + 1
-            else:
-                high = middle
-        return (low < self.producer_count
-                and self.producers[low].producer_id == header.producer_id
-                and self.producers[low].last_offset
-                == header.base_offset + header.last_offset_delta)
+        return known_producers_end_with(&self.producers, &self.source.header)
+
+    cdef Step _emit_empty(self) noexcept nogil:
+        # Nothing of the batch at hand stays: but itself, where it has to.
+        if not self._stays_empty():
+            return STEP_DONE
+        self.trouble.status = filter_make_empty(
+            &self.filter, &self.source.header, self.source.batch)
+        if self.trouble.status != 0:
+            return STEP_FAILED
+        return self._emit(self.filter.out.data, self.filter.out.size)
 
     cdef Step _clean_batch(self, const uint8_t* records, int64_t length, int codec) noexcept nogil:
         # STEP_DONE: what stays of the batch at hand is among what waits to be written.
@@ -329,6 +329,9 @@ cdef class Cleaning:
         cdef Step step
         if header.attributes & CONTROL_BIT:
             return self._emit(self.source.batch, header.size_bytes)
+        if self._was_aborted():
+            self.records_read += header.record_count
+            return self._emit_empty()
         step = filter_batch(
             &self.filter, header, self.source.batch, records, length, codec, &self.trouble)
         if step == STEP_DONE or step == STEP_PACK:
@@ -340,12 +343,7 @@ cdef class Cleaning:
             return self._emit(self.filter.out.data, self.filter.out.size)
         if self.filter.passed.kept:
             return self._emit(self.source.batch, header.size_bytes)
-        if not self._stays_empty():
-            return STEP_DONE
-        self.trouble.status = filter_make_empty(&self.filter, header, self.source.batch)
-        if self.trouble.status != 0:
-            return STEP_FAILED
-        return self._emit(self.filter.out.data, self.filter.out.size)
+        return self._emit_empty()
 
     cdef void _advance(self) noexcept nogil:
         self.bytes_read += self.source.header.size_bytes
@@ -473,7 +471,10 @@ cdef class Cleaning:
             step = self._write_waiting()
             if step == STEP_DONE:
                 self.fresh.size_bytes = self.fresh_bytes
-                self.trouble.status = segment_seal(self.fresh) or segment_sync(self.fresh)
+                self.trouble.status = (
+                    aborted_copy(self.segments + self.group_at, self.group_end - self.group_at,
+                                 self.fresh)
+                    or segment_seal(self.fresh) or segment_sync(self.fresh))
                 if self.trouble.status != 0:
                     step = STEP_FAILED
         self._raise_if_bad(step)

@@ -23,6 +23,7 @@ from libc.string cimport strdup
 from kbroker._log cimport LocalLog
 from kbroker.core._atomics cimport kb_load_i64, kb_load_int, kb_store_i64, kb_store_ptr
 from kbroker.log.engine._directory_mark cimport DirectoryMark, directory_mark_of
+from kbroker.log.engine._aborted_index cimport aborted_reset
 from kbroker.log.engine._file_operations cimport files, iovec
 from kbroker.log.engine._index cimport Index, index_close, index_open_readable
 from kbroker.log.engine._segment cimport (
@@ -33,6 +34,7 @@ from kbroker.log.engine._storage cimport (
     Log, active_of, begin_step_locked, end_step_locked, lock_log, lock_to_look,
     log_find_segment, log_has_segment, unlock_log)
 from kbroker.log.engine._types cimport Segment
+from kbroker.log.upkeep._aborted_copy cimport aborted_copy
 
 import os
 
@@ -232,6 +234,10 @@ cdef class SegmentCopy:
             status = write_index(&ours.offsets, ours.offsets_path, part.offsets_path)
             if status == 0:
                 status = write_index(&ours.times, ours.times_path, part.times_path)
+            if status == 0:
+                status = aborted_reset(&part.aborted, part.aborted_path)
+            if status == 0:
+                status = aborted_copy(&self.segment, 1, self.fresh)
             if status == 0:
                 status = index_open_readable(
                     &part.offsets, part.offsets_path, ours.offsets.entry_bytes)

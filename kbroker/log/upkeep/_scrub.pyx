@@ -62,7 +62,6 @@ cdef class SegmentScrub:
         self.next_offset = base_offset
         self.source.segments = &self.segment
         self.source.sizes = &self.size_bytes
-        self.source.takes_transactions = 1
         source_begin(&self.source, 0, 1)
 
     def __dealloc__(self):

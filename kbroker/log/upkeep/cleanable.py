@@ -1,7 +1,7 @@
 """How dirty a compacted log is, and how far it may be cleaned now.
 
 The *clean* part is what was cleaned before, the *dirty* one what came since. Not to be cleaned yet
-are the active segment, what is not below the high watermark, and segments with a record younger
+are the active segment, what is not below the last stable offset, and segments with a record younger
 than `min.compaction.lag.ms`. A log is worth it when the dirty bytes are more than
 `min.cleanable.dirty.ratio` of all, or when its oldest dirty record has waited for longer than
 `max.compaction.lag.ms`. Rules are Apache Kafka's (KIP-58, KIP-354). Pure functions.
@@ -44,7 +44,7 @@ def look(
     log_start_offset: int,
     log_end_offset: int,
     cleaned_to: int,
-    high_watermark: int,
+    last_stable_offset: int,
     rules: Compaction,
     now_ms: int,
 ) -> Cleanable:
@@ -58,7 +58,7 @@ def look(
     oldest_ms = LONG_MAX
     for segment, segment_end in zip(sealed, ends, strict=True):
         young = segment.max_timestamp_ms > now_ms - rules.lag_min_ms
-        if segment_end > high_watermark or (
+        if segment_end > last_stable_offset or (
             segment_end > first_dirty and rules.lag_min_ms > 0 and young
         ):
             break

@@ -171,7 +171,7 @@ class LogCleaner:
             log.log_start_offset,
             log.log_end_offset,
             log.cleaned_to,
-            self._logs.listener.high_watermark_of(log),
+            min(self._logs.listener.high_watermark_of(log), log.first_undecided_offset),
             log.compaction,
             self._clock.wall_ms(),
         )

@@ -42,7 +42,7 @@ MOVED_FILE: Final = "moved-from"
 # What appends wait for at most, as far as copying goes.
 SWAP_BYTES_MAX: Final = 4 << 20
 PIECE_BYTES: Final = 256 << 10
-_SEGMENT_FILES: Final = ("log", "index", "timeindex")
+_SEGMENT_FILES: Final = ("log", "index", "timeindex", "txnindex")
 
 
 def future_name(name: TopicPartition) -> str:

@@ -29,7 +29,7 @@ from kbroker.own_thread import OwnThread
 from kbroker.protocol.record_batch import decode_batches
 from kbroker.types import TopicPartition
 from tests.support.led_log import LedLog, LedLogManager
-from tests.support.record_batches import Record, build_batch, compress, seal, varint
+from tests.support.record_batches import Record, build_batch, compress, varint
 from tests.unit.log.compaction_model import run
 
 TOPIC = uuid.UUID(int=4)
@@ -277,18 +277,6 @@ def test_what_cannot_be_cleaned_stays_and_is_said_once(
     assert caplog.text.count("cannot be cleaned") == 1
     assert path.read_bytes() == data
     assert not list(log.path.glob("*.cleaned"))
-
-
-def test_records_of_a_transaction_are_left(cleaners: Cleaners) -> None:
-    log = cleaners.open()
-    fill(log, 12)
-    path = log.path / f"{0:020d}.log"
-    data = path.read_bytes()
-    size = 12 + int.from_bytes(data[8:12], "big")
-    path.write_bytes(seal(data[:22] + b"\x10" + data[23:size]) + data[size:])
-    cleaners.cleaner.clean_all()
-    (why,) = cleaners.cleaner.uncleanable.values()
-    assert "a transaction" in why
 
 
 def test_its_rate_is_held(cleaners: Cleaners) -> None:
