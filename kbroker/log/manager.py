@@ -64,7 +64,7 @@ from kbroker.log.upkeep.closing import close_logs, has_unread
 from kbroker.log.upkeep.moves import Moves
 from kbroker.log.upkeep.producer_expiry import (
     LOGS_LOOKED_AT_ONCE,
-    PRODUCER_EXPIRATION_MS,
+    PRODUCER_EXPIRATION,
     ProducerExpiry,
 )
 from kbroker.log.upkeep.removals import Removals
@@ -86,13 +86,14 @@ class LogManager:
         boot_id: str = UNKNOWN_BOOT,
         recovery_threads: int = 1,
         segment_delete_delay_ms: int = FILE_DELETE_DELAY_MS,
-        producer_expiration_ms: int = PRODUCER_EXPIRATION_MS,
+        config: Callable[[], Mapping[str, Any]] = lambda: PRODUCER_EXPIRATION,
         clock: Clock | None = None,
         listener: LogListener,
         move_bytes_per_second: Callable[[], float] = lambda: math.inf,
     ) -> None:
         """`boot_id`: of the machine; see data_directory.py. `listener`: the replicas of the logs.
-        `move_bytes_per_second`: how fast a log may go to another directory, as it is set now."""
+        `move_bytes_per_second`: how fast a log may go to another directory, as it is set now.
+        `config`: the broker's settings as they are now, for the expiry of producers."""
         self._paths: Final = tuple(directories)
         self._directories = [DataDirectory(path, boot_id) for path in directories]
         self._absence = Absence()
@@ -100,7 +101,7 @@ class LogManager:
         self._clock: Final[Clock] = clock or SystemClock()
         self.flush_times: Final = FlushTimes()
         self.removals: Final = Removals(self._clock, segment_delete_delay_ms)
-        self._producer_expiry: Final = ProducerExpiry(self._clock, producer_expiration_ms)
+        self._producer_expiry: Final = ProducerExpiry(self._clock, config)
         self.listener: Final = listener
         self.moves: Final = Moves(self, self._paths, self._clock, move_bytes_per_second)
         self._lock: Final = threading.Lock()

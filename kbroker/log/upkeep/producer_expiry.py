@@ -1,15 +1,21 @@
-"""When logs forget a producer: one that is silent for long may begin again with any sequence."""
+"""When logs forget a producer: one that is silent for long may begin again with any sequence.
+
+One with an open transaction is not forgotten, however long it is silent.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
 
 from kbroker.clock import Clock
 from kbroker.log.engine.partition_log import PartitionLog
 
-PRODUCER_EXPIRATION_MS: Final = 86_400_000
-PRODUCER_EXPIRATION_CHECK_MS: Final = 600_000
+_AFTER: Final = "producer.id.expiration.ms"
+_CHECK: Final = "producer.id.expiration.check.interval.ms"
+# The defaults of both.
+PRODUCER_EXPIRATION: Final = MappingProxyType({_AFTER: 86_400_000, _CHECK: 600_000})
 # A look at a log takes two microseconds, a step of the scheduler ten times that.
 LOGS_LOOKED_AT_ONCE: Final = 100
 
@@ -17,17 +23,19 @@ LOGS_LOOKED_AT_ONCE: Final = 100
 class ProducerExpiry:
     """Used on the scheduler's thread."""
 
-    def __init__(self, clock: Clock, after_ms: int = PRODUCER_EXPIRATION_MS) -> None:
+    def __init__(self, clock: Clock, config: Callable[[], Mapping[str, Any]]) -> None:
+        """`config`: the broker's settings as they are now."""
         self._clock: Final = clock
-        self._after_ms: Final = after_ms
-        self._due_ms = clock.monotonic_ms() + PRODUCER_EXPIRATION_CHECK_MS
+        self._config: Final = config
+        self._looked_ms = clock.monotonic_ms()
 
     def sweep(self, logs: Sequence[PartitionLog]) -> Iterator[None]:
         """A look at each, in steps, if it is time for one."""
-        if self._clock.monotonic_ms() < self._due_ms:
+        config, now_ms = self._config(), self._clock.monotonic_ms()
+        if now_ms < self._looked_ms + config[_CHECK]:
             return
-        self._due_ms = self._clock.monotonic_ms() + PRODUCER_EXPIRATION_CHECK_MS
-        before_ms = self._clock.wall_ms() - self._after_ms
+        self._looked_ms = now_ms
+        before_ms = self._clock.wall_ms() - config[_AFTER]
         for looked_at, log in enumerate(logs, start=1):
             log.expire_producers(before_ms)
             if looked_at % LOGS_LOOKED_AT_ONCE == 0:

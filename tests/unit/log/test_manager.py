@@ -18,7 +18,7 @@ from kbroker.clock import ManualClock
 from kbroker.errors import DataDirectoryError, ErrorCode, KafkaError
 from kbroker.log.engine.checkpoints import read_offsets
 from kbroker.log.opening.data_directory import partition_of
-from kbroker.log.upkeep.producer_expiry import PRODUCER_EXPIRATION_CHECK_MS
+from kbroker.log.upkeep.producer_expiry import PRODUCER_EXPIRATION
 from kbroker.types import TopicPartition
 from tests.support.led_log import LedLog, LedLogManager
 from tests.support.record_batches import build_batch, parse_batches
@@ -257,7 +257,7 @@ def test_background_rounds(managers: Managers, tmp_path: Path) -> None:
     assert (data / "replication-offset-checkpoint").stat().st_mtime_ns == stamp
 
     assert log.statistics()["producers"] == 1
-    managers.clock.advance(PRODUCER_EXPIRATION_CHECK_MS)
+    managers.clock.advance(PRODUCER_EXPIRATION["producer.id.expiration.check.interval.ms"])
     run(manager)
     assert log.statistics()["producers"] == 0
     assert manager.statistics()["logs"] == 1
