@@ -128,10 +128,10 @@ KEYS: Final = (
     Key("compression.zstd.level", INT, 3, "Level for batches that the broker compresses with zstd.",
         low=-131_072, high=22, dynamic=CLUSTER_WIDE, supported=True),
     Key("producer.id.expiration.ms", INT, 86_400_000,
-        "How long a partition remembers an idempotent producer that has stopped writing.", low=1,
-        dynamic=CLUSTER_WIDE),
+        "How long a partition remembers a producer that has stopped writing, without an open"
+        " transaction.", low=1, dynamic=CLUSTER_WIDE, supported=True),
     Key("producer.id.expiration.check.interval.ms", INT, 600_000,
-        "Pause between two looks for producers to forget.", low=1, internal=True),
+        "Pause between two looks for producers to forget.", low=1, internal=True, supported=True),
     Key("log.cleaner.enable", BOOLEAN, True,
         "Run the cleaner, which compacts topics whose cleanup policy asks for it.", supported=True),
     Key("log.cleaner.threads", INT, 1, "Threads that compact logs.", low=0, dynamic=CLUSTER_WIDE,
