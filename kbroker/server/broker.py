@@ -139,7 +139,7 @@ class Broker:
         self._directories = Directories(log_dirs, data_dir, config.node_id)
         self._held = HeldReplicas(self._hot.wake)
         self._logs = LogManager(
-            log_dirs, boot_id=boot_id(), listener=self._held,
+            log_dirs, boot_id=boot_id(), listener=self._held, config=lambda: self.config,
             recovery_threads=config["num.recovery.threads.per.data.dir"],
             segment_delete_delay_ms=config["log.segment.delete.delay.ms"],
             move_bytes_per_second=lambda: float(self.config[MOVE_RATE]),
