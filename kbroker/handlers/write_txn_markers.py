@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # By producer id, what became of its marker in each partition.
 Results = dict[int, dict[TopicPartition, ErrorCode]]
 _NO_LEADER_EPOCH: Final = -1
-# What waits for followers says a coordinator's errors.
+# The wait for followers ends with a coordinator's errors.
 _OF_PARTITIONS: Final[Mapping[ErrorCode, ErrorCode]] = {
     ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.REQUEST_TIMED_OUT,
@@ -42,7 +42,10 @@ _OF_PARTITIONS: Final[Mapping[ErrorCode, ErrorCode]] = {
 
 
 def handle(services: Services, call: Call[Request]) -> None:
-    write_markers(services, call.message.markers, lambda results: call.answer(_response(results)))
+    def done(results: Results) -> None:
+        call.answer(_response(results))
+
+    write_markers(services, call.message.markers, done)
 
 
 def write_markers(
