@@ -47,8 +47,8 @@ NO_LEADER_EPOCH: Final = -1
 AwaitLowWatermark = Callable[[Any, int, int, Callable[[ErrorCode], object]], None]
 
 # (replica, offset, leader epoch since which this broker leads, timeout in ms, done): `done` is
-# called once in the same way, when the followers have what was appended there; else with what a
-# coordinator says: 16 where this broker leads no more, 15 where it takes too long.
+# called once in the same way, when the followers have the batch that was appended there; else with
+# a coordinator's error: 16 where this broker leads no more, 15 where it takes too long.
 AwaitFollowers = Callable[[Any, int, int, int, Callable[[ErrorCode], object]], None]
 # (partition of the offsets' topic, producer id, whether it is committed, offset of the marker).
 MarkerWritten = Callable[[int, int, bool, int], object]
