@@ -53,7 +53,7 @@ class Model:
         )
 
     def decided(self) -> tuple[dict[int, int], list[int]]:
-        """First offset of what is open by producer, and the committed offsets in order."""
+        """First offset of each open transaction by producer, and the committed offsets in order."""
         first: dict[int, int] = {}
         data: dict[int, list[int]] = {}
         committed: list[int] = []
