@@ -59,8 +59,11 @@ class Numbers(threading.Thread):
 
     def run(self) -> None:
         while not self._ends.wait(1 / RATE):
-            self._producer.produce(FROM, b"%d" % self.sent, partition=self.sent % PARTITIONS)
             self._producer.poll(0)
+            try:
+                self._producer.produce(FROM, b"%d" % self.sent, partition=self.sent % PARTITIONS)
+            except BufferError:  # the broker is away for long
+                continue
             self.sent += 1
 
     def finish(self) -> None:
