@@ -66,6 +66,7 @@ from kbroker.log.upkeep.producer_expiry import (
     LOGS_LOOKED_AT_ONCE,
     PRODUCER_EXPIRATION,
     ProducerExpiry,
+    Settings,
 )
 from kbroker.log.upkeep.removals import Removals
 from kbroker.types import TopicPartition
@@ -86,7 +87,7 @@ class LogManager:
         boot_id: str = UNKNOWN_BOOT,
         recovery_threads: int = 1,
         segment_delete_delay_ms: int = FILE_DELETE_DELAY_MS,
-        config: Callable[[], Mapping[str, Any]] = lambda: PRODUCER_EXPIRATION,
+        config: Callable[[], Settings] = lambda: PRODUCER_EXPIRATION,
         clock: Clock | None = None,
         listener: LogListener,
         move_bytes_per_second: Callable[[], float] = lambda: math.inf,

@@ -5,9 +5,9 @@ One with an open transaction is not forgotten, however long it is silent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from kbroker.clock import Clock
 from kbroker.log.engine.partition_log import PartitionLog
@@ -20,10 +20,16 @@ PRODUCER_EXPIRATION: Final = MappingProxyType({_AFTER: 86_400_000, _CHECK: 600_0
 LOGS_LOOKED_AT_ONCE: Final = 100
 
 
+class Settings(Protocol):
+    """A broker's, by their keys."""
+
+    def __getitem__(self, key: str, /) -> Any: ...
+
+
 class ProducerExpiry:
     """Used on the scheduler's thread."""
 
-    def __init__(self, clock: Clock, config: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(self, clock: Clock, config: Callable[[], Settings]) -> None:
         """`config`: the broker's settings as they are now."""
         self._clock: Final = clock
         self._config: Final = config
