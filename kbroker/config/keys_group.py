@@ -97,23 +97,23 @@ OFFSETS_KEYS: Final = (
 
 TRANSACTION_KEYS: Final = (
     Key("transactional.id.expiration.ms", INT, 604_800_000,
-        "How long a transactional id that is not used is remembered.", low=1),
+        "How long a transactional id that is not used is remembered.", low=1, supported=True),
     Key("transaction.max.timeout.ms", INT, 900_000,
-        "The longest transaction timeout that a producer may ask for.", low=1),
+        "The longest transaction timeout that a producer may ask for.", low=1, supported=True),
     Key("transaction.state.log.num.partitions", INT, 50,
-        "Partitions of the transaction topic; not to be changed later.", low=1),
+        "Partitions of the transaction topic; not to be changed later.", low=1, supported=True),
     Key("transaction.state.log.replication.factor", SHORT, 1, "Replicas of the transaction topic.",
-        low=1, kafka="3"),
+        low=1, kafka="3", supported=True),
     Key("transaction.state.log.min.isr", INT, 1, "min.insync.replicas of the transaction topic.",
-        low=1, kafka="2"),
+        low=1, kafka="2", supported=True),
     Key("transaction.state.log.segment.bytes", INT, 104_857_600,
-        "Segment size of the transaction topic.", low=1),
+        "Segment size of the transaction topic.", low=1, supported=True),
     Key("transaction.state.log.load.buffer.size", INT, 5_242_880,
-        "Bytes read at once when transaction state is loaded.", low=1),
+        "Bytes read at once when transaction state is loaded.", low=1, supported=True),
     Key("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, 10_000,
-        "Pause between two looks for transactions that have timed out.", low=1),
+        "Pause between two looks for transactions that have timed out.", low=1, supported=True),
     Key("transaction.remove.expired.transaction.cleanup.interval.ms", INT, 3_600_000,
-        "Pause between two looks for transactional ids to forget.", low=1),
+        "Pause between two looks for transactional ids to forget.", low=1, supported=True),
     Key("transaction.partition.verification.enable", BOOLEAN, True,
         "Ask the coordinator, before a transactional append, whether the partition belongs to the"
         " transaction.", dynamic=CLUSTER_WIDE, supported=True),
@@ -123,8 +123,7 @@ TRANSACTION_KEYS: Final = (
         "Pause before the broker repeats adding a partition to a transaction.", low=1,
         supported=True),
     Key("add.partitions.to.txn.retry.backoff.max.ms", INT, 100,
-        "How long the broker repeats adding a partition to a transaction.", low=0,
-        supported=True),
+        "How long the broker repeats adding a partition to a transaction.", low=0, supported=True),
 )  # fmt: skip
 
 KEYS: Final = GROUP_KEYS + OFFSETS_KEYS + TRANSACTION_KEYS

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 logger: Final = logging.getLogger("kbroker.transactions")
 
 REPLICATION_FACTOR: Final = "transaction.state.log.replication.factor"
-MIN_IN_SYNC: Final = "transaction.state.log.min.isr"
 
 
 class Controller(Protocol):
@@ -43,7 +42,7 @@ class Controller(Protocol):
 
 def new_topic(config: Settings, brokers: int) -> NewTopic:
     """The topic as its first client gets it, on so many live brokers."""
-    factor = max(1, min(config[REPLICATION_FACTOR], brokers))
+    factor = max(1, min(config["transaction.state.log.replication.factor"], brokers))
     return NewTopic(
         TRANSACTIONS_TOPIC,
         partitions=config["transaction.state.log.num.partitions"],
@@ -51,7 +50,7 @@ def new_topic(config: Settings, brokers: int) -> NewTopic:
         configs={
             "cleanup.policy": "compact",
             "compression.type": "uncompressed",
-            "min.insync.replicas": str(min(config[MIN_IN_SYNC], factor)),
+            "min.insync.replicas": str(min(config["transaction.state.log.min.isr"], factor)),
             "segment.bytes": str(config["transaction.state.log.segment.bytes"]),
             "unclean.leader.election.enable": "false",
         },

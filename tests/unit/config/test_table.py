@@ -144,8 +144,6 @@ def test_support_of_a_topic_key_follows_its_broker_key() -> None:
 
 # Keys without an effect whose names stand in the code, and what for.
 READ_WITHOUT_EFFECT = {
-    "transaction.state.log.replication.factor": "kbroker doctor looks at it",
-    "transaction.state.log.min.isr": "the same",
     "remote.storage.enable": "true is refused with compaction",
 }
 # What consoles are told: DescribeConfigs shows it, nobody here reads it.

@@ -28,8 +28,9 @@ def test_a_level_is_kept_over_restarts_and_its_epoch_only_grows(tmp_path: Path) 
     broker = OneBroker(tmp_path)
     controller = broker.start(broker=OURS)
     epoch = controller.image.features.epoch
-    for level in (1, 2):
-        assert update(controller, level) is None
+    assert controller.image.features.level(TRANSACTION_VERSION) == 2  # of a new cluster
+    for level, kind in ((1, UpgradeType.SAFE_DOWNGRADE), (2, UpgradeType.UPGRADE)):
+        assert update(controller, level, kind) is None
         features = controller.image.features
         assert features.level(TRANSACTION_VERSION) == level
         assert features.epoch > epoch
@@ -46,7 +47,7 @@ def test_what_is_only_validated_is_not_written(tmp_path: Path) -> None:
     broker = OneBroker(tmp_path)
     controller = broker.start(broker=OURS)
     before, writes = controller.image, broker.store.writes
-    assert update(controller, 2, dry=True) is None
+    assert update(controller, 1, UpgradeType.SAFE_DOWNGRADE, dry=True) is None
     assert (controller.image, broker.store.writes) == (before, writes)
     refused = update(controller, 3, dry=True)
     assert refused is not None and refused.code is ErrorCode.INVALID_UPDATE_VERSION
@@ -58,7 +59,7 @@ def test_a_write_that_fails_changes_nothing(tmp_path: Path) -> None:
     controller = broker.start(broker=OURS)
     before = controller.image.features
     broker.store.die_at = broker.store.writes + 1
-    failed = update(controller, 2)
+    failed = update(controller, 1, UpgradeType.SAFE_DOWNGRADE)
     assert failed is not None and failed.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert controller.image.features == before
     controller = broker.restart(broker=OURS)
@@ -86,6 +87,7 @@ class Supporting(OneBroker):
 def test_a_level_reaches_the_other_brokers_and_the_next_controller(tmp_path: Path) -> None:
     wire = Wire()
     cluster = Cluster(tmp_path, wire, Supporting)
+    assert update(cluster.controller.controller, 1, UpgradeType.SAFE_DOWNGRADE) is None
     assert update(cluster.controller.controller, 2) is None
     follow(cluster)
     features = cluster.controller.image.features
