@@ -150,7 +150,7 @@ cdef int begin_transaction(
 
 cdef void forget_transaction(ProducerTable* table, Transaction* transaction) noexcept nogil:
     linked_remove(&table.first_transaction, &table.last_transaction, transaction,
-                  &transaction.earlier, "transactions: neighbours name each other")
+                  &transaction.earlier, "transactions: neighbours of a gone one name it")
     free(transaction)
 
 

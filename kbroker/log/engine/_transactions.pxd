@@ -16,8 +16,6 @@ cdef enum:
 cdef int transaction_check_locked(
     Log* log, const Batch* batch, int64_t now_ms, int64_t* guard) noexcept nogil
 
-# Whether a verification is still the producer's.
-cdef int guard_holds_locked(Log* log, int64_t producer_id, int64_t guard) noexcept nogil
 
 # The last stable offset of a high watermark: `bound` moves back from that to the first batch of
 # what is open below it, or has a marker at or above it; never before the log's start. 0 or 56.

@@ -45,11 +45,6 @@ cdef int transaction_check_locked(
     return TRANSACTION_NEEDS_GUARD
 
 
-cdef int guard_holds_locked(Log* log, int64_t producer_id, int64_t guard) noexcept nogil:
-    cdef Verification* verification = guards_find(&log.producers.guards, producer_id)
-    return verification != NULL and verification.guard == guard
-
-
 cdef int16_t last_stable_locked(Log* log, Bound* bound) noexcept nogil:
     cdef Transaction* first
     cdef int16_t error
