@@ -374,15 +374,13 @@ class Broker:
         controller = self._running_controller()
         services = self._services = Services(
             config=self.config, clock=self._clock, controller=controller, replicas=self._replicas,
-            producer_ids=ProducerIdManager(controller.allocate_producer_ids),
-            await_low_watermark=self._hot.await_low_watermark,
-            await_followers=self._hot.await_followers, wake=self._hot.wake,
-            purgatories=self._purgatories, advertised=self._advertised,
-            cluster_id=controller.image.cluster_id, node_id=self.config.node_id,
-            peers=self._member.links if self._member else None,
-            groups=self._groups.coordinator, offsets=self._groups.table,
-            marker_written=self._groups.marker_written, transactions=self._transactions,
-            verify_offsets=self._transactions.verify_offsets,
+            producer_ids=ProducerIdManager(controller.allocate_producer_ids), wake=self._hot.wake,
+            transactions=self._transactions, await_low_watermark=self._hot.await_low_watermark,
+            await_followers=self._hot.await_followers, purgatories=self._purgatories,
+            advertised=self._advertised, verify_offsets=self._transactions.verify_offsets,
+            cluster_id=controller.image.cluster_id, peers=self._member and self._member.links,
+            node_id=self.config.node_id, groups=self._groups.coordinator,
+            offsets=self._groups.table, marker_written=self._groups.marker_written,
         )  # fmt: skip
         listeners = self.config.listeners
         self._hot.advertise(

@@ -124,9 +124,7 @@ class TransactionsOnDemand:
         from kbroker.cluster.offsets_verification import OffsetsVerification
 
         given = self._given
-        return OffsetsVerification(
-            given.replica_of, self.verify, lambda: given.config()[VERIFIES]
-        )
+        return OffsetsVerification(given.replica_of, self.verify, lambda: given.config()[VERIFIES])
 
     def _make_adds(self) -> TransactionAdds:
         from kbroker.cluster.transaction_adds import RETRY_BACKOFF_MS, RETRY_MAX_MS, TransactionAdds
