@@ -12,11 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.handlers.transactions import NO_TRANSACTIONS
 from tests.clients.agents.tools import Tools
 from tests.clients.conftest import Server
 from tests.clients.test_java import Tool
-from tests.support import requirements
 from tests.unit.net.harness import eventually
 
 pytestmark = [pytest.mark.client, pytest.mark.java]
@@ -116,21 +114,25 @@ def test_kafka_acls_without_an_authorizer(tool: Tool) -> None:
     assert b"SecurityDisabledException" in ran.stdout + ran.stderr
 
 
-def test_kafka_transactions_lists_none(tool: Tool) -> None:
-    (head,) = tool.run("TransactionsCommand", "list").splitlines()
+def test_kafka_transactions_lists_none_of_a_producer_that_is_not_there(tool: Tool) -> None:
+    listed = tool.run("TransactionsCommand", "list", "--producer-id-filter", str(2**40))
+    (head,) = listed.splitlines()
     assert head.startswith("TransactionalId")
 
 
-def test_a_transactional_producer_of_java_says_why(tool: Tool, server: Server, topic: str) -> None:
-    if not server.kbroker:
-        requirements.skip_on_this_machine("Apache Kafka serves transactions")
+def test_the_performance_tool_writes_transactions(tool: Tool, topic: str) -> None:
     ran = tool.attempt(
-        *("ProducerPerformance", "--topic", topic, "--num-records", "1", "--record-size", "1"),
-        *("--throughput", "-1", "--transactional-id", "orders-writer"),
+        *("ProducerPerformance", "--topic", topic, "--num-records", "100", "--record-size", "1"),
+        *("--throughput", "-1", "--transactional-id", f"id-of-{topic}"),
+        *("--transaction-duration-ms", "10"),
         *("--producer-props", f"bootstrap.servers={tool.bootstrap}"),
     )
-    assert ran.returncode == 1
-    assert NO_TRANSACTIONS.encode() in ran.stdout + ran.stderr
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    listed = tool.run("TransactionsCommand", "list")
+    (line,) = [each for each in listed.splitlines() if f"id-of-{topic}" in each]
+    assert "CompleteCommit" in line
+    described = tool.run("TransactionsCommand", "describe", "--transactional-id", f"id-of-{topic}")
+    assert "CompleteCommit" in described
 
 
 def test_kafka_features(tool: Tool, server: Server) -> None:

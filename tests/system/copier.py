@@ -24,7 +24,14 @@ ENDED_BY_AN_ERROR: Final = 3
 class Copier:
     def __init__(self, bootstrap: str, id: str, group: str, source: str, target: str) -> None:
         self._target = target
-        common = {"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 200, "log_level": 0}
+        common = {
+            "bootstrap.servers": bootstrap,
+            "reconnect.backoff.max.ms": 200,
+            "log_level": 0,
+            # Else librdkafka 2.16 drops its brokers once none answers, and sends TxnOffsetCommit to
+            # the one that it has dropped: it waits for ever, with Apache Kafka, too.
+            "metadata.recovery.strategy": "none",
+        }
         self._consumer = confluent_kafka.Consumer(
             {
                 **common,

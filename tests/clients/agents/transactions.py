@@ -14,7 +14,7 @@ TIMEOUT_S = 60.0
 
 
 class Transactional(Protocol):
-    """What each library does; an error of the library is raised as it is."""
+    """A producer of any library; an error of the library is raised as it is."""
 
     def begin(self) -> None: ...
     def put(self, topic: str, partition: int, value: bytes) -> None: ...
