@@ -98,10 +98,6 @@ ELIGIBLE_LEADERS: Final = (
     "Apache Kafka's eligible leader replicas make a dynamic default of the cluster of it"
 )
 SHARE: Final = "a share, a share's key v6"
-NO_TRANSACTIONS: Final = (
-    "there are no transactions yet; the code is the one that the clients of this version take as"
-    " final"
-)
 
 API_VERSIONS: Final = [
     Difference(
@@ -134,23 +130,8 @@ CREATE_TOPICS: Final = [
         )
     ),
 ]
-INIT_PRODUCER_ID: Final = [
-    Difference("init_producer_id: a transactional id*", "*", NO_TRANSACTIONS),
-]
 FIND_COORDINATOR: Final = [
     Difference(f"find_coordinator: {SHARE}", "*", "there are no share groups yet"),
-    *(
-        Difference(f"find_coordinator: {cases}", "*", NO_TRANSACTIONS)
-        for cases in ("a transactional id*", "several transactional ids*")
-    ),
-]
-LIST_TRANSACTIONS: Final = [
-    Difference(
-        f"list_transactions: a pattern, {what} v2",
-        "0/1/error_code",
-        "there is no transaction that a pattern could match, so ours does not compile it",
-    )
-    for what in ("no pattern", "too many")
 ]
 DELEGATION_TOKENS: Final = [
     Difference(
@@ -315,9 +296,7 @@ DIFFERENCES: Final = [
     *API_VERSIONS,
     *METADATA,
     *CREATE_TOPICS,
-    *INIT_PRODUCER_ID,
     *FIND_COORDINATOR,
-    *LIST_TRANSACTIONS,
     *DELEGATION_TOKENS,
     *DESCRIBE_CONFIGS,
     *ALTER_CONFIGS,

@@ -99,7 +99,7 @@ class Side:
 
     @classmethod
     def kbroker(cls) -> Side:
-        return cls(lambda overrides, place: Broker(overrides, place), COORDINATED[:1])
+        return cls(lambda overrides, place: Broker(overrides, place), COORDINATED[:2])
 
     def __enter__(self) -> Self:
         return self
