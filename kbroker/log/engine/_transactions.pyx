@@ -14,7 +14,7 @@ the files is noted when the transaction begins. Under the log's lock, no GIL.
 from libc.stdint cimport int16_t, int64_t
 
 from kbroker.core._error_codes cimport INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR, NO_ERROR
-from kbroker.log.engine._guards cimport Verification, guards_begin, guards_find
+from kbroker.log.engine._guards cimport Verification, guards_begin
 from kbroker.log.engine._producer_state cimport (
     Producer, Transaction, has_transaction, is_duplicate, producers_find, producers_replicated)
 from kbroker.log.engine._read cimport log_bound_locked
