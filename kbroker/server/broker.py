@@ -378,9 +378,9 @@ class Broker:
             transactions=self._transactions, await_low_watermark=self._hot.await_low_watermark,
             await_followers=self._hot.await_followers, purgatories=self._purgatories,
             advertised=self._advertised, verify_offsets=self._transactions.verify_offsets,
-            cluster_id=controller.image.cluster_id, peers=self._member and self._member.links,
-            node_id=self.config.node_id, groups=self._groups.coordinator,
-            offsets=self._groups.table, marker_written=self._groups.marker_written,
+            cluster_id=controller.image.cluster_id, node_id=self.config.node_id,
+            peers=self._member.links if self._member else None, offsets=self._groups.table,
+            groups=self._groups.coordinator, marker_written=self._groups.marker_written,
         )  # fmt: skip
         listeners = self.config.listeners
         self._hot.advertise(
