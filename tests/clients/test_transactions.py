@@ -111,7 +111,7 @@ def test_a_producer_that_was_replaced_writes_nothing_more(
 def test_offsets_are_committed_with_the_records(
     writer: Agent, reader: Agent, groups: Groups, make_topic: MakeTopic
 ) -> None:
-    """Consume, transform, produce: the offsets of the consumed records count where the output does."""
+    """Consume, transform, produce: consumed offsets count where the output does."""
     topic, group = make_topic(), make_topic()
     producer = writer.transactional("one", f"id-of-{topic}")
     for offset, commit in ((5, True), (9, False), (7, True)):

@@ -146,7 +146,8 @@ def _committed_end(bootstrap: str) -> int:
     )
     places = [confluent_kafka.TopicPartition(TO, each, 0) for each in range(PARTITIONS)]
     consumer.assign(places)
-    count, ends = 0, set()
+    count = 0
+    ends: set[int | None] = set()
     while len(ends) < PARTITIONS:
         for each in consumer.consume(1_000, 1.0):
             error = each.error()

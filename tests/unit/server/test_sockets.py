@@ -32,13 +32,14 @@ def test_whether_transactions_are_verified_may_change(
     monkeypatch: pytest.MonkeyPatch, verifies: bool
 ) -> None:
     hot = Mock()
+    path: Mock = hot.return_value
     monkeypatch.setattr(sockets, "HotPath", hot)
     config = BrokerConfig.load(
         overrides=[f"{sockets.VERIFIES}={str(verifies).lower()}", "request.timeout.ms=777"]
     )
-    assert sockets.hot_path(config, Mock(), Mock()) is hot.return_value
+    assert sockets.hot_path(config, Mock(), Mock()) == path
     assert hot.call_args.kwargs["verification_ms"] == 777
-    hot.return_value.verify_transactions.assert_called_once_with(verifies)
-    sockets.hot_path_follows(hot.return_value, config)
-    assert hot.return_value.verify_transactions.call_args_list[1:] == [call(verifies)]
-    hot.return_value.throttle_leader.assert_called_once_with(config[LEADER_RATE])
+    path.verify_transactions.assert_called_once_with(verifies)
+    sockets.hot_path_follows(path, config)
+    assert path.verify_transactions.call_args_list[1:] == [call(verifies)]
+    path.throttle_leader.assert_called_once_with(config[LEADER_RATE])
