@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.config import BrokerConfig
 from kbroker.coordinator.txn.state_topic import StateTopicCreation, new_topic
 from kbroker.errors import ErrorCode
 from kbroker.metadata.controller.decisions import NewTopic, TopicResult
@@ -35,6 +36,18 @@ def test_as_many_replicas_as_there_are_brokers(brokers: int, factor: int, min_in
         "segment.bytes": "104857600",
         "unclean.leader.election.enable": "false",
     }
+
+
+@pytest.mark.parametrize(
+    ("overrides", "factor", "min_in_sync"),
+    [([], 1, "1"), (["zookeeper.connect=localhost:2181"], 3, "2")],
+)
+def test_one_broker_has_one_replica_and_a_cluster_three(
+    overrides: list[str], factor: int, min_in_sync: str
+) -> None:
+    topic = new_topic(BrokerConfig.load(overrides=overrides), 3)
+    assert topic.replication_factor == factor
+    assert topic.configs["min.insync.replicas"] == min_in_sync
 
 
 class Controller:
