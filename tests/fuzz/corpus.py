@@ -217,6 +217,8 @@ class _Filler:
             return datetime.timedelta(milliseconds=_TIMES.get(field.name, 1_000))
         if field.name == "validate_only" and self._churns:
             return False
+        if field.name == "transactional_id" and not optional:
+            return "fuzz-writer"  # of an API that only transactions use
         if field.name in _VALUES:
             return _VALUES[field.name]
         if get_origin(inner) is tuple:
