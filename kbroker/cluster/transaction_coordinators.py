@@ -195,11 +195,14 @@ def _by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:
 
 
 def decode_answer(reader: Reader, version: int) -> Answer:
-    """Raises ProtocolError. An error of the whole request means that it was not looked at: the
-    coordinator does not take this broker for one, and nothing is in a transaction."""
+    """Raises ProtocolError. CLUSTER_AUTHORIZATION_FAILED of the whole request means that the
+    coordinator does not take this broker for one, for good; any other error may pass, and the
+    producer tries again."""
     response = messages.add_partitions_to_txn.Response.read(reader, version)
-    if response.error_code:
+    if response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
         return ErrorCode.INVALID_TXN_STATE
+    if response.error_code:
+        return ErrorCode.NETWORK_EXCEPTION
     return {
         each.transactional_id: {
             TopicPartition(topic.name, result.partition_index): ErrorCode.for_code(

@@ -194,6 +194,11 @@ def test_a_request_that_was_not_looked_at(rig: Rig) -> None:
     assert rig.ask() is ErrorCode.INVALID_TXN_STATE
 
 
+def test_an_error_of_the_coordinator_is_not_the_producers(rig: Rig) -> None:
+    rig.peers.answer = answered(ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert rig.ask() is ErrorCode.NETWORK_EXCEPTION
+
+
 @pytest.mark.parametrize("offered", [None, (0, 3)])
 def test_a_broker_of_an_earlier_version_coordinates_nothing(
     rig: Rig, offered: tuple[int, int] | None
