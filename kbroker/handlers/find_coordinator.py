@@ -23,6 +23,7 @@ from kbroker.handlers.repeats import NAMED_TOO_OFTEN, answers_of
 from kbroker.handlers.services import brokers_as_seen
 from kbroker.handlers.topic_creation import topic_creator
 from kbroker.handlers.transactions import NO_TRANSACTIONS, refusal
+from kbroker.metadata.features import TRANSACTION_VERSION, brokers_without
 from kbroker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.protocol import messages
 
@@ -103,8 +104,12 @@ class _Coordinators:
         if self._name == OFFSETS_TOPIC:
             services.offsets_topic.ensure(creator, services.config)
         elif services.transactions is not None:
-            brokers = max(1, len(services.controller.image.brokers))
-            services.transactions.create_topic(creator, services.config, brokers)
+            image = services.controller.image
+            # A broker of an earlier kbroker would serve aborted records as committed ones. Until it
+            # is replaced, transactional ids have no coordinator.
+            if not brokers_without(image, TRANSACTION_VERSION):
+                brokers = max(1, len(image.brokers))
+                services.transactions.create_topic(creator, services.config, brokers)
 
 
 def _refuse(key_type: int, key: str, request: ColdRequest) -> Found:

@@ -90,6 +90,15 @@ def first_features() -> FinalizedFeatures:
     return FinalizedFeatures().changed({each.name: each.highest for each in FEATURES})
 
 
+def brokers_without(image: ClusterImage, name: str) -> list[int]:
+    """Those that support no level of the feature, as those of an earlier kbroker."""
+    return [
+        broker.node_id
+        for broker in image.brokers.values()
+        if all(each.name != name for each in broker.features)
+    ]
+
+
 class FeatureLevels:
     """The finalized levels of the image that is published; any thread."""
 

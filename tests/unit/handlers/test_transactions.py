@@ -11,7 +11,7 @@ from kbroker.coordinator.txn.states import State
 from kbroker.errors import ErrorCode
 from kbroker.handlers.registry import REGISTRY
 from kbroker.metadata.controller.decisions import new_topic_image
-from kbroker.metadata.image import OFFSETS_TOPIC, ZERO_UUID
+from kbroker.metadata.image import OFFSETS_TOPIC, ZERO_UUID, BrokerImage
 from kbroker.protocol import messages
 from kbroker.types import ApiKey, TopicPartition
 from tests.unit.coordinator.txn.world import World
@@ -273,6 +273,18 @@ def test_the_coordinator_is_found_once_the_topic_is_there(served: Served, versio
     controller: Any = served.broker.services.controller
     controller.image = controller.image.with_topics([topic])
     assert find() == (NONE, 1)
+
+
+def test_the_topic_waits_for_brokers_of_an_earlier_kbroker(served: Served) -> None:
+    """A rolling restart: one of them would return aborted records as committed ones."""
+    controller: Any = served.broker.services.controller
+    new = controller.image
+    controller.image = new.with_brokers([*new.brokers.values(), BrokerImage(2, "old", 9093)])
+    for image, created in ((controller.image, []), (new, [1])):
+        controller.image = image
+        answer = served.ask(ApiKey.FIND_COORDINATOR, 3, key=PAY, key_type=1)
+        assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert served.created == created
 
 
 def test_a_broker_that_coordinates_nothing(served: Served) -> None:
