@@ -195,7 +195,7 @@ def end(
         return Decision(cell.do, cell.code)
     if cell.do is Do.ANSWER:
         if raises and image.epoch >= limits.epoch_max:
-            # A fence has used the last epoch, which no client may have: its producer begins anew.
+            # A fence has used the last epoch, which no client may have: its producer gets a new id.
             return Decision(Do.REFUSE, ErrorCode.PRODUCER_FENCED)
         return Decision(cell.do, answer=image.pair)
     if raises and _needs_id(image, fresh_id, limits):
