@@ -24,7 +24,8 @@ from tests.fuzz.mutate import framed
 from tests.support.record_batches import build_batch
 
 NEIGHBOUR: Final = "neighbour"
-OFFSETS_TOPIC: Final = "__consumer_offsets"
+# Each with the type of coordinator that a request for it names.
+INTERNAL_TOPICS: Final[Mapping[str, int]] = {"__consumer_offsets": 0, "__transaction_state": 1}
 OVERRIDES: Final[Mapping[str, object]] = {
     "auto.create.topics.enable": False,
     "log.roll.ms": 2**63 - 1,  # wrong timestamps would have every log roll
@@ -99,23 +100,25 @@ def prepare(admin: Admin) -> Ids:
         for partition in range(TARGET_PARTITIONS):
             for number in range(_SEEDED_BATCHES):
                 admin.produce(name, partition, build_batch([b"seed-%d" % number] * 3))
-    _have_offsets_topic(admin)
+    _have_internal_topics(admin)
     return Ids({name: topic_id for name, (topic_id, _) in admin.topics().items()})
 
 
-def _have_offsets_topic(admin: Admin) -> None:
-    """It comes with the first who asks for a group's coordinator: before anything is counted."""
+def _have_internal_topics(admin: Admin) -> None:
+    """They come with the first request for a coordinator: before anything is counted."""
     until = time.monotonic() + _APPEARS_S
-    while OFFSETS_TOPIC not in admin.topics():
-        admin.ask(ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=("group-a",))
+    while missing := INTERNAL_TOPICS.keys() - admin.topics().keys():
+        for name in missing:
+            kind = INTERNAL_TOPICS[name]
+            admin.ask(ApiKey.FIND_COORDINATOR, 4, key_type=kind, coordinator_keys=("group-a",))
         if time.monotonic() > until:
-            raise RuntimeError(f"{OFFSETS_TOPIC} was not created")
+            raise RuntimeError(f"{', '.join(sorted(missing))}: not created")
         time.sleep(0.01)
 
 
 def tidy(admin: Admin, *, all_made: bool = False) -> list[str]:
     """Deletes what hostile frames have created; they stay out of the figures that way."""
-    kept = {*TARGETS, NEIGHBOUR, OFFSETS_TOPIC} | (set() if all_made else set(MADE))
+    kept = {*TARGETS, NEIGHBOUR, *INTERNAL_TOPICS} | (set() if all_made else set(MADE))
     topics = admin.topics()
     gone = [name for name in topics if name not in kept and name != VICTIM]
     if VICTIM in topics and topics[VICTIM][1] > _VICTIM_PARTITIONS_MAX:
