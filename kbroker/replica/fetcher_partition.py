@@ -230,7 +230,7 @@ class FollowedPartition:
             self._say(f"the leader answers {fetched.error.name}")
             return Outcome.FAULT
         if fetched.diverging is not None:
-            return self._cut_locked(Divergence(*fetched.diverging))
+            return self._cut_locked(Divergence(*fetched.diverging), fetched.log_start_offset)
         return self._append_locked(asked, fetched, now_ms)
 
     def _append_locked(self, asked: Asked, fetched: Fetched, now_ms: int) -> Outcome:
@@ -248,10 +248,12 @@ class FollowedPartition:
             return Outcome.FAULT
         return Outcome.NOTHING_NEW
 
-    def _cut_locked(self, leader: Divergence) -> Outcome:
+    def _cut_locked(self, leader: Divergence, leader_start: int) -> Outcome:
         replica = self.replica
         end, epochs = replica.log_end_offset, replica.epochs.entries
         offset = cut_offset(replica.epochs, end, leader)
+        if offset < end and offset <= leader_start:
+            return self._begin_again_locked(end, leader_start)
         if offset < end:
             logger.info(
                 "%s: cut from %d to %d: its leader's epoch %d ends at %d",
@@ -264,13 +266,9 @@ class FollowedPartition:
         return Outcome.CUT
 
     def _enter_range_locked(self, end: int, leader_start: int, leader_end: int) -> Outcome:
-        if end < leader_start:
-            logger.info(
-                "%s: begins again at %d, where its leader's log begins; its own ended at %d",
-                self.name, leader_start, end,
-            )  # fmt: skip
-            self.replica.begin_again(leader_start)
-        elif end > leader_end:
+        if end < leader_start or end > leader_end == leader_start:
+            return self._begin_again_locked(end, leader_start)
+        if end > leader_end:
             logger.warning(
                 "%s: cut from %d to %d, where its leader's log ends", self.name, end, leader_end
             )
@@ -278,6 +276,16 @@ class FollowedPartition:
         else:
             self._say("the leader does not know the epoch of its last batch")
             return Outcome.FAULT
+        return Outcome.CUT
+
+    def _begin_again_locked(self, end: int, leader_start: int) -> Outcome:
+        """Nothing says that what lies below the leader's start is what the leader had there. Its
+        producers would be refused, or taken for known, once this broker leads."""
+        logger.info(
+            "%s: begins again at %d, where its leader's log begins; its own ended at %d",
+            self.name, leader_start, end,
+        )  # fmt: skip
+        self.replica.begin_again(leader_start)
         return Outcome.CUT
 
     # --- what our log says ---
