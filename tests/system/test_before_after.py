@@ -13,7 +13,7 @@ from perf.before_after import several
 from perf.before_after.cells import GROUPS, stages
 from perf.before_after.driver import NEW, OLD, Driver, Outcome, Plan
 from perf.before_after.several import Sizes
-from perf.cluster import catch_up, rebalance
+from perf.cluster import catch_up, failover, rebalance
 from tests.support import zookeeper
 from tests.support.source_tree import ROOT
 
@@ -56,7 +56,9 @@ def test_clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     zookeeper.required()
     for module, name in (
         (rebalance, "LOADED_S"), (catch_up, "ALONE_S"), (catch_up, "REST_S"), (several, "REST_S"),
+        (catch_up, "SETTLE_S"), (several, "SESSION_SETTLE_S"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, 0.1)
+    monkeypatch.setattr(failover, "SESSION_MS", 3_000)
     measured(tmp_path, "s-1k-4x5", "catch-up", "failover", "start-many", "idle-followers",
              "rebalance")  # fmt: skip
