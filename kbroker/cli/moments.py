@@ -33,6 +33,19 @@ def shown_moment(timestamp_ms: int) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp_ms % 1000:03d}Z"
 
 
+def shown_span(span_ms: int) -> str:
+    """As `parse_span` reads it, in its two largest units: `2h30m`, `90s` is `1m30s`."""
+    if span_ms < _UNIT_MS["s"]:
+        return f"{max(span_ms, 0) / 1000:g}s"
+    parts: list[str] = []
+    left_ms = span_ms
+    for unit, unit_ms in _UNIT_MS.items():
+        count, left_ms = divmod(left_ms, unit_ms)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts[:2])
+
+
 def parse_moment(text: str) -> int:
     """Milliseconds since 1970."""
     word = text.strip()
