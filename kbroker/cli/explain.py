@@ -2,7 +2,8 @@
 
 The leader is asked where its log begins and ends, and for the batch. Where its data directory is on
 this machine the segment and the position in it are printed too. Exits with 0 if every consumer may
-read the record, else with 1 and the reason.
+read the record, else with 1 and the reason. With `--isolation read_committed` a whole partition is
+explained: see `explain_committed.py`.
 """
 
 from __future__ import annotations
@@ -47,11 +48,17 @@ class Fetched(NamedTuple):
 
 
 @click.command("explain")
-@click.argument("record", metavar="TOPIC/PARTITION/OFFSET")
+@click.argument("record", metavar="TOPIC/PARTITION[/OFFSET]")
+@click.option(
+    "--isolation", type=click.Choice(["read_committed"]), default=None,
+    help="Of a partition: which transaction such consumers wait for.",
+)  # fmt: skip
 @bootstrap_option
 @output_option
-def command(record: str, bootstrap: str, output: str) -> int:
+def command(record: str, isolation: str | None, bootstrap: str, output: str) -> int:
     """Show where a record lies and what it is part of, who may read it, and why others may not."""
+    if isolation is not None:
+        return _explain_partition(record, bootstrap, output)
     topic, partition, offset = _parse(record)
     with connect(bootstrap) as client:
         (where,) = existing(client, [Chosen(topic, (partition,))])
@@ -61,6 +68,21 @@ def command(record: str, bootstrap: str, output: str) -> int:
     else:
         _print(facts)
     return 0 if facts["visible"] == TO_ALL else 1
+
+
+def _explain_partition(text: str, bootstrap: str, output: str) -> int:
+    from kbroker.cli.explain_committed import ALL_READABLE, explain
+
+    topic, *numbers = text.split("/")
+    if not topic or len(numbers) != 1 or not _is_number(numbers[0]):
+        raise UsageError(f"'{text}' names no partition", "write TOPIC/PARTITION, as words/0")
+    with connect(bootstrap) as client:
+        facts = explain(client, topic, int(numbers[0]))
+    if output == "json":
+        write_json(facts)
+    else:
+        _print(facts, "partition")
+    return 0 if facts["verdict"] == ALL_READABLE else 1
 
 
 def _parse(text: str) -> tuple[str, int, int]:
@@ -264,14 +286,16 @@ def _next_record(batch: RecordBatch, offset: int) -> str:
     return f"the next record is at {later[0]}" if later else "the next record is after its batch"
 
 
-def _print(facts: dict[str, Any]) -> None:
-    say(facts["record"])
+def _print(facts: dict[str, Any], subject: str = "record") -> None:
+    say(facts[subject])
+    width = max(10, *(len(name) + 2 for name in facts))
     for name, value in facts.items():
+        title = f"{name.replace('_', ' '):{width}}"
         if isinstance(value, dict):
             words = (f"{each.replace('_', ' ')} {_word(what)}" for each, what in value.items())
-            say(f"  {name:10}{', '.join(words)}")
-        elif name != "record":
-            say(f"  {name:10}{value}")
+            say(f"  {title}{', '.join(words)}")
+        elif name != subject:
+            say(f"  {title}{value}")
 
 
 def _word(value: object) -> str:

@@ -30,6 +30,8 @@ _FAILING_STATUS: Final = 2
 _NAMED_MAX: Final = 3
 # Topics that lack replicas and are asked how many they need; each is a request.
 TOPICS_ASKED_MAX: Final = 100
+# Partitions with an open transaction whose holder is asked for.
+HELD_ASKED_MAX: Final = 100
 MIN_IN_SYNC: Final = "min.insync.replicas"
 
 
@@ -70,6 +72,7 @@ def look(bootstrap: str, timeout_ms: int) -> list[Check]:
                 *_brokers(client, cluster),
                 _controller(cluster),
                 *_partitions(client, cluster, moving_now(client)),
+                *_transactions(client, cluster),
                 *_disks(client),
             ]
     except UserError as error:
@@ -124,6 +127,39 @@ def _partitions(client: Client, cluster: ClusterMetadata, moving: Moving) -> Ite
         if moving:
             seen += f", {len(moving)} on the way to other brokers"
         yield Check(OK, "partitions", seen)
+
+
+def _transactions(client: Client, cluster: ClusterMetadata) -> Iterator[Check]:
+    """Transactions that hold back consumers of committed records and do not end by themselves."""
+    from kbroker.cli.last_stable import held, stable_offsets
+
+    led = [
+        TopicPartition(topic.name, partition.index)
+        for topic in cluster.topics.values()
+        for partition in topic.partitions
+        if partition.leader >= 0
+    ]
+    try:
+        offsets = stable_offsets(client, led)
+        waiting = {name: each for name, each in offsets.items() if each.waiting}
+        some = dict(sorted(waiting.items())[:HELD_ASKED_MAX])
+        trouble = [
+            each for each in held(client, some, client.cluster.clock.wall_ms()) if each.is_trouble
+        ]
+    except KafkaError as error:
+        yield Check(WARNING, "transactions", f"unknown: {error}", "see the brokers' logs")
+        return
+    for each in trouble[:_NAMED_MAX]:
+        name = f"{each.partition.topic}/{each.partition.partition}"
+        seen = f"{name} is held at {each.last_stable} of {each.high_watermark}: {each.verdict}"
+        fix = f"kbroker explain {name} --isolation read_committed"
+        yield Check(WARNING, "transactions", seen, fix)
+    if len(trouble) > _NAMED_MAX:
+        seen = f"{len(trouble) - _NAMED_MAX} more partitions are held"
+        yield Check(WARNING, "transactions", seen, "kbroker txn list --state Ongoing")
+    if waiting and not trouble:
+        seen = f"open ones in {len(waiting)} of {len(led)} partitions, none for too long"
+        yield Check(OK, "transactions", seen)
 
 
 def _below_minimum(
