@@ -19,7 +19,6 @@ from kbroker.core._atomics cimport kb_load_i64, kb_load_int, kb_store_int
 from kbroker.core._lock_order cimport lock_now_ns
 from kbroker.core._sync cimport kb_wall_ms
 from kbroker.log.engine._append_follower cimport Followed
-from kbroker.log.engine._markers cimport MARKER_BYTES, marker_prepare
 from kbroker.log.engine._slice cimport Slice
 from kbroker.log.engine._storage cimport NEVER_GIVES_UP, lock_log_until
 from kbroker.log.engine._time_search cimport TimedOffset, log_find_by_time, log_find_max_timestamp
@@ -29,6 +28,7 @@ from kbroker.log.engine._validate cimport log_validate
 from kbroker.log.upkeep._flush cimport FLUSH_RECORDS
 from kbroker.log.upkeep._retention cimport Retention
 from kbroker.replica._followers cimport Follower, followers_keep_up
+from kbroker.replica._marker_append cimport marker_append
 from kbroker.replica._partition cimport (
     FROM_LEADER, TO_HIGH_WATERMARK, TO_LAST_STABLE, TO_LOG_END, FetchIsolation, NotedFetch,
     Partition, ReplicaOffsets, partition_advance_locked, partition_append,
@@ -40,7 +40,7 @@ from kbroker.replica._partition cimport (
     partition_set_leadership, partition_unlock)
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.log.engine._results import AppendResult, MarkerAppended
+from kbroker.log.engine._results import AppendResult
 from kbroker.replica import offset_lookup
 
 cdef enum:
@@ -390,29 +390,13 @@ cdef class Replica:
     def append_marker(
         self, int64_t producer_id, int16_t producer_epoch, int32_t coordinator_epoch, *,
         bint committed, int transaction_version, int64_t now_ms = -1,
-    ) -> MarkerAppended:
+    ):
         """Appends the control batch that ends a producer's transaction, as with acks=-1; who
         answers for it waits for the followers. The error is that of the append: 47 for the
         producer's epoch, 52 for the coordinator's, 6, 19, 56."""
-        cdef uint8_t data[MARKER_BYTES]
-        cdef Marker marker
-        cdef Batch batch
-        cdef int status = 0
-        marker.coordinator_epoch = coordinator_epoch
-        marker.transaction_version = <int16_t>transaction_version
-        marker.committed = committed
-        with nogil:
-            if now_ms < 0:
-                now_ms = kb_wall_ms()
-            marker_prepare(&batch, data, producer_id, producer_epoch, &marker, now_ms)
-            partition_append(self.partition, &batch, now_ms)
-            if kb_load_int(&self.partition.log.flush_due):
-                status = partition_flush(self.partition, FLUSH_RECORDS, NULL)
-        if status or batch.error:
-            return MarkerAppended(
-                ErrorCode.KAFKA_STORAGE_ERROR if status else ErrorCode(batch.error), -1, -1)
-        return MarkerAppended(
-            ErrorCode.NONE, batch.base_offset, batch.led_since if batch.awaits_followers else -1)
+        cdef Marker marker = Marker(
+            coordinator_epoch, <int16_t>transaction_version, committed, -1, -1)
+        return marker_append(self.partition, producer_id, producer_epoch, &marker, now_ms)
 
     def read(
         self, int64_t offset, int64_t max_bytes = 1 << 20, *, bint whole_first = True,

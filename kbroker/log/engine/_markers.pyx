@@ -122,4 +122,6 @@ cdef int marker_read(
     marker.coordinator_epoch = get_i32(value + 2)
     marker.transaction_version = 0
     marker.committed = get_i16(key + 2) == TYPE_COMMIT
+    marker.first_offset = -1
+    marker.last_offset = -1
     return 1

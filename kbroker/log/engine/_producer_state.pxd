@@ -79,6 +79,10 @@ cdef inline int has_transaction(const Producer* producer, int16_t epoch) noexcep
 # Whether it is one of the last five of this epoch.
 cdef int is_duplicate(Producer* producer, const Batch* batch) noexcept nogil
 
+# Of its last batch; -1: none is known.
+cdef inline int64_t last_offset_of(const Producer* producer) noexcept nogil:
+    return producer.batches[producer.batch_count - 1].last_offset if producer.batch_count else -1
+
 # The value of a snapshot; -1: none is open.
 cdef inline int64_t transaction_first_offset(const Producer* producer) noexcept nogil:
     return producer.transaction.first_offset if producer.transaction != NULL else -1

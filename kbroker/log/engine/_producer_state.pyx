@@ -264,8 +264,22 @@ cdef int16_t check_batch(
     return NO_ERROR
 
 
-cdef int16_t check_marker(const Producer* producer, const Batch* batch) noexcept nogil:
+cdef int is_as_seen(
+    const ProducerTable* table, const Producer* producer, const Marker* marker
+) noexcept nogil:
+    # Whether nothing has come of the transaction since it was looked at, nor is about to come.
+    return (producer != NULL and producer.transaction != NULL
+            and producer.transaction.first_offset == marker.first_offset
+            and last_offset_of(producer) == marker.last_offset
+            and guards_find(&table.guards, producer.producer_id) == NULL)
+
+
+cdef int16_t check_marker(
+    const ProducerTable* table, const Producer* producer, const Batch* batch
+) noexcept nogil:
     cdef const Marker* marker = batch.marker
+    if marker.first_offset >= 0 and not is_as_seen(table, producer, marker):
+        return INVALID_TXN_STATE
     if producer == NULL:
         return NO_ERROR
     if batch.producer_epoch < producer.epoch:
@@ -312,7 +326,7 @@ cdef int16_t producers_check(
     duplicate[0] = NULL
     if batch.attributes & TRANSACTIONAL_BIT:
         if batch.marker != NULL:
-            return check_marker(producer, batch)
+            return check_marker(table, producer, batch)
         if not has_transaction(producer, batch.producer_epoch):
             return check_first_of_transaction(table, producer, batch, duplicate)
     return NO_ERROR if producer == NULL else check_batch(producer, batch, duplicate)

@@ -38,6 +38,10 @@ cdef struct Marker:
     int32_t coordinator_epoch
     int16_t transaction_version   # of the request that asks for it; the log does not keep it
     int8_t committed
+    # It is written only if this transaction is still open: its first offset, and the last one of
+    # its producer's last batch. A first offset of -1: whichever is open.
+    int64_t first_offset
+    int64_t last_offset
 
 
 cdef enum:
