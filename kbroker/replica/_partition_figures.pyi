@@ -25,6 +25,7 @@ class PartitionFigures(NamedTuple):
     fetches: int
     refused_fetches: int
     fetched_bytes: int
+    last_stable_offset: int
 
 # Of at most BATCH replicas, in their order.
 def read(replicas: Sequence[Replica]) -> list[PartitionFigures]: ...

@@ -23,7 +23,8 @@ BATCH = BATCH_MAX
 PartitionFigures = namedtuple("PartitionFigures", (
     "online", "is_leader", "in_sync_count", "min_in_sync", "log_start_offset", "log_end_offset",
     "high_watermark", "size_bytes", "segments", "appended_bytes", "appended_records", "produces",
-    "refused_produces", "rejected_bytes", "fetches", "refused_fetches", "fetched_bytes"))
+    "refused_produces", "rejected_bytes", "fetches", "refused_fetches", "fetched_bytes",
+    "last_stable_offset"))
 
 
 cdef struct Numbers:
@@ -44,6 +45,7 @@ cdef struct Numbers:
     int64_t fetches
     int64_t refused_fetches
     int64_t fetched_bytes
+    int64_t last_stable_offset
 
 
 cdef void _read(Partition* partition, Numbers* out) noexcept nogil:
@@ -56,6 +58,7 @@ cdef void _read(Partition* partition, Numbers* out) noexcept nogil:
     out.log_start_offset = log.log_start_offset
     out.log_end_offset = log.log_end_offset
     out.high_watermark = partition.high_watermark.offset
+    out.last_stable_offset = partition.last_stable.offset
     out.size_bytes = log_size_bytes(log)
     out.segments = log.segment_count
     out.produces = log.duplicates
@@ -93,5 +96,6 @@ def read(replicas):
             at.online != 0, at.is_leader != 0, at.in_sync_count, at.min_in_sync,
             at.log_start_offset, at.log_end_offset, at.high_watermark, at.size_bytes, at.segments,
             at.appended_bytes, at.appended_records, at.produces, at.refused_produces,
-            at.rejected_bytes, at.fetches, at.refused_fetches, at.fetched_bytes))
+            at.rejected_bytes, at.fetches, at.refused_fetches, at.fetched_bytes,
+            at.last_stable_offset))
     return found
