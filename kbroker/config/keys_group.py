@@ -121,6 +121,10 @@ TRANSACTION_KEYS: Final = (
     Key("transaction.partition.verification.enable", BOOLEAN, True,
         "Ask the coordinator, before a transactional append, whether the partition belongs to the"
         " transaction.", dynamic=CLUSTER_WIDE, supported=True),
+    Key("kbroker.transaction.hanging.abort.enable", BOOLEAN, True,
+        "Abort a transaction that is open in a partition for five minutes longer than"
+        " transaction.max.timeout.ms, where no coordinator has a transaction of its producer id.",
+        supported=True, kafka="-"),
     Key("transaction.two.phase.commit.enable", BOOLEAN, False,
         "Let producers take part in two-phase commits."),
     Key("add.partitions.to.txn.retry.backoff.ms", INT, 20,
