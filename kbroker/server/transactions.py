@@ -1,7 +1,8 @@
 """Transactions of a broker: nothing of them is imported or kept before a client uses one.
 
     controller's thread  -> before, follow   the coordinator is made when the image has the state
-                                             topic with a replica here
+                                             topic with a replica here; open transactions are
+                                             watched when there is such a topic
     handlers             -> coordinator, create_topic
     handler threads      -> verify           a produce that begins a transaction asks a coordinator
 
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.cluster.broker_links import BrokerLinks, Submit
     from kbroker.cluster.offsets_verification import OffsetsVerification
+    from kbroker.cluster.open_transactions import Figures, OpenTransactions
     from kbroker.cluster.transaction_adds import AddedTransaction, Done, TransactionAdds, Verdict
-    from kbroker.cluster.transactions import Parts, Transactions
+    from kbroker.cluster.transactions import Parts, Results, Transactions
     from kbroker.config import BrokerConfig
     from kbroker.coordinator.runtime.machine import LogListener
     from kbroker.coordinator.txn.coordinator import TransactionCoordinator
@@ -35,9 +37,13 @@ if TYPE_CHECKING:
     from kbroker.metadata.controller import Controller
     from kbroker.metadata.image import ClusterImage, ImageDelta
     from kbroker.own_thread import OwnThread
+    from kbroker.protocol.messages import write_txn_markers
     from kbroker.purgatory.timer import CallLater
     from kbroker.scheduler import Scheduler
     from kbroker.types import TopicPartition
+
+
+WATCH_TASK: Final = "open-transactions"
 
 
 class Given(NamedTuple):
@@ -66,6 +72,7 @@ class TransactionsOnDemand:
         self._made: Transactions | None = None
         self._adds: TransactionAdds | None = None
         self._offsets: OffsetsVerification | None = None
+        self._watched: OpenTransactions | None = None
         self._is_started = self._is_stopped = False
         self._creation: StateTopicCreation | None = None
 
@@ -165,6 +172,25 @@ class TransactionsOnDemand:
             self._make()
         if self._made is not None:
             self._made.follow(image, delta)
+        if self._watched is None and image.topic(TRANSACTIONS_TOPIC) is not None:
+            self._watch()
+
+    def _watch(self) -> None:
+        from kbroker.server.watched_transactions import watched
+
+        with self._lock:
+            self._watched = watched(self._given, lambda: self.coordinator, self._services)
+            if self._is_started and not self._is_stopped:
+                self._schedule_watch(self._watched)
+
+    def _schedule_watch(self, watched: OpenTransactions) -> None:
+        from kbroker.cluster.open_transactions import LOOK_PERIOD_MS
+
+        self._given.scheduler.schedule(WATCH_TASK, watched.look, LOOK_PERIOD_MS)
+
+    def figures(self) -> Figures | None:
+        """Of open transactions; None: there has been none."""
+        return None if self._watched is None else self._watched.figures()
 
     def _is_here(self, image: ClusterImage) -> bool:
         topic = image.topic(TRANSACTIONS_TOPIC)
@@ -184,7 +210,6 @@ class TransactionsOnDemand:
         from kbroker.cluster.given_producer_ids import GivenProducerIds
         from kbroker.cluster.marker_links import MarkerLinks
         from kbroker.cluster.transactions import Parts
-        from kbroker.handlers.write_txn_markers import write_markers
 
         given = self._given
         levels = FeatureLevels(self._image)
@@ -198,9 +223,17 @@ class TransactionsOnDemand:
             given.listener,
             GivenProducerIds(given.controller, given.links).generate,
             lambda: levels.level(TRANSACTION_VERSION),
-            lambda markers, done: write_markers(self._services(), markers, done),
+            self.write_markers,
             None if given.links is None else MarkerLinks(self._image, given.submit),
         )
+
+    def write_markers(
+        self, markers: Sequence[write_txn_markers.Marker], done: Callable[[Results], None]
+    ) -> None:
+        """To partitions that this broker leads."""
+        from kbroker.handlers.write_txn_markers import write_markers
+
+        write_markers(self._services(), markers, done)
 
     def _services(self) -> Services:
         services = self._given.services()
@@ -215,6 +248,8 @@ class TransactionsOnDemand:
             self._is_started = True
             if self._made is not None:
                 self._made.start(self._given.scheduler)
+            if self._watched is not None:
+                self._schedule_watch(self._watched)
 
     def stop(self) -> None:
         with self._lock:
