@@ -261,6 +261,25 @@ _STRICTER: Final = (
         " offsets.retention.minutes.",
     ),
     Alert(
+        "KbrokerTransactionHoldsConsumers",
+        "kbroker_last_stable_age_seconds > 900",
+        "1m",
+        "warning",
+        "A transaction holds consumers of committed records on {{ $labels.instance }}",
+        "It has been open for {{ $value | humanizeDuration }}. The broker's log names the"
+        " partition; kbroker explain TOPIC/PARTITION --isolation read_committed says whose it is.",
+        "900 s is the default of transaction.max.timeout.ms.",
+    ),
+    Alert(
+        "KbrokerHangingTransactions",
+        "increase(kbroker_transactions_hanging_aborted_total[10m]) > 0",
+        "0m",
+        "warning",
+        "A hanging transaction was aborted on {{ $labels.instance }}",
+        "No coordinator had it: its producer's protocol was not kept. The broker's log names the"
+        " partition and the producer id.",
+    ),
+    Alert(
         "KbrokerRequestHandlersBusy",
         f"{_HANDLER_IDLE} < 0.4",
         "10m",

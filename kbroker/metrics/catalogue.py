@@ -372,6 +372,28 @@ _LOGS: Final = (
            "Bytes appended to the partition.", "bytes", _PARTITION, _BY_PARTITION),
 )  # fmt: skip
 
+_TRANSACTIONS: Final = (
+    _gauge("late_transactions", "kafka_server_ReplicaManager_PartitionsWithLateTransactionsCount",
+           "Partitions led here with a transaction that is open for five minutes longer than"
+           " transaction.max.timeout.ms.", "partitions", (),
+           "Counted from when this leader has found it, not by the clock of a producer."),
+    _plain("gauge", "last_stable_lag", "kbroker_last_stable_lag_records",
+           "The most records of a partition led here that consumers of committed records cannot"
+           " read yet.", "records"),
+    _plain("gauge", "last_stable_age", "kbroker_last_stable_age_seconds",
+           "How long, at most, a transaction has held the last stable offset of a partition led"
+           " here.", "s"),
+    _gauge("partition_stable_lag", "kafka_cluster_Partition_LastStableOffsetLag",
+           "Records between the last stable offset and the high watermark.", "records",
+           _PARTITION, _BY_PARTITION),
+    _plain("gauge", "partition_stable_age", "kbroker_partition_last_stable_age_seconds",
+           "How long a transaction has held the last stable offset; only where one does.", "s",
+           _PARTITION, _BY_PARTITION),
+    _plain("counter", "hanging_transactions", "kbroker_transactions_hanging_aborted_total",
+           "Hanging transactions that this broker has aborted in partitions that it leads.",
+           "transactions"),
+)  # fmt: skip
+
 _GROUP_MANAGER: Final = "kafka_coordinator_group_GroupMetadataManager"
 _GROUP: Final = ("consumergroup",)
 _BY_GROUP: Final = ("consumergroup", "topic", "partition")
@@ -495,6 +517,7 @@ THEMES: Final = (
     ("Requests", _REQUESTS),
     ("Replicas and the controller", _REPLICAS),
     ("Topics and logs", _LOGS),
+    ("Transactions", _TRANSACTIONS),
     ("Consumer groups", _GROUPS),
     ("Resources", _RESOURCES),
     ("The runtime", _RUNTIME),

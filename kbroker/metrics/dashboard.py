@@ -144,6 +144,18 @@ ROWS: Final = (
             Query(_of("kafka_coordinator_group_GroupMetadataManager_NumGroupsCompletingRebalance"),
                   "completing"))),
     )),
+    Row("Transactions", (
+        Panel("Last stable offset held for", "s", (
+            Query(_of("kbroker_last_stable_age_seconds")),),
+            "The oldest transaction that consumers of committed records wait for."),
+        Panel("Records that are not committed", "none", (
+            Query(_of("kbroker_last_stable_lag_records")),),
+            "Of the partition with most: from the last stable offset to the high watermark."),
+        Panel("Late and hanging", "none", (
+            Query(_of("kafka_server_ReplicaManager_PartitionsWithLateTransactionsCount"),
+                  "late {{instance}}"),
+            Query(_rate("kbroker_transactions_hanging_aborted_total"), "aborted {{instance}}"))),
+    )),
     Row("Resources", (
         Panel("Resident memory, share of the limit", "percentunit", (
             Query(_of("kbroker_memory_limit_share")),)),

@@ -57,6 +57,10 @@ NETWORK_NAMES: Final = (
     "UncleanLeaderElectionsPerSec",
     "connection_count",
     "kbroker_channel_muted_wait_seconds",
+    "kbroker_last_stable_age_seconds",
+    "kbroker_last_stable_lag_records",
+    "PartitionsWithLateTransactionsCount",
+    "kbroker_transactions_hanging_aborted_total",
 )
 RESOURCE_NAMES: Final = (
     "kbroker_disk_read_bytes_per_second",

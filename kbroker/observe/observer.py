@@ -25,7 +25,13 @@ from kbroker.metrics.catalogue import BY_KEY, QUANTILES
 from kbroker.metrics.model import Figures, LabelValues, Sample, Summary
 from kbroker.metrics.rates import Rates, keep_over
 from kbroker.net._request_figures import PARTS, RequestFigures
-from kbroker.observe import group_figures, replication_figures, resources, traffic_figures
+from kbroker.observe import (
+    group_figures,
+    replication_figures,
+    resources,
+    traffic_figures,
+    transaction_figures,
+)
 from kbroker.observe.garbage import GENERATIONS, GarbageWatch
 from kbroker.observe.live_objects import live_objects
 from kbroker.observe.traffic_figures import Samples, TopicTotals, Totals
@@ -35,6 +41,7 @@ from kbroker.types import ApiKey, TopicPartition
 if TYPE_CHECKING:
     from kbroker._net import SocketServer
     from kbroker.clock import Clock
+    from kbroker.cluster.open_transactions import Figures as OpenFigures
     from kbroker.cluster.replication import Replication
     from kbroker.coordinator.groups import Groups
     from kbroker.engine._hot import HotPath
@@ -73,6 +80,7 @@ class Parts:
     # There once the broker has it; until then its figures are left out.
     controller: Callable[[], Controller | None]
     replication: Replication | None = None  # in a cluster
+    transactions: Callable[[], OpenFigures | None] = lambda: None
 
 
 class Observer:
@@ -224,6 +232,8 @@ class Observer:
             yield {}
         yield self._with_rates(topics.totals(self._all_topics()))
         yield traffic_figures.partitions(rows, every_figure=every_partition)
+        is_open = self._parts.transactions()
+        yield transaction_figures.samples(rows, is_open, every_figure=every_partition)
         yield self._replicas(rows)
         yield self._log_dirs(rows)
         yield self._parts.log_tasks.samples()

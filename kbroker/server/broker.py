@@ -20,7 +20,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 from kbroker import limits
 from kbroker._net import WrappedRequest, give_back_memory
@@ -102,6 +102,8 @@ MOVE_RATE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
 
 class Broker:
     """Everything of one node. Build, `start`, `stop`; not to be started twice."""
+
+    _make_transactions: ClassVar[type[TransactionsOnDemand]] = TransactionsOnDemand
 
     def __init__(
         self,
@@ -194,7 +196,7 @@ class Broker:
         )  # fmt: skip
 
     def _serve_transactions(self) -> TransactionsOnDemand:
-        return TransactionsOnDemand(Given(
+        return self._make_transactions(Given(
             lambda: self.config, self._clock, self._timer.call_later, self._replica_of, self._hot,
             self._running_controller, lambda: self._services, self._loop.submit, self._scheduler,
             self._member.links if self._member else None,
@@ -504,15 +506,13 @@ class Broker:
                 observer = Observer(
                     Parts(
                         server=self._server, hot=self._hot,
-                        replicas=self._replicas.replicas,
-                        log_tasks=self._log_tasks,
-                        scheduler=self._scheduler,
-                        readiness=self.readiness,
+                        replicas=self._replicas.replicas, log_tasks=self._log_tasks,
+                        scheduler=self._scheduler, readiness=self.readiness,
                         log_dirs=tuple(str(Path(path)) for path in self.config.log_dirs),
-                        node_id=self.config.node_id,
-                        groups=self._groups, health=self.health, purgatories=self._purgatories,
-                        controller=lambda: self._controller,
+                        node_id=self.config.node_id, groups=self._groups, health=self.health,
+                        purgatories=self._purgatories, controller=lambda: self._controller,
                         replication=self._member.replication if self._member else None,
+                        transactions=self._transactions.figures,
                     ),
                     self._clock,
                     every_partition=self.config["metrics.partitions.enable"],
