@@ -195,6 +195,7 @@ class Broker(PlainBroker, Inspected):
         error: str | ErrorCode | None = None,
         delay_ms: float = 0,
         drop: bool = False,
+        lose_answer: bool = False,
         throttle_ms: int = 0,
         times: int | None = None,
         client_id: str | None = None,
@@ -202,14 +203,18 @@ class Broker(PlainBroker, Inspected):
         """Let requests of an API fail: wait `delay_ms`, then answer with `error`, or `drop` the
         connection without an answer, or (neither) serve them.
 
-        With `throttle_ms`, of Produce and Fetch, they are served as to a client over its quota
-        (KIP-219): the answer comes at once and names that time, and the connection is not read for
-        as long. For the next `times` requests, or until the rule is removed; of one client id, or
-        of all. The first rule that fits counts. A request that is answered with an error, or
-        dropped, has no effect. ValueError for an error or an API that is not known.
+        With `lose_answer` they are served, and the connection ends instead of the answer; not of
+        APIs that are served in C. With `throttle_ms`, of Produce and Fetch, they are served as to a
+        client over its quota (KIP-219): the answer comes at once and names that time, and the
+        connection is not read for as long. For the next `times` requests, or until the rule is
+        removed; of one client id, or of all. The first rule that fits counts. A request that is
+        answered with an error, or dropped, has no effect. ValueError for an error or an API that is
+        not known.
         """
         if drop and error is not None:
             raise ValueError("a connection that is dropped has no answer to be an error")
+        if lose_answer and (drop or error is not None or throttle_ms or _is_hot(api)):
+            raise ValueError("an answer is lost of a request that Python serves, and nothing else")
         if throttle_ms and (drop or error is not None or api not in THROTTLED):
             raise ValueError("who is throttled is served; Produce and Fetch have such quotas")
         code = None if error is None else int(_error_code(error))
@@ -217,7 +222,8 @@ class Broker(PlainBroker, Inspected):
         number = self._tell(
             {
                 "op": "on", "api_key": int(ApiKey(api)), "error": code, "delay_ms": delay_ms,
-                "drop": drop, "throttle_ms": throttle_ms, "times": times, "client_id": client_id,
+                "drop": drop, "lost": lose_answer, "throttle_ms": throttle_ms, "times": times,
+                "client_id": client_id,
             }
         )  # fmt: skip
         return Rule(self._tell, number)
@@ -245,6 +251,20 @@ class Broker(PlainBroker, Inspected):
     def let_files_go(self) -> int:
         """What hangs goes on, and nothing hangs any more; how many operations did."""
         return int(self._tell({"op": "let_files_go"}))
+
+    def hold_markers(self) -> None:
+        """Transactions are decided from now on, and their markers are not written to this broker's
+        partitions: consumers of committed records wait, and the producer's next transaction."""
+        self._tell({"op": "hold_markers"})
+
+    @property
+    def held_markers(self) -> int:
+        """How many wait."""
+        return int(self._tell({"op": "held_markers"}))
+
+    def let_markers_go(self) -> int:
+        """What is held is written, and nothing is held any more; how many markers did."""
+        return int(self._tell({"op": "let_markers_go"}))
 
     def drop_connections(self) -> int:
         """End all connections, as a restart or a network does; clients may come back at once."""
@@ -292,6 +312,12 @@ class Broker(PlainBroker, Inspected):
         if self._inspection is None:
             self._inspection = Inspection(self.bootstrap)
         return self._inspection
+
+
+def _is_hot(api: ApiKey) -> bool:
+    from kbroker.server.sockets import HOT  # it brings much of the broker along
+
+    return api in HOT
 
 
 def _error_code(error: str | ErrorCode) -> ErrorCode:

@@ -13,10 +13,13 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kbroker.errors import ErrorCode
 from kbroker.types import ApiKey
+
+if TYPE_CHECKING:
+    from kbroker._net import WrappedRequest
 
 # The requests of the test's own inspection: neither recorded nor made to fail.
 INSPECTOR_CLIENT_ID: Final = "kbroker-testing"
@@ -34,6 +37,7 @@ class Fault:
     delay_ms: float = 0
     drop: bool = False
     throttle_ms: int = 0
+    lost: bool = False  # it is served, and the connection ends instead of the answer
     times: int | None = None  # None: until it is removed
     client_id: str | None = None  # None: every client
     hits: int = 0
@@ -89,8 +93,22 @@ class Faults:
             return {fault.api_key for fault in self._faults.values() if not fault.used_up}
 
 
+class Unanswered:
+    """A request that is served, and whose client does not get the answer."""
+
+    def __init__(self, request: WrappedRequest) -> None:
+        self._request: Final = request
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._request, name)
+
+    def respond(self, body: bytes) -> None:
+        self._request.close_connection("a test lets the answer be lost")
+
+
 class Seen(NamedTuple):
-    """A request as it came, and what was done to it: "", "error X", "delay", "drop", "throttle"."""
+    """A request as it came, and what was done to it: "", "error X", "delay", "drop", "throttle",
+    "answer lost"."""
 
     at_s: float  # seconds since the trace began
     api_key: int

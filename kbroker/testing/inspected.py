@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from kbroker._net import WrappedRequest
 from kbroker.config import BrokerConfig
@@ -34,8 +34,9 @@ from kbroker.server.broker import Broker, Dispatch, ServeAdmin
 from kbroker.server.lifecycle import nothing
 from kbroker.server.sockets import HOT
 from kbroker.testing import failures
-from kbroker.testing.faults import INSPECTOR_CLIENT_ID, Fault, Faults, Trace
+from kbroker.testing.faults import INSPECTOR_CLIENT_ID, Fault, Faults, Trace, Unanswered
 from kbroker.testing.hanging_files import HangingFiles
+from kbroker.testing.held_markers import HeldMarkers
 from kbroker.testing.shifted_clock import ShiftedClock
 from kbroker.types import ApiKey
 
@@ -48,6 +49,8 @@ _MESSAGE: Final = "a test wants it so"
 
 
 class InspectedBroker(Broker):
+    _make_transactions = HeldMarkers
+
     def __init__(
         self,
         config: BrokerConfig,
@@ -107,6 +110,8 @@ class InspectedBroker(Broker):
             request.close_connection("a test wants it so")
         elif fault.error is not None:
             self._fail(request, fault.error)
+        elif fault.lost:
+            self._dispatch_cold(cast("WrappedRequest", Unanswered(request)))
         else:
             if fault.throttle_ms:
                 request.throttle(fault.throttle_ms)
@@ -240,6 +245,21 @@ class InspectedBroker(Broker):
     def _do_let_files_go(self) -> int:
         return self._files.let_go()
 
+    def _held_markers(self) -> HeldMarkers:
+        transactions = self._transactions
+        if not isinstance(transactions, HeldMarkers):
+            raise InvariantError("the broker under test holds markers")
+        return transactions
+
+    def _do_hold_markers(self) -> None:
+        self._held_markers().hold()
+
+    def _do_held_markers(self) -> int:
+        return self._held_markers().held
+
+    def _do_let_markers_go(self) -> int:
+        return self._held_markers().let_go()
+
     def _do_drop_connections(self) -> int:
         """Ends every connection to the broker's listeners; how many there were."""
         ports = {port for bound in self._bound.values() for _, port in bound}
@@ -276,6 +296,8 @@ def _told(fault: Fault | None) -> str:
         return ""
     if fault.drop:
         return "drop"
+    if fault.lost:
+        return "answer lost"
     if fault.error is not None:
         return f"error {fault.error.name}"
     return "throttle" if fault.throttle_ms else "delay"

@@ -19,6 +19,7 @@ from kbroker.peer.client import Client
 from kbroker.peer.groups import Groups
 from kbroker.peer.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NewTopic
 from kbroker.peer.placement_messages import PREFERRED_ELECTION
+from kbroker.peer.transactions import Transactions
 from kbroker.protocol.record_batch import decode_batches
 from kbroker.testing.faults import INSPECTOR_CLIENT_ID
 from kbroker.types import TopicPartition
@@ -50,10 +51,21 @@ class GroupSeen(NamedTuple):
     members: tuple[str, ...]
 
 
+class TransactionSeen(NamedTuple):
+    """A transactional id; `partitions` are those of its open transaction."""
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    epoch: int
+    partitions: tuple[TopicPartition, ...]
+
+
 class Inspection:
     def __init__(self, bootstrap: str) -> None:
         self._client = Client(bootstrap, client_id=INSPECTOR_CLIENT_ID)
         self._groups = Groups(self._client)
+        self._transactions = Transactions(self._client)
 
     def close(self) -> None:
         self._client.close()
@@ -149,6 +161,18 @@ class Inspection:
         members = tuple(sorted(member.client_id for member in found.members))
         return GroupSeen(name, found.state, found.protocol, members)
 
+    def transactions(self) -> list[TransactionSeen]:
+        listed = self._transactions.list_transactions()
+        names = [each.transaction.transactional_id for each in listed]
+        described = self._transactions.describe(names)
+        return [
+            TransactionSeen(
+                name, found.state, found.producer_id, found.epoch, tuple(sorted(found.partitions))
+            )
+            for name in names
+            if not (found := described[name].transaction).error
+        ]
+
     def committed(self, group: str) -> dict[TopicPartition, int]:
         found = self._groups.offsets(group)
         return {place: it.offset for place, it in found.items() if it.offset >= 0}
@@ -217,6 +241,11 @@ class Inspected:
         """One group; one that no broker knows is "Dead"."""
         with self._inspecting:
             return self._look().group(name)
+
+    def transactions(self) -> list[TransactionSeen]:
+        """The transactional ids that the coordinators know, by name."""
+        with self._inspecting:
+            return self._look().transactions()
 
     def committed(self, group: str) -> dict[TopicPartition, int]:
         """The offsets that a group has committed."""
