@@ -1,5 +1,6 @@
 # cython: language_level=3
-"""The part of a read_committed fetch beside its bytes, for Python that reads as one."""
+"""A read_committed fetch in its two steps, for Python that reads as one: the bytes, and then which
+aborted transactions may have data in them."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 
@@ -14,29 +15,49 @@ from kbroker.replica._replica cimport Replica
 from kbroker.errors import ErrorCode, KafkaError
 
 
+cdef class CommittedRead:
+    """What lies in the log from an offset on, up to the last stable offset. KafkaError."""
+
+    cdef Replica replica
+    cdef FileSlice slice
+    cdef ReplicaOffsets offsets
+    cdef int64_t offset
+
+    def __cinit__(self, Replica replica not None, int64_t offset, int64_t max_bytes = 1 << 20):
+        cdef int16_t error
+        self.replica = replica
+        self.offset = offset
+        with nogil:
+            error = partition_read(
+                replica.partition, offset, max_bytes, 1, TO_LAST_STABLE, FROM_LEADER,
+                WAITS_FOR_DISK, &self.slice, &self.offsets)
+        if error:
+            raise KafkaError(ErrorCode(error), f"offset {offset}")
+
+    def __dealloc__(self):
+        slice_release(&self.slice)
+
+    def aborted(self) -> list:
+        """(producer id, first offset) of the aborted transactions that may have data in it, in the
+        order of their markers. KafkaError."""
+        cdef Arena arena
+        cdef AbortedTransaction* found = NULL
+        cdef int32_t count = 0, at
+        cdef int16_t error
+        arena.block = NULL
+        with nogil:
+            error = aborted_collect(
+                self.replica.partition.log, self.offset, &self.slice, self.offsets.last_stable,
+                WAITS_FOR_DISK, &arena, &found, &count)
+        listed = [(found[at].producer_id, found[at].first_offset) for at in range(count)]
+        arena_free(&arena)
+        if error:
+            raise KafkaError(ErrorCode(error), f"offset {self.offset}")
+        return listed
+
+
 def aborted_transactions(
     Replica replica not None, int64_t offset, int64_t max_bytes = 1 << 20,
 ) -> list:
-    """(producer id, first offset) of the aborted transactions that may have data in what a fetch
-    from an offset gets, in the order of their markers."""
-    cdef Arena arena
-    cdef FileSlice slice
-    cdef ReplicaOffsets offsets
-    cdef AbortedTransaction* found = NULL
-    cdef int32_t count = 0, at
-    cdef int16_t error
-    arena.block = NULL
-    with nogil:
-        error = partition_read(
-            replica.partition, offset, max_bytes, 1, TO_LAST_STABLE, FROM_LEADER, WAITS_FOR_DISK,
-            &slice, &offsets)
-        if error == 0:
-            error = aborted_collect(
-                replica.partition.log, offset, &slice, offsets.last_stable, WAITS_FOR_DISK, &arena,
-                &found, &count)
-            slice_release(&slice)
-    listed = [(found[at].producer_id, found[at].first_offset) for at in range(count)]
-    arena_free(&arena)
-    if error:
-        raise KafkaError(ErrorCode(error), f"offset {offset}")
-    return listed
+    """`CommittedRead.aborted` of what a fetch from an offset gets."""
+    return CommittedRead(replica, offset, max_bytes).aborted()

@@ -6,22 +6,29 @@ there on the entries are read, over this segment and later ones, to the first wh
 offset is at or beyond the end of the data: what ends after that one begins after the data, too. The
 end is as near as the index of offsets says, or else the next segment, and at most the last stable
 offset. Each segment is read with a reference to it and without the lock; no GIL.
+
+A cleaning may replace segments between the read and this, and between two segments here. The first
+entries are those of the slice's own segment, which has them whatever takes its place. The search
+goes on by offset: a segment that took the place of several brings entries again, which are known by
+their markers. Where the next offset is below the log's first segment, so is the data that was read:
+it was deleted meanwhile, and the fetch is out of range.
 """
 
 from libc.errno cimport EAGAIN, errno
-from libc.stdint cimport int16_t, int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t
 from libc.string cimport memcpy
 
 from kbroker.core._arena cimport Arena, arena_take
 from kbroker.core._atomics cimport kb_load_int
-from kbroker.core._error_codes cimport KAFKA_STORAGE_ERROR, NO_ERROR
+from kbroker.core._error_codes cimport KAFKA_STORAGE_ERROR, NO_ERROR, OFFSET_OUT_OF_RANGE
 from kbroker.log.engine._aborted_index cimport AbortedEntry, AbortedIndex, aborted_read
 from kbroker.log.engine._index cimport (
     AFTER_VALUE, IndexEntry, index_in_memory, index_look_up, index_look_up_now)
 from kbroker.log.engine._index_look cimport OF_OFFSETS, log_look_up
 from kbroker.log.engine._segment cimport (
     SegmentPart, part_of, segment_add_reference, segment_drop_reference)
-from kbroker.log.engine._storage cimport Log, lock_to_look_if, log_find_segment, unlock_log
+from kbroker.log.engine._storage cimport (
+    Log, lock_to_look_if, log_find_segment, log_has_segment, unlock_log)
 from kbroker.log.engine._types cimport (
     READ_WOULD_WAIT, WAITS_FOR_DISK, FileSlice, Patience, Segment)
 
@@ -36,6 +43,8 @@ cdef struct Collected:
     int32_t room
     int64_t offset
     int64_t end                   # of the data
+    int64_t last_marker           # of the entries that were read; -1: none were
+    int64_t next_offset           # from which on segments are to be read; INT64_MAX: none are
     int is_complete               # what follows begins after the data
     int must_not_wait
 
@@ -97,6 +106,9 @@ cdef int16_t collect_from(
         if got == 0:              # it has been cut meanwhile, and the log with it
             break
         for i in range(got):
+            if entries[i].last_offset <= found.last_marker:
+                continue
+            found.last_marker = entries[i].last_offset
             if (entries[i].last_offset >= found.offset and entries[i].first_offset < found.end
                     and add(found, &entries[i]) != 0):
                 return KAFKA_STORAGE_ERROR
@@ -121,7 +133,9 @@ cdef int16_t find_end(
     else:
         if not lock_to_look_if(log, patience):
             return READ_WOULD_WAIT
-        if index_in_memory(&part.offsets):
+        if not log_has_segment(log, slice.segment):
+            pass                  # its file's name may be another's
+        elif index_in_memory(&part.offsets):
             entry = index_look_up(&part.offsets, part.offsets_path, AFTER_VALUE, target)
         else:
             is_known = index_look_up_now(
@@ -134,22 +148,47 @@ cdef int16_t find_end(
     return NO_ERROR
 
 
-cdef int16_t next_segment(
-    Log* log, int64_t base_offset, Patience patience, Segment** out, int32_t* count
+cdef int16_t first_bounds(
+    Log* log, const FileSlice* slice, Patience patience, Collected* found
 ) noexcept nogil:
-    # The first that begins at an offset or after it, and has entries; a reference.
-    cdef int32_t at, entries
+    # Where the data ends and the search goes on, by the segments that the log has now.
+    cdef int32_t after
+    if not lock_to_look_if(log, patience):
+        return READ_WOULD_WAIT
+    after = log_find_segment(log, slice.segment.base_offset) + 1
+    if after < log.segment_count:
+        found.end = min(found.end, log.segments[after].base_offset)
+    found.next_offset = found.offset
+    if after > 0 and log.segments[after - 1] == slice.segment:
+        found.next_offset = INT64_MAX
+        if after < log.segment_count:
+            found.next_offset = log.segments[after].base_offset
+    unlock_log(log)
+    return NO_ERROR
+
+
+cdef int16_t next_segment(
+    Log* log, Patience patience, Collected* found, Segment** out, int32_t* count
+) noexcept nogil:
+    # The first that has entries, from the next offset on; a reference, or NULL.
+    cdef int32_t at, entries = 0
+    cdef int16_t error
     out[0] = NULL
     if not lock_to_look_if(log, patience):
         return READ_WOULD_WAIT
-    at = max(0, log_find_segment(log, base_offset))
+    at = log_find_segment(log, found.next_offset)
+    if at < 0:
+        error = OFFSET_OUT_OF_RANGE if log.segment_count else KAFKA_STORAGE_ERROR
+        unlock_log(log)
+        return error
     while at < log.segment_count and out[0] == NULL:
         entries = part_of(log.segments[at]).aborted.count
-        if log.segments[at].base_offset >= base_offset and entries:
+        if entries:
             out[0] = log.segments[at]
             count[0] = entries
             segment_add_reference(out[0])
         at += 1
+    found.next_offset = log.segments[at].base_offset if at < log.segment_count else INT64_MAX
     unlock_log(log)
     return NO_ERROR
 
@@ -160,9 +199,9 @@ cdef int16_t aborted_collect(
 ) noexcept nogil:
     cdef Collected found
     cdef Segment* segment = NULL
-    cdef int32_t entries = 0, at
-    cdef int64_t base_offset
-    cdef int16_t error = NO_ERROR
+    cdef AbortedIndex* own
+    cdef int32_t entries = 0
+    cdef int16_t error
     list[0] = NULL
     count[0] = 0
     if not kb_load_int(&log.has_aborted) or slice.segment == NULL:
@@ -173,23 +212,20 @@ cdef int16_t aborted_collect(
     found.room = 0
     found.offset = offset
     found.end = last_stable
+    found.last_marker = -1
     found.is_complete = 0
     found.must_not_wait = patience != WAITS_FOR_DISK
-    if not lock_to_look_if(log, patience):
-        return READ_WOULD_WAIT
-    base_offset = slice.segment.base_offset
-    at = log_find_segment(log, base_offset) + 1
-    if at < log.segment_count:
-        found.end = min(found.end, log.segments[at].base_offset)
-    unlock_log(log)
-    error = find_end(log, slice, patience, &found)
-    while error == NO_ERROR and not found.is_complete:
-        error = next_segment(log, base_offset, patience, &segment, &entries)
-        if error != NO_ERROR or segment == NULL:
-            break
-        base_offset = segment.base_offset + 1
-        error = collect_from(&found, &part_of(segment).aborted, entries)
-        segment_drop_reference(segment)
+    error = first_bounds(log, slice, patience, &found)
+    if error == NO_ERROR:
+        error = find_end(log, slice, patience, &found)
+    if error == NO_ERROR:
+        own = &part_of(slice.segment).aborted
+        error = collect_from(&found, own, kb_load_int(&own.count))
+    while error == NO_ERROR and not found.is_complete and found.next_offset < INT64_MAX:
+        error = next_segment(log, patience, &found, &segment, &entries)
+        if segment != NULL:
+            error = collect_from(&found, &part_of(segment).aborted, entries)
+            segment_drop_reference(segment)
     if error == NO_ERROR:
         list[0] = found.list
         count[0] = found.count

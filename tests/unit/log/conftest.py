@@ -12,6 +12,7 @@ import pytest
 from kbroker.log.engine.partition_log import PartitionLog, has_no_checkpoint
 from kbroker.log.opening.loader import Checkpointed
 from tests.support.led_log import LedLog, open_led_log
+from tests.unit.log.compacted_log import Compacted
 from tests.unit.log.two_directories import Two
 
 TOPIC_ID = uuid.UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
@@ -60,3 +61,10 @@ def two(tmp_path: Path) -> Iterator[Two]:
     it = Two(tmp_path)
     yield it
     it.close()
+
+
+@pytest.fixture
+def compacted(tmp_path: Path) -> Iterator[Compacted]:
+    it = Compacted(tmp_path / "data")
+    yield it
+    it.stop()
