@@ -6,7 +6,7 @@ partition is in that transaction. Meanwhile the producer has a verification here
 guard, the batch brings along when it is appended. A marker ends the verification: a batch that was
 verified before the marker comes after the transaction, and its guard is not valid any more. A
 second verification of the same producer has another number. One that nothing ends is forgotten
-with the producers that are silent for long.
+with the producers that are silent for long, or before that where there are too many.
 
 Under the partition's lock. No GIL.
 """
@@ -15,6 +15,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 
 from kbroker.core._atomics cimport kb_add_i64
+from kbroker.core._list cimport linked_append, linked_remove
 from kbroker.core._name_hash cimport name_hash
 from kbroker.core._table cimport table_find, table_free, table_put, table_remove, table_room
 
@@ -40,37 +41,54 @@ cdef Verification* guards_find(const Guards* guards, int64_t producer_id) noexce
         &guards.by_id, hash_of_id(producer_id), has_id, &producer_id)
 
 
+cdef void unlink(Guards* guards, Verification* verification) noexcept nogil:
+    linked_remove(&guards.oldest, &guards.newest, verification, &verification.older,
+                  "guards: neighbours name each other")
+
+
+cdef void drop(Guards* guards, Verification* verification) noexcept nogil:
+    table_remove(
+        &guards.by_id, verification, hash_of_verification, "guards: one that goes is known")
+    unlink(guards, verification)
+    free(verification)
+
+
+cdef int has_room(Guards* guards, int64_t now_ms) noexcept nogil:
+    if guards.by_id.count < GUARDS_MAX:
+        return 1
+    if guards.oldest.asked_ms > now_ms - GUARD_KEPT_MS:
+        return 0
+    drop(guards, guards.oldest)
+    return 1
+
+
 cdef Verification* guards_begin(
     Guards* guards, int64_t producer_id, int16_t epoch, int32_t base_sequence, int bumps_epoch,
     int64_t now_ms
 ) noexcept nogil:
     cdef Verification* found = guards_find(guards, producer_id)
     if found == NULL:
-        if table_room(&guards.by_id, hash_of_verification) != 0:
+        if not has_room(guards, now_ms) or table_room(&guards.by_id, hash_of_verification) != 0:
             return NULL
         found = <Verification*>calloc(1, sizeof(Verification))
         if found == NULL:
             return NULL
         found.producer_id = producer_id
         found.guard = kb_add_i64(&_last_guard, 1)
-        found.begun_ms = now_ms
         found.epoch = epoch
         found.lowest_sequence = base_sequence
         table_put(&guards.by_id, found, hash_of_id(producer_id))
-    elif epoch > found.epoch:
-        found.epoch = epoch
-        found.lowest_sequence = base_sequence
-    elif epoch == found.epoch and base_sequence < found.lowest_sequence:
-        found.lowest_sequence = base_sequence
+    else:
+        unlink(guards, found)
+        if epoch > found.epoch or base_sequence < found.lowest_sequence and epoch == found.epoch:
+            found.epoch = epoch
+            found.lowest_sequence = base_sequence
+    found.asked_ms = now_ms
+    linked_append(&guards.oldest, &guards.newest, found, &found.older,
+                  "guards: nothing is after the newest")
     if epoch == found.epoch:
         found.bumps_epoch = bumps_epoch
     return found
-
-
-cdef void drop(Guards* guards, Verification* verification) noexcept nogil:
-    table_remove(
-        &guards.by_id, verification, hash_of_verification, "guards: one that goes is known")
-    free(verification)
 
 
 cdef void guards_end(Guards* guards, int64_t producer_id) noexcept nogil:
@@ -88,19 +106,11 @@ cdef void guards_end_by_marker(
 
 
 cdef void guards_expire(Guards* guards, int64_t before_ms) noexcept nogil:
-    cdef Verification* found
-    cdef int64_t place = 0
-    while guards.by_id.count and place <= guards.by_id.mask:
-        found = <Verification*>guards.by_id.places[place]
-        if found != NULL and found.begun_ms < before_ms:
-            drop(guards, found)   # another may have come to its place: the same one again
-        else:
-            place += 1
+    while guards.oldest != NULL and guards.oldest.asked_ms < before_ms:
+        drop(guards, guards.oldest)
 
 
 cdef void guards_clear(Guards* guards) noexcept nogil:
-    cdef int64_t place
-    if guards.by_id.places != NULL:
-        for place in range(<int64_t>guards.by_id.mask + 1):
-            free(guards.by_id.places[place])
+    while guards.oldest != NULL:
+        drop(guards, guards.oldest)
     table_free(&guards.by_id)

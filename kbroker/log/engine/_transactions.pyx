@@ -13,7 +13,7 @@ the files is noted when the transaction begins. Under the log's lock, no GIL.
 
 from libc.stdint cimport int16_t, int64_t
 
-from kbroker.core._error_codes cimport INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR, NO_ERROR
+from kbroker.core._error_codes cimport INVALID_PRODUCER_EPOCH, NO_ERROR, NOT_ENOUGH_REPLICAS
 from kbroker.log.engine._guards cimport Verification, guards_begin
 from kbroker.log.engine._producer_state cimport (
     Producer, Transaction, has_transaction, is_duplicate, producers_find, producers_replicated)
@@ -40,7 +40,7 @@ cdef int transaction_check_locked(
         &log.producers.guards, batch.producer_id, batch.producer_epoch, batch.base_sequence,
         batch.api_version >= ADDS_BY_PRODUCE, now_ms)
     if verification == NULL:
-        return KAFKA_STORAGE_ERROR
+        return NOT_ENOUGH_REPLICAS    # as where the coordinator cannot be asked: tried again
     guard[0] = verification.guard
     return TRANSACTION_NEEDS_GUARD
 

@@ -195,6 +195,30 @@ def test_a_batch_does_not_pass_one_that_waits(log: LedLog) -> None:
     append(log, batch(7, 1), guard=guard)
 
 
+def test_guards_have_a_bound(log: LedLog) -> None:
+    """A batch whose transaction cannot be verified now is one that its producer sends again."""
+
+    def begun(producer_id: int, after_ms: int) -> tuple[ErrorCode, int]:
+        return log.begin_verification(
+            producer_id, 0, 0, bumps_epoch=False, now_ms=NOW_MS + after_ms
+        )
+
+    kept_ms, most = 300_000, 10_000
+    guards = [begun(producer_id, 0)[1] for producer_id in range(most)]
+    assert len({*guards, 0}) == most + 1
+    full = (ErrorCode.NOT_ENOUGH_REPLICAS, 0)
+    assert begun(most, kept_ms - 1) == full
+    assert begun(1, kept_ms - 1) == (ErrorCode.NONE, guards[1])  # one of its batches waits now
+    assert append(log, batch(5, 0), guard=guards[5]) == 0
+    assert begun(most, kept_ms - 1)[0] is ErrorCode.NONE
+    assert begun(most + 1, kept_ms - 1) == full
+    assert begun(most + 1, kept_ms)[0] is ErrorCode.NONE
+    # That of 0 was the oldest, and gave way; those of all others are what they were.
+    assert refused(log, batch(0, 0), guard=guards[0]) == ErrorCode.INVALID_TXN_STATE
+    assert append(log, batch(1, 0), guard=guards[1]) == 1
+    assert append(log, batch(2, 0), guard=guards[2]) == 2
+
+
 def test_the_first_sequence_of_an_unknown_producer(log: LedLog) -> None:
     _, guard = log.begin_verification(7, 0, 5, bumps_epoch=True)
     assert refused(log, batch(7, 5), guard=guard) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
