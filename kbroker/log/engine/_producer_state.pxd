@@ -50,6 +50,7 @@ cdef struct ProducerUndo:
     Producer* producer
     Producer before
     int8_t is_new
+    int8_t is_marker
 
 
 cdef struct ProducerTable:

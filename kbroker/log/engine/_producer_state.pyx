@@ -332,7 +332,9 @@ cdef int16_t producers_check(
     return NO_ERROR if producer == NULL else check_batch(producer, batch, duplicate)
 
 
-cdef int remember(ProducerTable* table, Producer* producer, int is_new) noexcept nogil:
+cdef int remember(
+    ProducerTable* table, Producer* producer, int is_new, int is_marker
+) noexcept nogil:
     cdef ProducerUndo* undo
     cdef int32_t wanted
     if table.undo_count == table.undo_max:
@@ -345,11 +347,14 @@ cdef int remember(ProducerTable* table, Producer* producer, int is_new) noexcept
     table.undo[table.undo_count].producer = producer
     table.undo[table.undo_count].before = producer[0]
     table.undo[table.undo_count].is_new = is_new
+    table.undo[table.undo_count].is_marker = is_marker
     table.undo_count += 1
     return 0
 
 
-cdef Producer* to_change(ProducerTable* table, int64_t producer_id) noexcept nogil:
+cdef Producer* to_change(
+    ProducerTable* table, int64_t producer_id, int is_marker
+) noexcept nogil:
     # Its state before that is remembered. NULL: no memory.
     cdef Producer* producer = producers_find(table, producer_id)
     cdef int is_new = producer == NULL
@@ -357,7 +362,7 @@ cdef Producer* to_change(ProducerTable* table, int64_t producer_id) noexcept nog
         producer = insert(table, producer_id)
         if producer == NULL:
             return NULL
-    if remember(table, producer, is_new) != 0:
+    if remember(table, producer, is_new, is_marker) != 0:
         if is_new:
             remove(table, producer)
         return NULL
@@ -383,16 +388,14 @@ cdef int producers_note(
     ProducerTable* table, int64_t producer_id, int16_t epoch, int32_t base_sequence,
     int32_t last_offset_delta, int64_t base_offset, int64_t timestamp_ms, const Bound* start
 ) noexcept nogil:
-    cdef Producer* producer = to_change(table, producer_id)
+    cdef Producer* producer = to_change(table, producer_id, 0)
     cdef ProducerBatch* batch
     if producer == NULL:
         return ENOMEM
-    if start != NULL:
-        if (producer.transaction == NULL
-                and begin_transaction(table, producer, base_offset, start) != 0):
-            take_back(table)
-            return ENOMEM
-        guards_end(&table.guards, producer_id)
+    if (start != NULL and producer.transaction == NULL
+            and begin_transaction(table, producer, base_offset, start) != 0):
+        take_back(table)
+        return ENOMEM
     set_epoch(producer, epoch)
     if producer.batch_count == PRODUCER_BATCHES_KEPT:
         memmove(&producer.batches[0], &producer.batches[1],
@@ -416,11 +419,10 @@ cdef int producers_note_marker(
     cdef Producer* producer
     if room_for_aborted(table) != 0:
         return ENOMEM
-    producer = to_change(table, producer_id)
+    producer = to_change(table, producer_id, 1)
     if producer == NULL:
         return ENOMEM
     end_transaction(table, producer, marker, offset)
-    guards_end_by_marker(&table.guards, producer_id, epoch)
     set_epoch(producer, epoch)
     producer.coordinator_epoch = marker.coordinator_epoch
     appended_now(table, producer, timestamp_ms)
@@ -452,7 +454,21 @@ cdef int producers_note_stored(
         &start if header.attributes & TRANSACTIONAL_BIT else NULL)
 
 
+cdef void end_guards(ProducerTable* table) noexcept nogil:
+    # Now that what they were for is in the log: a write that fails leaves them.
+    cdef ProducerUndo* undo
+    cdef int32_t at
+    for at in range(table.undo_count):
+        undo = &table.undo[at]
+        if undo.is_marker:
+            guards_end_by_marker(&table.guards, undo.producer.producer_id, undo.producer.epoch)
+        elif undo.producer.transaction != NULL:
+            guards_end(&table.guards, undo.producer.producer_id)
+
+
 cdef void producers_commit(ProducerTable* table) noexcept nogil:
+    if table.guards.by_id.count:
+        end_guards(table)
     table.undo_count = 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from kbroker.errors import ErrorCode
 from kbroker.replica._committed_read import aborted_transactions
+from kbroker.testing.file_faults import Fault, FileFaults
 from tests.support.led_log import LedLog, open_led_log
 from tests.support.record_batches import Record, build_batch, parse_batches
 from tests.unit.log.conftest import TOPIC_ID, OpenLog
@@ -193,6 +195,17 @@ def test_a_batch_does_not_pass_one_that_waits(log: LedLog) -> None:
     assert refused(log, batch(7, 1), guard=guard) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     append(log, batch(7, 0), guard=guard)
     append(log, batch(7, 1), guard=guard)
+
+
+def test_a_write_that_fails_leaves_the_guard(log: LedLog) -> None:
+    _, guard = log.begin_verification(7, 0, 0, bumps_epoch=False)
+    full = Fault(("write",), ".log", times=2, error=errno.ENOSPC)
+    with FileFaults(full):
+        assert refused(log, batch(7, 0), guard=guard) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert end(log, 7) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert append(log, batch(7, 0), guard=guard) == 0
+    end(log, 7)
+    assert refused(log, batch(7, 1), guard=guard) == ErrorCode.INVALID_TXN_STATE
 
 
 def test_guards_have_a_bound(log: LedLog) -> None:
