@@ -41,6 +41,7 @@ from kbroker.log.engine._types cimport NO_GUARD_NEEDED, Batch, Bound, Marker
 
 cdef enum:
     EPOCH_PER_TRANSACTION = 2     # the transaction version from which on there is one
+    EVICTION_LOOKS_MAX = 16       # for one without an open transaction
 
 
 cdef inline int32_t sequence_after(int32_t sequence, int32_t increment) noexcept nogil:
@@ -95,10 +96,12 @@ cdef void remove(ProducerTable* table, Producer* producer) noexcept nogil:
 
 
 cdef void evict(ProducerTable* table) noexcept nogil:
-    # The oldest that has no open transaction; those that have one count as new.
+    # The oldest that has no open transaction; those that have one count as new. None goes where
+    # the oldest ones all have one: they are looked at by one new producer each, not all by all.
     cdef Producer* producer
     cdef uint32_t _look
-    for _look in range(table.by_id.count - <uint32_t>table.undo_count):    # which are the newest
+    cdef uint32_t undoable = <uint32_t>table.undo_count   # which are the newest
+    for _look in range(min(<uint32_t>EVICTION_LOOKS_MAX, table.by_id.count - undoable)):
         producer = table.oldest
         if producer.transaction == NULL:
             remove(table, producer)
