@@ -437,7 +437,8 @@ cdef int partition_append(Partition* partition, Batch* first, int64_t now_ms) no
     elif log.online and partition.begins_epoch:
         refuse_batches(
             first, NOT_LEADER_OR_FOLLOWER, "the partition's leader begins another epoch")
-    elif log.online and kb_load_int(&log.refuses_producers):
+    elif log.online and kb_load_int(&log.refuses_producers) and first.marker == NULL:
+        # A marker is no producer's, and small; what waits for it is compacted or deleted after it.
         refuse_batches(
             first, KAFKA_STORAGE_ERROR, "the data directory is nearly full: log.dir.min.free.bytes")
     elif log.online and partition.in_sync_count < log.settings.min_in_sync:

@@ -232,6 +232,14 @@ def test_guards_have_a_bound(log: LedLog) -> None:
     assert append(log, batch(2, 0), guard=guards[2]) == 2
 
 
+def test_a_marker_needs_no_free_space(log: LedLog) -> None:
+    append(log, batch(7, 0))
+    log.log.refuse_producers(True)
+    assert refused(log, batch(7, 1)) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert end(log, 7) is ErrorCode.NONE
+    assert log.last_stable_offset == log.log_end_offset == 2
+
+
 def test_the_first_sequence_of_an_unknown_producer(log: LedLog) -> None:
     _, guard = log.begin_verification(7, 0, 5, bumps_epoch=True)
     assert refused(log, batch(7, 5), guard=guard) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
