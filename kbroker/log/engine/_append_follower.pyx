@@ -2,7 +2,8 @@
 """The append of a follower: what a fetch from the leader brought, byte for byte.
 
 Offsets, leader epochs and timestamps are the leader's, who has validated them; here only what a
-line or a disk can damage is looked at: sizes, the CRC, the order of offsets. Between two batches
+line or a disk can damage is looked at: sizes, the CRC, the order of offsets; and that markers can
+be read, since a follower that passes one has a transaction open for ever. Between two batches
 offsets may be missing, where the leader's log was compacted. Producers are noted, not judged.
 
 The batches of one answer stand one behind the other in memory, so that those which go to one
@@ -21,6 +22,7 @@ from kbroker.core._error_codes cimport (
 from kbroker.log.engine._append cimport (
     aborted_after_write, aborted_before_write, roll_is_due, write_out)
 from kbroker.log.engine._file_operations cimport iovec
+from kbroker.log.engine._markers cimport marker_read, may_be_marker
 from kbroker.log.engine._producer_state cimport (
     producers_commit, producers_note_stored, producers_roll_back)
 from kbroker.log.engine._records cimport (
@@ -29,7 +31,7 @@ from kbroker.log.engine._segment cimport segment_note_batch, segment_reserve
 from kbroker.log.engine._storage cimport (
     active_of, begin_writing_locked, end_writing_locked, log_is_sound_locked, log_requires,
     log_roll, recent_add, recent_clear)
-from kbroker.log.engine._types cimport Segment
+from kbroker.log.engine._types cimport Marker, Segment
 
 
 cdef struct Piece:
@@ -62,6 +64,7 @@ cdef int64_t followed_bytes(const uint8_t* data, int64_t length, Followed* out) 
     cdef int64_t at = 0, next_offset = 0
     cdef int32_t epoch = -1
     cdef Header header
+    cdef Marker _marker
     begin_answer(out)
     while length - at >= HEADER_BYTES:
         header_read(data + at, &header)
@@ -78,6 +81,10 @@ cdef int64_t followed_bytes(const uint8_t* data, int64_t length, Followed* out) 
             return 0
         if batch_crc(data + at, header.size_bytes) != header.crc:
             end_with(out, CORRUPT_MESSAGE, "a batch's CRC is wrong")
+            return 0
+        if may_be_marker(&header) and header.record_count > 0 and not marker_read(
+                &header, data + at + HEADER_BYTES, header.size_bytes - HEADER_BYTES, &_marker):
+            end_with(out, CORRUPT_MESSAGE, "a transaction's marker cannot be read")
             return 0
         next_offset = end_of(&header)
         epoch = header.leader_epoch

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.errors import ErrorCode
+from kbroker.errors import ErrorCode, KafkaError
 from kbroker.replica._committed_read import aborted_transactions
 from kbroker.testing.file_faults import Fault, FileFaults
 from tests.support.led_log import LedLog, open_led_log
-from tests.support.record_batches import Record, build_batch, parse_batches
+from tests.support.record_batches import Record, build_batch, parse_batches, seal
 from tests.unit.log.conftest import TOPIC_ID, OpenLog
 
 TRANSACTIONAL = 0x10
 NOW_MS = 1_700_000_000_000
+MARKER_BYTES = 78
 
 
 @pytest.fixture
@@ -305,6 +306,25 @@ def test_a_follower_has_the_same(log: LedLog, tmp_path: Path) -> None:
     assert follower.last_stable_offset == 0
     assert entry(follower, 7) == (0, 0, -1, 0)
     assert not list(follower.path.glob("*.txnindex"))
+    follower.close(clean=False)
+
+
+def test_a_follower_takes_no_marker_that_it_cannot_read(log: LedLog, tmp_path: Path) -> None:
+    """Its transaction would be open there for ever."""
+    append(log, batch(7, 0))
+    end(log, 7, committed=False)
+    data = bytearray(log.read(0))
+    type_at = -MARKER_BYTES + 61 + 8
+    assert data[type_at - 1 : type_at + 2] == b"\0\0\x0c"
+    data[type_at] = 9
+    follower = open_led_log(tmp_path / "follower", "words", 0, TOPIC_ID, {})
+    follower.set_leadership(2, False, 0, 1)
+    wrong = bytes(data[:-MARKER_BYTES]) + seal(bytes(data[-MARKER_BYTES:]))
+    with pytest.raises(KafkaError, match="marker") as caught:
+        follower.append_as_follower(wrong, 0)
+    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert follower.log_end_offset == 0
+    assert follower.append_as_follower(log.read(0), 0) == 2
     follower.close(clean=False)
 
 
