@@ -17,11 +17,16 @@ cdef struct AbortedEntry:
 cdef struct AbortedIndex:
     int fd                        # -1: there is no file
     int count                     # atomic; the entries that are in use
-    int torn                      # the file was no whole number of entries
+    int unsound                   # the file is not what was written: it is to be made anew
 
 
 # For reading, and for more entries; without a file there are none. 0 or an errno.
 cdef int aborted_open(AbortedIndex* index, const char* path) noexcept nogil
+# Looks at all entries: whether they are in the order of their markers, from the segment's base
+# offset on, and all is there of each; else the index is `unsound`. `last_marker`: -1 without an
+# entry. 0 or an errno.
+cdef int aborted_check(
+    AbortedIndex* index, int64_t base_offset, int64_t* last_marker) noexcept nogil
 # It has no reader.
 cdef void aborted_close(AbortedIndex* index) noexcept nogil
 

@@ -16,7 +16,7 @@ from libc.stdlib cimport free, malloc
 
 from kbroker.core._atomics cimport kb_store_int
 from kbroker.log.engine._file_operations cimport files, iovec
-from kbroker.protocol._cursor cimport get_i64, kb_put_u16, kb_put_u64
+from kbroker.protocol._cursor cimport get_i16, get_i64, kb_put_u16, kb_put_u64
 
 cdef extern from "<fcntl.h>" nogil:
     enum:
@@ -29,20 +29,21 @@ cdef extern from "<unistd.h>" nogil:
     int close(int fd)
 
 cdef enum:
+    VERSION = 0                   # of an entry
     READ_AT_ONCE = 64             # entries
 
 
 cdef int aborted_open(AbortedIndex* index, const char* path) noexcept nogil:
     cdef int64_t size_bytes
     index.count = 0
-    index.torn = 0
+    index.unsound = 0
     index.fd = files.open(path, O_RDWR | O_CLOEXEC, 0)
     if index.fd < 0:
         return 0 if errno == ENOENT else errno
     size_bytes = files.size(index.fd)
     if size_bytes < 0:
         return errno
-    index.torn = size_bytes % ABORTED_ENTRY_BYTES != 0
+    index.unsound = size_bytes % ABORTED_ENTRY_BYTES != 0
     index.count = <int>(size_bytes / ABORTED_ENTRY_BYTES)
     return 0
 
@@ -61,7 +62,7 @@ cdef int shorten(const AbortedIndex* index, int32_t count) noexcept nogil:
 
 
 cdef void encode(const AbortedEntry* entry, uint8_t* at) noexcept nogil:
-    kb_put_u16(at, 0)
+    kb_put_u16(at, VERSION)
     kb_put_u64(at + 2, <uint64_t>entry.producer_id)
     kb_put_u64(at + 10, <uint64_t>entry.first_offset)
     kb_put_u64(at + 18, <uint64_t>entry.last_offset)
@@ -108,28 +109,64 @@ cdef void aborted_take_back(AbortedIndex* index) noexcept nogil:
         shorten(index, index.count)
 
 
+cdef int32_t read_bytes(
+    const AbortedIndex* index, int32_t at, uint8_t* data, int32_t room, int must_not_wait
+) noexcept nogil:
+    # As aborted_read().
+    cdef int64_t (*pread)(int, void*, size_t, int64_t) noexcept nogil
+    cdef int64_t got = -1
+    pread = files.pread_now if must_not_wait else files.pread
+    while got < 0:
+        got = pread(index.fd, data, <size_t>min(room, <int32_t>READ_AT_ONCE) * ABORTED_ENTRY_BYTES,
+                    <int64_t>at * ABORTED_ENTRY_BYTES)
+        if got < 0 and errno != EINTR:
+            return -1
+    return <int32_t>(got / ABORTED_ENTRY_BYTES)
+
+
+cdef void decode(const uint8_t* at, AbortedEntry* entry) noexcept nogil:
+    entry.producer_id = get_i64(at + 2)
+    entry.first_offset = get_i64(at + 10)
+    entry.last_offset = get_i64(at + 18)
+    entry.last_stable = get_i64(at + 26)
+
+
 cdef int32_t aborted_read(
     const AbortedIndex* index, int32_t at, AbortedEntry* entries, int32_t room, int must_not_wait
 ) noexcept nogil:
     cdef uint8_t data[READ_AT_ONCE * ABORTED_ENTRY_BYTES]
-    cdef int64_t (*pread)(int, void*, size_t, int64_t) noexcept nogil
-    cdef int64_t got = -1
-    cdef int32_t read = 0
-    if room > READ_AT_ONCE:
-        room = READ_AT_ONCE
-    pread = files.pread_now if must_not_wait else files.pread
-    while got < 0:
-        got = pread(index.fd, data, <size_t>room * ABORTED_ENTRY_BYTES,
-                    <int64_t>at * ABORTED_ENTRY_BYTES)
-        if got < 0 and errno != EINTR:
-            return -1
-    while (read + 1) * ABORTED_ENTRY_BYTES <= got:
-        entries[read].producer_id = get_i64(data + read * ABORTED_ENTRY_BYTES + 2)
-        entries[read].first_offset = get_i64(data + read * ABORTED_ENTRY_BYTES + 10)
-        entries[read].last_offset = get_i64(data + read * ABORTED_ENTRY_BYTES + 18)
-        entries[read].last_stable = get_i64(data + read * ABORTED_ENTRY_BYTES + 26)
-        read += 1
-    return read
+    cdef int32_t got = read_bytes(index, at, data, room, must_not_wait), i
+    for i in range(got):
+        decode(data + i * ABORTED_ENTRY_BYTES, &entries[i])
+    return got
+
+
+cdef int is_next(const uint8_t* at, int64_t least, AbortedEntry* entry) noexcept nogil:
+    # Whether an entry of a marker at or above an offset stands there.
+    decode(at, entry)
+    return (get_i16(at) == VERSION and entry.producer_id >= 0 and entry.last_offset >= least
+            and 0 <= entry.first_offset < entry.last_offset
+            and 0 <= entry.last_stable <= entry.last_offset + 1)
+
+
+cdef int aborted_check(
+    AbortedIndex* index, int64_t base_offset, int64_t* last_marker
+) noexcept nogil:
+    cdef uint8_t data[READ_AT_ONCE * ABORTED_ENTRY_BYTES]
+    cdef AbortedEntry entry
+    cdef int64_t least = base_offset
+    cdef int32_t at = 0, got, i
+    last_marker[0] = -1
+    while at < index.count and not index.unsound:
+        got = read_bytes(index, at, data, index.count - at, 0)
+        if got <= 0:
+            return errno if got < 0 else EIO
+        for i in range(got):
+            index.unsound |= not is_next(data + i * ABORTED_ENTRY_BYTES, least, &entry)
+            last_marker[0] = entry.last_offset
+            least = entry.last_offset + 1
+        at += got
+    return 0
 
 
 cdef int aborted_cut(AbortedIndex* index, const char* path, int64_t end_offset) noexcept nogil:
@@ -156,7 +193,7 @@ cdef int aborted_cut(AbortedIndex* index, const char* path, int64_t end_offset) 
 cdef int aborted_reset(AbortedIndex* index, const char* path) noexcept nogil:
     aborted_close(index)
     index.count = 0
-    index.torn = 0
+    index.unsound = 0
     if files.unlink(path) < 0 and errno != ENOENT:
         return errno
     return 0

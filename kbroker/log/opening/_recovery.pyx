@@ -17,7 +17,8 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from kbroker.core._atomics cimport kb_store_i64
-from kbroker.log.engine._aborted_index cimport aborted_publish, aborted_reset, aborted_write
+from kbroker.log.engine._aborted_index cimport (
+    aborted_check, aborted_publish, aborted_reset, aborted_write)
 from kbroker.log.engine._file_operations cimport files
 from kbroker.log.engine._index cimport offset_index_check, time_index_check
 from kbroker.log.engine._markers cimport MARKER_RECORD_BYTES_MAX, may_be_marker
@@ -206,7 +207,7 @@ cdef void inspect_segment(Segment* segment, Recovered* out, int* fits) noexcept 
     # Trusts what the segment holds. `fits`: so do its indexes.
     cdef SegmentPart* part = part_of(segment)
     cdef Scan scan
-    cdef int64_t largest_ms, largest_offset
+    cdef int64_t largest_ms, largest_offset, last_marker
     cdef int32_t last_relative
     cdef int found, misled = 0
     begin(segment, out)
@@ -216,6 +217,9 @@ cdef void inspect_segment(Segment* segment, Recovered* out, int* fits) noexcept 
         part.first_timestamp_ms = scan.header.max_timestamp_ms
     elif found < 0 and scan.status != 0:
         out.status = scan.status
+        return
+    out.status = aborted_check(&part.aborted, segment.base_offset, &last_marker)
+    if out.status != 0 or part.aborted.unsound:
         return
     out.status = check_offsets(segment, fits)
     if out.status != 0 or not fits[0]:
@@ -249,7 +253,9 @@ cdef void inspect_segment(Segment* segment, Recovered* out, int* fits) noexcept 
         out.reason = how_it_ends(&scan)
         out.torn = scan.torn
     else:
-        fits[0] = last_relative < out.next_offset - segment.base_offset
+        part.aborted.unsound = last_marker >= out.next_offset
+        fits[0] = (last_relative < out.next_offset - segment.base_offset
+                   and not part.aborted.unsound)
     if misled and out.status == 0 and fits[0]:
         look_for_largest(segment, out.valid_bytes)
 
@@ -276,9 +282,10 @@ cdef int check_segment(
         inspect_segment(segment, out, &fits)
         if out.status != 0 or fits:
             return out.status
-    # What a clean stop leaves of aborted transactions is whole, unless it is torn.
+    # What a clean stop leaves of aborted transactions is whole, unless it is unsound.
     recover_segment(
-        segment, index_bytes, index_interval_bytes, recover or part_of(segment).aborted.torn, out)
+        segment, index_bytes, index_interval_bytes, recover or part_of(segment).aborted.unsound,
+        out)
     part_of(segment).unseen_end = 0    # what is left of it was read whole
     if out.status == 0:
         out.status = segment_seal(segment)

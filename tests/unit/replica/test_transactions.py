@@ -328,6 +328,45 @@ def test_a_follower_takes_no_marker_that_it_cannot_read(log: LedLog, tmp_path: P
     follower.close(clean=False)
 
 
+def _entries(*changed: tuple[int, ...]) -> bytes:
+    sound = [(0, 7, 0, 1, 2), (0, 7, 2, 3, 4), (0, 8, 4, 5, 6)]
+    sound[: len(changed)] = changed  # type: ignore[assignment]
+    return b"".join(struct.pack(">hqqqq", *each) for each in sound)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        _entries()[:-1],
+        _entries((0, 7, 0, 1, 2), (0, 7, 2, 1, 4)),
+        _entries((0, 7, 2, 3, 4), (0, 7, 0, 1, 2)),
+        _entries((1, 7, 0, 1, 2)),
+        _entries((0, -7, 0, 1, 2)),
+        _entries((0, 7, 1, 1, 2)),
+        _entries((0, 7, -1, 1, 2)),
+        _entries((0, 7, 0, 1, 3)),
+        _entries((0, 7, 0, 1, 2), (0, 7, 2, 3, 4), (0, 8, 4, 6, 7)),
+        _entries((0, 0, 0, 0, 0), (0, 0, 0, 0, 0), (0, 0, 0, 0, 0)),
+    ],
+)
+def test_an_index_that_is_not_what_was_written_is_made_anew(
+    open_log: OpenLog, damaged: bytes
+) -> None:
+    """After a clean stop, too: of a disk that lost some of it, or put zeros in its place."""
+    log = open_log()
+    for producer_id, sequence in ((7, 0), (7, 1), (8, 0)):
+        append(log, batch(producer_id, sequence))
+        end(log, producer_id, committed=False)
+    log.close()
+    path = log.path / f"{0:020d}.txnindex"
+    assert path.read_bytes() == _entries()
+    path.write_bytes(damaged)
+    again = open_log(clean=True, recovery_point=6, high_watermark=6)
+    assert path.read_bytes() == _entries()
+    assert aborted_transactions(again, 0) == [(7, 0), (7, 2), (8, 4)]
+    assert again.last_stable_offset == 6
+
+
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("snapshots", [True, False])
 def test_all_of_it_survives(open_log: OpenLog, clean: bool, snapshots: bool) -> None:
