@@ -8,8 +8,11 @@ from kbroker.log.engine._records cimport Header
 from kbroker.log.engine._storage cimport Log
 from kbroker.log.engine._types cimport Segment
 
-# Appends all entries of segments to those of another, which no fetch reads yet. 0 or an errno.
-cdef int aborted_copy(Segment** segments, int32_t count, Segment* target) noexcept nogil
+# Appends the entries of segments to those of another, which no fetch reads yet, but for those of
+# `without_count` markers, whose offsets are ascending. 0 or an errno.
+cdef int aborted_copy(
+    Segment** segments, int32_t count, Segment* target, const int64_t* without,
+    int32_t without_count) noexcept nogil
 
 
 cdef struct AbortedSet:

@@ -2,8 +2,8 @@
 """Entries of aborted transactions, for moves and cleanings, which rewrite segments.
 
 A move copies the index of each segment. A cleaning puts those of a group one after the other, as
-the markers are, and asks of each transactional batch whether it was aborted: its records are no
-values of their keys. No GIL.
+the markers are, without those whose markers go, and asks of each transactional batch whether it was
+aborted: its records are no values of their keys. No GIL.
 """
 
 from libc.errno cimport EIO, ENOMEM, errno
@@ -24,31 +24,58 @@ cdef enum:
     ENTRIES_AT_ONCE = 64
 
 
+cdef struct Without:
+    const int64_t* offsets        # of markers, ascending
+    int32_t count
+    int32_t at
+
+
+cdef int32_t drop_without(Without* without, AbortedEntry* entries, int32_t count) noexcept nogil:
+    # How many are left.
+    cdef int32_t i, kept = 0
+    for i in range(count):
+        while (without.at < without.count
+                and without.offsets[without.at] < entries[i].last_offset):
+            without.at += 1
+        if (without.at < without.count
+                and without.offsets[without.at] == entries[i].last_offset):
+            continue
+        entries[kept] = entries[i]
+        kept += 1
+    return kept
+
+
 cdef int copy_one(
-    const AbortedIndex* source, AbortedIndex* target, const char* path
+    const AbortedIndex* source, AbortedIndex* target, const char* path, Without* without
 ) noexcept nogil:
     cdef AbortedEntry entries[ENTRIES_AT_ONCE]
-    cdef int32_t at = 0, got, count = source.count
+    cdef int32_t at = 0, got, kept, count = source.count
     cdef int status
     while at < count:
         got = aborted_read(source, at, entries, count - at, 0)
         if got <= 0:
             return errno if got < 0 else EIO
-        status = aborted_write(target, path, entries, got)
-        if status != 0:
-            return status
-        aborted_publish(target, got)
+        kept = drop_without(without, entries, got)
+        if kept:
+            status = aborted_write(target, path, entries, kept)
+            if status != 0:
+                return status
+            aborted_publish(target, kept)
         at += got
     return 0
 
 
-cdef int aborted_copy(Segment** segments, int32_t count, Segment* target) noexcept nogil:
+cdef int aborted_copy(
+    Segment** segments, int32_t count, Segment* target, const int64_t* without,
+    int32_t without_count
+) noexcept nogil:
+    cdef Without left_out = Without(without, without_count, 0)
     cdef int32_t at
     cdef int status = 0
     for at in range(count):
         status = status or copy_one(
             &part_of(segments[at]).aborted, &part_of(target).aborted,
-            part_of(target).aborted_path)
+            part_of(target).aborted_path, &left_out)
     return status
 
 

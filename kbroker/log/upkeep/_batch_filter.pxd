@@ -53,6 +53,11 @@ cdef Step filter_write(
     BatchFilter* filter, const Header* header, int64_t out_bytes_max, Trouble* trouble
 ) noexcept nogil
 
+# The batch with a delete horizon, into `out`; all of its records stay. They are not packed.
+cdef Step filter_give_horizon(
+    BatchFilter* filter, const Header* header, const uint8_t* batch, const uint8_t* records,
+    int64_t length, Trouble* trouble) noexcept nogil
+
 # The batch without records, into `out`: its offsets, its producer, its largest timestamp. 0 or
 # ENOMEM.
 cdef int filter_make_empty(

@@ -413,6 +413,10 @@ cdef void seal_header(BatchFilter* filter) noexcept nogil:
     kb_put_u32(data + AT_CRC, batch_crc(data, filter.out.size))
 
 
+cdef inline int64_t horizon_ms(const BatchFilter* filter) noexcept nogil:
+    return filter.now_ms + min(filter.delete_retention_ms, INT64_MAX - filter.now_ms)
+
+
 cdef Step filter_batch(
     BatchFilter* filter, const Header* header, const uint8_t* batch, const uint8_t* records,
     int64_t length, int codec, Trouble* trouble
@@ -426,8 +430,7 @@ cdef Step filter_batch(
         return step
     if (filter.passed.tombstones and end <= filter.mapped_end
             and not attributes & DELETE_HORIZON_BIT):
-        base_ms = filter.now_ms + min(
-            filter.delete_retention_ms, INT64_MAX - filter.now_ms)
+        base_ms = horizon_ms(filter)
         attributes |= DELETE_HORIZON_BIT
     if filter.passed.kept == 0 or (
             filter.passed.kept == filter.passed.seen and attributes == header.attributes):
@@ -440,6 +443,26 @@ cdef Step filter_batch(
     step = filter_write(filter, header, INT64_MAX, trouble)
     if step == STEP_DONE:
         seal_header(filter)
+    return step
+
+
+cdef Step filter_give_horizon(
+    BatchFilter* filter, const Header* header, const uint8_t* batch, const uint8_t* records,
+    int64_t length, Trouble* trouble
+) noexcept nogil:
+    cdef int64_t mapped_end = filter.mapped_end, base_ms = horizon_ms(filter)
+    cdef Step step
+    filter.mapped_end = 0         # no record has a later one with its key
+    step = look_at_records(filter, header, records, length, 0, trouble)
+    if step == STEP_DONE and (
+            put_header(filter, header, batch, header.attributes | DELETE_HORIZON_BIT, base_ms) != 0
+            or begin_writing(filter, records, length, 0, base_ms) != 0):
+        step = no_memory(trouble)
+    if step == STEP_DONE:
+        step = filter_write(filter, header, INT64_MAX, trouble)
+    if step == STEP_DONE:
+        seal_header(filter)
+    filter.mapped_end = mapped_end
     return step
 
 

@@ -12,9 +12,9 @@ What stays of a batch is `_batch_filter.pyx`'s to say. One of which nothing does
 one that a producer's sequence is known by, and the last that is cleaned, so that the log's end is
 in its files: those stay, without records. A group may become a segment without bytes, which the
 next cleaning merges with others. What a transaction wrote that was aborted has no value for its
-keys, and goes; nothing is cleaned that is not decided. Markers of transactions stay, and so do the
-entries of `.txnindex`, in the new segment. A batch that keeps all of its
-records keeps its bytes; the others are packed again with their codec.
+keys, and goes; nothing is cleaned that is not decided. Which markers go, and their entries in
+`.txnindex` with them, is `_cleaned_markers.pyx`'s to say; one that a producer's epoch is known by
+stays. A batch that keeps all of its records keeps its bytes; others are packed by their codec.
 
 `map_keys` and `clean` return after so many bytes, so that their caller can hold them back, or stop.
 A batch that is not sound ends it all (`Uncleanable`), and nothing has been touched.
@@ -23,7 +23,7 @@ One thread owns a cleaning. The log's lock is held to look at its segments and t
 files are read without it, through references. No GIL, but to pack, and to unpack what C cannot.
 """
 
-from libc.errno cimport EFAULT, EFBIG, EINTR, EIO, ENOMEM, errno
+from libc.errno cimport EFAULT, EFBIG, ENOMEM
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memmove, strdup
@@ -34,10 +34,9 @@ from kbroker._log cimport LocalLog
 from kbroker.core._atomics cimport kb_store_int
 from kbroker.core._limits cimport UNPACKED_PIECE_BYTES
 from kbroker.core._sync cimport kb_wall_ms
-from kbroker.log.engine._file_operations cimport files, iovec
 from kbroker.log.engine._index cimport OFFSET_ENTRY_BYTES
 from kbroker.log.engine._records cimport (
-    CODEC_MASK, CONTROL_BIT, HEADER_BYTES, Header, header_read)
+    CODEC_MASK, CONTROL_BIT, HEADER_BYTES, TRANSACTIONAL_BIT, Header, header_read)
 from kbroker.log.engine._segment cimport (
     part_of, segment_add_reference, segment_create_named, segment_drop_reference,
     segment_file_bytes, segment_note_batch, segment_renamed, segment_reserve, segment_seal,
@@ -53,9 +52,12 @@ from kbroker.log.upkeep._batch_source cimport (
     STEP_DAMAGED, STEP_DONE, STEP_FAILED, STEP_MORE, STEP_PACK, STEP_UNPACK, BatchSource, Step,
     Trouble, source_advance, source_begin, source_close, source_is_at_last, source_next)
 from kbroker.log.upkeep._buffer cimport Buffer, buffer_close, buffer_reserve
+from kbroker.log.upkeep._cleaned_markers cimport (
+    CleanedMarkers, filter_marker, markers_close, markers_note_data)
 from kbroker.log.upkeep._key_map cimport key_map_open
 from kbroker.log.upkeep._known_producers cimport (
     KnownProducers, known_producers_end_with, known_producers_free, known_producers_take)
+from kbroker.log.upkeep._whole_io cimport write_whole
 
 import os
 
@@ -85,6 +87,7 @@ cdef class Cleaning:
     cdef int64_t index_bytes, index_interval_bytes
     cdef KnownProducers producers
     cdef AbortedSet aborted       # what was aborted in its segments
+    cdef CleanedMarkers markers
     cdef BatchSource source
     cdef BatchFilter filter
     cdef Trouble trouble
@@ -110,8 +113,9 @@ cdef class Cleaning:
     ):
         """Of the segments that end at or below `end_offset`, where one begins.
 
-        What lies below `first_dirty` was cleaned before. MemoryError.
+        What lies below `first_dirty` was cleaned before. OSError, MemoryError.
         """
+        cdef int status
         self.end_offset = end_offset
         self.filter.first_dirty = first_dirty
         self.filter.mapped_end = first_dirty
@@ -119,7 +123,10 @@ cdef class Cleaning:
         self.filter.delete_retention_ms = delete_retention_ms
         self._take_segments()
         known_producers_take(&self.producers, self.log)
-        self._take_aborted()
+        with nogil:
+            status = aborted_set_open(&self.aborted, self.storage, self.end_offset)
+        if status:
+            raise self._os_error(status)
         # No more keys than there are offsets.
         if key_map_open(
                 &self.filter.map, map_bytes_max, load_factor,
@@ -142,6 +149,7 @@ cdef class Cleaning:
         free(self.sizes)
         known_producers_free(&self.producers)
         aborted_set_close(&self.aborted)
+        markers_close(&self.markers)
 
     cdef int _take_segments(self) except -1:
         cdef Log* log = self.storage
@@ -172,14 +180,6 @@ cdef class Cleaning:
             unlock_log(log)
         if not fits:
             raise MemoryError
-        return 0
-
-    cdef int _take_aborted(self) except -1:
-        cdef int status
-        with nogil:
-            status = aborted_set_open(&self.aborted, self.storage, self.end_offset)
-        if status:
-            raise self._os_error(status)
         return 0
 
     cdef int _was_aborted(self) noexcept nogil:
@@ -295,6 +295,7 @@ cdef class Cleaning:
         self.group_end = end
         self.waiting.size = 0
         self.fresh_bytes = 0
+        self.markers.gone_count = 0
         source_begin(&self.source, first, end)
         with nogil:
             lock_to_look(self.storage)
@@ -328,12 +329,19 @@ cdef class Cleaning:
         cdef const Header* header = &self.source.header
         cdef Step step
         if header.attributes & CONTROL_BIT:
-            return self._emit(self.source.batch, header.size_bytes)
-        if self._was_aborted():
-            self.records_read += header.record_count
-            return self._emit_empty()
-        step = filter_batch(
-            &self.filter, header, self.source.batch, records, length, codec, &self.trouble)
+            step = filter_marker(
+                &self.markers, &self.filter, header, self.source.batch, records, length,
+                known_producers_end_with(&self.producers, header), &self.trouble)
+        else:
+            if (header.attributes & TRANSACTIONAL_BIT
+                    and markers_note_data(&self.markers, header) != 0):
+                self.trouble.status = ENOMEM
+                return STEP_FAILED
+            if self._was_aborted():
+                self.records_read += header.record_count
+                return self._emit_empty()
+            step = filter_batch(
+                &self.filter, header, self.source.batch, records, length, codec, &self.trouble)
         if step == STEP_DONE or step == STEP_PACK:
             self.records_read += self.filter.passed.seen
             self.records_written += self.filter.passed.kept
@@ -443,24 +451,16 @@ cdef class Cleaning:
         return self._write_waiting() if self.waiting.size >= WRITE_BYTES else STEP_DONE
 
     cdef Step _write_waiting(self) noexcept nogil:
-        cdef iovec vector
-        cdef int64_t done = 0, written
-        while done < self.waiting.size:
-            vector.iov_base = self.waiting.data + done
-            vector.iov_len = <size_t>(self.waiting.size - done)
-            written = files.pwritev(self.fresh.fd, &vector, 1, self.fresh_bytes)
-            if written < 0 and errno == EINTR:
-                continue
-            if written <= 0:
-                self.trouble.status = errno if written < 0 else EIO
-                return STEP_FAILED
-            # The kernel is to begin now, or the whole segment waits for the sync behind it, and
-            # with it what producers write meanwhile. Promises nothing.
-            sync_file_range(
-                self.fresh.fd, self.fresh_bytes, written, SYNC_FILE_RANGE_WRITE)
-            done += written
-            self.fresh_bytes += written
-        self.bytes_written += self.waiting.size
+        cdef int64_t size_bytes = self.waiting.size
+        self.trouble.status = write_whole(
+            self.fresh.fd, self.waiting.data, size_bytes, self.fresh_bytes)
+        if self.trouble.status != 0:
+            return STEP_FAILED
+        # The kernel is to begin now, or the whole segment waits for the sync behind it, and with it
+        # what producers write meanwhile. Promises nothing.
+        sync_file_range(self.fresh.fd, self.fresh_bytes, size_bytes, SYNC_FILE_RANGE_WRITE)
+        self.fresh_bytes += size_bytes
+        self.bytes_written += size_bytes
         self.waiting.size = 0
         return STEP_DONE
 
@@ -473,7 +473,7 @@ cdef class Cleaning:
                 self.fresh.size_bytes = self.fresh_bytes
                 self.trouble.status = (
                     aborted_copy(self.segments + self.group_at, self.group_end - self.group_at,
-                                 self.fresh)
+                                 self.fresh, self.markers.gone, self.markers.gone_count)
                     or segment_seal(self.fresh) or segment_sync(self.fresh))
                 if self.trouble.status != 0:
                     step = STEP_FAILED

@@ -1,11 +1,13 @@
 # cython: language_level=3
-"""The last batch of each producer of a log: a cleaning leaves its sequence in the log."""
+"""The last batch of each producer of a log: a cleaning leaves its sequence in the log.
+
+Of a producer that a marker has given another epoch the marker is the last."""
 
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
 from kbroker._log cimport LocalLog
-from kbroker.log.engine._records cimport Header
+from kbroker.log.engine._records cimport CONTROL_BIT, Header
 
 
 cdef int known_producers_take(KnownProducers* known, LocalLog log) except -1:
@@ -18,6 +20,7 @@ cdef int known_producers_take(KnownProducers* known, LocalLog log) except -1:
     for at, entry in enumerate(entries):
         known.list[at].producer_id = entry.producer_id
         known.list[at].last_offset = entry.last_offset
+        known.list[at].epoch = entry.producer_epoch
     known.count = len(entries)
     return 0
 
@@ -40,5 +43,8 @@ cdef int known_producers_end_with(
             low = middle + 1
         else:
             high = middle
-    return (low < known.count and known.list[low].producer_id == header.producer_id
-            and known.list[low].last_offset == header.base_offset + header.last_offset_delta)
+    if low == known.count or known.list[low].producer_id != header.producer_id:
+        return 0
+    if known.list[low].last_offset >= 0:
+        return known.list[low].last_offset == header.base_offset + header.last_offset_delta
+    return header.attributes & CONTROL_BIT and header.producer_epoch == known.list[low].epoch

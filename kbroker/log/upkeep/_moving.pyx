@@ -15,7 +15,7 @@ so does what a slice has lent of the original, whose file lives as long as it is
 log meanwhile, and change nothing of it. No GIL.
 """
 
-from libc.errno cimport EINTR, EIO, ENOENT, ENOMEM, errno
+from libc.errno cimport ENOENT, ENOMEM, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport strdup
@@ -24,7 +24,7 @@ from kbroker._log cimport LocalLog
 from kbroker.core._atomics cimport kb_load_i64, kb_load_int, kb_store_i64, kb_store_ptr
 from kbroker.log.engine._directory_mark cimport DirectoryMark, directory_mark_of
 from kbroker.log.engine._aborted_index cimport aborted_reset
-from kbroker.log.engine._file_operations cimport files, iovec
+from kbroker.log.engine._file_operations cimport files
 from kbroker.log.engine._index cimport Index, index_close, index_open_readable
 from kbroker.log.engine._segment cimport (
     SegmentPart, part_of, segment_activate, segment_add_reference, segment_create_named,
@@ -35,6 +35,7 @@ from kbroker.log.engine._storage cimport (
     log_find_segment, log_has_segment, unlock_log)
 from kbroker.log.engine._types cimport Segment
 from kbroker.log.upkeep._aborted_copy cimport aborted_copy
+from kbroker.log.upkeep._whole_io cimport read_whole, write_whole
 
 import os
 
@@ -62,38 +63,6 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef enum:
     COPY_BYTES = 1 << 18          # at once
-
-
-cdef int write_whole(int fd, const uint8_t* data, int64_t length, int64_t position) noexcept nogil:
-    # 0 or an errno.
-    cdef iovec vector
-    cdef int64_t written
-    while length > 0:
-        vector.iov_base = <void*>data
-        vector.iov_len = <size_t>length
-        written = files.pwritev(fd, &vector, 1, position)
-        if written < 0 and errno == EINTR:
-            continue
-        if written <= 0:
-            return errno if written < 0 else EIO
-        data += written
-        length -= written
-        position += written
-    return 0
-
-
-cdef int read_whole(int fd, uint8_t* data, int64_t length, int64_t position) noexcept nogil:
-    cdef int64_t got
-    while length > 0:
-        got = files.pread(fd, data, <size_t>length, position)
-        if got < 0 and errno == EINTR:
-            continue
-        if got <= 0:
-            return errno if got < 0 else EIO      # EIO: the file has been cut meanwhile
-        data += got
-        length -= got
-        position += got
-    return 0
 
 
 cdef int write_index(
@@ -237,7 +206,7 @@ cdef class SegmentCopy:
             if status == 0:
                 status = aborted_reset(&part.aborted, part.aborted_path)
             if status == 0:
-                status = aborted_copy(&self.segment, 1, self.fresh)
+                status = aborted_copy(&self.segment, 1, self.fresh, NULL, 0)
             if status == 0:
                 status = index_open_readable(
                     &part.offsets, part.offsets_path, ours.offsets.entry_bytes)
