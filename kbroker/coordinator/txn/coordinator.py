@@ -30,10 +30,11 @@ from kbroker.coordinator.txn.image import (
     Pair,
     Partitions,
     TransactionImage,
+    marker_version,
     require_sound,
 )
 from kbroker.coordinator.txn.seams import MarkerOrder
-from kbroker.coordinator.txn.states import Do, State
+from kbroker.coordinator.txn.states import PREPARED, Do, State
 from kbroker.coordinator.txn.transaction import Transaction
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.failures import Failures
@@ -52,7 +53,6 @@ COMPLETE_RETRY_MS: Final = 100
 TOMBSTONES_MAX: Final = 500
 # Ids that are looked at in one step of the scheduler.
 _LOOKED_AT_MAX: Final = 2_000
-_PREPARED: Final = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 
 AnswerPair = Callable[[ErrorCode, Pair], object]
 Answer = Callable[[ErrorCode], object]
@@ -234,7 +234,7 @@ class TransactionCoordinator:
         for known in self._in_pieces():
             for transactional_id, transaction in known:
                 if transaction.is_open:
-                    self._step(transactional_id, self._time_out, self._aborted)
+                    self._step(transactional_id, self._time_out, _no_client)
             yield
 
     def _time_out(
@@ -250,12 +250,8 @@ class TransactionCoordinator:
             return decisions.Decision(Do.NOTHING)
         return decisions.time_out(
             image, self._level(), now_ms, pending=pending, fence_failed=fence_failed,
-            limits=self._epochs,
+            fresh_id=fresh_id, limits=self._epochs,
         )  # fmt: skip
-
-    def _aborted(self, code: ErrorCode, pair: Pair) -> None:
-        if not code and pair != NO_PAIR:
-            self.timed_out += 1
 
     def expire(self) -> Iterator[None]:
         """Forget ids that were not used for long, those of a partition together."""
@@ -311,7 +307,7 @@ class TransactionCoordinator:
     def complete_loaded(self, is_of: Callable[[str], bool]) -> None:
         """Send the markers of outcomes that a load has found."""
         for transactional_id, image in self.listings():
-            if image.state in _PREPARED and is_of(transactional_id):
+            if image.state in PREPARED and is_of(transactional_id):
                 with self._lock:
                     transaction = self._transactions.get(transactional_id)
                 if transaction is not None:
@@ -363,6 +359,7 @@ class TransactionCoordinator:
                 fresh_id=fresh_id,
             )
             if decision.image is not None:
+                require_sound(decision.image, self._epochs)
                 if transaction is None:
                     transaction = self._transactions[transactional_id] = Transaction(None, term)
                 transaction.pending = True
@@ -373,9 +370,8 @@ class TransactionCoordinator:
         elif decision.image is None or transaction is None:
             answer(decision.code, decision.answer)
         else:
-            image = require_sound(decision.image, self._epochs)
             written = partial(self._written, transactional_id, transaction, decision, answer)
-            self._log.write(transactional_id, transaction.term, image, written)
+            self._log.write(transactional_id, transaction.term, decision.image, written)
 
     def _with_id(
         self, transactional_id: str, decide: Decide, answer: AnswerPair, fresh: int | KafkaError
@@ -406,8 +402,10 @@ class TransactionCoordinator:
             elif image is not None:
                 transaction.pending = False
                 transaction.become(image)
+                if decision.do is Do.FENCE and not decision.code:  # no client asked for it
+                    self.timed_out += 1
         try:
-            if not code and image is not None and image.state in _PREPARED:
+            if not code and image is not None and image.state in PREPARED:
                 self._mark(transactional_id, transaction, image)
         finally:
             answer(code or decision.code, NO_PAIR if code else decision.answer)
@@ -423,7 +421,7 @@ class TransactionCoordinator:
             image.epoch,
             self._log.coordinator_epoch(transactional_id),
             image.state is State.PREPARE_COMMIT,
-            image.client_version,
+            marker_version(image, self._epochs),
             image.partitions,
         )
         marked = partial(self._marked, transactional_id, transaction)
@@ -467,6 +465,10 @@ class TransactionCoordinator:
                 return
         again = partial(self._complete, transactional_id, transaction, image)
         self._call_later(COMPLETE_RETRY_MS, again)
+
+
+def _no_client(code: ErrorCode, pair: Pair) -> None:
+    """A timeout is the coordinator's own."""
 
 
 def _raises_at_once(decision: Decision) -> bool:

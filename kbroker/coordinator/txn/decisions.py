@@ -94,9 +94,9 @@ def init(
             return NEEDS_PRODUCER_ID
         after = images.created(fresh_id, timeout_ms, now_ms)
     elif cell.do is Do.FENCE:
-        after = images.fenced(image, version, now_ms, limits, raised=fence_failed)
-        return Decision(cell.do, ErrorCode.CONCURRENT_TRANSACTIONS, after)
-    elif cell.do is Do.REPEAT:
+        code = ErrorCode.CONCURRENT_TRANSACTIONS
+        return _fence(image, version, now_ms, fence_failed, fresh_id, limits, code)
+    elif cell.do is Do.REPEAT and not limits.is_last(image.epoch):
         after = images.repeated(image, timeout_ms, now_ms)
     elif _needs_id(image, fresh_id, limits):
         return NEEDS_PRODUCER_ID
@@ -106,10 +106,29 @@ def init(
             image,
             timeout_ms,
             now_ms,
-            by_pair=pair != NO_PAIR,
+            last_epoch=pair.epoch,
             fresh_id=fresh_id if used_up else None,
         )
     return Decision(cell.do, image=after, answer=after.pair)
+
+
+def _fence(
+    image: TransactionImage,
+    version: int,
+    now_ms: int,
+    failed: bool,
+    fresh_id: int | None,
+    limits: Limits,
+    code: ErrorCode,
+) -> Decision:
+    raises = version >= RAISES_EPOCHS
+    if raises and _needs_id(image, fresh_id, limits):
+        return NEEDS_PRODUCER_ID
+    used_up = raises and limits.is_used_up(image.epoch)
+    after = images.fenced(
+        image, version, now_ms, limits, raised=failed, fresh_id=fresh_id if used_up else None
+    )
+    return Decision(Do.FENCE, code, after)
 
 
 # --- partitions -----------------------------------------------------------------------------------
@@ -172,8 +191,8 @@ def _is_before(image: TransactionImage, pair: Pair, limits: Limits) -> bool:
     """Whether an outcome has made the current pair of this one."""
     if pair.producer_id == image.producer_id:
         return pair.epoch == image.epoch - 1
-    last = Pair(image.previous_producer_id, limits.epoch_max - 1)
-    return pair == last and image.epoch == 0
+    is_previous = pair.producer_id == image.previous_producer_id
+    return is_previous and limits.is_used_up(pair.epoch) and image.epoch == 0
 
 
 def end(
@@ -194,14 +213,14 @@ def end(
     if image is None or cell.do is Do.REFUSE:
         return Decision(cell.do, cell.code)
     if cell.do is Do.ANSWER:
-        if raises and image.epoch >= limits.epoch_max:
-            # A fence has used the last epoch, which no client may have: its producer gets a new id.
+        if raises and limits.is_last(image.epoch):
+            # A fence below version 2 has used the last epoch, which no client may have.
             return Decision(Do.REFUSE, ErrorCode.PRODUCER_FENCED)
         return Decision(cell.do, answer=image.pair)
     if raises and _needs_id(image, fresh_id, limits):
         return NEEDS_PRODUCER_ID
     used_up = limits.is_used_up(image.epoch)
-    after = images.prepared(image, cell.to, version, now_ms, fresh_id if used_up else None)
+    after = images.prepared(image, cell.to, version, now_ms, limits, fresh_id if used_up else None)
     return Decision(cell.do, image=after, answer=images.pair_after(after))
 
 
@@ -215,14 +234,14 @@ def time_out(
     *,
     pending: bool = False,
     fence_failed: bool = False,
+    fresh_id: int | None = None,
     limits: Limits = LIMITS,
 ) -> Decision:
     """The id is to be asked about only if it `is_late`."""
     cell = _cell(image, Event.TIMEOUT, pending=pending)
     if cell.do is not Do.FENCE:
         return Decision(cell.do)
-    after = images.fenced(image, version, now_ms, limits, raised=fence_failed)
-    return Decision(cell.do, image=after, answer=after.pair)
+    return _fence(image, version, now_ms, fence_failed, fresh_id, limits, ErrorCode.NONE)
 
 
 def is_late(image: TransactionImage, now_ms: int) -> bool:

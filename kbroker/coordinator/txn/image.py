@@ -4,8 +4,9 @@ Each function returns the image after one move of the table (`states.py`); what 
 written to the log first and holds from then on. Pure: times and new producer ids are arguments.
 
 Epochs are int16. The last one that a client gets is 32766: then InitProducerId begins a new
-producer id, and so does EndTxn 5, which announces it in the record of the outcome and goes on with
-it in the record after that (KIP-360, KIP-890). A fence may use 32767, which no client gets.
+producer id, and so does each outcome that raises the epoch, which announces it in its record and
+goes on with it in the record after that (KIP-360, KIP-890). Markers and fences may use 32767, which
+no client gets. An id that has it, of a log that another broker wrote, keeps it for its markers.
 """
 
 from __future__ import annotations
@@ -69,6 +70,13 @@ class Limits(NamedTuple):
         """Whether no client may get a higher epoch of this producer id."""
         return epoch >= self.epoch_max - 1
 
+    def is_last(self, epoch: int) -> bool:
+        """Whether there is no higher epoch, for markers neither."""
+        return epoch >= self.epoch_max
+
+    def raised(self, epoch: int) -> int:
+        return min(epoch + 1, self.epoch_max)
+
 
 LIMITS: Final = Limits()
 
@@ -80,13 +88,12 @@ def created(producer_id: int, timeout_ms: int, now_ms: int) -> TransactionImage:
 
 
 def renewed(
-    image: TransactionImage, timeout_ms: int, now_ms: int, *, by_pair: bool, fresh_id: int | None
+    image: TransactionImage, timeout_ms: int, now_ms: int, *, last_epoch: int, fresh_id: int | None
 ) -> TransactionImage:
-    """`by_pair`: the client has said which epoch it has. `fresh_id`: where the epochs are used up,
-    a producer id that no client has had."""
-    last = image.epoch if by_pair else NO_EPOCH
+    """`last_epoch`: that the client says it has, or NO_EPOCH. `fresh_id`: where the epochs are used
+    up, a producer id that no client has had."""
     pair = image.pair._replace(epoch=image.epoch + 1) if fresh_id is None else Pair(fresh_id, 0)
-    return _empty(image, pair, last, timeout_ms, now_ms)
+    return _empty(image, pair, last_epoch, timeout_ms, now_ms)
 
 
 def repeated(image: TransactionImage, timeout_ms: int, now_ms: int) -> TransactionImage:
@@ -126,19 +133,25 @@ def joined(
 
 
 def fenced(
-    image: TransactionImage, version: int, now_ms: int, limits: Limits = LIMITS, *, raised: bool
+    image: TransactionImage,
+    version: int,
+    now_ms: int,
+    limits: Limits = LIMITS,
+    *,
+    raised: bool,
+    fresh_id: int | None = None,
 ) -> TransactionImage:
     """To be aborted by the coordinator. `raised`: an earlier fence has raised the epoch and could
     not be written. From version 2 on the producer that is fenced may ask for the raised epoch, as
     Apache Kafka 4.3 lets it; another one that asks meanwhile gets a higher one."""
-    epoch = image.epoch if raised or image.epoch >= limits.epoch_max else image.epoch + 1
     return image._replace(
         state=State.PREPARE_ABORT,
-        epoch=epoch,
+        epoch=image.epoch if raised else limits.raised(image.epoch),
         last_epoch=image.epoch if version >= RAISES_EPOCHS else NO_EPOCH,
         update_ms=now_ms,
         client_version=version,
         previous_producer_id=image.producer_id,
+        next_producer_id=NO_PRODUCER_ID if fresh_id is None else fresh_id,
     )
 
 
@@ -147,6 +160,7 @@ def prepared(
     to: State,
     version: int,
     now_ms: int,
+    limits: Limits = LIMITS,
     fresh_id: int | None = None,
 ) -> TransactionImage:
     """`version`: of the client's EndTxn. From 2 on the markers have the raised epoch. An abort of
@@ -161,10 +175,16 @@ def prepared(
     if version < RAISES_EPOCHS:
         return image
     return image._replace(
-        epoch=image.epoch + 1,
+        epoch=limits.raised(image.epoch),
         last_epoch=image.epoch,
         next_producer_id=NO_PRODUCER_ID if fresh_id is None else fresh_id,
     )
+
+
+def marker_version(image: TransactionImage, limits: Limits = LIMITS) -> int:
+    """The version of transactions that the markers of an outcome have. From 2 on a partition wants
+    an epoch above that of the records, which the last epoch may not be."""
+    return 0 if limits.is_last(image.epoch) else image.client_version
 
 
 def pair_after(image: TransactionImage) -> Pair:

@@ -42,6 +42,8 @@ class State(IntEnum):
         return _LABELS[self]
 
 
+PREPARED: Final = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})  # outcomes
+
 _LABELS: Final = {
     State.NONE: "unknown",
     State.PENDING: "pending",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.coordinator.txn.image import NO_PAIR, Limits, Pair
+from kbroker.coordinator.txn.image import NO_PAIR, Limits, Pair, created
 from kbroker.coordinator.txn.states import State
 from kbroker.errors import ErrorCode
 from tests.unit.coordinator.txn.world import BILLS, ID, NONE, ORDERS, World
@@ -185,6 +185,43 @@ def test_epochs_that_are_used_up_by_outcomes() -> None:
     assert found == [
         (1_000, 1), (1_000, 2), (1_001, 0), (1_001, 1), (1_001, 2), (1_002, 0), (1_002, 1),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("level", [0, 2])
+def test_a_timeout_in_the_last_epoch_of_clients(level: int) -> None:
+    world = World(level, epochs=Limits(3))
+    pair = Pair(1_000, 2)
+    for epoch in range(3):
+        assert world.pair() == Pair(1_000, epoch)
+    assert world.add(pair) is NONE
+    world.pass_ms(60_001)
+    world.look()
+    assert world.state() is State.COMPLETE_ABORT
+    assert world.markers.orders[-1].epoch == 3
+    assert world.markers.orders[-1].version == 0  # the last epoch need not be above another one
+    if level == 2:
+        assert world.end(pair, False, TV2) == (NONE, Pair(1_001, 0))
+        assert world.init(pair) == (NONE, Pair(1_001, 0))
+    else:
+        assert world.init(pair) == (FENCED, NO_PAIR)
+        assert world.pair() == Pair(1_001, 0)
+
+
+@pytest.mark.parametrize("ends", ["commit", "abort", "time out"])
+def test_an_id_that_has_the_last_epoch_already_goes_on(ends: str) -> None:
+    """As another broker may have written it."""
+    world = World(epochs=Limits(3))
+    image = created(900, 60_000, 0)._replace(epoch=3, state=State.ONGOING, start_ms=0)
+    world.coordinator.load({ID: image._replace(partitions=frozenset({ORDERS}))}, world.log.term)
+    if ends == "time out":
+        world.pass_ms(60_001)
+        world.look()
+    else:
+        answer = world.end(Pair(900, 3), ends == "commit", TV2)
+        assert answer == (NONE, Pair(1_000, 0))
+    (order,) = world.markers.orders
+    assert (order.epoch, order.version) == (3, 0)
+    assert world.state() in (State.COMPLETE_ABORT, State.COMPLETE_COMMIT)
 
 
 def test_a_transaction_that_is_open_for_too_long_is_aborted() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import pytest
 
@@ -18,9 +20,10 @@ from kbroker.coordinator.txn.image import (
     TransactionImage,
     completed,
     created,
+    marker_version,
     require_sound,
 )
-from kbroker.coordinator.txn.states import Do, State
+from kbroker.coordinator.txn.states import PREPARED, Do, State
 from kbroker.errors import ErrorCode, InvariantError
 from kbroker.types import TopicPartition
 
@@ -133,23 +136,111 @@ def test_a_fence_that_could_not_be_written_raises_the_epoch_once() -> None:
     assert image.epoch == 4
 
 
-@pytest.mark.parametrize("version", [TV1, TV2])
-def test_a_fence_uses_the_last_epoch_and_no_client_gets_it(version: int) -> None:
-    image = written(decisions.init(ongoing(LAST_EPOCH), NO_PAIR, TIMEOUT, version, T2))
+def test_below_version_2_a_fence_uses_the_last_epoch_and_no_client_gets_it() -> None:
+    image = written(decisions.init(ongoing(LAST_EPOCH), NO_PAIR, TIMEOUT, TV1, T2))
     assert (image.epoch, image.next_producer_id) == (LAST_EPOCH + 1, NO_PRODUCER_ID)
     after = completed(image, T2)
-    assert decisions.init(after, NO_PAIR, TIMEOUT, version, T2, fresh_id=FRESH).answer.epoch == 0
-    # One that has it already, of a fence that was not written.
-    again = written(decisions.init(ongoing(LAST_EPOCH + 1), NO_PAIR, TIMEOUT, version, T2))
-    assert again.epoch == LAST_EPOCH + 1
-
-
-def test_the_last_epoch_is_not_the_answer_to_a_retry() -> None:
-    """A client whose transaction timed out aborts: there is no epoch that it could go on with."""
-    after = completed(written(decisions.time_out(ongoing(LAST_EPOCH), TV2, T2)), T2)
-    assert after.epoch == LAST_EPOCH + 1
-    answer = decisions.end(after, Pair(ID, LAST_EPOCH), TV2, T2, committed=False)
+    assert decisions.init(after, NO_PAIR, TIMEOUT, TV1, T2, fresh_id=FRESH).answer.epoch == 0
+    fenced = Pair(ID, LAST_EPOCH)
+    assert decisions.init(after, fenced, TIMEOUT, TV1, T2).code is ErrorCode.PRODUCER_FENCED
+    # The level was raised meanwhile.
+    answer = decisions.end(after, fenced, TV2, T2, committed=False)
     assert (answer.code, answer.answer) == (ErrorCode.PRODUCER_FENCED, NO_PAIR)
+
+
+def test_from_version_2_on_a_fence_begins_a_new_producer_id_where_the_epochs_are_used_up() -> None:
+    """The client whose transaction timed out goes on with it, by an abort or by InitProducerId."""
+    assert decisions.time_out(ongoing(LAST_EPOCH), TV2, T2).needs_producer_id
+    image = written(decisions.time_out(ongoing(LAST_EPOCH), TV2, T2, fresh_id=FRESH))
+    assert (image.pair, image.next_producer_id) == (Pair(ID, LAST_EPOCH + 1), FRESH)
+    after = completed(image, T2)
+    fenced = Pair(ID, LAST_EPOCH)
+    assert decisions.end(after, fenced, TV2, T2, committed=False).answer == Pair(FRESH, 0)
+    assert decisions.end(after, fenced, TV2, T2, committed=True).code == 48
+    again = decisions.init(after, fenced, TIMEOUT, TV2, T2)
+    assert (again.do, again.answer) == (Do.REPEAT, Pair(FRESH, 0))
+    assert decisions.init(after, NO_PAIR, TIMEOUT, TV2, T2).answer == Pair(FRESH, 1)
+
+
+def test_a_repeated_request_gets_a_new_producer_id_instead_of_the_last_epoch() -> None:
+    image = empty(LAST_EPOCH + 1, last_epoch=LAST_EPOCH)
+    for _ in range(2):  # the response may be lost again
+        decision = decisions.init(image, Pair(ID, LAST_EPOCH), TIMEOUT, TV2, T1, fresh_id=FRESH)
+        assert decision.answer == Pair(FRESH, 0)
+        image = written(decision)
+
+
+LIMITS: Final = Limits(4)
+BEFORE: Final = ID - 1
+
+
+def near_the_limit() -> Iterator[TransactionImage]:
+    for state in (each for each in State if each >= 0):
+        for epoch in range(LIMITS.epoch_max + 1):
+            for previous in (ID, BEFORE):
+                for last in (NO_EPOCH, epoch - 1, LIMITS.epoch_max - 1):
+                    yield empty(epoch)._replace(
+                        state=state, last_epoch=last, previous_producer_id=previous,
+                        partitions=frozenset() if state is State.EMPTY else ORDERS,
+                    )  # fmt: skip
+
+
+class Asked(NamedTuple):
+    """A request to an id. `is_told`: the client goes on with the pair of the answer."""
+
+    ask: Callable[..., Decision]
+    is_told: bool = False
+    is_fenced: bool = False  # the records have the epoch before that of the id
+
+
+def added(image: TransactionImage, pair: Pair, version: int, fresh_id: int | None) -> Decision:
+    return decisions.add(image, pair, MORE, version, T2)
+
+
+def requests(image: TransactionImage, version: int) -> Iterator[Asked]:
+    def ask(decide: Callable[..., Decision], *how: Any, **more: Any) -> Callable[..., Decision]:
+        return partial(decide, image, *how, T2, limits=LIMITS, **more)
+
+    pairs = [
+        Pair(producer_id, epoch)
+        for producer_id in (ID, BEFORE)
+        for epoch in range(LIMITS.epoch_max + 1)
+    ]
+    for pair in (NO_PAIR, *pairs):
+        yield Asked(ask(decisions.init, pair, TIMEOUT, version), is_told=True)
+    for pair in pairs:
+        yield Asked(partial(added, image, pair, version))
+        for committed in (True, False):
+            yield Asked(ask(decisions.end, pair, version, committed=committed), version == TV2)
+    for failed in (True, False):
+        yield Asked(ask(decisions.time_out, version, fence_failed=failed), is_fenced=failed)
+
+
+@pytest.mark.parametrize("version", [TV1, TV2])
+def test_near_the_limit_every_request_leads_to_what_a_record_may_have(version: int) -> None:
+    """And to markers that a partition takes, which has records of the epoch before."""
+    outcomes = 0
+    for image in near_the_limit():
+        for each in requests(image, version):
+            decision = each.ask(fresh_id=None)
+            if decision.needs_producer_id:
+                decision = each.ask(fresh_id=FRESH)
+            assert not decision.needs_producer_id
+            if each.is_told:
+                assert decision.answer.epoch < LIMITS.epoch_max, (image, decision)
+            after = decision.image
+            if after is None:
+                continue
+            require_sound(after, LIMITS)
+            if after.state not in PREPARED:
+                continue
+            outcomes += 1
+            of_records = image.epoch - each.is_fenced
+            above = marker_version(after, LIMITS) == TV2
+            assert after.epoch >= of_records + above, (image, decision)
+            over = require_sound(completed(after, T2), LIMITS)
+            assert version == TV1 or over.epoch < LIMITS.epoch_max, (image, decision)
+    assert outcomes > 100
 
 
 def test_a_timeout_counts_from_the_first_partition() -> None:
