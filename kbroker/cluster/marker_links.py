@@ -4,6 +4,8 @@ Place in the flow: `TransactionMarkers` decides what is sent to which broker; th
 address that the broker registered. Whatever goes wrong on the way is "not known": the request may
 have arrived, and a marker that is written twice does no harm.
 
+Slow partitions have connections of their own: a broker answers the requests of one in their order.
+
 Any thread may call; the work is done on the control loop, which starts with the first call.
 """
 
@@ -46,16 +48,21 @@ class MarkerLinks:
     def __init__(self, image: Callable[[], ClusterImage], submit: Submit) -> None:
         self._image = image
         self._submit = submit
-        self._client: NetworkClient | None = None
+        self._clients: dict[bool, NetworkClient] = {}  # by whether they are for slow partitions
 
     def send(
-        self, node_id: int, markers: Sequence[Marker], done: Callable[[Outcome], None]
+        self,
+        node_id: int,
+        markers: Sequence[Marker],
+        done: Callable[[Outcome], None],
+        *,
+        slow: bool,
     ) -> None:
         broker = self._image().brokers.get(node_id)
         if broker is None or broker.port < 0:
             done(None)
             return
-        work = self._send(broker, markers, done)
+        work = self._send(broker, markers, done, slow)
         try:
             self._submit(work)
         except BaseException:
@@ -63,7 +70,11 @@ class MarkerLinks:
             raise
 
     async def _send(
-        self, broker: BrokerImage, markers: Sequence[Marker], done: Callable[[Outcome], None]
+        self,
+        broker: BrokerImage,
+        markers: Sequence[Marker],
+        done: Callable[[Outcome], None],
+        slow: bool,
     ) -> None:
         from kbroker.peer.address import Address
 
@@ -72,7 +83,7 @@ class MarkerLinks:
             address, key, peers = (
                 Address(broker.host, broker.port),
                 ApiKey.WRITE_TXN_MARKERS,
-                self._peers(),
+                self._peers(slow),
             )
             await peers.wait_ready(address, timeout_ms=READY_TIMEOUT_MS, fail_fast=True)
             version = peers.version(address, key, *VERSIONS)
@@ -90,15 +101,15 @@ class MarkerLinks:
         finally:
             done(outcome)
 
-    def _peers(self) -> NetworkClient:
+    def _peers(self, slow: bool) -> NetworkClient:
         from kbroker.peer.connection import NetworkClientOptions
         from kbroker.peer.network_client import NetworkClient
 
-        if self._client is None:
-            self._client = NetworkClient(
+        if slow not in self._clients:
+            self._clients[slow] = NetworkClient(
                 NetworkClientOptions(client_id=CLIENT_ID, request_timeout_ms=REQUEST_TIMEOUT_MS)
             )
-        return self._client
+        return self._clients[slow]
 
 
 def encode_request(markers: Sequence[Marker], version: int) -> bytes:

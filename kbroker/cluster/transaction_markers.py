@@ -6,8 +6,11 @@ A marker is sent at once; what comes while a request to a broker is under way is
 together when that is answered. A partition that this broker leads is written without a socket. A
 partition that does not exist any more needs no marker. One without a leader, at a broker that is
 away, or with an error that passes is looked for in the newest image again after RETRY_MS, for ever:
-its transaction stays as it is, and others go on. A partition that refuses the producer's epoch or
-the coordinator's has a newer marker already, so another coordinator leads the transaction.
+its transaction stays as it is, and others go on. A partition whose followers are slow has a queue
+of its broker, and a connection, with others that are slow, until a marker of it is written in time.
+A partition that refuses the producer's epoch or the coordinator's has a newer marker already, so
+another coordinator leads the transaction: its order ends with a line. One that has no room for
+markers has no records of a transaction, and needs none.
 
 `done` is called once for each order, when its last partition is off the list. An order that was
 dropped, since another broker leads its transactional id, never comes to that; an order that a later
@@ -18,12 +21,16 @@ Any thread; image, transport and timer are given. Lock: `_lock`, a leaf; nothing
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kbroker.errors import ErrorCode
+from kbroker.log_lines import LogLines
 from kbroker.metadata.image import NO_LEADER
+from kbroker.once import once
 
 if TYPE_CHECKING:
     from kbroker.coordinator.txn.seams import MarkerOrder
@@ -34,14 +41,15 @@ if TYPE_CHECKING:
 
 RETRY_MS: Final = 100
 
-# The partition does not need the marker of this coordinator any more.
-_GIVEN_UP: Final = frozenset(
-    {
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-    }
+logger: Final = logging.getLogger("kbroker.transactions")
+
+_REPLACED: Final = frozenset(
+    {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED}
 )
+_WITHOUT_MARKERS: Final = frozenset(
+    {ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION}
+)
+_SLOW: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 
 
 class Marker(NamedTuple):
@@ -57,10 +65,15 @@ Outcome = Mapping[tuple[int, "TopicPartition"], ErrorCode] | None
 
 class Transport(Protocol):
     def send(
-        self, node_id: int, markers: Sequence[Marker], done: Callable[[Outcome], None]
+        self,
+        node_id: int,
+        markers: Sequence[Marker],
+        done: Callable[[Outcome], None],
+        *,
+        slow: bool,
     ) -> None:
         """WriteTxnMarkers to another broker; `done` once, from any thread, with an error for each
-        producer id and partition."""
+        producer id and partition. Slow partitions must not hold up the others."""
         ...
 
 
@@ -77,6 +90,13 @@ class _Sending:
         self.order = order
         self.left = set(order.partitions)
         self.done = done
+
+
+class _Way(NamedTuple):
+    """To a broker; that of slow partitions is another one."""
+
+    node_id: int
+    slow: bool
 
 
 class _Queue:
@@ -106,9 +126,11 @@ class TransactionMarkers:
         self._transport = transport
         self._call_later = call_later
         self._failures = failures
+        self._lines = LogLines(logger)
         self._lock = threading.Lock()
         self._sending: set[_Sending] = set()
-        self._queues: dict[int, _Queue] = {}
+        self._queues: dict[_Way, _Queue] = {}
+        self._slow: set[TopicPartition] = set()
         self._later: list[tuple[_Sending, TopicPartition]] = []
         self._looks = False  # for those, soon
 
@@ -135,7 +157,7 @@ class TransactionMarkers:
     def _route(self, places: Sequence[tuple[_Sending, TopicPartition]]) -> None:
         image = self._image()
         here: list[tuple[_Sending, TopicPartition]] = []
-        brokers: dict[int, None] = {}
+        ways: dict[_Way, None] = {}
         gone: list[tuple[_Sending, TopicPartition]] = []
         again: list[tuple[_Sending, TopicPartition]] = []
         with self._lock:
@@ -144,20 +166,21 @@ class TransactionMarkers:
                     continue
                 partition = image.partition(place.topic, place.partition)
                 if partition is None:
+                    self._slow.discard(place)
                     gone.append((sending, place))
                 elif partition.leader == self._node_id:
                     here.append((sending, place))
                 elif partition.leader == NO_LEADER or partition.leader not in image.brokers:
                     again.append((sending, place))
                 else:
-                    queue = self._queues.setdefault(partition.leader, _Queue())
-                    queue.waiting.append((sending, place))
-                    brokers[partition.leader] = None
+                    way = _Way(partition.leader, place in self._slow)
+                    self._queues.setdefault(way, _Queue()).waiting.append((sending, place))
+                    ways[way] = None
         self._wait(again)
         for sending, place in gone:
             self._over(sending, place)
-        for node_id in brokers:
-            self._send_queued(node_id)
+        for way in ways:
+            self._send_queued(way)
         for sending, place in here:
             self._write(sending, place)
 
@@ -167,14 +190,24 @@ class TransactionMarkers:
         with self._lock:
             self._later.extend(places)
             looks, self._looks = self._looks, True
-        if not looks:
+        if looks:
+            return
+        try:
             self._call_later(RETRY_MS, self._look)
+        except Exception as error:  # those that come later have a look at these, too
+            self._failures.note("waiting for markers of transactions", error)
+            with self._lock:
+                self._looks = False
 
     def _look(self) -> None:
         with self._lock:
             places, self._later = self._later, []
             self._looks = False
-        self._route(places)
+        try:
+            self._route(places)
+        except Exception as error:  # a marker that is written twice does no harm
+            self._failures.note("sending markers of transactions again", error)
+            self._wait(places)
 
     # --- this broker ----------------------------------------------------------------------------
 
@@ -189,9 +222,9 @@ class TransactionMarkers:
 
     # --- other brokers --------------------------------------------------------------------------
 
-    def _send_queued(self, node_id: int) -> None:
+    def _send_queued(self, way: _Way) -> None:
         with self._lock:
-            queue = self._queues[node_id]
+            queue = self._queues[way]
             if queue.is_sending or self._transport is None:
                 return
             places = [each for each in queue.waiting if each[0] in self._sending]
@@ -211,19 +244,18 @@ class TransactionMarkers:
         with self._lock:
             queue.waiting[:0] = later
         markers = [Marker(each.order, tuple(found)) for each, found in by_order.items()]
+        received = once(partial(self._received, way, by_order))
         try:
-            self._transport.send(
-                node_id, markers, lambda outcome: self._received(node_id, by_order, outcome)
-            )
+            self._transport.send(way.node_id, markers, received, slow=way.slow)
         except Exception as error:
             self._failures.note("sending markers of transactions", error)
-            self._received(node_id, by_order, None)
+            received(None)
 
     def _received(
-        self, node_id: int, sent: Mapping[_Sending, Sequence[TopicPartition]], outcome: Outcome
+        self, way: _Way, sent: Mapping[_Sending, Sequence[TopicPartition]], outcome: Outcome
     ) -> None:
         with self._lock:
-            self._queues[node_id].is_sending = False
+            self._queues[way].is_sending = False
         unknown: list[tuple[_Sending, TopicPartition]] = []
         for sending, places in sent.items():
             for place in places:
@@ -235,16 +267,25 @@ class TransactionMarkers:
                 else:
                     self._answered(sending, place, code)
         self._wait(unknown)
-        self._send_queued(node_id)
+        self._send_queued(way)
 
     # --- outcomes -------------------------------------------------------------------------------
 
     def _answered(self, sending: _Sending, place: TopicPartition, code: ErrorCode) -> None:
         if code is ErrorCode.NONE:
+            with self._lock:
+                self._slow.discard(place)
             self._over(sending, place)
-        elif code in _GIVEN_UP:
-            self._give_up(sending)
+        elif code in _REPLACED:
+            self._give_up(sending, place, code)
+        elif code in _WITHOUT_MARKERS:
+            message = "%s-%d has no room for markers, so it has no records of %s either: %s"
+            self._line(message, sending, place, code)
+            self._over(sending, place)
         else:
+            if code in _SLOW:
+                with self._lock:
+                    self._slow.add(place)
             self._wait([(sending, place)])
 
     def _over(self, sending: _Sending, place: TopicPartition) -> None:
@@ -253,8 +294,24 @@ class TransactionMarkers:
             if sending.left or sending not in self._sending:
                 return
             self._sending.discard(sending)
-        sending.done()
+        try:
+            sending.done()
+        except Exception as error:  # others were sent with it
+            self._failures.note("completing a transaction", error)
 
-    def _give_up(self, sending: _Sending) -> None:
+    def _give_up(self, sending: _Sending, place: TopicPartition, code: ErrorCode) -> None:
         with self._lock:
+            if sending not in self._sending:
+                return
             self._sending.discard(sending)
+        message = (
+            "%s-%d refuses the marker of %s: %s; another coordinator or a newer producer has it,"
+            " and the transaction stays as it is here"
+        )
+        self._line(message, sending, place, code)
+
+    def _line(
+        self, message: str, sending: _Sending, place: TopicPartition, code: ErrorCode
+    ) -> None:
+        name = sending.order.transactional_id
+        self._lines.write(logging.WARNING, code.name, message, *place, name, code.name)

@@ -55,6 +55,7 @@ TOP_LEVEL: Final = {
     "kbroker.generated_part": "words",
     "kbroker.failures": "words",
     "kbroker.log_lines": "words",
+    "kbroker.once": "words",
     "kbroker.outside_text": "words",
     "kbroker.own_thread": "words",
     "kbroker.scheduler": "words",

@@ -6,6 +6,8 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import pytest
+
 from kbroker.cluster.transaction_markers import Marker, Outcome, TransactionMarkers
 from kbroker.coordinator.txn.seams import MarkerOrder
 from kbroker.errors import ErrorCode
@@ -44,9 +46,14 @@ class World:
         return lambda: None
 
     def send(
-        self, node_id: int, markers: Sequence[Marker], done: Callable[[Outcome], None]
+        self,
+        node_id: int,
+        markers: Sequence[Marker],
+        done: Callable[[Outcome], None],
+        *,
+        slow: bool,
     ) -> None:
-        self.requests.append((node_id, markers, done))
+        self.requests.append((-node_id if slow else node_id, markers, done))
 
     def order(self, name: str, *places: TopicPartition, producer_id: int | None = None) -> None:
         producer_id = sum(name.encode()) if producer_id is None else producer_id
@@ -119,8 +126,7 @@ def test_two_transactions_of_a_producer_id_are_not_in_one_request() -> None:
 def test_errors_that_pass_and_lost_requests_are_tried_again_by_a_newer_image() -> None:
     passing = (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.REQUEST_TIMED_OUT, ErrorCode.KAFKA_STORAGE_ERROR, None,
+        ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR, None,
     )  # fmt: skip
     for code in passing:
         world = World()
@@ -132,6 +138,28 @@ def test_errors_that_pass_and_lost_requests_are_tried_again_by_a_newer_image() -
         assert world.sent() == [(THIRD, {"a": (AT_SECOND,)})]
         world.answer()
         assert world.over == ["a"]
+
+
+def test_slow_followers_hold_up_the_markers_of_their_own_partitions_only() -> None:
+    for code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
+        world = World()
+        world.lead(NODE, SECOND, SECOND, SECOND)
+        world.order("a", AT_SECOND)
+        world.answer(code)
+        world.run_later()
+        world.order("b", AT_SECOND, AT_THIRD)
+        world.order("c", AT_AWAY)
+        assert world.sent() == [(-SECOND, {"a": (AT_SECOND,)}), (SECOND, {"b": (AT_THIRD,)})]
+        slow = world.requests.pop(0)
+        world.answer()
+        world.answer()
+        assert world.over == ["c"]
+        world.requests.append(slow)
+        world.answer()
+        world.answer()  # the slow one of b
+        assert world.over == ["c", "a", "b"]
+        world.order("d", AT_SECOND)
+        assert world.sent() == [(SECOND, {"d": (AT_SECOND,)})]  # slow no more
 
 
 def test_a_broker_that_is_away_holds_up_its_own_transactions_only() -> None:
@@ -159,13 +187,27 @@ def test_a_partition_that_was_deleted_needs_no_marker() -> None:
     assert world.over == ["a", "b"]
 
 
-def test_a_newer_coordinator_has_the_transaction() -> None:
+def test_a_newer_coordinator_has_the_transaction(caplog: pytest.LogCaptureFixture) -> None:
     for code in (ErrorCode.TRANSACTION_COORDINATOR_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
         world = World()
         world.order("a", AT_SECOND, HERE)
         world.answer(code)
         world.here.pop()[2](NONE)
         assert not world.over and not world.later
+        assert f"t-1 refuses the marker of a: {code.name}" in caplog.text
+
+
+def test_a_partition_that_has_no_room_for_markers_needs_none(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for code in (ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION):
+        world = World()
+        world.order("a", AT_SECOND, HERE)
+        world.answer(code)
+        assert not world.over and not world.later
+        world.here.pop()[2](NONE)
+        assert world.over == ["a"]
+        assert code.name in caplog.text
 
 
 def test_orders_that_are_dropped_end_nothing_and_later_ones_of_an_id_do() -> None:
@@ -192,3 +234,44 @@ def test_a_write_here_that_raises_is_tried_again() -> None:
     )
     markers.send(MarkerOrder("a", 1, 0, 0, False, 0, frozenset({HERE})), lambda: None)
     assert (world.failures.count, len(world.later)) == (1, 1)
+
+
+def test_what_raises_loses_no_other_marker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A callback, the timer, the image, and a transport that raises after it has answered."""
+    world = World()
+
+    def broken(*how: object) -> None:
+        raise OSError("no timer")
+
+    order = MarkerOrder("broken", 1, 3, 7, True, 2, frozenset({AT_SECOND}))
+    world.markers.send(order, broken)
+    for name in "ab":
+        world.order(name, AT_SECOND)
+    world.answer()
+    assert (world.failures.count, world.sent()) == (
+        1, [(SECOND, {"a": (AT_SECOND,), "b": (AT_SECOND,)})],
+    )  # fmt: skip
+    monkeypatch.setattr(world.markers, "_call_later", broken)
+    world.answer(None)
+    monkeypatch.undo()
+    assert (world.failures.count, world.markers.waiting) == (2, (0, 2))
+    world.lead(NODE, AWAY, THIRD, AWAY)
+    world.order("c", AT_AWAY)  # sets the timer that the others wait for, too
+    image = world.image
+    monkeypatch.setattr(world, "image", None)
+    world.run_later()
+    assert (world.failures.count, world.markers.waiting) == (3, (0, 3))
+    world.image = image
+    world.lead(NODE, SECOND, THIRD, THIRD)
+
+    def answers_and_raises(*how: object, slow: bool) -> None:
+        World.send(world, *how, slow=slow)  # type: ignore[arg-type]
+        if how[0] == SECOND:
+            world.answer()
+            raise OSError("no socket")
+
+    monkeypatch.setattr(world, "send", answers_and_raises)
+    world.run_later()
+    assert (world.failures.count, world.over) == (4, ["a", "b"])
+    world.answer()
+    assert world.over == ["a", "b", "c"] and not world.later

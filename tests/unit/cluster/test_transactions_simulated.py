@@ -305,7 +305,9 @@ class World:
         class Transport:
             """To the other broker: markers that are lost, late, or written without an answer."""
 
-            def send(self, node_id: int, markers: Sequence[Any], done: Callable[..., None]) -> None:
+            def send(
+                self, node_id: int, markers: Sequence[Any], done: Callable[..., None], *, slow: bool
+            ) -> None:
                 def arrives() -> None:
                     outcome = {
                         (each.order.producer_id, place): world.mark(each.order, place)
