@@ -8,7 +8,11 @@ and its records are in the log in the order of the decisions.
 An outcome (Prepare*) is in the log, with its followers, before its first marker is sent. Markers
 are sent at once and before the answer: a partition of this broker has its marker when the client
 begins the next transaction. When all are there, Complete* is written; if that fails it is written
-again, until this broker loses the partition.
+again, until this broker loses the partition. The id is pending from the decision on until Complete*
+is in the log, so that it has one order of markers at a time.
+
+An id that is pending is so until a callback comes. So each callback comes, also where the log or
+the markers raise: that is a failed write, or markers that are sent again.
 
 Lock: one, a leaf, around the dictionary and the ids in it. Any thread.
 """
@@ -21,6 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kbroker.coordinator.txn import decisions
+from kbroker.coordinator.txn.decisions import Decision
 from kbroker.coordinator.txn.image import (
     LIMITS,
     NO_EPOCH,
@@ -38,17 +43,18 @@ from kbroker.coordinator.txn.states import PREPARED, Do, State
 from kbroker.coordinator.txn.transaction import Transaction
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.failures import Failures
+from kbroker.once import once
 from kbroker.outside_text import can_be_told
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
-    from kbroker.coordinator.txn.decisions import Decision
-    from kbroker.coordinator.txn.seams import Generate, Markers, Settings, TransactionLog
+    from kbroker.coordinator.txn.seams import Done, Generate, Markers, Settings, TransactionLog
     from kbroker.purgatory.timer import CallLater
     from kbroker.types import TopicPartition
 
 NONE: Final = ErrorCode.NONE
 COMPLETE_RETRY_MS: Final = 100
+MARK_RETRY_MS: Final = 100
 # Ids that one batch forgets: far below max.message.bytes with ids of common lengths.
 TOMBSTONES_MAX: Final = 500
 # Ids that are looked at in one step of the scheduler.
@@ -82,6 +88,7 @@ class TransactionCoordinator:
         generate: Generate,
         level: Callable[[], int],
         epochs: Limits = LIMITS,
+        failures: Failures | None = None,
     ) -> None:
         self._config = config
         self._clock = clock
@@ -91,7 +98,7 @@ class TransactionCoordinator:
         self._generate = generate
         self._level = level
         self._epochs = epochs
-        self.failures: Final = Failures("transactions")
+        self.failures: Final = failures or Failures("transactions")
         self._lock = threading.Lock()
         self._transactions: dict[str, Transaction] = {}
         self._closed = False
@@ -206,8 +213,13 @@ class TransactionCoordinator:
             return code
         return self.find(transactional_id) or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
+    @property
+    def is_loading(self) -> bool:
+        """Whether ids are missing in `listings` that this broker has."""
+        return self._log.is_loading
+
     def listings(self) -> Iterator[tuple[str, TransactionImage]]:
-        """All ids of this broker."""
+        """All ids of this broker, of those that are loaded."""
         with self._lock:
             known = list(self._transactions.items())
         for transactional_id, transaction in known:
@@ -247,7 +259,7 @@ class TransactionCoordinator:
     ) -> Decision:
         now_ms = self._now_ms()
         if image is None or not decisions.is_late(image, now_ms):
-            return decisions.Decision(Do.NOTHING)
+            return Decision(Do.NOTHING)
         return decisions.time_out(
             image, self._level(), now_ms, pending=pending, fence_failed=fence_failed,
             fresh_id=fresh_id, limits=self._epochs,
@@ -280,8 +292,14 @@ class TransactionCoordinator:
                 if decision.do is Do.FORGET and transaction.term == term:
                     transaction.pending = True
                     gone.append((name, transaction))
-        if gone:
-            self._log.forget([name for name, _ in gone], term, partial(self._forgotten, gone))
+        if not gone:
+            return
+        forgotten = once(partial(self._forgotten, gone))
+        try:
+            self._log.forget([name for name, _ in gone], term, forgotten)
+        except Exception as error:
+            self.failures.note("forgetting transactional ids", error)
+            forgotten(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _forgotten(self, gone: list[tuple[str, Transaction]], code: ErrorCode) -> None:
         with self._lock:
@@ -302,16 +320,19 @@ class TransactionCoordinator:
         """Ids as the log has them, before their partition is active."""
         with self._lock:
             for transactional_id, image in images.items():
-                self._transactions[transactional_id] = Transaction(image, term)
+                transaction = self._transactions[transactional_id] = Transaction(image, term)
+                transaction.pending = image.state in PREPARED
 
-    def complete_loaded(self, is_of: Callable[[str], bool]) -> None:
-        """Send the markers of outcomes that a load has found."""
-        for transactional_id, image in self.listings():
-            if image.state in PREPARED and is_of(transactional_id):
-                with self._lock:
-                    transaction = self._transactions.get(transactional_id)
-                if transaction is not None:
-                    self._mark(transactional_id, transaction, image)
+    def complete_loaded(self, transactional_ids: Iterable[str], term: int) -> None:
+        """Send the markers of outcomes that the load of this term has found."""
+        for transactional_id in transactional_ids:
+            with self._lock:
+                transaction = self._transactions.get(transactional_id)
+            if transaction is None or transaction.term != term:
+                continue
+            image = transaction.image
+            if image is not None and image.state in PREPARED:
+                self._mark(transactional_id, transaction, image)
 
     def unload(self, lost: Callable[[str], bool]) -> int:
         """Forget the ids that `lost` says yes to; how many that were."""
@@ -344,12 +365,27 @@ class TransactionCoordinator:
         answer: AnswerPair,
         fresh_id: int | None = None,
     ) -> None:
+        try:
+            decision, transaction = self._decide(transactional_id, decide, fresh_id)
+        except Exception as error:  # a sweep has other ids, and a callback has no caller
+            self.failures.note("deciding on a transactional id", error)
+            decision, transaction = Decision(Do.REFUSE, ErrorCode.UNKNOWN_SERVER_ERROR), None
+        if decision.needs_producer_id:
+            self._ask_for_id(transactional_id, decide, answer)
+        elif decision.image is None or transaction is None:
+            answer(decision.code, decision.answer)
+        else:
+            written = partial(self._written, transactional_id, transaction, decision, answer)
+            self._write(transactional_id, transaction, decision.image, written)
+
+    def _decide(
+        self, transactional_id: str, decide: Decide, fresh_id: int | None
+    ) -> tuple[Decision, Transaction | None]:
         # The term comes first: in the one that is active below, nothing else may have been loaded.
         term = self._log.term_of(transactional_id)
         code = self._state_of(transactional_id)
         if code:
-            answer(code, NO_PAIR)
-            return
+            return Decision(Do.REFUSE, code), None
         with self._lock:
             transaction = self._transactions.get(transactional_id)
             decision = decide(
@@ -365,13 +401,15 @@ class TransactionCoordinator:
                 transaction.pending = True
                 if _raises_at_once(decision):
                     _raise_epoch(transaction, decision.image.epoch)
-        if decision.needs_producer_id:
-            self._generate(partial(self._with_id, transactional_id, decide, answer))
-        elif decision.image is None or transaction is None:
-            answer(decision.code, decision.answer)
-        else:
-            written = partial(self._written, transactional_id, transaction, decision, answer)
-            self._log.write(transactional_id, transaction.term, decision.image, written)
+        return decision, transaction
+
+    def _ask_for_id(self, transactional_id: str, decide: Decide, answer: AnswerPair) -> None:
+        given = once(partial(self._with_id, transactional_id, decide, answer))
+        try:
+            self._generate(given)
+        except Exception as error:
+            self.failures.note("asking for a producer id", error)
+            given(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def _with_id(
         self, transactional_id: str, decide: Decide, answer: AnswerPair, fresh: int | KafkaError
@@ -381,6 +419,17 @@ class TransactionCoordinator:
             answer(fresh.code, NO_PAIR)
         else:
             self._step(transactional_id, decide, answer, fresh)
+
+    def _write(
+        self, transactional_id: str, transaction: Transaction, image: TransactionImage, done: Done
+    ) -> None:
+        """`done` is called once, also where the log raises."""
+        done = once(done)
+        try:
+            self._log.write(transactional_id, transaction.term, image, done)
+        except Exception as error:
+            self.failures.note("writing a transactional id", error)
+            done(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _written(
         self,
@@ -400,52 +449,78 @@ class TransactionCoordinator:
                 if transaction.image is None:
                     del self._transactions[transactional_id]
             elif image is not None:
-                transaction.pending = False
                 transaction.become(image)
+                transaction.pending = image.state in PREPARED
                 if decision.do is Do.FENCE and not decision.code:  # no client asked for it
                     self.timed_out += 1
-        try:
-            if not code and image is not None and image.state in PREPARED:
-                self._mark(transactional_id, transaction, image)
-        finally:
-            answer(code or decision.code, NO_PAIR if code else decision.answer)
+        if not code and image is not None and image.state in PREPARED:
+            self._mark(transactional_id, transaction, image)
+        answer(code or decision.code, NO_PAIR if code else decision.answer)
 
     # --- markers ----------------------------------------------------------------------------------
 
     def _mark(
         self, transactional_id: str, transaction: Transaction, image: TransactionImage
     ) -> None:
+        """Send the markers of an outcome; the id is pending until Complete* is in the log."""
+        try:
+            is_over = self._send_markers(transactional_id, transaction, image)
+        except Exception as error:
+            self.failures.note("sending a transaction's markers", error)
+            is_over = False
+        if not is_over:
+            again = partial(self._mark, transactional_id, transaction, image)
+            self._call_later(MARK_RETRY_MS, again)
+
+    def _send_markers(
+        self, transactional_id: str, transaction: Transaction, image: TransactionImage
+    ) -> bool:
+        """False: it is to be tried again."""
+        coordinator_epoch = self._log.coordinator_epoch(transactional_id, transaction.term)
         order = MarkerOrder(
             transactional_id,
             image.producer_id,
             image.epoch,
-            self._log.coordinator_epoch(transactional_id),
+            coordinator_epoch,
             image.state is State.PREPARE_COMMIT,
             marker_version(image, self._epochs),
             image.partitions,
         )
-        marked = partial(self._marked, transactional_id, transaction)
-        if not order.partitions:
-            marked()
-        else:
+        with self._lock:
+            if self._transactions.get(transactional_id) is not transaction:
+                return True  # another term's load sends them
+            if coordinator_epoch == NO_EPOCH:
+                return False  # it is about to be unloaded
+            before, transaction.order = transaction.order, order
+        if before is not None:
+            self._markers.drop(lambda each: each is before)
+        marked = partial(self._marked, transactional_id, transaction, order)
+        if order.partitions:
             self._markers.send(order, marked)
+        else:
+            marked()
+        with self._lock:
+            is_ours = self._transactions.get(transactional_id) is transaction
+        if not is_ours:  # unloaded before the markers had the order
+            self._markers.drop(lambda each: each is order)
+        return True
 
-    def _marked(self, transactional_id: str, transaction: Transaction) -> None:
+    def _marked(self, transactional_id: str, transaction: Transaction, order: MarkerOrder) -> None:
         with self._lock:
             before = transaction.image
-            if self._transactions.get(transactional_id) is not transaction or before is None:
+            is_ours = self._transactions.get(transactional_id) is transaction
+            if not is_ours or transaction.order is not order or before is None:
                 return
-            image = decisions.complete(before, self._now_ms()).image
-            if image is None:
-                return
-            transaction.pending = True
-        self._complete(transactional_id, transaction, image)
+            transaction.order = None
+        image = decisions.complete(before, self._now_ms()).image
+        if image is not None:
+            self._complete(transactional_id, transaction, image)
 
     def _complete(
         self, transactional_id: str, transaction: Transaction, image: TransactionImage
     ) -> None:
         completed = partial(self._completed, transactional_id, transaction, image)
-        self._log.write(transactional_id, transaction.term, image, completed)
+        self._write(transactional_id, transaction, image, completed)
 
     def _completed(
         self,
@@ -460,11 +535,11 @@ class TransactionCoordinator:
             if not code:
                 transaction.become(image)
                 transaction.fence_failed = False
-            if code in (NONE, ErrorCode.NOT_COORDINATOR):
                 transaction.pending = False
                 return
-        again = partial(self._complete, transactional_id, transaction, image)
-        self._call_later(COMPLETE_RETRY_MS, again)
+        if code is not ErrorCode.NOT_COORDINATOR:  # else the load of another term goes on
+            again = partial(self._complete, transactional_id, transaction, image)
+            self._call_later(COMPLETE_RETRY_MS, again)
 
 
 def _no_client(code: ErrorCode, pair: Pair) -> None:

@@ -176,15 +176,17 @@ def end_event(
 ) -> Event:
     """`raises`: by EndTxn 5, each outcome raises the epoch."""
     if image is None:
-        return Event.END_FOREIGN
+        return Event.END_FOREIGN_AND_RAISE if raises else Event.END_FOREIGN
     if pair == image.pair:
         if raises:
             return Event.COMMIT_AND_RAISE if committed else Event.ABORT_AND_RAISE
         return Event.COMMIT if committed else Event.ABORT
-    if raises and _is_before(image, pair, limits):
-        return Event.COMMIT_AGAIN if committed else Event.ABORT_AGAIN
     is_known = pair.producer_id == image.producer_id
-    return Event.END_OLD if is_known else Event.END_FOREIGN
+    if not raises:
+        return Event.END_OLD if is_known else Event.END_FOREIGN
+    if _is_before(image, pair, limits):
+        return Event.COMMIT_AGAIN if committed else Event.ABORT_AGAIN
+    return Event.END_OLD_AND_RAISE if is_known else Event.END_FOREIGN_AND_RAISE
 
 
 def _is_before(image: TransactionImage, pair: Pair, limits: Limits) -> bool:

@@ -8,7 +8,7 @@ completed as soon as their partition is active.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kbroker.coordinator.runtime._shard_table import partition_for
@@ -18,6 +18,7 @@ from kbroker.coordinator.txn.records import (
     decode_key,
     decode_value,
 )
+from kbroker.coordinator.txn.states import PREPARED
 from kbroker.errors import InvariantError
 from kbroker.limits import LOG_GROUP_LINES_MAX
 from kbroker.log_lines import LogLines
@@ -46,7 +47,7 @@ class Transactions(Protocol):
 
     def load(self, images: Mapping[str, TransactionImage], term: int) -> None: ...
 
-    def complete_loaded(self, is_of: Callable[[str], bool]) -> None: ...
+    def complete_loaded(self, transactional_ids: Iterable[str], term: int) -> None: ...
 
     def unload(self, lost: Callable[[str], bool]) -> object: ...
 
@@ -62,6 +63,7 @@ class TransactionMachine:
         self._table = table
         self._transactions: Transactions | None = None
         self._loaded: dict[int, int] = {}  # ids by partition
+        self._outcomes: dict[int, tuple[list[str], int]] = {}  # to be completed, and their term
 
     def attach(self, transactions: Transactions) -> None:
         self._transactions = transactions
@@ -77,17 +79,20 @@ class TransactionMachine:
         def loaded(images: Mapping[str, TransactionImage]) -> None:
             self._attached().load(images, term)
             self._loaded[partition] = len(images)
+            outcomes = [name for name, image in images.items() if image.state in PREPARED]
+            self._outcomes[partition] = outcomes, term
 
         return TransactionReplay(loaded)
 
     def active(self, partition: int) -> None:
-        count = self._table.partition_count
-        self._attached().complete_loaded(lambda each: partition_for(each, count) == partition)
+        outcomes, term = self._outcomes.pop(partition, ([], -1))
+        self._attached().complete_loaded(outcomes, term)
 
     def unloaded(self, partitions: frozenset[int], count: int) -> None:
         self._attached().unload(lambda each: partition_for(each, count) in partitions)
         for partition in partitions:
             self._loaded.pop(partition, None)
+            self._outcomes.pop(partition, None)
 
     def topic_deleted(self, topic: TopicImage) -> None:
         """Transactions keep partitions that were deleted; these need no marker."""

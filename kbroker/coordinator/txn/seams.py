@@ -25,6 +25,11 @@ class TransactionLog(Protocol):
         """NONE when this broker has the id; else the error for its clients."""
         ...
 
+    @property
+    def is_loading(self) -> bool:
+        """Whether some of them are not loaded yet."""
+        ...
+
     def partition_of(self, transactional_id: str) -> int:
         """Of the state topic; -1: there is no topic."""
         ...
@@ -33,8 +38,8 @@ class TransactionLog(Protocol):
         """Of the id's partition: nothing is written in another term than it was decided in."""
         ...
 
-    def coordinator_epoch(self, transactional_id: str) -> int:
-        """The leader epoch of the id's partition, which its markers have."""
+    def coordinator_epoch(self, transactional_id: str, term: int) -> int:
+        """The leader epoch of the id's partition, which its markers have; -1 in another term."""
         ...
 
     def write(self, transactional_id: str, term: int, image: TransactionImage, done: Done) -> None:

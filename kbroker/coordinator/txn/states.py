@@ -4,9 +4,11 @@ Pure data: no clock, no lock, no log. `decisions.py` finds the event and follows
 walk every cell, and `draw_transactions.py` draws docs/transactions.md from it.
 
 Two columns are no states of a record: NONE is an id that is unknown, PENDING one with a write
-under way or with markers to be written. An event says what a request brings: the right pair of
-producer id and epoch, an older epoch, another producer id. So one row is one check, and the order
-of the checks is in the cells: a PENDING cell comes before any pair is compared.
+under way or with markers to be written. So an id is PENDING from the decision on an outcome until
+Complete* is in the log; requests meet Prepare* in no other way. An event says what a request
+brings: the right pair of producer id and epoch, an older epoch, another producer id. So one row is
+one check, and the order of the checks is in the cells: a PENDING cell comes before any pair is
+compared, but for EndTxn 0-4, as in Apache Kafka 4.3.
 
 Three kinds of cell are not moves: REFUSE answers the cell's code, NOTHING is an event that came too
 late, NEVER cannot happen and raises.
@@ -74,8 +76,10 @@ class Event(Enum):
     ABORT_AND_RAISE = "EndTxn 5 aborts, with the current epoch"
     COMMIT_AGAIN = "EndTxn 5 commits, with the epoch before the current one: a retry"
     ABORT_AGAIN = "EndTxn 5 aborts, with the epoch before the current one: a retry"
-    END_OLD = "EndTxn with another epoch"
-    END_FOREIGN = "EndTxn with an unknown producer id"
+    END_OLD = "EndTxn 0-4 with another epoch"
+    END_FOREIGN = "EndTxn 0-4 with an unknown producer id"
+    END_OLD_AND_RAISE = "EndTxn 5 with another epoch"
+    END_FOREIGN_AND_RAISE = "EndTxn 5 with an unknown producer id"
     TIMEOUT = "the transaction is open for longer than its timeout"
     MARKED = "every partition of the transaction has its marker"
     EXPIRE = "the id was not used for `transactional.id.expiration.ms`"
@@ -125,7 +129,7 @@ _TO_COMMIT, _TO_ABORT = Cell(Do.PREPARE, _PC), Cell(Do.PREPARE, _PA)
 _FORGET: Final = Cell(Do.FORGET, _N)
 _BUSY: Final = _refuse(_CONCURRENT, _P)[0]
 _UNKNOWN: Final = _refuse(_MAPPING, _N)[0]
-_IN_STATE: Final = (_E, _O, _PC, _PA, _CC, _CA)
+_SETTLED: Final = (_E, _O, _CC, _CA)
 
 
 def _nothing(*states: State) -> tuple[Cell, ...]:
@@ -142,56 +146,48 @@ def _yes(state: State) -> Cell:
 
 _NEVER: Final = Cell(Do.NEVER, _N)
 
+
+def _row(
+    none: Cell, pending: Cell, empty: Cell, ongoing: Cell, *complete: Cell
+) -> tuple[Cell, ...]:
+    """Of a request: an outcome that is not complete is pending, whatever its client asks."""
+    prepared = (pending._replace(to=state) for state in (_PC, _PA))
+    return none, pending, empty, ongoing, *prepared, *complete
+
+
 # One row per event, one cell per state in the order of State.
 _ROWS: Final[dict[Event, tuple[Cell, ...]]] = {
-    Event.INIT: (
-        _CREATE, _BUSY, _RENEW, _FENCE, *_refuse(_CONCURRENT, _PC, _PA), _RENEW, _RENEW,
+    Event.INIT: _row(_CREATE, _BUSY, _RENEW, _FENCE, _RENEW, _RENEW),
+    Event.INIT_CURRENT: _row(_CREATE, _BUSY, _RENEW, _FENCE, _RENEW, _RENEW),
+    Event.INIT_LAST: _row(
+        _CREATE, _BUSY, Cell(Do.REPEAT, _E), _FENCE, Cell(Do.REPEAT, _E), Cell(Do.REPEAT, _E)
     ),
-    Event.INIT_CURRENT: (
-        _CREATE, _BUSY, _RENEW, _FENCE, *_refuse(_CONCURRENT, _PC, _PA), _RENEW, _RENEW,
+    Event.INIT_OLD: _row(_CREATE, _BUSY, _no(_FENCED, _E), _FENCE, *_refuse(_FENCED, _CC, _CA)),
+    Event.INIT_FOREIGN: _row(_CREATE, _BUSY, *_refuse(_FENCED, *_SETTLED)),
+    Event.ADD: _row(_UNKNOWN, _BUSY, _BEGIN, Cell(Do.JOIN, _O), _BEGIN, _BEGIN),
+    Event.ADD_KNOWN: _row(_UNKNOWN, _BUSY, _BEGIN, _yes(_O), _BEGIN, _BEGIN),
+    Event.ADD_OLD: _row(_UNKNOWN, _BUSY, *_refuse(_FENCED, *_SETTLED)),
+    Event.ADD_FOREIGN: _row(_UNKNOWN, _BUSY, *_refuse(_MAPPING, *_SETTLED)),
+    Event.COMMIT: _row(
+        _UNKNOWN, _BUSY, _no(_TXN_STATE, _E), _TO_COMMIT, _yes(_CC), _no(_TXN_STATE, _CA)
     ),
-    Event.INIT_LAST: (
-        _CREATE, _BUSY, Cell(Do.REPEAT, _E), _FENCE, *_refuse(_CONCURRENT, _PC, _PA),
-        Cell(Do.REPEAT, _E), Cell(Do.REPEAT, _E),
+    Event.ABORT: _row(
+        _UNKNOWN, _BUSY, _no(_TXN_STATE, _E), _TO_ABORT, _no(_TXN_STATE, _CC), _yes(_CA)
     ),
-    Event.INIT_OLD: (
-        _CREATE, _BUSY, _no(_FENCED, _E), _FENCE, *_refuse(_CONCURRENT, _PC, _PA),
-        *_refuse(_FENCED, _CC, _CA),
+    Event.COMMIT_AND_RAISE: _row(
+        _UNKNOWN, _BUSY, _no(_TXN_STATE, _E), _TO_COMMIT, *_refuse(_TXN_STATE, _CC, _CA)
     ),
-    Event.INIT_FOREIGN: (_CREATE, _BUSY, *_refuse(_FENCED, *_IN_STATE)),
-    Event.ADD: (
-        _UNKNOWN, _BUSY, _BEGIN, Cell(Do.JOIN, _O), *_refuse(_CONCURRENT, _PC, _PA), _BEGIN, _BEGIN,
+    Event.ABORT_AND_RAISE: _row(_UNKNOWN, _BUSY, _TO_ABORT, _TO_ABORT, _TO_ABORT, _TO_ABORT),
+    Event.COMMIT_AGAIN: _row(
+        _UNKNOWN, _BUSY, *_refuse(_FENCED, _E, _O), _yes(_CC), _no(_TXN_STATE, _CA)
     ),
-    Event.ADD_KNOWN: (
-        _UNKNOWN, _BUSY, _BEGIN, _yes(_O), *_refuse(_CONCURRENT, _PC, _PA), _BEGIN, _BEGIN,
+    Event.ABORT_AGAIN: _row(
+        _UNKNOWN, _BUSY, *_refuse(_FENCED, _E, _O), _no(_TXN_STATE, _CC), _yes(_CA)
     ),
-    Event.ADD_OLD: (_UNKNOWN, _BUSY, *_refuse(_FENCED, *_IN_STATE)),
-    Event.ADD_FOREIGN: (_UNKNOWN, _BUSY, *_refuse(_MAPPING, *_IN_STATE)),
-    Event.COMMIT: (
-        _UNKNOWN, _BUSY, _no(_TXN_STATE, _E), _TO_COMMIT, _no(_CONCURRENT, _PC),
-        _no(_TXN_STATE, _PA), _yes(_CC), _no(_TXN_STATE, _CA),
-    ),
-    Event.ABORT: (
-        _UNKNOWN, _BUSY, _no(_TXN_STATE, _E), _TO_ABORT, _no(_TXN_STATE, _PC),
-        _no(_CONCURRENT, _PA), _no(_TXN_STATE, _CC), _yes(_CA),
-    ),
-    Event.COMMIT_AND_RAISE: (
-        _UNKNOWN, _BUSY, _no(_TXN_STATE, _E), _TO_COMMIT, *_refuse(_FENCED, _PC, _PA),
-        *_refuse(_TXN_STATE, _CC, _CA),
-    ),
-    Event.ABORT_AND_RAISE: (
-        _UNKNOWN, _BUSY, _TO_ABORT, _TO_ABORT, *_refuse(_FENCED, _PC, _PA), _TO_ABORT, _TO_ABORT,
-    ),
-    Event.COMMIT_AGAIN: (
-        _UNKNOWN, _BUSY, *_refuse(_FENCED, _E, _O), _no(_CONCURRENT, _PC), _no(_TXN_STATE, _PA),
-        _yes(_CC), _no(_TXN_STATE, _CA),
-    ),
-    Event.ABORT_AGAIN: (
-        _UNKNOWN, _BUSY, *_refuse(_FENCED, _E, _O), _no(_TXN_STATE, _PC), _no(_CONCURRENT, _PA),
-        _no(_TXN_STATE, _CC), _yes(_CA),
-    ),
-    Event.END_OLD: (_UNKNOWN, _BUSY, *_refuse(_FENCED, *_IN_STATE)),
-    Event.END_FOREIGN: (_UNKNOWN, _BUSY, *_refuse(_MAPPING, *_IN_STATE)),
+    Event.END_OLD: _row(_UNKNOWN, _no(_FENCED, _P), *_refuse(_FENCED, *_SETTLED)),
+    Event.END_FOREIGN: _row(_UNKNOWN, _no(_MAPPING, _P), *_refuse(_MAPPING, *_SETTLED)),
+    Event.END_OLD_AND_RAISE: _row(_UNKNOWN, _BUSY, *_refuse(_FENCED, *_SETTLED)),
+    Event.END_FOREIGN_AND_RAISE: _row(_UNKNOWN, _BUSY, *_refuse(_MAPPING, *_SETTLED)),
     Event.TIMEOUT: (_NEVER, *_nothing(_P, _E), _FENCE, *_nothing(_PC, _PA, _CC, _CA)),
     Event.MARKED: (
         _NEVER, *_nothing(_P, _E, _O), Cell(Do.COMPLETE, _CC), Cell(Do.COMPLETE, _CA),

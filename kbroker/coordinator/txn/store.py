@@ -12,7 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from kbroker.coordinator.runtime._shard_table import ShardTable, Written, partition_for
+from kbroker.coordinator.runtime._shard_table import (
+    LOADING,
+    ShardTable,
+    Written,
+    partition_for,
+)
 from kbroker.coordinator.runtime.store import CoordinatorStore
 from kbroker.coordinator.txn.records import encode_key, encode_value, value_version
 from kbroker.errors import ErrorCode
@@ -55,6 +60,11 @@ class TransactionStore(CoordinatorStore[Written]):
         self._replica_at = replica_of
         self._level = level
 
+    @property
+    def is_loading(self) -> bool:
+        states = map(self._ids.shard_state, range(self._ids.partition_count))
+        return LOADING in states
+
     def partition_of(self, transactional_id: str) -> int:
         count = self._ids.partition_count
         return partition_for(transactional_id, count) if count else -1
@@ -63,9 +73,11 @@ class TransactionStore(CoordinatorStore[Written]):
         partition = self.partition_of(transactional_id)
         return NO_TERM if partition < 0 else self._ids.term(partition)
 
-    def coordinator_epoch(self, transactional_id: str) -> int:
+    def coordinator_epoch(self, transactional_id: str, term: int) -> int:
         replica = self._replica_at(TRANSACTIONS_TOPIC, self.partition_of(transactional_id))
-        return NO_EPOCH if replica is None else replica.leader_epoch
+        epoch = NO_EPOCH if replica is None else replica.leader_epoch
+        # The term comes after it: if that is the same, no other broker led the partition meanwhile.
+        return epoch if self.term_of(transactional_id) == term else NO_EPOCH
 
     def write(self, transactional_id: str, term: int, image: TransactionImage, done: Done) -> None:
         """Append the id's record; `done` is called once, without any lock held."""

@@ -1,4 +1,4 @@
-"""One transactional id in memory: an image in slots, and the write that is under way.
+"""One transactional id in memory: an image in slots, and what is under way: a write, or markers.
 
 Hundreds of thousands of ids may be idle, so what an idle one keeps is small, and what few values
 repeat (timeouts, versions) are shared. Everything is changed under the coordinator's lock.
@@ -6,10 +6,13 @@ repeat (timeouts, versions) are shared. Everything is changed under the coordina
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kbroker.coordinator.txn.image import TransactionImage
 from kbroker.coordinator.txn.states import State
+
+if TYPE_CHECKING:
+    from kbroker.coordinator.txn.seams import MarkerOrder
 
 # Timeouts as clients configure them: a few for thousands of ids.
 _SHARED_MAX: Final = 1_000
@@ -38,6 +41,7 @@ class Transaction:
         "_timeout_ms",
         "_update_ms",
         "fence_failed",
+        "order",
         "pending",
         "term",
     )
@@ -46,6 +50,7 @@ class Transaction:
         """No image: the first one is being written."""
         self.term = term
         self.pending = False
+        self.order: MarkerOrder | None = None  # of markers that are being written
         self.fence_failed = False
         self._state: State | None = None
         if image is not None:

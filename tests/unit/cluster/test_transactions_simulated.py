@@ -284,14 +284,16 @@ class World:
             def state_of(self, _: str) -> ErrorCode:
                 return NONE if term == world.term else ErrorCode.NOT_COORDINATOR
 
+            is_loading = False
+
             def partition_of(self, _: str) -> int:
                 return 0
 
             def term_of(self, _: str) -> int:
                 return term
 
-            def coordinator_epoch(self, _: str) -> int:
-                return term
+            def coordinator_epoch(self, _: str, of: int) -> int:
+                return term if of == world.term else -1
 
             def write(self, _: str, of: int, image: TransactionImage, done: Done) -> None:
                 if of != world.term:
@@ -382,7 +384,7 @@ class World:
         if self.records:
             loaded = decode_value(encode_value(self.records[-1], 1))
             self.current.load({ID: loaded}, self.term)
-            self.current.complete_loaded(lambda each: True)
+            self.current.complete_loaded([ID], self.term)
 
     def deliver(self) -> None:
         if self.mail:

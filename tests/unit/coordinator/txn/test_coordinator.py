@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, Final
+
 import pytest
 
 from kbroker.coordinator.txn.image import NO_PAIR, Limits, Pair, created
+from kbroker.coordinator.txn.seams import MarkerOrder
 from kbroker.coordinator.txn.states import State
-from kbroker.errors import ErrorCode
+from kbroker.errors import ErrorCode, KafkaError
 from tests.unit.coordinator.txn.world import BILLS, ID, NONE, ORDERS, World
 
 TV1, TV2 = 0, 2
 CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
 FENCED = ErrorCode.PRODUCER_FENCED
+MAPPING = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 LATER = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
@@ -44,6 +49,7 @@ def test_a_client_is_answered_when_its_outcome_is_in_the_log() -> None:
     assert world.answers == [(NONE, pair)]
     assert world.state() is State.PREPARE_COMMIT
     assert world.add(pair) is CONCURRENT
+    assert world.end(pair, False) == (CONCURRENT, NO_PAIR)
     world.markers.write()
     assert world.state() is State.PREPARE_COMMIT
     assert world.end(pair) == (CONCURRENT, NO_PAIR)
@@ -52,20 +58,21 @@ def test_a_client_is_answered_when_its_outcome_is_in_the_log() -> None:
     assert world.end(pair) == (NONE, pair)
 
 
-@pytest.mark.parametrize("request_", ["init", "add", "commit", "abort"])
-def test_a_write_under_way_comes_before_every_check(request_: str) -> None:
-    """Also before the producer's id and epoch: a client would fence itself."""
+def test_a_write_under_way_comes_before_other_checks() -> None:
+    """Also before the producer's id and epoch, or a client would fence itself; but for EndTxn up
+    to version 4."""
     world = World()
     pair = world.pair()
     world.log.holds = True
     assert world.add(pair) is None
-    foreign = Pair(pair.producer_id + 9, 3)
-    if request_ == "init":
-        assert world.init(foreign) == (CONCURRENT, NO_PAIR)
-    elif request_ == "add":
-        assert world.add(foreign) is CONCURRENT
-    else:
-        assert world.end(foreign, request_ == "commit") == (CONCURRENT, NO_PAIR)
+    for other in (Pair(pair.producer_id + 9, 3), Pair(pair.producer_id, 3)):
+        assert world.init(other) == (CONCURRENT, NO_PAIR)
+        assert world.add(other) is CONCURRENT
+        for committed in (True, False):
+            assert world.end(other, committed, TV2) == (CONCURRENT, NO_PAIR)
+            code = FENCED if other.producer_id == pair.producer_id else MAPPING
+            assert world.end(other, committed) == (code, NO_PAIR)
+            assert world.end(pair, committed) == (CONCURRENT, NO_PAIR)
     world.log.release()
     assert world.answers == [(NONE, NO_PAIR)]
 
@@ -322,3 +329,186 @@ def test_a_zombie_that_comes_back() -> None:
     for version in (TV1, TV2):
         assert world.end(zombie, version=version) == (FENCED, NO_PAIR)
     assert world.end(pair, version=TV2) == (NONE, Pair(pair.producer_id, pair.epoch + 1))
+
+
+# --- what raises ----------------------------------------------------------------------------------
+
+UNKNOWN: Final = ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def broken(*how: object, **more: object) -> None:
+    raise OSError("no disk")
+
+
+def test_a_log_that_raises_is_a_failed_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No id stays pending, and a client is answered once, whether the log calls back or not."""
+    world = World()
+    pair = world.pair()
+
+    def calls_back_and_raises(*how: Any) -> None:
+        how[-1](LATER)
+        raise OSError("no disk")
+
+    for write, code in ((broken, UNKNOWN), (calls_back_and_raises, LATER)):
+        monkeypatch.setattr(world.log, "write", write)
+        assert world.add(pair) is code and not world.answers
+        assert world.init(name="new") == (code, NO_PAIR)
+        monkeypatch.undo()
+    assert world.coordinator.failures.count == 4
+    assert world.state("new") is None
+    assert world.add(pair) is NONE
+    world.markers.holds = True
+    assert world.end(pair) == (NONE, pair)
+    monkeypatch.setattr(world.log, "write", broken)
+    world.markers.write()
+    assert world.state() is State.PREPARE_COMMIT
+    monkeypatch.undo()
+    world.run_later()
+    assert world.state() is State.COMPLETE_COMMIT
+    world.pass_ms(604_800_000)
+    monkeypatch.setattr(world.log, "forget", broken)
+    world.expire()
+    monkeypatch.undo()
+    assert world.add(pair) is NONE
+
+
+def test_an_answer_that_raises_leaves_no_id_pending() -> None:
+    world = World()
+    pair = world.pair()
+    world.log.holds = True
+    world.coordinator.add_partitions(ID, pair, frozenset({ORDERS}), 0, broken)
+    with pytest.raises(OSError, match="no disk"):
+        world.log.release()
+    world.log.holds = False
+    assert world.end(pair) == (NONE, pair)
+
+
+def test_markers_that_cannot_be_sent_are_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    pair = world.pair()
+    world.add(pair)
+    monkeypatch.setattr(world.markers, "send", broken)
+    assert world.end(pair) == (NONE, pair)
+    assert world.state() is State.PREPARE_COMMIT
+    monkeypatch.undo()
+    world.run_later()
+    assert (world.state(), len(world.markers.orders)) == (State.COMPLETE_COMMIT, 1)
+    assert world.coordinator.failures.count == 1
+
+
+def test_one_order_of_markers_completes_an_outcome() -> None:
+    """Also where the first one was queued although it seemed to fail."""
+    world = World()
+    pair = world.pair()
+    world.add(pair)
+    queued: list[Callable[[], object]] = []
+
+    def queues_and_raises(order: MarkerOrder, done: Callable[[], object]) -> None:
+        queued.append(done)
+        if len(queued) == 1:
+            raise OSError("no disk")
+
+    world.markers.send = queues_and_raises  # type: ignore[method-assign]
+    world.end(pair)
+    world.run_later()
+    for done in queued * 2:
+        done()
+    assert world.log.states()[-2:] == [State.PREPARE_COMMIT, State.COMPLETE_COMMIT]
+
+
+def test_a_sweep_goes_on_after_an_id_that_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    names = ("one", "two", "three")
+    for name in names:
+        found = world.init(name=name)
+        assert found is not None and world.add(found[1], name=name) is NONE
+    world.pass_ms(60_001)
+    term_of = world.log.term_of
+
+    def of_two(name: str) -> int:
+        if name == "two":
+            raise OSError("no disk")
+        return term_of(name)
+
+    monkeypatch.setattr(world.log, "term_of", of_two)
+    world.look()
+    aborted = State.COMPLETE_ABORT
+    assert [world.state(name) for name in names] == [aborted, State.ONGOING, aborted]
+    assert world.coordinator.failures.count == 1
+    monkeypatch.undo()
+    world.look()
+    assert world.state("two") is aborted
+
+
+def test_a_producer_id_that_cannot_be_asked_for() -> None:
+    world = World()
+    world.generate = broken
+    assert world.init() == (UNKNOWN, NO_PAIR)
+    world.generate = lambda done: done(KafkaError(LATER))
+    assert world.init() == (LATER, NO_PAIR)
+
+
+# --- loads ----------------------------------------------------------------------------------------
+
+
+def test_an_outcome_that_is_loaded_is_pending_until_it_is_complete() -> None:
+    world = World()
+    pair = world.pair()
+    world.add(pair)
+    world.markers.holds = True
+    world.end(pair)
+    world.coordinator.load(world.log.replayed(), world.log.term)
+    assert world.end(pair, False) == (CONCURRENT, NO_PAIR)
+    assert world.init() == (CONCURRENT, NO_PAIR)
+
+
+def test_a_load_completes_outcomes_of_its_own_term_once() -> None:
+    world = World()
+    pair = world.pair()
+    world.add(pair)
+    world.markers.holds = True
+    world.end(pair)
+    world.coordinator.unload(lambda name: True)
+    assert not world.markers.waiting
+    world.log.term, world.log.epoch = 2, 8
+    world.coordinator.load(world.log.replayed(), 2)
+    world.coordinator.complete_loaded([ID], 1)  # of a load that is late
+    assert not world.markers.waiting
+    world.coordinator.complete_loaded([ID, "unknown"], 2)
+    assert world.markers.orders[-1].coordinator_epoch == 8
+    world.markers.write()
+    world.coordinator.complete_loaded([ID], 2)
+    assert world.log.states()[-2:] == [State.PREPARE_COMMIT, State.COMPLETE_COMMIT]
+    assert len(world.markers.orders) == 2
+
+
+def test_no_order_of_markers_outlives_its_term(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The partition is lost while the markers of a transaction leave."""
+    world = World()
+    pair = world.pair()
+    world.add(pair)
+    world.markers.holds = True
+    send = world.markers.send
+
+    def lost_meanwhile(order: MarkerOrder, done: Callable[[], object]) -> None:
+        world.coordinator.unload(lambda name: True)
+        send(order, done)
+
+    monkeypatch.setattr(world.markers, "send", lost_meanwhile)
+    world.end(pair)
+    assert world.markers.orders and not world.markers.waiting
+
+
+def test_no_markers_have_the_epoch_of_another_term() -> None:
+    world = World()
+    pair = world.pair()
+    world.add(pair)
+    world.log.holds = True
+    world.end(pair)
+    ((_, _, done),) = world.log.waiting
+    world.log.term, world.log.epoch = 2, 8
+    done(NONE)
+    assert not world.markers.orders
+    world.coordinator.unload(lambda name: True)
+    world.run_later()
+    assert not world.markers.orders and not world.later

@@ -36,14 +36,18 @@ class Log:
     def state_of(self, transactional_id: str) -> ErrorCode:
         return self.code
 
+    @property
+    def is_loading(self) -> bool:
+        return self.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
     def partition_of(self, transactional_id: str) -> int:
         return 0
 
     def term_of(self, transactional_id: str) -> int:
         return self.term
 
-    def coordinator_epoch(self, transactional_id: str) -> int:
-        return self.epoch
+    def coordinator_epoch(self, transactional_id: str, term: int) -> int:
+        return self.epoch if term == self.term else -1
 
     def write(self, transactional_id: str, term: int, image: TransactionImage, done: Done) -> None:
         self._write([(transactional_id, image)], term, done)
@@ -126,13 +130,14 @@ class World:
         self.epochs = epochs
         self.later: list[Callable[[], object]] = []
         self.ids = itertools.count(1_000)
+        self.generate: Callable[..., object] = lambda done: done(next(self.ids))
         self.answers: list[tuple[ErrorCode, Pair]] = []
         self.coordinator = self._coordinator()
 
     def _coordinator(self) -> TransactionCoordinator:
         return TransactionCoordinator(
             lambda: self.config, self.clock, self._call_later, self.log, self.markers,
-            lambda done: done(next(self.ids)), lambda: self.level, self.epochs,
+            lambda done: self.generate(done), lambda: self.level, self.epochs,
         )  # fmt: skip
 
     def _call_later(self, delay_ms: int, call: Callable[[], object]) -> Callable[[], object]:
@@ -152,7 +157,7 @@ class World:
         self.log.epoch += 1
         self.coordinator = self._coordinator()
         self.coordinator.load(self.log.replayed(), self.log.term)
-        self.coordinator.complete_loaded(lambda each: True)
+        self.coordinator.complete_loaded(self.log.replayed(), self.log.term)
 
     def _answer(self, code: ErrorCode, pair: Pair = NO_PAIR) -> None:
         self.answers.append((code, pair))
