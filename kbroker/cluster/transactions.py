@@ -21,7 +21,6 @@ from kbroker.coordinator.runtime.loader import Loader
 from kbroker.coordinator.txn.coordinator import TransactionCoordinator
 from kbroker.coordinator.txn.machine import TransactionMachine
 from kbroker.coordinator.txn.store import TransactionStore
-from kbroker.failures import Failures
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.runtime.machine import LogListener
     from kbroker.coordinator.txn.seams import Generate, MarkerOrder
     from kbroker.errors import ErrorCode
+    from kbroker.failures import Failures
     from kbroker.metadata.image import ClusterImage, ImageDelta
     from kbroker.protocol.messages import write_txn_markers
     from kbroker.purgatory.timer import CallLater
@@ -59,6 +59,7 @@ class Parts(NamedTuple):
     generate: Generate
     level: Callable[[], int]  # of transaction.version
     write_markers: WriteMarkers  # here
+    failures: Failures
     transport: Transport | None = None  # None: there are no other brokers
 
 
@@ -90,7 +91,7 @@ class Transactions:
             self._write_here,
             parts.transport,
             parts.call_later,
-            Failures("transaction markers"),
+            parts.failures,
         )
         self.coordinator: Final = TransactionCoordinator(
             parts.config,
@@ -100,6 +101,7 @@ class Transactions:
             self.markers,
             parts.generate,
             parts.level,
+            failures=parts.failures,
         )
         self.machine.attach(self.coordinator)
 

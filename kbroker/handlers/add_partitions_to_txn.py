@@ -11,12 +11,12 @@ Any handler thread; the answer comes when the last transaction of the request is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kbroker.coordinator.txn.image import RAISES_EPOCHS, Pair
 from kbroker.coordinator.txn.own_requests import Verdicts
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.reply import failures
 from kbroker.handlers.transactions import NO_TRANSACTIONS, fencing_error
 from kbroker.metadata.image import INTERNAL_TOPICS
 from kbroker.protocol import messages
@@ -96,27 +96,22 @@ def _handle_brokers(
             )
         )
 
-    put = Verdicts(len(asked), answer).put
+    verdicts = Verdicts(len(asked), answer, failures)
     if not asked:
         call.answer(table.Response())
     for name, each in asked.items():
-        pair = Pair(each.producer_id, each.producer_epoch)
-        partitions = _partitions(each.topics)
-        refused = _refused(image, partitions, of_client=False)
-        if refused:
-            put(name, refused)
-        elif coordinator is None:
-            put(name, ErrorCode.NOT_COORDINATOR)
-        elif each.verify_only:
-            put(name, coordinator.verify_partitions(name, pair, partitions))
-        else:
-            coordinator.add_partitions(
-                name,
-                pair,
-                frozenset(partitions),
-                RAISES_EPOCHS,
-                partial(put, name),
-            )
+        with verdicts.of(name) as put:
+            pair = Pair(each.producer_id, each.producer_epoch)
+            partitions = _partitions(each.topics)
+            refused = _refused(image, partitions, of_client=False)
+            if refused:
+                put(refused)
+            elif coordinator is None:
+                put(ErrorCode.NOT_COORDINATOR)
+            elif each.verify_only:
+                put(coordinator.verify_partitions(name, pair, partitions))
+            else:
+                coordinator.add_partitions(name, pair, frozenset(partitions), RAISES_EPOCHS, put)
 
 
 def failure(call: Call[Request], code: ErrorCode, message: str | None) -> Response:

@@ -168,8 +168,8 @@ class Broker:
         self._admin = AdminPort(self._serve_http, self._loop.submit)
         self._handler_failures = Failures("request handlers")
         parts = (
-            self._groups.coordinator.failures, self._admin.failures, self._handler_failures,
-            request_failures, self._replication_failures, self._late.failures,
+            self._groups.coordinator.failures, self._transactions.failures, self._handler_failures,
+            request_failures, self._admin.failures, self._replication_failures, self._late.failures,
         )  # fmt: skip
         self.health = Health(self._own_threads, parts)
         informed = self._member.informed if self._member else None

@@ -159,7 +159,7 @@ class TransactionsOnDemand:
         """This broker's coordinator is asked without a socket."""
         from kbroker.coordinator.txn.own_requests import ask
 
-        ask(self.coordinator, transactions, done)
+        ask(self.coordinator, transactions, done, self.failures)
 
     # --- the controller's thread ------------------------------------------------------------------
 
@@ -224,6 +224,7 @@ class TransactionsOnDemand:
             GivenProducerIds(given.controller, given.links).generate,
             lambda: levels.level(TRANSACTION_VERSION),
             self.write_markers,
+            self.failures,
             None if given.links is None else MarkerLinks(self._image, given.submit),
         )
 

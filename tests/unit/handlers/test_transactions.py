@@ -175,6 +175,36 @@ def test_brokers_verify_many_transactions_at_once(served: Served, version: int) 
     assert (empty.error_code, empty.results_by_transaction) == (NONE, [])
 
 
+def test_a_transaction_that_raises_takes_no_answer_from_others(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served.add(3)
+    verify = served.coordinator.verify_partitions
+
+    def raises(name: str, *how: Any) -> Any:
+        if name == "broken":
+            raise OSError("no memory")
+        return verify(name, *how)
+
+    monkeypatch.setattr(served.coordinator, "verify_partitions", raises)
+    table = messages.add_partitions_to_txn
+    topic = table.AddPartitionsToTxnTopic(name="orders", partitions=[0])
+    answer = served.ask(
+        ApiKey.ADD_PARTITIONS_TO_TXN, 5,
+        transactions=[
+            table.AddPartitionsToTxnTransaction(
+                transactional_id=name, producer_id=FIRST.producer_id, producer_epoch=0,
+                verify_only=True, topics=[topic],
+            )
+            for name in ("broken", PAY)
+        ],
+    )  # fmt: skip
+    assert [
+        each.topic_results[0].results_by_partition[0].partition_error_code
+        for each in answer.results_by_transaction
+    ] == [-1, NONE]
+
+
 @pytest.mark.parametrize("version", range(5))
 def test_the_partition_of_a_group_is_added(served: Served, version: int) -> None:
     def add(pair: Pair) -> int:
