@@ -255,8 +255,9 @@ class TransactionsOnDemand:
     def stop(self) -> None:
         with self._lock:
             self._is_stopped = True
-            if self._made is not None:
-                self._made.stop()
+            made = self._made
+        if made is not None:
+            made.stop()  # which waits for a thread, perhaps one that has a callback for us
 
     @property
     def thread(self) -> OwnThread | None:
