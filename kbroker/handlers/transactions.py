@@ -3,7 +3,8 @@
 Every broker answers for the transactional ids that it coordinates. A list may be filtered by state,
 by producer id, by the time for which a transaction is open, and by a pattern, which has to match
 the whole id. Names of states are case-sensitive, and those that do not exist are returned. An id
-without a transaction counts as one that is open for long, as in Apache Kafka.
+without a transaction counts as one that is open for long, as in Apache Kafka. While a partition of
+the state topic is loaded there is no list: COORDINATOR_LOAD_IN_PROGRESS.
 
 Where transactions are not served, the list is empty, and a producer with a transactional id is
 refused (`refusal`). FindCoordinator and InitProducerId answer UNSUPPORTED_VERSION then, with the
@@ -75,7 +76,9 @@ def handle_list(services: Services, call: Call[list_transactions.Request]) -> No
     now_ms = services.clock.wall_ms()
     pattern = None if services.transactions is None else request.transactional_id_pattern
     matches = _pattern(pattern)
-    found = (
+    if coordinator is not None and coordinator.is_loading:
+        raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    found = [
         table.TransactionState(
             transactional_id=name,
             producer_id=image.producer_id,
@@ -86,12 +89,12 @@ def handle_list(services: Services, call: Call[list_transactions.Request]) -> No
         and (not request.producer_id_filters or image.producer_id in request.producer_id_filters)
         and _is_open_for(image, request.duration_filter, now_ms)
         and matches(name)
-    )
+    ]
+    if coordinator is not None and coordinator.is_loading:  # since then
+        raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     call.answer(
         table.Response(
-            error_code=ErrorCode.NONE,
-            unknown_state_filters=unknown,
-            transaction_states=list(found),
+            error_code=ErrorCode.NONE, unknown_state_filters=unknown, transaction_states=found
         )
     )
 

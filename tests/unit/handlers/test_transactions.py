@@ -271,6 +271,25 @@ def test_a_list_with_filters(
     assert sorted(each.transactional_id for each in answer.transaction_states) == found
 
 
+@pytest.mark.parametrize("version", range(3))
+def test_there_is_no_list_while_ids_are_loaded(
+    served: Served, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request: dict[str, Any] = {"state_filters": ["none"], "producer_id_filters": []}
+    served.world.log.code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    before = served.ask(ApiKey.LIST_TRANSACTIONS, version, **request)
+    served.world.log.code = ErrorCode.NONE
+
+    def begins_meanwhile() -> Any:
+        served.world.log.code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        yield from ()
+
+    monkeypatch.setattr(served.coordinator, "listings", begins_meanwhile)
+    for answer in (before, served.ask(ApiKey.LIST_TRANSACTIONS, version, **request)):
+        assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert (answer.unknown_state_filters, answer.transaction_states) == ([], [])
+
+
 def test_names_of_states_that_do_not_exist_and_patterns_that_are_none(served: Served) -> None:
     answer = served.ask(
         ApiKey.LIST_TRANSACTIONS, 0, state_filters=["ongoing", "Dead"], producer_id_filters=[]
