@@ -30,6 +30,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kbroker.errors import ErrorCode
+from kbroker.once import once
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -133,11 +134,15 @@ class TransactionAdds:
 
     def _enqueue(self, asked: _Asked) -> None:
         transaction = asked.transaction
-        node_id = self._coordinators.coordinator_of(transaction.transactional_id)
+        try:
+            node_id = self._coordinators.coordinator_of(transaction.transactional_id)
+            is_local = node_id is not None and self._coordinators.is_local(node_id)
+        except Exception as error:  # on a timer's thread it would be lost
+            self._failures.note("looking for a transaction coordinator", error)
+            node_id = None
         if node_id is None:
             self._end(asked, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return
-        is_local = self._coordinators.is_local(node_id)
         key = node_id, transaction.transactional_id if is_local else None
         loser: _Asked | None = None
         with self._lock:
@@ -163,11 +168,12 @@ class TransactionAdds:
                 return
             asked, queue.waiting, queue.asks = queue.waiting, {}, True
         transactions = [each.transaction for each in asked.values()]
+        answered = once(partial(self._answered, key, asked))
         try:
-            self._coordinators.ask(node_id, transactions, partial(self._answered, key, asked))
+            self._coordinators.ask(node_id, transactions, answered)
         except Exception as error:
             self._failures.note("asking a transaction coordinator", error)
-            self._answered(key, asked, ErrorCode.NETWORK_EXCEPTION)
+            answered(ErrorCode.NETWORK_EXCEPTION)
 
     def _answered(
         self, key: tuple[int, str | None], asked: Mapping[str, _Asked], answer: Answer

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kbroker.errors import ErrorCode
+from kbroker.once import once
 
 if TYPE_CHECKING:
     from kbroker.engine._hot import Unverified
@@ -104,26 +106,27 @@ class Verifications:
         self._verify = verify
 
     def ask(self, asked: Unverified) -> None:
-        """On the thread of the handler that `serve` came back to."""
+        """On the thread of the handler that `serve` came back to. Where a question raises, its
+        transaction counts as not answered; the first error is raised when all are asked."""
         _, version, _, transactions = asked
         waiting = _Waiting(self._hot, asked)
+        raised: Exception | None = None
         for transactional_id, producer_id, epoch, partitions, places in transactions:
-
-            def done(
-                errors: Errors,
-                partitions: Sequence[TopicPartition] = partitions,
-                places: Sequence[list[int]] = places,
-            ) -> None:
-                waiting.answered(partitions, places, errors)
-
+            done = once(partial(waiting.answered, partitions, places))
             if self._verify is None:
                 done(dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
                 continue
-            self._verify(
-                transactional_id,
-                producer_id,
-                epoch,
-                partitions,
-                adds=version >= ADDS_FROM,
-                done=done,
-            )
+            try:
+                self._verify(
+                    transactional_id,
+                    producer_id,
+                    epoch,
+                    partitions,
+                    adds=version >= ADDS_FROM,
+                    done=done,
+                )
+            except Exception as error:
+                done({})
+                raised = raised or error
+        if raised is not None:
+            raise raised

@@ -65,6 +65,22 @@ def test_a_request_goes_on_with_the_last_of_its_transactions() -> None:
     assert hot.answered == [(5, [NONE, NONE, NONE, LOST])]
 
 
+def test_a_question_that_raises_leaves_no_request_waiting() -> None:
+    hot, coordinator = Hot(), Coordinator()
+
+    def verify(transactional_id: str, *rest: Any, **more: Any) -> None:
+        coordinator.verify(transactional_id, *rest, **more)
+        if transactional_id == "x":
+            raise OSError("no loop")
+
+    asked: Any = (5, 9, 2, [("x", 7, 3, [A], [[0]]), ("y", 8, 0, [A], [[1]])])
+    with pytest.raises(OSError, match="no loop"):
+        Verifications(hot, verify).ask(asked)
+    coordinator.done[0]({A: ErrorCode.NONE})  # too late
+    coordinator.done[1]({A: ErrorCode.NONE})
+    assert hot.answered == [(5, [LOST, NONE])]
+
+
 def test_without_a_coordinator_clients_try_again() -> None:
     hot = Hot()
     asked: Any = (5, 9, 1, [("x", 7, 3, [A], [[0]])])
