@@ -4,12 +4,14 @@ partitions, markers and coordinators that fail over between each pair of writes.
 Real are the coordinator, its decisions and records, and the markers; the log of the state topic,
 the partitions and the network are models that lose, double and delay. Requests arrive late by a
 whole transaction, or twice; responses are lost; a write may be in the log although its coordinator
-was answered with an error. A producer id has three epochs. At the end all is healed, and
-transactions time out.
+was answered with an error; a partition refuses a marker for a while, or writes it and says that it
+did not. A producer id has three epochs. At the end all is healed, and transactions time out.
 
 Checked at each step: a marker says what a record in the log said before it (I4), a pair is given to
-one client and epochs of a producer id grow (I6). Checked at the end: nothing hangs (I7), and an
-outcome that a client was answered with is that of all its records (I1, I9).
+one client and epochs of a producer id grow (I6), an outcome of EndTxn 5 gives a new pair, and
+Complete* has a marker in each partition of its outcome. Checked at the end: nothing hangs (I7), an
+outcome that a client was answered with is that of all its records (I1, I9), and a record is covered
+by the marker of its own transaction (I2). Faults that are planted in the machine are found.
 """
 
 from __future__ import annotations
@@ -22,11 +24,13 @@ import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.cluster.transaction_markers import TransactionMarkers
+from kbroker.coordinator.txn import decisions
+from kbroker.coordinator.txn import image as images
 from kbroker.coordinator.txn.coordinator import TransactionCoordinator
 from kbroker.coordinator.txn.image import NO_PAIR, Limits, Pair, TransactionImage
 from kbroker.coordinator.txn.records import decode_value, encode_value
 from kbroker.coordinator.txn.seams import Done, MarkerOrder
-from kbroker.coordinator.txn.states import State
+from kbroker.coordinator.txn.states import PREPARED, State
 from kbroker.errors import ErrorCode
 from kbroker.failures import Failures
 from kbroker.metadata.controller.decisions import new_topic_image
@@ -50,12 +54,22 @@ AGAIN: Final = frozenset(
 )
 
 
+class ViolationError(BaseException):
+    """Of an invariant; nothing in the machine catches it."""
+
+
+def require(holds: bool, words: str) -> None:
+    if not holds:
+        raise ViolationError(words)
+
+
 class Entry(NamedTuple):
     """Of a partition: records of a client's transaction, or a marker."""
 
     pair: Pair
     transaction: int | None  # which of all clients'; None: a marker
     committed: bool = False
+    raises: bool = False  # the transaction ends by EndTxn 5
 
 
 class Partition:
@@ -70,11 +84,11 @@ class Partition:
     def accepts(self, pair: Pair) -> bool:
         return pair.epoch >= self.epochs.get(pair.producer_id, 0)
 
-    def append(self, pair: Pair, transaction: int) -> bool:
+    def append(self, pair: Pair, transaction: int, raises: bool) -> bool:
         if not self.accepts(pair):
             return False
         self.epochs[pair.producer_id] = self.open[pair.producer_id] = pair.epoch
-        self.entries.append(Entry(pair, transaction))
+        self.entries.append(Entry(pair, transaction, raises=raises))
         return True
 
     def mark(self, order: MarkerOrder) -> ErrorCode:
@@ -134,9 +148,14 @@ class Client:
             self._write(turn)
         else:
             pair, committed = self.pair, self.committed
+
+            def answered(code: ErrorCode, after: Pair) -> None:
+                raised = bool(code) or self.version != 2 or after != pair
+                require(raised, f"I2: {pair} goes on after its outcome")
+                self._pair(turn, self._ended, code, after)
+
             world.send(lambda: coordinator().end(
-                ID, pair, self.version, lambda *answer: self._pair(turn, self._ended, *answer),
-                committed=committed,
+                ID, pair, self.version, answered, committed=committed
             ))  # fmt: skip
 
     def _pair(self, turn: int, take: Callable[..., None], code: ErrorCode, pair: Pair) -> None:
@@ -175,7 +194,8 @@ class Client:
             verdict = world.coordinator().verify_partitions(ID, pair, [place])
             if isinstance(verdict, ErrorCode) or verdict[place]:
                 return  # it is sent again
-            self._reply(turn, self._wrote, place, partition.append(pair, number))
+            done = partition.append(pair, number, self.version == 2)
+            self._reply(turn, self._wrote, place, done)
 
         # A batch is written once: idempotence is not the matter here.
         world.send(arrives, may_double=False, may_be_late=self.version == 2)
@@ -184,7 +204,6 @@ class Client:
         if not done:
             self._start_anew()
             return
-        self.world.wrote.setdefault(self.number, set()).add(place)
         self.places.remove(place)
         if not self.places:
             self.stage = "end"
@@ -212,13 +231,13 @@ class World:
         self.level = self.dice.choice((0, 2))
         self.partitions = {place: Partition() for place in PLACES}
         self.records: list[TransactionImage] = []  # in the log of the state topic
+        self.outcome_since: dict[TopicPartition, int] = {}  # entries before the last outcome
         self.term = 0
         self.writes: list[tuple[int, TransactionImage, Done]] = []
         self.mail: list[Callable[[], None]] = []
         self.timers: list[Callable[[], object]] = []
         self.given: dict[Pair, Client] = {}
         self.highest: dict[int, int] = {}
-        self.wrote: dict[int, set[TopicPartition]] = {}
         self.answered: dict[int, bool] = {}
         self.transactions = 0
         self.producer_ids = 1_000
@@ -247,10 +266,10 @@ class World:
         """A coordinator answers, whether that arrives or not."""
         if code or pair == NO_PAIR:
             return
-        assert self.given.setdefault(pair, client) is client, f"I6: {pair} was given twice"
-        assert pair.epoch < EPOCH_MAX, f"I6: {pair} was given"
+        require(self.given.setdefault(pair, client) is client, f"I6: {pair} was given twice")
+        require(pair.epoch < EPOCH_MAX, f"I6: {pair} was given")
         highest = self.highest.setdefault(pair.producer_id, pair.epoch)
-        assert pair.epoch >= highest, f"I6: {pair} was given after epoch {highest}"
+        require(pair.epoch >= highest, f"I6: {pair} was given after epoch {highest}")
         self.highest[pair.producer_id] = pair.epoch
 
     def send(
@@ -332,7 +351,7 @@ class World:
         )  # fmt: skip
         return TransactionCoordinator(
             lambda: {"transaction.max.timeout.ms": 900_000}, self.clock, self._call_later, Log(),
-            markers, self._generate, lambda: self.level, Limits(EPOCH_MAX),
+            markers, self._generate, lambda: self.level, Limits(EPOCH_MAX), self.failures,
         )  # fmt: skip
 
     def _generate(self, done: Callable[[int], None]) -> None:
@@ -346,11 +365,16 @@ class World:
     def mark(self, order: MarkerOrder, place: TopicPartition) -> ErrorCode:
         state = State.PREPARE_COMMIT if order.committed else State.PREPARE_ABORT
         pair = Pair(order.producer_id, order.epoch)
-        assert any(
+        found = any(
             each.state is state and each.pair == pair and place in each.partitions
             for each in self.records
-        ), f"I4: a marker of {order} in {place} without a record"
-        return self.partitions[place].mark(order)
+        )
+        require(found, f"I4: a marker of {order} in {place} without a record")
+        roll = 1.0 if self.healed else self.dice.random()
+        if roll < 0.1:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        code = self.partitions[place].mark(order)
+        return ErrorCode.REQUEST_TIMED_OUT if roll < 0.15 and not code else code
 
     # --- faults -----------------------------------------------------------------------------------
 
@@ -367,7 +391,20 @@ class World:
         done(ErrorCode.COORDINATOR_NOT_AVAILABLE if roll < 0.1 else NONE)
 
     def _append(self, image: TransactionImage) -> None:
+        if image.state in PREPARED:
+            self.outcome_since = {place: len(self.partitions[place].entries) for place in PLACES}
+        elif image.state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT):
+            self._check_markers(image, self.records[-1])
         self.records.append(image)
+
+    def _check_markers(self, image: TransactionImage, outcome: TransactionImage) -> None:
+        if (outcome.state, outcome.pair) == (image.state, image.pair):
+            return  # it was in the log, and its coordinator did not know
+        require(outcome.state in PREPARED, f"I4: {outcome} was completed")
+        for place in outcome.partitions:
+            marker = Entry(outcome.pair, None, outcome.state is State.PREPARE_COMMIT)
+            written = self.partitions[place].entries[self.outcome_since[place] :]
+            require(marker in written, f"I7: {outcome} was completed without a marker in {place}")
 
     def fail_over(self) -> None:
         """Some of the writes that wait are in the log of the next leader, the first ones."""
@@ -435,36 +472,101 @@ class World:
         image = self.current.find(ID)
         if image is not None:
             done = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
-            assert image.state in done, f"I7: {image}"
+            require(image.state in done, f"I7: {image}")
         for place, partition in self.partitions.items():
-            assert not partition.open, f"I7: {partition.open} hang in {place}"
-        for number, committed in self.answered.items():
-            for place in self.wrote.get(number, ()):
-                assert self.outcome(number, place) is committed, f"I1, I9: {number} in {place}"
+            require(not partition.open, f"I7: {partition.open} hang in {place}")
+            self._check_records(place, partition.entries)
 
-    def outcome(self, number: int, place: TopicPartition) -> bool | None:
-        """Of the records of a client's transaction: that of the next marker of their producer."""
-        entries = self.partitions[place].entries
-        at = max(i for i, each in enumerate(entries) if each.transaction == number)
-        producer_id = entries[at].pair.producer_id
-        for each in entries[at:]:
-            if each.transaction is None and each.pair.producer_id == producer_id:
-                return each.committed
-        return None
+    def _check_records(self, place: TopicPartition, entries: Sequence[Entry]) -> None:
+        """Each record goes by the next marker of its producer."""
+        next_marker: dict[int, Entry] = {}
+        for each in reversed(entries):
+            producer_id, epoch = each.pair
+            if each.transaction is None:
+                next_marker[producer_id] = each
+                continue
+            marker = next_marker[producer_id]
+            committed = self.answered.get(each.transaction, marker.committed)
+            require(marker.committed is committed, f"I1, I9: {each} in {place}")
+            if each.raises:
+                require(marker.pair.epoch == epoch + 1, f"I2: {each} in {place} has {marker}")
+
+
+def run(seed: int) -> World:
+    world = World(seed)
+    try:
+        for _ in range(STEPS):
+            world.step()
+        world.heal()
+        world.check()
+    except ViolationError as error:
+        raise AssertionError(f"seed {seed}: {error}") from error
+    assert world.failures.count == 0
+    return world
 
 
 @pytest.mark.parametrize("part", range(8))
 def test_two_producers_of_an_id_and_coordinators_that_fail_over(part: int) -> None:
-    ended = 0
-    for seed in SEEDS[part::8]:
-        world = World(seed)
-        try:
-            for _ in range(STEPS):
-                world.step()
-            world.heal()
-            world.check()
-            assert world.failures.count == world.current.failures.count == 0
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}: {error}") from error
-        ended += len(world.answered)
+    ended = sum(len(run(seed).answered) for seed in SEEDS[part::8])
     assert ended > 100  # or it says nothing
+
+
+def errors_are_taken_for_written(plant: pytest.MonkeyPatch) -> None:
+    answered = TransactionMarkers._answered
+    plant.setattr(
+        TransactionMarkers, "_answered",
+        lambda markers, sending, place, code: answered(markers, sending, place, NONE),
+    )  # fmt: skip
+
+
+def outcomes_do_not_raise(plant: pytest.MonkeyPatch) -> None:
+    """As if EndTxn 5 were EndTxn 4, but for its answer."""
+    prepared = images.prepared
+    plant.setattr(
+        images, "prepared",
+        lambda image, to, version, *rest: prepared(image, to, 0, *rest),
+    )  # fmt: skip
+
+
+def markers_come_before_the_outcome(plant: pytest.MonkeyPatch) -> None:
+    write = TransactionCoordinator._write
+
+    def marks_first(self: Any, name: str, transaction: Any, image: Any, done: Done) -> None:
+        if image.state in PREPARED:
+            self._mark(name, transaction, image)
+        write(self, name, transaction, image, done)
+
+    plant.setattr(TransactionCoordinator, "_write", marks_first)
+
+
+def a_write_under_way_is_forgotten(plant: pytest.MonkeyPatch) -> None:
+    cell = decisions._cell
+    plant.setattr(
+        decisions, "_cell", lambda image, event, pending: cell(image, event, pending=False)
+    )
+
+
+def a_load_completes_nothing(plant: pytest.MonkeyPatch) -> None:
+    plant.setattr(TransactionCoordinator, "complete_loaded", lambda *how: None)
+
+
+def a_fence_does_not_raise(plant: pytest.MonkeyPatch) -> None:
+    fenced = images.fenced
+    plant.setattr(images, "fenced", lambda *how, **more: fenced(*how, **(more | {"raised": True})))
+
+
+@pytest.mark.parametrize(
+    "plant_fault",
+    [
+        errors_are_taken_for_written, outcomes_do_not_raise, markers_come_before_the_outcome,
+        a_write_under_way_is_forgotten, a_load_completes_nothing, a_fence_does_not_raise,
+    ],
+    ids=lambda fault: fault.__name__,
+)  # fmt: skip
+def test_a_planted_fault_is_found(
+    plant_fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant_fault(monkeypatch)
+    with pytest.raises(AssertionError, match=r"seed \d+"):
+        for seed in range(5):
+            run(seed)
