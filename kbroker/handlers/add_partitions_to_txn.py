@@ -60,10 +60,10 @@ def handle(services: Services, call: Call[Request]) -> None:
             lambda: messages.add_partitions_to_txn.Response(results_by_topic_v3_and_below=results)
         )
 
-    if not request.v3_and_below_transactional_id:
-        answer(ErrorCode.INVALID_REQUEST)
-    elif refused:
+    if refused:
         answer(refused)
+    elif not request.v3_and_below_transactional_id:
+        answer(ErrorCode.INVALID_REQUEST)
     elif coordinator is None:
         answer(ErrorCode.NOT_COORDINATOR)
     else:
@@ -144,22 +144,25 @@ def _refused(
 def _results(
     topics: Sequence[AddPartitionsToTxnTopic], verdict: Verdict, version: int
 ) -> list[AddPartitionsToTxnTopicResult]:
+    """One error for all is answered as it was asked, errors of their own once for each topic."""
     table = messages.add_partitions_to_txn
-
-    def code_of(place: TopicPartition) -> ErrorCode:
-        code = verdict if isinstance(verdict, ErrorCode) else verdict[place]
-        return fencing_error(code, version, _FENCED_SINCE)
-
+    if isinstance(verdict, ErrorCode):
+        listed = [(topic.name, [(each, verdict) for each in topic.partitions]) for topic in topics]
+    else:
+        codes: dict[str, list[tuple[int, ErrorCode]]] = {}
+        for place, code in verdict.items():
+            codes.setdefault(place.topic, []).append((place.partition, code))
+        listed = list(codes.items())
     return [
         table.AddPartitionsToTxnTopicResult(
-            name=topic.name,
+            name=name,
             results_by_partition=[
                 table.AddPartitionsToTxnPartitionResult(
                     partition_index=index,
-                    partition_error_code=code_of(TopicPartition(topic.name, index)),
+                    partition_error_code=fencing_error(code, version, _FENCED_SINCE),
                 )
-                for index in topic.partitions
+                for index, code in found
             ],
         )
-        for topic in topics
+        for name, found in listed
     ]

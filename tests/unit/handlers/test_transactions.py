@@ -138,6 +138,23 @@ def test_one_partition_that_is_unknown_keeps_the_others_out(served: Served, vers
     assert served.coordinator.find(PAY).state is State.EMPTY
 
 
+def test_partitions_are_looked_up_before_the_id_is(served: Served) -> None:
+    """In each topic once, however often it was named."""
+    table = messages.add_partitions_to_txn
+    topics = [
+        table.AddPartitionsToTxnTopic(name=name, partitions=[index])
+        for name, index in (("orders", 0), ("none", 0), ("orders", 1))
+    ]
+    answer = served.ask(
+        ApiKey.ADD_PARTITIONS_TO_TXN, 3, v3_and_below_transactional_id="",
+        v3_and_below_producer_id=5, v3_and_below_producer_epoch=0, v3_and_below_topics=topics,
+    )  # fmt: skip
+    assert {
+        topic.name: [each.partition_error_code for each in topic.results_by_partition]
+        for topic in answer.results_by_topic_v3_and_below
+    } == {"orders": [55, 55], "none": [3]}
+
+
 def test_a_client_may_not_write_to_internal_topics(served: Served) -> None:
     assert served.add(3, FIRST, ("orders", 0), (OFFSETS_TOPIC, 0)) == [55, 29]
     assert served.add(4, FIRST, ("orders", 0), (OFFSETS_TOPIC, 0)) == [NONE, NONE]
