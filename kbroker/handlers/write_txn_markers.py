@@ -4,7 +4,8 @@ From the coordinator of each, on whichever broker that is, and from `kafka-trans
 marker is appended in each partition that it names and stays there whatever follows: it is as with
 acks=all, so a partition is answered when its followers have it. Where the append is refused, the
 error is the partition's: 47 for the producer's epoch, 52 for the coordinator's, 6, 19, 3, 56; all
-others go on. Which error is tried again is the sender's matter. The results of one producer are one
+others go on. A producer id, epoch or transaction version below 0 is -1, which no coordinator sends.
+Which error is tried again is the sender's matter. The results of one producer are one
 entry in the answer, of two markers in one partition the later one's.
 
 The group coordinator is notified of markers in the topic of offsets, in the order of the log: what
@@ -90,6 +91,9 @@ class _Writing:
 
 def _write(services: Services, marker: Marker, name: TopicPartition, writing: _Writing) -> None:
     over = partial(writing.over, marker.producer_id, name)
+    if marker.producer_id < 0 or marker.producer_epoch < 0 or marker.transaction_version < 0:
+        over(ErrorCode.UNKNOWN_SERVER_ERROR)
+        return
     try:
         replica = led_replica(services, *name, _NO_LEADER_EPOCH)
     except KafkaError as error:

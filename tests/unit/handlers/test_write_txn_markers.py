@@ -91,6 +91,16 @@ def test_each_partition_has_its_error(broker: FakeBroker, version: int) -> None:
     }
 
 
+@pytest.mark.parametrize("field", ["producer_id", "producer_epoch", "transaction_version"])
+def test_no_marker_is_written_with_a_number_below_zero(broker: FakeBroker, field: str) -> None:
+    """Not of a producer that no batch can have."""
+    fields = {"producer_id": 7, "producer_epoch": 3, "transaction_version": 2, field: -1}
+    producer_id = fields.pop("producer_id")
+    (found,) = codes(broker.call(ask(2, marker(2, producer_id, ("words", [0]), **fields)))).values()
+    assert found == {("words", 0): -1}
+    assert broker.replicas.logs["words", 0].markers == []
+
+
 def test_two_markers_of_one_producer_are_one_entry(broker: FakeBroker) -> None:
     asked = ask(2, marker(2, 7, ("words", [0])), marker(2, 7, ("words", [1])), marker(2, 8))
     assert codes(broker.call(asked)) == {7: {("words", 0): 0, ("words", 1): 0}}
