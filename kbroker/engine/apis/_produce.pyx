@@ -31,6 +31,7 @@ from kbroker.core._arena cimport arena_take
 from kbroker.core._atomics cimport kb_load_int
 from kbroker.core._error_codes cimport (
     CORRUPT_MESSAGE,
+    INVALID_PRODUCER_ID_MAPPING,
     INVALID_REQUIRED_ACKS,
     INVALID_TOPIC_EXCEPTION,
     KAFKA_STORAGE_ERROR,
@@ -227,8 +228,13 @@ cdef void _fail_frame(ProduceFrame* frame) noexcept nogil:
         for number in range(frame.topics[topic].partition_count):
             batch = &frame.topics[topic].partitions[number].batch
             batch.error = frame.error
-            batch.tells_message = frame.error == CORRUPT_MESSAGE
-            batch.error_message = b"a batch of the request has no size or magic that there can be"
+            if frame.error == CORRUPT_MESSAGE:
+                batch.tells_message = 1
+                batch.error_message = (
+                    b"a batch of the request has no size or magic that there can be")
+            elif frame.error == INVALID_PRODUCER_ID_MAPPING:
+                batch.tells_message = 1
+                batch.error_message = b"a request has transactional batches of one producer only"
 
 
 cdef void _parse_topic(
