@@ -7,6 +7,7 @@ from typing import Any
 
 from kbroker.types import ApiKey
 from tests.parity.book import Book
+from tests.parity.cases._transactions import Producer, with_clock
 from tests.parity.cases.describe_log_dirs import produce
 from tests.parity.requests import build, raw, tagged
 from tests.parity.talk import Talk
@@ -154,6 +155,25 @@ def gone(talk: Talk) -> None:
     produce(talk, name, 0, batch(new_producer(talk), 0))
     talk.delete(name)
     talk.ask(ask((name, [0])))
+
+
+@book.case("in transactions", over={"v4": 4, "v5": 5}, setup="coordinators")
+def in_transactions(talk: Talk, ended_by: int) -> None:
+    """One that is open, committed, aborted, and open once more beside another producer's."""
+    name, one = talk.topic(), Producer(talk)
+    two = Producer(talk, "b")
+    for committed in (True, False):
+        one.begin(name)
+        talk.ask(ask((name, [0])), view=with_clock)
+        one.write(name, 0, b"a", b"b")
+        one.write(name)
+        talk.ask(ask((name, [0])), view=with_clock)
+        one.end(committed=committed, version=ended_by)
+        talk.ask(ask((name, [0])), view=with_clock)
+    for each in (two, one):
+        each.begin(name)
+        each.write(name)
+    talk.ask(ask((name, [0])), view=with_clock)
 
 
 @book.case("unknown tagged fields")

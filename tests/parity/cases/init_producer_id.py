@@ -1,12 +1,16 @@
-"""InitProducerId (22): a fresh id for everybody, and what it says about transactions."""
+"""InitProducerId (22): a fresh id for each producer, and epochs of transactional ids."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from kbroker.types import ApiKey
 from tests.parity.book import Book
+from tests.parity.cases import _transactions as transactions
 from tests.parity.cases._shapes import add_shapes
+from tests.parity.cases._transactions import Pair, Producer, log_of, state_of
+from tests.parity.cases.add_partitions_to_txn import PAIRS as OTHER_PAIRS
 from tests.parity.requests import build
 from tests.parity.talk import Talk
 
@@ -105,6 +109,83 @@ def half(talk: Talk, version: int) -> None:
 def bad_timeout(talk: Talk, version: int) -> None:
     for timeout_ms in (0, -1, 900_001):
         talk.ask(ask(version, talk.name("tx"), timeout=timeout_ms))
+
+
+# --- with a transactional id that is in use -------------------------------------------------------
+
+
+@book.case("a transactional id again and again", versions=VERSIONS)
+def renewed(talk: Talk, version: int) -> None:
+    """Each time with another epoch and time-out, the outcome before or not."""
+    topic, one = talk.topic(), Producer(talk)
+    talk.ask(transactions.init(version, one.name, timeout_ms=70_000))
+    state_of(talk, one.name)
+    one.renew()
+    one.begin(topic)
+    one.write(topic)
+    one.commit()
+    talk.ask(transactions.init(version, one.name))
+    state_of(talk, one.name)
+
+
+@book.case("an open transaction", versions=VERSIONS)
+def open_before(talk: Talk, version: int) -> None:
+    """Is aborted, which the client waits for."""
+    topic, one = talk.topic(), Producer(talk)
+    one.begin(topic)
+    one.write(topic)
+    before = one.pair
+    talk.ask(transactions.init(version, one.name))
+    one.over()
+    state_of(talk, one.name)
+    talk.ask(transactions.init(version, one.name))
+    state_of(talk, one.name)
+    log_of(talk, topic)
+    if version in WITH_ID:
+        talk.ask(transactions.init(version, one.name, before))
+
+
+PAIRS = OTHER_PAIRS | {"its own pair": lambda own: own}
+
+
+@book.case("with a pair", versions=WITH_ID, over=PAIRS)
+def with_pair(talk: Talk, version: int, of: Callable[[Pair], Pair]) -> None:
+    """Twice before a transaction, within one, and after its outcome."""
+    topic, one = talk.topic(), Producer(talk)
+    one.renew()
+    pair = of(one.pair)
+    for _ in range(2):
+        talk.ask(transactions.init(version, one.name, pair))
+        state_of(talk, one.name)
+    one.renew()
+    one.begin(topic)
+    talk.ask(transactions.init(version, one.name, of(one.pair)))
+    one.over()
+    state_of(talk, one.name)
+    one.renew()
+    one.begin(topic)
+    one.commit()
+    talk.ask(transactions.init(version, one.name, of(one.pair)))
+    state_of(talk, one.name)
+
+
+@book.case("with a pair, of an id that is unknown", versions=WITH_ID)
+def unknown_with_pair(talk: Talk, version: int) -> None:
+    got = talk.ask(ask(version))
+    talk.ask(transactions.init(version, talk.name("tx"), Pair(got.producer_id, 0)))
+    state_of(talk, talk.name("tx"))
+
+
+@book.case("two processes that begin", versions=WITH_ID)
+def two_processes(talk: Talk, version: int) -> None:
+    """The first one has lost its id, whatever it tries."""
+    topic, one = talk.topic(), Producer(talk)
+    first = one.pair
+    one.renew()
+    one.begin(topic)
+    talk.ask(transactions.init(version, one.name, first))
+    one.over()
+    state_of(talk, one.name)
 
 
 add_shapes(book, ApiKey.INIT_PRODUCER_ID, VERSIONS, lambda talk, version: ask(version, ""))
