@@ -99,21 +99,6 @@ def test_an_open_transaction_holds_the_last_stable_offset(log: LedLog) -> None:
     assert aborted_transactions(log, 6) == [(8, 4)]
 
 
-def test_the_bytes_of_markers(log: LedLog) -> None:
-    """As Apache Kafka 4.3.0 writes them, but for the time."""
-    end(log, 4000, epoch=3, coordinator_epoch=5)
-    end(log, 4000, epoch=3, coordinator_epoch=5, committed=False)
-    data = log.read(0)
-    assert len(data) == 2 * 78
-    for at, kind in ((0, 1), (78, 0)):
-        one = data[at : at + 78]
-        assert one[:8] == struct.pack(">q", at // 78)
-        assert one[8:12] == struct.pack(">i", 66)
-        assert one[21:23] == b"\0\x30"
-        assert one[43:61] == struct.pack(">qhii", 4000, 3, -1, 1)
-        assert one[61:] == bytes.fromhex(f"20000000080000000{kind}0c000000000005") + b"\0"
-
-
 def test_a_marker_without_data_is_in_no_index(log: LedLog) -> None:
     assert end(log, 7, committed=False) is ErrorCode.NONE
     assert index_of(log) == []
