@@ -73,6 +73,7 @@ cdef extern from "perf_engine.h" nogil:
         int32_t partition_max_bytes
         int tail
         int session
+        int isolation
         int stamped
         uint32_t uniform_bytes
         int32_t uniform_records
@@ -225,6 +226,7 @@ cdef class Load:
         s.partition_max_bytes = stream.partition_max_bytes
         s.tail = stream.tail
         s.session = stream.session
+        s.isolation = stream.isolation
         s.stamped = stream.stamped_at
         s.uniform_bytes = stream.uniform_bytes
         s.uniform_records = stream.uniform_records

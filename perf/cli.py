@@ -23,6 +23,7 @@ from perf.log.verbs import log
 from perf.results_target import Target, results_options
 from perf.studies.options import Seconds
 from perf.studies.verbs import latency_study, pipelining, show, tune
+from perf.transactions.verbs import transactions
 
 if TYPE_CHECKING:
     from perf.brokers import Broker
@@ -494,6 +495,7 @@ cli.add_command(show)
 cli.add_command(cluster)
 cli.add_command(pipelining)
 cli.add_command(log)
+cli.add_command(transactions)
 
 
 if __name__ == "__main__":

@@ -67,6 +67,7 @@ class Stream:
     partition_max_bytes: int = 1 << 20
     tail: bool = False  # fetch: follow the end of the log
     session: bool = False
+    isolation: int = 0  # fetch: 1 reads what is committed
     stamped_at: int = 0  # fetch: where in a batch the send time sits, 0 for none
     uniform_bytes: int = 0  # fetch: size of every batch in the log, 0 if they differ
     uniform_records: int = 0

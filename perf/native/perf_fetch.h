@@ -40,7 +40,7 @@ static uint32_t pl_build_fetch(pl_run *run, pl_conn *conn, uint8_t *out) {
     pw_put32(&w, stream->max_wait_ms);
     pw_put32(&w, stream->min_bytes);
     pw_put32(&w, stream->max_bytes);
-    pw_put8(&w, 0);                               /* read uncommitted */
+    pw_put8(&w, (uint8_t)stream->isolation);
     if (version >= 7) {
         pw_put32(&w, stream->session ? conn->session_id : 0);
         pw_put32(&w, stream->session ? conn->session_epoch : -1);

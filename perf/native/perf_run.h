@@ -84,6 +84,7 @@ typedef struct {
     int64_t send_limit;          /* requests in all, 0: no limit */
     int32_t max_wait_ms, min_bytes, max_bytes, partition_max_bytes;
     int tail, session, stamped;  /* fetch: follow the end; in a session; measure stamps */
+    int isolation;               /* fetch: 1 reads what is committed */
     uint32_t uniform_bytes;      /* every batch of the log has this size, or 0 */
     int32_t uniform_records;
     uint32_t verify_every;       /* every n-th fetch answer is read whole and its CRCs checked */

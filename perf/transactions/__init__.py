@@ -1,0 +1,1 @@
+"""What transactions cost: small ones, large ones, and reading what is committed."""
