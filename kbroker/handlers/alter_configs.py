@@ -32,7 +32,7 @@ from kbroker.handlers.configs import (
     check_node,
 )
 from kbroker.handlers.forwarding import is_from_a_broker
-from kbroker.handlers.reply import told
+from kbroker.handlers.reply import short_message
 from kbroker.metadata.controller.config_changes import ResourceChange
 from kbroker.metadata.controller.decisions import ConfigChange, TopicResult
 from kbroker.metadata.image import ConfigKind, ConfigResource
@@ -55,7 +55,7 @@ _OPERATIONS: Final = frozenset({SET, DELETE, APPEND, SUBTRACT})
 _RESOURCES: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
 
 
-# What is answered for one resource.
+# The answer for one resource.
 Outcome = tuple[ErrorCode, str | None]
 _DONE: Final[Outcome] = (ErrorCode.NONE, None)
 
@@ -297,7 +297,7 @@ def _response(
         responses=[
             table.AlterConfigsResourceResponse(
                 error_code=code,
-                error_message=told(message),
+                error_message=short_message(message),
                 resource_type=resource.type,
                 resource_name=resource.name,
             )

@@ -1,13 +1,13 @@
 """AlterReplicaLogDirs (34): a replica moves to another data directory of this broker (KIP-113).
 
-The answer says that it will, not that it is there: DescribeLogDirs shows a future log until it is.
-Asking for the directory in which it is ends a move that is on its way. A partition that is not here
-(REPLICA_NOT_AVAILABLE), or that nobody has made (UNKNOWN_TOPIC_OR_PARTITION), begins in that
-directory if it comes later, which is how `kafka-reassign-partitions` places what it adds. A
-directory that is not in `log.dirs` is
-LOG_DIR_NOT_FOUND, one that has failed KAFKA_STORAGE_ERROR, a name that leaves no room for the
-future log's is INVALID_TOPIC_EXCEPTION. A partition that is named more than once goes where it was
-named last.
+The answer says that the move was accepted, not that it is complete: DescribeLogDirs lists a future
+log until it is. Asking for the directory that holds the replica cancels a move in progress. A
+partition that is not on this broker (REPLICA_NOT_AVAILABLE) or does not exist
+(UNKNOWN_TOPIC_OR_PARTITION) is placed in that directory if it is created later:
+`kafka-reassign-partitions` places the replicas that it adds in this way. A directory that is not in
+`log.dirs` is LOG_DIR_NOT_FOUND, one that has failed is KAFKA_STORAGE_ERROR. A topic name that
+leaves no room for the future log's directory name is INVALID_TOPIC_EXCEPTION. If a partition is
+named more than once, the last directory counts.
 
 Any handler thread; nothing is waited for.
 """

@@ -1,4 +1,4 @@
-"""Topics that appear because somebody named them.
+"""Creation of topics that a request names before they exist.
 
 Place in the flow: a Metadata request that may create topics names one that does not exist. The
 handler answers at once that it is unknown, as Apache Kafka does, and asks the controller to

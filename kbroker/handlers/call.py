@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.envelope import Forwarded
-from kbroker.handlers.reply import Failure, Reply, answer_exception, told
+from kbroker.handlers.reply import Failure, Reply, answer_exception, short_message
 from kbroker.protocol.messages.failures import failed
 from kbroker.protocol.messages.table import Message, Record
 from kbroker.security.session import Session, session_of
@@ -97,7 +97,7 @@ class Call(Reply, Generic[Q]):
         return self.send(lambda: self._plan.encode(make()))
 
     def _failed(self, request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-        words = told(message or None)
+        words = short_message(message or None)
         if self._shape is not None:
             return self._plan.encode(self._shape(self, code, words))
         return self._plan.encode(failed(self._table.Response, self.message, code, words))

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (48): the quotas that match a filter (KIP-546). Nobody has one yet.
+"""DescribeClientQuotas (48): the quotas that match a filter (KIP-546). There are none yet.
 
 What a filter may say is checked as Apache Kafka checks it, part by part, so that a tool learns of
 its mistake today: the kinds are user, client-id and ip, each at most once, an address not together
@@ -46,7 +46,7 @@ def _check(components: list[ComponentData]) -> None:
     if IP in seen and len(seen) > 1:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            "an address stands alone: others have quotas apart",
+            "an IP address cannot be combined with other entity types",
         )
 
 

@@ -1,8 +1,8 @@
 """DescribeCluster (60): the brokers and the cluster's id, for admin clients.
 
-The brokers are shown as Metadata shows them. The endpoint type (v1) asks for brokers or for
-controllers; we answer on a broker's listener only, so the second is MISMATCHED_ENDPOINT_TYPE. No
-broker is ever fenced here (v2): one without a session is not in the image.
+The brokers are listed as in Metadata. The endpoint type (v1) asks for brokers or for controllers;
+this is a broker's listener, so the second is MISMATCHED_ENDPOINT_TYPE. No broker is ever fenced
+here (v2): one without a session is not in the image.
 
 Any handler thread; holds no lock.
 """

@@ -1,14 +1,14 @@
 """DescribeConfigs (32): every key of a topic, of this broker or of its loggers, with its source.
 
-Consoles and infrastructure tools compare these answers key by key, so all keys come back, in
+Consoles and infrastructure tools compare these answers key by key, so all keys are returned, in
 alphabetical order, unless the request names some (names that do not exist are left out). Resources:
-a topic by name; a broker, whose name must be this node's id, or empty for what is set at run time
-for every broker; a broker's loggers, with the levels that hold for them; a group or a subscription
-to client metrics by any name, since what does not exist has the defaults.
+a topic by name; a broker, whose name must be this node's id, or empty for the settings at run time
+of all brokers; a broker's loggers, with the levels in force; a group or a subscription to client
+metrics by any name, since one that does not exist has the defaults.
 
 A console asks for hundreds of topics at once and most have the same overrides, so the encoded keys
-of one set of overrides are kept while one request is answered. What is named again is told again,
-within bounds (`repeats.py`).
+of one set of overrides are kept while one request is answered. A resource that is named again is
+answered again, within bounds (`repeats.py`).
 
 Any handler thread; holds no lock.
 """
@@ -31,7 +31,7 @@ from kbroker.config import (
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers import loggers
 from kbroker.handlers.repeats import Repeats
-from kbroker.handlers.reply import told
+from kbroker.handlers.reply import short_message
 from kbroker.metadata.image import ConfigKind
 from kbroker.metadata.topic_names import invalid_topic_name
 from kbroker.protocol import messages
@@ -57,7 +57,9 @@ GROUP: Final = 32
 _KINDS: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
 
 _SOURCE_LOGGER: Final = 6
-_TOLD_TOO_OFTEN: Final = "the same is told too often: once is enough, or ask for fewer at a time"
+_REPEATED_TOO_OFTEN: Final = (
+    "the same resource is named too often: name it once, or fewer at a time"
+)
 _TYPE_UNKNOWN: Final = 0
 
 
@@ -89,7 +91,7 @@ class _Entries:
         return [self._all[place] for place in places]
 
 
-# What has the same keys: the type of a resource and what is set for it, "" for a broker of its own.
+# Resources with equal values have the same keys: the type and the settings, "" for this broker.
 _Settings = tuple[int, frozenset[tuple[str, str]] | str]
 
 
@@ -119,7 +121,7 @@ class _Describer:
         try:
             result.configs = self._configs(resource)
         except KafkaError as error:
-            result.error_code, result.error_message = error.code, told(error.message)
+            result.error_code, result.error_message = error.code, short_message(error.message)
         return result
 
     def _configs(self, resource: DescribeConfigsResource) -> Any:
@@ -137,7 +139,7 @@ class _Describer:
             known = self._encoded[place] = self._encode(entries.chosen(keys))
         name = (resource.resource_type, resource.resource_name)
         if (again or name in self._named) and not self._repeats.allow(len(known.data)):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, _TOLD_TOO_OFTEN)
+            raise KafkaError(ErrorCode.INVALID_REQUEST, _REPEATED_TOO_OFTEN)
         self._named.add(name)
         return known
 

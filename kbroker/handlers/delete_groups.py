@@ -1,7 +1,7 @@
 """DeleteGroups (42): groups without members go, with all their committed offsets.
 
 Each group has its own error: NON_EMPTY_GROUP while it has members, GROUP_ID_NOT_FOUND, the codes of
-a group that this broker does not own. What is answered as deleted has its tombstones in the log.
+a group that this broker does not own. The tombstones of a deleted group are in the log.
 
 Any handler thread, or the thread on which the last tombstone was written; the answer goes out once
 every group has its result.

@@ -1,7 +1,7 @@
 """DescribeGroups (15): state, members and assignments of groups, for tools.
 
-A group that is not there is "Dead" without an error up to version 5; since version 6 it is
-GROUP_ID_NOT_FOUND (KIP-1043). Subscriptions and assignments are shown of a stable group only.
+A group that does not exist is "Dead" without an error up to version 5; since version 6 it is
+GROUP_ID_NOT_FOUND (KIP-1043). Subscriptions and assignments are returned for a stable group only.
 
 Any handler thread; takes each group's lock for the copying.
 """
@@ -14,7 +14,7 @@ from kbroker.coordinator.group.states import GroupState
 from kbroker.errors import ErrorCode
 from kbroker.handlers.metadata_topics import OPERATIONS_NOT_ASKED
 from kbroker.handlers.repeats import NAMED_TOO_OFTEN, answers_of
-from kbroker.handlers.reply import told
+from kbroker.handlers.reply import short_message
 from kbroker.protocol import messages
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from kbroker.protocol.messages.describe_groups import DescribedGroup, Request, Response
 
 _SINCE_MESSAGE: Final = 6
-# Bits of the operations that exist for a group: read, delete, describe, and describe and alter
-# its configs (KIP-430); without authorizers everybody may do all of them.
+# Bits of the operations that exist for a group: read, delete, describe, and describe and alter its
+# configs (KIP-430). Without an authorizer all of them are allowed.
 GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 
@@ -49,7 +49,7 @@ def _described(services: Services, call: Call[Request], group_id: str) -> Descri
         code = group if call.version >= _SINCE_MESSAGE else ErrorCode.NONE
         return table.DescribedGroup(
             error_code=code,
-            error_message=told(f"Group {group_id} not found."),
+            error_message=short_message(f"Group {group_id} not found."),
             group_id=group_id,
             group_state=GroupState.DEAD.label,
             authorized_operations=_operations(wanted=wanted and not code),

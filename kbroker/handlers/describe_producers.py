@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker import limits
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.reply import told
+from kbroker.handlers.reply import short_message
 from kbroker.metadata.topic_names import invalid_topic_name
 from kbroker.protocol import messages
 from kbroker.protocol._messages import Encoded
@@ -91,5 +91,5 @@ def _described(services: Services, topic: str, index: int, budget: _Budget) -> P
 
 def _refused(index: int, code: ErrorCode, message: str | None) -> PartitionResponse:
     return messages.describe_producers.PartitionResponse(
-        partition_index=index, error_code=code, error_message=told(message)
+        partition_index=index, error_code=code, error_message=short_message(message)
     )

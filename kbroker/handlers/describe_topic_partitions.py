@@ -1,13 +1,14 @@
 """DescribeTopicPartitions (75): topics in the order of their names, so many partitions at a time.
 
-A request names topics, or none for all, and how many partitions it wants to see at most, which
-`max.request.partition.size.limit` bounds. What did not fit is asked for next with the cursor of the
-answer: the topic to go on with and its first partition. The cursor's topic must be among those
-named; without names the topics from its name on are told, so one that was deleted meanwhile is no
-error. What is not there (3) or cannot be (17) takes an entry and no partition from the limit.
+A request names topics, or none for all, and the number of partitions that it accepts, which
+`max.request.partition.size.limit` bounds. The next request asks for the rest with the cursor of the
+answer: the topic to go on with and its first partition. The cursor's topic must be among the topics
+named. Without names, the answer has the topics from the cursor's name on, so a topic that was
+deleted meanwhile is no error. A topic that does not exist (3) or has an invalid name (17) takes an
+entry, and no partition from the limit.
 
-Trouble with the request as a whole is told for each topic it names; there is no other place for it.
-An empty name makes all of it UNKNOWN_SERVER_ERROR, as Apache Kafka has it.
+An error of the whole request is answered for each topic that it names; the response has no other
+field for it. An empty name makes all of it UNKNOWN_SERVER_ERROR, as in Apache Kafka.
 
 Everything is read from one image. Any handler thread, no lock. An answer's cost is bounded by the
 limit; names, of which there may be any number, are sorted in small portions, so that no step holds
@@ -69,7 +70,7 @@ def handle(services: Services, call: Call[Request]) -> None:
 
 
 def _in_order(names: Iterable[str]) -> Iterator[str]:
-    """Sorted, as far as anybody asks, in portions that are sorted in one go."""
+    """Sorted lazily: merged from portions that are each sorted at once."""
     left = iter(names)
     portions: list[list[str]] = []
     while portion := list(islice(left, SORTED_AT_ONCE)):
@@ -91,11 +92,11 @@ def _describe(
             topics.append(_missing(name))
             continue
         begin = first[1] if name == first[0] else 0
-        told = topic.partitions[begin : begin + limit]
-        topics.append(_found(topic, [_partition(each, reached) for each in told]))
-        limit -= len(told)
-        if begin + len(told) < len(topic.partitions):
-            return topics, (name, begin + len(told))
+        described = topic.partitions[begin : begin + limit]
+        topics.append(_found(topic, [_partition(each, reached) for each in described]))
+        limit -= len(described)
+        if begin + len(described) < len(topic.partitions):
+            return topics, (name, begin + len(described))
     return topics, None
 
 

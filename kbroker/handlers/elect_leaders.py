@@ -1,9 +1,9 @@
 """ElectLeaders (43): have the preferred replica lead, or any replica that lives (KIP-183, KIP-460).
 
 A partition whose leader is the one that would be elected needs no election, which is an answer of
-its own; so it is for every partition of a cluster of one broker. Where nobody can be elected the
-answer says which kind of replica is missing. Asked for all partitions (null), those that need none
-are left out of the answer, as Apache Kafka does, and their topics are not.
+its own; so it is for every partition of a cluster of one broker. Where no replica can be elected,
+the answer says which kind of replica is missing. In an answer for all partitions (null), those that
+need no election are left out, as in Apache Kafka, and their topics are not.
 
 Most answers are in the image: what does not exist, or has the leader that was asked for. Only what
 is left, each partition once, is handed to the controller, whose thread answers then.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.delayed import await_decision
-from kbroker.handlers.reply import told
+from kbroker.handlers.reply import short_message
 from kbroker.metadata.controller.partition_states import ELECTION_NOT_NEEDED
 from kbroker.metadata.image import NO_LEADER
 from kbroker.protocol import messages
@@ -108,7 +108,7 @@ def _result(
     return messages.elect_leaders.PartitionResult(
         partition_id=index,
         error_code=ErrorCode.NONE if error is None else error.code,
-        error_message=None if error is None else told(error.message),
+        error_message=None if error is None else short_message(error.message),
     )
 
 

@@ -55,7 +55,7 @@ class Peers(Protocol):
         body: bytes,
         done: Callable[[bytes | KafkaError], None],
     ) -> None:
-        """`done` gets the body of the answer, from any thread, or what the client is told."""
+        """`done` gets the answer's body or the client's error, on any thread."""
 
 
 def always(services: Services, message: Any) -> bool:

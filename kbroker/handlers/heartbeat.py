@@ -1,7 +1,7 @@
 """Heartbeat (12): a member lives, and learns whether its generation still is.
 
-What the compiled path cannot decide comes here; this is what the API means. Any handler thread;
-holds no lock.
+The compiled path passes on a heartbeat that it cannot decide; this file defines the API. Any
+handler thread; holds no lock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ListConfigResources (74): the names of what can have a configuration.
+"""ListConfigResources (74): the names of the resources that can have a configuration.
 
 Version 0 lists the subscriptions to client metrics. Version 1 lists the kinds
 that are asked for, or every kind: topics, brokers and their loggers, the groups and subscriptions

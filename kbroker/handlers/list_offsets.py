@@ -1,16 +1,16 @@
 """ListOffsets (2): where a partition begins and ends, and which offset a moment has.
 
 A request names a timestamp per partition; the negative ones are questions of their own, each known
-from some version on. "Latest" is the high watermark for a consumer, the end of the log for whoever
-comes as a replica. A moment is answered by the first record (not batch) below the high watermark
-that is not older, with that record's own timestamp; none is no error, but offset -1. Of a leader
-that has just been elected nobody knows yet how far the one before has told consumers, until the
-high watermark has reached the start of its epoch: 78 then (5 in versions that lack it), or a
-consumer would see the end go back.
+from some version on. "Latest" is the high watermark for a consumer, the end of the log for a
+replica. A timestamp is answered by the first record (not batch) below the high watermark that is
+not older, with that record's own timestamp; if there is none, the offset is -1 without an error. A
+new leader does not know up to which offset the former leader has answered consumers until its high
+watermark has reached the start of its epoch. Until then the error is 78 (5 in versions without it),
+or a consumer would see the end go back.
 
 Every partition has its own error: 42, once, if the request names it twice, 35 for a question that
 its version does not have, 3, 6 and 56 for a partition that is not there, not led or not readable
-here, 74 and 75 if the client's leader epoch is behind or ahead of ours.
+here, 74 and 75 if the client's leader epoch is older or newer than ours.
 
 Any handler thread. A search by time may read an index and a few KB of a segment; it holds no lock
 of ours meanwhile.

@@ -7,7 +7,7 @@ to be copied, else 0. No directory is cordoned. One that cannot be asked has an 
 no partitions.
 
 Any handler thread. Sizes are read a few hundred logs at a time without the GIL, and a partition
-costs one packed piece of the answer, so ten thousand keep nobody waiting.
+costs one packed piece of the answer, so ten thousand partitions do not delay other requests.
 """
 
 from __future__ import annotations

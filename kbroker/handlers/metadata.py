@@ -2,9 +2,9 @@
 
 A request asks for all topics (null, or in v0 an empty list), for none (empty), for some by name, or
 from v12 for some by id; where ids are given, names are ignored. A name that does not exist is
-UNKNOWN_TOPIC_OR_PARTITION, and is created behind the answer's back if the broker and the request
-both allow it; a name that cannot exist is INVALID_TOPIC_EXCEPTION; an id that does not exist is
-UNKNOWN_TOPIC_ID with a null name. Each topic asked is answered once, in the order of the request.
+UNKNOWN_TOPIC_OR_PARTITION, and is created after the answer if the broker and the request both allow
+it; an invalid name is INVALID_TOPIC_EXCEPTION; an id that does not exist is UNKNOWN_TOPIC_ID with a
+null name. Each topic asked is answered once, in the order of the request.
 
 The node that the client is connected to appears under the address that it used, the others under
 the ones they registered. `controller_id` is some live broker, by the number of the connection: it
@@ -12,7 +12,7 @@ is who an admin client sends its changes to, and every broker takes those. All t
 order of their names.
 
 Most requests never come here: `_metadata.pyx` answers them without the GIL, with these very bytes,
-and passes on what it must not decide. What this file does is what that one is tested against.
+and passes on those that it must not decide. Tests compare its answers with this file's.
 
 Everything is read from one image, so an answer is of one moment. Any handler thread; holds no lock.
 """

@@ -6,10 +6,10 @@ which the offsets are written, as C does: between the two the member may have be
 group deleted. An offset is in the log before it is answered, and its followers have it, as
 acks=-1 asks.
 
-A partition that is not there is refused alone (3, by id 100), and so is a text longer than
-`offset.metadata.max.bytes` (12). What the group itself refuses is refused for all the others. In
-the answer the partitions that are not there come first, as Apache Kafka puts them, then what the
-coordinator has said, a topic's both kinds in one entry.
+A partition that does not exist is refused alone (3, by id 100), and so is a text longer than
+`offset.metadata.max.bytes` (12). An error of the group itself is the error of all other partitions.
+The answer has the partitions that do not exist first, as in Apache Kafka, then the answers of the
+coordinator; a topic with both kinds has one entry.
 
 Versions 2 to 10: a retention of its own from 2 to 4, leader epochs from 6, group instance ids from
 7, topic ids for names in 10. Any handler thread; holds no lock.

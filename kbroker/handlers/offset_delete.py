@@ -1,10 +1,10 @@
-"""OffsetDelete (47): commits of a group go, of topics that nobody in it reads any more.
+"""OffsetDelete (47): commits of a group go, for topics that no member reads any more.
 
 The group answers first, for everything: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP where
 its members are not consumers, the codes of a group that is not ours. Then each partition:
 UNKNOWN_TOPIC_OR_PARTITION, GROUP_SUBSCRIBED_TO_TOPIC, or none, also where nothing was committed.
-What is answered is in the log, and its followers have it. What is not there comes first, as Apache
-Kafka puts it.
+A deletion that is answered is in the log, and its followers have it. Partitions that do not exist
+come first, as in Apache Kafka.
 
 Version 0, never flexible. Any handler thread.
 """

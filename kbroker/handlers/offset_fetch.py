@@ -1,6 +1,6 @@
 """OffsetFetch (9): where a group goes on reading.
 
-A partition without a commit, and a group that nobody knows, is offset -1 without an error. Null
+A partition without a commit, and one of an unknown group, is offset -1 without an error. Null
 topics (from version 2 on) are all that the group has committed. The offsets are written by the
 compiled table in the form of the answer, so that a group of a thousand partitions costs no thousand
 objects; this file puts the groups and topics around them.
@@ -8,14 +8,14 @@ objects; this file puts the groups and topics around them.
 Versions 1 to 10: an error above the topics from 2, leader epochs from 5, several groups from 8, a
 member and its epoch (for the newer protocol of groups) from 9, topic ids for names in 10.
 
-Who asks for stable offsets, from 7 on, is told what was committed last, when the followers have all
-that was written in the group's partition by then: what was answered by the coordinator before may
-be among it. Where they have it not in time, NOT_COORDINATOR, as Apache Kafka says it. Others are
-told at once, as far as the followers have come.
+A request for stable offsets, from 7 on, is answered with the latest commits once the followers have
+all that was written in the group's partition by then: an earlier response of the coordinator may
+have returned it. If they do not have it in time, the error is NOT_COORDINATOR, as in Apache Kafka.
+Other requests are answered at once, with the commits that the followers have.
 
-A group of which all is wanted is looked up once, however often it
-is named, and the metadata of a partition that is named again is told again within the same bounds
-(`repeats.py`). Any handler thread.
+A group of which all is wanted is looked up once, however often it is named, and the metadata of a
+partition that is named again is returned again within the same bounds (`repeats.py`). Any handler
+thread.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 A client or follower that knows offset and epoch of its position finds out whether the log still
 holds what it has read. The answer is the largest epoch at or below the one asked, and where the
-next one begins; for the current epoch that is the end of the log. An epoch that the log never heard
-of is no error, but epoch and offset -1.
+next one begins; for the current epoch that is the end of the log. If the log has no such epoch,
+there is no error, but epoch and offset are -1.
 
 Every partition has its own error: 3 and 6 for one that is not there or not led here, 56 if its log
-has failed, 74 and 75 if the client's *current* epoch is behind or ahead of ours. A partition that
+has failed, 74 and 75 if the client's *current* epoch is older or newer than ours. A partition that
 is asked twice is answered twice.
 
 Any handler thread; holds no lock: the epochs are one list that is replaced and never changed.

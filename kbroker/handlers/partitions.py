@@ -1,9 +1,10 @@
 """CreatePartitions (37): more partitions for a topic, decided and done by the controller.
 
-The count in a request is the whole one, and must be more than there are. Clients go on producing
-and fetching meanwhile; whoever sees a new partition in Metadata finds its log open. Every topic has
-its own error, one that was named twice is refused once. A time-out that is over already is answered
-as such and nothing is done; one that ends while the controller works stops only the waiting.
+The count in a request is the total, and must be larger than the present one. Clients go on
+producing and fetching meanwhile; the log of a new partition is open before Metadata lists the
+partition. Every topic has its own error; one that was named twice is refused once. If the time-out
+is over already, that is the answer and nothing is done; if it ends while the controller works, only
+the waiting stops.
 
 Any handler thread, then the controller's or the timer's; `Call` sees to one answer. Holds no lock.
 """
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.delayed import await_decision
-from kbroker.handlers.reply import told
+from kbroker.handlers.reply import short_message
 from kbroker.metadata.controller.decisions import MorePartitions, TopicResult
 from kbroker.protocol import messages
 
@@ -58,7 +59,9 @@ def _response(results: Sequence[TopicResult]) -> Response:
                 name=name,
                 error_code=result.error,
                 # The bare name of a code says nothing that the code does not.
-                error_message=None if result.message == result.error.name else told(result.message),
+                error_message=None
+                if result.message == result.error.name
+                else short_message(result.message),
             )
             for name, result in by_name.items()
             if name is not None

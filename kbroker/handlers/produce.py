@@ -3,16 +3,17 @@
 The hot path sends a whole request here, before anything of it is written, when its topic wants
 another codec than the producer's (`compression.type`), or when one of its batches is compressed in
 a way that C cannot open: a codec for which this machine has no system library, a Snappy block that
-copies from far back. For another codec a batch is unpacked and packed in pieces, with the topic's
-level (`compression.gzip.level` and so on), and C walks the original before the new one is stored.
-What C cannot open is unpacked whole, and the uncompressed twin goes back for C to walk. A batch in
-the topic's codec stays as it is, whatever its level: so it is in Kafka. Appends, their order and
-the answer stay the hot path's own.
+copies from far back. For another codec a batch is decompressed and recompressed in pieces, with the
+topic's level (`compression.gzip.level` and so on), and C walks the original before the new one is
+stored. A batch that C cannot open is decompressed whole, and the uncompressed twin goes back for C
+to walk. A batch in the topic's codec stays as it is, whatever its level, as in Apache Kafka.
+Appends, their order and the answer stay the hot path's own.
 
-Memory: one piece of what is unpacked, and what is packed anew, at most `max.message.bytes` each.
-All requests here share one budget (`limits.REPACKED_BYTES_MAX`); when it is used up the next one
-waits on its handler: whoever holds a part of it waits for nobody, so the wait ends, and the client
-sees an answer that Kafka would give. A batch beyond the bounds is MESSAGE_TOO_LARGE.
+Memory: one decompressed piece, and the recompressed batch, at most `max.message.bytes` each. All
+requests here share one budget (`limits.REPACKED_BYTES_MAX`). When it is used up, the next request
+waits on its handler. A request that holds a part of the budget waits for no other request, so the
+wait ends, and the client gets an answer that Kafka would give. A batch beyond the bounds is
+MESSAGE_TOO_LARGE.
 
 A batch that does not unpack is INVALID_RECORD for its partition, as it is in C. Runs on a
 request-handler thread, which has given up the role of taker; the codecs release the GIL.
@@ -59,7 +60,7 @@ class ColdProduce:
         watch_deadline: Callable[[int], None],
         budget: BytesBudget = UNPACKED,
     ) -> None:
-        """`watch_deadline` is told the ticks of requests that wait for followers."""
+        """`watch_deadline` is called with the ticks of requests that wait for followers."""
         self._hot = hot
         self._watch_deadline = watch_deadline
         self._budget = budget
@@ -89,7 +90,7 @@ class ColdProduce:
             try:
                 self._watch_deadline(tick)
             except BaseException:
-                self._hot.expire(tick)  # nobody waits for a deadline that will not come
+                self._hot.expire(tick)  # without its timer the request would wait for ever
                 raise
 
     def _batches(self, services: Services, request: _net.WrappedRequest) -> list[_Batch]:
@@ -108,7 +109,7 @@ class ColdProduce:
 
 
 class _Repacking:
-    """What C is to be told of the batches of one request."""
+    """Results for C of one request's batches: twins to walk, bytes to store, errors."""
 
     def __init__(self, copy: Callable[[_Batch], bytes], bytes_left: int) -> None:
         self._copy = copy

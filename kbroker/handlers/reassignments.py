@@ -1,9 +1,10 @@
 """Reassignments of partitions to other brokers (KIP-455): asked for (45), and those under way (46).
 
 AlterPartitionReassignments has the controller decide (`metadata/controller/reassignment.py`), for
-each partition by itself; a cancellation is a list that is null. Its answer says that a partition is
-on its way, not that it has come there: ListPartitionReassignments, of which no name is looked at,
-says which have not. What is there already is no change and no error, as by Apache Kafka.
+each partition by itself; a null list of replicas is a cancellation. The answer says that a
+reassignment has begun, not that it is complete: ListPartitionReassignments, which ignores the
+topics' names, lists those in progress. A reassignment to the present replicas is no change and no
+error, as in Apache Kafka.
 
 Both are the controller's to answer. Any handler thread; holds no lock.
 """
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.delayed import await_decision
-from kbroker.handlers.reply import told
+from kbroker.handlers.reply import short_message
 from kbroker.metadata.controller.events import Reassignment
 from kbroker.protocol import messages
 from kbroker.types import TopicPartition
@@ -64,7 +65,7 @@ def _result(index: int, error: KafkaError | None) -> ReassignablePartitionRespon
     if error is not None:
         code, message = error.code, None if error.message == error.code.name else error.message
     return messages.alter_partition_reassignments.ReassignablePartitionResponse(
-        partition_index=index, error_code=code, error_message=told(message)
+        partition_index=index, error_code=code, error_message=short_message(message)
     )
 
 

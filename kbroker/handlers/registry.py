@@ -1,10 +1,10 @@
-"""The list of what this broker serves, and the door every cold request comes through.
+"""The list of the APIs that this broker serves, and the dispatch of every cold request.
 
 Each row joins the versions of `protocol/versions.py` to the function of one API family and to the
 function that makes that family's error answers. ApiVersions answers exactly these rows, so an API
 is advertised when, and only when, it is here. Produce, Fetch, Metadata, OffsetCommit and Heartbeat
-are "hot": the compiled request path does them for whole runs, and passes on what it cannot decide.
-The cold half of Produce needs that path, so it is put in by the server with `with_hot`.
+are "hot": the compiled request path serves whole runs of them, and passes on those that it cannot
+decide. The cold half of Produce needs that path, so the server puts it in with `with_hot`.
 
 A row says all that the dispatch has to know of an API: the rights that it needs, the quota that it
 counts for, whether only the controller serves it, and whether it is between brokers. An API between

@@ -25,7 +25,7 @@ NAMED_TOO_OFTEN: Final = "it is named too often in one request: once is enough"
 
 
 class Repeats:
-    """How many bytes may still be told again."""
+    """How many bytes of repeated answers a request may still have."""
 
     __slots__ = ("_left",)
 

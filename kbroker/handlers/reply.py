@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.services import ColdRequest
 
 logger: Final = logging.getLogger("kbroker.request")
-# What a client can provoke as often as it likes is told once a second for each cause.
+# A client can provoke such errors at will, so each cause is logged once a second.
 lines: Final = LogLines(logger)
 # The reason why a client is cut off is logged at WARN, for each client once a minute.
 cut_off_lines: Final = LogLines(logger, period_ms=CUT_OFF_LINE_PERIOD_MS)
@@ -45,8 +45,8 @@ Failure = Callable[["ColdRequest", ErrorCode, str], bytes]
 _MESSAGE_CHARS_MAX: Final = 1_000
 
 
-def told(message: str | None) -> str | None:
-    """A message as an answer carries it: not longer than anybody reads."""
+def short_message(message: str | None) -> str | None:
+    """A message as an answer carries it: its length is bounded."""
     if message is None or len(message) <= _MESSAGE_CHARS_MAX:
         return message
     return f"{message[:_MESSAGE_CHARS_MAX]}..."
@@ -90,7 +90,7 @@ class Reply:
         return True
 
     def send(self, make_body: Callable[[], bytes]) -> bool:
-        """Answer with what `make_body` returns; False if somebody else has answered."""
+        """Answer with the body that `make_body` returns; False if it was answered already."""
         if not self._claim():
             return False
         try:

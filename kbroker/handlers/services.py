@@ -105,7 +105,7 @@ class ColdRequest(Protocol):
     def peer_port(self) -> int: ...
 
     def respond(self, body: bytes) -> None:
-        """Send this body behind the response header, in the connection's order; once only."""
+        """Send this body after the response header, in the connection's order; once only."""
         ...
 
     def close_connection(self, reason: str) -> None: ...
@@ -289,10 +289,10 @@ class Services:
     purgatories: Purgatories
     cluster_id: str
     node_id: int
-    # This node's host and port as the peer of this connection should be told them.
+    # This node's host and port as clients of this connection are to reach it.
     advertised: Callable[[ColdRequest], tuple[str, int]]
     groups: GroupCoordinator
-    peers: Peers | None = None  # None: this broker stands alone
+    peers: Peers | None = None  # None: there are no other brokers
     authorizer: Authorizer | None = None  # None: every request is allowed
     transactions: Transactions | None = None  # None: transactions are not served
     verify_offsets: VerifyOffsets | None = None  # None: it is not verified
@@ -326,7 +326,8 @@ def led_replica(services: Services, topic: str, index: int, leader_epoch: int) -
         # The image says that we lead it, but its log could not be opened or has failed since.
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
     if replica.leader_epoch != image.leader_epoch:
-        # It is told before the image is shown, or late, behind a write that hangs.
+        # The replica gets its role before the image is published, or late, after a write that
+        # hangs.
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     return replica
 
@@ -334,8 +335,8 @@ def led_replica(services: Services, topic: str, index: int, leader_epoch: int) -
 def brokers_as_seen(services: Services, request: ColdRequest, image: ClusterImage) -> BrokersSeen:
     """Every live broker that the clients of this listener reach, in the order of the ids.
 
-    The node that was connected to is shown under the address that this connection used unless
-    one is configured; the others under the address that they registered for the listener.
+    This broker is listed under the address that the connection used unless one is configured; the
+    others under the address that they registered for the listener.
     """
     own = services.advertised(request)
     seen: dict[int, tuple[str, int, str | None]] = {}

@@ -1,8 +1,8 @@
 """Topics that this broker wants by itself, made by the controller wherever it is.
 
-Place in the flow: somebody named a topic (`auto_topics.py`), or a group needs its coordinator
-(`coordinator/group/offsets_topic.py`): both ask a `TopicCreator`. The controller here is one; in a
-cluster it may be another broker, which is then asked as a client would ask it.
+Place in the flow: a request names a topic that does not exist (`auto_topics.py`), or a group needs
+its coordinator (`coordinator/group/offsets_topic.py`): both ask a `TopicCreator`. The controller
+here is one; in a cluster it may be another broker, which is then asked as a client would ask it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kbroker.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from kbroker.handlers.services import Services
 
-# Nobody waits for it; the controller is not kept.
+# No request waits for it; the controller does not keep it longer.
 TIMEOUT_MS: Final = 30_000
 _VERSION: Final = 7
 

@@ -22,7 +22,7 @@ from kbroker.config import ConfigEntry, TopicConfig, describe_topic
 from kbroker.config.describe import describe_topic_key
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.delayed import await_decision
-from kbroker.handlers.reply import told
+from kbroker.handlers.reply import short_message
 from kbroker.metadata.controller.decisions import NewTopic, TopicResult
 from kbroker.metadata.image import ZERO_UUID
 from kbroker.protocol import messages
@@ -104,7 +104,7 @@ def _created(
             name=result.name or "",
             topic_id=result.topic_id,
             error_code=result.error,
-            error_message=told(result.message),
+            error_message=short_message(result.message),
             num_partitions=result.partitions,
             replication_factor=result.replication_factor,
         )
@@ -257,7 +257,7 @@ def _deleted(results: Sequence[TopicResult]) -> delete_topics.Response:
                 name=result.name,
                 topic_id=result.topic_id,
                 error_code=result.error,
-                error_message=told(result.message),
+                error_message=short_message(result.message),
             )
             for result in results
         ]

@@ -134,7 +134,6 @@ LEFT: Final = {
     "kbroker": 8,
     "kbroker/coordinator": 296,
     "kbroker/engine": 212,
-    "kbroker/handlers": 93,
     "kbroker/log": 387,
     "kbroker/metadata": 2,
     "kbroker/replica": 206,
