@@ -202,7 +202,7 @@ class GroupModel(RuleBasedStateMachine):
         self.table.set_partition_count(1)
         self.table.open(0, some_log())
         self.table.activate(0)
-        self.world = World(view=Watched(self.table, self.faults, {"show_members": "show"}))
+        self.world = World(view=Watched(self.table, self.faults, {"publish_members": "show"}))
         store = Watched(self.world.store, self.faults, {"write_group": "write"})
         self.world.coordinator._around = replace(self.world.coordinator._around, store=store)
         self._timers = self.world.call_later
@@ -380,7 +380,7 @@ class GroupModel(RuleBasedStateMachine):
         """C knows what Python says of the group, or nothing of it."""
         group = self.group
         if group is None:
-            assert self.table.shown(GROUP) is None
+            assert self.table.published(GROUP) is None
         else:
             assert disagreement(group) is None
 

@@ -540,7 +540,7 @@ PLANTED: dict[str, Plant] = {
         ),
     ),
     "group-gone-at-once": Plant(OffsetsStore, "delete_group", _gone_at_once, 40, first=10),
-    "group-absent-at-once": Plant(coordinator, "tell_absent", _absent_at_once, 40, first=140),
+    "group-absent-at-once": Plant(coordinator, "answer_not_found", _absent_at_once, 40, first=140),
     "any-generation-commits": Plant(offset_commit, "_commit", _of_any_generation, 40, first=15),
     "one-generation": Plant(rebalance, "following", _the_same_again, 40),
     "nothing-came": Plant(FollowedPartition, "_append_locked", _nothing_came, 20),

@@ -12,7 +12,7 @@ from kbroker.errors import ErrorCode
 
 if TYPE_CHECKING:
     from kbroker.coordinator.group.images import GroupImage
-    from kbroker.coordinator.group.seams import ShownGroup
+    from kbroker.coordinator.group.seams import PublishedGroup
 
 
 class MemoryStore:
@@ -35,7 +35,7 @@ class MemoryStore:
 
 
 class NoView:
-    def show_members(
+    def publish_members(
         self,
         group_id: str,
         *,
@@ -48,7 +48,7 @@ class NoView:
     def remove_members(self, group_id: str) -> None:
         return
 
-    def shown(self, group_id: str) -> ShownGroup | None:
+    def published(self, group_id: str) -> PublishedGroup | None:
         return None
 
     def last_heard_ms(self, group_id: str, member_id: str) -> int:

@@ -18,7 +18,7 @@ from libc.string cimport memcmp, memcpy
 from kbroker.coordinator.group._offsets cimport (
     entry_find_locked,
     entry_metadata,
-    entry_shown,
+    entry_replicated,
     topic_find_locked,
 )
 from kbroker.coordinator.group._structs cimport Group, GroupTopic, OffsetEntry
@@ -44,7 +44,7 @@ cdef inline const OffsetEntry* _entry(
 ) noexcept nogil:
     if topic == NULL:
         return NULL
-    return entry_shown(
+    return entry_replicated(
         entry_find_locked(topic, <int32_t>kb_get_u32(index)), form.high_watermark)
 
 
@@ -147,7 +147,7 @@ cdef int64_t _texts_held(const Group* group, const FetchForm* form) noexcept nog
         if group.topics[place] != NULL:
             for i in range(group.topics[place].count):
                 length += _text_length(
-                    entry_shown(&group.topics[place].entries[i], form.high_watermark))
+                    entry_replicated(&group.topics[place].entries[i], form.high_watermark))
     return length
 
 
@@ -176,7 +176,7 @@ cdef int _fetch_whole_topic(
     cdef int32_t count = 0
     cdef int32_t i
     for i in range(topic.count):
-        entry = entry_shown(&topic.entries[i], form.high_watermark)
+        entry = entry_replicated(&topic.entries[i], form.high_watermark)
         if entry != NULL:
             bound += PARTITION_BYTES_MAX + _text_length(entry)
             count += 1
@@ -188,7 +188,7 @@ cdef int _fetch_whole_topic(
         return -1
     at = put_count(fetched.data, form.flexible, count)
     for i in range(topic.count):
-        entry = entry_shown(&topic.entries[i], form.high_watermark)
+        entry = entry_replicated(&topic.entries[i], form.high_watermark)
         if entry != NULL:
             at = _put(at, form, entry.partition, entry, 0)
     fetched.length = at - fetched.data

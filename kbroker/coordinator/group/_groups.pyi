@@ -5,7 +5,7 @@ from typing import NamedTuple, Self
 
 from typing_extensions import disjoint_base
 
-from kbroker.coordinator.group.seams import Committer, ShownGroup
+from kbroker.coordinator.group.seams import Committer, PublishedGroup
 from kbroker.coordinator.runtime._shard_table import ShardTable, Written
 from kbroker.coordinator.runtime.machine import LogListener
 
@@ -48,7 +48,7 @@ class GroupTable(ShardTable):
     ) -> Self: ...
     def statistics(self, partition: int) -> ShardStatistics: ...
     # --- HotView -------------------------------------------------------------------------------
-    def show_members(
+    def publish_members(
         self,
         group_id: str,
         *,
@@ -57,7 +57,7 @@ class GroupTable(ShardTable):
         members: Iterable[tuple[str, str | None]],
     ) -> None: ...
     def remove_members(self, group_id: str) -> None: ...
-    def shown(self, group_id: str) -> ShownGroup | None: ...
+    def published(self, group_id: str) -> PublishedGroup | None: ...
     def last_heard_ms(self, group_id: str, member_id: str) -> int: ...
     # --- The log -------------------------------------------------------------------------------
     def commit(

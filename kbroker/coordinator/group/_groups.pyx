@@ -1,7 +1,7 @@
 # cython: language_level=3
 """The groups as C sees them, and the committed offsets: `GroupTable`, the face for Python.
 
-    GroupCoordinator  -> show_members, last_heard_ms        what Heartbeat and OffsetCommit check
+    GroupCoordinator  -> publish_members, last_heard_ms        what Heartbeat and OffsetCommit check
     GroupStore        -> what every machine's store calls   (`runtime/_shard_table`)
     handlers          -> commit, remove_offsets, offsets    the Python halves of the calls
     hot path          -> the shards themselves (GroupTable.shards), without the GIL
@@ -20,13 +20,13 @@ from kbroker.coordinator.group._fetching cimport Fetched, FetchForm, fetch_locke
 from kbroker.coordinator.group._members cimport member_find_locked, member_free
 from kbroker.coordinator.group._offset_records cimport OffsetKey
 from kbroker.coordinator.group._python cimport (
-    committed_of, committer_of, encoded_key, fetched_init, fetched_topics, member_of, shown_group,
-    topic_id_at)
+    committed_of, committer_of, encoded_key, fetched_init, fetched_topics, member_of,
+    published_group, topic_id_at)
 from kbroker.coordinator.group._python import (
     CommittedOffset, ShardStatistics, offset_key, offset_value, partition_of_key)
 from kbroker.coordinator.group._shards cimport (
-    group_find_locked, group_hide_locked, group_shard_clear_locked, group_shard_lock,
-    group_show_locked)
+    group_find_locked, group_hide_locked, group_publish_locked, group_shard_clear_locked,
+    group_shard_lock)
 from kbroker.coordinator.group._structs cimport GROUP_DEAD, Group, GroupShard, Member
 from kbroker.coordinator.group._tombstones cimport (
     Behind, group_delete_locked, offsets_remove_locked)
@@ -102,7 +102,7 @@ cdef class GroupTable(ShardTable):
 
     # --- HotView ----------------------------------------------------------------------------------
 
-    def show_members(self, str group_id not None, *, int state, int generation, members):
+    def publish_members(self, str group_id not None, *, int state, int generation, members):
         cdef GroupShard* shard = self._group_shard_of(group_id)
         cdef bytes id = name_bytes(group_id)
         cdef Text text = text_of(id)
@@ -125,7 +125,7 @@ cdef class GroupTable(ShardTable):
             with nogil:
                 group_shard_lock(shard)
                 if kb_load_int(&shard.base.state) != SHARD_NOT_OWNER:
-                    status = group_show_locked(shard, &text, state, generation, fresh, count)
+                    status = group_publish_locked(shard, &text, state, generation, fresh, count)
                 shard_unlock(&shard.base)
             if status < 0:
                 raise MemoryError
@@ -146,11 +146,11 @@ cdef class GroupTable(ShardTable):
             group_hide_locked(shard, &text)
             shard_unlock(&shard.base)
 
-    def shown(self, str group_id not None):
+    def published(self, str group_id not None):
         cdef GroupShard* shard = self._group_shard_of(group_id)
         cdef bytes id = name_bytes(group_id)
         cdef Text text = text_of(id)
-        return None if shard == NULL else shown_group(shard, &text)
+        return None if shard == NULL else published_group(shard, &text)
 
     def last_heard_ms(self, str group_id not None, str member_id not None):
         cdef GroupShard* shard = self._group_shard_of(group_id)

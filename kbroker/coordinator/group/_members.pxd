@@ -6,7 +6,7 @@ from kbroker.coordinator.group._structs cimport Group, Member, GroupShard
 
 # What was shown of a group, as it was when the lock was held; the members in one allocation, each
 # with its texts behind it. `Member.id` points into that; to be freed.
-cdef struct ShownMembers:
+cdef struct PublishedMembers:
     int known
     int state
     int generation
@@ -15,8 +15,8 @@ cdef struct ShownMembers:
 
 
 # -1: no memory.
-cdef int members_copy_locked(Group* group, ShownMembers* copied) noexcept nogil
-cdef void shown_members_free(ShownMembers* copied) noexcept nogil
+cdef int members_copy_locked(Group* group, PublishedMembers* copied) noexcept nogil
+cdef void published_members_free(PublishedMembers* copied) noexcept nogil
 cdef Member* member_find_locked(Group* group, const uint8_t* id, int32_t length) noexcept nogil
 cdef Member* member_new(
     const uint8_t* id, int32_t length, const uint8_t* instance, int32_t instance_length

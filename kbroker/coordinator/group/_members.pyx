@@ -109,10 +109,10 @@ cdef int members_replace_locked(
     return 0
 
 
-cdef int members_copy_locked(Group* group, ShownMembers* copied) noexcept nogil:
+cdef int members_copy_locked(Group* group, PublishedMembers* copied) noexcept nogil:
     cdef uint32_t place
     cdef Member* member
-    copied.known = group != NULL and group.shown
+    copied.known = group != NULL and group.published
     copied.count = 0
     copied.members = NULL
     if not copied.known:
@@ -137,7 +137,7 @@ cdef int members_copy_locked(Group* group, ShownMembers* copied) noexcept nogil:
     return 0
 
 
-cdef void shown_members_free(ShownMembers* copied) noexcept nogil:
+cdef void published_members_free(PublishedMembers* copied) noexcept nogil:
     cdef int32_t i
     for i in range(copied.count):
         member_free(copied.members[i])

@@ -21,7 +21,7 @@ cdef OffsetEntry* entry_find_locked(GroupTopic* topic, int32_t partition) noexce
 # It is a tombstone that the followers may not have: who writes finds nothing there.
 cdef int entry_removed(const OffsetEntry* entry) noexcept nogil
 # What is to be told of it: the last one that all replicas in sync have; NULL: none.
-cdef const OffsetEntry* entry_shown(
+cdef const OffsetEntry* entry_replicated(
     const OffsetEntry* entry, int64_t high_watermark) noexcept nogil
 # -1: no memory, and nothing has changed.
 cdef int offset_apply_locked(

@@ -63,7 +63,7 @@ cdef int entry_removed(const OffsetEntry* entry) noexcept nogil:
     return entry.extra != NULL and entry.extra.removed
 
 
-cdef const OffsetEntry* entry_shown(
+cdef const OffsetEntry* entry_replicated(
     const OffsetEntry* entry, int64_t high_watermark,
 ) noexcept nogil:
     while entry != NULL and entry.log_offset >= high_watermark:

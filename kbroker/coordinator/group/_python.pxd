@@ -17,5 +17,5 @@ cdef int fetched_init(
 cdef list fetched_topics(const Fetched* fetched, list asked, topic_id_of)
 cdef object committed_of(const Copy* copied)
 cdef Member* member_of(str member_id, str instance_id) except NULL
-# A ShownGroup, or None.
-cdef object shown_group(GroupShard* shard, const Text* id)
+# A PublishedGroup, or None.
+cdef object published_group(GroupShard* shard, const Text* id)

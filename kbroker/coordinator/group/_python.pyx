@@ -14,10 +14,10 @@ from collections import namedtuple
 from kbroker.coordinator.group._copies cimport Copy
 from kbroker.coordinator.group._fetching cimport Fetched, FetchedTopic
 from kbroker.coordinator.group._members cimport (
-    ShownMembers,
+    PublishedMembers,
     member_new,
     members_copy_locked,
-    shown_members_free,
+    published_members_free,
 )
 from kbroker.coordinator.group._offset_records cimport (
     OffsetKey, OffsetValue, offset_key_bytes, offset_value_bytes, put_offset_key, put_offset_value,
@@ -27,7 +27,7 @@ from kbroker.coordinator.group._structs cimport GroupShard, Member
 from kbroker.coordinator.runtime._batches cimport Text
 from kbroker.coordinator.runtime._python cimport name_bytes, str_of, text_of
 from kbroker.coordinator.runtime._shards cimport shard_unlock
-from kbroker.coordinator.group.seams import ShownGroup
+from kbroker.coordinator.group.seams import PublishedGroup
 
 CommittedOffset = namedtuple("CommittedOffset", (
     "topic", "partition", "offset", "leader_epoch", "metadata", "commit_ms", "expire_ms",
@@ -172,8 +172,8 @@ cdef Member* member_of(str member_id, str instance_id) except NULL:
     return member
 
 
-cdef object shown_group(GroupShard* shard, const Text* id):
-    cdef ShownMembers copied
+cdef object published_group(GroupShard* shard, const Text* id):
+    cdef PublishedMembers copied
     cdef Text text
     cdef Member* member
     cdef int status
@@ -196,6 +196,6 @@ cdef object shown_group(GroupShard* shard, const Text* id):
             text.at = member.id + member.id_length
             text.length = member.instance_length
             members.append((name, None if text.length < 0 else str_of(&text)))
-        return ShownGroup(copied.state, copied.generation, members)
+        return PublishedGroup(copied.state, copied.generation, members)
     finally:
-        shown_members_free(&copied)
+        published_members_free(&copied)

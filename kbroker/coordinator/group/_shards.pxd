@@ -36,7 +36,7 @@ cdef void group_remove_locked(GroupShard* shard, Group* group) noexcept nogil
 cdef void group_drop_if_bare_locked(GroupShard* shard, Group* group) noexcept nogil
 
 # What Python says of a group. 1: the members are the group's now; -1: no memory.
-cdef int group_show_locked(
+cdef int group_publish_locked(
     GroupShard* shard, const Text* id, int state, int generation, Member** members, int32_t count
 ) noexcept nogil
 cdef void group_hide_locked(GroupShard* shard, const Text* id) noexcept nogil

@@ -177,20 +177,20 @@ cdef void group_remove_locked(GroupShard* shard, Group* group) noexcept nogil:
 
 
 cdef void group_drop_if_bare_locked(GroupShard* shard, Group* group) noexcept nogil:
-    if not group.shown and group.topic_count == 0:
+    if not group.published and group.topic_count == 0:
         group_remove_locked(shard, group)
 
 
 # --- what Python shows ---------------------------------------------------------------------------
 
-cdef int group_show_locked(
+cdef int group_publish_locked(
     GroupShard* shard, const Text* id, int state, int generation, Member** members, int32_t count,
 ) noexcept nogil:
     # 1: the members are the group's now; -1: no memory.
     cdef Group* group = group_take_locked(shard, id.at, id.length)
     if group == NULL or members_replace_locked(shard, group, members, count) != 0:
         return -1
-    group.shown = 1
+    group.published = 1
     group.state = state
     group.commits_of = commits_in(state)
     group.heartbeat_error = heartbeat_error_in(state)
@@ -202,5 +202,5 @@ cdef void group_hide_locked(GroupShard* shard, const Text* id) noexcept nogil:
     cdef Group* group = group_find_locked(shard, id.at, id.length)
     if group != NULL:
         members_clear_locked(shard, group)
-        group.shown = 0
+        group.published = 0
         group_drop_if_bare_locked(shard, group)

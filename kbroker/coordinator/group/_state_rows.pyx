@@ -2,8 +2,8 @@
 """The rows COMMIT and HEARTBEAT of the group's state table, as C reads them.
 
 They are filled from `states.TABLE` at import and constant from then on. A group gets its cells when
-Python publishes its state (`group_show_locked`), so that a commit or a heartbeat compares one value
-of the group. A cell that does not answer is Python's, which says why.
+Python publishes its state (`group_publish_locked`), so that a commit or a heartbeat compares one
+value of the group. A cell that does not answer is Python's, which says why.
 """
 
 from libc.stdint cimport int8_t, int16_t

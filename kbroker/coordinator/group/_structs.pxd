@@ -55,7 +55,7 @@ cdef struct Member:
 cdef struct Group:
     uint32_t hash
     int32_t id_length
-    int8_t shown                  # Python has told state, generation and members
+    int8_t published              # state, generation and members are set by Python
     int8_t commits_of             # of its state, as _state_rows has it
     int16_t heartbeat_error       # the same
     int32_t state

@@ -37,7 +37,7 @@ cdef int _accepts_locked(GroupShard* shard, const Committer* committer) noexcept
     # As the compiled OffsetCommit: what Python has checked may have changed since.
     cdef Group* group = group_find_locked(shard, committer.group.at, committer.group.length)
     cdef Member* member
-    if group == NULL or not group.shown:
+    if group == NULL or not group.published:
         # Offsets that are nobody's in particular need a group that is there, or they would be left
         # alone: it was deleted since Python has asked it, and Python makes another one.
         return committer.generation >= 0 and committer.checked_twice

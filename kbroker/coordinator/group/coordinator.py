@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kbroker import limits
-from kbroker.coordinator.group.group import Group, tell_absent
+from kbroker.coordinator.group.group import Group, answer_not_found
 from kbroker.coordinator.group.messages import (
     NO_MEMBER_ID,
     JoinAnswer,
@@ -260,7 +260,7 @@ class GroupCoordinator:
         if code:
             done(code)
         elif group is None:
-            tell_absent(self._store, group_id, done)
+            answer_not_found(self._store, group_id, done)
         else:
             group.delete(done, unless=unless, gone=partial(self._forget, group))
 

@@ -53,7 +53,7 @@ FAILED: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
 _WITHOUT_ID: Final = (ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
-def tell_absent(store: GroupStore, group_id: str, done: Callable[[ErrorCode], object]) -> None:
+def answer_not_found(store: GroupStore, group_id: str, done: Callable[[ErrorCode], object]) -> None:
     """GROUP_ID_NOT_FOUND, when the tombstones of whoever deleted the group are with the followers;
     as long as they are not, another leader may have the group still."""
     store.when_settled(group_id, lambda code: done(code or ErrorCode.GROUP_ID_NOT_FOUND))
@@ -302,7 +302,7 @@ class Group(Rebalance):
     def _deleted_already(self, done: Callable[[ErrorCode], object]) -> None:
         """From the outbox, behind the write of who deletes the group, which may have failed."""
         if self.state is GroupState.DEAD:
-            tell_absent(self.around.store, self.group_id, done)
+            answer_not_found(self.around.store, self.group_id, done)
         else:
             done(FAILED)
 

@@ -146,18 +146,18 @@ class Rebalance:
 
     # --- what C is shown ---
 
-    def show_if_changed(self) -> None:
+    def publish_if_changed(self) -> None:
         """Repeat the group where the compiled path looks; where that fails, it is to ask here."""
         if not self._changed:
             return
         self._changed = False
         try:
             if self.state is not GroupState.DEAD:
-                self.around.view.show_members(
+                self.around.view.publish_members(
                     self.group_id,
                     state=self.state,
                     generation=self.generation,
-                    members=self.shown_members(),
+                    members=self.generation_members(),
                 )
                 return
         except Exception as error:
@@ -168,7 +168,7 @@ class Rebalance:
         except Exception as error:
             self.around.failures.note("hiding a group", error)
 
-    def shown_members(self) -> list[tuple[str, str | None]]:
+    def generation_members(self) -> list[tuple[str, str | None]]:
         """Who was in a generation: (member id, instance id)."""
         return [(each.member_id, each.instance_id) for each in self.members if not each.is_new]
 

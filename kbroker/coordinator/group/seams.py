@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kbroker.errors import ErrorCode
 
 
-class ShownGroup(NamedTuple):
+class PublishedGroup(NamedTuple):
     """A group as C has it."""
 
     state: int
@@ -72,7 +72,7 @@ class Committer(NamedTuple):
 class HotView(Protocol):
     """The groups as C sees them. Any thread; never calls back."""
 
-    def show_members(
+    def publish_members(
         self,
         group_id: str,
         *,
@@ -84,7 +84,7 @@ class HotView(Protocol):
         (member id, instance id). Call it under the group's lock, after every change."""
         ...
 
-    def shown(self, group_id: str) -> ShownGroup | None:
+    def published(self, group_id: str) -> PublishedGroup | None:
         """What C knows of the group; None: nothing, and Python is asked. For checks."""
         ...
 

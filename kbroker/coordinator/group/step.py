@@ -81,7 +81,7 @@ class Step:
             finally:
                 if self._tell is not None:
                     group.outbox.add(self._tell)
-        group.show_if_changed()
+        group.publish_if_changed()
         if group.around.checked and (wrong := disagreement(group)):
             raise InvariantError(wrong)
 
@@ -92,10 +92,10 @@ def disagreement(group: Rebalance) -> str | None:
     Members who are not in a generation yet are not shown. Of a group that is dead C may know the
     one that has its id now. The lock is held.
     """
-    shown = group.around.view.shown(group.group_id)
+    shown = group.around.view.published(group.group_id)
     if shown is None or group.state is GroupState.DEAD:
         return None
-    here = (group.state, group.generation, frozenset(group.shown_members()))
+    here = (group.state, group.generation, frozenset(group.generation_members()))
     if (shown.state, shown.generation, frozenset(shown.members)) == here:
         return None
     return f"group {group.group_id} is {here}, and C has {shown}"

@@ -54,7 +54,7 @@ cdef inline Member* asking_member_locked(
 ) noexcept nogil:
     # The member if it is one, of this generation, and who it says; else NULL, and Python knows why.
     cdef Member* member
-    if group == NULL or not group.shown or group.generation != asking.generation:
+    if group == NULL or not group.published or group.generation != asking.generation:
         return NULL
     member = member_find_locked(group, asking.member.at, asking.member.length)
     if member == NULL:

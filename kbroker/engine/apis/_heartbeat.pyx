@@ -1,11 +1,12 @@
 # cython: language_level=3
-"""Heartbeat for a run, without the GIL: a member that is known is heard, and told how things stand.
+"""Heartbeat for a run, without the GIL: notes the time for a known member and answers its state.
 
-Python shows C who is a member (`HotView.show_members`); here a heartbeat is a look into that table
-and a time written into it, and Python's session timers ask for the time when they fire. What is not
-plainly right goes to Python whole (handlers/heartbeat.py, the authority), in its place in the
-connection's order: a group or a member that is not known, another generation, another instance id,
-a group that is not ours or not loaded, ids that are not ASCII, bytes that do not parse.
+Python publishes the members to C (`HotView.publish_members`); here a heartbeat is a look into that
+table and a time written into it, and Python's session timers read the time when they fire. A
+request that is not plainly right goes to Python whole (handlers/heartbeat.py, the authority), in
+its place in the connection's order: an unknown group or member, another generation, another
+instance id, a group that is not ours or not loaded, ids that are not ASCII, bytes that do not
+parse.
 
 Protocol: HeartbeatRequest 0-4 (throttle time from 1, instance ids from 3, flexible from 4).
 Threads: the worker's own. Locks: a shard's, for one look.

@@ -282,7 +282,7 @@ cdef int _accepts_locked(CommitPlan* plan, int64_t heard_ms) noexcept nogil:
     # Whether the group takes offsets from this member, or from nobody in particular.
     cdef Member* member
     plan.group = group_find_locked(plan.shard, plan.asking.group.at, plan.asking.group.length)
-    if plan.group == NULL or not plan.group.shown:
+    if plan.group == NULL or not plan.group.published:
         return 0
     if plan.asking.generation < 0:
         return plan.group.commits_of == COMMITS_OF_NO_MEMBER

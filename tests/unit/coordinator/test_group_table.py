@@ -95,7 +95,7 @@ def test_only_old_offsets_are_removed_when_asked(table: GroupTable) -> None:
 
 
 def test_a_deleted_group_is_forgotten(table: GroupTable, log: LedLog) -> None:
-    table.show_members("g", state=0, generation=0, members=[])
+    table.publish_members("g", state=0, generation=0, members=[])
     table.commit("g", [committed(0, 5)])
     assert table.delete_group("g", [(b"\0\2group", None)]) == 0
     assert table.offsets("g") == []
@@ -158,11 +158,11 @@ def test_a_log_that_refuses_changes_nothing(table: GroupTable, log: LedLog) -> N
 
 
 def test_members_keep_the_time_at_which_they_were_heard(table: GroupTable) -> None:
-    table.show_members("g", state=STABLE, generation=1, members=[("a", None), ("b", "one")])
+    table.publish_members("g", state=STABLE, generation=1, members=[("a", None), ("b", "one")])
     assert table.last_heard_ms("g", "a") == 0
     assert table.last_heard_ms("g", "c") == 0
     assert table.last_heard_ms("h", "a") == 0
-    table.show_members("g", state=STABLE, generation=2, members=[("b", "one")])
+    table.publish_members("g", state=STABLE, generation=2, members=[("b", "one")])
     table.remove_members("g")
     assert table.statistics(0).groups == 0
 
@@ -363,7 +363,7 @@ def test_names_that_would_share_a_place_cost_what_others_do(table: GroupTable) -
     def members(names: list[str]) -> None:
         rows = [(name, None) for name in names]
         for generation in range(4):
-            table.show_members("g", state=STABLE, generation=generation, members=rows)
+            table.publish_members("g", state=STABLE, generation=generation, members=rows)
 
     def topics(names: list[str]) -> None:
         for at in range(0, len(names), 512):
@@ -375,8 +375,8 @@ def test_names_that_would_share_a_place_cost_what_others_do(table: GroupTable) -
 
 def test_members_that_were_looked_at_are_not_counted_for_ever(table: GroupTable) -> None:
     members = [("a", None), ("b", "one")]
-    table.show_members("g", state=STABLE, generation=1, members=members)
+    table.publish_members("g", state=STABLE, generation=1, members=members)
     before = live_counts()["members"]
-    shown = table.shown("g")
+    shown = table.published("g")
     assert shown is not None and sorted(shown.members) == members
     assert live_counts()["members"] == before

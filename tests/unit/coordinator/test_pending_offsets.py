@@ -126,7 +126,7 @@ def test_a_partition_that_is_lost_has_nothing_pending(table: GroupTable) -> None
 
 @pytest.mark.parametrize("state", [0, 1, 2, 3])  # Empty, PreparingRebalance, Completing, Stable
 def test_who_may_commit_is_checked_under_the_lock(table: GroupTable, state: int) -> None:
-    table.show_members("g", state=state, generation=4, members=[("m", "i")] if state else [])
+    table.publish_members("g", state=state, generation=4, members=[("m", "i")] if state else [])
     offsets = [committed(0, 10)]
 
     def commit(member: str, instance: str | None, generation: int) -> int:

@@ -87,7 +87,7 @@ class Beside:
             request.respond(twin.answer)
 
     def show(self, state: int = GroupState.STABLE, generation: int = GENERATION) -> None:
-        self.table.show_members(GROUP, state=state, generation=generation, members=SHOWN)
+        self.table.publish_members(GROUP, state=state, generation=generation, members=SHOWN)
 
     def ask(self, entity: Any) -> bytes:
         """The body of the answer."""
@@ -244,7 +244,7 @@ def test_which_states_take_a_member_s_commit(beside: Beside, version: int, state
 
 
 def test_nobody_commits_to_a_group_without_members(beside: Beside) -> None:
-    beside.table.show_members(GROUP, state=GroupState.EMPTY, generation=3, members=[])
+    beside.table.publish_members(GROUP, state=GroupState.EMPTY, generation=3, members=[])
     asked = {"generation_id_or_member_epoch": -1, "member_id": ""}
     beside.ask(beside.commit(9, SHAPES["one"], **asked))
     assert beside.in_python == []

@@ -352,7 +352,7 @@ def test_a_group_that_changes_with_each_look_is_asked_later(
     table = broker.services.offsets
 
     def shows(generation: int) -> None:
-        table.show_members("g", state=3, generation=generation, members=[(member, None)])
+        table.publish_members("g", state=3, generation=generation, members=[(member, None)])
 
     between(monkeypatch, broker, *[partial(shows, 9)] * 3)
     told = broker.ask(commit("g", 5, member=member, generation=1))

@@ -22,7 +22,7 @@ from kbroker.coordinator.group.messages import (
     SyncAnswer,
     SyncAsked,
 )
-from kbroker.coordinator.group.seams import HotView, ShownGroup
+from kbroker.coordinator.group.seams import HotView, PublishedGroup
 from kbroker.coordinator.group.states import GroupState
 from kbroker.errors import ErrorCode
 from kbroker.purgatory.timer import Timer
@@ -99,11 +99,11 @@ class View:
     """What C would know; a test lets members be heard there, or has it fail."""
 
     def __init__(self) -> None:
-        self.groups: dict[str, ShownGroup] = {}
+        self.groups: dict[str, PublishedGroup] = {}
         self.heard: dict[str, int] = {}
         self.fails: Exception | None = None
 
-    def show_members(
+    def publish_members(
         self,
         group_id: str,
         *,
@@ -113,12 +113,12 @@ class View:
     ) -> None:
         if self.fails is not None:
             raise self.fails
-        self.groups[group_id] = ShownGroup(GroupState(state), generation, list(members))
+        self.groups[group_id] = PublishedGroup(GroupState(state), generation, list(members))
 
     def remove_members(self, group_id: str) -> None:
         self.groups.pop(group_id, None)
 
-    def shown(self, group_id: str) -> ShownGroup | None:
+    def published(self, group_id: str) -> PublishedGroup | None:
         return self.groups.get(group_id)
 
     def last_heard_ms(self, group_id: str, member_id: str) -> int:
