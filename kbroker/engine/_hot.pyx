@@ -220,7 +220,7 @@ cdef class HotPath:
         self.questions.context = &self.context
         parked_init(&self.context)
         self.context.registry = table.registry
-        self.context.shown = &table.shown
+        self.context.published = &table.published
         self.context.fetch_bytes_max = fetch_bytes_max
         self.context.inline_range_bytes = inline_range_bytes
         self.context.rack_aware = rack_aware

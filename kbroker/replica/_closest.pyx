@@ -20,13 +20,13 @@ from kbroker.core._error_codes cimport NO_ERROR
 from kbroker.log.engine._storage cimport lock_to_look_if, unlock_log
 from kbroker.log.engine._types cimport READ_WOULD_WAIT
 from kbroker.replica._followers cimport Follower
-from kbroker.replica._metadata_view cimport ShownBroker, view_address, view_broker
+from kbroker.replica._metadata_view cimport ViewBroker, view_address, view_broker
 
 cdef enum:
     NS_PER_MS = 1000000
 
 
-cdef int _in_rack(const ShownBroker* broker, const ReaderPlace* place) noexcept nogil:
+cdef int _in_rack(const ViewBroker* broker, const ReaderPlace* place) noexcept nogil:
     return (
         broker != NULL
         and broker.rack_length == place.rack_length
@@ -37,7 +37,7 @@ cdef int _in_rack(const ShownBroker* broker, const ReaderPlace* place) noexcept 
 cdef int _may_serve(
     const Follower* follower, int64_t offset, const ReaderPlace* place
 ) noexcept nogil:
-    cdef ShownBroker* broker
+    cdef ViewBroker* broker
     if not follower.in_sync or not follower.log_start_offset <= offset <= follower.log_end_offset:
         return 0
     broker = view_broker(place.view, follower.broker_id)

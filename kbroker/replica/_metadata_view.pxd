@@ -6,19 +6,19 @@ from kbroker.replica._topic_index cimport TopicIndex, TopicKey
 
 # A partition as Metadata shows it. The two lists are places in the topic's `ids`: a count, then so
 # many node ids; equal lists of neighbours are one.
-cdef struct ShownPartition:
+cdef struct ViewPartition:
     int32_t leader                # -1: none
     int32_t leader_epoch
     uint32_t replicas
     uint32_t isr
 
 
-cdef struct ShownTopic:
+cdef struct ViewTopic:
     TopicKey key                  # its name is in the same allocation
     int internal
     int gone                      # the publisher's, while it builds the next view
     int32_t partition_count
-    ShownPartition* partitions    # in the same allocation
+    ViewPartition* partitions     # in the same allocation
     int32_t* ids
     uint32_t ids_count
     uint32_t ids_capacity
@@ -28,23 +28,23 @@ cdef struct ShownTopic:
 
 
 # Where clients of one listener reach a broker; `port` -1: they do not.
-cdef struct ShownAddress:
+cdef struct ViewAddress:
     int32_t port
     int32_t host_length
     uint8_t* host
 
 
-cdef struct ShownBroker:
+cdef struct ViewBroker:
     int32_t node_id
     int32_t rack_length           # -1: none
     uint8_t* rack
-    ShownAddress* addresses       # by listener of this broker
+    ViewAddress* addresses        # by listener of this broker
 
 
 cdef struct MetadataView:
-    TopicIndex index              # of ShownTopics
+    TopicIndex index              # of ViewTopics
     int32_t topic_count
-    ShownTopic** topics           # in the order of their names' bytes
+    ViewTopic** topics            # in the order of their names' bytes
     # Over all topics, for the size of an answer.
     int64_t partition_count
     int64_t name_bytes
@@ -52,29 +52,29 @@ cdef struct MetadataView:
     int64_t isr_ids
     int long_lists
     int32_t broker_count
-    ShownBroker* brokers          # by node id; behind them, their addresses and all texts
+    ViewBroker* brokers           # by node id; behind them, their addresses and all texts
     uint32_t listener_count       # of each broker's addresses
     size_t broker_text_bytes
     int32_t cluster_id_length
     uint8_t* cluster_id
 
 
-cdef ShownTopic* shown_topic_new(
+cdef ViewTopic* view_topic_new(
     const uint8_t* name, int32_t length, const uint8_t* topic_id, int internal,
     int32_t partition_count) noexcept nogil
-cdef void shown_topic_free(ShownTopic* topic) noexcept nogil
-cdef int64_t shown_ids_add(ShownTopic* topic, const int32_t* ids, int32_t count) noexcept nogil
+cdef void view_topic_free(ViewTopic* topic) noexcept nogil
+cdef int64_t view_ids_add(ViewTopic* topic, const int32_t* ids, int32_t count) noexcept nogil
 cdef MetadataView* view_new(
-    MetadataView* old, ShownTopic** added, int32_t added_count, int32_t gone_count,
+    MetadataView* old, ViewTopic** added, int32_t added_count, int32_t gone_count,
     int32_t broker_count, uint32_t listener_count, size_t text_bytes) noexcept nogil
 cdef void view_free(MetadataView* view) noexcept nogil
 cdef void view_free_with_topics(MetadataView* view) noexcept nogil
 # NULL: clients of this listener do not reach it.
-cdef inline ShownAddress* view_address(
-    MetadataView* view, ShownBroker* broker, uint32_t listener
+cdef inline ViewAddress* view_address(
+    MetadataView* view, ViewBroker* broker, uint32_t listener
 ) noexcept nogil:
     if listener >= view.listener_count or broker.addresses[listener].port < 0:
         return NULL
     return &broker.addresses[listener]
 
-cdef ShownBroker* view_broker(MetadataView* view, int32_t node_id) noexcept nogil
+cdef ViewBroker* view_broker(MetadataView* view, int32_t node_id) noexcept nogil

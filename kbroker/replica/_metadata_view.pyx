@@ -27,30 +27,30 @@ cdef enum:
 
 # --- topics --------------------------------------------------------------------------------------
 
-cdef ShownTopic* shown_topic_new(
+cdef ViewTopic* view_topic_new(
     const uint8_t* name, int32_t length, const uint8_t* topic_id, int internal,
     int32_t partition_count,
 ) noexcept nogil:
     """A topic whose partitions are still to be filled in; NULL: no memory."""
-    cdef size_t places = sizeof(ShownPartition) * <size_t>partition_count
-    cdef ShownTopic* topic = <ShownTopic*>calloc(
-        1, sizeof(ShownTopic) + places + <size_t>length)
+    cdef size_t places = sizeof(ViewPartition) * <size_t>partition_count
+    cdef ViewTopic* topic = <ViewTopic*>calloc(
+        1, sizeof(ViewTopic) + places + <size_t>length)
     if topic == NULL:
         return NULL
-    topic.partitions = <ShownPartition*>(<char*>topic + sizeof(ShownTopic))
+    topic.partitions = <ViewPartition*>(<char*>topic + sizeof(ViewTopic))
     topic_key_init(&topic.key, <uint8_t*>topic.partitions + places, name, length, topic_id)
     topic.partition_count = partition_count
     topic.internal = internal
     return topic
 
 
-cdef void shown_topic_free(ShownTopic* topic) noexcept nogil:
+cdef void view_topic_free(ViewTopic* topic) noexcept nogil:
     if topic != NULL:
         free(topic.ids)
         free(topic)
 
 
-cdef int64_t shown_ids_add(ShownTopic* topic, const int32_t* ids, int32_t count) noexcept nogil:
+cdef int64_t view_ids_add(ViewTopic* topic, const int32_t* ids, int32_t count) noexcept nogil:
     """A list of node ids for this topic's partitions; its place, or -1: no memory."""
     cdef uint32_t place = topic.ids_count
     cdef uint32_t capacity = topic.ids_capacity
@@ -74,13 +74,13 @@ cdef int64_t shown_ids_add(ShownTopic* topic, const int32_t* ids, int32_t count)
 
 # --- views ---------------------------------------------------------------------------------------
 
-cdef int _is_before(ShownTopic* one, ShownTopic* other) noexcept nogil:
+cdef int _is_before(ViewTopic* one, ViewTopic* other) noexcept nogil:
     cdef int32_t shared = min(one.key.name_length, other.key.name_length)
     cdef int order = memcmp(one.key.name, other.key.name, <size_t>shared)
     return order < 0 or (order == 0 and one.key.name_length < other.key.name_length)
 
 
-cdef void _insert(MetadataView* view, ShownTopic* topic) noexcept nogil:
+cdef void _insert(MetadataView* view, ViewTopic* topic) noexcept nogil:
     topic_index_put(&view.index, &topic.key)
     view.topics[view.topic_count] = topic
     view.topic_count += 1
@@ -97,10 +97,10 @@ cdef MetadataView* _view_allocate(
     cdef MetadataView* view = <MetadataView*>calloc(1, sizeof(MetadataView))
     if view == NULL:
         return NULL
-    view.topics = <ShownTopic**>calloc(<size_t>topic_count + 1, sizeof(ShownTopic*))
+    view.topics = <ViewTopic**>calloc(<size_t>topic_count + 1, sizeof(ViewTopic*))
     view.listener_count = listener_count
-    view.brokers = <ShownBroker*>calloc(
-        1, (sizeof(ShownBroker) + sizeof(ShownAddress) * listener_count) * <size_t>broker_count
+    view.brokers = <ViewBroker*>calloc(
+        1, (sizeof(ViewBroker) + sizeof(ViewAddress) * listener_count) * <size_t>broker_count
         + text_bytes + 1)
     if (topic_index_init(&view.index, topic_count) != 0 or view.topics == NULL
             or view.brokers == NULL):
@@ -110,7 +110,7 @@ cdef MetadataView* _view_allocate(
 
 
 cdef MetadataView* view_new(
-    MetadataView* old, ShownTopic** added, int32_t added_count, int32_t gone_count,
+    MetadataView* old, ViewTopic** added, int32_t added_count, int32_t gone_count,
     int32_t broker_count, uint32_t listener_count, size_t text_bytes,
 ) noexcept nogil:
     """The topics of `old` (or NULL) that are not `gone`, and `added`, which are in order of names.
@@ -154,13 +154,13 @@ cdef void view_free_with_topics(MetadataView* view) noexcept nogil:
     if view == NULL:
         return
     for i in range(view.topic_count):
-        shown_topic_free(view.topics[i])
+        view_topic_free(view.topics[i])
     view_free(view)
 
 
 # --- reading -------------------------------------------------------------------------------------
 
-cdef ShownBroker* view_broker(MetadataView* view, int32_t node_id) noexcept nogil:
+cdef ViewBroker* view_broker(MetadataView* view, int32_t node_id) noexcept nogil:
     """The registered broker of this id, NULL if there is none; they are sorted by id."""
     cdef int32_t low = 0
     cdef int32_t high = view.broker_count

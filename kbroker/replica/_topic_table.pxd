@@ -1,12 +1,12 @@
 # cython: language_level=3
 from libc.stdint cimport int64_t
 
-from kbroker.replica._metadata_view cimport MetadataView, ShownTopic
+from kbroker.replica._metadata_view cimport MetadataView, ViewTopic
 from kbroker.replica._snapshot cimport SnapshotRegistry
 
 
-cdef class ShownRow:
-    cdef ShownTopic* topic        # NULL once a view has it
+cdef class ViewRow:
+    cdef ViewTopic* topic         # NULL once a view has it
     cdef readonly str name
     cdef int filled               # partitions so far
     cdef tuple last_ids           # the last list of replicas, and its place
@@ -16,8 +16,8 @@ cdef class ShownRow:
 
 cdef class TopicTable:
     cdef SnapshotRegistry* registry
-    cdef MetadataView* shown      # atomic; NULL: Python answers Metadata
+    cdef MetadataView* published  # atomic; NULL: Python answers Metadata
     cdef MetadataView* _build(
-        self, ShownTopic** added, int added_count, int gone_count, object brokers,
+        self, ViewTopic** added, int added_count, int gone_count, object brokers,
         str cluster_id,
     ) except NULL

@@ -20,7 +20,7 @@ class TopicTable:
     # brokers: (node id, (host, port) or None by listener, rack) in the order of the ids
     def show(
         self,
-        rows: Sequence[ShownRow],
+        rows: Sequence[ViewRow],
         removed: Sequence[str],
         brokers: Sequence[tuple[int, Sequence[tuple[str, int] | None], str | None]],
         cluster_id: str,
@@ -40,6 +40,6 @@ class _Partition(Protocol):
     def isr(self) -> tuple[int, ...]: ...
 
 @disjoint_base
-class ShownRow:
+class ViewRow:
     def __new__(cls, name: str, topic_id: bytes, internal: bool, partition_count: int) -> Self: ...
     def fill(self, partitions: Iterable[_Partition]) -> None: ...

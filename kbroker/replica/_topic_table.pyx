@@ -8,7 +8,7 @@ Metadata shows.
 Owner: the controller's thread. Both wait a moment for readers inside a hot call, so they release
 the GIL for everything but reading their arguments. One that stays there is not waited for: what it
 looks at is kept until it has left. The hot path reads what they left and never comes back here. A
-`ShownRow` is filled in pieces, so that a topic of many partitions does not hold the GIL.
+`ViewRow` is filled in pieces, so that a topic of many partitions does not hold the GIL.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -17,13 +17,13 @@ from libc.string cimport memcpy
 
 from kbroker.replica._metadata_view cimport (
     MetadataView,
-    ShownAddress,
-    ShownBroker,
-    ShownPartition,
-    ShownTopic,
-    shown_ids_add,
-    shown_topic_free,
-    shown_topic_new,
+    ViewAddress,
+    ViewBroker,
+    ViewPartition,
+    ViewTopic,
+    view_ids_add,
+    view_topic_free,
+    view_topic_new,
     view_free,
     view_free_with_topics,
     view_new,
@@ -48,7 +48,7 @@ from kbroker.replica._topic_index cimport topic_place_by_name
 cdef struct OldView:
     Retired retired               # the first
     MetadataView* view
-    ShownTopic** gone
+    ViewTopic** gone
     int count
 
 
@@ -61,7 +61,7 @@ cdef class TopicTable:
             raise MemoryError
 
     def __dealloc__(self):
-        view_free_with_topics(self.shown)
+        view_free_with_topics(self.published)
         registry_free(self.registry)
 
     def publish(self, list added, list removed):
@@ -109,14 +109,14 @@ cdef class TopicTable:
         """
         cdef list added_rows = list(rows)
         cdef int added_count = <int>len(added_rows)
-        cdef ShownTopic** added = <ShownTopic**>calloc(added_count + 1, sizeof(ShownTopic*))
+        cdef ViewTopic** added = <ViewTopic**>calloc(added_count + 1, sizeof(ViewTopic*))
         cdef OldView* old = NULL
         cdef int gone_count = 0
         cdef bytes encoded
         cdef int i
         cdef MetadataView* fresh = NULL
         try:
-            old = _old_view_new(self.shown, added_count + <int>len(removed))
+            old = _old_view_new(self.published, added_count + <int>len(removed))
             if added == NULL or old == NULL:
                 raise MemoryError
             for i in range(added_count):
@@ -124,19 +124,19 @@ cdef class TopicTable:
             for name in removed:
                 encoded = name.encode()
                 gone_count += _mark_gone(
-                    self.shown, <const uint8_t*>encoded, <int32_t>len(encoded),
+                    self.published, <const uint8_t*>encoded, <int32_t>len(encoded),
                     &old.gone[gone_count])
             with nogil:
                 for i in range(added_count):
                     gone_count += _mark_gone(
-                        self.shown, added[i].key.name, added[i].key.name_length,
+                        self.published, added[i].key.name, added[i].key.name_length,
                         &old.gone[gone_count])
             fresh = self._build(added, added_count, gone_count, brokers, cluster_id)
             for i in range(added_count):
-                (<ShownRow>added_rows[i]).topic = NULL
+                (<ViewRow>added_rows[i]).topic = NULL
             old.count = gone_count
             with nogil:
-                registry_swap(self.registry, <void**>&self.shown, fresh, &old.retired)
+                registry_swap(self.registry, <void**>&self.published, fresh, &old.retired)
         finally:
             if fresh == NULL and old != NULL:
                 for i in range(gone_count):
@@ -145,7 +145,7 @@ cdef class TopicTable:
             free(added)
 
     cdef MetadataView* _build(
-        self, ShownTopic** added, int added_count, int gone_count, object brokers,
+        self, ViewTopic** added, int added_count, int gone_count, object brokers,
         str cluster_id,
     ) except NULL:
         cdef bytes text = _text_of(brokers, cluster_id)
@@ -155,7 +155,7 @@ cdef class TopicTable:
         cdef MetadataView* fresh
         with nogil:
             fresh = view_new(
-                self.shown, added, added_count, gone_count, broker_count, listener_count,
+                self.published, added, added_count, gone_count, broker_count, listener_count,
                 text_bytes)
         if fresh == NULL:
             raise MemoryError
@@ -168,12 +168,12 @@ cdef class TopicTable:
 
     def hide(self):
         """Shows nothing: Python answers Metadata until the next `show`, which begins with none."""
-        cdef OldView* old = _old_view_new(self.shown, 0)
+        cdef OldView* old = _old_view_new(self.published, 0)
         if old == NULL:
             raise MemoryError
         old.count = -1
         with nogil:
-            registry_swap(self.registry, <void**>&self.shown, NULL, &old.retired)
+            registry_swap(self.registry, <void**>&self.published, NULL, &old.retired)
 
     def reclaim(self) -> int:
         """Frees what hot calls have left since it was replaced; of how much one has not left."""
@@ -183,7 +183,7 @@ cdef class TopicTable:
         return left
 
 
-cdef class ShownRow:
+cdef class ViewRow:
     """One topic on its way into a table: made, filled with its partitions in order, given away."""
 
     def __cinit__(self, str name, bytes topic_id, bint internal, int partition_count):
@@ -191,7 +191,7 @@ cdef class ShownRow:
         _check_topic_id(topic_id)
         if partition_count < 0:
             raise ValueError(f"{partition_count} partitions")
-        self.topic = shown_topic_new(
+        self.topic = view_topic_new(
             <const uint8_t*>encoded, <int32_t>len(encoded), <const uint8_t*>topic_id, internal,
             partition_count)
         if self.topic == NULL:
@@ -199,7 +199,7 @@ cdef class ShownRow:
         self.name = name
 
     def __dealloc__(self):
-        shown_topic_free(self.topic)
+        view_topic_free(self.topic)
 
     def fill(self, partitions):
         """The next partitions: each with leader, leader_epoch, replicas and isr."""
@@ -207,8 +207,8 @@ cdef class ShownRow:
             self._fill(partition)
 
     cdef int _fill(self, object partition) except -1:
-        cdef ShownTopic* topic = self.topic
-        cdef ShownPartition* place
+        cdef ViewTopic* topic = self.topic
+        cdef ViewPartition* place
         cdef tuple replicas = partition.replicas
         cdef tuple isr = partition.isr
         if topic == NULL or self.filled == topic.partition_count:
@@ -227,7 +227,7 @@ cdef class ShownRow:
         return 0
 
 
-cdef int64_t _add_ids(ShownTopic* topic, tuple ids) except -1:
+cdef int64_t _add_ids(ViewTopic* topic, tuple ids) except -1:
     cdef Py_ssize_t count = len(ids)
     cdef int32_t* copied = <int32_t*>calloc(count + 1, sizeof(int32_t))
     cdef int64_t place
@@ -237,7 +237,7 @@ cdef int64_t _add_ids(ShownTopic* topic, tuple ids) except -1:
     try:
         for i in range(count):
             copied[i] = ids[i]
-        place = shown_ids_add(topic, copied, <int32_t>count)
+        place = view_ids_add(topic, copied, <int32_t>count)
     finally:
         free(copied)
     if place < 0:
@@ -245,19 +245,19 @@ cdef int64_t _add_ids(ShownTopic* topic, tuple ids) except -1:
     return place
 
 
-cdef ShownTopic* _whole(ShownRow row) except NULL:
+cdef ViewTopic* _whole(ViewRow row) except NULL:
     if row.topic == NULL or row.filled != row.topic.partition_count:
         raise ValueError(f"{row.name} has not got all its partitions, or was shown already")
     return row.topic
 
 
 cdef int _mark_gone(
-    MetadataView* view, const uint8_t* name, int32_t length, ShownTopic** found,
+    MetadataView* view, const uint8_t* name, int32_t length, ViewTopic** found,
 ) noexcept nogil:
     # A topic of the view that the next one leaves out; 0: there is none, or it is marked.
-    cdef ShownTopic* topic = NULL
+    cdef ViewTopic* topic = NULL
     if view != NULL:
-        topic = <ShownTopic*>topic_place_by_name(&view.index, name, length)[0]
+        topic = <ViewTopic*>topic_place_by_name(&view.index, name, length)[0]
     if topic == NULL or topic.gone:
         return 0
     found[0] = topic
@@ -280,9 +280,9 @@ cdef int32_t _text_bytes(str text) except -1:
 
 cdef int _fill_brokers(MetadataView* view, brokers, str cluster_id, bytes text) except -1:
     # In the order of _text_of; the text stands behind the addresses, they behind the brokers.
-    cdef ShownAddress* address = <ShownAddress*>&view.brokers[<size_t>len(brokers)]
+    cdef ViewAddress* address = <ViewAddress*>&view.brokers[<size_t>len(brokers)]
     cdef uint8_t* at = <uint8_t*>&address[<size_t>len(brokers) * view.listener_count]
-    cdef ShownBroker* place
+    cdef ViewBroker* place
     memcpy(at, <const char*>text, <size_t>len(text))
     view.broker_text_bytes = <size_t>len(text)
     view.cluster_id = at
@@ -315,18 +315,18 @@ cdef void _old_view_release(Retired* retired) noexcept nogil:
         view_free_with_topics(old.view)
     else:
         for i in range(old.count):
-            shown_topic_free(old.gone[i])
+            view_topic_free(old.gone[i])
         view_free(old.view)
     free(old)
 
 
 cdef OldView* _old_view_new(MetadataView* view, int gone_max) noexcept nogil:
     cdef OldView* old = <OldView*>calloc(
-        1, sizeof(OldView) + <size_t>gone_max * sizeof(ShownTopic*))
+        1, sizeof(OldView) + <size_t>gone_max * sizeof(ViewTopic*))
     if old != NULL:
         old.retired.release = _old_view_release
         old.view = view
-        old.gone = <ShownTopic**>(<char*>old + sizeof(OldView))
+        old.gone = <ViewTopic**>(<char*>old + sizeof(OldView))
     return old
 
 

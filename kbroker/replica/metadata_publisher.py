@@ -17,7 +17,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from kbroker.replica._topic_table import ShownRow
+from kbroker.replica._topic_table import ViewRow
 
 if TYPE_CHECKING:
     from kbroker.metadata.image import ClusterImage, TopicImage
@@ -71,9 +71,9 @@ def _looks_new(known: TopicImage | None, topic: TopicImage) -> bool:
     )
 
 
-def _row(topic: TopicImage) -> ShownRow:
+def _row(topic: TopicImage) -> ViewRow:
     partitions = topic.partitions
-    row = ShownRow(topic.name, topic.topic_id.bytes, topic.internal, len(partitions))
+    row = ViewRow(topic.name, topic.topic_id.bytes, topic.internal, len(partitions))
     for begin in range(0, len(partitions), PARTITIONS_PER_STEP):
         row.fill(partitions[begin : begin + PARTITIONS_PER_STEP])
     return row

@@ -172,7 +172,7 @@ cdef void _place_reader(HotWorker* worker, FetchPlan* plan) noexcept nogil:
         plan.place.rack_length = 0
         return
     plan.place.listener = plan.request.channel.listener
-    plan.place.view = <MetadataView*>kb_load_ptr(<void**>worker.context.shown)
+    plan.place.view = <MetadataView*>kb_load_ptr(<void**>worker.context.published)
 
 
 cdef int fetch_parse(HotWorker* worker, FetchPlan* plan) noexcept nogil:

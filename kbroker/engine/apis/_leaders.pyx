@@ -23,10 +23,10 @@ from kbroker.protocol._cursor cimport (
 )
 from kbroker.replica._metadata_view cimport (
     MetadataView,
-    ShownAddress,
-    ShownBroker,
-    ShownPartition,
-    ShownTopic,
+    ViewAddress,
+    ViewBroker,
+    ViewPartition,
+    ViewTopic,
     view_address,
     view_broker,
 )
@@ -42,17 +42,17 @@ cdef enum:
 
 
 cdef inline MetadataView* _view(HotWorker* worker) noexcept nogil:
-    if worker.context.shown == NULL:
+    if worker.context.published == NULL:
         return NULL
-    return <MetadataView*>kb_load_ptr(<void**>worker.context.shown)
+    return <MetadataView*>kb_load_ptr(<void**>worker.context.published)
 
 
 cdef void _find(
     HotWorker* worker, const AskedPartition* asked, int32_t* leader, int32_t* epoch,
 ) noexcept nogil:
     cdef MetadataView* view = _view(worker)
-    cdef ShownPartition* shown
-    cdef ShownTopic* topic = NULL
+    cdef ViewPartition* shown
+    cdef ViewTopic* topic = NULL
     leader[0] = NO_NODE
     epoch[0] = -1
     if asked.partition != NULL:
@@ -64,9 +64,9 @@ cdef void _find(
     if view == NULL:
         return
     if asked.topic_id != NULL:
-        topic = <ShownTopic*>topic_place_by_id(&view.index, asked.topic_id)[0]
+        topic = <ViewTopic*>topic_place_by_id(&view.index, asked.topic_id)[0]
     elif asked.name != NULL:
-        topic = <ShownTopic*>topic_place_by_name(
+        topic = <ViewTopic*>topic_place_by_name(
             &view.index, asked.name, asked.name_length)[0]
     if topic != NULL and 0 <= asked.index < topic.partition_count:
         shown = &topic.partitions[asked.index]
@@ -112,11 +112,11 @@ cdef size_t nodes_bound(HotWorker* worker, LeadersTold* told) noexcept nogil:
     return bound
 
 
-cdef ShownBroker* _broker(
+cdef ViewBroker* _broker(
     MetadataView* view, HotWorker* worker, Channel* channel, int32_t node_id
 ) noexcept nogil:
     # NULL: it is not alive, or not for clients of this listener.
-    cdef ShownBroker* broker
+    cdef ViewBroker* broker
     if view == NULL:
         return NULL
     broker = view_broker(view, node_id)
@@ -126,10 +126,10 @@ cdef ShownBroker* _broker(
 
 
 cdef uint8_t* _put_node(
-    uint8_t* at, HotWorker* worker, Channel* channel, ShownBroker* broker,
+    uint8_t* at, HotWorker* worker, Channel* channel, ViewBroker* broker,
 ) noexcept nogil:
     cdef char[HOST_BYTES] text
-    cdef ShownAddress* address
+    cdef ViewAddress* address
     cdef const uint8_t* host
     cdef int32_t host_length, port
     if broker.node_id == worker.context.own.node_id:
@@ -152,7 +152,7 @@ cdef uint8_t* put_nodes(
     cdef uint8_t* start
     cdef uint8_t* body
     cdef uint8_t* end
-    cdef ShownBroker* broker
+    cdef ViewBroker* broker
     cdef int alive = 0
     cdef int i
     if channel.listener < <unsigned>worker.context.own.listener_count:

@@ -39,7 +39,7 @@ from kbroker.protocol._cursor cimport (
     take_uvarint,
 )
 from kbroker.protocol._versions cimport METADATA_FLEXIBLE_SINCE
-from kbroker.replica._metadata_view cimport MetadataView, ShownTopic
+from kbroker.replica._metadata_view cimport MetadataView, ViewTopic
 from kbroker.replica._snapshot cimport snapshot_enter, snapshot_leave
 from kbroker.replica._topic_index cimport topic_place_by_id, topic_place_by_name
 from kbroker.engine.worker._answers cimport (
@@ -227,7 +227,7 @@ cdef int _look_up(
             place = topic_place_by_name(&view.index, name, <int32_t>length)
         if place[0] != NULL:
             if _first_time(seen, place - table.places):
-                plan.topics[plan.count].topic = <ShownTopic*>place[0]
+                plan.topics[plan.count].topic = <ViewTopic*>place[0]
                 plan.count += 1
         elif not asked.by_id and not _is_plain_name(name, length):
             return -1
@@ -267,7 +267,7 @@ cdef int64_t _metadata(HotWorker* worker, Request* request, int64_t step_bytes) 
     cdef MetadataPlan* plan = <MetadataPlan*>arena_take(&worker.arena, sizeof(MetadataPlan))
     cdef int64_t bound
     if plan != NULL:
-        plan.view = <MetadataView*>kb_load_ptr(<void**>worker.context.shown)
+        plan.view = <MetadataView*>kb_load_ptr(<void**>worker.context.published)
     if (
         plan == NULL or plan.view == NULL
         or request.channel.listener >= <unsigned>worker.context.own.listener_count

@@ -37,10 +37,10 @@ from kbroker.protocol._cursor cimport (
 )
 from kbroker.replica._metadata_view cimport (
     MetadataView,
-    ShownAddress,
-    ShownBroker,
-    ShownPartition,
-    ShownTopic,
+    ViewAddress,
+    ViewBroker,
+    ViewPartition,
+    ViewTopic,
     view_address,
     view_broker,
 )
@@ -91,7 +91,7 @@ cdef struct Writing:
     uint32_t listener
     int version
     int flexible
-    ShownTopic* topic
+    ViewTopic* topic
     uint32_t checked              # a place in topic.ids
     int offline                   # how many of that list
 
@@ -101,7 +101,7 @@ cdef struct Writing:
 cdef int64_t metadata_answer_bound(HotWorker* worker, MetadataPlan* plan) noexcept nogil:
     """At least as many bytes as the answer has."""
     cdef MetadataView* view = plan.view
-    cdef ShownTopic* topic
+    cdef ViewTopic* topic
     cdef int64_t topics = plan.count
     cdef int64_t name_bytes = 0
     cdef int64_t partitions = 0
@@ -138,7 +138,7 @@ cdef int64_t metadata_answer_bound(HotWorker* worker, MetadataPlan* plan) noexce
 
 cdef void _put_broker(
     Writing* out, int32_t node_id, const uint8_t* host, int32_t host_length, int32_t port,
-    ShownBroker* broker,
+    ViewBroker* broker,
 ) noexcept nogil:
     cdef uint8_t* at = put_i32(out.at, node_id)
     at = put_string(at, out.flexible, host, host_length)
@@ -176,7 +176,7 @@ cdef void own_address(
 
 
 cdef void _put_own(
-    Writing* out, HotWorker* worker, Channel* channel, ShownBroker* registered,
+    Writing* out, HotWorker* worker, Channel* channel, ViewBroker* registered,
 ) noexcept nogil:
     cdef char[HOST_BYTES] text
     cdef const uint8_t* host
@@ -190,9 +190,9 @@ cdef int32_t _put_brokers(Writing* out, HotWorker* worker, Channel* channel) noe
     # show as controller.
     cdef MetadataView* view = out.view
     cdef int32_t own_id = worker.context.own.node_id
-    cdef ShownBroker* own = NULL
-    cdef ShownBroker* broker
-    cdef ShownAddress* address
+    cdef ViewBroker* own = NULL
+    cdef ViewBroker* broker
+    cdef ViewAddress* address
     cdef int32_t controller = own_id
     cdef int32_t count = 1
     cdef int32_t chosen
@@ -227,7 +227,7 @@ cdef int32_t _put_brokers(Writing* out, HotWorker* worker, Channel* channel) noe
 
 cdef int16_t _unreached(Writing* out, int32_t node_id) noexcept nogil:
     # Why clients of this listener do not reach a broker as a leader; 0: they do.
-    cdef ShownBroker* broker = view_broker(out.view, node_id)
+    cdef ViewBroker* broker = view_broker(out.view, node_id)
     if broker == NULL:
         return LEADER_NOT_AVAILABLE
     if node_id == out.own_id or view_address(out.view, broker, out.listener) != NULL:
@@ -271,7 +271,7 @@ cdef uint8_t* _put_chosen_ids(
 
 
 cdef uint8_t* _put_partition(
-    Writing* out, uint8_t* at, ShownPartition* partition, int32_t index, int16_t leader_error,
+    Writing* out, uint8_t* at, ViewPartition* partition, int32_t index, int16_t leader_error,
 ) noexcept nogil:
     cdef const int32_t* replicas = out.topic.ids + partition.replicas
     cdef const int32_t* isr = out.topic.ids + partition.isr
@@ -297,7 +297,7 @@ cdef uint8_t* _put_partition(
     return put_no_tags(at, out.flexible)
 
 
-cdef void _put_topic(Writing* out, ShownTopic* topic, int32_t operations) noexcept nogil:
+cdef void _put_topic(Writing* out, ViewTopic* topic, int32_t operations) noexcept nogil:
     cdef uint8_t* at = put_i16(out.at, 0)
     cdef int32_t leader = NO_NODE
     cdef int16_t leader_error = 0

@@ -4,7 +4,7 @@
 from libc.stdint cimport int16_t, int32_t, uint8_t
 
 from kbroker.net._types cimport Request
-from kbroker.replica._metadata_view cimport MetadataView, ShownTopic
+from kbroker.replica._metadata_view cimport MetadataView, ViewTopic
 
 
 cdef enum:
@@ -16,7 +16,7 @@ cdef enum:
 
 # One topic of an answer: one that is shown, or a name or an id that is not there.
 cdef struct AnsweredTopic:
-    ShownTopic* topic             # NULL: `error`, with what was asked
+    ViewTopic* topic              # NULL: `error`, with what was asked
     int16_t error
     uint8_t* name                 # in the frame; NULL when asked by id
     int32_t name_length

@@ -140,7 +140,7 @@ cdef struct OwnNode:
 cdef struct HotContext:
     RequestChannel* request_channel
     SnapshotRegistry* registry
-    MetadataView** shown          # of the topic table; what is there is atomic, and may be NULL
+    MetadataView** published      # of the topic table; what is there is atomic, and may be NULL
     OwnNode own                   # set before the handlers start
     SessionCache* sessions
     uint64_t hash_seed            # secret: whoever names partitions does not choose their places

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kbroker.errors import ErrorCode
-from kbroker.replica._topic_table import ShownRow
+from kbroker.replica._topic_table import ViewRow
 from kbroker.types import ApiKey
 from tests.support.record_batches import build_batch
 from tests.unit.engine.wire import (
@@ -47,7 +47,7 @@ def topic(rig: Rig) -> Topic:
     topic = Topic("u", uuid.uuid4(), made.logs)
     logs = [made.logs[0], None, None, made.logs[3]]
     rig.table.publish([(topic.name, topic.topic_id.bytes, False, logs)], [])
-    row = ShownRow(topic.name, topic.topic_id.bytes, False, 4)
+    row = ViewRow(topic.name, topic.topic_id.bytes, False, 4)
     row.fill([Shown(NODE_ID, 0), Shown(ELSEWHERE, 7), Shown(GONE, 9), Shown(ELSEWHERE, 1)])
     rig.table.show([row], [], NODES, "cluster")
     rig.hot.advertise(NODE_ID, [("me", 1234)], False)
