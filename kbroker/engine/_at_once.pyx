@@ -1,14 +1,14 @@
 # cython: language_level=3
 """Fetches that are served where they come in: on their Processor's thread, without a handler.
 
-What a handler does for a fetch of what is in memory costs less than waking it and being woken by
-its answer. So while all handlers sleep, a Processor serves the few fetches of a turn itself
-(`net/_processor` says which). A Processor waits for nothing but its sockets, and so does a fetch
-here: for no disk, no roll, no other request of its session; what would, and what has to park, is
-given back, and the Processor queues it as ever (`fetch_at_once`).
+A fetch of records in memory costs a handler less work than waking it and being woken by its answer.
+So while all handlers sleep, a Processor serves the few fetches of a turn itself (`net/_processor`
+says which). A Processor waits for nothing but its sockets, and so does a fetch here: for no disk,
+no roll, no other request of its session. A fetch that would wait or has to park is given back, and
+the Processor queues it for a handler (`fetch_at_once`).
 
-Every Processor has a worker of its own, made by whoever made the Processor: a new worker waits for
-a publication of metadata. One that has none yet queues everything. No GIL.
+Every Processor has a worker of its own. The thread that made the Processor makes it: a new worker
+waits for a publication of metadata. A Processor that has none yet queues everything. No GIL.
 """
 
 from kbroker.core._arena cimport arena_reset
@@ -45,7 +45,7 @@ cdef int _serve(void* context, Processor* processor, Request* request) noexcept 
 cdef int at_once_cover(HotContext* context) noexcept nogil:
     """A worker for every Processor that there is by now. -1: no memory for one of them.
 
-    To be called behind the making of Processors, by one thread at a time.
+    To be called after Processors are made, by one thread at a time.
     """
     cdef int count = kb_load_int(&context.request_channel.processor_count)
     cdef HotWorker* worker

@@ -1,4 +1,4 @@
-"""The hot path's face; see _hot.pyx for what `serve` does without the GIL."""
+"""The hot path as Python calls it; see _hot.pyx for the work of `serve` without the GIL."""
 
 from collections.abc import Callable
 from typing import Final, Self, TypedDict, type_check_only
@@ -12,7 +12,7 @@ from kbroker.replica._replica import Replica
 from kbroker.replica._topic_table import TopicTable
 from kbroker.types import TopicPartition
 
-# What `serve` came back with: something for Python, the idle tick, the end.
+# Why `serve` returned: something for Python, the idle tick, the end.
 SERVED: Final = 0
 IDLE: Final = 1
 CLOSED: Final = 2
@@ -59,7 +59,7 @@ class _HotPathStatistics(TypedDict):
     parked_expired: int
     parked_produces_expired: int
     parked_left: int  # ended because their connections went
-    parked_bytes: int  # with what they keep
+    parked_bytes: int  # including the data kept for their answers
     fetch_sessions: int
     fetch_session_partitions: int
     fetch_session_bytes: int
@@ -82,10 +82,10 @@ class HotPath:
         session_eviction_ms_min: int,
         fetch_bytes_max: int,
         inline_range_bytes: int = 4096,
-        # Consumers that say their rack are told of the replica there.
+        # Consumers that send their rack get the replica in it as preferred read replica.
         rack_aware: bool = False,
-        # How long a follower's fetch waits for more than there is: where somebody waits for what it
-        # brings, and where nobody does.
+        # How long a follower's fetch waits for more than there is: where a request waits for the
+        # records that it acknowledges or brings, and where none does.
         gather_ns: int = 500_000,
         linger_ns: int = 2_000_000,
         # How long a produce that begins a transaction waits for its coordinator.
@@ -132,7 +132,7 @@ class HotPath:
         timeout_ms: int,
         done: Callable[[ErrorCode], object],
     ) -> None: ...
-    # behind `serve`, for the same worker: (who is to be told, what)
+    # after `serve`, for the same worker: (callback, the error to call it with)
     def take_settled(self, index: int) -> list[tuple[Callable[[ErrorCode], object], ErrorCode]]: ...
     # after `serve`, for the same worker; each is answered once, by number
     def take_asking(self, index: int) -> list[Unverified]: ...

@@ -69,7 +69,7 @@ cdef extern from "<stdio.h>" nogil:
 cdef enum:
     IDLE_TICK_NS = 300000000      # the receive wait of Kafka's handlers
     GATHER_NS = 500000            # what clients need to send again, and little beside a round trip
-    LINGER_NS = 5000000           # of records that nobody waits for: fewer rounds
+    LINGER_NS = 5000000           # of records that no request waits for: fewer rounds
     VERIFICATION_MS = 30000       # of a produce that begins a transaction in a partition
 
 SERVED = 0                        # requests or deadlines for Python
@@ -97,7 +97,7 @@ cdef void _leave(HotWorker* worker) noexcept nogil:
 
 
 cdef void _end_cold(HotWorker* worker) noexcept nogil:
-    # What Python had no memory for: nobody waits for an answer that will not come.
+    # Python had no memory for these requests, so they get no answer: close their connections.
     cdef Request* request
     worker.cold_tail = NULL
     while worker.cold_head != NULL:
@@ -123,7 +123,7 @@ cdef inline int _has_for_python(const HotWorker* worker) noexcept nogil:
 
 
 cdef int _serve(HotWorker* worker) noexcept nogil:
-    # Until Python is needed: a TakeStatus, with what Python must do in the worker's lists.
+    # Until Python is needed: a TakeStatus, and the work for Python is in the worker's lists.
     cdef int status = _serve_runs(worker)
     if (status != TAKE_COLD or worker.cold_head != NULL or worker.settled != NULL
             or worker.asking != NULL):
@@ -404,8 +404,8 @@ cdef class HotPath:
         self, Replica replica not None, int64_t last_offset, int32_t led_since, int32_t timeout_ms,
         done not None,
     ):
-        """Has `done` called once with what a coordinator says, when the followers have an offset
-        that was written while this broker led since that epoch, or it is known that they will not:
+        """Calls `done` once, with a coordinator's error, when the followers have an offset that was
+        written while this broker led since that epoch, or when it is certain that they will not:
         now, or on a handler's thread."""
         cdef Batch batch
         batch_prepare(&batch, NULL, 0, 1, 0)
@@ -451,16 +451,16 @@ cdef class HotPath:
         return 0
 
     def take_settled(self, int index):
-        """What `serve` came back with beside requests: (who waited for a write, what to tell)."""
+        """Writes that ended in `serve`, with their errors: (callback, error)."""
         cdef HotWorker* worker = self.workers[index]
         cdef ParkedRequest* parked = worker.settled
         cdef GroupWrite* write
-        told = []
+        settled = []
         numbers = []
-        while parked != NULL:     # what is raised here changes nothing: they are told another time
+        while parked != NULL:     # an exception here changes nothing: they are taken another time
             write = <GroupWrite*>parked.kept
             number = write.number
-            told.append((self.awaiting[number], ErrorCode(write.error)))
+            settled.append((self.awaiting[number], ErrorCode(write.error)))
             numbers.append(number)
             parked = parked.next_left
         for number in numbers:
@@ -470,7 +470,7 @@ cdef class HotPath:
             worker.settled = parked.next_left
             with nogil:
                 parked_drop(parked)
-        return told
+        return settled
 
     def take_asking(self, int index):
         """Produces that begin a transaction here, with which `serve` returned; see `take`."""
@@ -538,7 +538,7 @@ cdef class HotPath:
         By ordinal: `twins` are uncompressed batches, whose records C walks in place of the
         original's; `stored` replaces what is written; `errors` are Kafka error codes. Answers the
         ordinals of batches that C cannot walk, or that are to be stored in another codec by now:
-        then nothing is written, nobody is answered, and it is to be called again with more. And new
+        then nothing is written or answered, and it is to be called again with more. And new
         deadline ticks, as `serve` has them: what is appended may wait for followers.
         """
         cdef HotWorker* worker = self.cold_worker

@@ -5,8 +5,8 @@
     -> what has to be on the disk first -> Metadata -> produces with much to unpack in small
     batches, some at a time -> those with large batches, one by one
 
-In this order since those that come first wait for nobody, and nobody waits for the last ones. What
-needs Python is left in the worker's lists. The handler's thread, no GIL.
+The first of this order wait for no other request, and no other request waits for the last ones.
+Requests that need Python are left in the worker's lists. The handler's thread, no GIL.
 """
 
 from libc.stdint cimport int64_t
@@ -29,7 +29,7 @@ from kbroker.engine.apis._read_ahead cimport read_ahead_run
 from kbroker.engine.worker._worker_mode cimport MODE_UNPACKING, worker_add_mode, worker_set_mode
 
 cdef enum:
-    LONG_RUN_BYTES = 1 << 20      # worth waking another handler for what comes meanwhile
+    LONG_RUN_BYTES = 1 << 20      # worth waking another handler for new requests
     TOGETHER_BYTES = 256 << 10    # of small batches with much to unpack: one append, one hand-over
 
 
@@ -95,7 +95,7 @@ cdef void serve_run(HotWorker* worker, Request* run) noexcept nogil:
 
 
 cdef Request* _taken(RequestList* requests, int64_t bytes_max) noexcept nogil:
-    # The first, and those behind it that are no more than so many bytes with it.
+    # The first, and those after it that are no more than so many bytes with it.
     cdef Request* first = requests.head
     cdef Request* last = first
     cdef int64_t taken_bytes = first.total_bytes
@@ -143,7 +143,7 @@ cdef void _do_share(HotWorker* worker, Request* run) noexcept nogil:
 
 
 cdef void _wait_for_disk(HotWorker* worker, Request* metadata) noexcept nogil:
-    # The last of a run: nobody else of it waits. What the flush will answer is in the arena.
+    # The last of a run: no other request of it waits. The arena holds what the flush will answer.
     cdef Arena held = worker.arena
     if metadata != NULL:
         worker.arena.block = NULL

@@ -132,8 +132,7 @@ def main(paths: list[str]) -> None:
 
 LEFT: Final = {
     "kbroker": 8,
-    "kbroker/coordinator": 296,
-    "kbroker/engine": 212,
+    "kbroker/coordinator": 261,
     "kbroker/log": 387,
     "kbroker/metadata": 2,
     "kbroker/replica": 206,

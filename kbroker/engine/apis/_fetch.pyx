@@ -2,8 +2,8 @@
 """Fetch without the GIL: find the session, read, answer or park.
 
 One read before waiting and one at completion: a fetch that found enough bytes, an error, or may not
-wait is answered at once; any other is parked on its partitions and comes back through
-`_complete`, which reads the request again from the copy it kept and answers with what there is.
+wait is answered at once; any other is parked on its partitions and comes back through `_complete`,
+which reads the request again from the copy it kept and answers with the records there are.
 
 Sessions (KIP-227) are C: a full fetch with epoch 0 makes one when it is answered, an incremental
 one changes and serves its partitions under the session's lock, which is never held while parked.
@@ -13,8 +13,8 @@ that is noted once, before the read, and may move the high watermark (`partition
 session it says so of every partition that is followed, also of those that it does not name. Who
 waits for that is woken when the fetches of the run are done.
 
-A consumer that may be sent to a follower (from version 11 on) reads here whoever leads, up to this
-replica's high watermark; where replicas are chosen by rack, a leader tells it of a better one
+A consumer that may be sent to a follower (from version 11 on) reads here from any replica, up to
+this replica's high watermark; where replicas are chosen by rack, a leader answers with a better one
 (`replica/_closest`) and reads nothing.
 
 A run never waits for the disk: a fetch that would, to find its place or for a short range, is set
@@ -113,7 +113,7 @@ cdef enum:
     INITIAL_EPOCH = 0
 
     FETCH_TAKEN_UP = 1            # its session's step is done; it may yet be parked
-    FETCH_LAST = 2                # it waited: answered with what there is
+    FETCH_LAST = 2                # it waited: answered with the records there are
 
     PARTITIONS_AT_ONCE_MAX = 16   # more are more work than waking a handler
     BYTES_AT_ONCE_MAX = 256 * 1024  # more keep the others of a Processor waiting
@@ -126,7 +126,7 @@ cdef WaiterKind _FETCH = WaiterKind(
 # --- session -------------------------------------------------------------------------------------
 
 cdef int _enter_session(HotWorker* worker, FetchPlan* plan) noexcept nogil:
-    # 0: somebody else has it, or it is large, and this thread waits for nothing.
+    # 0: another worker has it, or it is large, and this thread waits for nothing.
     if worker.may & MAY_WAIT_FOR_LOCKS:
         lock_ranked(&plan.session.lock, RANK_SESSION)
         return 1
@@ -176,7 +176,7 @@ cdef int _follow_locked(FetchPlan* plan, FetchTarget* target) noexcept nogil:
         entry.leader_epoch = target.leader_epoch
         entry.fetched_epoch = target.fetched_epoch
         session_note_missing_locked(plan.session, entry, 0)  # it is asked for: it is looked for
-        entry.sent_error = NO_ERROR  # who names it anew hears of its error anew
+        entry.sent_error = NO_ERROR  # a client that names it again gets its error again
         if target.name_hash != 0:
             entry.name_hash = target.name_hash
         target.entry = entry
@@ -250,8 +250,8 @@ cdef int _is_inside(HotWorker* worker, FetchPlan* plan) noexcept nogil:
 
 
 cdef void _refuse_stranger(HotWorker* worker, FetchPlan* plan) noexcept nogil:
-    # Followers come where brokers do; whoever else says so would move high watermarks. As Kafka
-    # answers who may not: each partition, whether it is there or not.
+    # Only brokers may fetch as followers, or others would move high watermarks. As Kafka answers a
+    # client without the right: an error for each partition, whether it exists or not.
     cdef int32_t i
     if _is_inside(worker, plan):
         return
@@ -365,12 +365,13 @@ cdef void _read_target(
         if plan.isolation == TO_LAST_STABLE and target.slice.length > 0:
             _find_aborted(worker, plan, target, offsets.last_stable)
     elif target.error == NO_ERROR and plan.patience == WAITS_FOR_NOTHING:
-        target.error = READ_WOULD_WAIT  # to tell where the log stands: rare
+        target.error = READ_WOULD_WAIT  # to return the log's offsets: rare
     if target.error == READ_WOULD_WAIT:
         plan.slow = target.partition
         return
     if target.error != NO_ERROR:
-        # What is not there keeps nobody from waiting for what is, as in Apache Kafka.
+        # A missing partition does not keep the fetch from waiting for the others, as in Apache
+        # Kafka.
         plan.any_error |= _is_news(target)
         return
     if target.diverges:
@@ -408,7 +409,7 @@ cdef int _is_due(FetchPlan* plan) noexcept nogil:
         or plan.read_bytes >= plan.min_bytes
         or plan.max_wait_ms <= 0
         # Nothing of it is there; nor does a client who knows that ask without a pause.
-        or (plan.count == plan.not_there_count > plan.told_count) or plan.count == 0
+        or (plan.count == plan.not_there_count > plan.known_count) or plan.count == 0
     )
 
 
@@ -447,7 +448,7 @@ cdef int _is_a_handlers(FetchPlan* plan) noexcept nogil:
 
 
 cdef void _give_back(HotWorker* worker, FetchPlan* plan) noexcept nogil:
-    # To a handler. What the session knows of this fetch, it knows already.
+    # To a handler. The session has noted this fetch already.
     fetch_drop_slices(plan)
     _leave_session(worker, plan)
     plan.request.taken_up = FETCH_TAKEN_UP
@@ -457,7 +458,7 @@ cdef void _give_back(HotWorker* worker, FetchPlan* plan) noexcept nogil:
 cdef int _is_set_aside(
     HotWorker* worker, Snapshot* snapshot, FetchPlan* plan, int resumed,
 ) noexcept nogil:
-    # A run does not wait for the disk. What the session knows of this fetch, it knows already.
+    # A run does not wait for the disk. The session has noted this fetch already.
     cdef Request* request = plan.request
     cdef int mode
     if plan.slow == NULL and not worker.may & MAY_WAIT_FOR_DISK:
@@ -579,5 +580,5 @@ cdef int fetch_at_once(HotWorker* worker, Snapshot* snapshot, Request* request) 
 cdef void _complete(
     HotWorker* worker, Snapshot* snapshot, ParkedRequest* parked
 ) noexcept nogil:
-    # Answered with what there is now.
+    # Answered with the records there are now.
     _fetch(worker, snapshot, parked.request, FETCH_LAST)

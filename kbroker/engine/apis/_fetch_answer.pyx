@@ -229,7 +229,7 @@ cdef uint8_t* _put_target_head(uint8_t* at, FetchPlan* plan, FetchTarget* target
 
 
 cdef void _remember(FetchPlan* plan, FetchTarget* target) noexcept nogil:
-    # What the client has now been told.
+    # The session notes the error and the offsets that this answer brings to the client.
     if plan.isolation == TO_LOG_END and target.error == 0:
         partition_note_told(target.partition, plan.replica_id, target.high_watermark)
     if target.entry == NULL or plan.session == NULL:
@@ -330,7 +330,7 @@ cdef uint8_t* _put_targets(
 
 
 cdef void _move_back(HotWorker* worker, FetchPlan* plan) noexcept nogil:
-    # What is not there stands behind what was read, as in Kafka's answers.
+    # Missing partitions follow those that were read, as in Kafka's answers.
     cdef FetchTarget* moved = <FetchTarget*>arena_take(
         &worker.arena, sizeof(FetchTarget) * <size_t>plan.count)
     cdef int32_t read = 0

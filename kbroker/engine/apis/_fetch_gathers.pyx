@@ -18,12 +18,12 @@ from kbroker.engine.worker._worker_mode cimport MAY_GATHER
 
 cdef enum:
     GATHER_BYTES_MAX = 128 << 10  # beyond it each round trip brings enough
-    LITTLE = 8                    # less than such a part of what the last answer brought
+    LITTLE = 8                    # less than such a part of the last answer's bytes
     GATHER_PAUSE_MAX = 64         # fetches of a follower between two trials that were of no use
 
 
-cdef int _somebody_waits(HotWorker* worker, FetchPlan* plan) noexcept nogil:
-    # For what a follower's fetch has acknowledged, or for what it would bring.
+cdef int _others_wait(HotWorker* worker, FetchPlan* plan) noexcept nogil:
+    # Whether a request waits for records that this fetch acknowledges, or for those it would bring.
     cdef FetchTarget* target
     cdef int i
     if worker.advanced != NULL:
@@ -38,10 +38,10 @@ cdef int _somebody_waits(HotWorker* worker, FetchPlan* plan) noexcept nogil:
 cdef int fetch_gathers(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     """Whether a follower's fetch waits a moment for more than there is.
 
-    Where somebody waits, for as much as its last answer brought, and what has come meanwhile: what
-    it acknowledges is answered with it, and whoever waited for that sends as much again, one
-    request behind the other. The first of them must not leave alone, and the others a round trip
-    behind it. Where nobody waits, as long as nobody does: fewer rounds.
+    If a request waits, the fetch waits for as many bytes as its last answer brought, beside those
+    that have come meanwhile. Acknowledged producers send as much again, one request after the
+    other; answering after the first of these would cost the others a round trip. If no request
+    waits, the fetch waits until one does: fewer rounds.
     """
     cdef int64_t last_bytes
     cdef int finds_little
@@ -50,12 +50,12 @@ cdef int fetch_gathers(HotWorker* worker, FetchPlan* plan) noexcept nogil:
             or plan.out_of_sync or plan.count == plan.not_there_count):
         return 0
     if worker.gathering != NULL and kb_load_int(&worker.gathering.state) != OPEN:
-        parked_drop(worker.gathering)  # somebody has answered it before its moment was over
+        parked_drop(worker.gathering)  # it was answered before its moment was over
         worker.gathering = NULL
     if worker.gathering != NULL:
         return 0
     last_bytes = plan.session.answered_bytes
-    if not _somebody_waits(worker, plan):
+    if not _others_wait(worker, plan):
         plan.lingers = plan.read_bytes < GATHER_BYTES_MAX
         plan.gathers_ns = worker.context.linger_ns
         plan.gathers_bytes = min(<int64_t>GATHER_BYTES_MAX, <int64_t>plan.max_bytes)
@@ -72,8 +72,8 @@ cdef int fetch_gathers(HotWorker* worker, FetchPlan* plan) noexcept nogil:
 
 
 cdef void _judge(FetchSession* session, int finds_little) noexcept nogil:
-    # The fetch behind a trial finds little where records come as the answers to answers, and its
-    # share of a round trip's where they come by themselves, however much the trial brought.
+    # Where records come as the answers to answers, the fetch after a trial finds little. Where they
+    # come by themselves, it finds its share of a round trip's, however much the trial brought.
     if not session.gather_tried:
         return
     session.gather_pause = (

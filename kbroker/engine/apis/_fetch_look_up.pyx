@@ -6,8 +6,8 @@ it is gone the answer is UNKNOWN_TOPIC_OR_PARTITION, and when it was made again 
 INCONSISTENT_TOPIC_ID, as from Kafka, whose sessions keep the name. The client asks for metadata
 then and follows the new id. Without a session an id that is gone is UNKNOWN_TOPIC_ID.
 
-What is not there is answered at once where there is nothing else to wait for. A client that keeps a
-session and has had that answer already waits, or it would ask again and again without a pause; a
+A missing partition is answered at once where there is nothing else to wait for. A client that keeps
+a session and has had that answer already waits, or it would ask again and again without a pause; a
 second at most (_parked), since the topic may come and nothing wakes it then.
 """
 
@@ -49,9 +49,9 @@ cdef void _look_again(Snapshot* snapshot, FetchTarget* target) noexcept nogil:
 cdef void _note_not_there(FetchPlan* plan, FetchTarget* target) noexcept nogil:
     target.not_there = 1
     plan.not_there_count += 1
-    # A broker that follows has pauses of its own, and hears of a new topic as soon as it is there.
-    plan.told_count += (plan.replica_id < 0 and target.entry != NULL
-                        and target.entry.sent_error == target.error)
+    # A broker that follows has pauses of its own, and gets a new topic as soon as there is one.
+    plan.known_count += (plan.replica_id < 0 and target.entry != NULL
+                         and target.entry.sent_error == target.error)
 
 
 cdef void fetch_look_up(Snapshot* snapshot, FetchPlan* plan) noexcept nogil:

@@ -9,13 +9,13 @@ from kbroker.net._types cimport Request
 from kbroker.replica._closest cimport ReaderPlace
 from kbroker.replica._fetch_session cimport FetchSession, SessionPartition
 from kbroker.replica._partition cimport FetchIsolation, Partition, ReadFrom
-from kbroker.engine.apis._leaders cimport LeadersTold
+from kbroker.engine.apis._leaders cimport NamedLeaders
 
 cdef enum:
     TOPIC_IDS_FROM = 13           # versions
     FINAL_EPOCH = -1              # of a session: none, or its end
     ANY_REPLICA_FROM = 11         # of a version: consumers may be sent to a follower
-    # How long a follower waits for records before it is told where the high watermark is.
+    # How long a follower waits for records before it gets the new high watermark.
     NEWS_WAIT_MS = 8
 
 
@@ -33,14 +33,14 @@ cdef struct FetchTarget:
     int64_t max_bytes
     SessionPartition* entry       # under the session's lock
     int in_answer
-    # What was read.
+    # The result of the read.
     int16_t error
     int not_there                 # no such topic or partition: nothing was read
     int made_again                # such a one: under its name there is another topic now
     uint32_t name_hash            # of its topic, if that was found
     int32_t preferred             # the broker from which to read instead; -1: this one
     int held_back                 # a follower's: records would be over the leader's rate
-    int diverges                  # the client's log is not ours: it is told where ours ends
+    int diverges                  # the client's log is not ours: it is answered with our end
     int32_t diverging_epoch
     int64_t diverging_end
     int64_t high_watermark
@@ -78,10 +78,10 @@ cdef struct FetchPlan:
     int64_t read_bytes
     int64_t gathers_bytes         # it waits a moment for so much; 0: it does not
     int64_t gathers_ns            # the moment
-    int lingers                   # as long as nobody waits for what it would bring
+    int lingers                   # until a request waits for the records that it would bring
     Patience patience
-    # Where it would have to wait for more, or the disk. What is slow for writes is the log: they do
-    # not wait with it.
+    # The partition for which it would have to wait for more, or for the disk. Writes do not wait
+    # with it: for them the log is what may be slow.
     Partition* slow
     # Or a divergence, a better replica, a follower's first fetch: nothing to wait for.
     int any_error
@@ -90,5 +90,5 @@ cdef struct FetchPlan:
     int has_news                  # of a high watermark: it waits NEWS_WAIT_MS at most
     int32_t not_there_count
     int leaves_out                # partitions of its session that are missing
-    int32_t told_count            # of those that an answer to the session's client has had already
-    LeadersTold leaders           # what the answer has
+    int32_t known_count           # of these: the session's client has had their errors already
+    NamedLeaders leaders          # what the answer has

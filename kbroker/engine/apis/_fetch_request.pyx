@@ -1,7 +1,7 @@
 # cython: language_level=3
-"""A Fetch request's bytes into a plan: FetchRequest 4-18, bounded by what is left of the frame.
+"""A Fetch request's bytes into a plan: FetchRequest 4-18, bounded by the rest of the frame.
 
-Every count is compared with the bytes behind it before memory is taken, which is the arena's; names
+Every count is compared with the bytes after it before memory is taken, which is the arena's; names
 and ids stay in the frame. Nothing is looked up here. No GIL, no locks.
 """
 
@@ -167,7 +167,7 @@ cdef void _refuse_isolation_level(FetchPlan* plan) noexcept nogil:
 
 
 cdef void _place_reader(HotWorker* worker, FetchPlan* plan) noexcept nogil:
-    # Only who may read from anybody is sent anywhere, and only where that is wanted.
+    # A client that may read from followers is sent to one only where replicas are chosen by rack.
     if not worker.context.rack_aware or plan.read_from == FROM_LEADER or plan.place.rack == NULL:
         plan.place.rack_length = 0
         return

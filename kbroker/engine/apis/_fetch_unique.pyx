@@ -6,7 +6,7 @@ its last values. It is a bound as well: a fetch has one watch on a partition, an
 pays does not grow with how often a frame repeats itself.
 
 A table over the partitions of one request, in the run's arena; keyed, so that their names do not
-choose their places. What most clients send, one topic with its partitions in order, needs no table.
+choose their places. Most clients send one topic with its partitions in order, which needs no table.
 """
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
@@ -19,7 +19,7 @@ from kbroker.engine.apis._fetch_plan cimport FetchPlan, FetchTarget
 
 
 cdef int _in_order(FetchPlan* plan) noexcept nogil:
-    # One topic, each partition behind the one before.
+    # One topic, each partition after the one before.
     cdef FetchTarget* target
     cdef FetchTarget* before
     cdef int32_t i

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Who asks, in Heartbeat and OffsetCommit; inline, no module behind it."""
+"""The member that asks, in Heartbeat and OffsetCommit; inline, without a compiled module."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcmp
@@ -52,7 +52,8 @@ cdef inline int is_ascii(const Text* text) noexcept nogil:
 cdef inline Member* asking_member_locked(
     Group* group, const AskingMember* asking,
 ) noexcept nogil:
-    # The member if it is one, of this generation, and who it says; else NULL, and Python knows why.
+    # The member if it is known, of this generation and with this instance id; else NULL, and Python
+    # answers with the reason.
     cdef Member* member
     if group == NULL or not group.published or group.generation != asking.generation:
         return NULL

@@ -1,15 +1,15 @@
 # cython: language_level=3
-"""What waits for followers beside produces: writes of groups, and deletions of records.
+"""Writes that wait for followers beside produces: those of groups, and deletions of records.
 
 A commit that was answered must outlive this broker, so where the offsets' partition has followers
 its answer waits, as a produce with acks=-1 does and in the same lists (`_parked`): one watch, for
 the last batch. There are two kinds:
 
     an OffsetCommit of C      its answer is written when it is parked, with a 0 for each partition;
-                              where these stand is kept, for the case that it ends with an error
-    what Python has written   has no request: several may wait for one write, or nobody. It is known
-                              by a number, and given to a handler, which goes to Python with it
-                              (HotPath.take_settled)
+                              the places of these are kept, for the case that it ends with an error
+    a write of Python         has no request: several callbacks may wait for one write, or none. It
+                              is known by a number, and given to a handler, which goes to Python
+                              with it (HotPath.take_settled)
 
 Errors are a coordinator's: 16 where this broker leads no more, has not led all the time, or stops;
 15 where too few are in sync by then or `offsets.commit.timeout.ms` is over. The records stay, as in
@@ -61,7 +61,7 @@ cdef GroupWrite* group_write_new(const Batch* batch, int32_t place_count) noexce
 
 
 cdef void _end(HotWorker* worker, GroupWrite* write) noexcept nogil:
-    # Whoever has it now is the last to look at its batch.
+    # The caller is the last to look at its batch.
     cdef int closing = kb_load_int(&worker.context.parked.closing)
     if write.deletes and not write.batch.awaits_followers:
         write.error = write.batch.error
@@ -108,7 +108,7 @@ cdef void group_write_answer(
 ) noexcept nogil:
     cdef int64_t timeout_ms = worker.context.groups.write_timeout_ms
     cdef ParkedRequest* parked = _parked(worker, request, write, partition, <int32_t>timeout_ms)
-    if parked == NULL:            # told at once what it would be told later: not known to be safe
+    if parked == NULL:            # answered at once as it would be later: not known to be safe
         _end(worker, write)
         _send(worker, request, write)
         free(write)

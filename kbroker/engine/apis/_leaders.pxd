@@ -8,12 +8,12 @@ from kbroker.engine.worker._context cimport HotWorker
 
 
 cdef enum:
-    LEADERS_TOLD_MAX = 16         # nodes of one answer; a client asks Metadata for the rest
+    NAMED_LEADERS_MAX = 16        # nodes of one answer; a client asks Metadata for the rest
 
 
 # Leaders that one answer has named, and whose addresses end it.
-cdef struct LeadersTold:
-    int32_t ids[LEADERS_TOLD_MAX]
+cdef struct NamedLeaders:
+    int32_t ids[NAMED_LEADERS_MAX]
     int count
     MetadataView* view            # which the bound was computed from, so the addresses are its
 
@@ -27,13 +27,13 @@ cdef struct AskedPartition:
     int32_t index
 
 
-# What the tag of one partition takes at most.
+# The most bytes that the tag of one partition takes.
 cdef enum:
     LEADER_TAG_BYTES = 16
 
 cdef uint8_t* put_leader(
-    uint8_t* at, int tag, HotWorker* worker, const AskedPartition* asked, LeadersTold* told,
+    uint8_t* at, int tag, HotWorker* worker, const AskedPartition* asked, NamedLeaders* named,
 ) noexcept nogil
-cdef size_t nodes_bound(HotWorker* worker, LeadersTold* told) noexcept nogil
+cdef size_t nodes_bound(HotWorker* worker, NamedLeaders* named) noexcept nogil
 cdef uint8_t* put_nodes(
-    uint8_t* at, HotWorker* worker, Channel* channel, const LeadersTold* told) noexcept nogil
+    uint8_t* at, HotWorker* worker, Channel* channel, const NamedLeaders* named) noexcept nogil

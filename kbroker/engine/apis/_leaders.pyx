@@ -51,7 +51,7 @@ cdef void _find(
     HotWorker* worker, const AskedPartition* asked, int32_t* leader, int32_t* epoch,
 ) noexcept nogil:
     cdef MetadataView* view = _view(worker)
-    cdef ViewPartition* shown
+    cdef ViewPartition* known
     cdef ViewTopic* topic = NULL
     leader[0] = NO_NODE
     epoch[0] = -1
@@ -69,30 +69,30 @@ cdef void _find(
         topic = <ViewTopic*>topic_place_by_name(
             &view.index, asked.name, asked.name_length)[0]
     if topic != NULL and 0 <= asked.index < topic.partition_count:
-        shown = &topic.partitions[asked.index]
-        leader[0] = shown.leader
-        epoch[0] = shown.leader_epoch
+        known = &topic.partitions[asked.index]
+        leader[0] = known.leader
+        epoch[0] = known.leader_epoch
 
 
-cdef void _tell(LeadersTold* told, int32_t leader) noexcept nogil:
+cdef void _add(NamedLeaders* named, int32_t leader) noexcept nogil:
     cdef int i
-    for i in range(told.count):
-        if told.ids[i] == leader:
+    for i in range(named.count):
+        if named.ids[i] == leader:
             return
-    if leader != NO_NODE and told.count < LEADERS_TOLD_MAX:
-        told.ids[told.count] = leader
-        told.count += 1
+    if leader != NO_NODE and named.count < NAMED_LEADERS_MAX:
+        named.ids[named.count] = leader
+        named.count += 1
 
 
 cdef uint8_t* put_leader(
-    uint8_t* at, int tag, HotWorker* worker, const AskedPartition* asked, LeadersTold* told,
+    uint8_t* at, int tag, HotWorker* worker, const AskedPartition* asked, NamedLeaders* named,
 ) noexcept nogil:
-    """The tagged fields that end a partition: its leader, or none if nobody knows."""
+    """The tagged fields that end a partition: its leader, or none if that is unknown."""
     cdef int32_t leader, epoch
     _find(worker, asked, &leader, &epoch)
     if leader == NO_NODE and epoch < 0:
         return put_no_tags(at, 1)
-    _tell(told, leader)
+    _add(named, leader)
     at = put_uvarint(at, 1)
     at = put_uvarint(at, <uint32_t>tag)
     at = put_uvarint(at, LEADER_BYTES)
@@ -101,12 +101,12 @@ cdef uint8_t* put_leader(
     return put_no_tags(at, 1)
 
 
-cdef size_t nodes_bound(HotWorker* worker, LeadersTold* told) noexcept nogil:
-    """What `put_nodes` takes at most, also where another view is shown before that."""
+cdef size_t nodes_bound(HotWorker* worker, NamedLeaders* named) noexcept nogil:
+    """The most bytes that `put_nodes` takes, also if another view is published before that."""
     cdef MetadataView* view = _view(worker)
     cdef size_t bound = 4 * UVARINT_BYTES_MAX + NODE_BYTES + HOST_BYTES
     bound += <size_t>worker.context.own.host_bytes_max
-    told.view = view
+    named.view = view
     if view != NULL:
         bound += view.broker_text_bytes + NODE_BYTES * <size_t>view.broker_count
     return bound
@@ -145,10 +145,10 @@ cdef uint8_t* _put_node(
 
 
 cdef uint8_t* put_nodes(
-    uint8_t* at, HotWorker* worker, Channel* channel, const LeadersTold* told,
+    uint8_t* at, HotWorker* worker, Channel* channel, const NamedLeaders* named,
 ) noexcept nogil:
     """The tagged fields that end an answer: the nodes of the leaders it named, those alive."""
-    cdef MetadataView* view = told.view
+    cdef MetadataView* view = named.view
     cdef uint8_t* start
     cdef uint8_t* body
     cdef uint8_t* end
@@ -156,19 +156,19 @@ cdef uint8_t* put_nodes(
     cdef int alive = 0
     cdef int i
     if channel.listener < <unsigned>worker.context.own.listener_count:
-        for i in range(told.count):
-            alive += _broker(view, worker, channel, told.ids[i]) != NULL
+        for i in range(named.count):
+            alive += _broker(view, worker, channel, named.ids[i]) != NULL
     if alive == 0:
         return put_no_tags(at, 1)
     at = put_uvarint(at, 1)
     start = put_uvarint(at, NODE_ENDPOINTS_TAG)
     body = start + UVARINT_BYTES_MAX
     end = put_count(body, 1, alive)
-    for i in range(told.count):
-        broker = _broker(view, worker, channel, told.ids[i])
+    for i in range(named.count):
+        broker = _broker(view, worker, channel, named.ids[i])
         if broker != NULL:
             end = _put_node(end, worker, channel, broker)
-    # Its size stands in front, and is known now.
+    # Its size comes first, and is known now.
     at = put_uvarint(start, <uint32_t>(end - body))
     memmove(at, body, <size_t>(end - body))
     return at + (end - body)

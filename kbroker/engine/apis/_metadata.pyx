@@ -3,12 +3,12 @@
 
     metadata_run: per request: enter the snapshot -> plan -> metadata_answer -> leave
 
-handlers/metadata.py says what the API means; it is the authority, and the answers here are its
-bytes. What it must decide goes to it whole, in its place in the connection's order: a name that
+handlers/metadata.py defines the API; it is the authority, and the answers here are its bytes. A
+request that it must decide goes to it whole, in its place in the connection's order: a name that
 would be created, cannot exist or is unknown and like an internal one's, ids before version 12, null
-names, names that are not ASCII, more than MISSING_MAX topics that are not there, anything that does
-not parse, and everything while no view is shown. Plan reads only the frame and the view, so nothing
-has to be undone.
+names, names that are not ASCII, more than MISSING_MAX topics that do not exist, anything that does
+not parse, and everything while no view is published. Plan reads only the frame and the view, so
+nothing has to be undone.
 
 Fairness: Metadata comes last in a run, after the answers of its produces and fetches have left, and
 after STEP_BYTES of answers or requests what is done leaves, and the role of taker with it: an
@@ -289,7 +289,7 @@ cdef void metadata_run(HotWorker* worker, Request* first) noexcept nogil:
     cdef Request* request = first
     cdef Request* following
     cdef int64_t step_bytes = 0
-    worker_hand_over(worker)          # nobody waits for a list of topics that he did not ask for
+    worker_hand_over(worker)          # no request waits for another's list of topics
     while request != NULL:
         following = request.next
         request.next = NULL

@@ -5,11 +5,11 @@ The bound is computed from sums that the view keeps, without walking partitions;
 every replica to be offline. Nothing is kept from answer to answer: ten thousand partitions are
 260 KB and cost less to write than to send.
 
-What is shown follows handlers/metadata_topics.py: a replica whose broker is not registered, or has
-no address for clients of this listener, is offline; such a leader is none, and an error; version 0
+The content follows handlers/metadata_topics.py: a replica whose broker is not registered, or has no
+address for clients of this listener, is offline; such a leader is none, and an error; version 0
 leaves such replicas out. The node that the client is connected to appears under the address of the
-listener, or the one that this connection used. The one shown as controller is any broker that is
-told, by the connection's number.
+listener, or the one that this connection used. The controller of the answer is any broker of the
+list, chosen by the connection's number.
 
 Protocol: MetadataResponse 0-13. Threads: the worker's own; no lock.
 """
@@ -360,7 +360,7 @@ cdef void _put_topics(Writing* out, MetadataPlan* plan) noexcept nogil:
 # --- the whole -----------------------------------------------------------------------------------
 
 cdef void _put_answer(Writing* out, HotWorker* worker, MetadataPlan* plan) noexcept nogil:
-    # Behind the size.
+    # After the size.
     cdef int32_t controller
     out.at = put_i32(out.at, plan.correlation_id)
     out.at = put_no_tags(out.at, plan.flexible)

@@ -14,9 +14,9 @@ cdef enum:
     TOPIC_IDS_FROM = 10
 
 
-# One topic of an answer: one that is shown, or a name or an id that is not there.
+# One topic of an answer: one of the view, or a name or an id that does not exist.
 cdef struct AnsweredTopic:
-    ViewTopic* topic              # NULL: `error`, with what was asked
+    ViewTopic* topic              # NULL: `error`, with the name or id of the request
     int16_t error
     uint8_t* name                 # in the frame; NULL when asked by id
     int32_t name_length

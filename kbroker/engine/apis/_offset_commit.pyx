@@ -279,7 +279,7 @@ cdef CommitPlan* _plan(
 # --- commit --------------------------------------------------------------------------------------
 
 cdef int _accepts_locked(CommitPlan* plan, int64_t heard_ms) noexcept nogil:
-    # Whether the group takes offsets from this member, or from nobody in particular.
+    # Whether the group takes offsets from this member, or from a client that is no member.
     cdef Member* member
     plan.group = group_find_locked(plan.shard, plan.asking.group.at, plan.asking.group.length)
     if plan.group == NULL or not plan.group.published:
@@ -309,8 +309,8 @@ cdef void _apply_locked(CommitPlan* plan) noexcept nogil:
 
 
 cdef Partition* _commit_shard(ShardPlans* plans, int64_t now_ms, int64_t heard_ms) noexcept nogil:
-    # The partition, with a reference, if it was written to and somebody waits for it, or it has to
-    # wait for the disk or followers.
+    # The partition, with a reference, if it was written to and has watchers or a waiting write, or
+    # has to wait for the disk or followers.
     cdef GroupShard* shard = plans.shard
     cdef CommitPlan* plan = plans.first
     cdef Batch* first = NULL
@@ -346,7 +346,7 @@ cdef Partition* _commit_shard(ShardPlans* plans, int64_t now_ms, int64_t heard_m
 # --- the run -------------------------------------------------------------------------------------
 
 cdef int _put_answer(CommitPlan* plan, uint32_t* places) noexcept nogil:
-    # What was asked, with a 0 behind each partition. Where those stand goes to `places`, unless it
+    # The request's partitions, with a 0 after each. The places of these go to `places`, unless it
     # is NULL. -1: no memory.
     cdef int version = plan.request.api_version
     cdef int flexible = version >= OFFSET_COMMIT_FLEXIBLE_SINCE
@@ -410,7 +410,7 @@ cdef void _answer(HotWorker* worker, CommitPlan* plan, Partition* partition) noe
 
 
 cdef int _is_set_aside(HotWorker* worker, CommitPlan* plan) noexcept nogil:
-    # A run does not stand behind a write to a slow file.
+    # A run does not wait for a write to a slow file.
     cdef int slow = 0 if worker.may & MAY_WAIT_FOR_DISK else shard_is_slow(&plan.shard.base)
     return slow != 0 and request_channel_set_aside(
         worker.context.request_channel, plan.request, plan.shard,
@@ -433,7 +433,7 @@ cdef void _gather(ShardPlans* shards, int* count, CommitPlan* plan) noexcept nog
 cdef void _flush(
     HotWorker* worker, Snapshot* snapshot, ShardPlans* plans, Partition* partition
 ) noexcept nogil:
-    # What the topic wants on the disk first. If it cannot be, Python hears of it from the log.
+    # The flush that the topic's settings require. If it fails, Python gets the error from the log.
     cdef CommitPlan* plan = plans.first
     cdef int status
     worker_hand_over(worker)
@@ -448,7 +448,7 @@ cdef void _flush(
 cdef void _finish(
     HotWorker* worker, Snapshot* snapshot, ShardPlans* shards, int count, int64_t now_ms,
 ) noexcept nogil:
-    # Written, remembered, answered; then whoever reads __consumer_offsets.
+    # Written, remembered, answered; then the readers of __consumer_offsets are woken.
     cdef int64_t heard_ms = kb_now_ns() // 1000000 + kb_load_i64(
         &worker.context.groups.clock_shift_ms)
     cdef Partition* touched[RUN_REQUESTS_MAX]

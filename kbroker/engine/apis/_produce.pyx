@@ -11,13 +11,13 @@ A partition that a frame names again is written and answered once, as it was nam
 
 A train is one request of several frames; its answers leave as one piece of memory. A frame that
 does not parse closes the connection after the answers of the frames before it. acks=0 has no
-answer; an error in it closes the connection, which is all a client can be told.
+answer; an error in it closes the connection: there is no other way to report it.
 
 Where a topic wants records on the disk first (`flush.messages`), requests that wrote to it are set
 aside until the rest of the run is done. Then the handler, without the role of taker and outside the
 snapshot, flushes and answers: it waits for the disk alone, and num.io.threads bounds how many may.
 
-With acks=-1 a batch that lies above the high watermark behind its append (and flush) keeps the
+With acks=-1 a batch that lies above the high watermark after its append (and flush) keeps the
 answer back until its followers have it (`_produce_wait`).
 
 Protocol: ProduceRequest and ProduceResponse 3-13 (KIP-467 record errors from 8, flexible from 9,
@@ -220,7 +220,7 @@ cdef void _parse_frame(
 
 
 cdef void _fail_frame(ProduceFrame* frame) noexcept nogil:
-    # What one batch has told of the whole request.
+    # An error of one batch that is the error of the whole request.
     cdef Batch* batch
     cdef int32_t topic
     cdef int32_t number
@@ -414,12 +414,12 @@ cdef int _append_all(HotWorker* worker, ProducePlan* plans, int64_t now_ms) noex
     return status
 
 
-# --- what waits for the disk ----------------------------------------------------------------------
+# --- flushes that are waited for -----------------------------------------------------------------
 
 cdef void _await_flush(HotWorker* worker, Group* group) noexcept nogil:
     cdef Batch* batch = group.first
     cdef AwaitedFlush* awaited = <AwaitedFlush*>arena_take(&worker.arena, sizeof(AwaitedFlush))
-    if awaited == NULL:           # then it is done here, whoever that holds up
+    if awaited == NULL:           # then it is done here, although others wait for it
         _flush_group(group.partition, batch)
         return
     partition_acquire(group.partition)
@@ -498,7 +498,8 @@ cdef void produce_flush(HotWorker* worker) noexcept nogil:
 cdef void produce_finish(
     HotWorker* worker, Snapshot* snapshot, ProducePlan* plans,
 ) noexcept nogil:
-    """Appends and answers planned and validated requests, then whoever waited for the records."""
+    """Appends and answers planned and validated requests, then wakes those that wait for
+    records."""
     cdef ProducePlan* plan = plans
     cdef ProducePlan* following
     cdef ProducePlan** place = <ProducePlan**>&worker.unflushed
@@ -562,10 +563,10 @@ cdef ProducePlan* _plan_or_pass_on(
 cdef void produce_run(HotWorker* worker, Snapshot* snapshot, Request* first) noexcept nogil:
     """Every Produce request of a run, in order; those for Python go to the worker's cold list.
 
-    Unpacking is slow work, of which nobody knows beforehand how slow: a request with PUT_OFF_BYTES
-    of compressed batches is put off to the end of the run (`_run`), so that the others do not wait
-    for it. After UNPACK_STEP_BYTES of smaller ones, or a millisecond of these, the role of taker is
-    given up (of a slow codec at once), and what is validated so far is committed before the rest.
+    Unpacking is slow work, and how slow is not known beforehand: a request with PUT_OFF_BYTES of
+    compressed batches is put off to the end of the run (`_run`), so that the others do not wait for
+    it. After UNPACK_STEP_BYTES of smaller ones, or a millisecond of these, the role of taker is
+    given up (of a slow codec at once), and the validated requests are committed before the rest.
     """
     cdef ProducePlan* plans = NULL
     cdef ProducePlan** place = &plans

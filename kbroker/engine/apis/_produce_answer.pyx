@@ -1,10 +1,10 @@
 # cython: language_level=3
 """The answer of a produce: one piece of memory for all frames of a train.
 
-What Kafka tells of a refused batch is its code, the start of the log where the batch came as far as
-the log, and words only where records of it are at fault (KIP-467) or nothing of the request can be
-believed. acks=0 has no answer; an error in it closes the connection, which is all a client can be
-told.
+As in Kafka, a refused batch is answered with its code, the start of the log if the batch came as
+far as the log, and a message only where records of it are at fault (KIP-467) or nothing of the
+request can be believed. acks=0 has no answer; an error in it closes the connection: there is no
+other way to report it.
 
 Protocol: ProduceResponse 3-13 (record errors from 8, flexible from 9, topic ids from 13).
 Threads: the worker's own; no lock.
@@ -180,7 +180,7 @@ cdef uint8_t* _put_frame(
 
 
 cdef int produce_frame_ends(const ProduceFrame* frame) noexcept nogil:
-    # It did not parse; or acks=0, where an error can only be told by closing the connection.
+    # It did not parse; or acks=0, where closing the connection is the only way to report an error.
     cdef int32_t topic
     cdef int32_t number
     if frame.malformed or frame.acks != 0:

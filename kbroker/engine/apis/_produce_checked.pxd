@@ -7,8 +7,8 @@ from kbroker.engine.apis._produce_plan cimport ProducePlan
 # may unpack to, topic id, position in the request, size).
 cdef list produce_unchecked(ProducePlan* plan)
 
-# Checks them with what Python has found, by ordinal: see `HotPath.produce_checked`. The ordinals of
-# those for which there is nothing, and which C cannot walk.
+# Checks them with the results of Python, by ordinal: see `HotPath.produce_checked`. Returns the
+# ordinals that have no result of Python and that C cannot walk.
 cdef list produce_check(ProducePlan* plan, dict twins, dict stored, dict errors)
 
 # Appends and answers a plan that was checked.

@@ -2,9 +2,9 @@
 """A produce request that Python has looked into: its batches are listed, checked and appended.
 
 A batch that C cannot unpack, or that is stored in another codec than it came in, goes to Python
-(`handlers/produce.py`) and comes back with what C needs: an uncompressed twin, whose records are
-walked in place of the original's, and what is to be written. The request is planned anew each time:
-what it was planned with may be gone. Batches are told apart by their order in it.
+(`handlers/produce.py`) and comes back with the parts that C needs: an uncompressed twin, whose
+records are walked in place of the original's, and the bytes to write. The request is planned again
+each time, since its topic and settings may have changed. Its batches are numbered in their order.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING

@@ -2,8 +2,8 @@
 """A produce's plan that outlives its run: what the answer says, without frame and records.
 
 A plan lives in the arena of the run and points into the request's frame. One that has to wait is
-copied into a single allocation: its frames, topics, partitions and names, in their order, with what
-became of each batch so far. The records are in the log by then, so nothing here points to them.
+copied into a single allocation: its frames, topics, partitions and names, in their order, with the
+result of each batch so far. The records are in the log by then, so nothing here points to them.
 """
 
 from libc.stdint cimport int32_t, uint8_t
@@ -64,7 +64,7 @@ cdef size_t produce_kept_bytes(const ProducePlan* plan) noexcept nogil:
     cdef int32_t number
     while frame != NULL:
         total += _rounded(sizeof(ProduceFrame))
-        if frame.malformed:       # the connection ends behind the answers of those before it
+        if frame.malformed:       # the connection ends after the answers of those before it
             break
         total += _rounded(sizeof(ProduceTopic) * <size_t>frame.topic_count)
         for at in range(frame.topic_count):

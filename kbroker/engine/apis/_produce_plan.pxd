@@ -8,7 +8,7 @@ from kbroker.log.engine._types cimport Batch
 from kbroker.net._types cimport Request
 from kbroker.replica._partition cimport Partition
 from kbroker.replica._snapshot cimport TopicEntry
-from kbroker.engine.apis._leaders cimport LeadersTold
+from kbroker.engine.apis._leaders cimport NamedLeaders
 
 cdef enum:
     TOPIC_IDS_FROM = 13           # versions
@@ -42,7 +42,7 @@ cdef struct ProduceFrame:
     int malformed
     int16_t error                 # not 0: of every partition
     int64_t unpacked_left         # what its batches may still unpack to
-    LeadersTold leaders           # what the answer has told
+    NamedLeaders leaders          # that the answer has named
     int32_t topic_count
     ProduceTopic* topics
 

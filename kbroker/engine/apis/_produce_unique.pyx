@@ -1,9 +1,9 @@
 # cython: language_level=3
 """A partition that a Produce names more than once is written and answered once, as named last.
 
-So Apache Kafka has it: the request becomes a map, in which a name keeps its first place and gets
-its last records. A topic that is named again is one topic, at its first place, and a topic without
-partitions is not answered at all. What is dropped is neither validated nor unpacked.
+As in Apache Kafka, the request becomes a map, in which a name keeps its first place and gets its
+last records. A topic that is named again is one topic, at its first place, and a topic without
+partitions is not answered at all. Dropped records are neither validated nor unpacked.
 
 Tables over the names of one frame, in the run's arena; keyed, so that names do not choose their
 places. One topic needs none for its name, partitions in order none for their numbers.
@@ -61,7 +61,7 @@ cdef int _join_topics(HotWorker* worker, ProduceFrame* frame) noexcept nogil:
 cdef int _gather_partitions(
     HotWorker* worker, ProduceFrame* frame, int32_t* first_of, int32_t* totals,
 ) noexcept nogil:
-    # Behind the first of a name comes what the others of it have.
+    # The partitions of a topic that is named again follow those of its first entry.
     cdef ProduceTopic* topic
     cdef ProduceTopic* first
     cdef ProducePartition* partitions

@@ -6,7 +6,7 @@
     guard   otherwise the log makes a guard, and the whole request is parked (`_parked`) with a copy
             of its frames and no watch; Python asks the coordinator (`_hot`, take_asking)
     again   the answer, the deadline or the connection's end completes it. It is queued for a
-            handler once more, with its guards (`Request.guards`), and planned anew
+            handler once more, with its guards (`Request.guards`), and planned again
     append  the log takes the batch only if that guard is still valid: a marker that was written in
             between has ended it (KIP-890)
 

@@ -9,17 +9,17 @@ watch for each such batch, and answered when all of them are settled, whatever c
     the topic is deleted, the log gone    UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR
     the request's timeout_ms              REQUEST_TIMED_OUT: the records stay, as in Apache Kafka
 
-What a batch is settled with stands, whatever happens to its partition while others wait. The
+The result of a settled batch is final, whatever happens to its partition while others wait. The
 offsets are those of the append in every case. A train waits as a whole and leaves in one piece, so
 the last timeout of its frames counts; producers have one for all. acks 0 and 1 never wait.
 
 With the pipelined channel the append is all that the client's next requests wait for: the Processor
-is told REQUEST_LOCAL_PROCESSED, makes a slot for the answer and reads on. One notice for each
+gets a REQUEST_LOCAL_PROCESSED, makes a slot for the answer and reads on. One notice for each
 request, one list of them for each run and Processor, which leaves with the run's answers. The stock
-channel is not told, and stays muted until the answer has left.
+channel gets no notice, and stays muted until the answer has left.
 
-A peer that has shut its sending side is told at once; one that is gone, nothing. Threads: the
-worker's own; no lock is held.
+A peer that has shut its sending side is answered at once; one that is gone is not answered.
+Threads: the worker's own; no lock is held.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t
@@ -157,7 +157,7 @@ cdef void produce_answer_or_park(
 ) noexcept nogil:
     """Of a request that may wait at least one batch has been appended with acks=-1.
 
-    What is parked here waits from produce_wait() on, behind the hand-over that brings the
+    A request that is parked here waits from produce_wait() on, after the hand-over that brings the
     notice to its Processor: the answer must find its slot.
     """
     cdef int32_t timeout_ms
@@ -169,9 +169,9 @@ cdef void produce_answer_or_park(
     parked = _parked(worker, plan, count, timeout_ms)
     if parked == NULL:
         # No time, no memory, no room below PARKED_BYTES_MAX, or the end of the broker. Apache Kafka
-        # lets any number wait, in memory without a bound. Here the client is told at once what it
-        # would be told later: not known to be replicated. It may send again; its records are in
-        # the log, and an idempotent producer's are found there.
+        # lets any number wait, in memory without a bound. Here the client is answered at once as it
+        # would be later: not known to be replicated. It may send again; its records are in the log,
+        # and an idempotent producer's are found there.
         _settle(worker, snapshot, plan)
         produce_answer(worker, plan)
         return

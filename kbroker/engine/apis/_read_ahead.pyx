@@ -1,7 +1,7 @@
 # cython: language_level=3
 """Pieces of files that a Processor is about to send and that are not in memory: read, and let go.
 
-What counts is that the kernel has the pages. An error is not looked at: who sends meets it again.
+The purpose is that the kernel has the pages. An error is ignored here: the send meets it again.
 Each piece goes back as soon as it is there, since its channel waits for nothing else.
 """
 

@@ -1,11 +1,11 @@
 # cython: language_level=3
-"""Who completes parked requests: a partition that moved, a deadline, a connection's end, ours.
+"""Completion of parked requests: by a partition that moved, a deadline, a connection's end, ours.
 
-    wake    whoever moved a partition (an append, a follower's fetch that moved its high watermark,
-            a change of leadership) counts the watches on it anew
+    wake    the thread that moved a partition (an append, a follower's fetch that moved its high
+            watermark, a change of leadership) counts the watches on it again
     expire  the time wheel (Python) holds one operation per deadline tick and calls in here
     gather  a follower's fetch waits a moment for more than it asks for, on its handler's clock
-    close   the broker stops: everybody is answered
+    close   the broker stops: everything parked is answered
     end     of requests whose connection has gone, between two runs
     let go  before anything slow: what would wait for it is answered, or another handler's
 
@@ -78,7 +78,7 @@ cdef void _begin(Due* due) noexcept nogil:
 
 
 cdef int _has_room(HotWorker* worker, Due* due) noexcept nogil:
-    # 0: no memory. What finds none waits for the next event or its deadline.
+    # 0: no memory. A request without room waits for the next event or its deadline.
     cdef ParkedRequest** more
     cdef int i
     if due.count < due.capacity:
@@ -249,10 +249,10 @@ cdef void long_polls_close(HotWorker* worker, Snapshot* snapshot) noexcept nogil
 
 
 cdef void long_polls_let_go(HotWorker* worker, Snapshot* snapshot) noexcept nogil:
-    """Before anything that may take long: nobody is to wait for it who need not. A fetch that
-    gathers is answered; new deadlines, questions to coordinators, and what the run has left for
-    Python, are another handler's.
-    Between two steps of a run: what is in the arena stays. `snapshot`: as below."""
+    """To be called before slow work: hands over everything that other handlers can finish
+    meanwhile. A fetch that gathers is answered; new deadlines, questions to coordinators, and what
+    the run has left for Python go to another handler. Between two steps of a run: what is in the
+    arena stays. `snapshot`: as below."""
     long_polls_end_gathering(worker, snapshot)
     parked_give_ticks(worker)
     parked_give_asking(worker)
@@ -269,7 +269,7 @@ cdef void long_polls_end_gathering(HotWorker* worker, Snapshot* snapshot) noexce
     if parked == NULL:
         return
     worker.gathering = NULL
-    # Before the look at the sum: who adds to it behind that look sees that less is enough.
+    # Lower `wanted` before reading `found`: an append missed here then sees the lower threshold.
     kb_store_u64(&parked.wanted, parked.wanted_least)
     if kb_load_int(&parked.state) == OPEN and parked_has_enough(parked) \
             and parked_complete(&parked, 1):

@@ -9,7 +9,7 @@ from kbroker.engine.worker._context cimport (
 
 cdef int parked_init(HotContext* context) noexcept nogil
 
-# In one worker's list at most; whoever has it there wakes who waits, after this.
+# Adds it to the worker's list, unless it is in one. The worker then wakes the requests that wait.
 cdef void note_advanced(HotWorker* worker, Partition* partition) noexcept nogil
 
 # For APIs whose requests wait (_fetch_wait, _produce_wait; _group_write, there without a request,
@@ -24,8 +24,8 @@ cdef void parked_widen(ParkedRequest* parked, uint64_t ticks) noexcept nogil
 cdef int parked_wait(HotWorker* worker, ParkedRequest* parked) noexcept nogil
 cdef void parked_abandon(ParkedRequest* parked) noexcept nogil
 
-# For who completes them (_long_polls). Under the lock of the watch's partition; a write's watch
-# that has what it waits for leaves the partition's list: whoever counts one has a reference.
+# For the completing side (_long_polls). Under the lock of the watch's partition. A write's watch
+# leaves the partition's list once it is settled, so a caller that counts one has a reference.
 cdef void watch_count_locked(ParkedWatch* watch) noexcept nogil
 cdef int parked_has_enough(ParkedRequest* parked) noexcept nogil
 # Where the deadline list of a tick begins.
@@ -41,7 +41,7 @@ cdef void parked_give_asking(HotWorker* worker) noexcept nogil
 cdef void parked_take_asking_locked(HotWorker* worker, ParkedTable* table) noexcept nogil
 cdef void parked_take_ticks_locked(HotWorker* worker, ParkedTable* table) noexcept nogil
 
-# Whether somebody waits until the followers have what begins there.
+# Whether a request waits until the followers have the record at that offset.
 cdef inline int is_awaited(Partition* partition, int64_t offset) noexcept nogil:
     return (
         kb_load_i64(&partition.awaited_end) > offset

@@ -6,21 +6,21 @@
             leave
     leave   a Processor says that a connection has gone; the next handler ends what waits for it
 
-A request moves from building to open to done (_parked_state); whoever moves it from open to done
-takes it off the lists and answers (_long_polls). Everybody else only drops its reference.
-Until it is open nobody but the parker touches its lists; what came meanwhile is in the sum. The
-deadline list holds one reference until the completer takes the request off it.
+A request moves from building to open to done (_parked_state); the thread that moves it from open to
+done takes it off the lists and answers (_long_polls). All others only drop their references. Until
+it is open only the parker touches its lists; what came meanwhile is in the sum. The deadline list
+holds one reference until the completer takes the request off it.
 
-What a request waits for and how it is answered is its kind's (`WaiterKind`, in _context). One that
+A request's kind says what it waits for and how it is answered (`WaiterKind`, in _context). One that
 waits for a coordinator has no watch: Python asks and completes it by its number (_produce_verify).
 
 The watch of a fetch counts bytes to be read: an append costs one count for each on its partition,
-however many partitions those fetches name: a fetch has one watch on a partition (_fetch drops what
-is named twice), and a watch brings its own difference to the fetch's sum. The watch of a write
+however many partitions those fetches name: a fetch has one watch on a partition (_fetch drops
+repeated names), and a watch brings its own difference to the fetch's sum. The watch of a write
 counts one, once its batch is settled (_produce_wait, _group_write), and leaves its partition's list
-with that: the list is in the order of the offsets, so whoever looks stops at the first that waits
-on. A duplicate of a batch with more than LINK_STEPS_MAX behind it stands among these and waits for
-some of them, too: a place for it is not looked for along the whole list.
+with that: the list is in the order of the offsets, so a look along it stops at the first that goes
+on waiting. A duplicate of a batch with more than LINK_STEPS_MAX after it is listed among these and
+waits for some of them, too: the list is not searched to its end for a place.
 
 Locks: a partition's for its watches and their counts, the table's ("queue") for the deadline lists
 and what is parked of each channel; never two at once, and nothing is completed while one is held.
@@ -113,7 +113,7 @@ cdef int _settle_locked(ParkedWatch* watch) noexcept nogil:
 
 
 cdef void _count_bytes_locked(ParkedWatch* watch) noexcept nogil:
-    # What there is to be read here, and whether there is something to be told of it.
+    # The bytes that can be read here, and whether there is anything else to answer.
     cdef Partition* partition = watch.partition
     cdef ParkedRequest* parked = watch.parked
     cdef int64_t here
@@ -123,7 +123,7 @@ cdef void _count_bytes_locked(ParkedWatch* watch) noexcept nogil:
         or 0 <= watch.leader_epoch != partition.leader_epoch
         or watch.fetch_offset < partition.log.log_start_offset  # its records were deleted
         or watch.fetch_offset > partition.log.log_end_offset
-        # Who is so far behind is answered at once, as by Apache Kafka: where it reads would have
+        # A reader that lags so far is answered at once, as by Apache Kafka: its position would have
         # to be looked up in a file at every append.
         or (not watch.held_back and partition_in_older_segment_locked(
             partition, watch.fetch_offset, parked.isolation))
@@ -133,7 +133,7 @@ cdef void _count_bytes_locked(ParkedWatch* watch) noexcept nogil:
     if parked.isolation == TO_LOG_END and (
             partition.high_watermark.offset > watch.high_watermark
             or partition.log.log_start_offset > watch.log_start):
-        kb_store_int(&parked.must_answer, 1)  # a follower is told, unless it will be soon
+        kb_store_int(&parked.must_answer, 1)  # a follower gets it, unless it soon will anyway
     if watch.held_back:
         return
     here = partition_readable_bytes_locked(
@@ -163,7 +163,7 @@ cdef inline Watchers* _list_of(ParkedWatch* watch) noexcept nogil:
 
 
 cdef void _link_locked(ParkedWatch* watch) noexcept nogil:
-    # The last of its list; among writes behind those with lower offsets, mostly the last, too.
+    # The last of its list; a write follows those with lower offsets, and is mostly the last, too.
     cdef Watchers* watchers = _list_of(watch)
     cdef ParkedWatch* before = <ParkedWatch*>watchers.last
     cdef int steps = LINK_STEPS_MAX if watch.waits_for != WAITS_FOR_BYTES else 0
@@ -211,13 +211,13 @@ cdef void _link(ParkedWatch* watch) noexcept nogil:
 
 
 cdef void _unlink(ParkedWatch* watch) noexcept nogil:
-    # A write's that is settled is off its list for good, and whoever settled it, maybe under the
-    # lock still, has a reference of his own: there is nothing to wait for.
+    # A settled write watch is already unlinked and its settler holds a reference, maybe under the
+    # lock still, so there is nothing to wait for.
     if watch.waits_for != WAITS_FOR_BYTES and not kb_load_int(&watch.linked):
         return
     partition_lock(watch.partition)
     if watch.waits_for != WAITS_FOR_BYTES:
-        watch_count_locked(watch)      # who moved the partition may not have come to it yet
+        watch_count_locked(watch)      # a move of the partition may not be counted here yet
     _unlink_locked(watch)
     partition_unlock(watch.partition)
 
@@ -235,7 +235,7 @@ def bucket_of(uint64_t tick):
 
 
 cdef int _announce_locked(HotWorker* worker, ParkedTable* table, uint64_t tick) noexcept nogil:
-    # The first of a tick is told to Python. 1: by a handler that is to be called.
+    # The first of a tick is announced to Python. 1: by a handler that is to be called.
     cdef uint64_t bucket = parked_bucket(tick)
     if table.announced[bucket] == tick:
         return 0
@@ -387,7 +387,7 @@ cdef void note_advanced(HotWorker* worker, Partition* partition) noexcept nogil:
 
 
 cdef uint64_t _deadline_tick(int64_t now_ns, int32_t wait_ms) noexcept nogil:
-    # Long waits share ticks, or whoever comes and goes with ever other ones fills the time wheel.
+    # Long waits share ticks, or a client with ever other waits would fill the time wheel.
     cdef uint64_t tick = <uint64_t>(now_ns // 1000000 + wait_ms) // TICK_MS + 1
     cdef uint64_t width = 1
     while <uint64_t>wait_ms >= width * TICK_MS * EXACT_TICKS:
@@ -404,7 +404,7 @@ cdef ParkedRequest* parked_new(
     HotWorker* worker, const WaiterKind* kind, Request* request, int count, int64_t kept_bytes,
     int32_t wait_ms,
 ) noexcept nogil:
-    """Being built, with room for so many watches and counted with what is kept for its answer.
+    """Being built, with room for so many watches and counted with the bytes kept for its answer.
 
     NULL: no memory, no more may be parked, or the broker stops.
     """
@@ -483,9 +483,9 @@ cdef int parked_wait(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
         _link(watch)
         if (watch.waits_for == WAITS_FOR_BYTES and parked.isolation != TO_LOG_END
                 and kb_load_int(&watch.partition.followers_lingering) > 0):
-            note_advanced(worker, watch.partition)  # a consumer waits now for what they will bring
+            note_advanced(worker, watch.partition)  # a consumer waits for their fetches
     if _open(worker, parked):
-        # Whoever came before this found it being built and left it: the sum says what they had.
+        # An event before this found it being built and left it: the sum has its bytes.
         mine = parked_has_enough(parked) and _fire(parked, COMPLETED)
     if not mine:
         parked_drop(parked)
@@ -499,8 +499,8 @@ cdef int parked_wait(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
 cdef int parked_complete(ParkedRequest** some, int count) noexcept nogil:
     """Moves them to done and off every list, all of them with one look at the table.
 
-    How many nobody else was faster with: they come to the front, and their requests are the
-    caller's, who holds a reference to each of all, before and after.
+    Returns how many this thread moved: these come to the front, and their requests are the
+    caller's. The caller holds a reference to each of all, before and after.
     """
     cdef ParkedRequest* parked
     cdef int mine = 0

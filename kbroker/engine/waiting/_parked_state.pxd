@@ -3,8 +3,8 @@
 
 cdef enum ParkedState:
     BUILDING = 0                  # its watches are being linked; the parker's alone
-    OPEN = 1                      # on every list: whoever has something for it may complete it
-    DONE = 2                      # somebody has; nobody else may
+    OPEN = 1                      # on every list: any thread with something for it may complete it
+    DONE = 2                      # completed: once only
     PARKED_STATES = 3
 
 
@@ -17,8 +17,8 @@ cdef enum ParkedEvent:
 
 cdef enum ParkedVerdict:
     PARKED_ILLEGAL = -1           # nothing has changed
-    PARKED_STAYED = 0             # the event came too early or too late: somebody else's affair
-    PARKED_MOVED = 1              # by this caller and nobody else
+    PARKED_STAYED = 0             # the event came too early or too late: another thread acts on it
+    PARKED_MOVED = 1              # by this caller alone
 
 # The one place where the state of a parked request moves; any thread, without a lock.
 cdef int parked_fire(int* state, int event) noexcept nogil

@@ -15,5 +15,5 @@ class Event(IntEnum):
 
 ROWS: Final[tuple[tuple[int, int, int], ...]]
 
-# (next state, whether it moved); InvariantError for what the table does not list
+# (next state, whether it moved); InvariantError for an event that the table does not list
 def fire(state: int, event: int) -> tuple[State, bool]: ...

@@ -1,14 +1,14 @@
 # cython: language_level=3, auto_pickle=False
 """The states of a parked request, as one table: building, open, done.
 
-ROWS is the whole truth: (state, event, next state). What it does not list is illegal and changes
-nothing. A row that keeps its state is a race that somebody else wins: COMPLETED while it is being
-built is noted by the parker, who looks at everything once more when it has listed the request;
+ROWS is complete: (state, event, next state). An event that it does not list is illegal and changes
+nothing. A row that keeps its state is a race that another thread wins: COMPLETED while it is being
+built is noted by the parker, which looks at everything once more when it has listed the request;
 COMPLETED when it is done came too late.
 
-Who moves the state owns what follows: from BUILDING the parker alone, from OPEN to DONE exactly one
-of all that try, and that one unlinks the request and answers it. docs/architecture.md shows the
-diagram and the tests walk every cell.
+The thread that moves the state owns the consequences: from BUILDING the parker alone, from OPEN to
+DONE exactly one of all that try, and that one unlinks the request and answers it.
+docs/architecture.md has the diagram and the tests walk every cell.
 """
 
 from enum import IntEnum

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ParkedRequests(Protocol):
-    """The hot path, as the owner of what is parked."""
+    """The hot path, as the owner of parked requests."""
 
     def tick_deadline_ms(self, tick: int) -> int: ...
 
@@ -73,7 +73,8 @@ class FetchDeadlines:
             raise
 
     def _due(self, tick: int) -> None:
-        # Forgotten first: who is listed behind the look of `expire` has the tick watched anew.
+        # Forgotten first: a request that is listed after the look of `expire` has the tick watched
+        # again.
         self._forget(tick)
         self._hot.expire(tick)
 

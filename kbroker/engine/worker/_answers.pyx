@@ -79,7 +79,7 @@ cdef void _append(RequestList* requests, Request* request) noexcept nogil:
 
 
 cdef void worker_local_processed(HotWorker* worker, Request* request) noexcept nogil:
-    """Nothing of it is left to do but to wait, which begins behind the next hand-over."""
+    """Nothing of it is left to do but to wait, which begins after the next hand-over."""
     cdef RequestList* local = &worker.local[_place_of(worker, request)]
     request.local_next = local.head
     local.head = request
@@ -103,11 +103,11 @@ cdef int64_t _answer_bytes(const Request* request) noexcept nogil:
 
 
 cdef void worker_hand_over(HotWorker* worker) noexcept nogil:
-    """One push to each Processor: what is answered, and what is locally processed."""
+    """One push to each Processor: answers, and notices of locally processed requests."""
     cdef int count = kb_load_int(&worker.context.request_channel.processor_count)
     cdef Processor** processors = worker.context.request_channel.processors
     cdef Processor* lending = NULL
-    cdef uint64_t told = 0  # a bit for each Processor
+    cdef uint64_t notified = 0  # a bit for each Processor
     cdef int64_t now_ns = 0
     cdef RequestList* answers
     cdef RequestList* local
@@ -128,18 +128,18 @@ cdef void worker_hand_over(HotWorker* worker) noexcept nogil:
             bytes_left -= _answer_bytes(request)
             request = request.next
         processor_push(processors[index], answers[0], local[0], bytes_left >= 0)
-        # One at most is answered from here, behind those that are told: they would wait for it. The
-        # timer and the controller answer none, since they may hold the lock of their worker.
+        # One at most is answered from here, after the others are notified: they would wait for it.
+        # The timer and the controller answer none, since they may hold the lock of their worker.
         if bytes_left >= 0 and lending == NULL and worker.handler.index >= 0:
             lending = processors[index]
         else:
-            told |= <uint64_t>1 << index
+            notified |= <uint64_t>1 << index
         answers.head = NULL
         answers.tail = NULL
         local.head = NULL
         local.tail = NULL
     for index in range(count):
-        if told >> index & 1:
+        if notified >> index & 1:
             processor_tell(processors[index])
     if lending != NULL:
         processor_tell_or_answer(lending)

@@ -35,7 +35,7 @@ cdef enum HotReason:
     REASON_GROUP = 5              # of a group, and not plainly right; see _offset_commit
 
 
-# What the watches of a parked request wait for.
+# The conditions that the watches of a parked request can wait for.
 cdef enum WaitsFor:
     WAITS_FOR_BYTES = 0           # a fetch: bytes that it can read
     WAITS_FOR_FOLLOWERS = 1       # a write: the followers have its batch
@@ -54,7 +54,7 @@ cdef struct WaiterKind:
     void (*free_kept)(void* kept) noexcept nogil
 
 
-# What a parked request waits for at one partition.
+# The condition that a parked request waits for at one partition.
 cdef struct ParkedWatch:
     ParkedWatch* previous         # in one of the partition's lists, under its lock
     ParkedWatch* next
@@ -81,9 +81,9 @@ cdef struct ParkedRequest:
     void* kept                    # for its answer, by the kind
     uint64_t wanted               # atomic: a fetch: bytes; a write: batches, all that wait
     uint64_t wanted_least         # of a fetch that gathers, when its moment is over
-    int lingers                   # a fetch: the moment is over when somebody waits, too
+    int lingers                   # a fetch: the moment is also over when a request waits
     uint64_t found                # atomic: of that, the sum over the watches
-    int must_answer               # atomic: of an error there is something to be told
+    int must_answer               # atomic: there is an error, or something else, to answer
     FetchIsolation isolation
     ReadFrom read_from
     uint64_t tick                 # of its deadline
@@ -96,20 +96,20 @@ cdef struct ParkedRequest:
     int listed
     int left
     int count
-    int64_t size_bytes            # with what is kept for its answer
+    int64_t size_bytes            # with the data kept for its answer
     ParkedWatch* watches          # in the same allocation
 
 
 cdef struct ParkedTable:
     pthread_mutex_t lock          # "queue" in the lock order
     ParkedRequest* buckets[PARKED_BUCKETS]
-    uint64_t announced[PARKED_BUCKETS]  # the tick last told to Python, per bucket
-    # ParkedRequests for a handler: their connections have gone, or Python is to be told. Written
+    uint64_t announced[PARKED_BUCKETS]  # the tick last announced to Python, per bucket
+    # ParkedRequests for a handler: their connections have gone, or Python is to be called. Written
     # under the lock, looked at without.
     void* left
     # ParkedRequests for which a handler is to ask a coordinator; written and looked at in that way.
     void* asking
-    # New deadlines of handlers that had something slow to do, for another one to tell Python.
+    # New deadlines of handlers that had something slow to do, for another one to take to Python.
     uint64_t ticks[TICKS_MAX]
     int tick_count                # written under the lock, looked at without
     int64_t count                 # parked now
@@ -118,10 +118,10 @@ cdef struct ParkedTable:
     int64_t expired_produces      # of them
     int64_t left_total            # their connections went first
     int closing                   # atomic: nothing is parked any more
-    int64_t bytes                 # atomic: of requests in memory, with what they keep
+    int64_t bytes                 # atomic: of requests in memory, with their kept data
 
 
-# What clients of one listener are told about this node; host NULL: the address they used.
+# The address of this node that clients of one listener get; host NULL: the address they used.
 cdef struct OwnAddress:
     uint8_t* host
     int32_t host_length
@@ -143,7 +143,7 @@ cdef struct HotContext:
     MetadataView** published      # of the topic table; what is there is atomic, and may be NULL
     OwnNode own                   # set before the handlers start
     SessionCache* sessions
-    uint64_t hash_seed            # secret: whoever names partitions does not choose their places
+    uint64_t hash_seed            # secret: names that a client chooses do not choose places
     Shards* groups                # NULL: Python answers everything of groups
     int64_t offset_metadata_max   # bytes: offset.metadata.max.bytes
     ParkedTable parked
@@ -151,11 +151,11 @@ cdef struct HotContext:
     int32_t fetch_bytes_max       # fetch.max.bytes of the broker
     int32_t inline_range_bytes    # ranges up to this are read into the answer
     LeaderThrottle leader_throttle
-    int rack_aware                # consumers are told of the replica in their rack
+    int rack_aware                # consumers are sent to the replica in their rack
     int verifies                  # atomic: transaction.partition.verification.enable
     int32_t verification_ms       # how long a produce waits for its coordinator: request.timeout.ms
-    # How long a follower's fetch waits for more than there is: where somebody waits for what it
-    # brings, and where nobody does.
+    # How long a follower's fetch waits for more than there is: where a request waits for the
+    # records that it acknowledges or brings, and where none does.
     int64_t gather_ns
     int64_t linger_ns
 

@@ -111,7 +111,7 @@ cdef dict hot_statistics(
 
 
 cdef void note_gil_wait(HotWorker* worker, int64_t waited_ns) noexcept:
-    # Powers of two of microseconds; how long a request for Python stood before the GIL.
+    # Powers of two of microseconds; how long a request for Python waited for the GIL.
     cdef int64_t waited_us = waited_ns // 1000
     cdef int bucket = 0
     while waited_us > 0 and bucket < GIL_WAIT_BUCKETS - 1:

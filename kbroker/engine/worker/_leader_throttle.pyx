@@ -3,9 +3,10 @@
 
 A follower that is in sync is never held back: acknowledgements wait for it. One that is not, of a
 partition that `leader.replication.throttled.replicas` of its topic names, shares
-`leader.replication.throttled.rate` with all others like it. What was sent is paid for afterwards:
-so many bytes keep the rate busy for so long, and until that is over such fetches get no records.
-Who sent nothing for a while has saved up a second at most. Another rate begins with no debts.
+`leader.replication.throttled.rate` with all others like it. Bytes are paid for after they are sent:
+so many bytes keep the rate busy for so long, and until that is over such fetches get no records. A
+follower that got nothing for a while has saved up a second at most. Another rate begins with no
+debts.
 
 Where the rate is not set this is one compare for each partition of a follower's fetch. Any thread;
 locks: the partition's.

@@ -1,7 +1,7 @@
 # cython: language_level=3
 from kbroker.engine.worker._context cimport HotWorker
 
-# What a worker serves; two of them may hold together (see ROWS).
+# The work that a worker serves; two of them may hold together (see ROWS).
 cdef enum WorkerMode:
     MODE_RUN = 0
     MODE_UNPACKING = 1            # produces of its run that were put off, since they are compressed

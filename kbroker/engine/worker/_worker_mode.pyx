@@ -1,5 +1,5 @@
 # cython: language_level=3, auto_pickle=False
-"""What a worker of the hot path may do, by what it serves: one table.
+"""What a worker of the hot path may do, in each mode: one table.
 
     RUN         what a handler has taken from the queue. Others wait for the end of the run, so it
                 waits for no disk: a request at a slow file is set aside (net/_aside)
