@@ -146,14 +146,14 @@ class LogLanes:
 
     def close(self, log: PartitionLog) -> None:
         """Have it closed; its files stay."""
-        self.behind(log, partial(self._logs.close, log))
+        self.after(log, partial(self._logs.close, log))
 
-    def behind(self, log: PartitionLog, call: Callable[[], object]) -> None:
-        """Have this done behind all that is done to the log, where that is done."""
+    def after(self, log: PartitionLog, call: Callable[[], object]) -> None:
+        """Has this done after all other work on the log, where that is done."""
         self._add(self._directory_at(log), Work(call))
 
     def delete_topic_directories(self, deleted: Mapping[UUID, str]) -> None:
-        """As of the log manager, behind all that is done to logs of those topics."""
+        """As of the log manager, after all other work on logs of those topics."""
         works = [
             self._add(each, Work(partial(self._logs.delete_topic_directories, deleted, each)))
             for each in self._logs.usable

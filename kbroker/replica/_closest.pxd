@@ -12,12 +12,12 @@ cdef enum:
     NO_PREFERRED_REPLICA = -1
 
 
-# Where a consumer is, as its fetch says, and whom it can reach.
+# Where a consumer is, as its fetch says, and which brokers it can reach.
 cdef struct ReaderPlace:
     const uint8_t* rack
     int64_t rack_length           # 0: it is not asked where to read
     uint32_t listener             # on which it came
-    MetadataView* view            # the brokers as they are shown; NULL: nobody is known
+    MetadataView* view            # the brokers as they are published; NULL: none is known
 
 
 # As leader: the broker from which a consumer at that place should read on at an offset, with the

@@ -2,12 +2,14 @@
 """The choice of a replica by racks, as Apache Kafka's RackAwareReplicaSelector makes it.
 
 A follower may be chosen that is in sync, holds the offset, is in the consumer's rack and listens
-where the consumer can reach it. Nobody is, while the leader is in that rack itself. Of several the
-one whose log goes furthest; then who had all of it last, by the millisecond; then the highest id.
+where the consumer can reach it. None is chosen if the leader is in that rack itself. Of several the
+one whose log goes furthest; then the one that had all of it last, by the millisecond; then the
+highest id.
 
-What a follower holds is known from its fetches, so it is one fetch old. Who is about to join the
-in-sync set counts as in sync: the high watermark waits for it already. An offset below the leader's
-own start is the leader's to refuse, whatever followers have not heard yet: its records are deleted.
+The position of a follower comes from its fetches, so it is one fetch old. A replica that is about
+to join the in-sync set counts as in sync: the high watermark waits for it already. An offset below
+the leader's own start is the leader's to refuse, even if followers do not know of the deletion yet:
+its records are deleted.
 
 Brokers come from the view that Metadata shows, so this runs inside the snapshot. Lock: the
 partition's.

@@ -59,5 +59,5 @@ cdef class CommittedRead:
 def aborted_transactions(
     Replica replica not None, int64_t offset, int64_t max_bytes = 1 << 20,
 ) -> list:
-    """`CommittedRead.aborted` of what a fetch from an offset gets."""
+    """`CommittedRead.aborted` of a fetch from an offset."""
     return CommittedRead(replica, offset, max_bytes).aborted()

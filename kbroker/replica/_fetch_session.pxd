@@ -16,7 +16,7 @@ cdef struct SessionPartition:
     int64_t fetch_offset
     int64_t log_start_offset      # of a follower's log
     int32_t max_bytes
-    # What the client was last told.
+    # The last answer to the client.
     int64_t sent_high_watermark
     int64_t sent_log_start
     int sent_error
@@ -41,7 +41,7 @@ cdef struct FetchSession:
     int gather_pause              # so many do not, until one tries again
     int gather_paused             # of them
     int closed
-    uint32_t missing              # of what it follows
+    uint32_t missing              # of the partitions that it follows
     int64_t size_bytes            # of it and all that it has, as counted in the cache
     Table followed                # of SessionPartitions
     SessionPartition* first

@@ -1,13 +1,14 @@
 # cython: language_level=3
-"""Incremental fetch sessions (KIP-227): what a client follows, so that it need not say it again.
+"""Incremental fetch sessions (KIP-227): the partitions of a client, which it need not name again.
 
-A session holds the partitions of one client in the order in which they are served, with what the
-client was last told about each. The cache finds sessions by id, keeps them in the order of their
+A session holds the partitions of one client in the order in which they are served, with the last
+answer to the client about each. The cache finds sessions by id, keeps them in the order of their
 last use and is bounded by slots and by bytes: when it is full, sessions that have been idle for the
-eviction time give way, the least recently used first, or else the new client is served without a
-session, as by Apache Kafka. To a follower's session any client's gives way, and no client's takes
+eviction time are evicted, the least recently used first, or else the new client is served without a
+session, as by Apache Kafka. Any client's session is evicted for a follower's, and no client's takes
 the place of a follower's that is in use. A session that grows beyond its bound, or the cache's,
-ends: its client is told that it is not there, fetches in full and gets what a new client would get.
+ends: its client gets the error of an unknown session, fetches in full and is served as a new
+client.
 
 Locks: the cache's ("table") for finding, creating, closing; a session's own ("session") for its
 partitions. A session found is held by a reference; one that was closed meanwhile is freed by the
@@ -49,7 +50,7 @@ cdef SessionCache* sessions_new(int32_t slots_max, int64_t eviction_ms_min) noex
 
 
 cdef void sessions_free(SessionCache* cache) noexcept nogil:
-    """When nobody holds a session any more."""
+    """When no session is in use any more."""
     if cache == NULL:
         return
     while cache.oldest != NULL:
@@ -103,7 +104,8 @@ cdef void _unlink_age_locked(SessionCache* cache, FetchSession* session) noexcep
 
 
 cdef FetchSession* _unlink_locked(SessionCache* cache, FetchSession* session) noexcept nogil:
-    # Out of the cache. What is returned is to be freed by the caller; NULL: by its last holder.
+    # Out of the cache. A session that is returned is to be freed by the caller; NULL: by its last
+    # holder.
     table_remove(&cache.by_id, session, _session_hash, "fetch sessions: one that ends is known")
     if cache.by_id.count == 0:
         kb_add_i64(&cache.bytes, -table_bytes(&cache.by_id))
@@ -129,7 +131,7 @@ cdef FetchSession* _drop_locked(FetchSession* session) noexcept nogil:
 
 
 cdef void _free(FetchSession* session) noexcept nogil:
-    # Nobody knows it any more; outside the locks, for it may be large. NULL is allowed.
+    # It is in no list any more; outside the locks, for it may be large. NULL is allowed.
     cdef SessionPartition* entry
     if session == NULL:
         return
@@ -193,7 +195,7 @@ cdef FetchSession* _evictable_locked(
 
 
 cdef void _make_room(SessionCache* cache, int privileged, int64_t size_bytes) noexcept nogil:
-    # Evicts who gives way until a slot and so many bytes are free, or nobody does any more.
+    # Evicts sessions until a slot and so many bytes are free, or none may be evicted any more.
     cdef FetchSession* evicted
     cdef FetchSession* unlinked
     cdef int64_t now_ns = kb_now_ns()

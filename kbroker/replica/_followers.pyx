@@ -28,7 +28,7 @@ cdef void followers_replace(
             fresh[at].caught_up_ns = 0
             fresh[at].fetched_ns = 0
             fresh[at].leader_end_offset = -1
-            fresh[at].told_high_watermark = -1
+            fresh[at].sent_high_watermark = -1
             fresh[at].broker_epoch = -1
         else:
             fresh[at] = before[0]

@@ -52,7 +52,7 @@ cdef struct MetadataView:
     int64_t isr_ids
     int long_lists
     int32_t broker_count
-    ViewBroker* brokers           # by node id; behind them, their addresses and all texts
+    ViewBroker* brokers           # by node id; after them, their addresses and all texts
     uint32_t listener_count       # of each broker's addresses
     size_t broker_text_bytes
     int32_t cluster_id_length

@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""What Metadata shows, as C reads it: one view per published image, never changed once it is seen.
+"""The content of Metadata, as C reads it: one view per published image, constant once published.
 
-    ClusterImage published -> view_new from the view before, with what changed -> swapped in by
-    TopicTable.show -> engine/apis/_metadata.pyx encodes answers straight from it
+    ClusterImage published -> view_new from the view before, with the changed topics -> swapped in
+    by
 
 A view is an array of topics by name, two hash tables over them, the live brokers and the cluster's
 id. Topics are shared between views, so a new one copies pointers. It is a structure of its own
@@ -116,7 +116,7 @@ cdef MetadataView* view_new(
     """The topics of `old` (or NULL) that are not `gone`, and `added`, which are in order of names.
 
     Brokers and the cluster's id are for the caller to fill in: there is room for `broker_count`
-    and, behind them, for their addresses and `text_bytes` of text. NULL: no memory.
+    and, after them, for their addresses and `text_bytes` of text. NULL: no memory.
     """
     cdef int32_t old_count = old.topic_count if old != NULL else 0
     cdef MetadataView* view = _view_allocate(

@@ -1,12 +1,13 @@
 # cython: language_level=3
-"""The replica of one partition as the request path sees it: who leads, and what may be read.
+"""The replica of one partition as the request path sees it: leadership, and the readable offsets.
 
-Storage is the log's (`kbroker/log/engine/_storage`): bytes, offsets, segments. Here stands what
-replication decides: the leader and its epoch, how many replicas are in sync, the high watermark and
-the last stable offset, and who waits for them. One function writes the high watermark.
+Storage is the log's (`kbroker/log/engine/_storage`): bytes, offsets, segments. This part holds the
+decisions of replication: the leader and its epoch, how many replicas are in sync, the high
+watermark and the last stable offset, and the requests that wait for them. One function writes the
+high watermark.
 
-Nothing here knows a socket or a Python object. A `Partition` lives while somebody holds a
-reference, and holds one to its log. Its fields are under the log's lock, of the kind
+Nothing here knows a socket or a Python object. A `Partition` lives while there is a reference to
+it, and holds one to its log. Its fields are under the log's lock, of the kind
 partition in the lock order: `_locked` functions want it held; all others take it themselves and
 never hold it on return. Every function is `noexcept nogil` and answers with a Kafka error code,
 never with errno.
@@ -45,14 +46,14 @@ cdef struct Partition:
     # What may be read; the offsets are atomic.
     Bound high_watermark
     Bound last_stable
-    # Owned by the request path: who waits for this partition, under the lock.
+    # Owned by the request path: the requests that wait for this partition, under the lock.
     Watchers waiting_fetches
     Watchers waiting_produces     # in the order of their offsets
     Watchers waiting_deletions    # of records, in the order of the new starts
     int has_watchers              # atomic; set before the last look, read after an append
     int consumers_waiting         # atomic; of waiting_fetches
-    int followers_lingering       # atomic; of these the followers' that wait for more than there is
-    int64_t awaited_end           # atomic: behind the last record of which a write waits
+    int followers_lingering       # atomic; of these: followers' that linger (ADR 36)
+    int64_t awaited_end           # atomic: the offset after the last one that a write waits for
     int advanced                  # atomic: in a worker's list of those that followers moved
     Partition* next_advanced      # there
     # Counters, atomic.
@@ -70,7 +71,7 @@ cdef inline void partition_lock(Partition* partition) noexcept nogil:
 cdef inline void partition_unlock(Partition* partition) noexcept nogil:
     unlock_log(partition.log)
 
-# Led by nobody; nothing may be read beyond the log's start. One reference; NULL: no memory.
+# Without a leader; nothing may be read beyond the log's start. One reference; NULL: no memory.
 cdef Partition* partition_new(
     Log* log, int32_t partition_index, const uint8_t* topic_id) noexcept nogil
 cdef void partition_acquire(Partition* partition) noexcept nogil
@@ -105,9 +106,9 @@ cdef void partition_lower(Partition* partition, int64_t offset) noexcept nogil
 cdef void partition_follow_cut(Partition* partition) noexcept nogil
 
 # As leader: log_append_locked for the batches that may be appended; the high watermark moves along
-# if it may. If the log's `flush_due` stands behind it, nothing is answered before
-# partition_flush(). Not 0: of acks=-1 there are batches above the high watermark, which wait until
-# partition_settle_locked() says what became of them: `awaits_followers`.
+# if it may. If the log's `flush_due` is set after it, nothing is answered before partition_flush().
+# Not 0: of acks=-1 there are batches above the high watermark, which wait until
+# partition_settle_locked() gives their result: `awaits_followers`.
 cdef int partition_append(Partition* partition, Batch* first, int64_t now_ms) noexcept nogil
 
 # 1: a batch that waited for the followers does not any more; its error is 0 where the high
@@ -133,13 +134,13 @@ cdef int16_t partition_follow_bounds(
     Partition* partition, int32_t leader_epoch, int64_t high_watermark,
     int64_t log_start_offset) noexcept nogil
 
-# What there is to tell a follower of the high watermark.
+# News of the high watermark that a fetch's answer can bring a follower.
 cdef enum News:
     NO_NEWS = 0
     NEWS_SOON = 1                 # it has moved, or will once the others have what this one brings
-    NEWS_AT_ONCE = 2              # the follower was told nothing yet in this leader epoch
+    NEWS_AT_ONCE = 2              # the follower was sent none yet in this leader epoch
 
-# What a follower says with a fetch, and what came of it.
+# The content of a follower's fetch, and its effects.
 cdef struct NotedFetch:
     int32_t broker_id
     int64_t broker_epoch          # of its registration; -1: it does not say
@@ -148,26 +149,26 @@ cdef struct NotedFetch:
     int64_t log_start_offset      # of its log; -1: it does not say
     int64_t now_ns
     int moved                     # high watermark or low watermark did: others may wait for that
-    News news                     # of the high watermark, that it has not been told
+    News news                     # of the high watermark, that it has not been sent
     int in_sync                   # the high watermark waits for it
 
-# As leader, a follower's fetch from an offset: it has all below. The high watermark moves where it
-# was the last one. 6 where this broker does not lead, 74 and 75 in which epoch; 75 (6 without an
-# epoch) for a broker without a replica, 6 for an older start of it than the controller has
-# registered, and for a newer one of a member of the in-sync set; 1 where the log has no such
-# offset; then nothing is known that was not before. A start of another that the controller has not
-# told us of yet is heard, as in Apache Kafka: it joins no in-sync set.
+# As leader, a follower's fetch from an offset: it has all below. The high watermark moves if it was
+# the last one. 6 where this broker does not lead, 74 and 75 in which epoch; 75 (6 without an epoch)
+# for a broker without a replica, 6 for an older start of it than the controller has registered, and
+# for a newer one of a member of the in-sync set; 1 where the log has no such offset; then nothing
+# is noted. A fetch of a newer start of another broker, which the controller has not sent yet, is
+# accepted, as in Apache Kafka: it joins no in-sync set.
 cdef int16_t partition_note_fetch(Partition* partition, NotedFetch* fetch) noexcept nogil
 
-# Whether a follower shares the rate of what this leader sends to replicas out of sync.
+# Whether a follower shares the rate at which this leader sends to replicas out of sync.
 cdef int partition_holds_back(Partition* partition, int32_t broker_id) noexcept nogil
 
-# Somebody waits until the followers have this batch.
+# A write waits until the followers have this batch.
 cdef void partition_note_awaited_locked(
     Partition* partition, const Batch* batch) noexcept nogil
 
 # It is in the answer that a follower gets now.
-cdef void partition_note_told(
+cdef void partition_note_sent(
     Partition* partition, int32_t broker_id, int64_t high_watermark) noexcept nogil
 
 # log_flush(), and the high watermark follows. 0 or an errno. Of the batches that waited for it,
@@ -180,21 +181,21 @@ cdef enum FetchIsolation:
     TO_LAST_STABLE = 1            # read_committed
     TO_LOG_END = 2                # a follower
 
-# Who may answer it: consumers that can be sent to a follower (Fetch from version 11 on) are served
-# by whoever has a replica, up to where that knows the records to be committed.
+# The replicas that may answer it: consumers that can be sent to a follower (Fetch from version 11
+# on) are served by any replica, up to the offset at which it knows the records to be committed.
 cdef enum ReadFrom:
     FROM_LEADER = 0
     FROM_ANY_REPLICA = 1
 
-# Where the replica stood at one moment.
+# The offsets of the replica at one moment.
 cdef struct ReplicaOffsets:
     int64_t log_start
     int64_t high_watermark
     int64_t last_stable
 
-# Where `offset` lies, as log_slice says; never beyond what the isolation says, which is told with
-# the others as they were at that moment. Error 1 out of range, 6 not leader where only it may
-# answer, and those of log_slice; then the offsets are unchanged or mean nothing.
+# Where `offset` lies, as log_slice says; never beyond the bound of the isolation, which is returned
+# with the others as they were at that moment. Error 1 out of range, 6 not leader where only the
+# leader may answer, and those of log_slice; then the offsets are unchanged or mean nothing.
 cdef int16_t partition_read(
     Partition* partition, int64_t offset, int64_t max_bytes, int whole_first,
     FetchIsolation isolation, ReadFrom read_from, Patience patience, FileSlice* out,
@@ -234,7 +235,7 @@ cdef int64_t partition_low_watermark_locked(const Partition* partition) noexcept
 cdef int16_t partition_delete_records(
     Partition* partition, int64_t offset, int64_t* start) noexcept nogil
 
-# Moves it to where the topic's retention has it begin, whoever leads; `start` as above. 1 if it
-# moved.
+# Moves it to the beginning that the topic's retention sets, as leader or not; `start` as above. 1
+# if it moved.
 cdef int partition_apply_retention(
     Partition* partition, const Retention* retention, int64_t now_ms, int64_t* start) noexcept nogil

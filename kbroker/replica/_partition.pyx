@@ -1,15 +1,15 @@
 # cython: language_level=3
-"""The replica of one partition: leadership, in-sync replicas, high watermark, who may read what.
+"""The replica of one partition: leadership, in-sync replicas, high watermark, readable offsets.
 
-`_partition.pxd` is the contract with those who hold requests. What is appended and read goes to the
-log below; here it is decided whether it may be, and how far. One function writes the high
-watermark. Forward it goes by what a checkpoint says at the start, by what a follower is told
-(`partition_follow_bounds`), and for a leader in one place, `partition_advance_locked`, which
-whatever could move it calls: an append, a flush, a follower's fetch, a change of leadership. It
-goes to where every replica in sync has the log; the leader's own counts to its end, or, while a
-flush is due, to the recovery point: nobody reads what a power cut may take back. While fewer than
-`min.insync.replicas` are in sync it stands still (KIP-966): what too few have might be lost with
-them. Back it goes only with a follower's log that is cut.
+`_partition.pxd` is the contract with the units that hold requests. Appends and reads go to the log
+below; this unit decides whether they are allowed, and how far. One function writes the high
+watermark. It is raised by the checkpoint at the start, by the leader's answer to a follower
+(`partition_follow_bounds`), and for a leader in one place, `partition_advance_locked`, which is
+called after everything that could move it: an append, a flush, a follower's fetch, a change of
+leadership. It becomes the lowest end of the replicas in sync; the leader's own is its log's end,
+or, while a flush is due, the recovery point: no record is read that a power cut may take back.
+While fewer than `min.insync.replicas` are in sync it stays (KIP-966): records that too few have
+might be lost with them. It is lowered only with a follower's log that is cut.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
@@ -65,7 +65,7 @@ cdef Partition* partition_new(
         partition.high_watermark.segment_base = log.segments[0].base_offset
         partition.last_stable = partition.high_watermark
     if log.log_end_offset - log.recovery_point >= log.settings.flush_messages:
-        kb_store_int(&log.flush_due, 1)      # what a crash left behind the recovery point
+        kb_store_int(&log.flush_due, 1)      # a crash left records after the recovery point
     unlock_log(log)
     return partition
 
@@ -100,7 +100,7 @@ cdef int partition_set_leadership(
         not partition.is_leader or leader_epoch != partition.leader_epoch)
     if is_leader and not partition.is_leader:
         partition.led_since = leader_epoch
-        kb_store_i64(&partition.awaited_end, 0)  # nobody waits from before, when it led last
+        kb_store_i64(&partition.awaited_end, 0)  # no write waits from before, when it led last
     partition.leader_id = leader_id
     partition.is_leader = is_leader
     partition.begins_epoch = 0
@@ -309,26 +309,26 @@ cdef int16_t _serves_follower_locked(
     if fetch.leader_epoch >= 0 and fetch.leader_epoch != partition.leader_epoch:
         return (FENCED_LEADER_EPOCH if fetch.leader_epoch < partition.leader_epoch
                 else UNKNOWN_LEADER_EPOCH)
-    if follower == NULL:          # it may have heard of its assignment before us
+    if follower == NULL:          # it may know its assignment before this broker does
         return UNKNOWN_LEADER_EPOCH if fetch.leader_epoch >= 0 else NOT_LEADER_OR_FOLLOWER
     if 0 <= fetch.broker_epoch < follower.registered_epoch:
         return NOT_LEADER_OR_FOLLOWER
-    # It has started again since we were told that it is in sync: it may have left the set with
-    # that, which is too small by now to commit anything.
+    # It has started again since the controller said that it is in sync: it may have left the set
+    # with that, which is too small by now to commit anything.
     if follower.in_sync and 0 <= follower.registered_epoch < fetch.broker_epoch:
         return NOT_LEADER_OR_FOLLOWER
     if not log.log_start_offset <= fetch.offset <= log.log_end_offset:
-        return OFFSET_OUT_OF_RANGE           # it has another history, or lies too far behind
+        return OFFSET_OUT_OF_RANGE           # it has another history, or lags too far
     return NO_ERROR
 
 
 cdef News _news_locked(
     const Partition* partition, const Follower* follower, int brings
 ) noexcept nogil:
-    cdef int64_t told = follower.told_high_watermark
-    if told < 0:
+    cdef int64_t sent = follower.sent_high_watermark
+    if sent < 0:
         return NEWS_AT_ONCE
-    if told < partition.high_watermark.offset or (brings and told < follower.log_end_offset):
+    if sent < partition.high_watermark.offset or (brings and sent < follower.log_end_offset):
         return NEWS_SOON
     return NO_NEWS
 
@@ -340,7 +340,7 @@ cdef int16_t partition_note_fetch(Partition* partition, NotedFetch* fetch) noexc
     cdef int16_t error
     fetch.moved = fetch.in_sync = 0
     fetch.news = NO_NEWS
-    # Not behind a write that is under way: this comes in a run of other requests.
+    # Does not wait for a write in progress: this comes in a run of other requests.
     partition_lock(partition)
     error = _leads_locked(partition)
     if error == NO_ERROR:
@@ -374,14 +374,14 @@ cdef int partition_holds_back(Partition* partition, int32_t broker_id) noexcept 
     return holds_back
 
 
-cdef void partition_note_told(
+cdef void partition_note_sent(
     Partition* partition, int32_t broker_id, int64_t high_watermark
 ) noexcept nogil:
     cdef Follower* follower
     partition_lock(partition)
     follower = followers_find(&partition.followers, broker_id)
-    if follower != NULL and high_watermark > follower.told_high_watermark:
-        follower.told_high_watermark = high_watermark
+    if follower != NULL and high_watermark > follower.sent_high_watermark:
+        follower.sent_high_watermark = high_watermark
     partition_unlock(partition)
 
 
@@ -587,7 +587,8 @@ cdef int partition_apply_retention(
 ) noexcept nogil:
     cdef Log* log = partition.log
     cdef int64_t before
-    # Not behind a write that is under way: only the start moves, and below what is there already.
+    # Does not wait for a write in progress: only the start moves, below the end that is there
+    # already.
     lock_to_look(log)
     before = log.log_start_offset
     _move_start_locked(partition, retained_from_locked(

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""For units that hold requests: the partition behind a Replica.
+"""For units that hold requests: the C partition of a Replica.
 
 Take a reference with partition_acquire() before the object may go.
 """

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""A partition's replica as Python sees it: who leads, what may be read, and the log behind it.
+"""A partition's replica for Python: leadership, the readable offsets, and the log.
 
 The request path holds the `Partition*` inside. The replica manager sets who leads; coordinators,
 ListOffsets and tests append and read through here as a produce or a fetch would. Every method gives
@@ -45,7 +45,7 @@ from kbroker.replica import offset_lookup
 
 cdef enum:
     LATEST_PRODUCE_VERSION = 13
-    LOOK_NS_MAX = 20000000        # for the lock of a log, by who looks at thousands
+    LOOK_NS_MAX = 20000000        # for the lock of a log, in a look at thousands
 
 
 cdef str text_of(const char* message):
@@ -89,7 +89,7 @@ cdef int _begin_epoch(Replica replica, int32_t leader_epoch, int64_t until_ns) e
 
 
 cdef class Replica:
-    """This broker's replica of one partition. See the module for who calls what when."""
+    """This broker's replica of one partition. See the module."""
 
     def __cinit__(self, LocalLog log not None):
         cdef bytes ident = log.topic_id.bytes
@@ -154,7 +154,7 @@ cdef class Replica:
         return bool(kb_load_int(&self.partition.log.flush_due))
 
     def throttle(self, bint throttled) -> None:
-        """Whether followers out of sync share the leader's rate for what they get of it."""
+        """Whether followers out of sync share the leader's rate for the records of it."""
         kb_store_int(&self.partition.throttled, throttled)
 
     def set_high_watermark(self, int64_t offset) -> None:
@@ -185,8 +185,8 @@ cdef class Replica:
             partition_follow_cut(self.partition)
 
     def _falls_to(self, int64_t offset):
-        # Before the log does, so that nobody is told of records as kept while they go. Where the
-        # end falls below the log's start, the high watermark stands there till that has fallen too.
+        # Before the log does, so that no answer gives records as kept while they go. If the new end
+        # is below the log's start, the high watermark is at that start until it has moved, too.
         with nogil:
             partition_lower(self.partition, offset)
 
@@ -197,7 +197,7 @@ cdef class Replica:
     ) -> int:
         """Appends whole batches as the leader of that epoch sent them; where the log ends then.
 
-        A batch that is cut off at the end of `data` is left out. What stands before a fault is
+        A batch that is cut off at the end of `data` is left out. Batches before a fault are
         appended. KafkaError: 2 damage, 1 offsets that the log has, 6, 74 and 75 for another leader
         or epoch, 56 the disk; OSError where a new leader epoch cannot be written down.
         """
@@ -237,10 +237,9 @@ cdef class Replica:
     ) -> None:
         """A follower has fetched from an offset, so it has all below; the high watermark follows.
 
-        KafkaError, and then nothing is known of the follower that was not before: 6 where this
-        broker does not lead, for an older start of the follower, or a newer one of who is in sync;
-        74 and 75 for another leader epoch; 6 or 75 for a broker without a replica; 1 where the log
-        has no such offset.
+        KafkaError, and then nothing of the fetch is noted: 6 where this broker does not lead, for
+        an older start of the follower, or a newer one of a follower in sync; 74 and 75 for another
+        leader epoch; 6 or 75 for a broker without a replica; 1 where the log has no such offset.
         """
         cdef NotedFetch fetch
         cdef int16_t error
@@ -258,7 +257,7 @@ cdef class Replica:
     def followers(self) -> list:
         """(broker id, whether the high watermark waits for it, log end offset or -1, when it last
         had everything, when it last fetched, its broker epoch or -1), times in nanoseconds or 0
-        for never. BlockingIOError where the log's lock is somebody's for long."""
+        for never. BlockingIOError where the log's lock is held for long."""
         cdef Follower* copies = NULL
         cdef int32_t count = 0, at
         cdef int locked
@@ -286,7 +285,7 @@ cdef class Replica:
     def followers_keep_up(self, int64_t since_ns) -> bool:
         """Whether the high watermark waits for every follower, and each has all that there is, or
         had it at that time or later. Thousands of partitions are asked this ten times a second: one
-        whose lock is somebody's says yes, and is asked again soon."""
+        whose lock is held says yes, and is asked again soon."""
         cdef int keep_up = 1
         with nogil:
             if lock_log_until(self.partition.log, 0, 0):
@@ -433,7 +432,7 @@ cdef class Replica:
     def find_by_time(self, int64_t timestamp_ms, int64_t from_offset = 0) -> tuple:
         """(offset, timestamp, leader epoch, whether Python has to look into that batch) or None.
 
-        The first record at or behind `from_offset`, below the high watermark, not older.
+        The first record at or after `from_offset`, below the high watermark, not older.
         """
         cdef TimedOffset found
         cdef Bound bound
@@ -506,7 +505,7 @@ cdef class Replica:
     def apply_retention(self, int64_t age_ms, int64_t size_bytes, int64_t now_ms) -> int:
         """Moves the log's start to where these have it begin; where it is then, -1: as it was.
 
-        Below 0 either sets no bound. Whoever leads; nothing at or above the high watermark goes.
+        Below 0 either sets no bound. As leader or not; nothing at or above the high watermark goes.
         """
         cdef Retention retention
         cdef int64_t start = -1
@@ -518,7 +517,7 @@ cdef class Replica:
         return start if moved else -1
 
     def flush_if_due(self) -> None:
-        """What `flush.messages` asks for behind an append; nothing may be answered before.
+        """The flush that `flush.messages` requires after an append; nothing is answered before.
 
         The high watermark follows. OSError: a write is lost, and the log offline.
         """
@@ -576,7 +575,7 @@ cdef class Replica:
 
     @property
     def has_watchers(self) -> bool:
-        """Whether a fetch or a produce waits for it: whoever moves it has to wake them."""
+        """Whether a fetch or a produce waits for it: a caller that moves it has to wake them."""
         return bool(kb_load_int(&self.partition.has_watchers))
 
     @property

@@ -17,8 +17,8 @@ from kbroker.protocol._cursor cimport get_i32
 cdef inline int watermarks_are_sound_locked(
     Log* log, int is_leader, int64_t high_watermark, int64_t last_stable
 ) noexcept nogil:
-    # Before they are told, or something is appended above them. A follower's log that is cut has
-    # its high watermark lowered after the cut.
+    # Before they are answered, or something is appended above them. A follower's log that is cut
+    # has its high watermark lowered after the cut.
     return (
         log_requires(log, not is_leader or high_watermark <= log.log_end_offset,
                      "high watermark: it is at or below the log's end", high_watermark,

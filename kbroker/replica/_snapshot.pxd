@@ -22,8 +22,8 @@ cdef struct SnapshotReader:
     uint64_t epoch                # atomic: 0 outside a hot call
 
 
-# What no reader finds any more, and a reader that came before may still look at. The first field of
-# what holds it; `release` frees both.
+# Memory that new readers cannot find any more, and that an earlier reader may still look at. The
+# first field of the structure that holds it; `release` frees both.
 cdef struct Retired:
     Retired* next
     uint64_t epoch                # readers of an earlier one may be in it
@@ -55,7 +55,7 @@ cdef void topic_entry_free(TopicEntry* entry) noexcept nogil
 cdef int registry_publish(
     SnapshotRegistry* registry, TopicEntry** added, int added_count,
     const uint8_t** removed_ids, int removed_count) noexcept nogil
-# Takes over `retired`, which holds what stood in that place.
+# Takes over `retired`, which holds the former content of that place.
 cdef void registry_swap(
     SnapshotRegistry* registry, void** place, void* fresh, Retired* retired) noexcept nogil
 # Frees what every reader has left; how much of it a reader is still in.

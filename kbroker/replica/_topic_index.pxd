@@ -1,7 +1,7 @@
 # cython: language_level=3
 """Topics by name and by id: one thread fills an index, then many read it; inline, no module.
 
-What is in it begins with its TopicKey, and keeps its name for as long as the index lists it.
+An entry begins with its TopicKey, and keeps its name for as long as the index lists it.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t

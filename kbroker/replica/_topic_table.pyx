@@ -247,7 +247,7 @@ cdef int64_t _add_ids(ViewTopic* topic, tuple ids) except -1:
 
 cdef ViewTopic* _whole(ViewRow row) except NULL:
     if row.topic == NULL or row.filled != row.topic.partition_count:
-        raise ValueError(f"{row.name} has not got all its partitions, or was shown already")
+        raise ValueError(f"{row.name} has not got all its partitions, or was published already")
     return row.topic
 
 
@@ -266,7 +266,7 @@ cdef int _mark_gone(
 
 
 cdef bytes _text_of(brokers, str cluster_id):
-    # Everything that a view keeps as text, one behind the other.
+    # Everything that a view keeps as text, one after the other.
     texts = [cluster_id]
     for _, addresses, rack in brokers:
         texts += [address[0] for address in addresses if address is not None]
@@ -279,7 +279,7 @@ cdef int32_t _text_bytes(str text) except -1:
 
 
 cdef int _fill_brokers(MetadataView* view, brokers, str cluster_id, bytes text) except -1:
-    # In the order of _text_of; the text stands behind the addresses, they behind the brokers.
+    # In the order of _text_of; the text follows the addresses, and these the brokers.
     cdef ViewAddress* address = <ViewAddress*>&view.brokers[<size_t>len(brokers)]
     cdef uint8_t* at = <uint8_t*>&address[<size_t>len(brokers) * view.listener_count]
     cdef ViewBroker* place

@@ -7,12 +7,12 @@ other. What comes takes the damaged batch's place only if nothing but the damage
 - its own CRC is right, and all of its records are below the high watermark here, so that no leader
   takes them back;
 - it is of the leader epoch in which that offset was written here;
-- its header is the one that stands here, byte for byte, whose CRC its records fit then; or, in a
-  log that is not compacted, its records are, and its offset is the one that comes next.
+- its header is the one of this log, byte for byte, whose CRC its records fit then; or, in a log
+  that is not compacted, its records are, and its offset is the one that comes next.
 
 So a batch that another replica has compacted, or packed in another way, changes nothing here.
 
-Blocking, with a bound on time: nobody waits for this thread but a stop.
+Blocking, with a bound on time: only a stop waits for this thread.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ class BatchRepair:
         self._link: Final = link
 
     def __call__(self, log: PartitionLog, scrub: SegmentScrub, damaged: DamagedBatch) -> str | None:
-        """Who had it; None: nobody had what fits here. OSError: it cannot be written."""
+        """The broker that had it; None: no broker had a batch that fits. OSError: it cannot be
+        written."""
         replica = self._replica_of(log.name)
         if replica is None or replica.log is not log:
             return None

@@ -6,10 +6,10 @@ Place in the flow: looked at every so often; what is found is said to the contro
     offline     a write was lost, or could not be undone: until the next start
     failing     writes were refused, by a full disk, say, and the log is as it was before them. It
                 may take the next one, so it is named for PAUSE_MS after the last that failed; but
-                not where nobody else could lead: producers are told, and try again
+                not where no other replica could lead: producers get the error, and try again
     refusing    its disk is nearly full (`log/upkeep/free_space.py`). It is as good as any other,
-                and stays in sync; the controller, which knows who else refuses, has another lead if
-                one can
+                and stays in sync; the controller, which knows the others that refuse, has another
+                lead if one can
 
 One thread at a time. A log is asked for three numbers, so thousands cost a millisecond.
 """
@@ -73,7 +73,7 @@ class FailingLogs:
         return Trouble(frozenset(found), frozenset(refusing))
 
     def _is_alone(self, image: ClusterImage, name: TopicPartition) -> bool:
-        """Whether it leads and nobody could be elected in its place."""
+        """Whether it leads and no other replica could be elected in its place."""
         partition = image.partition(*name)
         if partition is None or partition.leader != self._node_id:
             return False

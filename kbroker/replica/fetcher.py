@@ -1,24 +1,25 @@
 """ReplicaFetcher: everything that is fetched from one broker over one link, and a second beside it.
 
-Place in the flow: the controller's word comes through `FetcherManager`; the leader's side is
+Place in the flow: the controller's decisions come through `FetcherManager`; the leader's side is
 `engine/apis/_fetch`. A round is one request for all partitions that may be asked, one answer, and
-what each partition makes of its part (`fetcher_partition.py`); then the next begins at once. The
+the work of each partition for its part (`fetcher_partition.py`); then the next begins at once. The
 leader keeps a request until there is something, so a round takes as long as nothing happens.
 
-A round is of a session (`fetcher_session.py`): request and answer carry what is new, and the work
-of a round is that of what is new, whatever stands still beside it.
+A round is of a session (`fetcher_session.py`): request and answer carry the changes alone, and so
+the work of a round is that of the changes, however many partitions have none.
 
-What must be asked meanwhile, such as a partition that was just given another leader, would wait for
-that. It goes over a second lane (`fetcher_lane.py`), in rounds that hardly wait, until the first
-comes back and takes everything along again: whoever waits for a new leader's high watermark waits
-for its followers.
+A question that comes up meanwhile, such as a partition that was just given another leader, would
+wait for that. It goes over a second lane (`fetcher_lane.py`), in rounds that hardly wait, until the
+first comes back and takes everything along again: the high watermark of a new leader waits for its
+followers.
 
 After a refused connection, a lost one, or an answer that is none, the source has a pause, and every
-partition stays. Pauses double, with jitter, up to `replica.fetch.backoff.ms`: a leader that has not
-heard yet that it leads is asked soon again, one that is gone seldom. A partition whose records our
-log refuses has the whole pause at once, and one that is throttled (`throttle.py`) the one that its
-rate asks for. Who has a pause is in no session. Which partition was served goes behind the others,
-here or at the leader, so that an answer's bound on bytes starves nobody.
+partition stays. Pauses double, with jitter, up to `replica.fetch.backoff.ms`: a leader that does
+not know yet that it leads is asked soon again, one that is gone seldom. A partition whose records
+our log refuses has the whole pause at once, and one that is throttled (`throttle.py`) the one that
+its rate asks for. A partition with a pause is in no session. A partition that was served goes to
+the end of the order, here or at the leader, so that an answer's bound on bytes delays none for
+ever.
 
 Owner: one asyncio loop, the fetchers' in a broker. An append gives the GIL away and keeps the
 loop until the disk has the bytes (docs/adr/0034); between two appends others may have their turn.
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
     from kbroker.replica.throttle import FollowerThrottle
     from kbroker.types import TopicPartition
 
-# The first pause behind a failure; each is twice the one before, up to the key's.
+# The first pause after a failure; each is twice the one before, up to the key's.
 BACKOFF_MS_MIN: Final = 20
 BACKOFF_JITTER: Final = 0.2
 # How long a round over the second link waits at the leader.
@@ -81,15 +82,15 @@ def keep_nothing(logs: Sequence[PartitionLog]) -> None:
 
 
 class Source(NamedTuple):
-    """Whom a fetcher asks: a broker, where it listens, and which of several fetchers of it."""
+    """The target of a fetcher: a broker, where it listens, and which of several fetchers of it."""
 
     node_id: int
     address: Address
-    index: int = 0  # type: ignore[assignment]  # hides tuple.index, which nobody misses here
+    index: int = 0  # type: ignore[assignment]  # hides tuple.index, which is not used here
 
 
 class Us(NamedTuple):
-    """What a leader must know of who asks."""
+    """What a leader must know of the follower that asks."""
 
     node_id: int
     broker_epoch: Callable[[], int]
@@ -189,7 +190,7 @@ class ReplicaFetcher:
             try:
                 await self._round(lane)
             except Exception as error:
-                # Of ours, not of the source: nobody else's partitions may stand still for it.
+                # Our bug, not the source's: it must not stop the fetches of other partitions.
                 self._failures.note(f"a fetch from broker {self.source.node_id}", error)
                 lane.session.begin_again()
                 for partition in lane.leave_all():
@@ -199,7 +200,7 @@ class ReplicaFetcher:
                 self._main.changed.set()
 
     def _fill(self, lane: Lane, now_ms: int) -> bool:
-        """Who may be asked joins the lane's next round; whether there is anybody in it."""
+        """The partitions that may be asked join the lane's next round; whether it has any."""
         if lane is self._main:
             if self._side.busy:
                 return False  # it comes back soon, and all go on together
@@ -220,8 +221,8 @@ class ReplicaFetcher:
         return bool(lane.members)
 
     async def _pause(self, lane: Lane, now_ms: int) -> None:
-        """Until something changes, or a pause is over. `now_ms`: when `_fill` found nobody. A
-        pause that was over then is the other lane's; one that ends right behind it is not."""
+        """Until something changes, or a pause is over. `now_ms`: when `_fill` found no partition. A
+        pause that was over then is the other lane's; one that ends right after it is not."""
         first_ms = self._pauses[0].until_ms if self._pauses else now_ms
         due_ms = max(first_ms, self._source_retry_at_ms)
         if due_ms <= now_ms:
@@ -263,13 +264,13 @@ class ReplicaFetcher:
             await self._enter_ranges(lane, outside)
 
     def _keep_starts(self, moved: Iterable[FollowedPartition]) -> None:
-        """Of those whose leader has deleted records, before it hears that they are deleted here;
-        all together, since that is one file."""
-        behind = [each for each in moved if not each.start_is_on_file]
-        if not behind:
+        """Writes down the starts of logs whose leaders have deleted records, before the leader gets
+        them as deleted here; all together, since that is one file."""
+        unsaved = [each for each in moved if not each.start_is_on_file]
+        if not unsaved:
             return
         with contextlib.ExitStack() as changes:
-            mine = [each for each in behind if changes.enter_context(each.being_changed())]
+            mine = [each for each in unsaved if changes.enter_context(each.being_changed())]
             try:
                 self._write_starts([each.replica.log for each in mine])
             except Exception as error:
@@ -297,18 +298,19 @@ class ReplicaFetcher:
     async def _apply(
         self, lane: Lane, request: SessionRequest, found: Iterable[Fetched]
     ) -> list[tuple[FollowedPartition, Asked]]:
-        """What came, to the partitions it is for; those that are out of the leader's range."""
+        """Hands each part of the answer to its partition; returns those out of the leader's
+        range."""
         outside = []
-        told: set[Key] = set()
+        answered: set[Key] = set()
         now_ms = self._clock.wall_ms()
         turn_ends_ms = self._clock.monotonic_ms() + TURN_MS
         for each in found:
             if self._clock.monotonic_ms() > turn_ends_ms:
                 await asyncio.sleep(0)
                 turn_ends_ms = self._clock.monotonic_ms() + TURN_MS
-            if each.topic_id is None or (key := key_of(each.topic_id, each.partition)) in told:
+            if each.topic_id is None or (key := key_of(each.topic_id, each.partition)) in answered:
                 continue
-            told.add(key)
+            answered.add(key)
             partition, position = lane.members.get(key), lane.session.position(key)
             if partition is None or position is None:
                 if not lane.session.may_answer(key):
@@ -319,15 +321,15 @@ class ReplicaFetcher:
                 outside.append((partition, position))
             else:
                 self._settle(lane, partition, outcome, len(each.records or b""))
-        self._left_out(lane, request, told)
+        self._left_out(lane, request, answered)
         return outside
 
-    def _left_out(self, lane: Lane, request: SessionRequest, told: Container[Key]) -> None:
+    def _left_out(self, lane: Lane, request: SessionRequest, answered: Container[Key]) -> None:
         """Of those that this request named. In a session there is nothing new of them."""
         for each in request.asked:
             key = key_of(each.topic_id, each.partition)
             partition = lane.members.get(key)
-            if partition is None or key in told:
+            if partition is None or key in answered:
                 continue
             if request.is_full:
                 self._later(partition, Outcome.NOT_YET)
@@ -346,7 +348,7 @@ class ReplicaFetcher:
     async def _enter_ranges(
         self, lane: Lane, outside: list[tuple[FollowedPartition, Asked]]
     ) -> None:
-        """The leader's log begins behind our end, or ends before it."""
+        """The leader's log begins after our end, or ends before it."""
         epochs = {each.name: each.leader_epoch for each, _ in outside}
         try:
             # The end first: until the start is known it can only grow.
@@ -397,7 +399,7 @@ class ReplicaFetcher:
                 self._leave(partition)
                 self._failures.counted()
             case Outcome.DROPPED:
-                # Its end is on the way here, or the replica has not heard of this epoch.
+                # Its end is on the way here, or the replica does not know this epoch yet.
                 self._later(partition, Outcome.NOT_YET)
             case _:
                 self._later(partition, outcome)
@@ -430,7 +432,7 @@ class ReplicaFetcher:
     def _backoff_ms(self, failures: int) -> int:
         plain_ms = min(BACKOFF_MS_MIN << min(failures - 1, _MANY), self._settings.backoff_ms)
         jitter = self._dice.uniform(1 - BACKOFF_JITTER, 1 + BACKOFF_JITTER)
-        return max(1, round(plain_ms * jitter))  # nobody asks without a pause
+        return max(1, round(plain_ms * jitter))  # never without a pause
 
 
 # Failures after which the pause is as long as it gets.

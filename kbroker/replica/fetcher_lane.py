@@ -1,10 +1,11 @@
 """Lane: one of a fetcher's two links, the session over it, and the partitions that are in it.
 
-A partition is in one lane at most. What leaves one is forgotten by its session with the next
-request over it, before the leader looks at any position: so no session speaks for what another has.
+A partition is in one lane at most. A partition that leaves is forgotten by the lane's session with
+the next request over it, before the leader looks at any position: so no session speaks for a
+partition of the other.
 
-`moved` are those whose position may not be what the session has: who has just joined, and for whom
-something came. A round looks at them alone, however many stand still.
+`moved` are those whose position may differ from the session's: they have just joined, or have got
+records. A round looks at them alone, however many have not moved.
 
 Owner: the fetcher's loop.
 """

@@ -1,17 +1,18 @@
-"""FetcherManager: whom each partition of this broker is fetched from, as the controller says.
+"""FetcherManager: the leader from which each partition is fetched, as the controller decides.
 
-`follow`, `look` and `stop` are called on the controller's thread (or who stops it), the fetchers
-live on a loop of their own. On return of `follow` no partition that it names is changed any more by
-what an earlier leader says, but for those that `changes` names, whose log is being changed for
-long; the new word is on its way to the loop, in order. So a replica is made a leader after
-`follow` or `remove`, when `changes` does not name it, and a follower before it.
+`follow`, `look` and `stop` are called on the controller's thread (or the one that stops it), the
+fetchers live on a loop of their own. On return of `follow` no partition that it names is changed
+any more by answers of an earlier leader, but for those that `changes` names, whose log is being
+changed for long; the new leader is on its way to the loop, in order. So a replica is made a leader
+after `follow` or `remove`, when `changes` does not name it, and a follower before it.
 
 One fetcher for each broker that is followed and each of `num.replica.fetchers`: a partition always
 belongs to the same of them. A fetcher without partitions ends, and its links with it.
 
 An append keeps the loop until the disk has the bytes. Where one takes longer than HANGS_MS, `look`
-leaves the loop to it and goes on with another one: all partitions are followed anew from there, and
-that log's when its change is over. LOOPS_LEFT_MAX loops may be left so; then who hangs keeps all.
+leaves the loop to it and goes on with another one: all partitions are followed again from there,
+and that log's when its change is over. LOOPS_LEFT_MAX loops may be left so; after that an append
+that hangs keeps all.
 """
 
 from __future__ import annotations
@@ -120,9 +121,9 @@ class FetcherManager:
         keep_starts: KeepStarts = keep_nothing,
     ) -> None:
         """`submit` runs a coroutine on the loop; `connect` is called there. `wake` answers the
-        consumers that wait at a replica for what was fetched. `keep_starts` writes down where logs
-        begin that leaders have moved. `loops` makes loops of our own, which
-        are used instead, and left where they hang."""
+        consumers that wait at a replica for the fetched records. `keep_starts` writes down the
+        starts of logs that leaders have moved. `loops` makes loops of our own, which are used
+        instead, and left where they hang."""
         self._us = us
         self._loops = loops
         self._keep_starts = keep_starts
@@ -148,9 +149,9 @@ class FetcherManager:
     # --- the controller's thread ---
 
     def follow(self, changes: Mapping[TopicPartition, Leader | None]) -> None:
-        """These partitions are led by others now; None: by nobody, or by us.
+        """These partitions have another leader now; None: no leader, or this broker.
 
-        The replica is there and knows the epoch. The same word again changes nothing, but for a
+        The replica is there and knows the epoch. A repeated call changes nothing, but for a
         partition that had gone offline.
         """
         self._follow(changes, CHANGE_WAIT_S)
@@ -248,7 +249,7 @@ class FetcherManager:
         left.submit(self._leave(left))
 
     async def _leave(self, crew: _Crew) -> None:
-        """It has come back from what it was left to."""
+        """The append for which the loop was left is over."""
         for source in list(crew.fetchers):
             self._end(crew, source)
         crew.is_over = True

@@ -53,7 +53,7 @@ class Outcome(Enum):
     DROPPED = "it was meant for another epoch or position"
 
 
-# The leader has not heard what we have heard from the controller, or the other way round.
+# The leader has an older image of the controller than this broker, or the other way round.
 NOT_YET_CODES: Final = frozenset({
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -78,8 +78,8 @@ class FollowedPartition:
         wake: Callable[[Replica], None],
         after: FollowedPartition | None = None,
     ) -> None:
-        """`wake` is for who reads here and waits for what comes. `after`: whose place it takes, in
-        which a change may be under way."""
+        """`wake` answers the consumers that wait here for records. `after`: the one whose place it
+        takes, in which a change may be under way."""
         self.name = name
         self.topic_id = topic_id
         self.leader_epoch = leader_epoch
@@ -96,8 +96,8 @@ class FollowedPartition:
         self.changes = 0  # that have begun and that are over: odd while one is under way
 
     def end(self, wait_s: float = -1) -> bool:
-        """Nothing that this leader says from now on changes the log; from any thread. Whether that
-        is so already of what it has said; `wait_s`: to be waited for, below 0 for good."""
+        """Nothing that this leader answers from now on changes the log; from any thread. Whether
+        its earlier answers are done with; `wait_s`: to be waited for, below 0 for good."""
         self._ended = True
         return self.is_over(wait_s)
 
@@ -114,7 +114,7 @@ class FollowedPartition:
 
     @property
     def lag(self) -> int:
-        """Records below the leader's high watermark, as it was last heard, that are not here."""
+        """Records below the last known high watermark of the leader that are not here."""
         return max(0, self.leader_high_watermark - self.replica.log_end_offset)
 
     @property
@@ -129,9 +129,9 @@ class FollowedPartition:
         return max(lag, lag * found["size_bytes"] // max(1, here))
 
     def bring_to_disk(self) -> Outcome | None:
-        """Before it is `asked`: who asks from the end of the log says that all before is here. By
-        `flush.messages` that is on the disk: usually since it came, but not what stood before a
-        fault, was cut, or came as a leader's. Else why it cannot be asked."""
+        """Before it is `asked`: a fetch from the end of the log says that all before is here. By
+        `flush.messages` that is on the disk: usually since it came, but not batches before a fault,
+        after a cut, or from a time as leader. Else why it cannot be asked."""
         if not self.replica.flush_is_due:
             return None
         if not self._lock.acquire(blocking=False):
@@ -164,7 +164,7 @@ class FollowedPartition:
             self._lock.release()
 
     def asked(self) -> Asked:
-        """From the end of the log, behind the epoch of its last batch. Its start as it is on file:
+        """From the end of the log, with the epoch of its last batch. Its start as it is on file:
         the leader says that records below are deleted when no start of this broker has them."""
         replica = self.replica
         return Asked(
@@ -202,8 +202,8 @@ class FollowedPartition:
         finally:
             self.changes += 1
             self._lock.release()
-        # Consumers that read here wait for that; who waits behind the end of a log that was cut is
-        # told, too. Records alone are nothing to them before they are committed.
+        # Consumers that read here wait for that; those that wait beyond the end of a log that was
+        # cut are woken, too. Records that are not committed yet are nothing to them.
         if self.replica.has_watchers and (outcome is Outcome.CUT or self._readable() != before):
             self._wake(self.replica)
         return outcome
@@ -238,7 +238,7 @@ class FollowedPartition:
         end = asked.fetch_offset
         if records:
             end = replica.append_as_follower(records, self.leader_epoch, now_ms)
-            replica.flush_if_due()  # while nobody can make it the leader of what is not on the disk
+            replica.flush_if_due()  # before it can become the leader with these
         self.leader_high_watermark = fetched.high_watermark
         replica.follow_bounds(self.leader_epoch, fetched.high_watermark, fetched.log_start_offset)
         if end > asked.fetch_offset:
@@ -292,7 +292,7 @@ class FollowedPartition:
 
     def _refused(self, error: KafkaError) -> Outcome:
         if error.code in NOT_YET_CODES:
-            return Outcome.DROPPED  # the controller has made somebody else its leader meanwhile
+            return Outcome.DROPPED  # the controller has elected another leader meanwhile
         if error.code is ErrorCode.KAFKA_STORAGE_ERROR or not self.replica.online:
             return self._disk_failed(error)
         self._say(f"what the leader sends is refused: {error.message or error.code.name}")

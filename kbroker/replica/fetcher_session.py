@@ -1,14 +1,14 @@
 """FetchSession: a follower's side of an incremental fetch session (KIP-227).
 
-The leader keeps the positions of one session, so a request names only what is new to it: partitions
-that join, whose fetch offset, log start or epoch is another, or that leave. A request that names
-nothing still says where every partition of the session stands; the leader notes them all. What an
-answer leaves out has nothing new.
+The leader keeps the positions of one session, so a request names only the changes: partitions that
+join, whose fetch offset, log start or epoch is another, or that leave. A request that names nothing
+still states the position of every partition of the session; the leader notes them all. Partitions
+that an answer leaves out have nothing new.
 
 A session begins with a full request, of epoch 0. So it does again wherever it is not certain that
 both sides have the same: a lost connection, an answer that is none, a leader that does not know the
 session or the epoch, a partition whose part of an answer was not taken in. A leader without room
-for a session gives the id 0, and hears everything each time.
+for a session gives the id 0, and gets everything each time.
 
 Pure, no clock, no lock: it belongs to one lane of a fetcher, and costs what changes.
 """
@@ -60,7 +60,7 @@ class FetchSession:
     def __init__(self) -> None:
         self._next = INITIAL
         self._positions: dict[Key, Asked] = {}
-        # What the leader has not heard yet, if the next request is not a full one.
+        # Changes that the leader does not have yet, if the next request is not a full one.
         self._changed: dict[Key, Asked] = {}
         self._forgotten: dict[Key, Asked] = {}
 
@@ -73,25 +73,25 @@ class FetchSession:
         return key in self._positions or key in self._forgotten
 
     def ask(self, asked: Asked) -> None:
-        """A partition joins, or stands there now."""
+        """A partition joins, or has this position now."""
         key = key_of(asked.topic_id, asked.partition)
         if key in self._forgotten:
-            # One request cannot say both: whom it names and forgets, a leader forgets. Else it
-            # would take what it said of the partition, and was not taken in, for known.
+            # One request cannot say both: a leader forgets a partition that is named and forgotten.
+            # Else it would take its answer about the partition, which was not taken in, for known.
             self.begin_again()
         if self._positions.get(key) != asked:
             self._positions[key] = asked
             self._changed[key] = asked
 
     def forget(self, key: Key) -> None:
-        """A partition leaves. Where it is to be told everything, it joins again."""
+        """A partition leaves. It joins again if its whole state is to be sent."""
         asked = self._positions.pop(key, None)
         if asked is not None:
             self._changed.pop(key, None)
             self._forgotten[key] = asked
 
     def to_the_end(self, key: Key) -> None:
-        """Of full requests, as leaders do with whom they served in a session."""
+        """Of full requests, as leaders do with the partitions that they served in a session."""
         position = self._positions.pop(key, None)
         if position is not None:
             self._positions[key] = position

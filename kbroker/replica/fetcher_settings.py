@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kbroker.protocol.wire import Reader
     from kbroker.types import ApiKey
 
-# What an answer has beside records, for more partitions than a broker will follow of one other.
+# An answer's bytes beside records, for more partitions than a broker will follow of one other.
 _ANSWER_BYTES: Final = 16 * 1024 * 1024
 
 

@@ -1,16 +1,16 @@
-"""Who is in sync: a leader sees how its followers keep up, and asks for other in-sync sets.
+"""In-sync replicas: a leader sees how its followers keep up, and asks for other in-sync sets.
 
 A member that has not had all of the log for `replica.lag.time.max.ms` is to leave its set; a
 replica beside it that has reached the high watermark, and the beginning of this leader's epoch, is
-to join (KIP-497); for one that is about to, the high watermark waits. The controller decides; what
-it decided comes with its next image.
+to join (KIP-497); for one that is about to, the high watermark waits. The controller decides; its
+decision comes with its next image.
 
-Until then the high watermark is over the *maximal* set: the committed one and everybody who has
-been asked for. A record counts as committed only if it is with all who may be in the set that the
-controller elects from. What became of a request nobody knows whose answer was lost, or of which the
-controller says only that something failed: perhaps its store has it. Those that it asked for are
-waited for, and it is made again, until the controller refuses just that or the partition has
-another epoch.
+Until then the high watermark is over the *maximal* set: the committed one and all that have been
+asked for. A record counts as committed only if it is with all that may be in the set from which the
+controller elects. The outcome of a request is unknown if its answer was lost, or if the controller
+says only that something failed: perhaps its store has it. The brokers that it asked for are waited
+for, and it is made again, until the controller refuses just that or the partition has another
+epoch.
 
 One request at a time, for all partitions. On the controller's thread only, in step with the images
 that it applies.
@@ -51,7 +51,7 @@ lines: Final = LogLines(log)
 REFUSED_PAUSE_MS: Final = 1_000
 
 # A follower that had everything so short a time ago is about to reach the high watermark. That
-# waits for it so long at most, and behind somebody who did not come not again for a while.
+# waits for it so long at most, and after a follower that did not come not again for a while.
 NEAR_MS: Final = 500
 # For all logs that are being changed, on the thread that follows images and elects.
 LOG_WAIT_MS: Final = 20
@@ -59,8 +59,8 @@ LATE_LOG_WAIT_MS: Final = 1  # of those that were so the last time
 HOLD_MS_MAX: Final = 1_000
 HOLD_PAUSE_MS: Final = 10_000
 
-# Why each change was refused, in their order, and anything else where it was done; None: nobody
-# knows. What was done comes with the next image.
+# Why each change was refused, in their order, and anything else where it was done; None: unknown. A
+# change that was done comes with the next image.
 Outcome = Sequence[object] | None
 Ask = Callable[[Sequence[InSyncChange], Callable[[Outcome], None]], None]
 
@@ -84,12 +84,12 @@ class _Led:
     partition: PartitionImage
     began_ns: int
     began_offset: int  # the log's end then
-    # Who was asked for on top of the committed set, in this partition epoch.
+    # The brokers asked for on top of the committed set, in this partition epoch.
     joining: set[int] = field(default_factory=set)
-    # Who is about to reach the high watermark, and since when that waits for it.
+    # Those that are about to reach the high watermark, and since when that waits for them.
     held_for: dict[int, int] = field(default_factory=dict)
-    hold_again_ns: int = 0  # when that may be, behind somebody who did not come
-    ask_again_ns: int = 0  # when that may be, behind a refusal
+    hold_again_ns: int = 0  # when that may be, after a follower that did not come
+    ask_again_ns: int = 0  # when that may be, after a refusal
     # Brokers that were refused as members, each with when it may be asked for again, apart from the
     # others: those may be eligible. Others of the set may lag meanwhile, and leave.
     refused: dict[int, int] = field(default_factory=dict)
@@ -134,8 +134,8 @@ class InSyncSets:
         is_changed: Callable[[TopicPartition], bool] = lambda _: False,
     ) -> None:
         """`ask` hands changes to the controller; its callback comes on the controller's thread.
-        `wake` is for who waits for a high watermark that moved. `is_changed`: whether what a leader
-        before has said is being done to a log, which cannot lead meanwhile."""
+        `wake` answers the requests that wait for a high watermark that moved. `is_changed`: whether
+        an answer of the former leader is being applied to a log, which cannot lead meanwhile."""
         self._node_id = node_id
         self._ask = ask
         self._wake = wake
@@ -147,32 +147,32 @@ class InSyncSets:
         self._late: dict[TopicPartition, tuple[Replica, PartitionImage]] = {}
         self._led: dict[TopicPartition, _Led] = {}
         self._in_flight: list[tuple[_Led, InSyncChange]] = []
-        self._unknown: list[tuple[_Led, InSyncChange]] = []  # what became of it
-        # In-sync sets of partitions led here that lost somebody, or got somebody.
+        self._unknown: list[tuple[_Led, InSyncChange]] = []  # whether they were done
+        # How often in-sync sets of partitions led here lost a member, or got one.
         self.shrinks = 0
         self.expands = 0
 
     def know(self, brokers: Mapping[int, BrokerImage]) -> None:
-        """Who is registered, in the image that is applied next. Every leader hears of it: a start
-        before these is not listened to any more."""
+        """The registered brokers, in the image that is applied next. Every leader gets them:
+        fetches of an older start of a broker are refused from then on."""
         self._wait_for_logs(LOG_WAIT_MS)
         epochs = {node_id: broker.epoch for node_id, broker in brokers.items()}
         if epochs != self._broker_epochs:
             self._broker_epochs = epochs
             for name, led in self._led.items():
                 try:
-                    self._tell(led.replica, led.partition, led.waited_for)
+                    self._apply(led.replica, led.partition, led.waited_for)
                     if led.replica.deletions_wait:  # for live followers only
                         self._wake(led.replica)
                 except OSError as error:
-                    # It leads in an older epoch, in which nobody fetches: `lead` has said so.
+                    # It leads in an older epoch, in which none fetches: `lead` has logged that.
                     lines.write(logging.ERROR, str(name), "%s cannot be led: %s", str(name), error)
 
     def _wait_for_logs(self, wait_ms: int) -> None:
         """For all logs that are changed from here on, together."""
         self._waits_until_ns = self._clock.monotonic_ns() + wait_ms * NS_PER_MS
 
-    def _tell(
+    def _apply(
         self, replica: Replica, partition: PartitionImage, joining: Collection[int] = ()
     ) -> bool:
         """False: it is late, and gets it from the next look."""
@@ -195,14 +195,14 @@ class InSyncSets:
         return False
 
     def lead(self, replica: Replica, partition: PartitionImage) -> None:
-        """What the controller says of a partition that is here, to its replica."""
+        """Applies the controller's decision on a partition that is here to its replica."""
         if partition.leader == self._node_id and len(partition.replicas) > 1:
             joining = self._note(replica, partition).waited_for
         else:
             joining = set()
             self._led.pop(replica.name, None)
-        told = self._tell(replica, partition, joining)
-        if not told and (led := self._led.get(replica.name)) is not None:
+        applied = self._apply(replica, partition, joining)
+        if not applied and (led := self._led.get(replica.name)) is not None:
             led.in_late_epoch = True
 
     def forget(self, topic_ids: Collection[UUID]) -> None:
@@ -237,9 +237,10 @@ class InSyncSets:
     # --- every so often ---------------------------------------------------------------------------
 
     def look(self, brokers: Mapping[int, BrokerImage]) -> None:
-        """Ask for what the followers' fetches call for, unless a request is on its way."""
+        """Asks for the changes that the followers' fetches call for, unless a request is on its
+        way."""
         if self._late:
-            self._tell_late()
+            self._apply_late()
         self._wait_for_logs(LOG_WAIT_MS)
         if self._in_flight:
             return
@@ -251,8 +252,8 @@ class InSyncSets:
             self._in_flight = changes
             self._ask([change for _, change in changes], self._answered)
 
-    def _tell_late(self) -> None:
-        """As things are now."""
+    def _apply_late(self) -> None:
+        """Those that were late, as things are now."""
         self._wait_for_logs(LATE_LOG_WAIT_MS)
         for name, (replica, partition) in list(self._late.items()):
             led = self._led.get(name)
@@ -260,14 +261,14 @@ class InSyncSets:
                 led = None
             try:
                 if led is None:
-                    told = self._tell(replica, partition)
+                    applied = self._apply(replica, partition)
                 else:
-                    told = self._tell(replica, led.partition, led.waited_for)
+                    applied = self._apply(replica, led.partition, led.waited_for)
             except OSError as error:
                 lines.write(logging.ERROR, str(name), "%s cannot be led: %s", str(name), error)
                 del self._late[name]
                 continue
-            if told:
+            if applied:
                 if led is not None and led.in_late_epoch:
                     led.in_late_epoch = False
                     led.began_ns = self._clock.monotonic_ns()
@@ -318,12 +319,12 @@ class InSyncSets:
                         self._hold(led, brokers, now_ns)
 
     def _hold(self, led: _Led, brokers: Mapping[int, BrokerImage], now_ns: int) -> None:
-        """The high watermark waits for who is about to reach it.
+        """The high watermark waits for a follower that is about to reach it.
 
-        Under load it goes on with every append, where the leader is in sync alone, and a follower
-        that is a round trip behind would be seen there by chance or never. Apache Kafka's waits as
-        well (for whoever was caught up within the lag's time); here a second at most, in which a
-        write with acks=-1 waits, too.
+        Under load it moves with every append, where the leader is in sync alone, and a
+        follower that lags by a round trip would be seen there by chance or never. Apache
+        Kafka's waits as well (for any that was caught up within the lag's time); here a
+        second at most, in which a write with acks=-1 waits, too.
         """
         before = {*led.held_for}
         for each in (Follower(*found) for found in led.replica.followers()):
@@ -343,8 +344,8 @@ class InSyncSets:
         if any(now_ns - since_ns > HOLD_MS_MAX * NS_PER_MS for since_ns in led.held_for.values()):
             led.held_for.clear()
         if before != {*led.held_for}:
-            self._tell(led.replica, led.partition, led.waited_for)
-            if before - led.held_for.keys():  # somebody did not come
+            self._apply(led.replica, led.partition, led.waited_for)
+            if before - led.held_for.keys():  # a follower did not come
                 led.hold_again_ns = now_ns + HOLD_PAUSE_MS * NS_PER_MS
                 self._wake(led.replica)
 
@@ -391,13 +392,13 @@ class InSyncSets:
         joining = in_sync.keys() - {*led.partition.isr} - led.joining
         led.joining |= joining
         led.held_for.clear()
-        if not self._tell(led.replica, led.partition, led.joining):
+        if not self._apply(led.replica, led.partition, led.joining):
             led.joining -= joining
             raise BlockingIOError(f"the log of {led.replica.name} is being changed")
         again = self._wanted(led, brokers)
         if overtaken := joining - again.keys():
             led.joining -= overtaken
-            self._tell(led.replica, led.partition, led.joining)
+            self._apply(led.replica, led.partition, led.joining)
             self._wake(led.replica)
         return {each: epoch for each, epoch in in_sync.items() if each in again}
 
@@ -407,7 +408,7 @@ class InSyncSets:
         is_news = frozenset(in_sync) not in led.said  # what is refused is asked for again and again
         led.said.add(frozenset(in_sync))
         if left and is_news:
-            log.info("%s: brokers %s lag behind and are to leave", led.replica.name, left)
+            log.info("%s: brokers %s lag and are to leave", led.replica.name, left)
         if joining and is_news:
             log.info("%s: brokers %s have caught up and are to join", led.replica.name, joining)
 
@@ -441,7 +442,7 @@ class InSyncSets:
                 led.refused |= dict.fromkeys(joining, again_ns)
             else:
                 led.ask_again_ns = again_ns
-            self._tell(led.replica, led.partition)
+            self._apply(led.replica, led.partition)
             self._wake(led.replica)
 
 

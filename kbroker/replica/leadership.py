@@ -22,10 +22,10 @@ def set_leadership(
     broker_epochs: Mapping[int, int] = _NOT_KNOWN,
     wait_ns: int = -1,
 ) -> bool:
-    """Who leads, and for whom the high watermark waits: the committed in-sync set and who is
-    joining it. `broker_epochs` are those of the registered brokers: who says that it is an older
-    start is not heard. False: its log was being changed for `wait_ns`, and this is to be said once
-    more; below 0 it is waited for."""
+    """The leader, and the followers for which the high watermark waits: the committed in-sync set
+    and those that are joining it. `broker_epochs` are those of the registered brokers: fetches of
+    an older start are refused. False: its log was being changed for `wait_ns`, and this is to be
+    called once more; below 0 it is waited for."""
     return replica.set_leadership(
         partition.leader,
         partition.leader == node_id,

@@ -1,5 +1,5 @@
-"""What is done for the logs in the background: tasks of the scheduler, each at its own pace, and
-the threads of the cleaner, of the scrub, of who moves logs and of a recovery beside what is served.
+"""Background tasks of the logs: tasks of the scheduler, each at its own pace, and the threads of
+the cleaner, the scrub, the moves of logs and of a recovery that runs while others are served.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class LogTasks:
         logs_ready: Callable[[Sequence[TopicPartition]], None],
         repair: Callable[[], Repair] | None = None,
     ) -> None:
-        """`logs_ready` is told of logs that were not recovered when somebody asked for them, or had
-        no room, and may open now.
-        `repair`: what the scrub finds is asked of other replicas; None: there are none."""
+        """`logs_ready` is called with logs that were not recovered when they were asked for, or had
+        no room, and may open now. `repair`: asks other replicas for batches that the scrub finds
+        damaged; None: there are none."""
         self.retention: Final = Retention(replicas, wake, clock)
         self._logs: Final = logs
         self._clock: Final = clock
@@ -120,7 +120,7 @@ class LogTasks:
         if ready := recoveries.take_ready():
             self._logs_ready(ready)
         all_begun = self._logs.moves.begin_again()
-        # What was told last is opened behind this; a move that was cut waits for that.
+        # The logs that were ready last are opened after this; a move that was cut waits for that.
         if recoveries.are_over and all_begun:
             is_over()
 
@@ -140,7 +140,7 @@ class LogTasks:
         return self._logs.flush_times
 
     def samples(self) -> Mapping[str, list[Sample]]:
-        """Figures by the catalogue's keys; before somebody works, of nothing done."""
+        """Figures by the catalogue's keys; before there is a worker, of nothing done."""
         unreadable: list[Sample] = [((), unreadable_bytes(self._logs.open_logs()))]
         return {"log_unreadable": unreadable, **self._scrub_samples(), **self._cleaner_samples()}
 
@@ -212,7 +212,7 @@ class LogTasks:
         """Made when it is first asked for; its threads begin with `schedule`."""
         with self._making:
             if self._cleaner is None:
-                # Behind the start: nobody waits for what it imports.
+                # After the start, which does not wait for the modules that it imports.
                 from kbroker.log.upkeep.cleaner import LogCleaner
 
                 self._cleaner = LogCleaner(self._logs, self._cleaner_settings, self._clock)

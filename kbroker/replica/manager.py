@@ -1,11 +1,11 @@
 """ReplicaManager: which partitions this broker holds, in step with the controller's images.
 
 `apply` runs on the controller's thread before an image is published: it has logs opened or created
-(`log/log_lanes.py`), sets who leads, publishes the C snapshot, and only then may anybody see the
-topic. Requests parked on
-partitions that were there before are looked at then: leader and high watermark may be others now.
-Removed topics leave the snapshot first, then their logs go, and the requests parked on them are
-answered. `apply` may be repeated with the same delta; what is done already is left alone.
+(`log/log_lanes.py`), sets the leaders, publishes the C snapshot, and only then do clients see the
+topic. Requests parked on partitions that were there before are looked at then: leader and high
+watermark may be others now. Removed topics leave the snapshot first, then their logs go, and the
+requests parked on them are answered. `apply` may be repeated with the same delta; work that is done
+already is left alone.
 
 A partition that was made just now and has no log takes the whole delta with it. One that was read
 in the store stays **offline** when its log cannot be opened, beside others that serve: it has no
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 logger: Final = logging.getLogger("kbroker.replica")
 
-# A new topic of a broker that stands alone is made or refused, and no other broker waits for that.
+# A new topic of a broker without a cluster is made or refused, and no other broker waits for that.
 NEW_LOG_MS: Final = 10_000
 
 
@@ -251,8 +251,9 @@ class ReplicaManager:
     def flush_due(self) -> Iterator[None]:
         """Brings to the disk what the high watermarks wait for (`flush.messages`), a log a step.
 
-        Who appends or fetches does that by itself, but not who becomes a leader, which waits for no
-        disk. So a log is flushed that has stood so since the last look. On the scheduler's thread.
+        Appends and fetches do that by themselves, but a replica that becomes the leader does not:
+        it waits for no disk. So a log is flushed that was due at the last look already. On the
+        scheduler's thread.
         """
         before, self._due = self._due, {}
         for name, replica in self._held.now.items():
@@ -409,7 +410,7 @@ class ReplicaManager:
             self._lanes.give_up(name)
 
     def _is_new_here(self, partition: PartitionImage) -> bool:
-        """Whether nobody has counted on this replica yet: it may begin with nothing."""
+        """Whether this replica has not been counted on yet: it may begin with nothing."""
         known = {*partition.isr, *partition.eligible}
         return self._node_id in partition.adding and self._node_id not in known
 
@@ -457,8 +458,8 @@ class ReplicaManager:
         return replica
 
     def _remove(self, topics: list[TopicImage]) -> None:
-        """Out of everybody's sight, then closed. A log whose files stay is a line here; whoever
-        looks for what is left of the topic finds them by its id."""
+        """Out of the snapshot, then closed. A log whose files stay is a line here; a later search
+        for the topic's files finds them by its id."""
         names = {topic.name for topic in topics}
         removed = {name: replica for name, replica in self._held.now.items() if name.topic in names}
         self._table.publish([], [topic.topic_id.bytes for topic in topics])
@@ -475,7 +476,7 @@ class ReplicaManager:
         return self._lanes.removing()
 
     def _delete(self, replica: Replica) -> None:
-        self._lanes.behind(replica.log, partial(self._delete_now, replica))
+        self._lanes.after(replica.log, partial(self._delete_now, replica))
 
     def _delete_now(self, replica: Replica) -> None:
         """In the lane of the log."""

@@ -1,12 +1,12 @@
-"""MetadataPublisher: keeps what C answers to Metadata in step with the published image.
+"""MetadataPublisher: keeps the C answers to Metadata in step with the published image.
 
 Place in the flow: the controller publishes an image as one reference, and then calls `show` with
-it, on its own thread, before it answers whoever asked for the change. So Metadata from C shows
-images that Python's handlers see already, a moment later at most, never one that they do not: who
-is told of a topic finds it everywhere.
+it, on its own thread, before it answers the request for the change. So Metadata from C has images
+that Python's handlers see already, a moment later at most, never one that they do not: a client
+that got the answer for a topic finds it everywhere.
 
-`show` compares with what it showed last, topic by topic, by identity: an image shares the topics
-that did not change. Long work is cut up for the GIL: the comparison is plain Python, and partitions
+`show` compares with the image before, topic by topic, by identity: an image shares the topics that
+did not change. Long work is cut up for the GIL: the comparison is plain Python, and partitions
 go over in steps. If anything fails, the C view is taken away and Python answers until the next
 image: slower, never wrong.
 """

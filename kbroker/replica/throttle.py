@@ -1,14 +1,14 @@
 """FollowerThrottle: how fast this broker copies replicas that are out of sync (KIP-73).
 
 A replica that is in sync is never held back: acknowledgements wait for it. One that is new here, or
-lies behind, and that `follower.replication.throttled.replicas` of its topic names, shares
+lags, and that `follower.replication.throttled.replicas` of its topic names, shares
 `follower.replication.throttled.rate` with all others like it, so that moving a partition leaves
 clients their part of the network and the disk.
 
-What came is paid for afterwards: records of so many bytes keep the rate busy for so long, and until
-that is over nothing more is asked for them. Who copied nothing for a while has saved up a second at
-most. A pause is looked at again after a second, since the rate may have been changed meanwhile:
-what is owed is paid at the new one.
+Records are paid for after they have come: so many bytes keep the rate busy for so long, and until
+that is over no more are fetched. A broker that copied nothing for a while has saved up a second at
+most. A pause is looked at again after a second, since the rate may have been changed meanwhile: the
+rest is paid at the new one.
 
 Owner: the fetchers' loop. The rate may be set from any thread.
 """

@@ -1,8 +1,9 @@
 """Which replicas are copied no faster than a rate (KIP-73), as topics and brokers are set.
 
 `follower.replication.throttled.replicas` and `leader.replication.throttled.replicas` of a topic
-name them, `partition:broker` with commas or `*` for all; the rates are their brokers'. What is done
-about it is in `throttle.py` for who copies, in `engine/worker/_leader_throttle.pyx` for who leads.
+name them, `partition:broker` with commas or `*` for all; the rates are their brokers'.
+`throttle.py` keeps the rate of the follower that copies, `engine/worker/_leader_throttle.pyx` that
+of the leader.
 """
 
 from __future__ import annotations

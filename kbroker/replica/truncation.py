@@ -1,10 +1,10 @@
 """How far a follower's log is its leader's: where it has to be cut.
 
 A follower asks from the end of its log and names the leader epoch of its last batch (Fetch since
-version 12). A leader that does not find both together in its own log answers with the largest
-epoch at or below that one that it knows, and where that ended there (KIP-101, KIP-595). What the
-follower has of later epochs the leader never wrote, and of that epoch they share nothing behind the
-end of either. Where the follower does not know that epoch it cuts to the largest below it that it
+version 12). A leader that does not find both together in its own log answers with the largest epoch
+at or below that one that it knows, and where that ended there (KIP-101, KIP-595). Records of the
+follower with later epochs were never written by the leader, and of that epoch the two share nothing
+after the end of either. Where the follower does not know that epoch it cuts to the
 knows, and asks with that one: the largest epoch that *both* know is found (KIP-279).
 
 The follower then asks again, from its new end, until the leader finds what it is asked. Each cut
@@ -38,6 +38,6 @@ def cut_offset(epochs: Epochs, log_end_offset: int, leader: Divergence) -> int:
     is more than the leader has."""
     epoch, own_end = epochs.end_offset_for(leader.epoch, log_end_offset)
     if epoch < 0:
-        # Nothing is known of our own batches: what is behind the leader's end cannot be right.
+        # Nothing is known of our own batches: records after the leader's end cannot be right.
         own_end = log_end_offset
     return max(0, min(own_end, leader.end_offset, log_end_offset))

@@ -508,7 +508,7 @@ class Running:
 
     def _say_who_leads(self, sets: InSyncSets, scheduler: Scheduler) -> None:
         """In the same step in which a replica is told, be it at once or late."""
-        tell = sets._tell
+        tell = sets._apply
 
         def told(replica: Replica, partition: PartitionImage, *how: Any) -> bool:
             with scheduler.still():
@@ -522,7 +522,7 @@ class Running:
             self.cluster.safety.asks_for(led.replica, {*asked}.difference(led.partition.isr))
             return asked
 
-        sets._tell = told  # type: ignore[method-assign, assignment]
+        sets._apply = told  # type: ignore[method-assign, assignment]
         sets._wait_for = wait_for  # type: ignore[method-assign, assignment]
 
     @property

@@ -165,7 +165,7 @@ def _compared_before(
     """The high watermark waits for the joining, and may have gone past one of them before."""
     led.joining.update(wanted.keys() - {*led.partition.isr})
     led.held_for.clear()
-    sets._tell(led.replica, led.partition, led.joining)
+    sets._apply(led.replica, led.partition, led.joining)
     return wanted
 
 

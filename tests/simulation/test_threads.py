@@ -124,7 +124,7 @@ def test_work_of_a_lane_is_known_as_that(scheduler: Scheduler) -> None:
 
     def follow() -> None:
         look()
-        lanes.behind(log, look)
+        lanes.after(log, look)
         look()
 
     scheduler.run(process, CONTROLLER, follow)

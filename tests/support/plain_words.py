@@ -133,9 +133,8 @@ def main(paths: list[str]) -> None:
 LEFT: Final = {
     "kbroker": 8,
     "kbroker/coordinator": 261,
-    "kbroker/log": 387,
+    "kbroker/log": 384,
     "kbroker/metadata": 2,
-    "kbroker/replica": 206,
     "tests": 1,
     "tests/clients": 73,
     "tests/cluster": 177,

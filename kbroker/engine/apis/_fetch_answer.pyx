@@ -45,7 +45,7 @@ from kbroker.protocol._cursor cimport (
 from kbroker.replica._closest cimport NO_PREFERRED_REPLICA
 from kbroker.replica._fetch_session cimport (
     session_note_missing_locked, session_to_tail_locked)
-from kbroker.replica._partition cimport TO_LAST_STABLE, TO_LOG_END, partition_note_told
+from kbroker.replica._partition cimport TO_LAST_STABLE, TO_LOG_END, partition_note_sent
 from kbroker.engine.worker._answers cimport worker_answer
 from kbroker.engine.worker._context cimport ERROR_CODES, HotWorker
 from kbroker.engine.apis._fetch_plan cimport TOPIC_IDS_FROM, FetchPlan, FetchTarget
@@ -231,7 +231,7 @@ cdef uint8_t* _put_target_head(uint8_t* at, FetchPlan* plan, FetchTarget* target
 cdef void _remember(FetchPlan* plan, FetchTarget* target) noexcept nogil:
     # The session notes the error and the offsets that this answer brings to the client.
     if plan.isolation == TO_LOG_END and target.error == 0:
-        partition_note_told(target.partition, plan.replica_id, target.high_watermark)
+        partition_note_sent(target.partition, plan.replica_id, target.high_watermark)
     if target.entry == NULL or plan.session == NULL:
         return
     target.entry.sent_error = target.error
