@@ -1,7 +1,7 @@
 """The group coordinator of one broker, put together: table, store, loader, coordinator, expiry.
 
     controller's thread  -> before, follow    which partitions of __consumer_offsets are ours
-    behind the ready line -> start    load what is in them; look for expired offsets now and then
+    after the ready line -> start    load what is in them; look for expired offsets now and then
 
 The parts know each other by protocols only (`coordinator/group/seams.py`); this is where they meet.
 """
@@ -38,7 +38,7 @@ class Timer(Protocol):
 
 
 class Groups:
-    """Build with the broker, `start` behind the ready line, `stop` before the logs are closed."""
+    """Build with the broker, `start` after the ready line, `stop` before the logs are closed."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Groups:
         in_step: Callable[[Callable[[], None]], None] = lambda call: call(),
     ) -> None:
         """`config` gives the settings as they are now, `replica_of` a partition's replica here.
-        `listener`: of what is appended for the groups. `in_step` has something done on the
+        `listener`: of appends for the groups. `in_step` has something done on the
         controller's thread."""
         settings = config()
         self._config = config
@@ -106,6 +106,6 @@ class Groups:
         scheduler.schedule(EXPIRY_TASK, self.expiration.run, period_ms, delay_ms=period_ms)
 
     def stop(self) -> None:
-        """Whoever waits in a group is answered while there is a network to answer on."""
+        """Requests that wait in groups are answered while there is a network to answer on."""
         self.coordinator.close()
         self.loader.stop()

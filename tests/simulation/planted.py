@@ -396,7 +396,7 @@ def _unsaid(
 
 def _without_timers(group: Rebalance, image: Any) -> None:
     """Members that were loaded are members for ever."""
-    with mock.patch.object(Sessions, "heard", lambda *how: None):
+    with mock.patch.object(Sessions, "renew", lambda *how: None):
         _restore(group, image)
 
 

@@ -132,7 +132,6 @@ def main(paths: list[str]) -> None:
 
 LEFT: Final = {
     "kbroker": 8,
-    "kbroker/coordinator": 261,
     "kbroker/log": 384,
     "kbroker/metadata": 2,
     "tests": 1,

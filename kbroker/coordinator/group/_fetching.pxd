@@ -9,7 +9,7 @@ from kbroker.coordinator.group._structs cimport Group
 cdef struct FetchForm:
     int flexible
     int leader_epochs
-    int64_t high_watermark        # of the group's partition: what is above it is not told
+    int64_t high_watermark        # of the group's partition: offsets above it are not answered
 
 
 # One topic's array of partitions, as the answer carries it.
@@ -24,12 +24,12 @@ cdef struct FetchedTopic:
     int64_t length
 
 
-# What one group is asked for.
+# The request for one group.
 cdef struct Fetched:
     FetchForm form
     int all_topics
-    int named_before              # in the same request: nothing of it is told for the first time
-    int64_t texts_again_max       # bytes of metadata that may be told again
+    int named_before              # in the same request: all of it has been answered once
+    int64_t texts_again_max       # bytes of metadata that may be answered again
     int64_t texts                 # of these, how many were used
     int32_t count
     FetchedTopic* topics          # calloc'ed

@@ -2,13 +2,13 @@
 """Committed offsets in the form in which OffsetFetch answers them, written under the shard's lock.
 
 A topic's partitions are asked as the bytes of the request, and answered as bytes of the answer, so
-that a group of a thousand partitions makes no thousand objects. What has not been committed is
-offset -1 with no text and no error; so is what was committed for another topic of the same name.
-What is above the high watermark has not been committed: told is what was before. A partition of
-which a transaction has an offset that is not decided is offset -1 with UNSTABLE_OFFSET_COMMIT.
+that a group of a thousand partitions makes no thousand objects. A partition without a commit has
+offset -1, no text and no error; so has one whose commit was for another topic of the same name. A
+commit above the high watermark is not committed yet: the one before it is answered. A partition
+with an undecided offset of a transaction has offset -1 and UNSTABLE_OFFSET_COMMIT.
 
-A partition takes four bytes to name and its metadata may be 4 KB. As often as it is named it is
-told, within a bound for what is told again; beyond it a partition has an error.
+A partition takes four bytes to name and its metadata may be 4 KB. It is answered as often as it is
+named, within a bound for repeated metadata; beyond it a partition has an error.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
@@ -98,15 +98,15 @@ cdef int _fetch_topic(
 ) noexcept nogil:
     cdef GroupTopic* topic = _topic(group, fetched)
     cdef int64_t bound = COUNT_BYTES_MAX + <int64_t>PARTITION_BYTES_MAX * fetched.count
-    cdef int64_t told = 0
+    cdef int64_t texts_bytes = 0
     cdef int64_t length
     cdef const OffsetEntry* entry
     cdef uint8_t* at
     cdef int16_t error
     cdef int32_t i
     for i in range(fetched.count):
-        told += _text_length(_entry_at(topic, fetched, i, form))
-    fetched.data = <uint8_t*>malloc(<size_t>(bound + min(told, texts_left[0])))
+        texts_bytes += _text_length(_entry_at(topic, fetched, i, form))
+    fetched.data = <uint8_t*>malloc(<size_t>(bound + min(texts_bytes, texts_left[0])))
     if fetched.data == NULL:
         return -1
     at = put_count(fetched.data, form.flexible, fetched.count)
@@ -169,7 +169,7 @@ cdef int _fetch_named(Fetched* fetched, Group* group) noexcept nogil:
 cdef int _fetch_whole_topic(
     const GroupTopic* topic, const FetchForm* form, FetchedTopic* fetched,
 ) noexcept nogil:
-    # 1: some of its offsets may be told; -1: no memory.
+    # 1: some of its offsets may be answered; -1: no memory.
     cdef int64_t bound = COUNT_BYTES_MAX
     cdef const OffsetEntry* entry
     cdef uint8_t* at
@@ -182,7 +182,7 @@ cdef int _fetch_whole_topic(
             count += 1
     if count == 0:
         return 0
-    # The name behind it, since the topic may go when the lock is let go of.
+    # The name after it, since the topic may go when the lock is let go of.
     fetched.data = <uint8_t*>malloc(<size_t>(bound + topic.name_length))
     if fetched.data == NULL:
         return -1

@@ -15,14 +15,14 @@ class CommittedOffset(NamedTuple):
     topic: str
     partition: int
     offset: int
-    leader_epoch: int  # -1: not told
+    leader_epoch: int  # -1: not given
     metadata: str
     commit_ms: int  # wall clock
     expire_ms: int  # -1: by the broker's retention; else by itself (OffsetCommit 2-4)
     topic_id: bytes | None  # 16 bytes; None: not known
 
 class ShardStatistics(NamedTuple):
-    groups: int  # that C knows: shown, or with offsets, if only such as are told no more soon
+    groups: int  # that C knows: published, or with offsets, even if these are about to go
     offsets: int
     bytes: int  # of memory, about
 
@@ -114,8 +114,8 @@ class GroupTable(ShardTable):
         """Tombstones for those that are there, with a time >= 0 only for those committed by then,
         with an id only for those that were not committed for a topic with another one.
 
-        Decided under the lock of the append. An error code. Where none is there `written` is all
-        that was written before: the tombstone of somebody else may be among it.
+        Decided under the lock of the append. An error code. If none is there `written` is all that
+        was written before: another caller's tombstone may be among it.
         """
 
     def delete_group(
@@ -124,8 +124,8 @@ class GroupTable(ShardTable):
         records: Sequence[tuple[bytes, bytes | None]] = (),
         written: Written | None = None,
     ) -> int:
-        """Tombstones for all offsets of the group, with these records behind them (the
-        tombstone of its metadata). An error code; after 0 C has forgotten the group."""
+        """Tombstones for all offsets of the group, followed by these records (the tombstone of its
+        metadata). An error code; after 0 C has forgotten the group."""
     # --- Reading -------------------------------------------------------------------------------
     def offset(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None: ...
     def offsets(self, group_id: str) -> list[CommittedOffset]:
@@ -147,16 +147,14 @@ class GroupTable(ShardTable):
         """(error code, topics, texts) for OffsetFetch, without an object for each partition.
 
         `wanted`: topics with their partitions as big-endian int32s; None: all that the group has.
-        `topic_id_of`: the id that a topic has now, None if it is not known. What was committed for
-        another one of the same name is not there.
-        A topic comes with its array of partitions as the answer carries it, count included.
-        `texts_again_max`: so many bytes of metadata are told beyond what the group holds, or at
-        all where it was `named_before` in the same request; the partitions behind have
-        INVALID_REQUEST. `texts`: how many of these were used.
-        What the high watermark has passed is told. With `stable` a partition of which an offset is
-        pending has UNSTABLE_OFFSET_COMMIT.
-        With `stable` it is all that was written, which
-        becomes what `stable` has written: for who waits until the followers have it.
+        `topic_id_of`: the id that a topic has now, None if it is not known. A commit for another
+        topic of the same name is not there. A topic comes with its array of partitions as the
+        answer carries it, count included. `texts_again_max`: so many bytes of metadata are answered
+        beyond those that the group holds, or at all if it was `named_before` in the same request;
+        the partitions after these have INVALID_REQUEST. `texts`: how many of these were used.
+        Commits are answered up to the high watermark. With `stable` all that was written is
+        answered, and noted in `stable` for the caller that waits until the followers have it; a
+        partition with a pending offset has UNSTABLE_OFFSET_COMMIT.
         """
 
     def groups(self, partition: int) -> list[str]:
@@ -172,7 +170,7 @@ class GroupTable(ShardTable):
         self, partition: int, topic_id_of: Callable[[str], bytes | None]
     ) -> list[tuple[str, list[CommittedOffset]]]:
         """By group: offsets that were committed for topics which are not there now, or for others
-        of the same name. Without an id only that there is none can be told."""
+        of the same name. For an offset without a topic id only the first is known."""
 
     def of_topic(self, topic: str) -> list[tuple[str, list[CommittedOffset]]]:
         """By group: every committed offset of a topic in the shards that are ours."""

@@ -29,7 +29,7 @@ from kbroker.coordinator.group._shards cimport (
     group_shard_lock)
 from kbroker.coordinator.group._structs cimport GROUP_DEAD, Group, GroupShard, Member
 from kbroker.coordinator.group._tombstones cimport (
-    Behind, group_delete_locked, offsets_remove_locked)
+    MoreRecords, group_delete_locked, offsets_remove_locked)
 from kbroker.coordinator.group._writing cimport (
     Committer, batch_put_producer, commit_write_locked, offset_record_apply_locked,
     transaction_write_locked)
@@ -106,8 +106,8 @@ cdef class GroupTable(ShardTable):
         cdef GroupShard* shard = self._group_shard_of(group_id)
         cdef bytes id = name_bytes(group_id)
         cdef Text text = text_of(id)
-        cdef list shown = list(members)
-        cdef int32_t count = <int32_t>len(shown)
+        cdef list rows = list(members)
+        cdef int32_t count = <int32_t>len(rows)
         cdef Member** fresh
         cdef int32_t i
         cdef int status = 0
@@ -121,7 +121,7 @@ cdef class GroupTable(ShardTable):
             raise MemoryError
         try:
             for i in range(count):
-                fresh[i] = member_of(shown[i][0], shown[i][1])
+                fresh[i] = member_of(rows[i][0], rows[i][1])
             with nogil:
                 group_shard_lock(shard)
                 if kb_load_int(&shard.base.state) != SHARD_NOT_OWNER:
@@ -319,7 +319,7 @@ cdef class GroupTable(ShardTable):
         return {group for group, _, _ in self._pending_in(partition)}
 
     def _pending_in(self, partition):
-        # (group, topic, partition) of what the open transactions of one partition have written.
+        # (group, topic, partition) of the offsets in open transactions of one partition.
         return [
             named
             for (index, _), records in list(self.open_transactions.items()) if index == partition
@@ -374,7 +374,7 @@ cdef class GroupTable(ShardTable):
         cdef bytes id
         cdef list pairs = list(records)
         cdef Arena arena
-        cdef Behind behind
+        cdef MoreRecords more
         cdef Text text
         cdef Appended appended = Appended(-1, -1, 0)
         cdef int error
@@ -384,14 +384,14 @@ cdef class GroupTable(ShardTable):
         text = text_of(id)
         arena.block = NULL
         try:
-            behind.texts = texts_of(&arena, pairs)
-            behind.count = len(pairs)
+            more.texts = texts_of(&arena, pairs)
+            more.count = len(pairs)
             with nogil:
                 group_shard_lock(shard)
                 error = shard_error(&shard.base)
                 if error == 0:
                     error = group_delete_locked(
-                        shard, &arena, group_find_locked(shard, text.at, text.length), &behind,
+                        shard, &arena, group_find_locked(shard, text.at, text.length), &more,
                         kb_wall_ms() + self._shift_ms(), &appended)
                 if error == 0:
                     group_hide_locked(shard, &text)

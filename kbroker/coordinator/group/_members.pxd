@@ -4,8 +4,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from kbroker.coordinator.group._structs cimport Group, Member, GroupShard
 
 
-# What was shown of a group, as it was when the lock was held; the members in one allocation, each
-# with its texts behind it. `Member.id` points into that; to be freed.
+# A group as it was published, as of the time when the lock was held; the members in one allocation,
+# each followed by its texts. `Member.id` points into that; to be freed.
 cdef struct PublishedMembers:
     int known
     int state
@@ -21,7 +21,7 @@ cdef Member* member_find_locked(Group* group, const uint8_t* id, int32_t length)
 cdef Member* member_new(
     const uint8_t* id, int32_t length, const uint8_t* instance, int32_t instance_length
 ) noexcept nogil
-# Replaces the table by these, which it takes over, each with the time at which it was last heard.
+# Replaces the table by these, which it takes over, each with the time of its last request.
 cdef int members_replace_locked(
     GroupShard* shard, Group* group, Member** members, int32_t count) noexcept nogil
 cdef void members_clear_locked(GroupShard* shard, Group* group) noexcept nogil

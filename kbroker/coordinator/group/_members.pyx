@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The members of a group as Python has shown them, and when each was last heard.
+"""The members of a group as Python has published them, each with the time of its last request.
 
 A copy: Python decides, this repeats. A member costs some 40 bytes with its ids. The shard's lock is
 held. -1 or NULL: no memory, and what there was stays.

@@ -19,7 +19,7 @@ cdef struct OffsetValue:
     int64_t offset
     int64_t commit_ms
     int64_t expire_ms             # NO_EXPIRY: the broker's retention decides
-    int32_t leader_epoch          # -1: not told
+    int32_t leader_epoch          # -1: not given
     Text metadata
     const uint8_t* topic_id       # 16 bytes; NULL: not known
 

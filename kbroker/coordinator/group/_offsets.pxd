@@ -13,14 +13,14 @@ from kbroker.coordinator.group._structs cimport (
 )
 
 cdef void topic_free(GroupTopic* topic) noexcept nogil
-# With what it keeps of before.
+# With the entries before it that it keeps.
 cdef int64_t extra_bytes(const OffsetExtra* extra) noexcept nogil
 cdef GroupTopic* topic_find_locked(
     Group* group, const uint8_t* name, int32_t length) noexcept nogil
 cdef OffsetEntry* entry_find_locked(GroupTopic* topic, int32_t partition) noexcept nogil
-# It is a tombstone that the followers may not have: who writes finds nothing there.
+# It is a tombstone that the followers may not have: a writer finds nothing there.
 cdef int entry_removed(const OffsetEntry* entry) noexcept nogil
-# What is to be told of it: the last one that all replicas in sync have; NULL: none.
+# The entry to answer: the last one that all replicas in sync have; NULL: none.
 cdef const OffsetEntry* entry_replicated(
     const OffsetEntry* entry, int64_t high_watermark) noexcept nogil
 # -1: no memory, and nothing has changed.

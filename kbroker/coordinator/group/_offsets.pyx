@@ -4,11 +4,12 @@
 An offset costs 40 bytes and, where there is one, its text; a topic of a group some 70 and its name.
 Every entry knows the log offset of its record, and a record that is not later changes nothing.
 
-Who asks is told what the high watermark has passed: what is above it may be lost with this broker.
-So an entry above it keeps the one before, in a chain down to the first that may be told. It is cut
-with the next commit. Without followers there is none: a record is below when it comes here.
-A tombstone above it is such an entry, too, for who writes none at all; the shard lists it, and when
-the high watermark has passed it the entry goes. One below takes the whole entry at once.
+A request is answered with commits below the high watermark: one above may be lost with this broker.
+So an entry above it keeps the one before, in a chain down to the first that may be answered. The
+chain is cut with the next commit. Without followers there is none: a record is below when it comes
+here. A tombstone above it is such an entry, too, for groups that never commit again: the shard
+lists it, and when the high watermark has passed it the entry goes. One below takes the whole entry
+at once.
 
 The shard's lock is held. -1: no memory, and what there was stays.
 """
@@ -90,20 +91,20 @@ cdef OffsetExtra* _extra_new(int64_t expire_ms, const Text* metadata) noexcept n
 
 
 cdef void _cut(OffsetExtra* extra, int64_t log_offset, int64_t high_watermark) noexcept nogil:
-    # What is below the first that may be told; there is something.
-    cdef OffsetEntry* shown = extra.before
+    # Drops the entries below the first that may be answered; there are some.
+    cdef OffsetEntry* readable = extra.before
     cdef OffsetEntry* above = extra.before
     cdef int64_t freed_bytes
     extra.cut_above = log_offset
-    while shown.log_offset >= high_watermark:
-        extra.cut_above = shown.log_offset
-        shown = shown.extra.before
-    freed_bytes = shown.extra.below_bytes
-    _extra_free(shown.extra.before.extra)
-    free(shown.extra.before)
-    shown.extra.before = NULL
-    shown.extra.below_bytes = 0
-    while above != shown:
+    while readable.log_offset >= high_watermark:
+        extra.cut_above = readable.log_offset
+        readable = readable.extra.before
+    freed_bytes = readable.extra.below_bytes
+    _extra_free(readable.extra.before.extra)
+    free(readable.extra.before)
+    readable.extra.before = NULL
+    readable.extra.below_bytes = 0
+    while above != readable:
         above.extra.below_bytes -= freed_bytes
         above = above.extra.before
 
@@ -112,8 +113,8 @@ cdef int _keep_before(
     OffsetExtra* extra, OffsetEntry* entry, int64_t log_offset, int64_t high_watermark,
 ) noexcept nogil:
     # Moves the entry, as it is, below the extra of the one that comes. -1: no memory. The chain is
-    # not walked before there is something to be cut: it may be long while a follower stands, or
-    # where a log is loaded that ends far above the high watermark.
+    # not walked before there is something to be cut: it may be long while a follower fetches
+    # nothing, or where a log is loaded that ends far above the high watermark.
     cdef OffsetEntry* last = <OffsetEntry*>malloc(sizeof(OffsetEntry))
     if last == NULL:
         return -1
@@ -326,8 +327,8 @@ cdef int _remove_later_locked(
     GroupShard* shard, Group* group, GroupTopic* topic, OffsetEntry* entry, int64_t log_offset,
     int64_t high_watermark,
 ) noexcept nogil:
-    # What was committed is told till the high watermark, which moves with no regard for the shard's
-    # lock and was looked at once, has passed the tombstone. -1: no memory.
+    # The commit is answered until the high watermark has passed the tombstone. The high watermark
+    # moves without the shard's lock and was read once. -1: no memory.
     cdef int64_t before_bytes = extra_bytes(entry.extra)
     cdef Removal* removal = <Removal*>malloc(sizeof(Removal))
     cdef Text no_text

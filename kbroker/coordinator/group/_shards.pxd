@@ -35,7 +35,7 @@ cdef void group_remove_locked(GroupShard* shard, Group* group) noexcept nogil
 # If nothing is left of it.
 cdef void group_drop_if_bare_locked(GroupShard* shard, Group* group) noexcept nogil
 
-# What Python says of a group. 1: the members are the group's now; -1: no memory.
+# Python publishes a group. 1: the members are the group's now; -1: no memory.
 cdef int group_publish_locked(
     GroupShard* shard, const Text* id, int state, int generation, Member** members, int32_t count
 ) noexcept nogil

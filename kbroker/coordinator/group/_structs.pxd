@@ -12,13 +12,13 @@ cdef enum:
     GROUP_STATES = 5
 
 
-# What few offsets have: a text, a time of their own to expire at, one that is shown instead.
-# Where it is `removed` the entry is a tombstone, which keeps its place till all replicas have it.
+# Parts that few offsets have: a text, an expiry of their own, an earlier commit that is answered
+# instead. If `removed` the entry is a tombstone, which keeps its place till all replicas have it.
 cdef struct OffsetExtra:
     int64_t expire_ms             # NO_EXPIRY: none
     OffsetEntry* before           # committed before, while the followers may not have this one
-    int64_t below_bytes           # of what is before it, with all that is before that
-    int64_t cut_above             # once the high watermark is above it, the lowest is never told
+    int64_t below_bytes           # of the entry before it, with all those before that
+    int64_t cut_above             # with the high watermark above it, the lowest is never answered
     int32_t length                # of the metadata, which follows
     int8_t removed                # by a tombstone that the followers may not have
 
@@ -29,7 +29,7 @@ cdef struct OffsetEntry:
     int64_t commit_ms
     OffsetExtra* extra            # NULL: none of that
     int32_t partition
-    int32_t leader_epoch          # -1: not told
+    int32_t leader_epoch          # -1: not given
 
 
 cdef struct GroupTopic:
@@ -49,7 +49,7 @@ cdef struct Member:
     uint32_t hash
     int32_t id_length
     int32_t instance_length       # -1: none
-    uint8_t* id                   # in the same allocation, and the instance id behind it
+    uint8_t* id                   # in the same allocation, followed by the instance id
 
 
 cdef struct Group:

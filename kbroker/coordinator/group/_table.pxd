@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""Hash tables of pointers for the coordinator's C half; inline, no module behind it.
+"""Hash tables of pointers for the coordinator's C half; inline, no module.
 
-Linear probing in a power of two of places, at most three quarters full; what is in a table tells
-its hash when asked. Removal closes the gap, so there are no marks. A table that is NULL is empty.
+Linear probing in a power of two of places, at most three quarters full; a function gives the hash
+of an item. Removal closes the gap, so there are no marks. A table that is NULL is empty.
 """
 
 from libc.stdint cimport int64_t, uint32_t
@@ -74,7 +74,7 @@ cdef inline void table_remove(
         if table[place] == NULL:
             break
         home = item_hash(table[place]) & mask
-        # It may move back to the gap if its own place is not behind the gap.
+        # It may move back to the gap if its own place is not after the gap.
         if ((place - home) & mask) >= ((place - gap) & mask):
             table[gap] = table[place]
             gap = place

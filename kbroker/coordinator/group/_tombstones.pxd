@@ -8,8 +8,8 @@ from kbroker.coordinator.runtime._structs cimport Appended
 from kbroker.core._arena cimport Arena
 
 
-# What goes behind the tombstones in the same batch: keys and values in turn.
-cdef struct Behind:
+# Records that follow the tombstones in the same batch: keys and values in turn.
+cdef struct MoreRecords:
     const Text* texts
     int64_t count
 
@@ -21,7 +21,7 @@ cdef int offsets_remove_locked(
     GroupShard* shard, Arena* arena, const OffsetKey* keys, int64_t count, int64_t until_ms,
     const uint8_t* topic_id, int64_t now_ms, Appended* appended) noexcept nogil
 
-# The same for everything that a group has, which may be NULL, and what goes behind.
+# The same for all offsets of a group, which may be NULL, followed by these records.
 cdef int group_delete_locked(
-    GroupShard* shard, Arena* arena, Group* group, const Behind* behind, int64_t now_ms,
+    GroupShard* shard, Arena* arena, Group* group, const MoreRecords* more, int64_t now_ms,
     Appended* appended) noexcept nogil

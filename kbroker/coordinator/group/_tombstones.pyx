@@ -1,12 +1,12 @@
 # cython: language_level=3
 """Committed offsets taken away again: tombstones in the log, then nothing in memory.
 
-Which of them are there is looked up under the shard's lock, that of the append: a commit that was
-answered a moment ago is not swept away by who has looked before it. Who finds nothing there may
-be told so when the followers have all that was written: the tombstone of somebody before among it.
-A group of many offsets takes several batches, in one write up to WRITE_BYTES_MAX: that is refused
-as a whole, before anything is gone. Where the disk fails half way the first ones stand, and the log
-is led elsewhere.
+The offsets are looked up under the shard's lock, that of the append: a commit that was answered a
+moment ago is not removed by a caller that looked before it. A caller that finds none may be
+answered so when the followers have all that was written: an earlier caller's tombstones may be
+among it. A group of many offsets takes several batches, in one write up to WRITE_BYTES_MAX: that is
+refused as a whole, before anything is gone. If the disk fails half way the first ones are in the
+log, and the log is led elsewhere.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -49,23 +49,23 @@ cdef int _is_there(
     if topic == NULL:
         return 0
     if topic_id != NULL and topic.has_id and memcmp(topic.topic_id, topic_id, 16) != 0:
-        return 0              # somebody has committed for the topic that has the name now
+        return 0              # committed for the topic that has the name now
     entry = entry_find_locked(topic, key.partition)
     return entry != NULL and not entry_removed(entry) and (
         until_ms < 0 or entry.commit_ms <= until_ms)
 
 
 cdef inline size_t _bound(
-    const OffsetKey* keys, int64_t count, const Behind* behind, int64_t number,
+    const OffsetKey* keys, int64_t count, const MoreRecords* more, int64_t number,
 ) noexcept nogil:
     if number < count:
         return offset_record_bound(&keys[number], NULL)
     number -= count
-    return record_bound(behind.texts[2 * number].length, behind.texts[2 * number + 1].length)
+    return record_bound(more.texts[2 * number].length, more.texts[2 * number + 1].length)
 
 
 # A batch on its way into the log, and the records that it has: from `first` up to `end` of those of
-# the keys and those behind them. Its bytes follow.
+# the keys and those that follow them. Its bytes follow.
 cdef struct Piece:
     Batch batch
     int64_t first
@@ -73,7 +73,7 @@ cdef struct Piece:
 
 
 cdef Piece* _piece_new(
-    const OffsetKey* keys, int64_t count, const Behind* behind, int64_t first, size_t limit,
+    const OffsetKey* keys, int64_t count, const MoreRecords* more, int64_t first, size_t limit,
     int64_t now_ms,
 ) noexcept nogil:
     # As many as the log takes in one, and one at least.
@@ -83,10 +83,10 @@ cdef Piece* _piece_new(
     cdef size_t bound = batch_bound()
     cdef int64_t end = first
     cdef int64_t number
-    while end < count + behind.count and (
-        end == first or bound + _bound(keys, count, behind, end) <= limit
+    while end < count + more.count and (
+        end == first or bound + _bound(keys, count, more, end) <= limit
     ):
-        bound += _bound(keys, count, behind, end)
+        bound += _bound(keys, count, more, end)
         end += 1
     piece = <Piece*>malloc(sizeof(Piece) + bound)
     if piece == NULL:
@@ -98,8 +98,8 @@ cdef Piece* _piece_new(
             batch_put_offset(&writer, &keys[number], NULL)
         else:
             batch_put_record(
-                &writer, &behind.texts[2 * (number - count)],
-                &behind.texts[2 * (number - count) + 1])
+                &writer, &more.texts[2 * (number - count)],
+                &more.texts[2 * (number - count) + 1])
     batch_prepare(&piece.batch, memory, batch_end(&writer), writer.count, now_ms)
     piece.first = first
     piece.end = end
@@ -127,10 +127,10 @@ cdef int _written_locked(
 
 
 cdef int _write_some_locked(
-    GroupShard* shard, const OffsetKey* keys, int64_t count, const Behind* behind, int64_t now_ms,
-    int64_t* end, Appended* appended,
+    GroupShard* shard, const OffsetKey* keys, int64_t count, const MoreRecords* more,
+    int64_t now_ms, int64_t* end, Appended* appended,
 ) noexcept nogil:
-    # Of what begins at `end`, which moves on.
+    # From the record at `end`, which moves on.
     cdef size_t limit = <size_t>shard_batch_bytes_max_locked(&shard.base)
     cdef Batch* first = NULL
     cdef Batch** place = &first
@@ -138,8 +138,8 @@ cdef int _write_some_locked(
     cdef Piece* piece
     cdef int64_t held_bytes = 0
     cdef int error = 0
-    while end[0] < count + behind.count and held_bytes < WRITE_BYTES_MAX and error == 0:
-        piece = _piece_new(keys, count, behind, end[0], limit, now_ms)
+    while end[0] < count + more.count and held_bytes < WRITE_BYTES_MAX and error == 0:
+        piece = _piece_new(keys, count, more, end[0], limit, now_ms)
         if piece == NULL:
             error = UNKNOWN_SERVER_ERROR
             break
@@ -160,13 +160,13 @@ cdef int _write_some_locked(
 
 
 cdef int _write_locked(
-    GroupShard* shard, const OffsetKey* keys, int64_t count, const Behind* behind, int64_t now_ms,
-    Appended* appended,
+    GroupShard* shard, const OffsetKey* keys, int64_t count, const MoreRecords* more,
+    int64_t now_ms, Appended* appended,
 ) noexcept nogil:
     cdef int64_t end = 0
     cdef int error = 0
-    while end < count + behind.count and error == 0:
-        error = _write_some_locked(shard, keys, count, behind, now_ms, &end, appended)
+    while end < count + more.count and error == 0:
+        error = _write_some_locked(shard, keys, count, more, now_ms, &end, appended)
     return error
 
 
@@ -191,7 +191,7 @@ cdef int offsets_remove_locked(
         arena, sizeof(OffsetKey) * <size_t>(count + 1))
     cdef int64_t found = 0
     cdef int64_t i
-    cdef Behind nothing
+    cdef MoreRecords nothing
     if there == NULL:
         return UNKNOWN_SERVER_ERROR
     for i in range(count):
@@ -207,7 +207,7 @@ cdef int offsets_remove_locked(
 
 
 cdef int group_delete_locked(
-    GroupShard* shard, Arena* arena, Group* group, const Behind* behind, int64_t now_ms,
+    GroupShard* shard, Arena* arena, Group* group, const MoreRecords* more, int64_t now_ms,
     Appended* appended,
 ) noexcept nogil:
     cdef int64_t count = group.offset_count if group != NULL else 0
@@ -233,4 +233,4 @@ cdef int group_delete_locked(
                 key.topic.length = topic.name_length
                 key.partition = topic.entries[i].partition
                 key += 1
-    return _write_locked(shard, keys, count, behind, now_ms, appended)
+    return _write_locked(shard, keys, count, more, now_ms, appended)

@@ -6,7 +6,7 @@ from kbroker.coordinator.runtime._batches cimport Records, Text
 from kbroker.coordinator.runtime._structs cimport Shard
 from kbroker.log.engine._types cimport Batch
 
-# Who commits offsets: checked again with the lock held under which they are written.
+# The member that commits offsets: checked again with the lock held under which they are written.
 cdef struct Committer:
     Text group
     Text member

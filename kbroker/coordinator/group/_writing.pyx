@@ -1,8 +1,8 @@
 # cython: language_level=3
 """Committed offsets that Python has put together, in one batch into the log and into the shard.
 
-What a record says of an offset holds in the shard after it was appended, and at a load. Records of
-a transaction are appended alone: they hold with its marker (`_groups`).
+A record's offset is readable in the shard after it was appended, and at a load. Records of a
+transaction are appended alone: they are readable with its marker (`_groups`).
 """
 
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -38,8 +38,8 @@ cdef int _accepts_locked(GroupShard* shard, const Committer* committer) noexcept
     cdef Group* group = group_find_locked(shard, committer.group.at, committer.group.length)
     cdef Member* member
     if group == NULL or not group.published:
-        # Offsets that are nobody's in particular need a group that is there, or they would be left
-        # alone: it was deleted since Python has asked it, and Python makes another one.
+        # Offsets of no member need a group that is there, or they would be left alone: it was
+        # deleted since Python has asked it, and Python makes another one.
         return committer.generation >= 0 and committer.checked_twice
     if committer.generation < 0 and (
         committer.in_transaction or group.commits_of == COMMITS_OF_NO_MEMBER

@@ -51,7 +51,7 @@ NONE: Final = ErrorCode.NONE
 _COMMIT_KNOWS_NO_GROUP: Final = 9
 NO_MEMBER: Final = ErrorCode.UNKNOWN_MEMBER_ID
 UNTELLABLE: Final = ErrorCode.UNKNOWN_SERVER_ERROR
-# What `Group` puts behind a client's or an instance's name to make a member's id of it.
+# The suffix by which `Group` makes a client's or an instance's name a member's id.
 _ID_BYTES: Final = len("-00000000-0000-0000-0000-000000000000")
 
 
@@ -72,7 +72,7 @@ class GroupCoordinator:
         *,
         checked: bool = False,
     ) -> None:
-        """`checked`: both views of a group are compared behind each of its steps."""
+        """`checked`: both views of a group are compared after each of its steps."""
         self._config = config
         self.failures: Final = Failures("groups")
         self._around = Around(
@@ -140,7 +140,7 @@ class GroupCoordinator:
         return group.heartbeat(member_id, instance_id, generation)
 
     def leave(self, group_id: str, leavers: Sequence[Leaver], answer: AnswerLeave) -> None:
-        """LeaveGroup. `answer` is called once, now or when it is stored that nobody is left."""
+        """LeaveGroup. `answer` is called once, now or when the empty group is stored."""
         code, group = self._owned(group_id)
         if code:
             answer(LeaveAnswer(code))
@@ -169,9 +169,9 @@ class GroupCoordinator:
     ) -> ErrorCode:
         """Whether these may commit offsets, as OffsetCommit of this version says it.
 
-        A group is made for offsets that are nobody's in particular (no generation), unless `make`
-        is false, because none of them will be kept. A generation of a group that is not there:
-        GROUP_ID_NOT_FOUND, before version 9 ILLEGAL_GENERATION.
+        A group is made for offsets of no member (no generation), unless `make` is false, because
+        none of them will be kept. A generation of a group that is not there: GROUP_ID_NOT_FOUND,
+        before version 9 ILLEGAL_GENERATION.
         """
         # The group without a name is no group to join, and has offsets all the same.
         code = self._state_of(group_id)
@@ -247,12 +247,12 @@ class GroupCoordinator:
     ) -> None:
         """An empty group goes, with its offsets; `done` is called once, when that lasts.
 
-        Until it is in the log whoever wants the group is told to try again, so that the tombstones
-        come before any record of a new group of this id. `unless` is asked when nobody can commit
-        any more; if it says yes the group stays, and the answer is NON_EMPTY_GROUP. Where nothing
-        could be written the group is what it was; where it is not known that the followers have
-        the tombstones it is gone here, and the answer an error. That it is not there is said when
-        they have the tombstones of whoever deleted it before.
+        Until it is in the log requests for the group are answered to try again, so that the
+        tombstones come before any record of a new group of this id. `unless` is asked when commits
+        are refused already; if it says yes the group stays, and the answer is NON_EMPTY_GROUP.
+        Where nothing could be written the group is what it was; where it is not known that the
+        followers have the tombstones it is gone here, and the answer an error. GROUP_ID_NOT_FOUND
+        is answered when they have the tombstones of an earlier deletion.
         """
         # Like commits, deletion knows the group without a name.
         code = self._state_of(group_id)
@@ -299,7 +299,7 @@ class GroupCoordinator:
         return len(groups)
 
     def close(self) -> None:
-        """The broker stops: whoever waits is answered, and nobody can wait from here on."""
+        """The broker stops: waiting requests are answered, and none can wait from here on."""
         self._closed = True
         self.unload(lambda group_id: True)
 
@@ -336,8 +336,8 @@ class GroupCoordinator:
             return group
 
     def _make_owned(self, group_id: str) -> tuple[ErrorCode, Group | None]:
-        """The group, unless it was lost meanwhile: whoever unloads has changed what the store says
-        before it looks for groups, so either it finds this one or we see the change."""
+        """The group, unless it was lost meanwhile: an unload changes the store's state before it
+        looks for groups, so either it finds this one or we see the change."""
         if not can_be_told(group_id):
             return UNTELLABLE, None
         group = self._make(group_id)

@@ -1,4 +1,4 @@
-"""Draws the group's state machine into docs/groups.md from the table that groups obey.
+"""Draws the group's state machine into docs/groups.md from its table.
 
     python -m kbroker.coordinator.group.draw_groups                   print the generated part
     python -m kbroker.coordinator.group.draw_groups docs/groups.md    rewrite it between its markers

@@ -1,4 +1,4 @@
-"""Committed offsets that nobody has used for `offsets.retention.minutes` go, and empty groups.
+"""Removal of committed offsets unused for `offsets.retention.minutes`, and of empty groups.
 
 When an offset's time begins (KIP-211):
 
@@ -150,7 +150,7 @@ class OffsetExpiration:
             yield
 
     def _one(self, step: Callable[[], None]) -> None:
-        """A group that raises is left as it is; those behind it have their turn."""
+        """A group that raises is left as it is; those after it have their turn."""
         try:
             step()
         except Exception as error:

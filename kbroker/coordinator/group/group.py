@@ -2,11 +2,10 @@
 
 Place in the flow: the coordinator finds the group; a public method here begins a `Step` under the
 group's lock, checks who is asking, raises an event, and ends it; then `Outbox` answers and writes.
-Which event does what in which state stands in `states.TABLE`; `rebalance.py` is what each of its
-effects does.
+`states.TABLE` says which event does what in which state; `rebalance.py` has the effects.
 
 Lock: one per group, a leaf but for the timer's (to set and cancel timers) and the compiled view's
-(to show what changed). Nothing is answered, written or called back under it. Any thread.
+(to publish changes). Nothing is answered, written or called back under it. Any thread.
 """
 
 from __future__ import annotations
@@ -47,15 +46,15 @@ if TYPE_CHECKING:
     from kbroker.coordinator.group.seams import GroupStore
 
 NONE: Final = ErrorCode.NONE
-# What a request is told whose step raised: it comes again, and the group has started over.
+# The answer to a request whose step raised: the client tries again, and the group has started over.
 FAILED: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
 # Of these the answer does not repeat the member's id: it is to come as a new one.
 _WITHOUT_ID: Final = (ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def answer_not_found(store: GroupStore, group_id: str, done: Callable[[ErrorCode], object]) -> None:
-    """GROUP_ID_NOT_FOUND, when the tombstones of whoever deleted the group are with the followers;
-    as long as they are not, another leader may have the group still."""
+    """GROUP_ID_NOT_FOUND, when the followers have the tombstones of the deletion; as long as they
+    do not, another leader may have the group still."""
     store.when_settled(group_id, lambda code: done(code or ErrorCode.GROUP_ID_NOT_FOUND))
 
 
@@ -107,7 +106,8 @@ class Group(Rebalance):
         return self.fire(event, Joining(member, asked, answer))
 
     def _has_room(self, member_id: str) -> bool:
-        """While a generation forms, the first to come have the places, whoever was here before."""
+        """While a generation forms, the first that join have the places, also before older
+        members."""
         size_max = self.around.settings().size_max
         member = self.roster.members.get(member_id)
         if self.state is GroupState.EMPTY:
@@ -142,18 +142,18 @@ class Group(Rebalance):
         if not self.roster.members:
             self.protocol_type = asked.protocol_type
         self.roster.add(member)
-        self.sessions.heard(member, limits.GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self.sessions.renew(member, limits.GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS)
         return self.fire(Event.JOIN, Joining(member, asked, answer, is_new=True))
 
     def _return(self, old_id: str, new_id: str, asked: JoinAsked, answer: AnswerJoin) -> ErrorCode:
-        """A static member came back without its id: whoever has the old one is fenced."""
+        """A static member came back without its id: the client with the old one is fenced."""
         old = self.roster.members[old_id]
         leader = self.roster.leader or ""
         self.refuse_waiting(old, ErrorCode.FENCED_INSTANCE_ID, old_id)
         self.sessions.end(old)
         member = self.roster.replace(old_id, new_id)
         self.roster.update(member, asked)
-        self.sessions.heard(member)
+        self.sessions.renew(member)
         self._changed = True
         joining = Joining(member, asked, answer, leader=leader)
         keeps = self.state is GroupState.STABLE and self.roster.choose() == self.protocol
@@ -202,7 +202,7 @@ class Group(Rebalance):
         return FAILED
 
     def check_commit(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """Whether offsets may be committed by this member, or by nobody in particular."""
+        """Whether offsets may be committed by this member, or by a client that is no member."""
         with Step(self):
             if self.state is GroupState.DEAD:
                 return self.fire(Event.COMMIT)
@@ -232,7 +232,7 @@ class Group(Rebalance):
     # --- LeaveGroup ---
 
     def leave(self, leavers: Sequence[Leaver], answer: AnswerLeave) -> None:
-        """`answer` is called once: now, or when it is in the log that nobody is left."""
+        """`answer` is called once: now, or when the empty group is in the log."""
         answer = Once(answer)
         with Step(self, partial(answer, LeaveAnswer(FAILED))):
             if self.state is GroupState.DEAD:
@@ -283,11 +283,11 @@ class Group(Rebalance):
     ) -> None:
         """An empty group goes, with its offsets, or stays as it was; `done` is called once.
 
-        From here on it is DEAD, and nobody can commit; behind what was still to be written of it
-        `unless` is asked, and if that says yes the group stays (NON_EMPTY_GROUP). `gone` is called
-        when the tombstones are in the log, or nothing of it is ours any more, before `done`: it
-        does not come back, whatever `done` is told of the followers.
-        A group that is lost meanwhile stays dead: its id may be another group's by now.
+        From here on it is DEAD, and refuses commits; after its last outstanding write `unless` is
+        asked, and if that says yes the group stays (NON_EMPTY_GROUP). `gone` is called when the
+        tombstones are in the log, or nothing of it is ours any more, before `done`: it does not
+        come back, whether or not the followers have them. A group that is lost meanwhile stays
+        dead: its id may be another group's by now.
         """
         end = Once(partial(self._end, done, gone))
         with Step(self, partial(end, FAILED)):
@@ -300,7 +300,7 @@ class Group(Rebalance):
                 self.outbox.add(partial(self._remove, unless, gone, end))
 
     def _deleted_already(self, done: Callable[[ErrorCode], object]) -> None:
-        """From the outbox, behind the write of who deletes the group, which may have failed."""
+        """From the outbox, after the write of the deletion, which may have failed."""
         if self.state is GroupState.DEAD:
             answer_not_found(self.around.store, self.group_id, done)
         else:
@@ -339,7 +339,7 @@ class Group(Rebalance):
         done(code)
 
     def unload(self) -> None:
-        """Whoever waits is told to look for the coordinator elsewhere."""
+        """Waiting requests are answered to look for the coordinator elsewhere."""
         with Step(self) as step:
             self.lost = True
             self.fire(Event.UNLOAD)
@@ -347,7 +347,7 @@ class Group(Rebalance):
             with Step(self):
                 self.fire(Event.UNLOAD)
 
-    # --- what is shown of it ---
+    # --- descriptions ---
 
     def described(self) -> GroupDescription:
         with self.lock:
@@ -377,7 +377,7 @@ class Group(Rebalance):
     def readers(self) -> tuple[ErrorCode, frozenset[str] | None]:
         """Which topics are read now, None for any of them: their offsets are not to be deleted.
 
-        NON_EMPTY_GROUP where the members are not consumers and nobody can tell.
+        NON_EMPTY_GROUP where the members are not consumers: their topics are not known.
         """
         with self.lock:
             if self.state is GroupState.DEAD:
@@ -414,7 +414,7 @@ class Group(Rebalance):
             if not self.join_deadline.is_due(token):
                 return
             if self.around.store.state_of(self.group_id):
-                return  # it is somebody else's by now: whoever waits is told so, by `unload`
+                return  # no longer ours: `unload` answers the waiting requests
             self.fire(Event.JOIN_TIMEOUT)
 
     def sync_timer(self, token: int) -> None:

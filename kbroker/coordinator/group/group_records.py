@@ -7,11 +7,11 @@
 
 Strings are int16-counted UTF-8, byte fields int32-counted, arrays int32-counted; a group's value is
 version 3, as Apache Kafka 4.3 writes it (KIP-345), and versions 0 to 2 are read, too. Keys of other
-kinds (consumer groups of KIP-848, share and streams groups) are left alone by who loads.
+kinds (consumer groups of KIP-848, share and streams groups) are ignored by a load.
 
-The bytes come from a disk and are hostile: lengths are compared with what is left before they are
-used, and what does not fit is a `RecordError`, which costs one group, not the partition.
-Pure functions; any thread.
+The bytes come from a disk and are hostile: lengths are compared with the remaining bytes before
+they are used, and a value that does not fit is a `RecordError`, which costs one group, not the
+partition. Pure functions; any thread.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def group_of_key(key: bytes) -> str | None:
     except ProtocolError as error:
         raise RecordError(f"the key of a group's record: {error}") from error
     if not can_be_told(group_id):
-        raise RecordError(f"the id of group {printable(group_id)} cannot be told again")
+        raise RecordError(f"the id of group {printable(group_id)} cannot be sent in an answer")
     return group_id
 
 

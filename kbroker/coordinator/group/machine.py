@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kbroker.metadata.image import TopicImage
 
 logger: Final = logging.getLogger("kbroker.groups")
-# What a log may say of each of its groups.
+# The bound on log lines of each group.
 lines: Final = LogLines(logger, lines_max=LOG_GROUP_LINES_MAX)
 
 NO_TOPIC_ID: Final = bytes(16)  # no topic has it
@@ -118,7 +118,7 @@ class GroupMachine:
             for each in offsets:
                 by_topic.setdefault(each.topic_id, []).append((each.topic, each.partition))
             for topic_id, gone in by_topic.items():
-                # Somebody may commit for the topic that has the name now: those stay.
+                # Commits for the topic that has the name now stay.
                 known = topic_id or NO_TOPIC_ID
                 if not self._table.remove_offsets(group_id, gone, topic_id=known):
                     count += len(gone)

@@ -1,4 +1,4 @@
-"""One member of a classic group: what it brought along, what it waits for, when it was last heard.
+"""One member of a classic group: its protocols and time-outs, its waiting requests, its last one.
 
 Owned by its group and touched under the group's lock only. At most one join and one sync of a
 member wait at a time: a later one takes the place of the earlier, which the group answers.
@@ -66,7 +66,7 @@ class Member:
         return b""
 
     def vote(self, candidates: Container[str]) -> str | None:
-        """The first of its protocols that everybody has."""
+        """The first of its protocols that all members have."""
         for name, _ in self.protocols:
             if name in candidates:
                 return name

@@ -1,4 +1,4 @@
-"""What members ask of a group and what they are told, free of versions and bytes.
+"""The requests of members to a group and its answers, free of versions and bytes.
 
 The handlers make these from requests and answers from these; the group knows nothing else of the
 wire. Immutable.
@@ -33,11 +33,11 @@ class JoinAsked(NamedTuple):
     session_timeout_ms: int
     rebalance_timeout_ms: int
     needs_id: bool = True  # since version 4 a dynamic member joins under an id it was given
-    may_skip: bool = True  # since version 9 a leader may be told to assign nothing
+    may_skip: bool = True  # since version 9 a leader may be answered to assign nothing
 
 
 class JoinedMember(NamedTuple):
-    """A member as the leader is told of it."""
+    """A member in the leader's answer."""
 
     member_id: str
     instance_id: str | None

@@ -1,11 +1,11 @@
 """`__consumer_offsets`: what the topic is, which partition a group has, and its creation.
 
-A group belongs to one partition, found by the hash of its id; whoever leads that partition is the
-group's coordinator. The topic appears when the first client asks for a coordinator, which is told
-to come again (COORDINATOR_NOT_AVAILABLE), as Apache Kafka does. While fewer brokers live than it
-shall have replicas it is not made, and everybody is told so (KIP-115): with fewer, what groups have
-committed would go with one broker for good. Its number of partitions is the topic's own from then
-on, whatever the configuration says later.
+A group belongs to one partition, found by the hash of its id; the leader of that partition is the
+group's coordinator. The topic appears when the first client asks for a coordinator, which is
+answered to try again (COORDINATOR_NOT_AVAILABLE), as Apache Kafka does. While fewer brokers live
+than it shall have replicas it is not made, and every client gets that answer (KIP-115): with fewer,
+the commits of groups would go with one broker for good. Its number of partitions is the topic's own
+from then on, whatever the configuration says later.
 
 Pure but for `OffsetsTopicCreation`, which holds one flag under a leaf lock and may be called from
 any thread.
@@ -59,7 +59,7 @@ def new_topic(config: Settings) -> NewTopic:
 
 
 class OffsetsTopicCreation:
-    """Has the topic made when somebody needs it."""
+    """Has the topic made when a group needs it."""
 
     __slots__ = ("_lines", "_lock", "_under_way")
 

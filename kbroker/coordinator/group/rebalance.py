@@ -94,7 +94,7 @@ class Rebalance:
         self.incarnation: Final = incarnation
         self.lock: Final = threading.Lock()
         self.outbox: Final = Outbox(self.lock, around.failures)
-        # Whoever leaves in this step, and is answered when the end of the group is in the log.
+        # The member that leaves in this step; answered when the group's end is in the log.
         self.leaving: Callable[[ErrorCode], object] | None = None
         # Its partition is, or was, or it was deleted; another group may have the id by now.
         self.lost = False
@@ -107,7 +107,7 @@ class Rebalance:
         self.sessions = Sessions(group_id, around, self.member_timer)
         self.join_deadline = Deadline(around.call_later, self.join_timer)
         self.sync_deadline = Deadline(around.call_later, self.sync_timer)
-        self._changed = True  # since C was shown it
+        self._changed = True  # since it was published to C
         self._initial = False  # the first generation of a group that was empty
         self._has_newcomer = False
         self._initial_delay_ms = self._initial_left_ms = 0
@@ -144,7 +144,7 @@ class Rebalance:
             self.since_ms = self.around.clock.wall_ms()
             self._changed = True
 
-    # --- what C is shown ---
+    # --- publication to C ---
 
     def publish_if_changed(self) -> None:
         """Repeat the group where the compiled path looks; where that fails, it is to ask here."""
@@ -173,9 +173,10 @@ class Rebalance:
         return [(each.member_id, each.instance_id) for each in self.members if not each.is_new]
 
     def start_over(self, error: BaseException) -> None:
-        """A step raised half way: nobody knows what holds, so nothing of it is kept.
+        """A step raised half way: its state cannot be trusted, so nothing of it is kept.
 
-        Whoever waits is told to look for the coordinator again, and will find that it is no member.
+        Waiting requests are answered to look for the coordinator again; their members are unknown
+        then.
         """
         self.around.failures.note("a step of a group", error)
         before, self.roster = self.roster, Roster()
@@ -187,7 +188,7 @@ class Rebalance:
                 self.outbox.add(partial(join, JoinAnswer(code, member.member_id)))
             if sync is not None:
                 self.outbox.add(partial(sync, SyncAnswer(code)))
-        # What fires in spite of this finds nobody.
+        # Timers that fire in spite of this find no member.
         timers: list[Callable[[], object]] = [*before.pending.values()]
         timers += [partial(self.sessions.end, member) for member in before.members.values()]
         for cancel in (*timers, self.join_deadline.clear, self.sync_deadline.clear):
@@ -249,7 +250,7 @@ class Rebalance:
             self.roster.update(member, joining.asked)
         before = self.roster.park(member, joining.answer)
         if before is not None:
-            # The member asked again, so nobody reads this one; but its connection has an order.
+            # The member asked again and does not read this one; but its connection has an order.
             again = JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
             self.outbox.add(partial(before, again))
 
@@ -273,7 +274,7 @@ class Rebalance:
             member.assignment = b""
             sync, member.awaiting_sync = member.awaiting_sync, None
             if sync is not None:
-                self.sessions.heard(member)
+                self.sessions.renew(member)
                 self.outbox.add(partial(sync, SyncAnswer(code)))
         if isinstance(what, Joining):
             self._wait_with_others(what)
@@ -324,29 +325,29 @@ class Rebalance:
         self.protocol = self.roster.choose()
         self._move(cell)
         self._changed = True
-        everybody = self._told_to_leader()
+        joined = self._joined_members()
         self.roster.unsynced = set(self.roster.members)
         for member in self.members:
             member.is_new = False
             answer = self.roster.unpark(member)
-            self.sessions.heard(member)
+            self.sessions.renew(member)
             if answer is not None:
                 leads = member.member_id == self.roster.leader
-                told = self._present(member, everybody if leads else ())
-                self.outbox.add(partial(answer, told))
+                present = self._present(member, joined if leads else ())
+                self.outbox.add(partial(answer, present))
         self.sync_deadline.set(self.roster.rebalance_timeout_ms)
         lines.write(
             logging.INFO, "generation", "group %s: generation %d with %d members, protocol %s",
             self.group_id, self.generation, len(self.roster), self.protocol,
         )  # fmt: skip
 
-    def _told_to_leader(self) -> tuple[JoinedMember, ...]:
+    def _joined_members(self) -> tuple[JoinedMember, ...]:
         return tuple(member.joined(self.protocol) for member in self.members)
 
     def _present(
         self, member: Member, members: tuple[JoinedMember, ...], leader: str | None = None
     ) -> JoinAnswer:
-        """The present generation, as this member is told of it."""
+        """The present generation, as this member is answered."""
         return JoinAnswer(
             ErrorCode.NONE,
             member.member_id,
@@ -360,21 +361,21 @@ class Rebalance:
     def _repeat(self, cell: Cell, joining: Joining) -> None:
         member = joining.member
         leads = member.member_id == self.roster.leader
-        told = self._present(member, self._told_to_leader() if leads else ())
-        self.outbox.add(partial(joining.answer, told))
+        present = self._present(member, self._joined_members() if leads else ())
+        self.outbox.add(partial(joining.answer, present))
 
     def _replace(self, cell: Cell, joining: Joining) -> None:
         member, answer = joining.member, joining.answer
         if not joining.asked.may_skip:
             # A leader of these versions would assign if it knew that it leads.
-            told = self._present(member, (), joining.leader)
+            present = self._present(member, (), joining.leader)
         elif member.member_id == self.roster.leader:
-            told = self._present(member, self._told_to_leader())._replace(skip_assignment=True)
+            present = self._present(member, self._joined_members())._replace(skip_assignment=True)
         else:
-            told = self._present(member, ())
+            present = self._present(member, ())
 
         def stored(code: ErrorCode) -> None:
-            answer(JoinAnswer(code, joining.asked.member_id) if code else told)
+            answer(JoinAnswer(code, joining.asked.member_id) if code else present)
 
         self._write(self._image(), stored)
 
@@ -414,12 +415,12 @@ class Rebalance:
             member.assignment = given.get(member.member_id, b"")
             sync, member.awaiting_sync = member.awaiting_sync, None
             if sync is not None:
-                self.sessions.heard(member)
+                self.sessions.renew(member)
                 self.outbox.add(partial(sync, self._assigned(member)))
 
     def _give(self, cell: Cell, syncing: Syncing) -> None:
         self._has_synced(syncing.member)
-        self.sessions.heard(syncing.member)
+        self.sessions.renew(syncing.member)
         self.outbox.add(partial(syncing.answer, self._assigned(syncing.member)))
 
     def _assigned(self, member: Member) -> SyncAnswer:
@@ -491,7 +492,7 @@ class Rebalance:
         self.outbox.add(partial(self._write_now, image, Once(done)))
 
     def _write_now(self, image: GroupImage, done: Once) -> None:
-        """From the outbox. Whatever becomes of the write, somebody waits for it."""
+        """From the outbox. Whether it succeeds or not, `done` is called."""
         if self.lost:
             done(ErrorCode.NOT_COORDINATOR)
             return
@@ -502,7 +503,7 @@ class Rebalance:
             done(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def restore(self, image: GroupImage) -> None:
-        """Become the image; nobody knows of this group yet but whoever loads it."""
+        """Become the image; only the loader knows this group yet."""
         self.generation = image.generation
         self.protocol_type, self.protocol = image.protocol_type, image.protocol
         self.since_ms = image.state_timestamp_ms
@@ -515,7 +516,7 @@ class Rebalance:
             member = self.make_member(one.member_id, asked)
             member.assignment, member.is_new = one.assignment, False
             self.roster.add(member)
-            self.sessions.heard(member)
+            self.sessions.renew(member)
         if image.leader in self.roster.members:
             self.roster.leader = image.leader
         self.state = GroupState.STABLE if image.members else GroupState.EMPTY

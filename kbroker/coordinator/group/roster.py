@@ -1,7 +1,7 @@
-"""Who is in a group: members, static members by instance, ids handed out, protocols in common.
+"""The members of a group: static ones by instance, ids handed out, protocols in common.
 
 Pure data, no lock of its own: it belongs to its group and is touched under the group's lock. It
-keeps counts of what a group of a thousand members asks at every join (how many wait, which
+keeps the counts that every join in a group of a thousand members needs (how many wait, which
 protocols all of them have), so a join costs the same in a large group as in a small one. Only
 forming a generation walks all members.
 """
@@ -30,7 +30,7 @@ class Roster:
         self.static: dict[str, str] = {}  # instance id -> member id
         # Ids handed out and not joined with yet -> how to cancel their timer.
         self.pending: dict[str, Callable[[], object]] = {}
-        # Members that were told of the generation and have not asked for their assignment.
+        # Members that were answered with the generation and have not asked for their assignment.
         self.unsynced: set[str] = set()
         self.leader: str | None = None
         self._awaiting_join = 0
@@ -52,7 +52,7 @@ class Roster:
             self.leader = member.member_id
 
     def remove(self, member_id: str) -> Member:
-        """Take a member out; the next leader is whoever has been here longest."""
+        """Take a member out; the next leader is the longest member."""
         member = self.members.pop(member_id)
         if member.awaiting_join is not None:
             self._awaiting_join -= 1
@@ -85,7 +85,8 @@ class Roster:
     # --- joining ---
 
     def park(self, member: Member, answer: AnswerJoin) -> AnswerJoin | None:
-        """Let the member's join wait; the one that waited before, which nobody will answer."""
+        """Let the member's join wait; returns the one that waited before, which gets no answer
+        yet."""
         before, member.awaiting_join = member.awaiting_join, answer
         if before is None:
             self._awaiting_join += 1
@@ -110,7 +111,7 @@ class Roster:
         return [member for member in self.members.values() if member.awaiting_join is None]
 
     def elect(self) -> bool:
-        """See to it that the leader is somebody who has joined; False if nobody has."""
+        """Makes a member the leader that has joined; False if none has."""
         leader = self.members.get(self.leader or "")
         if leader is not None and leader.awaiting_join is not None:
             return True
@@ -137,16 +138,16 @@ class Roster:
 
     def supports(self, protocols: Iterable[tuple[str, bytes]]) -> bool:
         """Whether all members have one of these."""
-        everybody = len(self.members)
-        return any(self._supported.get(name, 0) == everybody for name, _ in protocols)
+        all_of_them = len(self.members)
+        return any(self._supported.get(name, 0) == all_of_them for name, _ in protocols)
 
     def choose(self) -> str:
         """The protocol most members prefer, of those that all have.
 
         Of equals it is the one that the earliest member votes for.
         """
-        everybody = len(self.members)
-        common = {name for name, count in self._supported.items() if count == everybody}
+        all_of_them = len(self.members)
+        common = {name for name, count in self._supported.items() if count == all_of_them}
         votes: dict[str, int] = {}
         for member in self.members.values():
             vote = member.vote(common)
@@ -156,7 +157,7 @@ class Roster:
             raise InvariantError("members without a protocol in common")
         return max(votes, key=lambda name: votes[name])
 
-    # --- whether somebody is who it says ---
+    # --- checks of members ---
 
     def check(self, member_id: str, instance_id: str | None) -> ErrorCode:
         """NONE, FENCED_INSTANCE_ID where another has the instance, or UNKNOWN_MEMBER_ID."""

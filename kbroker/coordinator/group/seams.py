@@ -5,7 +5,7 @@
                      +-> HotView: what the compiled path needs to answer Heartbeat and OffsetCommit
 
 The coordinator decides; the store makes it last; the hot view repeats the outcome where C can read
-it, and notes when each member was last heard, so that a heartbeat costs no Python.
+it, and notes the time of each member's last request, so that a heartbeat costs no Python.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class GroupStore(Protocol):
         ...
 
     def when_settled(self, group_id: str, done: Callable[[ErrorCode], object]) -> None:
-        """`done` is called once, without any lock held, perhaps at once, when all that was written
-        of the group, by whomever, survives what acks=-1 survives; or with an error."""
+        """`done` is called once, without any lock held, perhaps at once, when all that any caller
+        wrote of the group survives what acks=-1 survives; or with an error."""
         ...
 
 

@@ -1,7 +1,7 @@
 """The timers of one group: sessions of its members, ids handed out, joining and syncing.
 
 A session is not a timer for each heartbeat: the timer of a member runs out once in a session, asks
-when the member was last heard (in C or here), and is set again for what is left. So a heartbeat
+when the member sent its last request (to C or here), and is set again for the rest. So a heartbeat
 costs no timer, and a member has at most one.
 
 Touched under the group's lock; the timer's thread calls `expired`, which takes it. A timer that was
@@ -43,7 +43,7 @@ class Around:
     store: GroupStore
     view: HotView
     failures: Failures
-    checked: bool = False  # compare C's view with Python's behind every step
+    checked: bool = False  # compare C's view with Python's after every step
 
 
 class Sessions:
@@ -58,7 +58,7 @@ class Sessions:
         self._around: Final = around
         self._expired: Final = expired
 
-    def heard(self, member: Member, timeout_ms: int | None = None) -> None:
+    def renew(self, member: Member, timeout_ms: int | None = None) -> None:
         """The member is alive as of now; its timer is set where none would fire in time."""
         member.heard_ms = self._around.clock.monotonic_ms()
         due_ms = member.heard_ms + (member.session_timeout_ms if timeout_ms is None else timeout_ms)

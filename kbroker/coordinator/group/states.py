@@ -1,10 +1,10 @@
 """The classic group's state machine as one table: states x events -> (what to do, next state).
 
-Level coordinator; pure data and no lock. `group.py` obeys it, the tests walk every cell of it, and
-`draw_groups.py` draws docs/groups.md from it. Events of requests are raised when the request's
-member, instance and generation have been found sound; so the cells say what the *state* makes of
-them. Three kinds of cell are not moves: REFUSE answers the cell's code, NOTHING is an event that
-came too late (a timer, a write that was overtaken), NEVER cannot happen and raises.
+Level coordinator; pure data and no lock. `group.py` follows it, the tests walk every cell of it,
+and `draw_groups.py` draws docs/groups.md from it. Events of requests are raised when the request's
+member, instance and generation have been checked; so the cells say what the *state* makes of them.
+Three kinds of cell are not moves: REFUSE answers the cell's code, NOTHING is an event that came too
+late (a timer, a write that was overtaken), NEVER cannot happen and raises.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class GroupState(IntEnum):
-    """The number is what the compiled view is told; the label what clients are told."""
+    """The number is for the compiled view; the label for clients."""
 
     EMPTY = 0
     PREPARING_REBALANCE = 1
@@ -53,10 +53,10 @@ class Event(Enum):
     SYNC = "a follower asks for its assignment"
     SYNC_LEADER = "the leader brings the assignment"
     HEARTBEAT = "a member says that it is alive"
-    COMMIT = "a member, or nobody in particular, commits offsets"
+    COMMIT = "a member, or a client that is none, commits offsets"
     GONE = "members left, were lost or were put out"
     ID_GONE = "an id that was handed out left or was not used in time"
-    ALL_JOINED = "everybody who is awaited has joined"
+    ALL_JOINED = "all members that are awaited have joined"
     NOBODY_LEFT = "the last member has gone"
     JOIN_TIMEOUT = "the time for joining is over"
     SYNC_TIMEOUT = "the time for asking for assignments is over"
@@ -72,7 +72,7 @@ class Do(Enum):
 
     GIVE_ID = "hand out an id, to be joined with"
     BEGIN = "wait for others, then form the first generation"
-    RESTART = "have everybody join again"
+    RESTART = "have all members join again"
     PARK = "let the join wait for the others"
     REPEAT = "answer with the present generation"
     REPLACE = "store the new id, answer with the present generation"
@@ -81,13 +81,13 @@ class Do(Enum):
     GIVE = "answer with the assignment"
     ANSWER = "note that the member is alive, answer"
     REFUSE = "answer with an error"
-    CHECK = "see whether everybody has joined"
+    CHECK = "see whether all have joined"
     FORM = "choose protocol and leader, answer the joins"
     CLOSE = "put absentees out that are not static"
     EXPEL = "put those out that did not ask, then restart"
     EMPTIED = "write the empty generation"
     SETTLE = "answer the waiting syncs"
-    BURY = "answer whoever waits; forget the group"
+    BURY = "answer waiting requests; forget the group"
     KEEP = "be as before"
     NOTHING = "too late: nothing"
     NEVER = "cannot happen"

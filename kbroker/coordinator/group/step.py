@@ -2,16 +2,16 @@
 
     with Step(group, tell=once):
         ...                        the table's effects change the group
-    # on the way out: C is shown the outcome, the lock is let go, answers and writes go out
+    # on the way out: C gets the outcome, the lock is let go, answers and writes go out
 
-Two views have a group, Python's and C's, and answers that promise something. What a step has done
-is shown to C once, at its end and before the lock is free; where that raises, C is told to know
-nothing of the group, so that Heartbeat and OffsetCommit are asked of Python: C's view is the same
-or none. What raises in the step itself leaves a group of which nobody can say what holds: it starts
-over (`Rebalance.start_over`), without members, in a new generation. Who waited for it, the request
-of this step among them, is told COORDINATOR_NOT_AVAILABLE and comes anew.
+Two views have a group, Python's and C's, and answers that promise something. The outcome of a step
+is published to C once, at its end and before the lock is free; if that raises, C is to know nothing
+of the group, so that Heartbeat and OffsetCommit go to Python: C's view is the same or none. An
+exception in the step itself leaves a group whose state cannot be trusted: it starts over
+(`Rebalance.start_over`), without members, in a new generation. The requests that waited for it, and
+the one of this step, are answered COORDINATOR_NOT_AVAILABLE and come again.
 
-Then it is said and counted (`failures.py`); nothing of it reaches the caller. `checked` has every
+Then it is logged and counted (`failures.py`); nothing of it reaches the caller. `checked` has every
 step end with a comparison of both views (`disagreement`): the group model runs so.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Once:
-    """A callback that is called once: the first caller is heard, the others are too late.
+    """A callback that is called once: the first call counts, the others are too late.
 
     Called from the group's outbox only, which runs on one thread at a time.
     """
@@ -39,10 +39,10 @@ class Once:
     def __init__(self, call: Callable[[Any], object]) -> None:
         self._call: Callable[[Any], object] | None = call
 
-    def __call__(self, told: Any) -> None:
+    def __call__(self, answer: Any) -> None:
         call, self._call = self._call, None
         if call is not None:
-            call(told)
+            call(answer)
 
 
 class Step:
@@ -89,13 +89,13 @@ class Step:
 def disagreement(group: Rebalance) -> str | None:
     """What C says otherwise than Python, in words; None if they agree, or C knows nothing.
 
-    Members who are not in a generation yet are not shown. Of a group that is dead C may know the
-    one that has its id now. The lock is held.
+    Members that are not in a generation yet are not published. Of a group that is dead C may know
+    the one that has its id now. The lock is held.
     """
-    shown = group.around.view.published(group.group_id)
-    if shown is None or group.state is GroupState.DEAD:
+    published = group.around.view.published(group.group_id)
+    if published is None or group.state is GroupState.DEAD:
         return None
     here = (group.state, group.generation, frozenset(group.generation_members()))
-    if (shown.state, shown.generation, frozenset(shown.members)) == here:
+    if (published.state, published.generation, frozenset(published.members)) == here:
         return None
-    return f"group {group.group_id} is {here}, and C has {shown}"
+    return f"group {group.group_id} is {here}, and C has {published}"

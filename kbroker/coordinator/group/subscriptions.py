@@ -2,8 +2,8 @@
 
 The bytes of a subscription are the clients' own business; only of the protocol type "consumer" is
 their beginning known (int16 version, then an int32-counted array of int16-counted topic names, in
-every version so far). Whoever sends something else in that place has a group of which nothing is
-known: then no offset expires by itself and none counts as in use.
+every version so far). A client that sends something else in that place makes the subscriptions of
+its group unknown: then no offset expires by itself and none counts as in use.
 
 Pure; any thread.
 """

@@ -46,7 +46,7 @@ cdef void batch_put_record(
 # The batch's size in bytes.
 cdef uint32_t batch_end(BatchWriter* writer, int32_t sequence=*) noexcept nogil
 
-# What batch_end has built, as if it had been validated.
+# The batch that batch_end has built, as if it had been validated.
 cdef void batch_prepare(
     Batch* batch, uint8_t* data, uint32_t length, int32_t count, int64_t now_ms) noexcept nogil
 
@@ -68,7 +68,7 @@ cdef inline int32_t _varint_bytes(int64_t value) noexcept nogil:
     return count
 
 
-# A record that is built in place: its key goes to what this returns; then come put_varint of the
+# A record that is built in place: its key goes to the pointer returned; then come put_varint of the
 # value's length, the value and record_end. A length of -1 is null.
 cdef inline uint8_t* record_begin(
     BatchWriter* writer, int32_t key_length, int32_t value_length,

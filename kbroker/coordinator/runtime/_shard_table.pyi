@@ -14,7 +14,7 @@ from kbroker.coordinator.runtime.machine import LogListener
 from kbroker.errors import ErrorCode
 from kbroker.replica._replica import Replica
 
-# What a shard (a partition of an internal topic) is.
+# The states of a shard (a partition of an internal topic).
 NOT_OWNER: Final = 0
 LOADING: Final = 1
 ACTIVE: Final = 2
@@ -48,9 +48,9 @@ class Written:
 class ShardTable:
     """One per machine and broker. It knows no partition until `set_partition_count`.
 
-    `listener`: of what Python appends; None: nothing waits for that. `write_timeout_ms`: how long a
-    write waits for its followers (15). `any_size`: max.message.bytes does not bound what is
-    written. `base_sequence`: of the batches that Python writes.
+    `listener`: of Python's appends; None: nothing waits for them. `write_timeout_ms`: how long a
+    write waits for its followers (15). `any_size`: max.message.bytes does not bound its writes.
+    `base_sequence`: of the batches that Python writes.
     """
 
     def __new__(
@@ -91,8 +91,8 @@ class ShardTable:
         """Applies whole record batches, as the log holds them, in their order.
 
         Batches of transactions count with their markers. A batch whose CRC or codec is wrong is
-        left out, and so is a record that is not well formed. KafkaError CORRUPT_MESSAGE for what
-        is no batch.
+        left out, and so is a record that is not well formed. KafkaError CORRUPT_MESSAGE for bytes
+        that are no batch.
         """
 
     # --- The log: the only way to write to the topic -------------------------------------------

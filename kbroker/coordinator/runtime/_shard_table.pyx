@@ -10,8 +10,8 @@ have it, too. A machine that has memory in C has a subclass, which sets `ShardKi
 given every record of a load.
 
 Any thread may call. Every method reads its arguments with the GIL, lets go of it, takes one shard's
-lock, and makes objects of what it copied when it has let go of that. The lock's rank is "session".
-The listener is called after an append, with nothing held.
+lock, and makes objects of its copies when it has let go of that. The lock's rank is "session". The
+listener is called after an append, with nothing held.
 """
 
 from libc.stdint cimport int32_t, int64_t

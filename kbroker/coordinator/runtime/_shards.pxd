@@ -32,7 +32,7 @@ cdef int shard_error(Shard* shard) noexcept nogil
 cdef int shard_change(
     Shard* shard, int state, Partition* partition, int64_t until_ns) noexcept nogil
 
-# What a write takes at most, as the log's settings are now.
+# The most bytes that a write takes, as the log's settings are now.
 cdef int64_t shard_batch_bytes_max_locked(Shard* shard) noexcept nogil
 # All batches of the list in one write; then each has its offset, or a coordinator's error: 10 where
 # the log will never take it. Not 0: the followers are to have some of them first,

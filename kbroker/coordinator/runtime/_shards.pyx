@@ -8,7 +8,7 @@ and nothing has to be compared later. What waits for the lock meanwhile is anoth
 same shard, for one write to the page cache. Where that takes long the hot path does not come for
 the lock, but sets its requests aside (`shard_is_slow`).
 
-What a machine keeps in a shard is its own: `ShardKind` clears it and applies records to it.
+A machine keeps its own memory in a shard: `ShardKind` clears it and applies records to it.
 
 `_locked` functions want the shard's lock. Nothing here calls back or touches Python.
 """

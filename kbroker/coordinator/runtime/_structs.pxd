@@ -14,7 +14,7 @@ cdef enum:
     SHARD_ACTIVE = 2
 
 
-# What a record meant to a machine's memory in C.
+# The effect of a record on a machine's memory in C.
 cdef enum:
     APPLIED = 1
     FOR_PYTHON = 0                # it is not of those that C applies, or cannot be read
@@ -36,7 +36,7 @@ cdef struct Shard:
     const ShardKind* kind
 
 
-# What a machine keeps in C for a shard, and what its records do to that.
+# The memory that a machine has in C for a shard, and the effect of its records on that.
 cdef struct ShardKind:
     size_t shard_bytes            # of the struct whose first member is the Shard
     # Forgets all of it; the Shard stays as it is. NULL: there is nothing.

@@ -145,7 +145,7 @@ class Loader:
         self._put(_Deleted(topic))
 
     def _put(self, job: _Load | _Unload | _Deleted) -> bool:
-        """False: the thread is lost, and nobody would come to it."""
+        """False: the thread is lost, and the job would never run."""
         with self._changed:
             if not self._lost:
                 self._jobs.append(job)
@@ -164,7 +164,7 @@ class Loader:
             yield from self._work(job)
 
     def _given_up(self) -> None:
-        """Partitions that nobody will load have no coordinator here."""
+        """Partitions that will not be loaded have no coordinator here."""
         with self._changed:
             self._lost = True
             late = [job for _, job in self._late]
@@ -229,11 +229,12 @@ class Loader:
                     return
                 self._table.activate(job.partition)
         except GeneratorExit:
-            raise  # nobody goes on with it
+            raise  # the load is given up
         except BaseException as error:
             if isinstance(error, KafkaError) and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 return  # led elsewhere since a moment ago: who follows that closes it
-            # Whatever it is: nobody is to be told for ever that the partition is being loaded.
+            # Whatever the error, clients must not be answered for ever that the partition is
+            # loading.
             if not isinstance(error, KafkaError | OSError):
                 self.thread.failures.note(f"loading {self._machine.name}", error)
             self._logger.error(
@@ -257,11 +258,11 @@ class Loader:
         self._machine.unloaded(job.partitions, job.of)
 
     def _log_when_done(self, partition: int, began_ms: int) -> None:
-        """One line for partitions that were loaded one after the other."""
+        """One line for partitions that were loaded one after another."""
         before = self._round or _Round(began_ms)
         counts = dict(before.contents)
-        for what, count in self._machine.contents(partition):
-            counts[what] = counts.get(what, 0) + count
+        for name, count in self._machine.contents(partition):
+            counts[name] = counts.get(name, 0) + count
         self._round = round_ = _Round(before.began_ms, before.partitions + 1, tuple(counts.items()))
         with self._changed:
             more = any(isinstance(job, _Load) for job in self._jobs)
@@ -271,7 +272,7 @@ class Loader:
                 "%s: loaded %d partitions with %s in %d ms",
                 self._machine.topic,
                 round_.partitions,
-                " and ".join(f"{count} {what}" for what, count in round_.contents),
+                " and ".join(f"{count} {name}" for name, count in round_.contents),
                 self._clock.monotonic_ms() - round_.began_ms,
             )
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kbroker.replica._replica import Replica
 
 Records = Sequence[tuple[bytes, bytes | None]]
-# What one call has written, in the table's own form.
+# The records that one call has written, in the table's own form.
 Written = TypeVar("Written", contravariant=True)
 
 
@@ -72,7 +72,7 @@ class Machine(Protocol):
 
     @property
     def log_lines_max(self) -> int:
-        """How many lines the log has in a second of what of its topic cannot be read."""
+        """How many log lines a second may report records of its topic that cannot be read."""
         ...
 
     def replay(self, partition: int) -> Replay:
@@ -92,7 +92,7 @@ class Machine(Protocol):
         ...
 
     def contents(self, partition: int) -> Sequence[tuple[str, int]]:
-        """How many of what a partition has, for the line in the log behind a load."""
+        """The counts of a partition's contents, for the log line after a load."""
         ...
 
 
@@ -145,7 +145,7 @@ class Table(Protocol[Written]):
 
 
 class LogListener(Protocol):
-    """Of what Python appends to the machine's topic: the hot path, which has the requests that wait
+    """Of Python's appends to the machine's topic: the hot path, which has the requests that wait
     there. Called while nothing is locked."""
 
     def wake(self, replica: Replica) -> None:

@@ -1,9 +1,9 @@
-"""What was decided under a lock and is done without it, in the order of the decisions.
+"""Work that is decided under a lock and done without it, in the order of the decisions.
 
 Answers and writes are collected while the lock is held and run afterwards by one thread at a time,
 so that two threads that decide one after the other cannot write or answer the other way round. A
-thread that finds another one running leaves its own to it. A call may come back to what
-decides; what it adds is run after it.
+thread that finds another one running leaves its own work to it. A call may add work itself, which
+runs after it.
 
 Bound: an answer for each request that waits there, and a write for each decision.
 """
@@ -50,5 +50,5 @@ class Outbox:
                 call = self._calls.popleft()
             try:
                 call()
-            except BaseException as error:  # whatever it is, others wait behind it
+            except BaseException as error:  # whatever it is, the calls after it must run
                 self._failures.note("an answer or a write of a coordinator", error)

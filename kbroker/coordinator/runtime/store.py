@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 Written = TypeVar("Written")  # what one call has written, in the table's own form
 
-# For who has the locks of partitions that are lost, on the controller's thread, for all together.
+# For the locks of partitions that are lost, on the controller's thread, for all together.
 LOCK_WAIT_MS: Final = 20
 
 
@@ -247,8 +247,8 @@ class CoordinatorStore(Generic[Written]):
         in_log: Callable[[], object],
         done: Callable[[ErrorCode], object],
     ) -> None:
-        """`append` writes the last of what the key names. `in_log` is called when that is in the
-        log, then `done` as of other writes."""
+        """`append` writes the last record of the key. `in_log` is called when that is in the log,
+        then `done` as of other writes."""
         writers = self._writers
         if not writers:
             done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
