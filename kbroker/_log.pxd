@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""For units that hold requests, and the replica: the C log behind a LocalLog.
+"""For units that hold requests, and the replica: the C log of a LocalLog.
 
 Take a reference with log_acquire() before the object may go.
 """

@@ -43,7 +43,7 @@ cdef object os_error(int status, str path):
     return OSError(status, os.strerror(status), path)
 
 
-# What `LocalLog.statistics` tells, in its order.
+# The figures of `LocalLog.statistics`, in its order.
 _STATISTICS = (
     "log_start_offset", "log_end_offset", "recovery_point", "size_bytes", "segments",
     "producers", "producers_evicted", "appended_bytes",
@@ -54,7 +54,7 @@ _STATISTICS = (
 
 
 cdef class LocalLog:
-    """One partition's log. See the module for who calls what when."""
+    """One partition's log. See the module."""
 
     def __cinit__(self, str directory not None, str topic not None, int index, topic_id, *unused):
         cdef bytes path = os.fsencode(directory)
@@ -225,12 +225,12 @@ cdef class LocalLog:
         return -1
 
     def replay_producers(self, int64_t from_offset, int64_t high_watermark = 0) -> None:
-        """Notes the producers of every batch at or behind an offset."""
+        """Notes the producers of every batch at or after an offset."""
         cdef Log* log = self.storage
         cdef int status = 0
         cdef int32_t at
         with nogil:
-            lock_log(log)             # behind a cut others look at producers, and trim segments
+            lock_log(log)             # after a cut others look at producers, and trim segments
             for at in range(log.segment_count):
                 if at + 1 < log.segment_count and log.segments[at + 1].base_offset <= from_offset:
                     continue
@@ -247,7 +247,7 @@ cdef class LocalLog:
     def find_epochs(self, int32_t above = -1, int64_t from_offset = 0) -> list:
         """(leader epoch, start offset) of every epoch that the batches carry, oldest first.
 
-        Of those above one, as batches at or behind an offset have them. Before the log is online:
+        Of those above one, as batches at or after an offset have them. Before the log is online:
         no lock is taken.
         """
         cdef Log* log = self.storage
@@ -274,7 +274,7 @@ cdef class LocalLog:
         """Puts the log online; its segments are loaded."""
         cdef Log* log = self.storage
         if log.segment_count == 0 or not log_start_offset <= log_end_offset:
-            raise InvariantError(f"{self.directory}: begins without a segment or behind its end")
+            raise InvariantError(f"{self.directory}: begins without a segment or after its end")
         with nogil:
             lock_log(log)
             log.log_start_offset = log_start_offset
@@ -407,7 +407,7 @@ cdef class LocalLog:
             raise os_error(status, self.directory)
 
     def go_offline(self) -> None:
-        """Nobody appends or reads any more; waits for nothing, and lets go of nothing."""
+        """Appends and reads are refused from here on; waits for nothing, and lets go of nothing."""
         kb_store_int(&self.storage.online, 0)
 
     def close(self) -> None:

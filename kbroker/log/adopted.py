@@ -2,13 +2,13 @@
 
     logs_of     the logs in a directory of that broker, which does not run
     check       whether one can be served here as it was there
-    copied      the files of one, in a place beside where it is to be, opened as behind a crash (so
-                every batch is read and every index made anew) and closed, on the disk
+    copied      the files of one, in a place beside where it is to be, opened as after a crash (so
+                every batch is read and every index made again) and closed, on the disk
     placed      those copies under their names, with their lines in the checkpoints
     undone      none of it has been there
 
-The other broker's directory is only read. What a broken off adoption leaves has a name that no
-broker opens, and goes with the next one.
+The other broker's directory is only read. A broken off adoption leaves files whose name no broker
+opens, and which go with the next one.
 
 Offline, on one thread; OSError, DataDirectoryError, and ValueError for a file that is not what it
 should be.
@@ -80,11 +80,11 @@ from kbroker.types import TopicPartition
 
 ADOPTING_SUFFIX: Final = ".adopting"
 NO_PRODUCER: Final = -1
-# Behind it there is room for one that begins here and one of the first election.
+# After it there is room for one that begins here and one of the first election.
 LEADER_EPOCH_MAX: Final = INT_MAX - 2
-# Indexes are made anew, and what was deleted stays behind.
+# Indexes are made again, and deleted files are not copied.
 _COPIED: Final = (".log", SNAPSHOT_SUFFIX)
-_ABORT: Final = (0).to_bytes(2, "big")  # the second half of a marker's key, behind its version
+_ABORT: Final = (0).to_bytes(2, "big")  # the second half of a marker's key, after its version
 
 
 class ForeignLog(NamedTuple):
@@ -113,7 +113,7 @@ class ForeignLog(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """The copy of one; `leader_epoch` -1: nobody has led it yet. `producer_id`: the highest that
+    """The copy of one; `leader_epoch` -1: it has had no leader yet. `producer_id`: the highest that
     it knows, or -1."""
 
     name: TopicPartition
@@ -131,7 +131,7 @@ class Copied(NamedTuple):
 
 
 def logs_of(directory: Path, wanted: Callable[[str], bool]) -> dict[TopicPartition, ForeignLog]:
-    """By name, of the topics that are `wanted`. DataDirectoryError for what cannot be read."""
+    """By name, of the topics that are `wanted`. DataDirectoryError for one that cannot be read."""
     clean = (directory / CLEAN_SHUTDOWN_FILE).exists()
     found: dict[TopicPartition, ForeignLog] = {}
     try:
@@ -197,8 +197,8 @@ def _segments(directory: Path) -> list[Path]:
 
 
 def check(log: ForeignLog) -> None:
-    """DataDirectoryError for what a broker of ours could not serve as the other did: batches in a
-    format of before 2017, records elsewhere, and transactions, unless all were committed."""
+    """DataDirectoryError for a log that a broker of ours could not serve as the other did: batches
+    in a format of before 2017, records elsewhere, and transactions, unless all were committed."""
     for path in log.path.iterdir():
         if path.name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)):
             raise DataDirectoryError(
@@ -208,7 +208,7 @@ def check(log: ForeignLog) -> None:
     segments, start = _segments(log.path), log.lines.get(LOG_START_FILE)
     if log.clean and segments and start is not None and start < base_offset_of(segments[0]):
         raise DataDirectoryError(
-            f"{log.path} begins behind its start {start}: what is older is in tiered storage",
+            f"{log.path} begins after its start {start}: older records are in tiered storage",
             "have Apache Kafka write the topic once more, into a new one",
         )
     for path in segments:
@@ -223,7 +223,7 @@ def check(log: ForeignLog) -> None:
 
 def _check_epoch(log: ForeignLog, epoch: int) -> None:
     if not NO_EPOCH <= epoch <= LEADER_EPOCH_MAX:
-        raise DataDirectoryError(f"{log.path}: no broker can go on behind leader epoch {epoch}")
+        raise DataDirectoryError(f"{log.path}: no broker can go on after leader epoch {epoch}")
 
 
 def _highest_producer_id(log: ForeignLog, directory: Path) -> int:
@@ -337,7 +337,7 @@ def _close_gaps(directory: Path) -> None:
 
 
 def _empty_batch(offset: int, leader_epoch: int) -> bytes:
-    """One that has that offset alone, and nobody's record."""
+    """A batch that has that offset alone, and no record."""
 
     def sealed(crc: int) -> bytes:
         return BATCH_HEADER.pack(
@@ -387,7 +387,7 @@ def _lines(log: Copied) -> dict[str, int]:
 
 
 def undone(logs: Iterable[Copied], directory: DataDirectory) -> None:
-    """Of what `placed` has begun with; an error that comes from here would hide the first."""
+    """Undoes what `placed` has begun; an error that comes from here would hide the first."""
     for log in logs:
         directory.forget(log.name)
         with contextlib.suppress(OSError):

@@ -5,9 +5,9 @@ removed here. Each data directory has one lane (`lane.py`), so what is done to o
 its order, and a directory that hangs keeps no other waiting. Where a log is, or begins, is known
 without a look at a disk (`DataDirectory.names`). A new log begins where the lane goes on.
 
-What is `put` is waited for together, `STUCK_MS` behind the last sign of a lane's life. A log that
-is not open then is refused with LogNotReadyError and named to `ready` when it is, or will not be:
-whoever wants it takes it then. Of deleted topics whose files are not renamed then, `removing` says
+Work that is `put` is waited for together, until STUCK_MS after the last sign of life of a lane. A
+log that is not open then is refused with LogNotReadyError and named to `ready` when it is, or will
+not be: it can be taken then. Of deleted topics whose files are not renamed then, `removing` says
 the ids; `ready` is called when that is over, too.
 
 `ready` is called on a lane's thread, everything else on the controller's, `stop` on the main one.
@@ -76,7 +76,7 @@ class _Opening(Work):
             self.log = self.logs.open(*self.name, self.topic_id, settings, new=new, only=self.only)
 
     def close(self) -> None:
-        """Nobody has taken it."""
+        """It was not taken."""
         if self.log is not None:
             self.logs.close(self.log)
 
@@ -138,7 +138,7 @@ class LogLanes:
         return log
 
     def give_up(self, name: TopicPartition) -> None:
-        """Nobody wants it any more; its files stay."""
+        """It is not wanted any more; its files stay."""
         opening = self._opening.pop(name, None)
         if opening is not None:
             opening.wanted = False
@@ -174,8 +174,8 @@ class LogLanes:
     # --- Waiting ----------------------------------------------------------------------------------
 
     def wait(self, stuck_ms: int = STUCK_MS) -> bool:
-        """For all that was put since the last time, but for what is in a lane that is stuck. Raises
-        what something raised, other than the opening of a log. False: something is late."""
+        """For all that was put since the last time, but for work in a lane that is stuck. Raises
+        the error of any of it, other than the opening of a log. False: something is late."""
         put, self._put = self._put, {}
         error: Exception | None = None
         for directory, works in put.items():
@@ -262,7 +262,7 @@ class LogLanes:
     # --- Life -------------------------------------------------------------------------------------
 
     def stop(self) -> frozenset[DataDirectory]:
-        """Behind all that was put; the directories whose lanes do not come to an end."""
+        """After all that was put; the directories whose lanes do not come to an end."""
         return frozenset(it for it, lane in list(self._lanes.items()) if not lane.stop())
 
     @property

@@ -78,7 +78,7 @@ NOTHING_ABSENT: Final = Absence()
 
 
 class LogManager:
-    """The logs of one broker. See the module for who calls what."""
+    """The logs of one broker. See the module."""
 
     def __init__(
         self,
@@ -124,9 +124,9 @@ class LogManager:
         *,
         recover: Recover = Recovery.finish,
     ) -> None:
-        """Takes every directory; raises DataDirectoryError with what a person can do.
+        """Takes every directory; raises DataDirectoryError with advice for the operator.
 
-        What is not there according to `absence` is left alone, and a log that is missing is taken
+        Logs that are away according to `absence` are left alone, and a log that is missing is taken
         to be there. `foreign` directories are used, but this broker has not filled them. `recover`
         has what a crash left read, now or beside what is served (LogNotReadyError until then).
         """
@@ -139,7 +139,7 @@ class LogManager:
             placement.refuse_copies(self._directories)  # which lists those of several
             deleted = [path for each in self._directories for path in each.deleted()]
             for path in [*deleted, *unfinished]:
-                self.removals.doom_at_once(path)
+                self.removals.delete_now(path)
             for directory in self._directories:
                 if not directory.clean:
                     recover(self.recoveries.of(directory), self.recovery_threads)
@@ -154,7 +154,7 @@ class LogManager:
 
     @property
     def lossy(self) -> bool:
-        """Whether logs here may be shorter than what this broker has acknowledged."""
+        """Whether logs here may be shorter than the records that this broker has acknowledged."""
         return any(directory.lossy for directory in self._directories)
 
     def remember_boot(self) -> None:
@@ -373,12 +373,12 @@ class LogManager:
                 self._unread.add(log.name)
 
     def delete(self, log: PartitionLog) -> None:
-        """Ends one log; its files go later, so that whoever reads them can finish. Where that fails
-        the log is closed all the same, and `delete_topic_directories` finds it."""
+        """Ends one log; its files go later, so that their readers can finish. Where that fails the
+        log is closed all the same, and `delete_topic_directories` finds it."""
         with self._lock:
             held = self._forget_locked(log)
         try:
-            self.removals.doom(log.delete())
+            self.removals.schedule(log.delete())
             if held is not None:
                 held.directory.names.discard(log.name)
         except OSError as error:
@@ -404,7 +404,7 @@ class LogManager:
         leftovers.set_aside_strays(self, self._usable(only), is_here)
 
     def is_free(self, directory: DataDirectory, name: TopicPartition) -> bool:
-        """Whether nobody has the log; one that was only recovered is closed as it was found."""
+        """Whether the log is not in use; one that was only recovered is closed as it was found."""
         if self.held([name]):
             return False
         with self._lock:
@@ -421,8 +421,8 @@ class LogManager:
 
     @contextmanager
     def moving(self, held: HeldLog, directory: DataDirectory) -> Iterator[Callable[[], None]]:
-        """The checkpoints there have its lines as well; who deletes records waits, to be told where
-        the log is. Yields what says that it is there."""
+        """The checkpoints there have its lines as well; a deletion of records waits until it is
+        known where the log is. Yields a function that says that it is there."""
 
         def moved() -> None:
             directory.names.add(log.name)
@@ -482,7 +482,7 @@ class LogManager:
             yield
 
     def flush_old(self) -> Iterator[None]:
-        """Brings to the disk what waits for it longer than `flush.ms`. A log that fails is told."""
+        """Brings logs to the disk that wait for it longer than `flush.ms`. A failure is logged."""
         now_ms = self._clock.monotonic_ms()
         held = self._all_held()
         for looked_at, it in enumerate(held, start=1):
@@ -547,7 +547,7 @@ class LogManager:
                 logger.error("%s: segments below its start cannot be removed: %s", log.name, error)
             return False
         for path in renamed:
-            self.removals.doom(path, log.file_delete_delay_ms)
+            self.removals.schedule(path, log.file_delete_delay_ms)
         return bool(renamed)
 
     def _all_held(self) -> list[HeldLog]:

@@ -131,8 +131,6 @@ def main(paths: list[str]) -> None:
 
 
 LEFT: Final = {
-    "kbroker": 8,
-    "kbroker/log": 384,
     "kbroker/metadata": 2,
     "tests": 1,
     "tests/clients": 73,

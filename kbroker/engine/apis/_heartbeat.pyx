@@ -24,7 +24,7 @@ from kbroker.coordinator.runtime._structs cimport SHARD_ACTIVE
 from kbroker.core._atomics cimport kb_load_i64, kb_load_int
 from kbroker.core._figures cimport kb_count
 from kbroker.core._sync cimport kb_now_ns
-from kbroker.log.engine._storage cimport WRITE_STANDS
+from kbroker.log.engine._storage cimport WRITE_HANGS
 from kbroker.net._request cimport answer_bytes, answer_reserve
 from kbroker.net._request_channel cimport request_channel_set_aside
 from kbroker.net._types cimport ACTION_SEND, Request
@@ -73,7 +73,7 @@ cdef int _verdict(
     slow = 0 if worker.may & MAY_WAIT_FOR_DISK else shard_is_slow(&shard.base)
     if slow and request_channel_set_aside(
         worker.context.request_channel, request, shard, shard_late_from_ns(&shard.base),
-        slow == WRITE_STANDS,
+        slow == WRITE_HANGS,
     ):
         return SET_ASIDE
     group_shard_lock(shard)

@@ -42,7 +42,7 @@ from kbroker.coordinator.group._state_rows cimport COMMITS_OF_MEMBERS, COMMITS_O
 from kbroker.coordinator.group._structs cimport GroupShard, Member
 from kbroker.log.upkeep._flush cimport FLUSH_RECORDS
 from kbroker.log.engine._types cimport Batch
-from kbroker.log.engine._storage cimport WRITE_STANDS
+from kbroker.log.engine._storage cimport WRITE_HANGS
 from kbroker.net._request cimport answer_bytes, answer_reserve
 from kbroker.net._request_channel cimport request_channel_set_aside
 from kbroker.net._types cimport ACTION_SEND, Request
@@ -414,7 +414,7 @@ cdef int _is_set_aside(HotWorker* worker, CommitPlan* plan) noexcept nogil:
     cdef int slow = 0 if worker.may & MAY_WAIT_FOR_DISK else shard_is_slow(&plan.shard.base)
     return slow != 0 and request_channel_set_aside(
         worker.context.request_channel, plan.request, plan.shard,
-        shard_late_from_ns(&plan.shard.base), slow == WRITE_STANDS)
+        shard_late_from_ns(&plan.shard.base), slow == WRITE_HANGS)
 
 
 cdef void _gather(ShardPlans* shards, int* count, CommitPlan* plan) noexcept nogil:

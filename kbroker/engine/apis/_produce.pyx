@@ -54,7 +54,7 @@ from kbroker.log.engine._records cimport (
     batch_outline,
     unpacked_bytes_max,
 )
-from kbroker.log.engine._storage cimport WRITE_STANDS, log_is_slow, log_late_from_ns
+from kbroker.log.engine._storage cimport WRITE_HANGS, log_is_slow, log_late_from_ns
 from kbroker.log.engine._types cimport NEEDS_PYTHON, Batch
 from kbroker.log.engine._validate cimport log_repacks, log_validate
 from kbroker.log.upkeep._flush cimport FLUSH_RECORDS
@@ -331,9 +331,9 @@ cdef void _plan_batch(
             plan.largest_bytes = max(plan.largest_bytes, <int64_t>batch.length_bytes)
             plan.unpacks_slowly |= batch_unpacks_slowly(batch)
         slow = log_is_slow(place.partition.log)
-        if slow > plan.slow_stands:
+        if slow > plan.slow_hangs:
             plan.slow = place.partition.log
-            plan.slow_stands = slow
+            plan.slow_hangs = slow
         if log_repacks(place.partition.log, batch):
             plan.reason = REASON_RECOMPRESS
 
@@ -543,7 +543,7 @@ cdef ProducePlan* _plan_or_pass_on(
         return NULL
     if plan.slow != NULL and not worker.may & MAY_WAIT_FOR_DISK and request_channel_set_aside(
         worker.context.request_channel, request, plan.slow, log_late_from_ns(plan.slow),
-        plan.slow_stands == WRITE_STANDS,
+        plan.slow_hangs == WRITE_HANGS,
     ):
         return NULL
     if (plan.reason == REASON_NONE and plan.compressed_bytes >= PUT_OFF_BYTES

@@ -53,7 +53,7 @@ cdef struct ProducePlan:
     ProduceFrame* frames
     int reason                    # not REASON_NONE: Python takes the request
     Log* slow                     # one whose writes are slow; NULL: none is
-    int slow_stands               # WRITE_STANDS: one of them is under way
+    int slow_hangs                # WRITE_HANGS: one of them is under way
     int32_t batch_count
     int32_t transactional_count   # of them
     int64_t compressed_bytes      # of its batches that are to be unpacked

@@ -3,15 +3,15 @@
 
 Under the log's lock, without the GIL, on a handler's thread. A group is cut into writes at a
 roll and where the kernel's list of buffers ends; each write is one unit:
-1. admit  size and producer state; what fails is left out, alone
+1. admit  size and producer state; a batch that fails is left out, alone
 2. place  base offset and leader epoch into the frames (both outside the CRC), producers noted
           tentatively, so that a duplicate further on in the same group is seen
-3. write  one pwritev at the segment's end; the lock is free meanwhile, for those who only look
+3. write  one pwritev at the segment's end; the lock is free meanwhile, for lookers only
 4. publish  sizes, indexes, the ring of recent batches, log end; and, where enough is unflushed,
    that a flush is due (`_flush.pyx`)
 A write that comes up short or fails is cut off the file again, its producers are forgotten, and
-its batches and all behind them get KAFKA_STORAGE_ERROR; the batches of earlier writes of the
-group stand. If even the cutting fails the log goes offline: nobody knows what its file holds.
+its batches and all after them get KAFKA_STORAGE_ERROR; the batches of earlier writes of the group
+stay appended. If even the cutting fails the log goes offline: the content of its file is unknown.
 """
 
 from libc.errno cimport EINTR, errno

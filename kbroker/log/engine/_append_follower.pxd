@@ -13,13 +13,13 @@ cdef struct Followed:
     # Not -1: the first batch that is left begins a leader epoch that the log has not noted yet.
     int32_t new_epoch
     int64_t new_epoch_offset
-    # Not -1: the log is empty, and its first batch is too far behind its only segment's base.
+    # Not -1: the log is empty, and its first batch is too far above its only segment's base.
     int64_t begin_again_at
 
 
-# How much of what a fetch answered is whole batches whose CRC is right, one behind the other; what
-# the answer's bound has cut off at the end does not count. Without a lock. A batch that is not
-# sound: none of it may be appended, and `out` has the error.
+# How many bytes of a fetch's answer are whole batches whose CRC is right, one after the other; a
+# batch that the answer's bound has cut off at the end does not count. Without a lock. A batch that
+# is not sound: none of it may be appended, and `out` has the error.
 cdef int64_t followed_bytes(const uint8_t* data, int64_t length, Followed* out) noexcept nogil
 
 # Appends `length` bytes of whole, sound batches with the offsets and epochs that they have; with

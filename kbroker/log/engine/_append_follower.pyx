@@ -6,12 +6,12 @@ line or a disk can damage is looked at: sizes, the CRC, the order of offsets; an
 be read, since a follower that passes one has a transaction open for ever. Between two batches
 offsets may be missing, where the leader's log was compacted. Producers are noted, not judged.
 
-The batches of one answer stand one behind the other in memory, so that those which go to one
-segment are one write. It ends, and the caller goes on with what is left, before the first batch of
-a leader epoch that the log does not know: that is written down first (`leader_epochs.py`), since a
-replica that cannot say where an epoch began cannot say how far it may be believed.
+The batches of one answer follow one another in memory, so that those which go to one segment are
+one write. It ends, and the caller goes on with the rest, before the first batch of a leader epoch
+that the log does not know: that is written down first (`leader_epochs.py`), since a replica that
+cannot say where an epoch began cannot say how far it may be believed.
 
-A write that fails is cut off again as in `_append`; what was written before it stands.
+A write that fails is cut off again as in `_append`; earlier writes stay.
 """
 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
@@ -35,10 +35,10 @@ from kbroker.log.engine._types cimport Marker, Segment
 
 
 cdef struct Piece:
-    # Batches that the next write takes: they stand one behind the other.
+    # Batches that the next write takes: they follow one another.
     const uint8_t* data
     int64_t size_bytes
-    int64_t end_offset            # behind the last of them, or the log's
+    int64_t end_offset            # after the last of them, or the log's
     int32_t batches
 
 
@@ -69,7 +69,7 @@ cdef int64_t followed_bytes(const uint8_t* data, int64_t length, Followed* out) 
     while length - at >= HEADER_BYTES:
         header_read(data + at, &header)
         if not header_plausible(&header):
-            end_with(out, CORRUPT_MESSAGE, "no record batch stands there")
+            end_with(out, CORRUPT_MESSAGE, "there is no record batch")
             return 0
         if header.size_bytes > length - at:
             break
@@ -198,7 +198,7 @@ cdef int may_follow(
 cdef int make_place(
     Log* log, const Header* header, Piece* piece, int64_t now_ms, Followed* out
 ) noexcept nogil:
-    # A segment that takes the batch behind what is in `piece`. 0, or -1 as `out` says.
+    # A segment that takes the batch after those of `piece`. 0, or -1 as `out` says.
     cdef Segment* segment = active_of(log)
     cdef int64_t last_offset = header.base_offset + header.last_offset_delta
     if segment.size_bytes + piece.size_bytes == 0:

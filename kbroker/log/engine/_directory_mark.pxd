@@ -16,7 +16,7 @@ cdef struct DirectoryMark:
 cdef DirectoryMark* directory_mark_of(const char* log_directory) noexcept nogil
 
 
-# The caller begins a write that is late from that moment on. What it has noted, for mark_end().
+# The caller begins a write that is late from that moment on. Returns its note, for mark_end().
 cdef inline int64_t mark_begin(DirectoryMark* mark, int64_t late_from_ns) noexcept nogil:
     if kb_load_i64(&mark.late_from_ns) != 0:
         return 0                  # another write of the directory is noted

@@ -17,7 +17,7 @@ cdef enum:
 cdef void epochs_replace(Log* log, EpochStart* fresh, int32_t count) noexcept nogil:
     """Takes over `fresh`, which may be NULL where `count` is 0.
 
-    Waits for no write: `LeaderEpochs._lock` is held, which a move takes while the log stands."""
+    Waits for no write: `LeaderEpochs._lock` is held, which a move takes while a write hangs."""
     cdef EpochStart* old
     lock_to_look(log)
     old = log.epochs

@@ -15,7 +15,7 @@ cdef struct FlushFigures:
 
 cdef void flush_figures_acquire(FlushFigures* figures) noexcept nogil
 cdef void flush_figures_release(FlushFigures* figures) noexcept nogil       # NULL is none
-# A log was flushed; from any thread. NULL: it is nobody's.
+# A log was flushed; from any thread. NULL: not counted.
 cdef void flush_note(FlushFigures* figures, int64_t took_ns) noexcept nogil
 
 

@@ -1,7 +1,7 @@
 """How long logs took to get to the disk; see _flush_times.pyx."""
 
 class FlushTimes:
-    # What was counted before weighs `keep` of what it weighed.
+    # Earlier flushes weigh `keep` of their weight.
     def tick(self, keep: float) -> None: ...
     # (flushes, milliseconds together, quantiles in ms of those of late)
     def read(self, quantiles: tuple[float, ...]) -> tuple[int, float, tuple[float, ...]]: ...

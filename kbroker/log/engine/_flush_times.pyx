@@ -3,9 +3,9 @@
 
 Every flush of a log that had something to sync counts once, with the time of its fdatasyncs: full
 segments in the background, everything at a clean stop. One `FlushTimes` for the logs of a broker
-(`LogManager.flush_times`), since a disk is waited for by whoever comes; several threads write, so
-with locked adds, and a flush takes milliseconds. A log may outlive its broker, so the figures are
-counted references. `tick` and `read` hold the GIL and are called by one thread at a time.
+(`LogManager.flush_times`). Any thread may wait for a disk, so several threads write, with locked
+adds, and a flush takes milliseconds. A log may outlive its broker, so the figures are counted
+references. `tick` and `read` hold the GIL and are called by one thread at a time.
 """
 
 from libc.stdint cimport int64_t
@@ -52,7 +52,7 @@ cdef class FlushTimes:
         flush_figures_release(self.figures)
 
     def tick(self, double keep):
-        """What was counted before weighs `keep` of what it weighed; what is new weighs 1."""
+        """Earlier flushes weigh `keep` of their weight; new ones weigh 1."""
         cdef int64_t now
         cdef int at
         for at in range(KB_TIME_BUCKETS):

@@ -23,7 +23,7 @@ cdef struct Index:
 # Every function answers 0 or an errno; `path` is the index's file.
 
 # Makes the file large (sparse) and maps it for writing, keeping the entries. Blocks for more come
-# with index_reserve. Who looks may do so meanwhile: what they read changes with the map alone.
+# with index_reserve. Others may look meanwhile: their readings change with the map alone.
 cdef int index_open_writable(
     Index* index, const char* path, int64_t capacity_bytes) noexcept nogil
 
@@ -34,13 +34,13 @@ cdef int index_open_readable(Index* index, const char* path, int32_t entry_bytes
 # before anything is written.
 cdef int index_reserve(Index* index, const char* path, int32_t entries) noexcept nogil
 
-# Unmaps, cuts the file to what is used; the index can be read afterwards, not written.
+# Unmaps, cuts the file to its entries; the index can be read afterwards, not written.
 cdef int index_trim(Index* index, const char* path) noexcept nogil
 # The two halves of that: out of memory, 1 where the file is longer than its entries; and the file.
 cdef int index_end(Index* index) noexcept nogil
 cdef int index_shorten(const Index* index, const char* path) noexcept nogil
 
-# Where in an entry of offsets the position stands, and in one of times the relative offset.
+# The place of the position in an entry of offsets, and of the relative offset in one of times.
 cdef enum:
     AT_POSITION = 4
     AT_RELATIVE_OFFSET = 8

@@ -8,15 +8,16 @@ once more than `index.interval.bytes` have been appended since the one before. A
 largest entry at or below the target; the log is scanned from there.
 
 Where a segment is appended to, the files are large and sparse, cut to their entries at a roll or a
-clean close; a crash leaves them long, with zeros behind the last entry, which is why recovery
-writes them anew.
+clean close; a crash leaves them long, with zeros after the last entry, which is why recovery writes
+them again.
 
 There is no checksum. Entries are written through a map, from the first append on. Blocks are
 allocated before: on a full disk an append then gets an error where a plain store would end the
 process by SIGBUS. All others are read by pread, entry by entry: a map of a file that was cut, or of
-a page that the disk cannot read, would end the process. What cannot be read counts as no index.
+a page that the disk cannot read, would end the process. A file that cannot be read counts as no
+index.
 
-Called with the partition's lock held; who only looks reads a file without it (`_index_look.pyx`).
+Called with the partition's lock held; a look alone reads a file without it (`_index_look.pyx`).
 No GIL.
 """
 
@@ -89,7 +90,7 @@ cdef int index_open_writable(
     if fd < 0:
         return errno              # and what a try before has made of it is still known: it is cut
     index_close(index)
-    # Cut first: what stands behind the entries (a crash's zeros, another segment's) must read as 0.
+    # Cut first: bytes after the entries (a crash's zeros, another segment's) must read as 0.
     if files.ftruncate(fd, kept_bytes) < 0 or files.ftruncate(fd, size_bytes) < 0:
         status = errno
     index.map_bytes = size_bytes

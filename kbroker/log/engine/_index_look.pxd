@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""A look into an index of a segment, which may be a file, for who does not hold the log's lock."""
+"""A look into an index of a segment, which may be a file, without the log's lock held."""
 
 from libc.stdint cimport int64_t
 

@@ -1,14 +1,14 @@
 # cython: language_level=3
 """A look into an index of a segment that does not keep the log's lock while a file is read.
 
-An index that is mapped is looked up in memory, under the lock. Any other is read from its file, and
-on a disk that stands that does not end: everybody who wants the log would stand with it. So what is
-needed for the look is copied under the lock, the file is opened and read without it, and then the
-lock is taken again to see whether the file was this index's all the while. A compaction, a cut or a
-move may have put another one's under its name meanwhile, whose positions mean nothing here. But a
-segment leaves its log, under the lock, before its names are another's: what is still the log's, and
-still has that name, was read from its own file. Of one that has left nothing is known; it is
-scanned from its beginning.
+An index that is mapped is looked up in memory, under the lock. Any other is read from its file,
+which on a disk that hangs does not end: all that want the log would hang with it. So the data for
+the look is copied under the lock, the file is opened and read without it, and then the lock is
+taken again to see whether the file was this index's all the while. A compaction, a cut or a move
+may have put another one's under its name meanwhile, whose positions mean nothing here. But a
+segment leaves its log, under the lock, before its names are another's: a segment that is still the
+log's, and still has that name, was read from its own file. One that has left is scanned from its
+beginning.
 
 Any thread, no GIL.
 """

@@ -16,7 +16,7 @@ cdef struct Found:
     int64_t limit                 # read no further: the bound, or the segment's end
     int exact                     # `position` is the batch's own
     int behind_tail               # it was not appended of late
-    int64_t next_offset           # the one behind that batch; -1 if not known
+    int64_t next_offset           # the one after that batch; -1 if not known
     int64_t unseen_end            # as the segment's part has them
     int64_t seen_from
     int64_t seen_to
@@ -25,8 +25,8 @@ cdef struct Found:
 cdef enum:
     IN_A_FILE = -1                # the position: an index knows it that is not in memory
 
-# Where `offset` is to be looked for, of what lies below the bound; with the lock held. 0 or an
-# error: 1 out of range, 56 offline, READ_WOULD_WAIT where an index would be asked that may not be.
+# Where `offset` is to be looked for, below the bound; with the lock held. 0 or an error: 1 out of
+# range, 56 offline, READ_WOULD_WAIT where an index would be asked that may not be.
 cdef int16_t log_find_locked(
     Log* log, int64_t offset, const Bound* bound, Found* found) noexcept nogil
 

@@ -7,10 +7,10 @@ the disk has to be asked for is read without the lock (`_index_look.pyx`). So is
 scanned from the index entry on, a few KB by pread: bytes below a segment's published size do not
 change, and the reference that was taken keeps the file open.
 
-A fetch in a run must not wait for the disk: where it would have to look at what is not in memory,
-it is READ_WOULD_WAIT, and comes again from where waiting is allowed.
-One on a Processor's thread waits for nothing: it neither asks an index nor waits for the lock. A
-slice behind the recent tail says whether it is cold.
+A fetch in a run must not wait for the disk: where it would have to look at bytes that are not in
+memory, it is READ_WOULD_WAIT, and comes again from where waiting is allowed. One on a Processor's
+thread waits for nothing: it neither asks an index nor waits for the lock. A slice older than the
+recent tail says whether it is cold.
 
 A client's read does not start with batches that compaction left without records: librdkafka takes
 an answer without any record for a sign that its fetch size is too small, doubles it, and after some
@@ -59,14 +59,14 @@ cdef int64_t bytes_below(const Log* log, int32_t at, const Bound* bound) noexcep
         return size_bytes
     if segment.base_offset > bound.segment_base:
         return 0
-    # Whoever took the bound some time ago may meet a log that was cut since.
+    # A bound that was taken some time ago may meet a log that was cut since.
     return min(bound.position, size_bytes)
 
 
 cdef int16_t look_up_locked(
     Log* log, int64_t offset, int32_t at, const Bound* bound, Found* found
 ) noexcept nogil:
-    # Where `offset`'s batch is, or the first one behind it, in the segment at place `at`.
+    # Where `offset`'s batch is, or the first one after it, in the segment at place `at`.
     cdef Segment* segment = log.segments[at]
     cdef RecentBatch* recent = NULL
     cdef HandedOut* handed_out
@@ -125,7 +125,7 @@ cdef int16_t log_find_locked(
 cdef int16_t next_segment(
     Log* log, Found* found, int64_t offset, const Bound* bound
 ) noexcept nogil:
-    # Nothing at or behind `offset` in this segment: on to the next one, if there is one.
+    # Nothing at or above `offset` in this segment: on to the next one, if there is one.
     cdef int64_t base_offset = found.segment.base_offset
     cdef int16_t error = NO_ERROR
     cdef int32_t at
@@ -150,8 +150,8 @@ cdef int16_t next_segment(
 
 
 cdef int16_t error_of(const Scan* scan) noexcept nogil:
-    # Of a scan that has ended at no batch. Damage is told: a client would try again for ever for a
-    # disk that does not answer.
+    # Of a scan that has ended at no batch. Damage is answered as such: a client would try again for
+    # ever for a disk that does not answer.
     if scan.status == EAGAIN:
         return READ_WOULD_WAIT
     return KAFKA_STORAGE_ERROR if scan.status != 0 else CORRUPT_MESSAGE
@@ -175,7 +175,7 @@ cdef int16_t scan_for(
             if not found.exact:
                 scan_from_index(&scan, offset)
             status = scan_to_offset(&scan, offset)
-            # A batch that goes on behind the segment's end ends it, as in Apache Kafka.
+            # A batch that goes on beyond the segment's end ends it, as in Apache Kafka.
             if status < 0 and not scan.torn:
                 return error_of(&scan)
             if status == 1:
@@ -204,7 +204,7 @@ cdef int16_t measure(Found* found) noexcept nogil:
 
 
 cdef void look_for_next(Found* found, int64_t length) noexcept nogil:
-    # Where a slice is one batch its reader goes on behind it, and asks no index where that is.
+    # If a slice is one batch its reader goes on after it, and asks no index where that is.
     if measure(found) != NO_ERROR or found.size_bytes != length:
         found.size_bytes = 0
 
@@ -278,7 +278,7 @@ cdef int16_t cut(
     cdef int16_t error = NO_ERROR
     if length > max_bytes:
         length = max_bytes if max_bytes > 0 else 0
-        # Only if some batch here is larger than what may be sent does this one's size matter.
+        # This one's size matters only if some batch here is larger than the bytes that may be sent.
         if found.size_bytes == 0 and largest_of(found.segment) > max_bytes:
             error = measure(found)
         elif found.size_bytes == 0 and length <= ABOUT_A_BATCH_BYTES:
@@ -302,7 +302,7 @@ cdef inline int is_seen(const Found* found, const FileSlice* out) noexcept nogil
 
 cdef int16_t end_at_damage(Found* found, FileSlice* out) noexcept nogil:
     # The slice up to where no whole batch follows; empty if none begins it. An error only then, and
-    # not where what begins there goes on behind the segment's end.
+    # not if the batch that begins there goes on beyond the segment's end.
     cdef int64_t end = min(out.position + out.length, found.unseen_end)
     cdef Scan scan
     cdef int status = 1

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Numbers and bytes of records, read from a `kb_stream`; inline, no module behind it.
+"""Numbers and bytes of records, read from a `kb_stream`; inline, without a module.
 
 All that reads records in C reads them with these: what one reader takes, every other one takes too.
 Of each, 0 is good and -1 is not: the stream ended, or a number is too long. Lengths are zigzag

@@ -76,8 +76,8 @@ cdef struct Walk:
     int bad_timestamps            # at least one of them
 
 
-# What a Produce request may carry for a partition is exactly one batch of magic 2.
-# Whether its codec takes several times as long as Snappy and LZ4; of a batch whose header is there.
+# Whether the codec of a batch takes several times as long as Snappy and LZ4; its header is there. A
+# Produce request has exactly one batch of magic 2 for a partition.
 cdef int batch_unpacks_slowly(const Batch* batch) noexcept nogil
 
 cdef enum OutlineVerdict:
@@ -85,12 +85,12 @@ cdef enum OutlineVerdict:
     OUTLINE_DAMAGED = 1           # not even its size can be believed: the whole request fails
     OUTLINE_TRANSACTIONAL = 2     # needs the request's transactional id
 
-# From the first bytes alone. A piece of a batch behind the first is cut off.
+# From the first bytes alone. A piece of a batch after the first is cut off.
 cdef int batch_outline(Batch* batch) noexcept nogil
 
 cdef const char* bad_record_text(int32_t bad_record) noexcept nogil
 
-# The most that a client's records may unpack to. What is in a log has no bound by ratio.
+# The most that a client's records may unpack to. Records of a log have no bound by ratio.
 cdef int64_t unpacked_bytes_max(int64_t packed_bytes) noexcept nogil
 
 # Rules that refuse nothing and look for nothing.

@@ -4,9 +4,9 @@
 Called by the request path for each batch before the partition's lock is taken, by recovery, and
 by the searches for a timestamp. Any thread; no lock, no GIL, no allocation but a codec's window.
 
-The bytes are a client's and hostile: the header's length is compared once with what is there,
-records are read through a `kb_stream` that never passes its end, and a record must take exactly
-the bytes that it announces. What a batch may be: https://kafka.apache.org/documentation, "Message
+The bytes are a client's and hostile: the header's length is compared once with the bytes there are,
+records are read through a `kb_stream` that never passes its end, and a record must take exactly the
+bytes that it announces. The format of a batch: https://kafka.apache.org/documentation, "Message
 Format". The base offset, its length and the leader epoch lie outside the CRC, so assigning offsets
 costs no second pass; a changed timestamp or its type does.
 """
@@ -37,7 +37,7 @@ cdef enum:
     MAGIC_MAX = 2
 
     NO_TIMESTAMP = -1
-    BAD_RECORDS_MAX = 1024        # told to the client; a batch of millions is refused in a few KB
+    BAD_RECORDS_MAX = 1024        # sent to the client; a batch of millions is refused in a few KB
     RECORD_BYTES_MIN = 14         # of a batch of any magic, as its length counts them
 
 
@@ -50,8 +50,8 @@ cdef int64_t unpacked_bytes_max(int64_t packed_bytes) noexcept nogil:
     """What a client's records may unpack to: 256 times their size, and 64 MB in any case.
 
     More is refused as too large. Real text reaches 10; a Java producer's own bound on a request is
-    far below either. It holds for what is produced alone: the same records may be packed anew, by a
-    topic's own codec or by the cleaner, into less than a 256th.
+    far below either. It holds for produced records alone: the same records may be recompressed, by
+    a topic's own codec or by the cleaner, into less than a 256th.
     """
     cdef int64_t bytes_max = packed_bytes * UNPACKED_RATIO_MAX
     return bytes_max if bytes_max > UNPACKED_BYTES_MIN else UNPACKED_BYTES_MIN
@@ -190,7 +190,7 @@ cdef int records_walk(
                 break
         else:
             if stream.at != stream.end or kb_stream_refill(&stream):
-                fail(walk, INVALID_RECORD, -1, "bytes are left behind the batch's last record")
+                fail(walk, INVALID_RECORD, -1, "bytes are left after the batch's last record")
     # What the codec says explains the records' trouble, not the other way round.
     if stream.status == KB_STREAM_TOO_LONG:
         fail(walk, MESSAGE_TOO_LARGE, -1, "the compressed records unpack to too many bytes")
@@ -217,7 +217,7 @@ cdef int refuse(Batch* batch, int16_t error, const char* message) noexcept nogil
 
 
 cdef inline int reject(Batch* batch, int16_t error, const char* message) noexcept nogil:
-    # A refusal by the log, whose start the client is told (log_validate knows it).
+    # A refusal by the log, whose start is sent to the client (log_validate knows it).
     batch.log_start_offset = 0
     return refuse(batch, error, message)
 
@@ -340,7 +340,7 @@ cdef inline int refuses_append_time(const Header* header, const Rules* rules) no
 
 
 cdef int batch_walk(Batch* batch, const Header* header, const Rules* rules) noexcept nogil:
-    # What it unpacks to is taken from what its request may. 1: the codec's library is missing.
+    # Its unpacked bytes are taken from those of its request. 1: the codec's library is missing.
     cdef Rules bounded = rules[0]
     cdef Walk walk
     if header.attributes & LOG_APPEND_TIME_BIT and refuses_append_time(header, rules):
@@ -388,7 +388,7 @@ cdef int batch_validate(
     if batch.codec > KB_CODEC_ZSTD:
         return reject(batch, UNSUPPORTED_COMPRESSION_TYPE, "there is no such compression type")
     if (batch.codec == KB_CODEC_ZSTD and batch.api_version < ZSTD_PRODUCE_VERSION
-            and not (batch.repacked and batch.prechecked)):   # what the topic wants, anybody gets
+            and not (batch.repacked and batch.prechecked)):   # the topic's codec is for all
         return refuse(batch, UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
     if not (batch.prechecked and batch.codec):
         if batch_walk(batch, &header, rules):

@@ -10,7 +10,7 @@ from kbroker.types import TopicPartition
 
 
 class AppendResult(NamedTuple):
-    """What became of one batch: an error code, or where it stands."""
+    """The result of one batch: an error code, or its place in the log."""
 
     error: int
     base_offset: int
@@ -63,9 +63,9 @@ class ProducerEntry(NamedTuple):
 
 
 class LogFiles(NamedTuple):
-    """What is in a log's directory: the bytes of each file (of one that holds no records 0, or its
-    bytes), -1 of what is none; and what `partition.metadata` and `leader-epoch-checkpoint` say,
-    None: that is not known yet."""
+    """The content of a log's directory: the bytes of each file (of one that holds no records 0, or
+    its bytes), -1 for anything else; and the content of `partition.metadata` and
+    `leader-epoch-checkpoint`, None: not known yet."""
 
     sizes: dict[str, int]
     metadata: bytes | None
@@ -85,8 +85,8 @@ class FutureLog(NamedTuple):
 class DirectoryUse(NamedTuple):
     """A data directory: the logs in it with their bytes, the bytes of its volume; -1: unknown.
 
-    `failed`: the directory cannot be asked, and nothing is known of what it holds. `futures` are
-    those that are on their way there.
+    `failed`: the directory cannot be asked, and its content is unknown. `futures` are those that
+    are on their way there.
     """
 
     path: str

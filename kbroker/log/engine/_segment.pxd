@@ -11,7 +11,7 @@ from kbroker.log.engine._records cimport Header
 
 
 cdef struct SegmentPart:
-    # What stands behind Segment.index. Under the partition's lock.
+    # The type of Segment.index. Under the partition's lock.
     Index offsets
     Index times
     char* log_path
@@ -30,8 +30,8 @@ cdef struct SegmentPart:
     int64_t bytes_since_entry
     int64_t largest_batch_bytes   # atomic; INT64_MAX where it is not known
     int64_t stray_bytes           # at its file's end, beyond `size_bytes`: no whole batches
-    # Up to here its file was opened as it stood: whether batch follows batch there a reader has to
-    # look, but for the range in which one has. Under the partition's lock.
+    # Up to here its file was opened as it was: a reader has to look whether batch follows batch
+    # there, but for the range in which one has. Under the partition's lock.
     int64_t unseen_end
     int64_t seen_from
     int64_t seen_to
@@ -56,7 +56,7 @@ cdef struct Scan:
     int64_t chunk_position
     int64_t chunk_bytes
     int status                    # after -1: the errno of a read that failed; 0: damage
-    int torn                      # after -1 and 0: a batch begins that is longer than what is left
+    int torn                      # after -1 and 0: a batch begins that is longer than the rest
     int64_t chunk_bytes_max       # to be read at once
     uint8_t chunk[SCAN_CHUNK_BYTES]
 
@@ -64,12 +64,12 @@ cdef struct Scan:
 cdef inline SegmentPart* part_of(Segment* segment) noexcept nogil:
     return <SegmentPart*>segment.index
 
-# Of its file, with what is never sent.
+# Of its file, with the bytes that are never sent.
 cdef inline int64_t segment_file_bytes(Segment* segment) noexcept nogil:
     return kb_load_i64(&segment.size_bytes) + part_of(segment).stray_bytes
 
-# NULL and an errno in `status` if it cannot be opened or created; then no file of its name is left
-# behind by the creation. The caller owns one reference. An opened one is for reading.
+# NULL and an errno in `status` if it cannot be opened or created; then a creation leaves no file of
+# its name. The caller owns one reference. An opened one is for reading.
 cdef Segment* segment_create(
     const char* directory, int64_t base_offset, int64_t index_bytes, int64_t now_ms, int* status
 ) noexcept nogil
@@ -91,7 +91,7 @@ cdef void segment_add_reference(Segment* segment) noexcept nogil
 cdef void segment_drop_reference(Segment* segment) noexcept nogil
 cdef void slice_release(FileSlice* slice) noexcept nogil
 
-# The batch with `header` stands at `position`: timestamps, and index entries when they are due.
+# The batch with `header` is at `position`: timestamps, and index entries when they are due.
 # segment_reserve has been asked for as many. 0: an index cannot be trusted, and the caller takes
 # the log offline.
 cdef int segment_note_batch(
@@ -120,8 +120,8 @@ cdef int segment_sync(Segment* segment) noexcept nogil
 cdef int segment_sync_records(Segment* segment) noexcept nogil
 cdef int segment_was_synced(Segment* segment) noexcept nogil
 
-# Drops the index entries of what stands behind a position, where the log ends at `end_offset` then;
-# nothing is appended any more. 0 or an errno.
+# Drops the index entries beyond a position, where the log ends at `end_offset` then; nothing is
+# appended any more. 0 or an errno.
 cdef int segment_cut_indexes(
     Segment* segment, int64_t position, int64_t end_offset) noexcept nogil
 
@@ -137,11 +137,11 @@ cdef inline int64_t scan_start_at(Segment* segment, int64_t position) noexcept n
     return position if 0 <= position < kb_load_i64(&segment.size_bytes) else 0
 
 cdef void scan_begin(Scan* scan, int fd, int64_t position, int64_t limit) noexcept nogil
-# 1: `header` is that of the batch at `position`; 0: the limit; -1: no whole batch stands there, or
-# nobody knows, because it cannot be read (`status`).
+# 1: `header` is that of the batch at `position`; 0: the limit; -1: there is no whole batch, or it
+# cannot be read (`status`).
 cdef int scan_next(Scan* scan) noexcept nogil
 cdef void scan_advance(Scan* scan) noexcept nogil
-# Back to the file's beginning, if what stands at `position` is no batch, or begins behind `offset`.
+# Back to the file's beginning, if there is no batch at `position`, or it begins beyond `offset`.
 cdef void scan_from_index(Scan* scan, int64_t offset) noexcept nogil
 # Goes to the first batch whose last offset is at or above `offset`; answers as scan_next.
 cdef int scan_to_offset(Scan* scan, int64_t offset) noexcept nogil

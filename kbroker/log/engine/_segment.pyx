@@ -170,8 +170,8 @@ cdef Segment* segment_open(
 
 
 cdef int segment_activate(Segment* segment, int64_t index_bytes) noexcept nogil:
-    # One that is mapped already, behind a try that failed half way, stays so: who looks meanwhile
-    # reads it through that map.
+    # One that is mapped already, after a try that failed half way, stays so: others may read it
+    # through that map meanwhile.
     cdef SegmentPart* part = part_of(segment)
     cdef int status = 0
     if part.offsets.map == NULL:
@@ -292,8 +292,8 @@ cdef int sync_file(int fd) noexcept nogil:
 
 
 cdef int sync_path(const char* path) noexcept nogil:
-    # By its own descriptor: the maps belong to who holds the lock. A segment that has left the log
-    # meanwhile has lost its names, and nobody will look for its indexes.
+    # By its own descriptor: the maps belong to the holder of the lock. A segment that has left the
+    # log meanwhile has lost its names, and its indexes are not looked for any more.
     cdef int fd = files.open(path, O_RDWR | O_CLOEXEC, 0)
     cdef int status
     if fd < 0:

@@ -1,8 +1,8 @@
 # cython: language_level=3
 """The log of one partition: its segments, where recent batches lie, the settings.
 
-A log knows bytes and offsets; who leads and what may be read is the replica's
-(`kbroker/replica/_partition`). It lives while somebody holds a reference.
+A log knows bytes and offsets; leadership and the readable offsets are the replica's
+(`kbroker/replica/_partition`). It lives while there is a reference to it.
 
 Locks: `Log.lock` is of the kind partition in the lock order (`_lock_order`); the replica's fields
 are under it too. `_locked` functions want it held; all others take it themselves and never hold it
@@ -27,7 +27,7 @@ cdef extern from "debug.h" nogil:
 cdef enum:
     RECENT_BATCHES = 256          # of the active segment: 4 KB, once something is appended
     HANDED_OUT = 8                # places where sequential readers will go on
-    WARM_STRETCHES = 8            # seen in memory of late, behind the tail
+    WARM_STRETCHES = 8            # seen in memory of late, older than the tail
 
 
 cdef struct RecentBatch:
@@ -63,7 +63,7 @@ cdef struct Settings:
 cdef enum:
     RULE_COMPACTED = 1
     RULE_LOG_APPEND_TIME = 2
-    RULE_RECOMPRESS = 4           # to the codec whose number stands from RULE_CODEC_AT on
+    RULE_RECOMPRESS = 4           # to the codec whose number is in the bits from RULE_CODEC_AT on
     RULE_CODEC_AT = 8
 
 
@@ -101,12 +101,12 @@ cdef struct Log:
     int32_t segment_count
     int32_t segment_max
     int64_t recovery_point        # everything below is on the disk, not only in the page cache
-    int64_t settled_offset        # the same with indexes; may lie behind it in the active segment
+    int64_t settled_offset        # the same with indexes; may lag in the active segment
     int64_t named_base_offset     # of the newest file whose name is on the disk; -1: none
     int64_t cuts                  # how often its end was taken away: see _truncate.pyx
     int being_cut                 # no flush moves its points
     void* flushing                # the flushes that are under way, a list of _flush.pyx
-    pthread_cond_t flush_synced   # one of them knows what became of its syncs
+    pthread_cond_t flush_synced   # one of them has the result of its syncs
     int refuses_producers         # atomic: its data directory is nearly full
     int64_t flushed_ns            # atomic: when something was brought to the disk last
     FlushFigures* flush_figures   # a reference; NULL: its flushes are not counted
@@ -115,7 +115,7 @@ cdef struct Log:
     int32_t recent_count
     HandedOut handed_out[HANDED_OUT]
     int32_t handed_out_next
-    WarmStretch* warm             # once somebody reads behind the tail
+    WarmStretch* warm             # once a reader is older than the tail
     int32_t warm_next
     ProducerTable producers
     int has_aborted               # atomic: a segment may have aborted transactions
@@ -139,7 +139,7 @@ cdef struct Log:
 cdef inline Segment* active_of(Log* log) noexcept nogil:
     return log.segments[log.segment_count - 1]
 
-# To change the log, or to see it whole: behind a write that is under way.
+# To change the log, or to see it whole: after the write in progress.
 cdef inline void lock_log(Log* log) noexcept nogil:
     lock_ranked(&log.lock, RANK_PARTITION)
     if log.writing_since_ns != 0:
@@ -149,15 +149,15 @@ cdef inline void lock_log(Log* log) noexcept nogil:
 cdef inline void lock_to_look(Log* log) noexcept nogil:
     lock_ranked(&log.lock, RANK_PARTITION)
 
-# The same of who may not wait for a roll: 0, the lock is somebody's.
+# The same for callers that may not wait for a roll: 0, the lock is held elsewhere.
 cdef inline int lock_to_look_if(Log* log, Patience patience) noexcept nogil:
     if patience == WAITS_FOR_NOTHING:
         return try_lock_ranked(&log.lock, RANK_PARTITION)
     lock_to_look(log)
     return 1
 
-# The same of who waits till a moment, NEVER_GIVES_UP or none (0): 0, it came and the lock did not.
-# `to_change`: not while bytes are written.
+# The same for callers that wait till a moment, NEVER_GIVES_UP or none (0): 0, it came and the lock
+# did not. `to_change`: not while bytes are written.
 cdef enum:
     NEVER_GIVES_UP = -1
 cdef int lock_log_until(Log* log, int64_t until_ns, int to_change) noexcept nogil
@@ -177,7 +177,7 @@ cdef void end_step_locked(Log* log) noexcept nogil
 # Whether an append is likely to stand: 0, or what speaks for it.
 cdef enum:
     WRITE_WAS_SLOW = 1            # the last one, of late
-    WRITE_STANDS = 2              # one has been under way for long
+    WRITE_HANGS = 2               # one has been under way for long
 
 cdef int log_is_slow(Log* log) noexcept nogil
 # The mark of its data directory, as it is now: see _directory_mark.
@@ -186,8 +186,8 @@ cdef int64_t* log_late_from_ns(Log* log) noexcept nogil
 # not).
 cdef int writing_is_slow(int64_t* writing_since_ns, int64_t* slow_until_ns) noexcept nogil
 
-# What must hold of a log. 0 where it does not: that is counted and reported, and the log is offline
-# from here on, so that clients get KAFKA_STORAGE_ERROR; what it is checked for is not done.
+# A condition on a log. 0 where it does not hold: that is counted and reported, and the log is
+# offline from here on, so that clients get KAFKA_STORAGE_ERROR; the caller stops.
 cdef int log_distrust(
     Log* log, const char* text, int64_t found, int64_t required) noexcept nogil
 
@@ -206,15 +206,15 @@ cdef void log_release(Log* log) noexcept nogil
 
 # Adds a segment at the end and takes over its reference. 0 or ENOMEM.
 cdef int log_add_segment(Log* log, Segment* segment) noexcept nogil
-# Drops the segments behind the first `keep`.
+# Drops the segments after the first `keep`.
 cdef void log_drop_segments_after(Log* log, int32_t keep) noexcept nogil
 # Index of the segment that holds an offset, or -1 where it lies below all.
 cdef int32_t log_find_segment(const Log* log, int64_t offset) noexcept nogil
 # Whether it is still the log's: one whose end was cut off, or that was dropped, is not.
 cdef int log_has_segment(const Log* log, const Segment* segment) noexcept nogil
 # Puts one in the place of `count` from place `at` on, and takes over its reference; theirs are
-# dropped. What was known of places in their files is forgotten. 0: there are not so many, and the
-# log is offline.
+# dropped. Known places in their files are forgotten. 0: there are not so many, and the log is
+# offline.
 cdef int log_replace_segments(
     Log* log, int32_t at, int32_t count, Segment* fresh) noexcept nogil
 cdef int64_t log_size_bytes(const Log* log) noexcept nogil

@@ -70,7 +70,7 @@ cdef void log_release(Log* log) noexcept nogil:
     if log == NULL or drop_reference(&log.refs, "log: references are dropped once") > 0:
         return
     require(log.writing_since_ns == 0 and log.writing_waiters == 0 and log.flushing == NULL,
-            "log: nobody writes or flushes one that is freed", log.writing_since_ns, 0)
+            "log: no write or flush of one that is freed", log.writing_since_ns, 0)
     log_drop_segments_after(log, 0)
     pthread_cond_destroy(&log.written)
     pthread_cond_destroy(&log.flush_synced)
@@ -205,7 +205,7 @@ cdef int writing_is_slow(int64_t* writing_since_ns, int64_t* slow_until_ns) noex
         return 0
     now_ns = kb_now_ns()
     if since_ns != 0 and now_ns - since_ns > STANDS_NS:
-        return WRITE_STANDS
+        return WRITE_HANGS
     return WRITE_WAS_SLOW if now_ns < until_ns else 0
 
 

@@ -14,7 +14,7 @@ cdef struct TimedOffset:
     int8_t needs_python           # the codec of the batch at `offset` has no library here
 
 
-# The first record at or behind `from_offset` and below the bound whose timestamp is not
+# The first record at or above `from_offset` and below the bound whose timestamp is not
 # below the wanted one. 0 or a Kafka error code. Takes the lock.
 cdef int16_t log_find_by_time(
     Log* log, const Bound* bound, int64_t timestamp_ms, int64_t from_offset, TimedOffset* out

@@ -44,7 +44,7 @@ cdef struct Candidate:
 
 
 cdef int16_t read_records(const Scan* scan, uint8_t** records) noexcept nogil:
-    # What lies behind the header of the scan's batch; the caller frees it.
+    # The records after the header of the scan's batch; the caller frees them.
     cdef int64_t length = scan.header.size_bytes - HEADER_BYTES
     cdef int64_t total = 0, got
     records[0] = <uint8_t*>malloc(<size_t>(length + 1))
@@ -117,7 +117,7 @@ cdef void next_candidate(
     Log* log, const Bound* bound, int64_t timestamp_ms, int64_t from_offset, int64_t after_base,
     Candidate* out
 ) noexcept nogil:
-    # The first segment behind `after_base` that may hold a match, and where in it to begin.
+    # The first segment after `after_base` that may hold a match, and where in it to begin.
     cdef IndexEntry entry
     cdef int32_t at = 0
     out.segment = NULL
@@ -260,7 +260,8 @@ cdef void pick_segments_locked(
 cdef void find_beginnings(
     Log* log, const Bound* bound, const Largest* largest, Candidate* whole, Candidate* parted
 ) noexcept nogil:
-    # Where in them to begin. What a time index knows below the bound is the largest up to there.
+    # Where in them to begin. The last entry of a time index below the bound is the largest up to
+    # there.
     cdef int64_t base_offset
     if parted.segment != NULL:
         base_offset = parted.segment.base_offset

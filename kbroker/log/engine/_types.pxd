@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The plain data that the units of the log hand to each other and to who holds requests.
+"""The plain data that the units of the log hand to each other and to the units of requests.
 
 A `FileSlice` keeps its `Segment` (and so the file descriptor) alive whatever retention, truncation
 or deletion do meanwhile. Codes are Kafka's, never an errno.
@@ -49,25 +49,25 @@ cdef enum:
 
 
 cdef struct Batch:
-    # One record batch as it stands in a produce request's frame; patched in place.
+    # One record batch in a produce request's frame; patched in place.
     uint8_t* data
     uint32_t length_bytes         # all of it, from base offset to the last record
     uint32_t sent_bytes           # what max.message.bytes bounds, where not length_bytes; or 0
     int8_t acks                   # the request's: -1 is checked against min.insync.replicas
     int8_t api_version            # the request's (zstd needs >= 7)
     int8_t prechecked             # its compressed records were validated by the caller
-    int8_t repacked               # the caller has what is stored instead of it
+    int8_t repacked               # the caller has the batch that is stored instead
     int8_t awaits_flush           # for the caller: its log was due when it was appended
     int8_t awaits_followers       # out: acks is -1, and it lies above the high watermark
     int16_t error                 # in and out: a Kafka error code; not 0: the batch is left out
     int32_t error_record          # index of the record at fault, or -1
     const char* error_message     # static text or NULL
     int8_t tells_message          # the text is for the client, though no record of it is at fault
-    Arena* arena                  # where bad_records may be; NULL: only the first is told
+    Arena* arena                  # where bad_records may be; NULL: only the first is kept
     int32_t* bad_records          # place * 2, + 1 where it is the timestamp; bad_record_text()
     int32_t bad_record_count
     int32_t led_since             # out, with awaits_followers: see replica/_partition.pxd
-    int64_t* unpacked_left        # of what all batches of its request may unpack to; NULL: no bound
+    int64_t* unpacked_left        # bytes that the rest of its request may unpack to; NULL: no bound
     int64_t base_offset           # out, -1 unless appended (or a duplicate: the first one's)
     int64_t append_time_ms        # out, -1 for CreateTime
     int64_t log_start_offset      # out; -1 if the batch did not come as far as the log
@@ -89,14 +89,14 @@ cdef enum:
     READ_WOULD_WAIT = 32000       # no code of Kafka's
 
 
-# What a read may wait for; beyond it the answer is READ_WOULD_WAIT.
+# How long a read may wait; beyond it the answer is READ_WOULD_WAIT.
 cdef enum Patience:
     WAITS_FOR_NOTHING = 0         # not even for a log's lock, which a roll holds
     WAITS_FOR_LOCKS = 1           # not for the disk
     WAITS_FOR_DISK = 2
 
 
-# What a validation answers beside a Kafka error in batch.error:
+# The results of a validation beside a Kafka error in batch.error:
 cdef enum ValidateVerdict:
     VALIDATED = 0                 # batch.error says how
     NEEDS_PYTHON = 1              # compressed with a codec that C cannot open here

@@ -1,10 +1,10 @@
 # cython: language_level=3
-"""Whether a slice behind the recent tail is in memory, or would have whoever sends it wait.
+"""Whether a slice older than the recent tail is in memory, or its sender would wait for the disk.
 
 The tail was written a moment ago and is not asked for. Of the rest the kernel is asked once for a
 stretch of LOOK_BYTES, and the answer counts for a second, so that one who reads through a log asks
-about once in four megabytes. It is a hint: what was there may be gone when it is sent, and then
-somebody waits for a page.
+about once in four megabytes. It is a hint: a page may have left memory when it is sent, and then
+the sender waits for it.
 
 The stretches are the log's, under the log's lock; the kernel is asked without it.
 """

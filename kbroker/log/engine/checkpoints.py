@@ -52,7 +52,7 @@ def replace_file(path: Path, text: str, *, sync: bool = True) -> None:
     file_operations.replace_file(path, text.encode(), sync=sync)
 
 
-# --- Lines behind a version and a count -----------------------------------------------------------
+# --- Lines after a version and a count ------------------------------------------------------------
 
 
 def _read_lines(path: Path) -> list[list[str]]:
@@ -180,7 +180,7 @@ def read_leader_epochs(path: Path) -> list[tuple[int, int]]:
 
 
 def leader_epochs_in(data: bytes) -> list[tuple[int, int]]:
-    """The same of what was read; ValueError if that tells of none."""
+    """The same of bytes that were read; ValueError if they have none."""
     return list(_same_epochs(data) if len(data) <= _SAME_BYTES_MAX else _epochs_in(data))
 
 
@@ -206,7 +206,7 @@ def _epochs_in(data: bytes) -> tuple[tuple[int, int], ...]:
 
 
 def write_leader_epochs(path: Path, entries: Iterable[tuple[int, int]]) -> None:
-    """Not synced: `LeaderEpochs.settle` is, before anybody relies on it."""
+    """Not synced: `LeaderEpochs.settle` is, before anything relies on it."""
     _write_lines(path, (f"{epoch} {start}" for epoch, start in entries), sync=False)
 
 
@@ -222,7 +222,7 @@ def read_partition_metadata(path: Path) -> uuid.UUID | None:
 
 
 def topic_id_in(data: bytes, path: Path) -> uuid.UUID | None:
-    """The same of what was read at a path."""
+    """The same of bytes that were read at a path."""
     try:
         return _topic_id_in(data)
     except ValueError as error:

@@ -1,7 +1,8 @@
 """The files that the log's Python reads, writes, renames and removes; one place for all of them.
 
-What `_file_operations` is to the log's C: here a test can make any operation fail (`hook`), and
-here stands what "written" means. Every function raises OSError, as those of `os` do.
+The counterpart of `_file_operations` for the log's C: here a test can make any operation fail
+(`hook`), and here it is defined when a file counts as written. Every function raises OSError, as
+those of `os` do.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from kbroker.log.opening import _looking
 hook: Callable[[str, str], int | None] | None = None
 
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
-# What speaks of the disk, and not of the process or of want of room.
+# Errors of the disk, and not of the process or for want of room.
 DISK_FAILS: Final = frozenset({
     errno.EIO, errno.EROFS, errno.ENXIO, errno.ENODEV, errno.ESTALE, errno.ENOENT, errno.ENOTDIR,
     errno.EACCES, errno.EPERM, errno.EUCLEAN, errno.ENOTCONN,
@@ -87,7 +88,7 @@ def write_file(path: Path, data: bytes, *, sync: bool) -> None:
 
 
 def append_to_file(path: Path, data: bytes) -> None:
-    """Behind what is there; on the disk on return. A crash may leave any part of it."""
+    """After its present content; on the disk on return. A crash may leave any part of it."""
     _before("open", path)
     with open(path, "ab", buffering=0) as file:
         _write(file, path, data)
@@ -96,7 +97,7 @@ def append_to_file(path: Path, data: bytes) -> None:
 
 
 def copy_part(source: Path, position: int, end: int, target: Path) -> None:
-    """A new file with what stands from `position` to `end`, on the disk on return."""
+    """A new file with the bytes from `position` to `end`, on the disk on return."""
     _before("open", target)
     with open(target, "wb", buffering=0) as file:
         while position < end:

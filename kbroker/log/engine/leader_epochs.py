@@ -5,10 +5,10 @@ there. Entries rise in epoch and in start offset. Owned by one `PartitionLog`. T
 begins epochs, the background work forgets those below the log's start, any thread may ask: the list
 is replaced, never changed. One lock, a leaf, over a change and its file.
 
-A change is in the file, and on the disk (`settle`), before a recovery point is that lies behind it.
-Until then the file tells of another history from there on, and the batches, which a start behind a
-crash reads, tell of the right one: so a thousand partitions that begin an epoch, or start, touch no
-file. An epoch without a batch is in none: nobody has to know of it but who leads in it.
+A change is in the file, and on the disk (`settle`), before a recovery point is beyond it. Until
+then the file has another history from there on, and the batches, which a start after a crash reads,
+have the right one: so a thousand partitions that begin an epoch, or start, touch no file. An epoch
+without a batch is in none: only its leader has to know of it.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class LeaderEpochs:
         changed: Callable[[list[tuple[int, int]]], None] | None = None,
         data: bytes | None = None,
     ) -> None:
-        """`changed` is given every new list, and the first; it may not come back here. `data`: what
-        is in the file, if somebody has read it."""
+        """`changed` is given every new list, and the first; it may not come back here. `data`: the
+        file's content, if it was read already."""
         self._directory = directory
         self._changed = changed or (lambda _: None)
         self._lock = threading.Lock()
@@ -54,7 +54,7 @@ class LeaderEpochs:
                 read_leader_epochs(self.path) if data is None else leader_epochs_in(data)
             )
         except ValueError:
-            # A power cut may leave it empty; the batches know the epochs of what they hold.
+            # A power cut may leave it empty; the batches have their own epochs.
             self._entries = []
         self._changed(self._entries)
 
@@ -74,8 +74,8 @@ class LeaderEpochs:
         return self._entries[-1][0] if self._entries else -1
 
     def assign(self, epoch: int, start_offset: int, wait_s: float = -1) -> bool:
-        """Epoch `epoch` begins at `start_offset`. One that is not newer changes nothing. False:
-        somebody has been writing the file for `wait_s`; below 0 that is waited for."""
+        """Epoch `epoch` begins at `start_offset`. One that is not newer changes nothing. False: the
+        file has been written for `wait_s`; below 0 that is waited for."""
         if not self._lock.acquire(timeout=wait_s):
             return False
         try:
@@ -125,7 +125,7 @@ class LeaderEpochs:
                 self._replace_locked(entries, self._unsettled_from)
 
     def add(self, entries: list[tuple[int, int]]) -> None:
-        """What the batches say, behind what the file says."""
+        """The epochs of the batches, after those of the file."""
         if entries:
             with self._lock:
                 self._replace_locked([*self._entries, *entries], entries[0][1])
@@ -156,13 +156,13 @@ class LeaderEpochs:
                 self._write_locked()
 
     def settled_with_volume(self) -> None:
-        """The whole volume was synced behind `write`."""
+        """The whole volume was synced after `write`."""
         with self._lock:
             if self._written:
                 self._unsettled_from = _ALL_SETTLED
 
     def copy_to(self, directory: Path) -> None:
-        """What is known now stands there too, on the disk with its name when the directory is."""
+        """Writes the present epochs there, too; on the disk with its name when the directory is."""
         with self._lock:
             write_leader_epochs(directory / LEADER_EPOCH_FILE, self._entries)
             file_operations.sync_file(directory / LEADER_EPOCH_FILE)

@@ -1,4 +1,4 @@
-"""One partition's log with everything that stands beside its segments.
+"""One partition's log with all the files beside its segments.
 
 `kbroker._log.LocalLog` is the log itself: segments, indexes, producers, offsets. This adds what
 Python keeps in files: leader epochs, producer snapshots, the topic's id; and what becomes of the
@@ -75,7 +75,7 @@ def has_no_checkpoint(log: PartitionLog) -> None:
     """Of a log that no manager holds."""
 
 
-def _nobody_asks(end_offset: int) -> None:
+def _ignore_end(end_offset: int) -> None:
     """Of a log whose end no replica watches."""
 
 
@@ -242,7 +242,7 @@ class PartitionLog(_log.LocalLog):
 
     @contextmanager
     def _or_offline(self) -> Iterator[None]:
-        """What fails in the block leaves files of which nobody here knows what they hold."""
+        """An error in the block leaves files whose content is unknown here."""
         try:
             yield
         except BaseException:
@@ -252,7 +252,7 @@ class PartitionLog(_log.LocalLog):
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Nobody else changes the set of its files; appends go on, and so do rolls."""
+        """No other thread changes the set of its files; appends go on, and so do rolls."""
         with self._changing:
             yield
 
@@ -269,17 +269,17 @@ class PartitionLog(_log.LocalLog):
                 self.cleaned_to = cleaning.mapped_end
 
     def restore(self, scrub: SegmentScrub, position: int, batch: bytes) -> bool:
-        """Puts what was once written there in the place of a damaged batch; it is on the disk on
-        return. False: the segment was cut, cleaned, trimmed or closed meanwhile, or is being moved.
-        OSError."""
-        with self._changing:  # a cut, and what is appended behind it, would be written over
+        """Puts the bytes that were once written there in the place of a damaged batch; they are on
+        the disk on return. False: the segment was cut, cleaned, trimmed or closed meanwhile, or is
+        being moved. OSError."""
+        with self._changing:  # a cut, and appends after it, would be written over
             if not scrub.still_there or self.being_moved:  # its copy may have that batch already
                 return False
             scrub.write(position, batch)
         try:
             scrub.sync()
         except OSError:
-            # It is told once: the next flush would take for written what was lost with it.
+            # It is reported once: the next flush would take for written what was lost with it.
             self.go_offline()
             raise
         return True
@@ -296,13 +296,12 @@ class PartitionLog(_log.LocalLog):
                 if kind != "txnindex":  # where nothing was aborted there is none
                     raise
 
-    def truncate_to(self, offset: int, falls_to: Callable[[int], None] = _nobody_asks) -> None:
-        """Cuts the log so that it ends at an offset, or behind the last batch that lies below it.
+    def truncate_to(self, offset: int, falls_to: Callable[[int], None] = _ignore_end) -> None:
+        """Cuts the log so that it ends at an offset, or after the last batch that lies below it.
 
-        What a replica does whose leader has another history; nobody else appends meanwhile.
-        `falls_to` hears where the log will end, right before it does. Files that go are among those
-        that the next `trim` answers. OSError: nothing has changed, or it went half way and the log
-        is offline.
+        For a replica whose leader has another history; nothing is appended meanwhile. `falls_to` is
+        called with the new end, right before it is. Files that go are among those that the next
+        `trim` answers. OSError: nothing has changed, or it went half way and the log is offline.
         """
         with self._changing:
             self._refuse_closed_locked()
@@ -315,7 +314,7 @@ class PartitionLog(_log.LocalLog):
             else:
                 self._begin_again_locked(offset, falls_to)
 
-    def begin_again(self, offset: int, falls_to: Callable[[int], None] = _nobody_asks) -> None:
+    def begin_again(self, offset: int, falls_to: Callable[[int], None] = _ignore_end) -> None:
         """Lets go of everything; the log goes on empty at an offset. OSError as `truncate_to`.
 
         Without batches there are no epochs: those of before are not the history up to here.
@@ -333,13 +332,13 @@ class PartitionLog(_log.LocalLog):
         base_offset, position, end_offset = place_of(self, offset)
         self._promise_no_more_locked(base_offset, end_offset, partial(falls_to, end_offset))
         with self._or_offline():
-            # From the end on: what a crash leaves is the beginning of the log.
-            for behind in reversed(segments_from(self, base_offset + 1)):
-                self._give_up_names(behind)
+            # From the end on: a crash leaves the beginning of the log.
+            for later in reversed(segments_from(self, base_offset + 1)):
+                self._give_up_names(later)
             if not cut_end(self, offset, replaced=False):
                 self._replace_by_head(base_offset, position)
                 cut_end(self, offset, replaced=True)
-            # A name that comes back would stand beside those of what is written from now on.
+            # A name that comes back would be beside those that are written from now on.
             file_operations.sync_directory(self.path)
             self.epochs.truncate_from_end(end_offset)
             self._snapshot_offset = -1
@@ -361,9 +360,9 @@ class PartitionLog(_log.LocalLog):
     def _promise_no_more_locked(
         self, settled: int, clean_to: int, falls: Callable[[], None]
     ) -> None:
-        """A later start reads what is about to change, whatever a crash leaves of the change; and
-        whoever asks hears of it. OSError: that is not written down, so nothing may change; the log
-        goes on as it is.
+        """A later start reads the files that are about to change, whatever a crash leaves of the
+        change; and the callbacks are called. OSError: that is not written down, so nothing may
+        change; the log goes on as it is.
         """
         begin_cut(self, settled)
         self.cleaned_to = min(self.cleaned_to, clean_to)
@@ -379,15 +378,15 @@ class PartitionLog(_log.LocalLog):
         return bool(bases) and bases[0] <= offset
 
     def _replace_by_head(self, base_offset: int, position: int) -> None:
-        """Puts a copy of what stays in the file's place, for those who read on in the old one."""
+        """Puts a copy of the part that stays in the file's place, for readers of the old one."""
         path = self.path / f"{base_offset:020d}.log"
         copy = path.with_name(path.name + TEMPORARY_SUFFIX)
         file_operations.copy_part(path, 0, position, copy)
         file_operations.rename(copy, path)
 
     def restore_producers(self, end_offset: int, sizes: Mapping[str, int] | None = None) -> None:
-        """From the newest snapshot at or below the log's end, and the batches behind it. `sizes`:
-        of the files that there are, if somebody has looked."""
+        """From the newest snapshot at or below the log's end, and the batches after it. `sizes`: of
+        the files that there are, if they were listed already."""
         # To find the aborted transactions of a segment again, those that were open at its start.
         rebuilt = self.rebuilt_from()
         offset, entries = producer_snapshots.load_newest(
@@ -475,8 +474,8 @@ class PartitionLog(_log.LocalLog):
         self.abandon()
 
     def abandon(self) -> None:
-        """Lets go of its files as they are. Nobody renames any of them from here on: they may soon
-        be another log's."""
+        """Lets go of its files as they are. None of them is renamed from here on: they may soon be
+        another log's."""
         with self._changing:
             super().close()
 

@@ -1,14 +1,14 @@
-"""Producer snapshots: what a log knows of producers, in Kafka's `.snapshot` files.
+"""Producer snapshots: the producers of a log, in Kafka's `.snapshot` files.
 
 `<offset, 20 digits>.snapshot` holds the state as of that offset: the last batch of each producer.
-Opening a log takes the newest sound one at or below the log's end and replays the batches behind
-it. One is written at a clean close and in the background after a roll; older ones go with it, but
-for the one before it (a crash may cut the log below the newest).
+Opening a log takes the newest sound one at or below the log's end and replays the batches after it.
+One is written at a clean close and in the background after a roll; older ones go with it, but for
+the one before it (a crash may cut the log below the newest).
 
-Layout: int16 version 1, uint32 CRC-32C of everything behind it, int32 count, then per producer id
+Layout: int16 version 1, uint32 CRC-32C of everything after it, int32 count, then per producer id
 (int64), epoch (int16), last sequence (int32), last offset (int64), offset delta (int32), timestamp
-(int64), coordinator epoch (int32), first offset of its open transaction (int64, -1 for none).
-The bytes are a disk's and not trusted: a file that is cut off or altered counts as not there.
+(int64), coordinator epoch (int32), first offset of its open transaction (int64, -1 for none). The
+bytes are a disk's and not trusted: a file that is cut off or altered counts as not there.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def decode(data: bytes) -> list[ProducerEntry]:
 
 
 def snapshot_files(directory: Path, names: Iterable[str] | None = None) -> list[tuple[int, Path]]:
-    """(offset, file) of every snapshot, oldest first. `names`: of what there is, if somebody has
-    looked."""
+    """(offset, file) of every snapshot, oldest first. `names`: of the files there are, if they were
+    listed already."""
     if names is None:
         names = [entry.name for entry in file_operations.list_directory(directory)]
     return sorted(

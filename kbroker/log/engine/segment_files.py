@@ -1,12 +1,12 @@
-"""The files in a log's directory: which segments there are, and what a crash left of a change.
+"""The files in a log's directory: the segments, and the remains of a change that a crash ended.
 
-Names are Apache Kafka's: `<base offset>.log` with its `.index` and `.timeindex`, and behind such a
-name `.deleted` for a file that is about to be removed, `.cleaned` for one that a compaction or a
-split was still writing, `.swap` for one that was whole and had begun to take the place of others.
-A swap holds the only copy of its records once the files that it replaces are gone, so it is
-completed as Kafka completes it, whose directory it may be.
+Names are Apache Kafka's: `<base offset>.log` with its `.index` and `.timeindex`, and with a suffix
+`.deleted` for a file that is about to be removed, `.cleaned` for one that a compaction or a split
+was still writing, `.swap` for one that was whole and had begun to take the place of others. A swap
+holds the only copy of its records once the files that it replaces are gone, so it is completed as
+in Kafka, which may have written the directory.
 
-Runs on the thread that opens the log, before anybody else knows it.
+Runs on the thread that opens the log, before any other has it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ INDEX_SUFFIXES: Final = ("index", "timeindex", "txnindex")
 _SEGMENT_FILE: Final = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex)")
 _OF_AN_OFFSET: Final = re.compile(r"(\d{20})\.")
 
-# Base offset, length of what follows, then behind epoch, magic, CRC and attributes the last delta.
+# Base offset, length of the rest, then after epoch, magic, CRC and attributes the last delta.
 _BATCH_FRONT: Final = struct.Struct(">qi11xi")
 
 
@@ -48,8 +48,8 @@ class SegmentFile(NamedTuple):
 
 
 def find_segments(directory: Path, sizes: Mapping[str, int] | None = None) -> list[SegmentFile]:
-    """The segments in order of their offsets, after finishing what a crash interrupted. `sizes`:
-    what is there, if somebody has looked (`LogFiles`)."""
+    """The segments in order of their offsets, after finishing a change that a crash interrupted.
+    `sizes`: of the files there are, if they were listed already (`LogFiles`)."""
     names = _finish_what_was_begun(directory, _names(directory) if sizes is None else _of(sizes))
     found: list[SegmentFile] = []
     for name, size_bytes in names.items():
@@ -70,7 +70,7 @@ def remove_segment(directory: Path, base_offset: int) -> None:
 
 
 def _finish_what_was_begun(directory: Path, names: dict[str, int]) -> dict[str, int]:
-    """Removes what nobody needs and completes swaps; names and sizes of what is there then."""
+    """Removes useless files and completes swaps; names and sizes of the files there are then."""
     if not _HAS_CHANGES.search("/".join((*names, ""))):  # one search: a start asks each log
         return names
     cleaned = [name for name in names if name.endswith(CLEANED_SUFFIX)]
@@ -109,13 +109,13 @@ def _names(directory: Path) -> dict[str, int]:
     return {
         entry.name: entry.stat(follow_symlinks=False).st_size
         for entry in file_operations.list_directory(directory)
-        # A directory with the name of a segment is for whoever opens it to complain about.
+        # A directory with the name of a segment is an error when the log is opened.
         if entry.is_file(follow_symlinks=False) or _SEGMENT_FILE.fullmatch(entry.name)
     }
 
 
 def _of(sizes: Mapping[str, int]) -> dict[str, int]:
-    """The same of what `file_operations.look_at_log` found."""
+    """The same from the result of `file_operations.look_at_log`."""
     return {n: size for n, size in sizes.items() if size >= 0 or _SEGMENT_FILE.fullmatch(n)}
 
 
@@ -125,7 +125,7 @@ def _offset_of(name: str) -> int:
 
 
 def _next_offset(path: Path, size_bytes: int) -> int:
-    """The offset behind the last batch of a file, by its headers alone."""
+    """The offset after the last batch of a file, by its headers alone."""
     following = _offset_of(path.name)
     position = 0
     while position + _BATCH_FRONT.size <= size_bytes:

@@ -30,7 +30,7 @@ UNPACKED: Final = BytesBudget(limits.REPACKED_BYTES_MAX)
 
 
 def unpacked_pieces(codec: Codec, packed: memoryview) -> Iterator[bytes]:
-    """The records of a batch, piece by piece; CompressionError if C cannot, or nobody could."""
+    """The records of a batch, piece by piece; CompressionError if C cannot, or they are damaged."""
     stream = Unpacking(packed, codec, unpacked_bytes_max(len(packed)))
     try:
         while piece := stream.read(limits.UNPACKED_PIECE_BYTES):
@@ -42,7 +42,7 @@ def unpacked_pieces(codec: Codec, packed: memoryview) -> Iterator[bytes]:
 
 
 def unpacked_whole(codec: Codec, packed: memoryview, output_bytes_max: int) -> bytes:
-    """The same in Python and in one piece, for what C cannot; TWIN_BYTES_RATIO of it at once."""
+    """The same in Python and in one piece, where C cannot; TWIN_BYTES_RATIO of it at once."""
     bytes_max = min(output_bytes_max, unpacked_bytes_max(len(packed)))
     return decompress_in_python(codec, bytes(packed), bytes_max)
 

@@ -55,7 +55,7 @@ cdef int64_t put_producers(Log* log, uint8_t* at, int64_t room) noexcept nogil:
 
 
 def encode_producers(LocalLog log not None) -> tuple:
-    """(how many, their bytes in an answer), the one heard of least recently first."""
+    """(how many, their bytes in an answer), the least recently used first."""
     cdef Log* storage = log.storage
     cdef uint8_t* entries = NULL
     cdef int64_t room = 0, count = PRODUCERS_SPARE

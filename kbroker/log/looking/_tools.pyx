@@ -65,7 +65,7 @@ def walk_records(
     int64_t timestamp_max_ms = INT64_MAX, int64_t wanted_timestamp_ms = INT64_MAX,
     int32_t wanted_delta_min = 0,
 ) -> RecordsWalk:
-    """Walks the records behind a batch's header as validation does."""
+    """Walks the records after a batch's header as validation does."""
     cdef const uint8_t* at = &records[0] if records.shape[0] else NULL
     cdef int64_t length = records.shape[0]
     cdef Rules rules

@@ -132,7 +132,7 @@ class SegmentFile:
         self.base_offset = base_offset_of(path)
         self._file: BufferedReader = path.open("rb")
         self.size_bytes = os.fstat(self._file.fileno()).st_size
-        self.next_offset = self.base_offset  # behind the last batch that was read
+        self.next_offset = self.base_offset  # after the last batch that was read
         self.zeros_at: int | None = None  # where the batches ended, if only zeros follow
 
     def __enter__(self) -> Self:
@@ -218,7 +218,7 @@ class SegmentFile:
         """A file that was made longer beforehand ends so."""
         while piece := self._file.read(PIECE_BYTES):
             if any(piece):
-                raise self._damaged(position, "zeros, and behind them something else")
+                raise self._damaged(position, "zeros, and then something else")
 
     def _check_records(self, batch: StoredBatch, head: bytes, records: bytes) -> None:
         number = batch.attributes & CODEC_MASK
@@ -277,7 +277,7 @@ def _used_bytes(data: bytes) -> int:
 
 
 def _entries(path: Path, layout: struct.Struct) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """(position, fields) of each; zeros behind the first are a file made longer beforehand."""
+    """(position, fields) of each; zeros after the first are a file made longer beforehand."""
     data = path.read_bytes()
     used = _used_bytes(data)
     whole = len(data) - len(data) % layout.size
@@ -298,7 +298,7 @@ def offset_entries(path: Path) -> Iterator[OffsetEntry]:
     for at, (relative, position) in _entries(path, _OFFSET_ENTRY):
         entry = OffsetEntry(base_offset + relative, position)
         if relative < 0 or position < 0 or entry.offset <= last.offset or position <= last.position:
-            raise DamagedLog(path, entry.offset, at, f"position {position} behind {last}")
+            raise DamagedLog(path, entry.offset, at, f"position {position} after {last}")
         yield entry
         last = entry
 
@@ -309,7 +309,7 @@ def time_entries(path: Path) -> Iterator[TimeEntry]:
     for at, (timestamp_ms, relative) in _entries(path, _TIME_ENTRY):
         entry = TimeEntry(timestamp_ms, base_offset + relative)
         if relative < 0 or timestamp_ms <= last.timestamp_ms or entry.offset <= last.offset:
-            raise DamagedLog(path, entry.offset, at, f"timestamp {timestamp_ms} behind {last}")
+            raise DamagedLog(path, entry.offset, at, f"timestamp {timestamp_ms} after {last}")
         yield entry
         last = entry
 
@@ -323,14 +323,14 @@ def aborted_transactions(path: Path) -> Iterator[AbortedTransaction]:
 
 
 class IndexCheck:
-    """Holds the indexes of a segment against its batches, which it is told in their order.
+    """Checks the indexes of a segment against its batches, which it is given in their order.
 
     An entry's position is where a batch begins, and its offset the last of that batch, or, as older
-    brokers wrote several at once, of one behind it. `damage` has at most one of each index.
+    brokers wrote several at once, of one after it. `damage` has at most one of each index.
     """
 
     def __init__(self, log: Path) -> None:
-        """Reads the indexes first, so that whoever writes meanwhile is further on in the log."""
+        """Reads the indexes first, so that a writer meanwhile is further on in the log."""
         self.damage: list[DamagedLog] = []
         self._offsets_path = log.with_suffix(".index")
         self._times_path = log.with_suffix(".timeindex")

@@ -1,8 +1,8 @@
 """Whether a log's directory is sound, file by file: for `kbroker dump-log --verify`.
 
 Every batch of every segment with its CRC and its records, the indexes against the batches, the
-segments against each other, and the small files by themselves. What is wrong in one file keeps
-nobody from looking into the next. Read-only; no broker has to run, and one may.
+segments against each other, and the small files by themselves. An error in one file does not end
+the check of the others. Read-only; no broker has to run, and one may.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class _Segments:
                     if 0 <= batch.leader_epoch < self._epoch:
                         raise DamagedLog(
                             path, batch.base_offset, batch.position,
-                            f"leader epoch {batch.leader_epoch} behind {self._epoch}",
+                            f"leader epoch {batch.leader_epoch} after {self._epoch}",
                         )  # fmt: skip
                     self._epoch = batch.leader_epoch
                     index.see(batch)

@@ -146,8 +146,8 @@ cdef int look_into(
 
 
 def look(str path not None, str metadata not None, str epochs not None) -> LogFiles | None:
-    """The directory at a path, with what the files of these two names say; None where there is
-    nothing. A file of 16 KB or more is the caller's to read. OSError."""
+    """The directory at a path, with the content of the files of these two names; None where there
+    is nothing. A file of 16 KB or more is the caller's to read. OSError."""
     cdef Look found
     cdef bytes at = os.fsencode(path), metadata_name = os.fsencode(metadata)
     cdef bytes epochs_name = os.fsencode(epochs)

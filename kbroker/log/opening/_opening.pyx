@@ -85,8 +85,8 @@ def cut_last_segment(LocalLog log not None, int64_t size_bytes) -> None:
     with nogil:
         status = truncate_segment(active_of(storage), size_bytes)
         if status == 0:
-            # Before a segment behind it has a name on the disk: a later start would find both, the
-            # one over what the other lost.
+            # Before a segment after it has a name on the disk: a later start would find the two
+            # overlapping.
             status = segment_sync_records(active_of(storage))
     if status != 0:
         raise _os_error(status, log.directory)

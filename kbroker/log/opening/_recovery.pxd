@@ -14,7 +14,7 @@ cdef struct Recovered:
     int32_t last_leader_epoch     # of the last batch, -1 if there is none
     int64_t batches
     const char* reason            # why the scan ended before the end of the file, or NULL
-    int torn                      # it ended in a batch that is longer than what is left
+    int torn                      # it ended in a batch that is longer than the rest
     int rebuilt                   # every batch was checked, and the indexes are new
     int has_gaps                  # then: records are missing, as where the cleaner was
 
@@ -31,7 +31,7 @@ cdef int check_segment(
 cdef int find_readable_end(
     Segment* segment, const Recovered* found, int64_t* end) noexcept nogil
 
-# The first batch at or behind `offset` with an epoch above `epoch`: 1, and both are set to its own;
+# The first batch at or above `offset` with an epoch above `epoch`: 1, and both are set to its own;
 # 0 if there is none before the end or the first damage, -1 and an errno if the file cannot be read.
 cdef int find_newer_epoch(
     Segment* segment, int32_t* epoch, int64_t* offset, int* status) noexcept nogil

@@ -1,13 +1,13 @@
 # cython: language_level=3
-"""What opening a log reads: all of a segment after a crash, only its end after a clean stop.
+"""The reads of an opening: a whole segment after a crash, only its end after a clean stop.
 
 A crash may leave a torn batch at the end of the active segment (the tail that the page cache lost,
-or a write that did not finish), index files with zeros behind their entries, and index entries
-that point behind the end. Recovery reads each segment beyond the recovery point from its start:
-the first batch that is cut off, implausible, out of order or wrong in its CRC ends the log, and
-the indexes are written anew from what was good.
+or a write that did not finish), index files with zeros after their entries, and index entries that
+point beyond the end. Recovery reads each segment beyond the recovery point from its start: the
+first batch that is cut off, implausible, out of order or wrong in its CRC ends the log, and the
+indexes are written again from the sound batches.
 
-Called by the loader before the partition is online: nobody else has the segment. No GIL; a
+Called by the loader before the partition is online: no other thread has the segment. No GIL; a
 megabyte of buffer, whatever a batch's length claims.
 """
 
@@ -103,7 +103,7 @@ cdef const char* trouble_with(
 
 
 cdef const char* how_it_ends(const Scan* scan) noexcept nogil:
-    return "a batch is cut off" if scan.torn else "no batch stands there"
+    return "a batch is cut off" if scan.torn else "there is no batch"
 
 
 cdef void recover_segment(
@@ -165,7 +165,7 @@ cdef void recover_segment(
         scan_advance(&scan)
     out.valid_bytes = scan.position
     free(reader.buffer)
-    # Who looks for epochs or producers walks on behind a batch whose CRC is wrong.
+    # A search for epochs or producers walks on after a batch whose CRC is wrong.
     if out.reason == NULL and out.status == 0:
         part.largest_leader_epoch = largest_leader_epoch
         part.has_producers = has_producers

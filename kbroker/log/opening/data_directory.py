@@ -1,20 +1,20 @@
-"""One data directory: its lock, its checkpoints, the names in it, what waits to be removed.
+"""One data directory: its lock, its checkpoints, the names in it, the files to be removed.
 
 `.lock` is held with flock(2) for as long as the broker runs; the kernel lets go of it with the
 process, so a crash leaves no stale lock. `.kafka_cleanshutdown` is written as the last step of a
 clean stop and removed as the first of a start: where it is missing, a crash came in between.
 `.boot_id` names the boot of the machine in which the directory was used, and the lock's device and
 inode (`lock_name`): a crash in the same boot was the end of a process alone, which loses no page.
-After any other crash the logs may have lost what was acknowledged (`lossy`), and so they may in a
+After any other crash the logs may have lost acknowledged records (`lossy`), and so they may in a
 copy, which has another lock and may be of any time before, and in a directory that is not the one
-that the broker knows. The file is written only once that has been heard where it matters
-(`remember_boot`), so that a start that ends before is followed by another lossy one.
-Directories `<topic>-<partition>` are logs, `*-delete` are logs that nobody may open again,
-`*-stray` are kept for a person to look at.
+that the broker knows. The file is written only once the loss has been reported to the cluster
+(`remember_boot`), so that a start that ends before is followed by another lossy one. Directories
+`<topic>-<partition>` are logs, `*-delete` are logs that are never opened again, `*-stray` are kept
+for an operator to look at.
 
-What the checkpoints say of a log that nobody has opened is **kept**: it is written again with every
-checkpoint, so that a log that cannot be opened today has its start tomorrow. Whoever opens a log,
-begins it anew or deletes it lets its lines go (`forget`); who closes one leaves it with new lines
+The checkpoints' lines of a log that is not open are **kept**: they are written again with every
+checkpoint, so that a log that cannot be opened today has its start tomorrow. Opening a log,
+beginning it again or deleting it drops its lines (`forget`); closing one leaves it with new lines
 (`keep`). A start that goes no further gives the directory back as it was found, its mark too.
 
 Used by the manager, under its lock where lines are kept and forgotten; the lock of a checkpoint is
@@ -79,7 +79,7 @@ class DataDirectory:
         """`boot_id`: of the machine; one that is not known is never the same."""
         self.path: Final = path
         self.failed = False
-        # Since it has failed: whose logs are here, or may be, where nobody had one open.
+        # Since it has failed: the logs that are here, or may be, and were not open.
         self.lost: Mapping[TopicPartition, UUID | None] = {}
         # Partitions whose logs are here, as far as it was listed or they begin here; a broker with
         # one directory need not know.
@@ -87,14 +87,14 @@ class DataDirectory:
         self.clean = False
         self.lossy = False
         self._boot_id: Final = boot_id
-        self._untold = False  # lossy, and not heard of where it matters
+        self._unreported = False  # lossy, and the cluster does not know yet
         self._distrusted = False  # since a sync failed
         self._boot_forgotten = False
         self._lock: int | None = None
         self._mark = b""  # as it was found
-        # What the checkpoints say of logs that are not open.
+        # The checkpoints' lines of logs that are not open.
         self._kept: dict[str, dict[TopicPartition, int]] = {file: {} for file in CHECKPOINT_FILES}
-        # What the files hold.
+        # The content of the files.
         self._written: dict[str, dict[TopicPartition, int]] = {}
         self._damaged: set[str] = set()  # files that hold something else as well
         # Of each checkpoint: held while its offsets are read from the logs and written, so that the
@@ -144,12 +144,12 @@ class DataDirectory:
             ) from error
 
     def close(self, *, clean: bool) -> None:
-        """Lets go of the directory. `clean`: every log in it was closed and is on the disk. What it
-        may have lost before, and nobody has heard of, no mark covers."""
+        """Lets go of the directory. `clean`: every log in it was closed and is on the disk. An
+        earlier loss that was not reported yet is not covered by a mark."""
         if self._lock is None:
             return
         try:
-            if clean and not self._untold:
+            if clean and not self._unreported:
                 file_operations.replace_file(self.path / CLEAN_SHUTDOWN_FILE, _MARK)
         finally:
             self._let_go()
@@ -160,7 +160,7 @@ class DataDirectory:
         if self._lock is None:
             return
         try:
-            if self.clean and not self._untold and not self.failed:
+            if self.clean and not self._unreported and not self.failed:
                 file_operations.replace_file(self.path / CLEAN_SHUTDOWN_FILE, self._mark)
         except OSError as error:
             logger.error("%s: the clean-shutdown mark is not put back: %s", self.path, error)
@@ -203,17 +203,17 @@ class DataDirectory:
                 " stop in order: it may lack what was acknowledged", self.path,
             )  # fmt: skip
         unused = last == UNKNOWN_BOOT and not self.logs()
-        self.lossy = self._untold = foreign or not (clean or same or unused)
+        self.lossy = self._unreported = foreign or not (clean or same or unused)
         if self.lossy and same:
             file_operations.unlink(boot_file)
         elif not self.lossy and last != self.lock_name:
             self._write_boot()
 
     def remember_boot(self) -> None:
-        """What may be lost here has been heard where it matters: it is not said again."""
+        """A loss here has been reported to the cluster: it is not reported again."""
         if self.lossy and not self._distrusted:
             self._write_boot()
-        self._untold = False
+        self._unreported = False
 
     def distrust(self) -> None:
         """A write was lost, and with it pages: the next start is lossy, in the same boot as well,
@@ -249,7 +249,7 @@ class DataDirectory:
         return None
 
     def fail(self, error: OSError, held: Mapping[TopicPartition, UUID | None]) -> None:
-        """It stays so for this process: what its files hold nobody knows before a start has read
+        """It stays so for this process: the content of its files is unknown before a start has read
         them. `held` are the logs that are open here, or were to be read, with their topics."""
         kept = {name: None for offsets in self._kept.values() for name in offsets}
         self.lost = {**kept, **held}
@@ -279,7 +279,7 @@ class DataDirectory:
         except OSError:
             os.close(handle)
             raise
-        # For the message above, of whoever comes later.
+        # For the message above, of a later start.
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         self._lock = handle
@@ -297,7 +297,7 @@ class DataDirectory:
         return found
 
     def deleted(self) -> list[Path]:
-        """Directories that a deletion has renamed and nobody has removed yet."""
+        """Directories that a deletion has renamed and that are not removed yet."""
         return [
             Path(entry.path)
             for entry in file_operations.list_directory(self.path)
@@ -340,7 +340,7 @@ class DataDirectory:
         self._damaged.discard(file)
 
     def update_checkpoint(self, file: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """The same for some logs; what was written of the others stands."""
+        """The same for some logs; the lines of the others stay."""
         if any(self._written[file].get(name) != offset for name, offset in offsets.items()):
             self.write_checkpoint(file, {**self._written[file], **offsets})
 
@@ -378,7 +378,7 @@ class DataDirectory:
 
 
 def partition_of(name: str) -> TopicPartition | None:
-    """The partition that a directory name stands for: everything before the last dash, and it."""
+    """The partition of a directory's name: everything before the last dash, and the number."""
     topic, dash, index = name.rpartition("-")
     if not (topic and dash and index.isascii() and index.isdecimal()):
         return None

@@ -1,8 +1,8 @@
-"""What trouble with a file means for its data directory.
+"""The consequence of an error with a file for its data directory.
 
-An error may be of one file, or of the disk. So behind one the directory is looked at: where nothing
+An error may be of one file, or of the disk. So after one the directory is looked at: where nothing
 can be written to it any more, other than for want of room, it has failed as a whole, and all logs
-in it are offline at once, also those to which nobody writes. Others lead them then, where there are
+in it are offline at once, also those that have no writes. Others lead them then, where there are
 others (`replica/failing_logs.py`); the other directories serve on.
 
 Any thread that meets trouble; not under the manager's lock, nor a log's.

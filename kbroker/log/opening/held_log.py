@@ -17,11 +17,11 @@ logger: Final = logging.getLogger("kbroker.log")
 class HeldLog:
     log: PartitionLog
     directory: DataDirectory
-    failed_writes: int = 0  # as last told in the broker's log
+    failed_writes: int = 0  # as last reported in the broker's log
 
     def tell_failed_writes(self) -> bool:
-        """One line a round for what producers were answered as KAFKA_STORAGE_ERROR; whether there
-        was any."""
+        """One line a round for the writes that were answered KAFKA_STORAGE_ERROR; whether there
+        were any."""
         figures = self.log.statistics()
         failed = figures["failed_writes"] + figures["failed_flushes"]
         new = failed > self.failed_writes

@@ -1,19 +1,18 @@
 """Opening a log: what is in the directory, what a crash left of it, and from where it goes on.
 
 After a clean stop every file is trusted but for a look at its last entries; bytes that are no batch
-at the end of a full segment stay what they are, are never sent, and reading goes on at the
-next segment. After a crash
-each segment beyond the recovery point is read from its start and every CRC checked: the first bad
-batch ends the log, and what stands behind it is kept aside (`set_aside.py`). Indexes that are
-missing or do not fit are written anew. Producers come from the newest snapshot and the batches
-behind it.
+at the end of a full segment stay, are never sent, and reading goes on at the next segment. After a
+crash each segment beyond the recovery point is read from its start and every CRC checked: the first
+bad batch ends the log, and the bytes after it are kept aside (`set_aside.py`). Indexes that are
+missing or do not fit are written again. Producers come from the newest snapshot and the batches
+after it.
 
 A disk that does not answer is not a disk that holds damage: any failed operation is an OSError,
 nothing is cut for it, and the log, not the broker, stays closed until a later start can read it.
-Segments that overlap are for a person to look at.
+Segments that overlap are for an operator to look at.
 
-Runs on the thread that opens (start, or the controller's for a new topic) before anybody else
-knows the log.
+Runs on the thread that opens (start, or the controller's for a new topic) before any other has the
+log.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ _JUMP_MIN: Final = 1 << 30
 
 
 def goes_on() -> None:
-    """Nobody ends it."""
+    """The load is not ended."""
 
 
 def open_partition_log(
@@ -89,9 +88,9 @@ def open_partition_log(
 ) -> PartitionLog:
     """Opens the log in `directory`, or begins one there. `settings` as `configure` takes them.
 
-    `flush_times` counts its flushes; without one nobody does. `is_known`: somebody has looked, and
-    the directory is that topic's; `files` is what there is, as far as that was told. `go_on` is
-    called before each segment is read; it may raise. `points_fell`: as `PartitionLog` has it.
+    `flush_times` counts its flushes; without one they are not counted. `is_known`: the directory is
+    known to be that topic's; `files` is its content, as far as it was listed. `go_on` is called
+    before each segment is read; it may raise. `points_fell`: as `PartitionLog` has it.
     """
     if checkpointed.log_start_offset == UNKNOWN_START:
         raise CheckpointError(
@@ -144,7 +143,8 @@ def _load(
     sizes: Mapping[str, int] | None,
     go_on: Callable[[], None],
 ) -> bool:
-    """False: it ends below its start. `sizes`: of what there is, if somebody has looked."""
+    """False: it ends below its start. `sizes`: of the files there are, if they were listed
+    already."""
     files = find_segments(directory, sizes)
     if not files:
         start = checkpointed.log_start_offset
@@ -207,8 +207,8 @@ class _Loading:
         """Whether the end of the process may have torn this segment."""
         if self.checkpointed.clean:
             return False
-        behind = [file for file in self.files[at + 1 :] if file.size_bytes]
-        return not behind or behind[0].base_offset > self.checkpointed.recovery_point
+        later = [file for file in self.files[at + 1 :] if file.size_bytes]
+        return not later or later[0].base_offset > self.checkpointed.recovery_point
 
     def is_lost_before(self, at: int, end_offset: int) -> bool:
         """Whether the log went on once, up to this segment: a power cut leaves the name of a file
@@ -235,19 +235,19 @@ def _load_segments(loading: _Loading, go_on: Callable[[], None]) -> LoadedSegmen
             and not file.size_bytes
             and (at + 1 < len(files) or file.base_offset < loaded.next_offset)
         ):
-            # Of a roll that failed, and could not be undone then.
+            # Left by a roll that failed and could not be undone.
             remove_segment(loading.directory, file.base_offset)
             continue
         if loaded is not None and file.base_offset < loaded.next_offset:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"segments overlap: {loading.path(loaded.base_offset)} ends at offset"
-                f" {loaded.next_offset}, behind the begin of {loading.path(file.base_offset).name};"
+                f" {loaded.next_offset}, after {loading.path(file.base_offset).name} begins;"
                 " nothing was changed; move one of them away",
             )
         if loaded is not None and loading.is_lost_before(at, loaded.next_offset):
             logger.warning(
-                "%s: what stood from offset %d up to %d is lost; the log ends there",
+                "%s: the records from offset %d up to %d are lost; the log ends there",
                 log.name, loaded.next_offset, file.base_offset,
             )  # fmt: skip
             _keep_aside_from(loading, at)
@@ -258,7 +258,7 @@ def _load_segments(loading: _Loading, go_on: Callable[[], None]) -> LoadedSegmen
             loaded = _end_here(loading, at, loaded)
             break
         if loaded.reason:
-            _tell(loading, loaded, "what is behind stays, and cannot be read")
+            _tell(loading, loaded, "the rest stays, and cannot be read")
     if loaded is None:
         raise InvariantError(f"{loading.directory}: no segment to load")
     activate_last_segment(log, at_once=loaded.rebuilt or bool(loaded.reason))
@@ -266,7 +266,7 @@ def _load_segments(loading: _Loading, go_on: Callable[[], None]) -> LoadedSegmen
 
 
 def _end_here(loading: _Loading, at: int, damaged: LoadedSegment) -> LoadedSegment:
-    """The log ends with the last sound batch of this segment; what is behind is kept aside."""
+    """The log ends with the last sound batch of this segment; the rest is kept aside."""
     log = loading.log
     if not damaged.rebuilt:  # trusted until now: which batches are sound?
         unload_last_segment(log)
@@ -280,11 +280,11 @@ def _end_here(loading: _Loading, at: int, damaged: LoadedSegment) -> LoadedSegme
 
 
 def _keep_aside_from(loading: _Loading, at: int) -> None:
-    behind = loading.files[at:]
-    for file in behind:
+    later = loading.files[at:]
+    for file in later:
         if not file.size_bytes:
             remove_segment(loading.directory, file.base_offset)
-    keep_segments(loading.directory, [file.base_offset for file in behind if file.size_bytes])
+    keep_segments(loading.directory, [file.base_offset for file in later if file.size_bytes])
 
 
 def _tell(loading: _Loading, loaded: LoadedSegment, so: str) -> None:

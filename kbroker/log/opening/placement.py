@@ -1,8 +1,8 @@
 """Where the log of a partition is among the data directories.
 
 A log is known by its directory's name and by the topic id in it: a name may have belonged to a
-deleted topic, and an id that a power cut or a bad sector took is known to the metadata store. The
-same log twice is nobody's to choose from: the newer end may be in either, and both have been
+deleted topic, and an id that a power cut or a bad sector took is known to the metadata store. A
+broker cannot choose between two copies of a log: the newer end may be in either, and both have been
 written to when a disk was away for a while. Such a start is refused, as in Apache Kafka.
 
 An id of which one character has changed is that topic's still: ids are random, and none comes so
@@ -45,8 +45,8 @@ _BITS_OF_A_CHARACTER: Final = 6  # as the file has it
 
 
 class Place(NamedTuple):
-    """A directory of that name; `topic_id` None: it has none that can be read. `files`: what is in
-    it, if that was looked at, for whoever opens it at once."""
+    """A directory of that name; `topic_id` None: it has none that can be read. `files`: its
+    content, if that was listed, for an opening that follows at once."""
 
     directory: DataDirectory
     path: Path
@@ -81,8 +81,8 @@ def places_of(directories: Sequence[DataDirectory], name: TopicPartition) -> lis
 
 
 def topic_id_of(path: Path, metadata: bytes | None = None) -> UUID | None:
-    """The topic whose log is in the directory; None if that cannot be read from it. `metadata`:
-    what its file says, if somebody has read it."""
+    """The topic whose log is in the directory; None if that cannot be read from it. `metadata`: the
+    content of its file, if it was read already."""
     try:
         if metadata is not None:
             return topic_id_in(metadata, path)
@@ -99,7 +99,7 @@ def is_of_topics(topics: Mapping[UUID, str], name: TopicPartition, path: Path) -
 
 
 def may_be(topic_id: UUID | None, wanted: UUID) -> bool:
-    """Whether an id that was read, or could not be, may be the wanted one behind damage."""
+    """Whether an id that was read, or could not be, may be the wanted one, damaged."""
     return topic_id is None or (topic_id.int ^ wanted.int).bit_count() <= _BITS_OF_A_CHARACTER
 
 
@@ -108,8 +108,8 @@ def emptiest(
     held: Iterable[HeldLog],
     unclaimed: Mapping[DataDirectory, int] = MappingProxyType({}),
 ) -> DataDirectory:
-    """Where there are fewest logs, as in Apache Kafka; of those that have as few, where the fewest
-    bytes are. `unclaimed` are as many behind a crash that nobody has open yet."""
+    """The one with the fewest logs, as in Apache Kafka; of equals, the one with the fewest bytes.
+    `unclaimed` are as many logs after a crash that are not open yet."""
     if len(directories) == 1:
         return directories[0]
     held = list(held)

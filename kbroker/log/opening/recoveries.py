@@ -1,7 +1,8 @@
-"""What crashes left in the data directories of a broker: each one's recovery, by its directory.
+"""The recoveries of a broker after crashes: one for each data directory.
 
-Who asks for a log need not know where it is. A name may be in several directories, under different
-topics' ids: whose it is says `Recovery.claim`. Threads: as of those; the map is made by the start.
+A caller that asks for a log need not know where it is. A name may be in several directories, under
+different topics' ids: `Recovery.claim` checks the id. Threads: as of those; the map is made by the
+start.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Recoveries:
         return sum(each.left for it, each in self._of.items() if it.path == path)
 
     def unclaimed(self) -> dict[DataDirectory, int]:
-        """How many logs of each directory nobody has yet, read or not."""
+        """How many logs of each directory are not claimed yet, read or not."""
         return {directory: each.unclaimed for directory, each in self._of.items()}
 
     @property

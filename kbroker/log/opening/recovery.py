@@ -1,21 +1,21 @@
-"""Behind a crash: the logs of one data directory are read, each of them before anybody has it.
+"""After a crash: the logs of one data directory are read, each of them before it is used.
 
 Place in the flow: `LogManager.start` makes one for each directory that was not left in order. It
-reads all at once (`finish`), or in threads of its own (`begin`) while others are served; whoever
-has no thread for it, such as a simulation of several brokers, calls `step`. A log that is still to
-be read is refused with LogNotReadyError to whoever asks for it (`claim`), and named (`take_ready`)
-as soon as that is worth another try. What another topic's log holds under a name that is wanted is
-not waited for: `free` ends that, at the next segment.
+reads all at once (`finish`), or in threads of its own (`begin`) while others are served; a caller
+without a thread for it, such as a simulation of several brokers, calls `step`. A log that is still
+to be read is refused with LogNotReadyError when it is asked for (`claim`), and named (`take_ready`)
+as soon as that is worth another try. A log of another topic under a wanted name is not waited for:
+`free` ends its reading, at the next segment.
 
-    waiting -> reading -> read, or the error that whoever claims it is told; once
+    waiting -> reading -> read, or the error that `claim` raises; once
        |          |
-       +----------+-> free: nobody's, closed as the crash left it
+       +----------+-> free: not wanted, closed as the crash left it
 
 Internal topics come first, since groups wait for theirs, then the logs with the least to read.
 
-`claim` and `free` are the controller's thread's, `stop` the main one's, `abandon` anybody's. One
-condition, a leaf; no file is touched under it. Whoever frees a log that is being read waits for
-that segment, FREE_WAIT_MS at most.
+`claim` and `free` are the controller's thread's, `stop` the main one's, `abandon` any thread's. One
+condition, a leaf; no file is touched under it. Freeing a log that is being read waits for that
+segment, FREE_WAIT_MS at most.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ class LogNotReadyError(KafkaError):
 
 
 class _GivenUpError(Exception):
-    """Nobody waits for the log that is being read."""
+    """The log that is being read is not wanted any more."""
 
 
 class Found(NamedTuple):
-    """What a recovery leaves: logs that nobody has claimed, and those that are not read."""
+    """The outcome of a recovery: logs that were not claimed, and those that are not read."""
 
     logs: dict[TopicPartition, PartitionLog]
     unread: frozenset[TopicPartition]
@@ -103,7 +103,7 @@ class Recovery:
     # --- Reading ----------------------------------------------------------------------------------
 
     def finish(self, threads: int) -> None:
-        """Read all, before anybody asks."""
+        """Reads all, before any is asked for."""
         in_threads(threads, lambda _: self._work(), range(min(threads, len(self._waiting)) or 1))
 
     def begin(self, threads: int) -> None:
@@ -134,7 +134,7 @@ class Recovery:
         try:
             self._read(reading)
         except BaseException:
-            # Whatever it is, nobody is to wait for this log for ever.
+            # Whatever the error, callers must not wait for this log for ever.
             error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "its recovery failed, see above")
             self._done(reading, None, error)
             raise
@@ -170,7 +170,7 @@ class Recovery:
         except _GivenUpError:
             pass
         except CheckpointError as unknown:
-            # Whose it is, only the metadata store knows: whoever opens it is told.
+            # Only the metadata store knows its topic: the error is raised when that opens it.
             logger.warning("%s; it is read when its topic is opened", unknown)
         except (OSError, KafkaError) as failed:
             logger.error("%s cannot be recovered: %s", path, failed)
@@ -216,7 +216,7 @@ class Recovery:
 
     def claim(self, name: TopicPartition, topic_id: UUID, *, new: bool) -> PartitionLog | None:
         """The log, which is the caller's then; None: this has none of that topic, and no other that
-        anybody reads. LogNotReadyError, or what was met when it was read: KafkaError, OSError."""
+        is still read. LogNotReadyError, or the error of its reading: KafkaError, OSError."""
         with self._changed:
             log = self._logs.pop(name, None)
             error = self._errors.pop(name, None)
@@ -246,7 +246,7 @@ class Recovery:
         return known == topic_id or (not new and may_be(known, topic_id))
 
     def _refuse_if_left(self, name: TopicPartition) -> None:
-        """It is named when it is read. Whoever was refused is named, for nobody looks any more when
+        """It is named when it is read. Every refused name is named, for no later look comes when
         there is nothing left to be read or to be named."""
         with self._changed:
             if name in self._waiting or name in self._reading:
@@ -254,7 +254,7 @@ class Recovery:
                 raise LogNotReadyError(name)
 
     def free(self, name: TopicPartition) -> bool:
-        """Nobody wants it: it is closed as a crash left it. False: it is being read still."""
+        """It is not wanted: it is closed as a crash left it. False: it is being read still."""
         deadline_ns = self._clock.monotonic_ns() + FREE_WAIT_MS * NS_PER_MS
         with self._changed:
             self._waiting.pop(name, None)
@@ -273,7 +273,7 @@ class Recovery:
         return True
 
     def take_ready(self) -> list[TopicPartition]:
-        """Of what was refused as not ready, what is by now, or will never be; each once."""
+        """Refused logs that are ready by now, or will never be; each once."""
         with self._changed:
             ready, self._ready = self._ready, []
             self._refused.difference_update(ready)
@@ -287,7 +287,7 @@ class Recovery:
 
     @property
     def unclaimed(self) -> int:
-        """How many logs nobody has yet, read or not."""
+        """How many logs are not claimed yet, read or not."""
         with self._changed:
             return len(self._waiting) + len(self._reading) + len(self._logs)
 
@@ -300,7 +300,7 @@ class Recovery:
     # --- The end ----------------------------------------------------------------------------------
 
     def abandon(self) -> Found:
-        """No further log is begun, and those that are being read end soon, as nobody's."""
+        """No further log is begun, and those that are being read end soon, unclaimed."""
         with self._changed:
             unread = frozenset((*self._waiting, *self._reading, *self._errors))
             for name in self._waiting:
@@ -333,7 +333,7 @@ def _in_order(directory: DataDirectory) -> dict[TopicPartition, Path]:
 
 
 def _bytes_to_read(path: Path, recovery_point: int) -> int:
-    """From the segment of the recovery point on; of what cannot be looked at nothing is known."""
+    """From the segment of the recovery point on; 0 for files that cannot be looked at."""
     try:
         sizes = {
             int(base): entry.stat().st_size

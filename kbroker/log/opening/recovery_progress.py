@@ -11,17 +11,17 @@ from kbroker.clock import Clock
 
 logger: Final = logging.getLogger("kbroker.log")
 
-TOLD_EVERY_MS: Final = 5_000
+REPORT_EVERY_MS: Final = 5_000
 
 
 class RecoveryProgress:
-    """How far a recovery is: told every so often, also in the midst of a long log."""
+    """Logs how far a recovery is, every so often, also in the midst of a long log."""
 
     def __init__(self, path: Path, total: int, clock: Clock) -> None:
         self._path = path
         self._total = total
         self._clock = clock
-        self._began_ms = self._told_ms = clock.monotonic_ms()
+        self._began_ms = self._reported_ms = clock.monotonic_ms()
         self._lock = threading.Lock()
         self._done = 0
         self._bytes = 0
@@ -37,9 +37,9 @@ class RecoveryProgress:
         """Tell, if it is time."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
-            if now_ms - self._told_ms < TOLD_EVERY_MS or self._done == self._total:
+            if now_ms - self._reported_ms < REPORT_EVERY_MS or self._done == self._total:
                 return
-            self._told_ms = now_ms
+            self._reported_ms = now_ms
             done, megabytes = self._done, self._bytes // 1_000_000
         logger.info(
             "recovering %s: %d of %d logs, with %d MB", self._path, done, self._total, megabytes

@@ -1,16 +1,16 @@
-"""What a recovery cuts off a log, kept beside it under another name.
+"""Bytes that a recovery cuts off a log, kept beside it under another name.
 
-After a crash a log ends at its first bad batch. What stands behind may be a write that never
-finished, or records that were acknowledged and that a person may want to look at: so nothing of it
-is removed, but given a name that nobody opens, and a line in the broker's log says where it is.
+After a crash a log ends at its first bad batch. The bytes after it may be a write that never
+finished, or acknowledged records that an operator may want to look at: so none of them is removed,
+but they get a name that is never opened, and a line in the broker's log says where they are.
 
-    00000000000000000020.log.1234.cut     what stood in that segment from byte 1234 on
-    00000000000000000040.log.cut          a whole segment behind it
+    00000000000000000020.log.1234.cut     the bytes of that segment from byte 1234 on
+    00000000000000000040.log.cut          a whole segment after it
 
-Other bytes at the same place get `.2.cut`, and so on; what was kept by a start that failed behind
-it is not kept again. They go with the topic, or when a person removes them. Zeros, which is what a
-power cut leaves of a file that had grown, are not kept, nor is a piece of a batch where crashes
-have left `TORN_KEPT_MAX` files before.
+Other bytes at the same place get `.2.cut`, and so on; bytes that were kept by an earlier start that
+failed after it are not kept again. They go with the topic, or when an operator removes them. Zeros,
+which a power cut leaves of a file that had grown, are not kept, nor is a piece of a batch where
+crashes have left `TORN_KEPT_MAX` files before.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CHUNK_BYTES: Final = 1 << 20
 
 
 def keep_tail(path: Path, position: int, end: int, *, torn: bool) -> None:
-    """Copies what stands from `position` on. OSError: it cannot be kept, so it must not be cut.
+    """Copies the bytes from `position` on. OSError: they cannot be kept, so they must not be cut.
 
     Only a piece of a batch, whose write did not finish (`torn`), is given up where no space is, or
     where there are enough of them.
@@ -67,12 +67,12 @@ def keep_tail(path: Path, position: int, end: int, *, torn: bool) -> None:
 
 
 def keep_segments(directory: Path, base_offsets: list[int]) -> None:
-    """Renames whole segments, the newest first: what is left is a log at every moment."""
+    """Renames whole segments, the newest first: the rest is a log at every moment."""
     for base_offset in reversed(base_offsets):
         path = directory / f"{base_offset:020d}.log"
         target = _free_name(path)
         file_operations.rename(path, target)
-        logger.warning("%s stands behind the cut and is kept as %s", path, target)
+        logger.warning("%s is after the cut and is kept as %s", path, target)
         for suffix in INDEX_SUFFIXES:
             file_operations.unlink(path.with_suffix(f".{suffix}"))
     if base_offsets:

@@ -32,17 +32,17 @@ cdef struct BatchFilter:
     int horizon_is_over           # of the batch: its tombstones go
     void* writing                 # how far its records are written; its own
 
-# In all of these `header` is the batch's, and its `records` may have been unpacked by somebody
-# else: `codec` is 0 then. STEP_UNPACK: nobody here can.
+# In all of these `header` is the batch's, and its `records` may have been unpacked by the caller:
+# `codec` is 0 then. STEP_UNPACK: C cannot unpack them.
 
 # Notes the last offset of each key. STEP_DONE; STEP_FULL: `mapped_end` is the first that is not.
 cdef Step filter_map(
     BatchFilter* filter, const Header* header, const uint8_t* records, int64_t length, int codec,
     Trouble* trouble) noexcept nogil
 
-# What of the batch stays. STEP_DONE: `passed` says how many of its records; all, and nothing else
-# is to be said of it, if `out` is empty, else that is the batch. STEP_PACK: as STEP_DONE, `out` is
-# the header, and its records, to be packed, come from `filter_write`.
+# The part of the batch that stays. STEP_DONE: `passed` says how many of its records; if `out` is
+# empty the batch stays as it is, or goes whole, else that is the batch. STEP_PACK: as STEP_DONE,
+# `out` is the header, and its records, to be packed, come from `filter_write`.
 cdef Step filter_batch(
     BatchFilter* filter, const Header* header, const uint8_t* batch, const uint8_t* records,
     int64_t length, int codec, Trouble* trouble) noexcept nogil

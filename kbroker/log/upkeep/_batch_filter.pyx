@@ -1,10 +1,10 @@
 # cython: language_level=3
-"""Which records of a batch the cleaner keeps, and the batch that is made of them.
+"""The records of a batch that the cleaner keeps, and the batch that is made of them.
 
 A record goes if a later one has its key; if it has no key; and if it is a tombstone whose batch has
 passed its delete horizon: that is given to a batch when its tombstones are cleaned for the first
-time, as the base from which its timestamps count (KIP-534). What lies behind the last offset that
-was mapped stays. Records that stay are copied; offsets and timestamps are what they were.
+time, as the base from which its timestamps count (KIP-534). Records after the last offset that was
+mapped stay. Records that stay are copied; offsets and timestamps are what they were.
 https://kafka.apache.org/documentation/#compaction
 
 Records are read twice: to see which stay, and to write them, in pieces. However much a batch
@@ -51,7 +51,7 @@ cdef struct Writing:
 
 
 cdef struct Front:
-    # A record up to behind its key, which is good until the stream is read on.
+    # A record up to the end of its key, which is good until the stream is read on.
     uint8_t attributes
     int32_t offset_delta
     int64_t offset
@@ -110,7 +110,7 @@ cdef Step read_front(
             or take_varint(stream, &front.offset_delta) < 0
             or take_varint(stream, &front.key_length) < 0
             or front.key_length < -1
-            # A value's length comes behind it.
+            # A value's length comes after it.
             or max(front.key_length, 0) >= front.end - position(stream)
             or front.offset_delta < 0 or front.offset_delta > header.last_offset_delta):
         return not_well_formed(trouble)

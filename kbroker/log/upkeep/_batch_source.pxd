@@ -7,7 +7,7 @@ from kbroker.log.engine._records cimport Header
 from kbroker.log.engine._types cimport Segment
 from kbroker.log.upkeep._buffer cimport Buffer
 
-# What became of a step of the cleaner.
+# The result of a step of the cleaner.
 cdef enum Step:
     STEP_DONE = 0
     STEP_MORE = 1                 # there is more to do
@@ -24,17 +24,17 @@ cdef struct Trouble:
 
 
 cdef struct BatchSource:
-    Segment** segments            # the caller's, who holds a reference to each
-    const int64_t* sizes          # of what is read of them
+    Segment** segments            # the caller's, with a reference to each
+    const int64_t* sizes          # how many bytes of each are read
     int32_t at                    # which is read
-    int32_t end                   # behind the last one
+    int32_t end                   # after the last one
     int64_t position              # of the batch at hand
     Header header                 # of it
     const uint8_t* batch          # all of it; until the next call
     Buffer bytes                  # of the file, from `bytes_position` on
     int32_t bytes_at
     int64_t bytes_position
-    int whole_header              # of the batch at hand, which may be damaged behind it
+    int whole_header              # of the batch at hand, which may be damaged after it
 
 cdef void source_begin(BatchSource* source, int32_t at, int32_t end) noexcept nogil
 # STEP_MORE: there is a batch at hand, the same until source_advance; STEP_DONE: there is none.

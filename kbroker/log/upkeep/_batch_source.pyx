@@ -1,9 +1,8 @@
 # cython: language_level=3
-"""The batches of some segments, one after the other, through a megabyte of memory or one batch.
+"""The batches of some segments, one after another, through a megabyte of memory or one batch.
 
-Their files are read by pread, without a lock: what a segment's published size covers changes by
-truncation alone, which whoever reads here finds out afterwards. A batch that is not sound ends the
-reading.
+Their files are read by pread, without a lock: the bytes within a segment's published size change by
+truncation alone, which the caller finds out afterwards. A batch that is not sound ends the reading.
 """
 
 from libc.errno cimport EINTR, EIO, ENOMEM, errno
@@ -87,7 +86,7 @@ cdef Step source_next(BatchSource* source, Trouble* trouble) noexcept nogil:
         return STEP_FAILED
     header_read(source.batch, &source.header)
     if not header_plausible(&source.header):
-        return damaged(trouble, "no batch stands there")
+        return damaged(trouble, "there is no batch")
     if source.header.size_bytes > left:
         return damaged(trouble, "a batch is cut off")
     source.whole_header = 1

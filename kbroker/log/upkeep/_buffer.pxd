@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Bytes that grow; inline, no module behind it."""
+"""Bytes that grow; inline, without a module."""
 
 from libc.errno cimport ENOMEM
 from libc.stdint cimport int64_t, uint8_t
@@ -13,7 +13,7 @@ cdef struct Buffer:
 
 
 cdef inline int buffer_reserve(Buffer* buffer, int64_t more) noexcept nogil:
-    # Room for so many behind what there is. 0 or ENOMEM.
+    # Room for so many more. 0 or ENOMEM.
     cdef int64_t wanted = buffer.size + more
     cdef uint8_t* data
     if wanted <= buffer.room:

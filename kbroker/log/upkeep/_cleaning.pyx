@@ -8,13 +8,13 @@
     finish       that segment is whole and on the disk
     swap_in      it takes the place of its group in the log; the caller gives the files their names
 
-What stays of a batch is `_batch_filter.pyx`'s to say. One of which nothing does goes, but for the
-one that a producer's sequence is known by, and the last that is cleaned, so that the log's end is
-in its files: those stay, without records. A group may become a segment without bytes, which the
-next cleaning merges with others. What a transaction wrote that was aborted has no value for its
-keys, and goes; nothing is cleaned that is not decided. Which markers go, and their entries in
-`.txnindex` with them, is `_cleaned_markers.pyx`'s to say; one that a producer's epoch is known by
-stays. A batch that keeps all of its records keeps its bytes; others are packed by their codec.
+`_batch_filter.pyx` says which part of a batch stays. A batch of which nothing stays goes, but for
+the one that a producer's sequence is known by, and the last that is cleaned, so that the log's end
+is in its files: those stay, without records. A group may become a segment without bytes, which the
+next cleaning merges with others. Records of an aborted transaction are no values for their keys,
+and go; nothing is cleaned that is not decided. `_cleaned_markers.pyx` says which markers go, and
+their entries in `.txnindex` with them; one that a producer's epoch is known by stays. A batch that
+keeps all of its records keeps its bytes; others are packed again with their codec.
 
 `map_keys` and `clean` return after so many bytes, so that their caller can hold them back, or stop.
 A batch that is not sound ends it all (`Uncleanable`), and nothing has been touched.
@@ -82,11 +82,11 @@ cdef class Cleaning:
     cdef Segment** segments       # a reference to each, oldest first
     cdef int64_t* sizes
     cdef int32_t count
-    cdef int64_t end_offset       # behind the last of them
+    cdef int64_t end_offset       # after the last of them
     cdef int64_t cuts             # of the log, when they were taken
     cdef int64_t index_bytes, index_interval_bytes
     cdef KnownProducers producers
-    cdef AbortedSet aborted       # what was aborted in its segments
+    cdef AbortedSet aborted       # the aborted transactions of its segments
     cdef CleanedMarkers markers
     cdef BatchSource source
     cdef BatchFilter filter
@@ -262,8 +262,8 @@ cdef class Cleaning:
         return self.segments[at + 1].base_offset if at + 1 < self.count else self.end_offset
 
     def groups(self, int64_t segment_bytes) -> list:
-        """(first, behind the last) of the segments that become one each, as far as keys were
-        mapped: no more of them than fit into one, with its indexes."""
+        """(first, after the last) of the segments that become one each, as far as keys were mapped:
+        no more of them than fit into one, with its indexes."""
         cdef int64_t entries_max = self.index_bytes / OFFSET_ENTRY_BYTES, size_bytes, entries
         cdef int32_t first = 0, end
         found = []
@@ -456,8 +456,8 @@ cdef class Cleaning:
             self.fresh.fd, self.waiting.data, size_bytes, self.fresh_bytes)
         if self.trouble.status != 0:
             return STEP_FAILED
-        # The kernel is to begin now, or the whole segment waits for the sync behind it, and with it
-        # what producers write meanwhile. Promises nothing.
+        # The kernel is to begin now, or the whole segment waits for the sync after it, and with it
+        # new writes of producers. Promises nothing.
         sync_file_range(self.fresh.fd, self.fresh_bytes, size_bytes, SYNC_FILE_RANGE_WRITE)
         self.fresh_bytes += size_bytes
         self.bytes_written += size_bytes

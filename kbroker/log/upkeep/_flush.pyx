@@ -1,19 +1,18 @@
 # cython: language_level=3
 """A log on its way to the disk: after so many records or a time, at a roll, at a clean stop.
 
-What `flush.messages` asks for is decided by the append, under the lock: once so many records are
-behind the recovery point the log's `flush_due` stands. Whoever appended calls in here before it
-answers, with no lock held, and until then the high watermark stays, so that nobody reads what a
-power cut may take back (`replica/_partition`). Several threads may flush one log; each covers what
-was written before it began, and a later recovery point never goes back.
+The flush that `flush.messages` requires is decided by the append, under the lock: once so many
+records are after the recovery point the log's `flush_due` is set. The appending thread calls in
+here before it answers, with no lock held, and until then the high watermark stays, so that no
+record is read that a power cut may take back (`replica/_partition`). Several threads may flush one
+log; each covers the writes before it began, and a later recovery point never goes back.
 
-The recovery point says where a later start begins to read, and such a start reads the segment that
-holds it from its beginning and makes its indexes anew. So the indexes of the active segment are
-brought to the disk only at a clean stop; a full segment's, before the recovery point leaves it
-behind (`settled_offset`).
+A later start begins to read at the recovery point: it reads the segment that holds it from its
+beginning and makes its indexes again. So the indexes of the active segment are brought to the disk
+only at a clean stop; a full segment's, before the recovery point passes it (`settled_offset`).
 
-Where a log is cut meanwhile the sync counts for nothing: what it brought to the disk may be gone,
-and other records stand there.
+Where a log is cut meanwhile the sync counts for nothing: its records may be gone, and others be in
+their place.
 
 The kernel reports a lost write to one sync of the file only, drops the pages and says yes the next
 time. So what the file holds is not known, and the log goes offline, as after a write that cannot be

@@ -11,7 +11,7 @@ cdef enum:
 cdef struct KeyEntry:
     uint64_t first                # 128 bits of the key's hash
     uint64_t second
-    int64_t behind                # offset + 1; 0: free
+    int64_t next_offset           # offset + 1; 0: free
 
 
 cdef struct KeyMap:

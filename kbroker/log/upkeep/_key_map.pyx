@@ -2,9 +2,8 @@
 """The last offset of each key, by 128 bits of its hash.
 
 Keys themselves are not kept: of a thousand million, two with one hash are there once in 10^20
-tables. Both halves are under keys that nobody knows, so no client can choose two such. Open
-addressing: the next free place behind the hash's own. 24 bytes a key, as in Apache Kafka's, whose
-hash is MD5.
+tables. Both halves are under secret keys, so no client can choose two such. Open addressing: the
+next free place after the hash's own. 24 bytes a key, as in Apache Kafka's, whose hash is MD5.
 """
 
 from libc.errno cimport ENOMEM
@@ -55,7 +54,7 @@ cdef inline KeyEntry* find(
     at = <int64_t>(first[0] % <uint64_t>map.slots)
     while True:
         entry = map.entries + at
-        if entry.behind == 0 or (entry.first == first[0] and entry.second == second[0]):
+        if entry.next_offset == 0 or (entry.first == first[0] and entry.second == second[0]):
             return entry
         at += 1
         if at == map.slots:
@@ -67,17 +66,17 @@ cdef int key_map_put(
 ) noexcept nogil:
     cdef uint64_t first, second
     cdef KeyEntry* entry = find(map, key, length, &first, &second)
-    if entry.behind == 0:
+    if entry.next_offset == 0:
         if map.count == map.count_max:
             return KEY_MAP_FULL
         map.count += 1
         entry.first = first
         entry.second = second
-    if entry.behind <= offset:
-        entry.behind = offset + 1
+    if entry.next_offset <= offset:
+        entry.next_offset = offset + 1
     return 0
 
 
 cdef int64_t key_map_get(const KeyMap* map, const uint8_t* key, int64_t length) noexcept nogil:
     cdef uint64_t first, second
-    return find(map, key, length, &first, &second).behind - 1
+    return find(map, key, length, &first, &second).next_offset - 1

@@ -151,7 +151,7 @@ cdef class SegmentCopy:
         return segment_file_bytes(self.segment) - self.copied_bytes
 
     def copy(self) -> int:
-        """The next bytes of what there is, 256 KB at most; how many. OSError."""
+        """The next bytes to copy, 256 KB at most; how many. OSError."""
         cdef int64_t length = min(self.left_bytes, <int64_t>COPY_BYTES)
         cdef int status
         if length <= 0:
@@ -289,7 +289,7 @@ def put_in_place(LocalLog log not None, list copies not None, str directory not 
         segments[at] = copy.fresh
         copy.fresh = NULL
     with nogil:
-        lock_to_look(storage)     # for a moment: whoever holds it looks alone
+        lock_to_look(storage)     # for a moment: its holders only look
         for at in range(count):
             storage.segments[at], segments[at] = segments[at], storage.segments[at]
         storage.directory, fresh_path = fresh_path, storage.directory

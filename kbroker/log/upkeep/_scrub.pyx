@@ -1,8 +1,8 @@
 # cython: language_level=3
 """One sealed segment, read and checked as it lies on the disk, a step at a time.
 
-Every batch by its CRC and its place among the others. Behind one whose CRC is wrong the next one is
-looked for where its length says; where no batch stands, the rest of the segment is not read.
+Every batch by its CRC and its place among the others. After one whose CRC is wrong the next one is
+looked for at its end by its length; where there is no batch, the rest of the segment is not read.
 
 One thread owns a scrub. The log's lock is held to look for the segment alone; its file is read
 without it, through a reference. No GIL. What takes a damaged batch's place is written by
@@ -38,7 +38,7 @@ cdef class SegmentScrub:
     cdef LocalLog log
     cdef Segment* segment         # with a reference, or NULL
     cdef int64_t size_bytes
-    cdef int64_t next_offset      # behind what was read
+    cdef int64_t next_offset      # after the last batch read
     cdef BatchSource source
     cdef readonly list damage
     cdef readonly int64_t bytes_read
@@ -122,7 +122,7 @@ cdef class SegmentScrub:
         return bytes(found)
 
     def write(self, int64_t position, const uint8_t[::1] batch not None) -> None:
-        """In the place of what stands there. OSError: any part of it may have been written."""
+        """In the place of the present bytes. OSError: any part of it may have been written."""
         cdef iovec vector
         cdef int64_t done = 0, size = batch.shape[0], written
         if position < 0 or position + size > self.size_bytes:

@@ -1,18 +1,18 @@
 # cython: language_level=3
-"""The end of a log, cut back: what a replica does whose leader has another history.
+"""The end of a log, cut back: for a replica whose leader has another history.
 
-The log then ends at an offset, or behind the last batch that lies below it. The segment in which
-that lies is opened anew, from its file as it is then: its indexes lose the entries behind the cut,
+The log then ends at an offset, or after the last batch that lies below it. The segment of that
+offset is opened again, from its file as it is then: its indexes lose the entries beyond the cut,
 its largest timestamp is looked up again, and it is the one that is appended to. With the bytes go
-the ring of recent batches, the places that were handed out, and the recovery point behind them; the
+the ring of recent batches, the places that were handed out, and the recovery point beyond them; the
 producers are the caller's to restore, and so are the leader epochs. The points fall before any file
-is touched (`begin_cut`): of a change that is half on the disk a start behind a power cut would
-otherwise trust what it does not read.
+is touched (`begin_cut`): of a change that is half on the disk a start after a power cut would
+otherwise trust files that it does not read.
 
-Bytes that a slice has lent are never changed under it. Where somebody holds the segment the caller
-gives its file's place to a copy of what stays, and the slices keep the old one.
+Bytes that a slice has lent are never changed under it. If the segment is in use the caller gives
+its file's place to a copy of the part that stays, and the slices keep the old one.
 
-Called by `PartitionLog.truncate_to`, from the thread that appends what the leader sends: nobody
+Called by `PartitionLog.truncate_to`, from the thread that appends the leader's records: nothing
 else changes the log meanwhile. Under the log's lock, readers of memory wait for it.
 """
 
@@ -48,8 +48,8 @@ cdef int find_cut_in(Segment* segment, int64_t offset, int by_index, Cut* cut) n
     # 0 or an errno.
     cdef Scan scan
     cdef int found
-    # Behind the batch before it, also where compaction left a gap: where a segment ends the next
-    # one begins, and recovery takes anything else for lost.
+    # After the batch before it, also where compaction left a gap: where a segment ends the next one
+    # begins, and recovery takes anything else for lost.
     cut.end_offset = segment.base_offset
     scan_begin(
         &scan, segment.fd, segment_scan_start(segment, offset - 1) if by_index else 0,
@@ -62,7 +62,7 @@ cdef int find_cut_in(Segment* segment, int64_t offset, int by_index, Cut* cut) n
         found = scan_next(&scan)
     cut.position = scan.position
     if cut.position > 0 and cut.end_offset == segment.base_offset:
-        # The index led to the batch that holds both: which one stands before it is not known.
+        # The index led to the batch that holds both: the one before it is not known.
         return find_cut_in(segment, offset, 0, cut)
     return 0 if found >= 0 else scan.status or EIO
 
@@ -118,7 +118,7 @@ cdef void forget_behind_locked(Log* log, int64_t end_offset, int64_t settled) no
 
 
 cdef int cut_locked(Log* log, int64_t offset, int replaced) noexcept nogil:
-    # 0 or an errno; EBUSY: somebody holds the segment, and nothing has changed.
+    # 0 or an errno; EBUSY: the segment is in use, and nothing has changed.
     cdef Cut cut
     cdef Segment* old
     cdef Segment* fresh
@@ -143,9 +143,9 @@ cdef int cut_locked(Log* log, int64_t offset, int replaced) noexcept nogil:
     if status == 0:
         fresh = open_cut(log, &cut, old.base_offset, &status)
     if fresh == NULL:
-        kb_store_int(&log.online, 0)  # nobody knows what its files hold
+        kb_store_int(&log.online, 0)  # the content of its files is unknown
         return status
-    # What is behind it has lost its names already: see the caller.
+    # The segments after it have lost their names already: see the caller.
     log_drop_segments_after(log, cut.at)
     log_add_segment(log, fresh)   # into the room that the old one had
     forget_behind_locked(log, cut.end_offset, fresh.base_offset)
@@ -190,7 +190,7 @@ def give_up_cut(LocalLog log not None) -> None:
 
 
 def segments_from(LocalLog log not None, int64_t offset) -> list:
-    """Base offsets of the segments that begin at an offset or behind it, oldest first."""
+    """Base offsets of the segments that begin at or after an offset, oldest first."""
     cdef Log* storage = log.storage
     cdef int64_t* bases = NULL
     cdef int32_t count = 0, at
@@ -222,8 +222,8 @@ def cut_end(LocalLog log not None, int64_t offset, *, bint replaced) -> bool:
         status = cut_locked(storage, offset, replaced)
         unlock_log(storage)
         if status == 0:
-            # Before a segment behind it has a name on the disk: a later start would find both, the
-            # one over what the other lost. Nobody appends or closes meanwhile.
+            # Before a segment after it has a name on the disk: a later start would find the two
+            # overlapping. Nothing is appended or closed meanwhile.
             status = log_sync_segment(storage, active_of(storage))
     if status == EBUSY:
         return False

@@ -1,7 +1,7 @@
-"""The checkpoints of the data directories, written from what the logs say.
+"""The checkpoints of the data directories, written from the logs' points.
 
-A file is written of every log in its directory: of those that are open what holds now, of the
-others what held. Its lock (`DataDirectory.checkpoint_locks`) is held from the reading of the
+A file is written of every log in its directory: the present values of those that are open, the kept
+ones of the others. Its lock (`DataDirectory.checkpoint_locks`) is held from the reading of the
 offsets to the end of the writing, so that the newest are written last. Any thread.
 """
 
@@ -40,7 +40,7 @@ class Checkpointing:
             self.write_locked(file, directory)
 
     def write_locked(self, file: str, directory: DataDirectory) -> None:
-        """For whoever has the file's lock."""
+        """For a caller that holds the file's lock."""
         directory.write_checkpoint(file, self._lines(file, directory))
 
     def points_fell(self, log: PartitionLog) -> None:

@@ -1,10 +1,10 @@
 """The cleaner: compacted logs keep the last record of each key.
 
 Its threads look for the dirtiest log that is worth it (`cleanable.py`) and clean it
-(`_cleaning.pyx`), one log by one thread; where none is, they wait for `log.cleaner.backoff.ms`. How
-far a log was cleaned stands in `cleaner-offset-checkpoint`; what a crash leaves half done the next
-opening removes or completes. A log that cannot be cleaned is said once, counted, and left as it is
-until it is opened again.
+(`_cleaning.pyx`), one log by one thread; where none is, they wait for `log.cleaner.backoff.ms`. The
+offset up to which a log was cleaned is in `cleaner-offset-checkpoint`; files that a crash leaves
+half done are removed or completed by the next opening. A log that cannot be cleaned is logged once,
+counted, and left as it is until it is opened again.
 
 Keys are remembered in `log.cleaner.dedupe.buffer.size` bytes, divided among the threads: where they
 do not fit, a cleaning takes as many as do, and the next one goes on. What is read and written is
@@ -256,7 +256,7 @@ class LogCleaner:
         self._note(log, found, cleaning, began_ms)
 
     def _settle(self, log: PartitionLog) -> None:
-        """A start behind a crash does not ask batches that are cleaned where leader epochs begin:
+        """A start after a crash does not ask batches that are cleaned where leader epochs begin:
         the first one of an epoch may be gone."""
         log.flush_rolled()
         self._logs.checkpointing.write_of(RECOVERY_POINT_FILE, log)

@@ -63,7 +63,7 @@ def _sync_together(
     sync: Callable[[str], None],
     failed: _Failures,
 ) -> None:
-    """A failed write is told once by the kernel, so it counts here; the rest is tried again."""
+    """The kernel reports a failed write once, so it counts here; the rest is tried again."""
 
     def write(log: PartitionLog) -> None:
         try:

@@ -1,11 +1,11 @@
-"""Data directories whose volume is nearly full: what is written there, and what goes.
+"""Data directories whose volume is nearly full: producers are refused, and old records go.
 
 Every second each volume is asked. With less than `log.dir.min.free.bytes` on it the logs there
-refuse what producers send, as a log does whose write has failed (KAFKA_STORAGE_ERROR, which they
-try again), so that what the broker itself has to write still finds room: commits, groups,
-checkpoints, copies of what others lead. Reads go on; with room enough again, so do producers.
+refuse producers, as a log does whose write has failed (KAFKA_STORAGE_ERROR, which they try again),
+so that the broker's own writes still find room: commits, groups, checkpoints, copies of partitions
+that others lead. Reads go on; with room enough again, so do producers.
 
-What such a broker leads another leads that is in sync and has room (`replica/failing_logs.py`,
+Partitions of such a broker get a leader that is in sync and has room (`replica/failing_logs.py`,
 `metadata/controller/refusing_logs.py`). Before that, and where the setting is not set, records that
 are kept no longer go at once, and so do files that wait for `file.delete.delay.ms`.
 
@@ -28,7 +28,7 @@ logger: Final = logging.getLogger("kbroker.log")
 # Whatever the setting, with less than that room is made.
 FULL_BYTES: Final = 64 << 20
 MAKE_ROOM_PERIOD_MS: Final = 10_000
-LOGS_TOLD_AT_ONCE: Final = 100
+LOGS_SET_AT_ONCE: Final = 100
 
 
 def free_bytes_of(directory: Path) -> int:
@@ -80,17 +80,17 @@ class FreeSpace:
             full |= free < max(least, FULL_BYTES)
             self._say(directory, free < least, free, least)
         if refused_before or self._refusing:
-            yield from self._tell_logs()
+            yield from self._set_logs()
         if full and self._is_time():
             self._make_room()
 
-    def _tell_logs(self) -> Iterator[None]:
+    def _set_logs(self) -> Iterator[None]:
         """All of them: one may have been moved from a directory that refuses to one that does
         not."""
         for looked_at, log in enumerate(self._logs(), start=1):
             refuses = log.path.parent in self._refusing
             log.refuse_producers(refuses and not self._is_own(log.name.topic))
-            if looked_at % LOGS_TOLD_AT_ONCE == 0:
+            if looked_at % LOGS_SET_AT_ONCE == 0:
                 yield
 
     def _say(self, directory: Path, refuses: bool, free: int, least: int) -> None:

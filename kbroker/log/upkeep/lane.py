@@ -1,15 +1,15 @@
-"""One worker: what it is given it does in that order, and whoever waits for it does so in bounds.
+"""One worker: it does its work in the order of the calls, and waiting for it is bounded.
 
 Place in the flow: the controller's thread puts work into the lane of a data directory
 (`log_lanes.py`), since an operation of a disk may hang. It waits for that work as long as the lane
 goes on: not for work in a lane whose current work has taken longer than the caller allows. Such
 work is `late`; it is done when the disk answers, in its order.
 
-What work raises is kept in it. A lane that is stopped does what it has and takes no more; should
-its thread be lost (own_thread.py), what is left has an error. One condition, a leaf: no work runs
-under it. `put`, `wait` and `stop` from one thread at a time, the figures from any.
+An error of the work is kept in it. A lane that is stopped does the work that it has and takes no
+more; should its thread be lost (own_thread.py), the rest has an error. One condition, a leaf: no
+work runs under it. `put`, `wait` and `stop` from one thread at a time, the figures from any.
 
-Whoever has no thread for it, such as a simulation of several brokers, uses `AtOnce`.
+A caller without a thread for it, such as a simulation of several brokers, uses `AtOnce`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Work:
     def __init__(self, call: Callable[[], object]) -> None:
         self.call: Final = call
         self.over = False
-        self.late = False  # somebody has waited for it, and does so no more
+        self.late = False  # it was waited for, and is no more
         self.error: Exception | None = None
 
     def run(self) -> None:
@@ -48,7 +48,7 @@ class Lane(Protocol):
     """What `LogLanes` asks of a worker."""
 
     def put(self, work: Work) -> None:
-        """Have it done behind what was put before."""
+        """Have it done after all that was put before."""
 
     def wait(self, work: Sequence[Work], stuck_ms: int) -> None:
         """Until all of it is over, or the lane is at something for longer than `stuck_ms`: what is
@@ -66,7 +66,7 @@ class Lane(Protocol):
         """Its own, if it has one."""
 
     def stop(self) -> bool:
-        """Behind all that was put. False: that takes too long, and goes on."""
+        """After all that was put. False: that takes too long, and goes on."""
 
 
 # A lane that calls back, without a lock, when work is over, with whether it was late.
@@ -125,7 +125,7 @@ class ThreadLane:
 
     def wait(self, work: Sequence[Work], stuck_ms: int) -> None:
         with self._changed:
-            self._awaited = work[-1]  # behind all the others
+            self._awaited = work[-1]  # after all the others
             while not self._awaited.over:
                 until_ns = self._since_ns + stuck_ms * NS_PER_MS
                 if self._at_work is None:

@@ -1,7 +1,7 @@
 """Logs in the data directories that are no replica's: of deleted topics, and strays.
 
-Place in the flow: when topics are deleted, and once behind the first image of a start, in the lane
-of each data directory (`log_lanes.py`). A log that somebody has open is left alone.
+Place in the flow: when topics are deleted, and once after the first image of a start, in the lane
+of each data directory (`log_lanes.py`). A log that is open is left alone.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _delete(logs: Logs, directory: DataDirectory, name: TopicPartition, path: Pa
         file_operations.rename(path, target)
         logs.names_changed(directory, name)
         directory.names.discard(name)
-        logs.removals.doom(target)
+        logs.removals.schedule(target)
 
 
 def set_aside_strays(

@@ -1,11 +1,11 @@
 """One log's way into another data directory of its broker, while it serves (KIP-113).
 
-`<topic>-<partition>.<unique>-future`, which nobody opens, becomes a copy of it: full segments
-once, the active one as far as it goes, again until little is left. Then appends wait: the rest is
-copied, all of it is on the disk, and the copy takes the log's name and its place. Who leads, who
-waits and what a slice has lent stay what they are; readers go on in the old files.
+`<topic>-<partition>.<unique>-future`, which no other code opens, becomes a copy of it: full
+segments once, the active one as far as it goes, again until little is left. Then appends wait: the
+rest is copied, all of it is on the disk, and the copy takes the log's name and its place.
+Leadership, waiting requests and lent slices stay as they are; readers go on in the old files.
 
-A crash leaves either the log and a copy that nobody knows, or the log twice. The copy has a file
+A crash leaves either the log and a copy that is in no list, or the log twice. The copy has a file
 that names its source (`MOVED_FILE`), written before anything else, and it has the log's name only
 when it is whole: so of two the copy is the newer one, and a start goes on with it (`settle_twice`).
 The old directory goes when the copy's name is on the disk, and only then the file.
@@ -39,7 +39,7 @@ logger: Final = logging.getLogger("kbroker.log")
 FUTURE_SUFFIX: Final = "-future"
 FUTURE_CHARS: Final = len(".") + 32 + len(FUTURE_SUFFIX)  # of a `future_name`, after the log's
 MOVED_FILE: Final = "moved-from"
-# What appends wait for at most, as far as copying goes.
+# The most bytes that appends wait for, as far as copying goes.
 SWAP_BYTES_MAX: Final = 4 << 20
 PIECE_BYTES: Final = 256 << 10
 _SEGMENT_FILES: Final = ("log", "index", "timeindex", "txnindex")
@@ -58,7 +58,7 @@ def partition_of_future(directory_name: str) -> TopicPartition | None:
 
 class LogMove:
     """See the head of this file. OSError, MemoryError: it stays where it is, and `give_up` leaves
-    nothing but files that nobody opens."""
+    only files that are never opened."""
 
     def __init__(self, log: PartitionLog, directory: Path) -> None:
         """Into the data directory of that path."""
@@ -138,7 +138,7 @@ class LogMove:
         return self._copies[base_offset]
 
     def _forget_what_is_gone(self) -> None:
-        """Of what was cut, trimmed or cleaned meanwhile."""
+        """Copies of segments that were cut, trimmed or cleaned meanwhile."""
         for base_offset, copy in list(self._copies.items()):
             if not copy.still_there:
                 del self._copies[base_offset]
@@ -199,7 +199,8 @@ class LogMove:
         return True
 
     def _catch_up(self) -> None:
-        """With what has come while checkpoints were written: a busy log is never done else."""
+        """With the records that have come while checkpoints were written: a busy log is never done
+        else."""
         for figure in segment_figures(self.log):
             copy = self._copy_of(figure.base_offset)
             left = 0 if copy is None else copy.left_bytes
@@ -207,7 +208,8 @@ class LogMove:
                 left -= copy.copy()
 
     def _copy_snapshots(self) -> None:
-        """Of producers, as they are now: an older one of the same offset may be of what was cut."""
+        """Of producers, as they are now: an older one of the same offset may be of records that
+        were cut."""
         producer_snapshots.remove_all(self.future)
         for _, path in producer_snapshots.snapshot_files(self.log.path):
             self._copy_file(path)
@@ -258,7 +260,7 @@ class LogMove:
 
 
 def _leave(source: Path, path: Path) -> Path:
-    """The log is at `path`: what is left of it where it was, under a name that nobody opens."""
+    """The log is at `path`: the rest of it in the old place gets a name that is never opened."""
     target = deleted_path(source)
     file_operations.rename(source, target)
     file_operations.sync_directory(source.parent)
@@ -267,7 +269,7 @@ def _leave(source: Path, path: Path) -> Path:
 
 
 def source_of(path: Path) -> Path | None:
-    """Whose copy the log there is, behind a move that is not over."""
+    """The log of which the one there is a copy, after a move that is not over."""
     try:
         return Path(os.fsdecode(file_operations.read_file(path / MOVED_FILE)))
     except FileNotFoundError:
@@ -275,14 +277,14 @@ def source_of(path: Path) -> Path | None:
 
 
 def forget_source(path: Path) -> None:
-    """The log there is nobody's copy, and that lasts."""
+    """The log there is no copy any more, and that lasts."""
     if (path / MOVED_FILE).exists():
         file_operations.unlink(path / MOVED_FILE)
         file_operations.sync_directory(path)
 
 
 def settle_twice(directories: Sequence[DataDirectory]) -> None:
-    """Behind a crash: of a log that is in two directories, and a whole copy in one of them, the
+    """After a crash: of a log that is in two directories, with a whole copy in one of them, the
     other one has had its place taken, and becomes a deleted one. OSError."""
     found = {directory.path: directory.logs() for directory in directories}
     for logs in found.values():
@@ -298,7 +300,7 @@ def settle_twice(directories: Sequence[DataDirectory]) -> None:
 
 
 class Unfinished(NamedTuple):
-    """A move that a stop or a crash has ended: of what, where to, what is left of it."""
+    """A move that a stop or a crash has ended: the log, its target, its remains."""
 
     name: TopicPartition
     directory: DataDirectory

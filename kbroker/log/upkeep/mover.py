@@ -1,11 +1,11 @@
 """Logs that move from one data directory of this broker to another, as AlterReplicaLogDirs asks.
 
-One thread moves one log after the other (`log_move.py`), at
+One thread moves one log after another (`log_move.py`), at
 `replica.alter.log.dirs.io.max.bytes.per.second`; it ends when there is none. A move that a stop or
-a crash ends is begun anew by the next start. What fails stays where it is, with a line.
+a crash ends is begun again by the next start. A log whose move fails stays where it is, with a
+line.
 
-One lock, a leaf: who is to be moved where, and who is to begin where. Requests come from any
-thread.
+One lock, a leaf: the logs to be moved, and those to begin elsewhere. Requests come from any thread.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ class LogMover:
             self.move_all()
 
     def _next(self) -> tuple[TopicPartition, _Asked] | None:
-        """None: there is none, and this thread is nobody's any more."""
+        """None: there is none, and this thread ends."""
         with self._starting, self._lock:
             if self._stopping.is_set() or not self._asked:
                 self._thread = None
@@ -252,7 +252,7 @@ class LogMover:
             with self._lock:
                 self._move = None
             for path in move.left_over:
-                self._logs.removals.doom(path)
+                self._logs.removals.schedule(path)
         self._forget(name, asked)
 
     def _carry(self, move: LogMove, held: HeldLog, asked: _Asked) -> None:
@@ -283,7 +283,7 @@ class LogMover:
         if directory.failed:
             move.give_up()
         elif (left := move.call_off()) is not None:
-            self._logs.removals.doom_at_once(left)
+            self._logs.removals.delete_now(left)
 
     def _forget(self, name: TopicPartition, asked: _Asked) -> None:
         with self._lock:

@@ -47,8 +47,8 @@ class Moves:
             return self._mover
 
     def settle(self, directories: Sequence[DataDirectory]) -> list[Path]:
-        """What a stop or a crash has left of moves: whose copy is whole has changed its place, and
-        the others begin anew. What is to be removed; OSError."""
+        """The remains of moves that a stop or a crash has ended: a log whose copy is whole has
+        changed its place, and the others begin again. Returns the paths to be removed; OSError."""
         if len(directories) < 2:
             return []
         from kbroker.log.upkeep.log_move import settle_twice, unfinished

@@ -1,8 +1,9 @@
-"""What is renamed already and is removed later, so that whoever reads it can finish.
+"""Files that are renamed already and are removed later, so that their readers can finish.
 
-Deleted logs and segments are doomed under a name that nobody opens; the scheduler takes them away
-after `file.delete.delay.ms`, file by file, since one may free gigabytes. What a crash leaves of
-them is found by its name at the next start. `doom` from any thread; one lock, a leaf.
+Deleted logs and segments are scheduled under a name that is never opened; the scheduler removes
+them after `file.delete.delay.ms`, file by file, since one may free gigabytes. Files that a crash
+leaves of them are found by their names at the next start. `schedule` from any thread; one lock, a
+leaf.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from kbroker.log.engine.partition_log import deleted_path
 logger: Final = logging.getLogger("kbroker.log")
 
 
-class _Doomed(NamedTuple):
+class _Deletion(NamedTuple):
     path: Path
     since_ms: int
     delay_ms: int | None  # None: the broker's, as it is when it is asked
@@ -36,42 +37,42 @@ class Removals:
         self.delay_ms = delay_ms
         self._clock: Final = clock
         self._lock: Final = threading.Lock()
-        self._doomed: list[_Doomed] = []
+        self._scheduled: list[_Deletion] = []
 
-    def doom(self, path: Path, delay_ms: int | None = None) -> None:
+    def schedule(self, path: Path, delay_ms: int | None = None) -> None:
         """Goes after `delay_ms`, or after the broker's delay."""
         with self._lock:
-            self._doomed.append(_Doomed(path, self._clock.monotonic_ms(), delay_ms))
+            self._scheduled.append(_Deletion(path, self._clock.monotonic_ms(), delay_ms))
 
-    def doom_at_once(self, path: Path) -> None:
-        """Nobody can be reading it any more: it is from before this start."""
-        self.doom(path, 0)
+    def delete_now(self, path: Path) -> None:
+        """It has no readers: it is from before this start."""
+        self.schedule(path, 0)
 
     def unmake(self, path: Path) -> None:
-        """A log that could not be begun: what there is of it has no records."""
+        """A log that could not be begun: its files have no records."""
         try:
             if path.exists():
                 target = deleted_path(path)
                 file_operations.rename(path, target)
-                self.doom(target)
+                self.schedule(target)
         except OSError as error:
             logger.warning("%s is left over, without records: %s", path, error)
 
     def __len__(self) -> int:
         with self._lock:
-            return len(self._doomed)
+            return len(self._scheduled)
 
     def remove_due(self, *, at_once: bool = False) -> Iterator[None]:
         """Removes what has waited long enough, or all, in steps."""
         now_ms = self._clock.monotonic_ms()
-        due: list[_Doomed] = []
-        stay: list[_Doomed] = []
+        due: list[_Deletion] = []
+        stay: list[_Deletion] = []
         with self._lock:
-            for it in self._doomed:
+            for it in self._scheduled:
                 delay_ms = self.delay_ms if it.delay_ms is None else it.delay_ms
                 is_due = at_once or it.since_ms + delay_ms <= now_ms
                 (due if is_due else stay).append(it)
-            self._doomed = stay
+            self._scheduled = stay
         for it in due:
             yield from _remove_steps(it.path)
 

@@ -1,4 +1,4 @@
-"""The scrub: reads what lies on the disk for long, and finds what rots before somebody asks for it.
+"""The scrub: reads sealed segments on the disk, and finds damage before a consumer meets it.
 
 One thread reads every sealed segment of every log, checks each batch, and begins again
 `log.scrub.interval.ms` later; at `log.scrub.max.bytes.per.second` on average. A batch that is
@@ -131,7 +131,7 @@ class LogScrubber:
             self._note(log, base_offset, scrub.damage)
             repaired: set[int] = set()
             for batch in scrub.damage:
-                # Where the next one stands a batch says itself: of one that is repaired, anew.
+                # Re-read a repaired header: its size gives the next position.
                 if batch.position not in tried and batch.offset not in repaired:
                     tried.add(batch.position)
                     if self._is_repaired(log, scrub, batch):
@@ -190,11 +190,11 @@ class LogScrubber:
         for batch in damage:
             if batch not in known:
                 logger.error(
-                    "%s/%020d.log has rotted at offset %d, byte %d: %s; consumers of it are told, "
+                    "%s/%020d.log has rotted at offset %d, byte %d: %s; consumers get an error, "
                     "kbroker dump-log --verify shows the rest",
                     log.path, base_offset, batch.offset, batch.position, batch.what,
                 )  # fmt: skip
-        # Behind the lines: who sees the figure finds them.
+        # After the lines: the figure is never ahead of them.
         with self._lock:
             self._damage.pop((log.name, base_offset), None)
             if damage:

@@ -1,4 +1,4 @@
-"""What the files of a log say when nobody runs, and that whatever is wrong in them is found."""
+"""The files of a log are printed without a broker, and any damage in them is found."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_a_batch_whose_largest_timestamp_lies(tmp_path: Path) -> None:
 
 
 def may_say(path: Path, position: int, there: list[StoredBatch]) -> bool:
-    """Whether the entry at that byte says what nobody could call wrong: the end of another batch,
+    """Whether the entry at that byte is not certainly wrong: the end of another batch,
     as brokers wrote who had one entry for several; an offset inside the batch with that time."""
     data = path.read_bytes()
     if path.suffix == ".index":
@@ -195,7 +195,7 @@ def test_segments_that_overlap_and_epochs_that_fall(open_log: OpenLog) -> None:
     sound = second.read_bytes()
     second.write_bytes(sound[:12] + struct.pack(">i", 1) + sound[16:])
     (damage,) = verify(directory).damage
-    assert (damage.path, damage.what) == (second, "leader epoch 1 behind 2")
+    assert (damage.path, damage.what) == (second, "leader epoch 1 after 2")
     second.write_bytes(sound)
     twin = directory / f"{3:020d}.log"
     twin.write_bytes(first.read_bytes())
@@ -225,7 +225,7 @@ def test_aborted_transactions(tmp_path: Path) -> None:
 @pytest.mark.parametrize("zeros", [0, 6, 65_528, 65_535, 65_536, 131_072, 200_000])
 @pytest.mark.parametrize("before", [0, 1, 8_191, 8_192, 8_193, 20_000])
 def test_an_index_ends_where_its_zeros_begin(tmp_path: Path, before: int, zeros: int) -> None:
-    """However long it was made beforehand; and a byte behind them is damage, not zeros."""
+    """However long it was made beforehand; and a byte after them is damage, not zeros."""
     path = tmp_path / f"{0:020}.index"
     entries = b"".join(struct.pack(">ii", number + 1, number + 1) for number in range(before))
     path.write_bytes(entries + bytes(zeros))

@@ -16,7 +16,7 @@ from kbroker.log.engine.partition_log import PartitionLog
 from kbroker.log.opening.data_directory import DataDirectory
 from kbroker.log.opening.placement import Place
 from kbroker.log.opening.recovery import Recovery
-from kbroker.log.opening.recovery_progress import TOLD_EVERY_MS
+from kbroker.log.opening.recovery_progress import REPORT_EVERY_MS
 from kbroker.types import TopicPartition
 from tests.support.led_log import open_led_log
 from tests.support.record_batches import build_batch
@@ -41,7 +41,7 @@ def test_a_recovery_says_how_far_it_is(
         place: Place, name: TopicPartition, topic_id: UUID, how: object, go_on: object
     ) -> PartitionLog:
         with lock:
-            clock.advance(TOLD_EVERY_MS // 2)
+            clock.advance(REPORT_EVERY_MS // 2)
         if name.partition == 7:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "segments overlap")
         log: PartitionLog = open_led_log(place.path, *name, topic_id, {}).log

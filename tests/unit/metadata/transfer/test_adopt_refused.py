@@ -112,7 +112,7 @@ def test_what_is_damaged(refused: Refusals) -> None:
 def test_damage_below_the_recovery_point_of_a_killed_broker(
     refused: Refusals, base_offset: int
 ) -> None:
-    """In a segment that another one stands behind, and in the last one."""
+    """In a segment before another one, and in the last one."""
     of = {0: batch(0, 10), 10: batch(10, 10)}
     log = segments(refused.source, of, clean=False, lines={RECOVERY_POINT_FILE: 20})
     path = log / f"{base_offset:020d}.log"
@@ -152,7 +152,7 @@ def test_a_compaction_that_was_broken_off(refused: Refusals) -> None:
 @pytest.mark.parametrize(
     ("epoch", "reason"),
     [
-        (2**31 - 2, f"no broker can go on behind leader epoch {2**31 - 2}"),
+        (2**31 - 2, f"no broker can go on after leader epoch {2**31 - 2}"),
         (-2, "no epoch in '-2 0'"),
     ],
 )
@@ -228,7 +228,7 @@ def test_a_snapshot_knows_what_has_not_ended(refused: Refusals) -> None:
 def test_a_snapshot_is_believed_up_to_the_recovery_point(
     data: Path, refused: Refusals, lines: Mapping[str, int], taken: bool
 ) -> None:
-    """The marker of what ended below has gone with a compaction."""
+    """The marker of a transaction that ended below has gone with a compaction."""
     log = segments(refused.source, {0: INSIDE}, clean=False, lines=lines)
     producer_snapshots.write(log, 3, [entry(-1)], sync=False)
     if taken:
