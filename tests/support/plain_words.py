@@ -131,7 +131,6 @@ def main(paths: list[str]) -> None:
 
 
 LEFT: Final = {
-    "kbroker/metadata": 2,
     "tests": 1,
     "tests/clients": 73,
     "tests/cluster": 177,

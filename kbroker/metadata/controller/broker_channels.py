@@ -135,11 +135,6 @@ class BrokerChannels:
             channel.asked = True
             self._send(channel)
 
-    @property
-    def behind(self) -> int:
-        """Brokers that have not acknowledged the image yet."""
-        return sum(each.acknowledged is not self._image for each in self._channels.values())
-
     def _current(self, sent: Sent) -> _Channel | None:
         channel = self._channels.get(sent.node_id)
         if channel is None or channel.sent is None or self._sent(channel, channel.sent) != sent:

@@ -299,7 +299,7 @@ def _check_name(
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"Topic '{name}' collides with existing topic '{other}': "
-            "their metrics could not be told apart",
+            "their metrics would have the same names",
         )
 
 
