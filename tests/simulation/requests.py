@@ -22,9 +22,9 @@ from tests.simulation.loop import APPENDS, HANDLER, WAITS
 from tests.simulation.network import Answer
 from tests.simulation.waits import Settled, Waits
 from tests.support.played_fetch_sessions import (
+    Answered,
     PlayedSessions,
     Read,
-    Told,
     refused_fetch,
     write_partition,
 )
@@ -171,8 +171,8 @@ class Fetches:
 
     def _note_told(self, fetch: _Fetch, reads: list[Read]) -> None:
         for each, name, read in zip(fetch.positions, fetch.names, reads, strict=True):
-            if name is not None and read.told.error is ErrorCode.NONE:
-                self._told[name, fetch.follower, each.leader_epoch] = read.told.high_watermark
+            if name is not None and read.answered.error is ErrorCode.NONE:
+                self._told[name, fetch.follower, each.leader_epoch] = read.answered.high_watermark
 
     def _name_of(self, at: Position) -> TopicPartition | None:
         topic = self._broker.controller.image.topic_by_id(at.topic_id)
@@ -209,7 +209,7 @@ class Fetches:
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
             if epoch < at.last_epoch or end < at.offset:
                 marks = replica.high_watermark, replica.log_start_offset
-                return Read(Told(ErrorCode.NONE, *marks), (epoch, end)), True
+                return Read(Answered(ErrorCode.NONE, *marks), (epoch, end)), True
         before = replica.high_watermark
         if first:
             replica.note_fetch(
@@ -234,7 +234,7 @@ class Fetches:
         # Of a fetch that had an error first nothing is known.
         news |= replica.log_start_offset > fetch.starts.get(name, -1)
         marks = replica.high_watermark, replica.log_start_offset
-        return Read(Told(ErrorCode.NONE, *marks), None, records), news
+        return Read(Answered(ErrorCode.NONE, *marks), None, records), news
 
 
 def _encoded(fetch: _Fetch, reads: list[Read]) -> bytes:
@@ -245,7 +245,7 @@ def _encoded(fetch: _Fetch, reads: list[Read]) -> bytes:
         for at, read in zip(fetch.positions, reads, strict=True)
         if fetch.is_full
         or not session.repeats(
-            (at.topic_id, at.partition), read.told, more=bool(read.records or read.diverging)
+            (at.topic_id, at.partition), read.answered, more=bool(read.records or read.diverging)
         )
     ]
     writer = Writer(flexible=True)
@@ -255,7 +255,7 @@ def _encoded(fetch: _Fetch, reads: list[Read]) -> bytes:
     for at, read in told:
         write_partition(writer, at.topic_id, at.partition, read)
         moves = bool(read.records) and not fetch.is_full
-        session.remember((at.topic_id, at.partition), read.told, records=moves)
+        session.remember((at.topic_id, at.partition), read.answered, records=moves)
     writer.tags()
     return writer.getvalue()
 

@@ -2,12 +2,12 @@
 
 Their bounds are of time, and of a machine that the rest of the run keeps busy they would say
 nothing. Every test of a process of pytest-xdist holds one lock, which many may hold at a time; one
-that is `alone` holds it by itself. Whoever waits for it has taken the door before, so that the
+that is `alone` holds it by itself. One that waits for it has taken the door before, so that the
 others do not go in one after the other meanwhile.
 
 The locks are the kernel's, by process: they are gone with their process, and no child inherits one.
-How slow the machine is, for a bound that a slower one may have more of: `slowness` for what is
-measured in CPU time, `delay` for what the clock measures.
+How slow the machine is, for a bound that a slower one may have more of: `slowness` for bounds in
+CPU time, `delay` for those by the clock.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 _DOOR, _ROOM = 0, 1  # bytes of the file that the locks are of
-# What `_work` takes where the bounds were set: two virtual CPUs of 2026, otherwise idle.
+# The time of `_work` where the bounds were set: two virtual CPUs of 2026, otherwise idle.
 _REFERENCE_MS: Final = 20.0
 _WORK: Final = 100_000
 
@@ -75,7 +75,7 @@ def _times(clock: Callable[[], float]) -> float:
 
 
 def _work(clock: Callable[[], float]) -> float:
-    """Of what an interpreter does in a request: calls, numbers, objects. In ms."""
+    """For the work of an interpreter in a request: calls, numbers, objects. In ms."""
     began = clock()
     unpack, data = struct.Struct(">h").unpack_from, bytes(2)
     found = [(unpack(data, 0)[0], str(number)) for number in range(_WORK)]

@@ -50,7 +50,7 @@ class Batch(NamedTuple):
 def segment_files(data_dir: Path, topic: str, partition: int = 0) -> list[Path]:
     """The partition's segments in offset order; the broker names them by their first offset.
 
-    Looked for by name: whoever walks the data directory meets logs that are just being removed.
+    Looked for by name: a walk of the data directory meets logs that are just being removed.
     """
     name = f"{topic}-{partition}"
     return sorted((data_dir / name).glob("*.log")) or sorted(data_dir.glob(f"*/{name}/*.log"))

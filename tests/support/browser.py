@@ -4,7 +4,7 @@
 library is needed: commands and events are JSON objects that end with a NUL, on the browser's file
 descriptors 3 and 4. Every request that a page makes, every line on its console and every exception
 is kept, so that a test can say that there were none. The profile is new and in the test's own
-directory; nothing of the user's is read. What does not answer within TIMEOUT_S fails the test.
+directory; nothing of the user's is read. No answer within TIMEOUT_S fails the test.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Browser:
         return answer["result"].get("value")
 
     def screenshot(self, to: Path, *, whole: bool = False) -> Path:
-        """A PNG of what is seen, or of the whole page."""
+        """A PNG of the visible part, or of the whole page."""
         shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         to.write_bytes(base64.b64decode(shot["data"]))
         return to

@@ -1,4 +1,5 @@
-"""What must be readable on what in the report's page, and how readable it is."""
+"""Pairs of text and ground in the report's page that must be readable, and how readable they
+are."""
 
 from __future__ import annotations
 

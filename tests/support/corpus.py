@@ -24,7 +24,7 @@ def _library() -> tuple[bytes, ...]:
     root = Path(sysconfig.get_paths()["stdlib"])
     lines: list[bytes] = []
     for path in sorted([*root.glob("*.py"), *root.glob("*/*.py")]):
-        if path.parent.name in ("site-packages", "dist-packages"):  # varies with what is installed
+        if path.parent.name in ("site-packages", "dist-packages"):  # varies by machine
             continue
         lines += [
             line for line in path.read_bytes().splitlines() if 0 < len(line) <= LINE_BYTES_MAX

@@ -2,8 +2,8 @@
 
 The one thing that is played is the leader's answer to a Fetch: what `engine/apis/_fetch` does on a
 broker, a few lines of Python do here, on a real `Replica` that leads. Between the brokers are links
-that lose requests and answers, refuse and delay, as the dice say. The controller is whoever calls
-`elect`.
+that lose requests and answers, refuse and delay, as the dice say. The caller of `elect` is the
+controller.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from kbroker.replica.fetcher_settings import FetcherSettings
 from kbroker.types import ApiKey, TopicPartition
 from tests.support.led_log import LedLog, open_led_log
 from tests.support.played_fetch_sessions import (
+    Answered,
     PlayedSession,
     PlayedSessions,
     Read,
-    Told,
     refused_fetch,
     write_partition,
 )
@@ -121,7 +121,7 @@ class Node:
         self.address = Address(f"broker-{node_id}", 9092)
         self.replicas: dict[TopicPartition, LedLog] = {}
         self.leading: dict[TopicPartition, bool] = {}
-        self.woken: list[Replica] = []  # of whom those who wait there were told
+        self.woken: list[Replica] = []  # whose waiting requests were woken
         self.unaware: set[TopicPartition] = set()  # its controller's word is still under way
         self.up = True
         self.keeps_starts = True  # of its logs, on file
@@ -206,9 +206,9 @@ class Node:
         """None: there is nothing new, and the fetch may wait."""
         news, reads = last, []
         for each in session.positions.values():
-            read, told = self._read(follower, each, bytes_left)
+            read, moved = self._read(follower, each, bytes_left)
             bytes_left -= len(read.records)
-            news |= told
+            news |= moved
             reads.append((each, read))
         if not news:
             return None
@@ -220,7 +220,7 @@ class Node:
         for each, read in reads:
             write_partition(writer, each.topic_id, each.partition, read)
             key = each.topic_id, each.partition
-            session.remember(key, read.told, records=bool(read.records) and not full)
+            session.remember(key, read.answered, records=bool(read.records) and not full)
         writer.tags()
         return writer.getvalue()
 
@@ -240,12 +240,12 @@ class Node:
                 marks = (log.high_watermark, log.log_start_offset)
             if error is ErrorCode.NONE and diverging is None and bytes_left > 0:
                 records = bytes_from(log, at.offset, min(at.bytes_max, bytes_left))
-        known = self.cluster.told.get((follower, log), -1)
+        known = self.cluster.answered.get((follower, log), -1)
         news = bool(records) or error is not ErrorCode.NONE or diverging is not None
         if marks[0] > known:
-            self.cluster.told[follower, log] = marks[0]
+            self.cluster.answered[follower, log] = marks[0]
             news = True
-        return Read(Told(error, *marks), diverging, records), news
+        return Read(Answered(error, *marks), diverging, records), news
 
     def _judge(
         self, name: TopicPartition | None, at: Position
@@ -273,7 +273,7 @@ class Node:
 
     def _offsets(self, reader: Reader) -> bytes:
         replica_id = reader.int32()
-        assert replica_id >= 0, "a consumer would be told the high watermark"
+        assert replica_id >= 0, "a consumer would get the high watermark"
         reader.int8()
         writer = Writer(flexible=True)
         writer.int32(0)
@@ -326,7 +326,7 @@ def _forgotten(reader: Reader) -> Iterator[tuple[UUID | None, int]]:
 
 def _is_new(session: PlayedSession[Position], at: Position, read: Read) -> bool:
     more = bool(read.records or read.diverging)
-    return not session.repeats((at.topic_id, at.partition), read.told, more=more)
+    return not session.repeats((at.topic_id, at.partition), read.answered, more=more)
 
 
 class FakeLink:
@@ -397,7 +397,7 @@ class Cluster:
         self.epochs: dict[TopicPartition, int] = {}
         self.leaders: dict[TopicPartition, int] = {}
         self.topic_ids: dict[str, UUID] = {}
-        self.told: dict[tuple[int, LedLog | None], int] = {}
+        self.answered: dict[tuple[int, LedLog | None], int] = {}
         # What was read for each fetch, and what it named of that; None: everything.
         self.fetches: list[tuple[int, int, list[Position], int]] = []
         self.named: list[list[Position] | None] = []
@@ -431,7 +431,7 @@ class Cluster:
     def elect(
         self, name: TopicPartition, leader: int, *, unaware: bool = False, in_sync: bool = True
     ) -> None:
-        """Another epoch, told to all that are up. `unaware`: the leader hears of it later."""
+        """Another epoch, sent to all that are up. `unaware`: the leader gets it later."""
         self.epochs[name] = self.epochs.get(name, -1) + 1
         self.leaders[name] = leader
         for node in self.nodes.values():

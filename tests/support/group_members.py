@@ -47,14 +47,16 @@ class Member:
         self.assignment: bytes | None = None
         self.leads = False
         self.waits: Callable[[Reader], None] | None = None
-        self.told = ErrorCode.NONE  # by the last answer
+        self.last_code = ErrorCode.NONE  # by the last answer
         self._received = bytearray()
         self._answer_size = -1
 
     def __str__(self) -> str:
-        """Where it stands, for who asks why a group does not come to rest."""
+        """Its state, for a failure of a group that does not come to rest."""
         waits = self.waits.__name__ if self.waits is not None else "nothing"
-        return f"{self.member_id!r} in {self.generation} told {self.told.name}, waits for {waits}"
+        return (
+            f"{self.member_id!r} in {self.generation} got {self.last_code.name}, waits for {waits}"
+        )
 
     def close(self) -> None:
         self.socket.close()
@@ -92,17 +94,17 @@ class Member:
         self._send(ApiKey.JOIN_GROUP, 9, out, self._joined)
 
     def _joined(self, answer: Reader) -> None:
-        self.told = ErrorCode.for_code(answer.int16())
+        self.last_code = ErrorCode.for_code(answer.int16())
         generation = answer.int32()
         answer.nullable_string()
         answer.nullable_string()
         leader = answer.string()
         answer.boolean()
         member_id = answer.string()
-        if self.told is ErrorCode.MEMBER_ID_REQUIRED:
+        if self.last_code is ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = member_id
             self.join()
-        elif not self.told:
+        elif not self.last_code:
             self.member_id, self.generation = member_id, generation
             self.leads = leader == member_id
             members = []
@@ -130,12 +132,12 @@ class Member:
         self._send(ApiKey.SYNC_GROUP, 5, out, self._synced)
 
     def _synced(self, answer: Reader) -> None:
-        self.told = ErrorCode.for_code(answer.int16())
+        self.last_code = ErrorCode.for_code(answer.int16())
         answer.nullable_string()
         answer.nullable_string()
-        if self.told is ErrorCode.REBALANCE_IN_PROGRESS:
+        if self.last_code is ErrorCode.REBALANCE_IN_PROGRESS:
             self.join()
-        elif not self.told:
+        elif not self.last_code:
             self.assignment = answer.nullable_bytes()
 
     def heartbeat(self) -> None:
@@ -148,7 +150,7 @@ class Member:
         self._send(ApiKey.HEARTBEAT, 4, out, self._beaten)
 
     def _beaten(self, answer: Reader) -> None:
-        self.told = ErrorCode.for_code(answer.int16())
+        self.last_code = ErrorCode.for_code(answer.int16())
 
     def leave(self) -> None:
         out = Writer(flexible=True)
@@ -191,8 +193,8 @@ def run(members: Iterable[Member], until: Callable[[], bool], what: str) -> floa
     try:
         while not until():
             if time.monotonic() - began > DEADLINE_S:
-                told = ", ".join(map(str, by_fd.values()))
-                raise AssertionError(f"not in {DEADLINE_S} s: {what}: {told}")
+                waiting = ", ".join(map(str, by_fd.values()))
+                raise AssertionError(f"not in {DEADLINE_S} s: {what}: {waiting}")
             for fd, _ in poll.poll(0.2):
                 by_fd[fd].readable()
     finally:
@@ -225,7 +227,7 @@ def form(
 
 
 def rebalance(members: list[Member]) -> float:
-    """The leader joins again, the others when they hear of it; seconds until all are settled."""
+    """The leader joins again, the others when they learn of it; seconds until all are settled."""
     before = members[0].generation
     began = time.monotonic()
     next(member for member in members if member.leads).join()
@@ -243,10 +245,12 @@ def settle(members: list[Member], before: int) -> None:
         for member in members:
             if member.waits is not None:
                 continue
-            if member.told is ErrorCode.UNKNOWN_MEMBER_ID:  # its session ended: it was too slow
+            if (
+                member.last_code is ErrorCode.UNKNOWN_MEMBER_ID
+            ):  # its session ended: it was too slow
                 member.member_id = ""
                 member.join()
-            elif member.told in _JOIN_AGAIN:
+            elif member.last_code in _JOIN_AGAIN:
                 member.join()
             elif member.assignment is not None:
                 # A heartbeat is how a settled member learns that it is to join again.
@@ -278,11 +282,11 @@ def wait_for_coordinator(address: tuple[str, int], group: str) -> None:
                 break
             time.sleep(0.05)
     member = Member(address, group, 60_000, 60_000)
-    member.member_id = "nobody"
+    member.member_id = "stranger"
     while time.monotonic() < deadline:
         member.heartbeat()
         run([member], lambda: member.waits is None, "a heartbeat")
-        if member.told is ErrorCode.UNKNOWN_MEMBER_ID:
+        if member.last_code is ErrorCode.UNKNOWN_MEMBER_ID:
             member.close()
             return
         time.sleep(0.05)
@@ -330,7 +334,7 @@ def run_one(member: Member) -> None:
     while member.waits is not None:
         member.readable()
     if member.assignment is None:
-        raise AssertionError(f"{member.group}: {member.told.name}")
+        raise AssertionError(f"{member.group}: {member.last_code.name}")
 
 
 if __name__ == "__main__":

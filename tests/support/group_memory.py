@@ -1,6 +1,6 @@
-"""A store and a view of groups that keep nothing, for tests of what stands above them.
+"""A store and a view of groups that keep nothing, for tests of the layers above them.
 
-Whatever is written is said to be written at once; nobody is heard in C.
+Every write is said to be written at once; C gets no requests of members.
 """
 
 from __future__ import annotations

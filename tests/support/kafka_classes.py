@@ -1,6 +1,6 @@
 """Apache Kafka's classes as Java maps them: a broker is there in half the processor time.
 
-It stands beside the jars that it is made of and serves every broker, tool and client with their
+It is beside the jars that it is made of and serves every broker, tool and client with their
 class path. `make setup` makes it unless there is one that fits: some ten seconds, by a broker that
 starts and stops.
 """
@@ -24,7 +24,7 @@ def archive() -> Path:
 
 
 def java_options() -> tuple[str, ...]:
-    """For a short-lived process with `jars.class_path()`, or with more behind it."""
+    """For a short-lived process with `jars.class_path()`, or with more after it."""
     return (*SHORT_LIVED, *class_archive.mapped_from(archive()))
 
 

@@ -1,6 +1,6 @@
 """A log with the replica in front of it, for tests that append and read.
 
-What the replica does not have, such as `roll` or `close`, is its log's.
+Methods that the replica lacks, such as `roll` or `close`, are its log's.
 """
 
 from __future__ import annotations

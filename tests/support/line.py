@@ -2,7 +2,7 @@
 
     with Line(server.connect) as line:
         client = connect_to(line.address)
-        line.swallow_answers()      # what is asked is done, and nobody is told
+        line.swallow_answers()      # requests are done, and not answered
         line.cut()                  # connections end, new ones are refused
         line.mend()
 

@@ -1,4 +1,4 @@
-"""A directory in memory, where that can be had: for thousands of syncs that nobody asks after.
+"""A directory in memory, where that can be had: for thousands of syncs that no test asks for.
 
 What a test says of a disk it says of one that keeps nothing; a disk that fails is made by faults
 (kbroker/testing/file_faults.py), not by waiting for a sound one.

@@ -1,7 +1,7 @@
 """Nothing stays: when its connections are gone, a broker is as it was before they came.
 
 Every broker that a test stops has said in its log what stayed, if anything did. The ones with a
-control connection are looked at while they live, too: behind each test, if its clients are gone,
+control connection are looked at while they live, too: after each test, if its clients are gone,
 and before the end, when all connections are ended here. What waits for a time (a member that joins
 a group is waited for) has an hour of the broker's own clock to come to its end.
 """
@@ -39,13 +39,13 @@ WATCHER: Final = NothingStays()
 
 
 def look_at_all() -> None:
-    """Behind a test: those that outlive it and have no client now."""
+    """After a test: those that outlive it and have no client now."""
     for server in process.running():
         if isinstance(server, Broker) and not server.in_process and server.alive:
             found = left(server, CLIENTS_CLOSE_S)
             if "connections" not in found:
                 found = left(server, GOES_S)
-                assert not found, f"behind this test stay: {found}"
+                assert not found, f"after this test stay: {found}"
 
 
 def look_at_levels() -> None:
@@ -76,7 +76,7 @@ def left(broker: Broker, within_s: float) -> dict[str, int]:
 
 
 def ended(broker: Broker) -> dict[str, int]:
-    """The same, behind the end of all connections."""
+    """The same, after the end of all connections."""
     until = time.monotonic() + GOES_S
     later = False
     while True:

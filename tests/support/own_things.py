@@ -1,7 +1,7 @@
 """What a test itself has opened or dropped: others' things in this process come and go.
 
 Threads and garbage of earlier tests close descriptors when they like, and a collection that comes
-by itself is counted by whoever counts collections.
+by itself is counted wherever collections are counted.
 """
 
 from __future__ import annotations

@@ -139,8 +139,7 @@ LEFT: Final = {
     "tests/parity": 174,
     "tests/sample_project": 1,
     "tests/sanitizers": 6,
-    "tests/simulation": 415,
-    "tests/support": 119,
+    "tests/simulation": 361,
     "tests/system": 383,
     "tests/unit": 1380,
 }

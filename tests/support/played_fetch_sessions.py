@@ -19,7 +19,7 @@ _DIVERGING_EPOCH_TAG = 0
 PositionT = TypeVar("PositionT")
 
 
-class Told(NamedTuple):
+class Answered(NamedTuple):
     """What a follower knows of a partition from the last answer that had it."""
 
     error: ErrorCode
@@ -30,13 +30,13 @@ class Told(NamedTuple):
 class Read(NamedTuple):
     """One partition of an answer."""
 
-    told: Told
+    answered: Answered
     diverging: tuple[int, int] | None = None
     records: bytes = b""
 
     @classmethod
     def refused(cls, error: ErrorCode) -> Read:
-        return cls(Told(error, -1, -1))
+        return cls(Answered(error, -1, -1))
 
 
 def write_partition(writer: Writer, topic_id: UUID, partition: int, read: Read) -> None:
@@ -44,8 +44,8 @@ def write_partition(writer: Writer, topic_id: UUID, partition: int, read: Read) 
     writer.uuid(topic_id)
     writer.array(1)
     writer.int32(partition)
-    writer.int16(read.told.error)
-    for number in (read.told.high_watermark, -1, read.told.log_start_offset):
+    writer.int16(read.answered.error)
+    for number in (read.answered.high_watermark, -1, read.answered.log_start_offset):
         writer.int64(number)
     writer.array(None)
     writer.int32(-1)
@@ -68,21 +68,21 @@ class PlayedSession(Generic[PositionT]):
         self.session_id = session_id
         self.epoch = 1
         self.positions: dict[Hashable, PositionT] = {}
-        self._told: dict[Hashable, Told] = {}
+        self._answered: dict[Hashable, Answered] = {}
 
     def change(self, asked: Mapping[Hashable, PositionT], forgotten: Iterable[Hashable]) -> None:
         """In that order: who is named in both is forgotten."""
         self.positions.update(asked)
         for key in forgotten:
             self.positions.pop(key, None)
-            self._told.pop(key, None)
+            self._answered.pop(key, None)
 
-    def repeats(self, key: Hashable, told: Told, *, more: bool) -> bool:
+    def repeats(self, key: Hashable, answered: Answered, *, more: bool) -> bool:
         """Whether an answer may leave it out; `more`: records or a divergence."""
-        return not more and told.error is ErrorCode.NONE and self._told.get(key) == told
+        return not more and answered.error is ErrorCode.NONE and self._answered.get(key) == answered
 
-    def remember(self, key: Hashable, told: Told, *, records: bool) -> None:
-        self._told[key] = told
+    def remember(self, key: Hashable, answered: Answered, *, records: bool) -> None:
+        self._answered[key] = answered
         if records and key in self.positions:
             self.positions[key] = self.positions.pop(key)
 

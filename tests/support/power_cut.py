@@ -1,4 +1,4 @@
-"""What a power cut leaves of a directory: a model of what a disk has been asked to keep.
+"""A directory after a power cut: a model of the promises that a disk has been asked for.
 
     disk = Disk(directory)
     with FileFaults(before=disk.before):     # sees the directory before each file operation
@@ -6,12 +6,12 @@
         disk.leave("posix", target, dice)    # what may be there when the power comes back
 
 A file's bytes last once it was synced, names once their directory was, a volume with all of it. Of
-what was not, anything may be there or not, and three kinds of file systems are told apart:
+the rest, anything may be there or not, and three kinds of file systems are modelled:
 
     posix      names as their directory was synced last, bytes as their file was: nothing more
     journal    names change in one order, and a prefix of that is there, no shorter than any sync
                made it (ext4, XFS); of each file's bytes any sectors, old, new, or zeros
-    names      all names, and of the bytes what was synced: the empty file behind a rename
+    names      all names, and the synced bytes: the empty file after a rename
 
 One thread works on the directory. A file is known by its inode, from its first name to its last.
 """
@@ -147,7 +147,7 @@ class Disk:
 
 
 def _everything_below(root: str, below: str) -> Iterator[tuple[str, int, bytes | None]]:
-    """(path below `root`, inode, bytes) of what is there; a directory before what is in it."""
+    """(path below `root`, inode, bytes) of each file; a directory before its content."""
     with os.scandir(root + below) as entries:
         for entry in sorted(entries, key=_name):
             path = f"{below}/{entry.name}" if below else entry.name

@@ -1,4 +1,4 @@
-"""Prometheus' own checker of rules and configurations, for the tests of what we generate.
+"""Prometheus' own checker of rules and configurations, for the tests of generated files.
 
 It is one program of the Debian package `prometheus`; `python -m tests.support.setup` takes it out
 of the package, into the cache directory outside the work tree, without installing a server. A

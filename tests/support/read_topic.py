@@ -1,4 +1,4 @@
-"""A topic from its first record to its last, by librdkafka: an oracle for what reads topics."""
+"""A topic from its first record to its last, by librdkafka: an oracle for readers of topics."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from kbroker.types import TopicPartition
 
 
 def batches(bootstrap: str, topic: str, partition: int = 0) -> list[RecordBatch]:
-    """From the first to what was the last when this was called."""
+    """From the first to the last of the time of the call."""
     where = TopicPartition(topic, partition)
     found: list[RecordBatch] = []
     with Client(bootstrap) as client:

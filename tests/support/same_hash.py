@@ -34,7 +34,7 @@ def names_of_one_hash() -> list[str]:
 
 
 def names_of_many_hashes() -> list[str]:
-    """As many, as long, which nobody has chosen."""
+    """As many, as long, chosen at random."""
     length = sum(len(one) for one, _ in _PAIRS)
     return [f"{number:0{length}}" for number in range(1 << len(_PAIRS))]
 

@@ -2,7 +2,7 @@
 
 Brings kcat, Chromium and promtool (apt-get, where this process may use it), Apache Kafka's jars,
 ZooKeeper's and those of Spark's connector (Maven), and builds the client programs in Go, Rust,
-JavaScript and Java from what their registries hold (tests/clients/agents/programs.py). Says in one
+JavaScript and Java from their registries (tests/clients/agents/programs.py). Says in one
 line each what is there and what is not, and exits 0 in any case: the tests that miss something name
 it themselves, and KBROKER_REQUIRE=all makes them fail.
 
@@ -36,8 +36,8 @@ def main() -> None:
 
 
 def _bring(steps: Sequence[Step]) -> None:
-    for what, bring in steps:
-        print(f"set-up: {what}: {bring()}", flush=True)
+    for part, bring in steps:
+        print(f"set-up: {part}: {bring()}", flush=True)
 
 
 def _package(name: str) -> str:

@@ -1,7 +1,7 @@
 """Spark's classes as Java maps them: half the processor time of a short session.
 
 A session of the tests reads and checks ten thousand classes before it does anything, and a test run
-starts dozens of them. The archive holds for one class path, so it stands in the virtual
+starts dozens of them. The archive holds for one class path, so it is in the virtual
 environment. Made by `make setup`, about half a minute; where there is none, sessions begin without.
 """
 
@@ -20,7 +20,7 @@ ARCHIVE: Final = Path(sys.prefix, "spark-classes.jsa")
 # Short jobs: the first compiler is enough, and one thread collects.
 SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # Each query is another one, and of a few rows: it is done before it would be compiled, or planned
-# again by what was found.
+# again by its findings.
 SHORT_QUERIES: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

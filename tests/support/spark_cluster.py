@@ -8,7 +8,7 @@ has a working directory of its own, no PYTHONPATH and an environment without Spa
 that a job has on the workers only what was shipped to them. The executors belong to their worker's
 process group, which ends with the cluster. All of it listens on loopback, on free ports.
 
-What a URI is: `Cluster.uri(name)` is below `viewfs://shared/`, a file system of Hadoop's that every
+A URI, `Cluster.uri(name)`, is below `viewfs://shared/`, a file system of Hadoop's that every
 node of this cluster knows and that Python's open() does not. A job that treats a URI as a local
 path fails here, as it would on HDFS or S3.
 """
@@ -164,7 +164,7 @@ class Cluster:
             try:
                 process.wait(max(0.0, give_up - time.monotonic()))
             except subprocess.TimeoutExpired:
-                pass  # killed below, with what it started
+                pass  # killed below, with its children
             signal_group(process.pid, signal.SIGKILL)
             process.wait()
         self._running.clear()

@@ -1,9 +1,9 @@
-"""A disk that stands, under the log's file operations of this process: one that does not return.
-What stands is not in the page cache either: who may not wait for it is told so.
+"""A disk that hangs, under the log's file operations of this process: one that does not return.
+Its files are not in the page cache either: a read that may not wait for it gets an error.
 
 with standing(("read", "0.index")) as disk:
-    looking = disk.begin(lambda: log.read(20))   # on another thread; it stands
-    disk.soon(lambda: log.append(batch))         # waits for nothing that stands, or fails
+    looking = disk.begin(lambda: log.read(20))   # on another thread; it hangs
+    disk.soon(lambda: log.append(batch))         # waits for no hanging operation, or fails
     disk.go_on()
     looking.result()
 """
@@ -34,16 +34,16 @@ class _Place:
     operation: str
     ending: str
     lock: threading.Lock = field(default_factory=threading.Lock)
-    stands: threading.Event = field(default_factory=threading.Event)
+    hangs: threading.Event = field(default_factory=threading.Event)
     goes_on: threading.Event = field(default_factory=threading.Event)
 
     def comes_by(self, operation: str, path: str) -> None:
         if operation != self.operation or not path.endswith(self.ending):
             return
         with self.lock:
-            if self.stands.is_set():
+            if self.hangs.is_set():
                 return
-            self.stands.set()
+            self.hangs.set()
         self.goes_on.wait(DEADLINE_S)
 
 
@@ -63,21 +63,21 @@ class StandingDisk:
             place.comes_by(operation, path)
 
     def begin(self, call: Callable[[], T], at: int = 0) -> Future[T]:
-        """On another thread; on return it stands there."""
+        """On another thread; on return it hangs there."""
         future = self._pool.submit(call)
         self.wait(at)
         return future
 
     def wait(self, at: int = 0) -> None:
-        """Until somebody stands there."""
-        assert self._places[at].stands.wait(DEADLINE_S), "nobody stands there"
+        """Until an operation hangs there."""
+        assert self._places[at].hangs.wait(DEADLINE_S), "no operation hangs there"
 
-    def stands(self, at: int = 0) -> bool:
+    def hangs(self, at: int = 0) -> bool:
         """Whether an operation has come there, and hangs or has hung."""
-        return self._places[at].stands.is_set()
+        return self._places[at].hangs.is_set()
 
     def soon(self, call: Callable[[], T]) -> T:
-        """What a call answers, on another thread; fails where that waits for what stands."""
+        """A call's answer, on another thread; fails where that waits for a hanging operation."""
         return self._pool.submit(call).result(SOON_S)
 
     def go_on(self, at: int = 0) -> None:

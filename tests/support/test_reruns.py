@@ -1,4 +1,4 @@
-"""What may be another's client's own fault runs once more, and is told; what is ours never does."""
+"""A failure that may be a client library's runs once more, and is reported; ours never does."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_a_rerun_is_counted_and_shows_how_it_failed(tmp_path: Path) -> None:
          str(tmp_path)],
         cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    told, _, end = run.stdout.rpartition("1 run again, 1 of them green then")
-    assert told, run.stdout + run.stderr
+    output, _, end = run.stdout.rpartition("1 run again, 1 of them green then")
+    assert output, run.stdout + run.stderr
     assert "test_some.py::test_some[AgentError]" in end and "AgentError: at first" in end
     assert "1 failed, 1 passed, 1 rerun" in end
     assert run.returncode == 1

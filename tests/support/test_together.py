@@ -1,4 +1,4 @@
-"""Whoever shares a Spark session shares a process; nobody else does."""
+"""Tests that share a Spark session share a process; no others do."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ WITHOUT_A_SESSION: Final = frozenset(
 
 
 def scope_of(file: str) -> str:
-    """The name of what a file goes with: its own, or a session's."""
+    """The group of a file: its own name, or a session's."""
     path = PurePosixPath(file)
     uses_spark = path.parent.name == "spark" or path.stem == "test_spark"
     if not uses_spark or path.stem in WITHOUT_A_SESSION:

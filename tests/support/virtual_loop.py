@@ -29,7 +29,7 @@ class _Jumping(selectors.SelectSelector):
 
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None:
-            raise RuntimeError("nothing will ever happen again, and somebody waits for it")
+            raise RuntimeError("nothing will ever happen again, and a task waits for it")
         self.now_s += max(0.0, timeout)
         return []
 
@@ -43,7 +43,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._jumping.now_s
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The work's result; what else was begun is cancelled behind it."""
+        """The work's result; other tasks are cancelled after it."""
         try:
             return self.run_until_complete(work)
         finally:
@@ -57,7 +57,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 class HastyLoop(VirtualLoop):
     """Its timers come some milliseconds early, as libuv's do, which counts from when it last
-    looked; and whoever looks at its time has taken a part of a millisecond to do so."""
+    looked; and a look at its time takes a part of a millisecond."""
 
     def __init__(self, dice: random.Random) -> None:
         super().__init__()

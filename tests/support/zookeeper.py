@@ -1,4 +1,4 @@
-"""Apache ZooKeeper itself on loopback, for tests of what only a real one can show.
+"""Apache ZooKeeper itself on loopback, for tests that need a real one.
 
     def test_something(zookeeper): zookeeper.connect        one server for the whole run of tests
     with ensemble(3) as servers: connect_to(servers)        three, of this test's own

@@ -1,4 +1,4 @@
-"""One group of a thousand members, ten thousand groups: everybody is served, and neighbours too."""
+"""One group of a thousand members, ten thousand groups: all are served, and neighbours too."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Neighbour(threading.Thread):
             self._member.heartbeat()
             run_one(self._member)
             self.beats += 1
-            self.codes.add(self._member.told)
+            self.codes.add(self._member.last_code)
         self._member.close()
 
 
@@ -77,12 +77,12 @@ def test_a_thousand_members(make_broker: MakeBroker) -> None:
         for member in members:
             member.heartbeat()
         run(members, lambda: all(m.waits is None for m in members), "heartbeats")
-        assert {member.told for member in members} == {ErrorCode.REBALANCE_IN_PROGRESS}
+        assert {member.last_code for member in members} == {ErrorCode.REBALANCE_IN_PROGRESS}
         settle(members, members[0].generation)
         for member in members:
             member.leave()
         run(members, lambda: all(m.waits is None for m in members), "leaving")
-        assert {member.told for member in members} == {ErrorCode.NONE}
+        assert {member.last_code for member in members} == {ErrorCode.NONE}
     neighbour.join(30)
     assert neighbour.codes == {ErrorCode.NONE}
     assert neighbour.beats > 10
@@ -105,6 +105,6 @@ def test_ten_thousand_groups(make_broker: MakeBroker) -> None:
     # The last one is as alive as it was when it was alone.
     one.heartbeat()
     run_one(one)
-    assert one.told is ErrorCode.NONE
+    assert one.last_code is ErrorCode.NONE
     one.close()
     assert broker.stop() == 0
