@@ -141,7 +141,6 @@ LEFT: Final = {
     "tests/sanitizers": 6,
     "tests/simulation": 361,
     "tests/system": 383,
-    "tests/unit": 1380,
 }
 
 if __name__ == "__main__":

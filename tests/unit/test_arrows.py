@@ -68,15 +68,15 @@ TOP_LEVEL: Final = {
 CORES: Final = {"log": "log core", "net": "net core"}
 
 # Rooms inside a package, from below: a module knows those of its own room and of rooms before it.
-# What stands in the package itself puts the rooms together. Compiled units and Python are looked
-# at each among themselves, since all of the core is below all of the Python.
+# Modules of the package itself put the rooms together. Compiled units and Python are looked at each
+# among themselves, since all of the core is below all of the Python.
 ROOMS: Final = {
     "log": ("engine", "opening", "upkeep", "looking"),
     "engine": ("worker", "waiting", "apis"),
     "coordinator": ("runtime", "group", "txn"),
 }
 
-# A library behind one door: the only files that may import it. None: the broker never does.
+# A library with one door: the only files that may import it. None: the broker never does.
 ONE_DOOR: Final[dict[str, tuple[str, ...]]] = {
     "numpy": (),
     "kazoo": (

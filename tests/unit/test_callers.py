@@ -1,13 +1,13 @@
-"""Nothing stands in the product that nobody calls: what is left over is removed, not kept.
+"""The product has no code without a caller: left-over code is removed, not kept.
 
 By name: a function, method, class or constant of kbroker, lab, perf and spark_jobs has a caller
 when its name is used anywhere in them, as a name, an attribute, or a word of a text without blanks
-(what is looked up by its name, "module:function"). Tests are no callers, but of `kbroker/testing`,
-which is there for them. Of Cython, functions, methods, enumerators and what is declared of C are
-looked at, by lines; a declaration is no use. The compiler warns of the same for what is static in
-one unit.
+(a thing that is looked up by its name, "module:function"). Tests are no callers, but of
+`kbroker/testing`, which is there for them. Of Cython, functions, methods, enumerators and
+declarations of C are looked at, by lines; a declaration is no use. The compiler warns of the same
+for static code in one unit.
 
-A decorator that is not Python's own hands its function to somebody (click, pytest, atexit).
+A decorator that is not Python's own hands its function to a library (click, pytest, atexit).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ALLOWED: Final = (
     ("spark_jobs/kbroker_source.py",
      "initialOffset|prepareForTriggerAvailableNow|getDefaultReadLimit|reportLatestOffset"
      "|streamReader", "pyspark, of a data source"),
-    # What nobody needs yet.
+    # Not needed yet.
     ("kbroker/net/_wrapped_request.pyx", "open_channel", "SASL"),
     # How a test sees, or moves, what it tests.
     ("kbroker/testing/_masked_transport.pyx", "MaskedTransport", "tests of transports"),
@@ -57,7 +57,7 @@ ALLOWED: Final = (
     ("kbroker/engine/worker/_worker_mode.pyx", "may_of", "tests"),
     ("kbroker/protocol/_wire.pyx", "unsigned_varint", "tests"),
     ("kbroker/replica/_replica.pyx", "note_fetch|readable_bytes", "tests"),
-    # Tables of somebody else's numbers, whole.
+    # Tables of another project's numbers, whole.
     ("kbroker/testing/_file_faults.pyx", "RENAME|MKDIR", "bits, in the order of OPERATIONS"),
 )  # fmt: skip
 PYTHONS_OWN: Final = frozenset(
@@ -202,7 +202,7 @@ def test_every_cython_name_has_a_caller() -> None:
 
 
 def test_every_exception_is_needed() -> None:
-    """Each name is still there, and nobody of the product calls it."""
+    """Each name is still there, and the product does not call it."""
     left = python_without_a_caller() + cython_without_a_caller()
     needless = [
         f"{place}: {name}"

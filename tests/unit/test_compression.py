@@ -71,7 +71,7 @@ def test_every_level(codec: Codec) -> None:
         assert unpack(packed, codec, len(text)) == text
 
 
-# What Apache Kafka 4.3.0 stored of the words below, by the level of the topic.
+# Apache Kafka 4.3.0 stored these bytes of the words below, by the level of the topic.
 KAFKA_BYTES = {
     Codec.GZIP: {-1: 3258, 1: 3996, 3: 3692, 6: 3258, 9: 3259},
     Codec.LZ4: {

@@ -73,8 +73,8 @@ def test_every_decision_is_in_the_list_under_its_title() -> None:
 
 
 def test_what_is_hot_is_told_with_its_versions() -> None:
-    told = text_of("docs/architecture.md").replace("\n", " ")
-    (listed,) = re.findall(r"Hot are ([^;]*); anything else is cold", told)
+    page = text_of("docs/architecture.md").replace("\n", " ")
+    (listed,) = re.findall(r"Hot are ([^;]*); anything else is cold", page)
     said = dict(re.findall(r"(\w+) (\d+-\d+)", listed))
     hot = [api for api in REGISTRY.apis if api.hot]
     assert said == {api.name: f"{api.min_version}-{api.max_version}" for api in hot}
@@ -110,7 +110,7 @@ def test_every_check_of_a_fault_is_there() -> None:
     assert not missing, "\n".join(missing)
 
 
-# Pages of prose with tables of what was measured; those that a command writes have their own line.
+# Pages of prose with tables of measurements; those that a command writes have their own line.
 MEASURED = re.compile(r"\d(?:\.\d+)? ?(?:us|ms|s|MB|GB|MB/s) \|")
 
 

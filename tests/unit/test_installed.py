@@ -1,4 +1,5 @@
-"""What a fresh machine is told to install, and what a target installs, is what is needed there."""
+"""The packages that documents name for a fresh machine, and those that a target installs,
+suffice."""
 
 from __future__ import annotations
 
@@ -50,10 +51,10 @@ def test_the_image_and_the_readme_name_every_header_that_has_to_be_installed() -
     ],
 )
 def test_a_target_installs_these_extras(target: str, extras: list[str], tmp_path: Path) -> None:
-    """Nothing is run: what make would do in a tree without a virtual environment."""
-    told = subprocess.run(
+    """Nothing is run: the commands of make in a tree without a virtual environment."""
+    dry_run = subprocess.run(
         ["make", "-n", target, f"VENV={tmp_path / 'venv'}"],
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    asked = re.findall(r"installing into \S+ kbroker's dependencies ?(.*?)\"", told.stdout)
-    assert asked == ["setuptools wheel cython", *extras], told.stdout
+    asked = re.findall(r"installing into \S+ kbroker's dependencies ?(.*?)\"", dry_run.stdout)
+    assert asked == ["setuptools wheel cython", *extras], dry_run.stdout

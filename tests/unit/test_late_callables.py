@@ -1,8 +1,8 @@
 """Nothing is given a callable after it was made: what is to be called is handed in when it is made.
 
 A callable that is assigned to another object's attribute is an arrow upwards which no import and no
-signature shows; whoever makes that object in a test gets a default without a word. So a part takes
-its listener as an argument (a protocol, or a callable), and keeps it.
+signature shows; a test that makes that object gets a default without a word. So a part takes its
+listener as an argument (a protocol, or a callable), and keeps it.
 
 By shape: in Python a lambda, a `partial`, a function of the module or a method of the own class
 that is assigned to an attribute of anything but `self`, by `=`, in a tuple or by `setattr`; in

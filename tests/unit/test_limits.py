@@ -74,7 +74,7 @@ def test_other_bounds_are_of_all_units(tree: Path) -> None:
 
 
 def test_c_has_them_from_here() -> None:
-    """Of what this build was made, in a header; and in no unit by another value."""
+    """The values of this build, in a header; and in no unit by another value."""
     header = (ROOT / "kbroker" / "core" / "native" / "bounds.h").read_text()
     of_c = {name: int(value) for name, value in re.findall(r"(\w+) = (\d+),", header)}
     assert len(of_c) > 10

@@ -30,40 +30,40 @@ def now() -> Now:
 
 
 @pytest.fixture
-def told(now: Now) -> LogLines:
+def limited(now: Now) -> LogLines:
     return LogLines(logging.getLogger("kbroker.request"), now)
 
 
 def test_where_there_is_no_room_a_cause_whose_period_is_over_makes_some(
     now: Now, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = LogLines(logging.getLogger("kbroker.request"), now, period_ms=60_000)
+    limited = LogLines(logging.getLogger("kbroker.request"), now, period_ms=60_000)
     for number in range(LOG_CAUSES_MAX):
-        assert told.write(logging.WARNING, f"client {number}", "cut off")
+        assert limited.write(logging.WARNING, f"client {number}", "cut off")
         now.ns += SECOND_NS // 2
-    assert told.write(logging.WARNING, "one more", "cut off"), "the rest share a line"
-    assert not told.write(logging.WARNING, "and another", "cut off")
-    assert not told.write(logging.WARNING, "client 0", "cut off")
+    assert limited.write(logging.WARNING, "one more", "cut off"), "the rest share a line"
+    assert not limited.write(logging.WARNING, "and another", "cut off")
+    assert not limited.write(logging.WARNING, "client 0", "cut off")
     now.ns += 30 * SECOND_NS  # the first ones are due
     caplog.clear()
-    assert told.write(logging.WARNING, "and another", "cut off")
-    assert not told.write(logging.WARNING, "and another", "cut off")
-    assert told.write(logging.WARNING, "client 4", "cut off")
-    assert len(told._causes) == LOG_CAUSES_MAX + 1
+    assert limited.write(logging.WARNING, "and another", "cut off")
+    assert not limited.write(logging.WARNING, "and another", "cut off")
+    assert limited.write(logging.WARNING, "client 4", "cut off")
+    assert len(limited._causes) == LOG_CAUSES_MAX + 1
     assert caplog.messages == ["cut off", "cut off"]
 
 
 def test_a_cause_is_told_once_a_second_with_what_was_left_out(
-    told: LogLines, now: Now, caplog: pytest.LogCaptureFixture
+    limited: LogLines, now: Now, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    assert told.write(logging.INFO, "malformed", "first %s", "a")
-    assert not any(told.write(logging.INFO, "malformed", "again") for _ in range(1_000))
-    assert told.write(logging.WARNING, "other", "another cause")
+    assert limited.write(logging.INFO, "malformed", "first %s", "a")
+    assert not any(limited.write(logging.INFO, "malformed", "again") for _ in range(1_000))
+    assert limited.write(logging.WARNING, "other", "another cause")
     now.ns += SECOND_NS
-    assert told.write(logging.INFO, "malformed", "next %s", "b")
+    assert limited.write(logging.INFO, "malformed", "next %s", "b")
     now.ns += SECOND_NS
-    assert told.write(logging.INFO, "malformed", "last")
+    assert limited.write(logging.INFO, "malformed", "last")
     assert caplog.messages == [
         "first a",
         "another cause",
@@ -72,10 +72,10 @@ def test_a_cause_is_told_once_a_second_with_what_was_left_out(
     ]
 
 
-def test_causes_are_bounded(told: LogLines, caplog: pytest.LogCaptureFixture) -> None:
+def test_causes_are_bounded(limited: LogLines, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     for number in range(3 * LOG_CAUSES_MAX):
-        told.write(logging.INFO, f"cause {number}", "line %d", number)
+        limited.write(logging.INFO, f"cause {number}", "line %d", number)
     assert len(caplog.messages) == LOG_CAUSES_MAX + 1
 
 
@@ -121,18 +121,18 @@ def test_several_lines_a_second_where_they_are_wanted(
     now: Now, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    told = LogLines(logging.getLogger("kbroker.request"), now, lines_max=3)
-    assert [told.write(logging.INFO, "a", "%d", n) for n in range(5)] == [True] * 3 + [False] * 2
+    limited = LogLines(logging.getLogger("kbroker.request"), now, lines_max=3)
+    assert [limited.write(logging.INFO, "a", "%d", n) for n in range(5)] == [True] * 3 + [False] * 2
     now.ns += SECOND_NS
-    assert told.write(logging.INFO, "a", "5")
+    assert limited.write(logging.INFO, "a", "5")
     assert caplog.messages == ["0", "1", "2", "5 (and 2 like it before)"]
 
 
 def test_text_from_outside_is_escaped_and_short(
-    told: LogLines, caplog: pytest.LogCaptureFixture
+    limited: LogLines, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    told.write(logging.INFO, "a", "group %s", "a\nb" + "c" * 40_000)
+    limited.write(logging.INFO, "a", "group %s", "a\nb" + "c" * 40_000)
     (line,) = caplog.messages
     assert line.startswith("group a\\nbccc")
     assert len(line) < 300

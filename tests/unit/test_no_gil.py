@@ -22,7 +22,7 @@ from Cython.Compiler.Main import compile as translate
 
 from tests.support.source_tree import ROOT, logical_lines, relative, source_files
 
-# What Cython writes where a function that runs without the GIL takes it.
+# The calls that Cython writes where a function that runs without the GIL takes it.
 TAKES_THE_GIL: Final = re.compile(
     r"\b(?:__Pyx_)?PyGILState_Ensure\s*\(|\b__Pyx_ErrOccurredWithGIL\s*\("
 )

@@ -1,4 +1,4 @@
-"""Text from outside: what fits into an answer again, and what of it is shown."""
+"""Text from outside: texts that fit into an answer again, and the part that is printed."""
 
 from __future__ import annotations
 

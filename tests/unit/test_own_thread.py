@@ -1,4 +1,4 @@
-"""A thread of ours whose loop raises: it goes on; at last it is dead, and nobody waits for it."""
+"""A thread of ours whose loop raises goes on; at last it is dead, and its waiters are answered."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def test_a_thread_that_is_lost_is_said_counted_and_shown(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     given_up: list[str] = []
-    thread = OwnThread("kbroker-test", raises, lambda: given_up.append("told"))
+    thread = OwnThread("kbroker-test", raises, lambda: given_up.append("called"))
     health = Health(lambda: [thread, None])
     readiness = Readiness([], health.dead)
     readiness.phase = RUNNING
     assert all(check.ok for check in readiness.checks())
     thread.start()
     ended(thread)
-    assert given_up == ["told"]
+    assert given_up == ["called"]
     assert health.dead() == ["kbroker-test"]
     assert health.failures() == {"kbroker-test": THREAD_LIVES_MAX}
     assert [check.name for check in readiness.checks() if not check.ok] == ["thread kbroker-test"]
@@ -99,19 +99,19 @@ def test_who_waits_for_the_timer_is_answered_when_it_is_lost(
 ) -> None:
     timer = Timer(SystemClock())
     purgatory = Purgatory("test", timer)
-    told = threading.Event()
-    timer.call_later(1_000_000, told.set)
+    called = threading.Event()
+    timer.call_later(1_000_000, called.set)
     before, after = Waiting(), Waiting()
     assert not purgatory.try_complete_else_watch(before, ["key"])
     monkeypatch.setattr(timer, "_sleep_until_due", raises)
     timer.start()
     ended(timer.thread)
-    assert told.is_set()
+    assert called.is_set()
     assert before.answered
-    assert purgatory.try_complete_else_watch(after, ["key"])  # at once, with what there is
+    assert purgatory.try_complete_else_watch(after, ["key"])  # at once, with the present result
     assert after.answered
     with pytest.raises(InvariantError, match="kbroker-timer is dead"):
-        timer.call_later(1, told.set)
+        timer.call_later(1, called.set)
 
 
 def test_a_task_of_the_timer_that_raises_is_counted() -> None:
@@ -265,7 +265,7 @@ def test_who_waits_for_a_control_loop_that_is_lost_is_told() -> None:
 def test_who_waits_for_the_admin_thread_is_answered_when_it_is_lost() -> None:
     loop = ControlLoop()
     loop.start()
-    port = AdminPort(lambda _: pytest.fail("nobody has come"), loop.submit)
+    port = AdminPort(lambda _: pytest.fail("no request has come"), loop.submit)
     port.bind((AdminListener("127.0.0.1", 0),), may_be_taken=False)
     go = threading.Event()
 

@@ -43,6 +43,6 @@ def test_every_api_of_kafka_s_that_is_absent() -> None:
 
 
 def test_the_number_of_parity_cases() -> None:
-    (told,) = re.findall(r"more than ([\d,]+) cases over every", README)
+    (stated,) = re.findall(r"more than ([\d,]+) cases over every", README)
     cases = sum(len(list(cases_of(family))) for family in families())
-    assert 0.9 * cases <= int(told.replace(",", "")) <= cases
+    assert 0.9 * cases <= int(stated.replace(",", "")) <= cases

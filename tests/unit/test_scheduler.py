@@ -186,7 +186,7 @@ def test_a_failure_is_logged_counted_and_tried_again(
             clock.advance(10)
             scheduler.run_due()
     assert "first" in caplog.text
-    assert scheduler.thread.failures.count == 2  # the same cause is told once a second
+    assert scheduler.thread.failures.count == 2  # the same cause is logged once a second
     assert others == [1, 1, 1]
     assert scheduler.statistics()["work"]["failures"] == 2
     assert scheduler.statistics()["work"]["runs"] == 3

@@ -1,9 +1,9 @@
 """The source itself, held to the project's own measures; each banned call names its replacement.
 
 Lengths: a file 600 lines, a function 70, a line 100, so that a file holds one idea, a function fits
-a screen and a diff fits beside another. Every unit opens with its contract. What is banned is
-banned for a reason that stands in the table with what to use instead; the few places that are the
-replacement themselves are named there too.
+a screen and a diff fits beside another. Every unit opens with its contract. Each ban has a reason
+in the table with the replacement; the few places that are the replacement themselves are named
+there too.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ BANS: Final = (
     Ban(
         r"\btime\.(time|time_ns|monotonic|monotonic_ns)\(|\bdatetime\.(now|utcnow|today)\(",
         "take a kbroker.clock.Clock, so that tests turn the time by hand",
-        # Beside the clock itself: what waits for another process, whose time nobody turns.
+        # Beside the clock itself: waits for another process, which has real time.
         except_in=("kbroker/clock.py", "kbroker/testing/"),
     ),
     Ban(
@@ -108,7 +108,7 @@ BANS: Final = (
     Ban(r"^\s*(DEF|IF)\s", "cdef enum, or a C macro in native/", suffixes=(".pyx", ".pxd")),
     Ban(
         r"\b(TODO|FIXME|XXX|HACK)\b",
-        "do it, or open an issue: a note in the code is read by nobody",
+        "do it, or open an issue: a note in the code is not read",
         folders=("kbroker/", "lab/", "perf/", "spark_jobs/", "tests/"),
         except_in=("tests/unit/test_tidy.py",),
     ),

@@ -51,7 +51,7 @@ async def request(
              "headers": raw, "root_path": "", "server": (server, 9644)}  # fmt: skip
 
     async def receive() -> dict[str, Any]:
-        raise AssertionError("nobody reads a body")
+        raise AssertionError("a body is not read")
 
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)

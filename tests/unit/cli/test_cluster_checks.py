@@ -38,7 +38,7 @@ class Client:
     """Answers what is asked of settings; a topic or broker that it has none of is refused."""
 
     def __init__(self, metadata: ClusterMetadata, settings: Mapping[str, Mapping[str, str]]):
-        self.told = metadata
+        self.answer = metadata
         self.settings = settings
         offered = {each: SimpleNamespace(versions={1: (4, 18)}) for each in metadata.brokers}
         self.cluster = SimpleNamespace(
@@ -47,7 +47,7 @@ class Client:
         self.offered = offered
 
     def metadata(self) -> ClusterMetadata:
-        return self.told
+        return self.answer
 
     def configs(self, resource: Any, keys: Any) -> list[Any]:
         if resource.name not in self.settings:
@@ -60,16 +60,18 @@ BROKER = {"default.replication.factor": "3", "min.insync.replicas": "2"}
 
 
 def partitions(client: Any) -> list[Check]:
-    return list(health._partitions(client, client.told, {}))
+    return list(health._partitions(client, client.answer, {}))
 
 
 def test_health_names_partitions_with_their_brokers() -> None:
-    told = cluster(
+    metadata = cluster(
         (1, 2),
         a=[part(0, 1, (1, 3), (1,)), part(1, 2, (2, 1), (2, 1)), part(2, -1, (3,), (3,))],
         b=[part(0, 1, (1, 2, 3), (1, 2))],
     )
-    client = Client(told, {"a": {"min.insync.replicas": "2"}, "b": {"min.insync.replicas": "2"}})
+    client = Client(
+        metadata, {"a": {"min.insync.replicas": "2"}, "b": {"min.insync.replicas": "2"}}
+    )
     assert partitions(client) == [
         Check(FAILING, "partitions", "1 of 4 have no leader: a-2 on broker 3", "start broker 3"),
         Check(
@@ -88,8 +90,8 @@ def test_health_names_partitions_with_their_brokers() -> None:
 
 
 def test_health_of_who_is_there_but_behind_and_of_who_does_not_say_its_settings() -> None:
-    told = cluster((1, 2), a=[part(each, 1, (1, 2), (1,)) for each in range(5)])
-    (check,) = partitions(Client(told, {}))
+    metadata = cluster((1, 2), a=[part(each, 1, (1, 2), (1,)) for each in range(5)])
+    (check,) = partitions(Client(metadata, {}))
     assert check == Check(
         WARNING,
         "partitions",
@@ -133,9 +135,9 @@ def test_racks_are_of_all_or_of_none(
 
 
 def test_brokers_that_agree_and_those_that_do_not() -> None:
-    told = cluster((1, 2, 3), a=[part(0, 1, (1, 2, 3), (1, 2, 3))])
+    metadata = cluster((1, 2, 3), a=[part(0, 1, (1, 2, 3), (1, 2, 3))])
     settings = {"1": BROKER, "2": BROKER, "3": BROKER, "a": {"min.insync.replicas": "2"}}
-    client: Any = Client(told, settings)
+    client: Any = Client(metadata, settings)
     found = {check.name: check for check in cluster_checks.cluster(client)}
     assert found.keys() == {"replicas", "racks", "settings", "versions", "topics"}
     assert {check.verdict for check in found.values()} == {OK}
@@ -158,23 +160,23 @@ def test_a_broker_alone_has_nobody_to_agree_with() -> None:
 
 
 def test_what_a_configuration_says_of_its_cluster() -> None:
-    def told(*values: str) -> dict[str, Check]:
+    def checks(*values: str) -> dict[str, Check]:
         config = BrokerConfig.load(None, {}, ["listeners=PLAINTEXT://127.0.0.1:0", *values])
         return {check.name: check for check in cluster_checks.joining(config)}
 
-    assert told() == {}
-    with socket.create_server(("127.0.0.1", 0)) as there, socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        up, down = (f"127.0.0.1:{each.getsockname()[1]}" for each in (there, nobody))
-        some = told(f"zookeeper.connect={up},{down}/kafka")
+    assert checks() == {}
+    with socket.create_server(("127.0.0.1", 0)) as there, socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        up, down = (f"127.0.0.1:{each.getsockname()[1]}" for each in (there, closed))
+        some = checks(f"zookeeper.connect={up},{down}/kafka")
         assert (some["zookeeper"].verdict, some["between"].verdict) == (WARNING, WARNING)
         assert (
             f"1 of 2 cannot be connected to: {down}: Connection refused" in some["zookeeper"].seen
         )
         advertised = "advertised.listeners=PLAINTEXT://broker-1.example:9092"
-        good = told(f"zookeeper.connect={up}", advertised)
+        good = checks(f"zookeeper.connect={up}", advertised)
         assert {check.verdict for check in good.values()} == {OK}
-        none = told(f"zookeeper.connect={down}", advertised)
+        none = checks(f"zookeeper.connect={down}", advertised)
         assert none["zookeeper"].verdict == FAILING
 
 

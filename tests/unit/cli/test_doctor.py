@@ -78,7 +78,7 @@ def test_a_directory_that_is_yet_to_be_made(tmp_path: Path) -> None:
     checks = machine_checks.look_at_directory(str(tmp_path / "a" / "b"), MOUNTS, SystemClock())
     names = [check.name for check in checks]
     assert [name for name in names if name != "inodes"] == ["disk", "filesystem", "fsync"]
-    assert list(tmp_path.iterdir()) == [], "nothing is left behind"
+    assert list(tmp_path.iterdir()) == [], "nothing is left"
 
 
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:

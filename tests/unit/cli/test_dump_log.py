@@ -69,8 +69,8 @@ def test_records_as_json(run: Run, directory: Path) -> None:
 def test_a_directory_with_all_its_files(run: Run, directory: Path) -> None:
     status, out, err = run("--records", directory.parent)
     assert (status, err) == (0, "")
-    shown = [line.split("  ")[0] for line in out.splitlines() if not line.startswith(" ")]
-    assert [Path(name).name for name in shown] == sorted(
+    listed = [line.split("  ")[0] for line in out.splitlines() if not line.startswith(" ")]
+    assert [Path(name).name for name in listed] == sorted(
         path.name for path in directory.iterdir() if path.is_file()
     )
     assert '    offset 0  time 2023-11-14T22:13:20.123Z  key "k"  value "one"' in out

@@ -117,8 +117,8 @@ def test_which_zookeeper_is_in_the_brokers_own_settings(
     assert main(["metadata", "import", "--config", str(config), str(file)]) == 0
     monkeypatch.setenv("KBROKER_ZOOKEEPER_CONNECT", f"{zookeeper.connect}/environment")
     assert main(["metadata", "import", str(file)]) == 0
-    told = capsys.readouterr().out.splitlines()[1:]
-    assert [each.partition(": ")[0] for each in told] == [
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert [each.partition(": ")[0] for each in lines] == [
         f"{zookeeper.connect}/file",
         f"{zookeeper.connect}/environment",
     ]

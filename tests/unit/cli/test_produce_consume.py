@@ -31,7 +31,7 @@ def broker() -> Iterator[FakeBroker]:
 
 
 class PipeIn:
-    """What a command sees as standard input: a real descriptor with these bytes behind it."""
+    """The standard input of a command: a real descriptor that gives these bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._read, write = os.pipe()
@@ -128,7 +128,7 @@ def test_headers_null_and_partition(produce: Any, broker: FakeBroker) -> None:
 def test_acks_and_codec(produce: Any, broker: FakeBroker, word: str, acks: int) -> None:
     assert produce(b"v\n", "t", "--acks", word, "-z", "gzip")[0] == 0
     if acks == 0:
-        return  # sent, and nobody says when it arrived
+        return  # sent, and no answer says when it arrived
     (request,) = broker.seen(ApiKey.PRODUCE)
     assert request.acks == acks
     data = request.topic_data[0].partition_data[0].records

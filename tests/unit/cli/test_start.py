@@ -17,7 +17,7 @@ from kbroker.errors import UsageError
 
 
 class FakeBroker(ModuleType):
-    """Stands in for kbroker.server.running and remembers how it was run."""
+    """Replaces kbroker.server.running and remembers how it was run."""
 
     def __init__(self) -> None:
         super().__init__("kbroker.server.running")
@@ -87,11 +87,11 @@ def test_every_option_has_a_field() -> None:
 
 
 def test_defaults_reach_the_broker(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/somebody")
+    monkeypatch.setenv("HOME", "/home/user")
     assert main(["start"]) == 0
     ((config, options),) = broker.calls
     assert options.pop("serve_admin") is start.serve_admin
-    assert options == {"data_dir": "/home/somebody/.local/share/kbroker", "ready_file": None}
+    assert options == {"data_dir": "/home/user/.local/share/kbroker", "ready_file": None}
     assert config["logging.format"] == "text"
 
 

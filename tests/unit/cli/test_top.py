@@ -64,8 +64,8 @@ def test_a_replica_on_its_way_is_not_missing() -> None:
     assert (document["under_replicated"], document["reassigned"]) == (0, 1)
     assert "1 on the way to other brokers" in top.headline(document)
     # Where it is to be, and is out of sync, is another matter; so is one that is offline.
-    behind = cluster.topics["a"]._replace(partitions=(moved._replace(isr=(2,)),))
-    lost = moving._replace(cluster=cluster._replace(topics={"a": behind}))
+    lags = cluster.topics["a"]._replace(partitions=(moved._replace(isr=(2,)),))
+    lost = moving._replace(cluster=cluster._replace(topics={"a": lags}))
     assert frame(None, lost)["under_replicated"] == 1
 
 
@@ -99,10 +99,10 @@ def test_several_brokers_and_when_a_replica_will_have_caught_up() -> None:
     two = nodes_of(first, second)[2]
     assert (two["behind_bytes"], two["copied_bytes_per_s"]) == (4_000, 2_000.0)
     assert two["caught_up_in_s"] == 2.0
-    # Nothing has come: nobody knows when.
-    stands = nodes_of(second, second._replace(at_ns=4 * 10**9))[2]
-    assert (stands["copied_bytes_per_s"], stands["caught_up_in_s"]) == (0.0, None)
-    # What is on its way to a broker is behind as well, and is missing nowhere.
+    # Nothing has come: the time is unknown.
+    waits = nodes_of(second, second._replace(at_ns=4 * 10**9))[2]
+    assert (waits["copied_bytes_per_s"], waits["caught_up_in_s"]) == (0.0, None)
+    # A partition on its way to a broker lags as well, and is missing nowhere.
     moving = {A1: ReassignedPartition((2, 1, 3, 4), (4,), ())}
     held = {**first.replicas, 4: {A1: 100}}
     coming = nodes_of(None, first._replace(moving=moving, replicas=held))[4]

@@ -1,4 +1,4 @@
-"""Settings in which the brokers of a cluster should agree: registered, compared, told."""
+"""Settings in which the brokers of a cluster should agree: registered, compared, reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A controller that hangs answers nothing; who asked it hears of the next one."""
+"""A controller that hangs answers nothing; a waiting caller learns of the next one."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_request_in_flight_to_a_controller_that_hangs_is_given_up_with_the_nex
     controller[0] = NEXT
     links.followed()
     assert [code_of(each) for each in outcomes] == [ErrorCode.REQUEST_TIMED_OUT]
-    # Whoever read the image just before it changed waits for nothing, either.
+    # A caller that read the image just before it changed waits for nothing, either.
     links.forward(broker, IN_SYNC_KEY, IN_SYNC_VERSION, b"", outcomes.append)
     assert len(outcomes) == 2
 

@@ -44,13 +44,13 @@ class World:
 
     def __init__(self, *answers: list[TopicPartition] | KafkaError, **overrides: object) -> None:
         self._image = image(US)
-        self.soon: tuple[int, int] | None = None  # the image that comes behind the next look
+        self.soon: tuple[int, int] | None = None  # the image that comes after the next look
         self.active = False
         self.broker_epoch = 5
         self.answers = list(answers)
         self.asked = self.doubted = 0
         self.asked_of = US
-        self.hangs = False  # whoever is asked
+        self.hangs = False  # the broker that is asked
         self.then: Callable[[], None] = lambda: None
         values = {"node.id": US, "controlled.shutdown.retry.backoff.ms": DAY_MS, **overrides}
         config = BrokerConfig.load(overrides=[f"{key}={it}" for key, it in values.items()])
@@ -103,40 +103,40 @@ def _response(remaining: list[TopicPartition]) -> TABLE.Response:
 
 
 @pytest.fixture
-def told(caplog: pytest.LogCaptureFixture) -> Callable[[], str]:
+def last_line(caplog: pytest.LogCaptureFixture) -> Callable[[], str]:
     caplog.set_level(logging.INFO, "kbroker.server")
     return lambda: caplog.messages[-1]
 
 
 @pytest.mark.parametrize("active", [True, False])
-def test_a_stop_goes_on_when_others_lead(active: bool, told: Callable[[], str]) -> None:
+def test_a_stop_goes_on_when_others_lead(active: bool, last_line: Callable[[], str]) -> None:
     world = World([NAME], [])
     world.active = active
     world.then = lambda: world.publish(OTHER if world.asked == 2 else US)
     world.shutdown.run()
     assert world.asked == 2
-    assert "others lead what could be led" in told()
+    assert "others lead what could be led" in last_line()
 
 
-def test_without_a_controller_the_next_one_is_asked(told: Callable[[], str]) -> None:
+def test_without_a_controller_the_next_one_is_asked(last_line: Callable[[], str]) -> None:
     world = World([])
     world.publish(US, NO_CONTROLLER)
     world.soon = (US, OTHER)
     world.then = lambda: world.publish(OTHER)
     world.shutdown.run()
     assert world.asked == 1
-    assert "others lead what could be led" in told()
+    assert "others lead what could be led" in last_line()
 
 
 @pytest.mark.parametrize("answer", [[NAME], KafkaError(ErrorCode.NOT_CONTROLLER)])
 def test_a_stop_does_not_wait_for_ever(
-    answer: list[TopicPartition] | KafkaError, told: Callable[[], str]
+    answer: list[TopicPartition] | KafkaError, last_line: Callable[[], str]
 ) -> None:
     world = World(answer, **{"controlled.shutdown.retry.backoff.ms": 1})
     world.shutdown.run()
     assert world.asked >= 1
-    assert "this broker stops although" in told()
-    assert ("t-0" if answer == [NAME] else "NOT_CONTROLLER") in told()
+    assert "this broker stops although" in last_line()
+    assert ("t-0" if answer == [NAME] else "NOT_CONTROLLER") in last_line()
 
 
 def test_who_is_not_known_to_the_controller_doubts_its_registration() -> None:
@@ -157,7 +157,7 @@ def test_who_may_not_or_cannot_hand_over_does_not_ask() -> None:
 
 @pytest.mark.parametrize("active", [True, False])
 def test_an_answer_that_does_not_come_leaves_time_for_the_next(
-    active: bool, told: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+    active: bool, last_line: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controlled_shutdown, "ANSWER_MS_MIN", 1)
     backoff = {"controlled.shutdown.retry.backoff.ms": 300}
@@ -172,11 +172,11 @@ def test_an_answer_that_does_not_come_leaves_time_for_the_next(
     world.then = then
     world.shutdown.run()
     assert world.asked == 3
-    assert "others lead what could be led" in told()
+    assert "others lead what could be led" in last_line()
     world = World([], **backoff)
     world.active, world.hangs = active, True
     world.shutdown.run()
-    assert "the controller did not answer within 300 ms" in told()
+    assert "the controller did not answer within 300 ms" in last_line()
 
 
 @pytest.mark.parametrize("next_one", [US, THIRD])

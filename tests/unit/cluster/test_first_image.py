@@ -1,4 +1,4 @@
-"""A broker that has not been told what holds: who asks it waits, and so does its ready line."""
+"""A broker without a first image: requests wait for it, and so does its ready line."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_what_needs_metadata_waits_for_it_and_keeps_its_order() -> None:
     for key in (ApiKey.METADATA, ApiKey.API_VERSIONS, ApiKey.CREATE_TOPICS):
         dispatch(Asked(key))
     dispatch(Asked(ApiKey.UPDATE_METADATA, CLIENT_ID, "INSIDE"))
-    dispatch(Asked(ApiKey.DELETE_TOPICS, CLIENT_ID))  # anybody can call himself so
+    dispatch(Asked(ApiKey.DELETE_TOPICS, CLIENT_ID))  # any client can use this client id
     assert done == [ApiKey.API_VERSIONS, ApiKey.UPDATE_METADATA]
     assert not first.has_come
     first.came()
@@ -101,7 +101,7 @@ def test_one_that_fails_keeps_nobody_else_from_an_answer(caplog: pytest.LogCaptu
     assert "went wrong" in caplog.text
 
 
-class Told:
+class Controller:
     """As much of a controller as a member of a cluster asks."""
 
     def __init__(self, controller_id: int) -> None:
@@ -109,10 +109,10 @@ class Told:
         self.informed = False
 
 
-def member_of(told: Told) -> ClusterMember:
+def member_of(known: Controller) -> ClusterMember:
     config = BrokerConfig.load(overrides=["node.id=1", "initial.broker.registration.timeout.ms=1"])
     unused: Any = None
-    controller: Any = told
+    controller: Any = known
     return ClusterMember(
         config,
         SystemClock(),
@@ -134,21 +134,21 @@ def member_of(told: Told) -> ClusterMember:
 )
 def test_a_start_that_is_told_nothing_ends_with_a_line(controller_id: int, said: str) -> None:
     with pytest.raises(MetadataStoreError, match=said):
-        member_of(Told(controller_id)).await_image()
+        member_of(Controller(controller_id)).await_image()
 
 
 def test_ready_is_who_was_told_and_is_registered() -> None:
-    told = Told(2)
-    member = member_of(told)
+    controller = Controller(2)
+    member = member_of(controller)
     readiness = Readiness([], informed=member.informed)
     readiness.phase = RUNNING
     assert not member.shows()
     (check,) = readiness.checks()
     assert (check.ok, check.detail) == (False, "not registered, or without metadata")
-    told.informed = True
+    controller.informed = True
     assert member.shows()
     member.first_image.came()
     member.await_image()
     assert readiness.checks()[0].ok
-    told.informed = False  # its session is over: what it knew is shown, and it is not ready
+    controller.informed = False  # its session is over: it serves its image, but is not ready
     assert member.shows() and not readiness.checks()[0].ok

@@ -29,7 +29,7 @@ EIGHT = OpenTransaction(8, 0, -1, 20, 20)
 
 
 class Leader:
-    """Partitions with what is open in them; a replica is its name here."""
+    """Partitions with their open transactions; a replica is its name here."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()

@@ -1,4 +1,4 @@
-"""What a broker makes of the controller's answers to what it asks for its in-sync sets."""
+"""A broker handles the controller's answers to the changes of in-sync sets that it asked for."""
 
 from __future__ import annotations
 

@@ -194,10 +194,10 @@ def test_with_values_layers() -> None:
     assert dynamic["num.io.threads"] == 3
     assert dynamic.source("num.io.threads") is ConfigSource.DYNAMIC_BROKER_CONFIG
     weaker = static.with_values(
-        {"num.partitions": "5"}, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, "somebody"
+        {"num.partitions": "5"}, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, "a caller"
     )
     assert weaker["num.partitions"] == 5
-    assert weaker.origin("num.partitions") == "somebody"
+    assert weaker.origin("num.partitions") == "a caller"
     with pytest.raises(ConfigError, match=r"did you mean num\.io\.threads"):
         static.with_values({"num.io.thread": "3"})
 
@@ -208,5 +208,5 @@ def test_unknown_name_is_the_programs_mistake() -> None:
 
 
 def test_data_directory_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/somebody")
-    assert BrokerConfig.load().log_dirs == ("/home/somebody/.local/share/kbroker",)
+    monkeypatch.setenv("HOME", "/home/user")
+    assert BrokerConfig.load().log_dirs == ("/home/user/.local/share/kbroker",)

@@ -116,7 +116,7 @@ def test_the_id_of_the_node_has_two_names() -> None:
         assert entries["node.id"].source == STATIC
 
 
-# What a running Apache Kafka 4.3.0 answers for the same settings.
+# A running Apache Kafka 4.3.0 answers so for the same settings.
 def test_topic_values_with_their_synonyms() -> None:
     roll = ["log.roll.jitter.ms=8", "log.roll.jitter.hours=9"]
     entry = _topic({}, *roll)["segment.jitter.ms"]
@@ -158,8 +158,8 @@ def test_groups_have_what_the_broker_gives_them() -> None:
 
 
 def test_client_metrics_have_defaults_only() -> None:
-    shown = {e.name: (e.value, e.source, e.synonyms) for e in describe_client_metrics({})}
-    assert shown == {
+    found = {e.name: (e.value, e.source, e.synonyms) for e in describe_client_metrics({})}
+    assert found == {
         "interval.ms": ("300000", DEFAULT, []),
         "match": ("", DEFAULT, []),
         "metrics": ("", DEFAULT, []),

@@ -29,7 +29,7 @@ def test_what_is_none(text: str) -> None:
 
 
 def test_only_what_both_languages_know_is_looked_for() -> None:
-    """Most of what Python refuses is refused; of Java's own words nothing is."""
+    """Most texts that Python refuses are refused; none for words that Java alone knows."""
     let_through = {text for text in GOOD if _refused_by_python(text)}
     assert let_through == {"(?<name>a)"}
     assert is_expression("[\\p{L}&&[^a-z]]\\h")

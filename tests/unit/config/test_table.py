@@ -89,13 +89,13 @@ def test_row_agrees_with_apache_kafka(row: Row) -> None:
 
 def _compare_default(key: ConfigKey, row: Row) -> None:
     kafka = format_value(key, key.default) if key.kafka is SAME else key.kafka
-    shown = UNSET if kafka is None else kafka
+    default = UNSET if kafka is None else kafka
     if row.type == "DOUBLE":
-        assert float(shown) == float(row.default)
+        assert float(default) == float(row.default)
     elif row.default == "<none>":  # required there; here it has a default or may be unset
         assert key.kafka is None or key.default is None
     else:
-        assert shown == row.default
+        assert default == row.default
 
 
 def _compare_range(key: ConfigKey, row: Row) -> None:
@@ -146,8 +146,8 @@ def test_support_of_a_topic_key_follows_its_broker_key() -> None:
 READ_WITHOUT_EFFECT = {
     "remote.storage.enable": "true is refused with compaction",
 }
-# What consoles are told: DescribeConfigs shows it, nobody here reads it.
-ONLY_TOLD = {"inter.broker.protocol.version"}
+# For consoles: DescribeConfigs has it, nothing here reads it.
+ONLY_DESCRIBED = {"inter.broker.protocol.version"}
 
 
 def test_what_is_supported_is_read_and_what_is_read_is_supported() -> None:
@@ -159,14 +159,14 @@ def test_what_is_supported_is_read_and_what_is_read_is_supported() -> None:
         if not (path.parent.name == "config" and path.name.startswith(tables))
     )
     read = {name for name in {**BROKER_KEYS, **TOPIC_KEYS} if f'"{name}"' in code}
-    behind = {
+    by_synonym = {
         synonym.broker_key
         for topic_key, synonyms in SYNONYMS.items()
         if topic_key in read
         for synonym in synonyms
     }
     supported = {key.name for key in (*BROKER_KEYS.values(), *TOPIC_KEYS.values()) if key.supported}
-    assert supported - read - behind == ONLY_TOLD
+    assert supported - read - by_synonym == ONLY_DESCRIBED
     assert read - supported == READ_WITHOUT_EFFECT.keys()
 
 

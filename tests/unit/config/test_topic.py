@@ -1,4 +1,4 @@
-"""TopicConfig: a topic's own values, the broker's behind them, and what is refused."""
+"""TopicConfig: a topic's own values, then the broker's, and refused ones."""
 
 from __future__ import annotations
 

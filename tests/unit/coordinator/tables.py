@@ -51,16 +51,16 @@ def reloaded(log: LedLog) -> GroupTable:
     return table
 
 
-def shown(table: GroupTable, *partitions: int, group: str = "g") -> list[int]:
+def fetched(table: GroupTable, *partitions: int, group: str = "g") -> list[int]:
     """The offsets that OffsetFetch tells, -1 for none; no partitions: of all that there are."""
     asked = [("orders", b"".join(each.to_bytes(4) for each in partitions))] if partitions else None
     code, topics, _ = table.fetch(group, asked, flexible=False, leader_epochs=False)
     assert code == 0
-    told: list[int] = []
+    answered: list[int] = []
     for _, data in topics:
         at = 4
         for _ in range(int.from_bytes(data[:4])):
-            told.append(int.from_bytes(data[at + 4 : at + 12], signed=True))
+            answered.append(int.from_bytes(data[at + 4 : at + 12], signed=True))
             at += 14 + int.from_bytes(data[at + 12 : at + 14]) + 2
         assert at == len(data)
-    return told
+    return answered

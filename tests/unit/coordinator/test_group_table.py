@@ -222,7 +222,7 @@ def test_bytes_that_are_no_batch_are_refused(table: GroupTable) -> None:
 def test_a_batch_that_cannot_be_read_costs_itself(table: GroupTable) -> None:
     damaged = commits(2, 3, base_offset=1)
     unpackable = bytearray(commits(4, base_offset=3, codec=Codec.GZIP))
-    unpackable[-6] ^= 0x55  # in the checksum of what is packed
+    unpackable[-6] ^= 0x55  # in the checksum of the packed data
     data = commits(1, base_offset=0) + damaged[:90] + b"\x55" + damaged[91:]
     data += seal(bytes(unpackable)) + commits(5, base_offset=4)
     loaded = table.load_batches(0, data)
@@ -231,7 +231,7 @@ def test_a_batch_that_cannot_be_read_costs_itself(table: GroupTable) -> None:
     assert table.offsets("g") == [committed(1, 1), committed(5, 5)]
 
 
-# What follows the first byte of a length. It has 32 bits, for Apache Kafka and for our validator:
+# The bytes after the first one of a length. It has 32 bits, for Apache Kafka and for our validator:
 # of a fifth byte the upper ones do not count.
 LENGTH_TAILS = {"one byte": b"", "two bytes": b"\0", "five bytes": b"\x80\x80\x80\x70"}
 
@@ -264,7 +264,7 @@ def test_a_record_that_cannot_be_read_costs_itself(table: GroupTable) -> None:
     records[1] = records[1][:at] + varint(63) + records[1][at + 1 :]  # a key beyond the record
     table.load_batches(0, build_batch(count=4, payload=b"".join(records)))
     assert [offset.partition for offset in table.offsets("g")] == [0, 2, 3]
-    records[2] = varint(2**30) + records[2][1:]  # and nobody knows where the next one begins
+    records[2] = varint(2**30) + records[2][1:]  # and where the next one begins is unknown
     batch = build_batch(count=4, base_offset=4, payload=b"".join(records))
     loaded = table.load_batches(0, batch)
     assert (loaded.used_bytes, loaded.next_offset) == (len(batch), 8)
@@ -284,7 +284,7 @@ def test_offsets_that_may_expire(table: GroupTable) -> None:
 def test_what_a_transaction_wrote_for_a_topic_that_is_no_more_comes_too_late(
     table: GroupTable,
 ) -> None:
-    """It counts with its marker, behind what was committed for the topic that has the name now."""
+    """It counts with its marker, after the commit for the topic that has the name now."""
     now = committed(1, 5)
     before = committed(0, 4)._replace(topic_id=bytes(16))
     data = encode_batch(
@@ -377,6 +377,6 @@ def test_members_that_were_looked_at_are_not_counted_for_ever(table: GroupTable)
     members = [("a", None), ("b", "one")]
     table.publish_members("g", state=STABLE, generation=1, members=members)
     before = live_counts()["members"]
-    shown = table.published("g")
-    assert shown is not None and sorted(shown.members) == members
+    in_c = table.published("g")
+    assert in_c is not None and sorted(in_c.members) == members
     assert live_counts()["members"] == before

@@ -1,4 +1,4 @@
-"""GroupTable above the high watermark: what is told of commits and removals, and who waits."""
+"""GroupTable above the high watermark: which commits and removals are answered, and which wait."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kbroker.coordinator.group._groups import GroupTable
 from kbroker.coordinator.runtime._shard_table import Written
 from kbroker.errors import ErrorCode
 from tests.support.led_log import LedLog
-from tests.unit.coordinator.tables import Listener, committed, opened, reloaded, shown
+from tests.unit.coordinator.tables import Listener, committed, fetched, opened, reloaded
 
 
 def test_what_is_above_the_high_watermark_is_not_told(table: GroupTable, log: LedLog) -> None:
@@ -21,23 +21,23 @@ def test_what_is_above_the_high_watermark_is_not_told(table: GroupTable, log: Le
     for offset in (5, 6, 7):
         assert table.commit("g", [committed(0, offset, "text" * offset)]) == 0
     assert table.commit("g", [committed(3, 9)]) == 0
-    assert shown(table, 0, 3) == [-1, -1]
-    assert shown(table) == []
-    for end, told in ((1, [5, -1]), (2, [6, -1]), (3, [7, -1]), (4, [7, 9])):
+    assert fetched(table, 0, 3) == [-1, -1]
+    assert fetched(table) == []
+    for end, answered in ((1, [5, -1]), (2, [6, -1]), (3, [7, -1]), (4, [7, 9])):
         log.note_fetch(2, end, 1)
-        assert shown(table, 0, 3) == told
-        assert shown(table) == [each for each in told if each >= 0]
+        assert fetched(table, 0, 3) == answered
+        assert fetched(table) == [each for each in answered if each >= 0]
     for offset in (8, 9):
         assert table.commit("g", [committed(0, offset)]) == 0
-        assert shown(table, 0) == [7]
+        assert fetched(table, 0) == [7]
     log.note_fetch(2, 5, 1)
-    assert shown(table, 0) == [8]
+    assert fetched(table, 0) == [8]
     # A new leader has it all, and tells what it knows to be safe.
     again = reloaded(log)
-    assert shown(again, 0, 3) == [8, 9]
-    assert shown(again) == [8, 9]
+    assert fetched(again, 0, 3) == [8, 9]
+    assert fetched(again) == [8, 9]
     log.note_fetch(2, 6, 1)
-    assert shown(table) == shown(again) == [9, 9]
+    assert fetched(table) == fetched(again) == [9, 9]
     for each in (table, again):
         assert each.delete_group("g") == 0
         log.note_fetch(2, log.log_end_offset, 1)
@@ -52,38 +52,38 @@ def test_what_is_removed_above_the_high_watermark_is_told(table: GroupTable, log
     assert table.remove_offsets("g", [("orders", 0)]) == 0
     assert table.offsets("g") == [committed(1, 6)]  # so see it those who write
     assert table.statistics(0).offsets == 1
-    assert shown(table, 0, 1) == shown(table) == [5, 6]
+    assert fetched(table, 0, 1) == fetched(table) == [5, 6]
     assert table.commit("g", [committed(0, 7)]) == 0
-    assert shown(table, 0, 1) == [5, 6]
+    assert fetched(table, 0, 1) == [5, 6]
     log.note_fetch(2, 3, 1)
-    assert shown(table, 0, 1) == [-1, 6]
-    assert shown(table) == [6]
+    assert fetched(table, 0, 1) == [-1, 6]
+    assert fetched(table) == [6]
     log.note_fetch(2, 4, 1)
-    assert shown(table) == [7, 6]
+    assert fetched(table) == [7, 6]
     assert table.delete_group("g", [(b"\0\2group", None)]) == 0
     assert table.offsets("g") == []
     again = reloaded(log)
     for each in (table, again):
         assert each.statistics(0).offsets == 0
-        assert sorted(shown(each)) == [6, 7]
+        assert sorted(fetched(each)) == [6, 7]
     log.note_fetch(2, log.log_end_offset, 1)
     for each in (table, again):
-        assert shown(each, 0, 1) == [-1, -1]
+        assert fetched(each, 0, 1) == [-1, -1]
         assert each.statistics(0) == (0, 0, 0)
 
 
 def test_who_removes_what_is_removed_already_waits_as_the_first_did(log: LedLog) -> None:
     listener = Listener()
     table, waits = opened(log, listener), listener.waits
-    told: list[ErrorCode] = []
+    answered: list[ErrorCode] = []
 
     def remove() -> None:
         written = Written()
         code = table.remove_offsets("g", [("orders", 0)], written=written)
-        table.when_replicated(written, code, told.append)
+        table.when_replicated(written, code, answered.append)
 
     remove()
-    assert (told, waits) == ([ErrorCode.NONE], [])
+    assert (answered, waits) == ([ErrorCode.NONE], [])
     log.set_leadership(1, True, 1, 2, {2: True})
     assert table.commit("g", [committed(0, 5)]) == 0
     remove()
@@ -92,7 +92,7 @@ def test_who_removes_what_is_removed_already_waits_as_the_first_did(log: LedLog)
     assert log.log_end_offset == 2
     log.note_fetch(2, 2, 1)
     remove()
-    assert (told, len(waits)) == ([ErrorCode.NONE] * 2, 2)
+    assert (answered, len(waits)) == ([ErrorCode.NONE] * 2, 2)
 
 
 def test_a_follower_may_come_up_while_a_group_is_deleted(table: GroupTable, log: LedLog) -> None:
@@ -127,7 +127,7 @@ def test_a_follower_may_come_up_while_a_group_is_deleted(table: GroupTable, log:
 def test_stable_offsets_are_the_last_ones_and_wait_for_the_followers(log: LedLog) -> None:
     listener = Listener()
     table, waits = opened(log, listener), listener.waits
-    told: list[ErrorCode] = []
+    answered: list[ErrorCode] = []
 
     def asked(partitions: bytes | None, group: str = "g") -> list[tuple[str, bytes]]:
         wanted = None if partitions is None else [("orders", partitions)]
@@ -135,16 +135,16 @@ def test_stable_offsets_are_the_last_ones_and_wait_for_the_followers(log: LedLog
         code, topics, _ = table.fetch(
             group, wanted, flexible=False, leader_epochs=False, stable=stable
         )
-        table.when_replicated(stable, code, told.append)
+        table.when_replicated(stable, code, answered.append)
         return topics
 
-    def answer(*told: tuple[int, int, str]) -> list[tuple[str, bytes]]:
-        rows = [struct.pack(f">iqh{len(m)}sh", p, o, len(m), m.encode(), 0) for p, o, m in told]
+    def answer(*answered: tuple[int, int, str]) -> list[tuple[str, bytes]]:
+        rows = [struct.pack(f">iqh{len(m)}sh", p, o, len(m), m.encode(), 0) for p, o, m in answered]
         return [("orders", len(rows).to_bytes(4) + b"".join(rows))]
 
     both = bytes((0, 0, 0, 0, 0, 0, 0, 3))
     assert asked(both) == answer((0, -1, ""), (3, -1, ""))
-    assert (told, waits) == ([ErrorCode.NONE], [])
+    assert (answered, waits) == ([ErrorCode.NONE], [])
     log.set_leadership(1, True, 1, 2, {2: True})
     assert table.commit("g", [committed(0, 5, "text")]) == 0
     assert asked(both) == answer((0, 5, "text"), (3, -1, ""))
@@ -156,10 +156,10 @@ def test_stable_offsets_are_the_last_ones_and_wait_for_the_followers(log: LedLog
     assert [how[1:3] for how in waits] == [(0, 0)] * 3 + [(1, 0)] * 2
     log.note_fetch(2, 2, 1)
     assert asked(None) == []
-    assert (told, len(waits)) == ([ErrorCode.NONE] * 2, 5)
+    assert (answered, len(waits)) == ([ErrorCode.NONE] * 2, 5)
     table.close(0)
     asked(both)
-    assert told[2:] == [ErrorCode.NOT_COORDINATOR]
+    assert answered[2:] == [ErrorCode.NOT_COORDINATOR]
 
 
 def test_commits_that_wait_for_a_follower_are_not_dearer_the_more_they_are(log: LedLog) -> None:
@@ -173,13 +173,13 @@ def test_commits_that_wait_for_a_follower_are_not_dearer_the_more_they_are(log: 
     log.set_leadership(1, True, 1, 2, {2: True})
     table = opened(log)
     assert cpu_s(table) < 10 * alone_s
-    assert shown(table, 0) == [-1]
+    assert fetched(table, 0) == [-1]
     waiting = table.statistics(0).bytes
-    for ahead, told in ((19_000, 499), (1, 498), (0, 499)):
+    for ahead, answered in ((19_000, 499), (1, 498), (0, 499)):
         log.note_fetch(2, log.log_end_offset - ahead, 1)
-        assert shown(table, 0) == [told]
+        assert fetched(table, 0) == [answered]
     assert table.commit("g", [committed(0, 7)]) == 0
-    assert shown(table, 0) == [499]
+    assert fetched(table, 0) == [499]
     assert table.statistics(0).bytes < waiting // 1_000
     assert table.delete_group("g") == 0
     log.note_fetch(2, log.log_end_offset, 1)
@@ -195,7 +195,7 @@ def test_who_writes_while_the_partition_goes_is_not_told_that_it_is_replicated(
         listener, "await_followers", lambda *how: how[-1](ErrorCode.COORDINATOR_NOT_AVAILABLE)
     )
     table = opened(log, listener)
-    told: list[ErrorCode] = []
+    answered: list[ErrorCode] = []
     turn = threading.Barrier(2)
     rounds = range(1_000)
 
@@ -211,13 +211,13 @@ def test_who_writes_while_the_partition_goes_is_not_told_that_it_is_replicated(
         written = Written()
         turn.wait()
         code = table.commit("g", [committed(each, offset) for each in range(20)], written)
-        table.when_replicated(written, code, told.append)
+        table.when_replicated(written, code, answered.append)
         turn.wait()
         table.open(0, log)
         table.activate(0)
     goes.join()
-    assert len(told) == len(rounds)
-    assert ErrorCode.NONE not in told
+    assert len(answered) == len(rounds)
+    assert ErrorCode.NONE not in answered
 
 
 def test_random_steps_behind_a_follower_are_told_as_far_as_it_has_come(
@@ -249,15 +249,15 @@ def test_random_steps_behind_a_follower_are_told_as_far_as_it_has_come(
             log.note_fetch(2, ends[at][0], 1)
         for each, had in ends[at][1].items():
             wanted = [had.get(partition, -1) for partition in range(6)]
-            assert shown(table, *range(6), group=each) == wanted, f"seed {seed}"
-            assert shown(table, group=each) == [o for o in wanted if o >= 0], f"seed {seed}"
+            assert fetched(table, *range(6), group=each) == wanted, f"seed {seed}"
+            assert fetched(table, group=each) == [o for o in wanted if o >= 0], f"seed {seed}"
             found = {offset.partition: offset.offset for offset in table.offsets(each)}
             assert found == model[each], f"seed {seed}"
         assert table.statistics(0).offsets == sum(map(len, model.values())), f"seed {seed}"
     again = reloaded(log)
     for each, had in ends[at][1].items():
         wanted = [had.get(partition, -1) for partition in range(6)]
-        assert shown(again, *range(6), group=each) == wanted, f"seed {seed}"
+        assert fetched(again, *range(6), group=each) == wanted, f"seed {seed}"
     for known in (table, again):
         for group in "abc":
             known.delete_group(group)

@@ -1,7 +1,7 @@
 """Leaders whose followers a test moves by hand: what tests of waiting produces share.
 
 `note_fetch` says how far a follower has come; `rig.hot.wake` is what the fetch path and the replica
-manager call behind it.
+manager call after it.
 """
 
 from __future__ import annotations

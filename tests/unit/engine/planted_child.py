@@ -1,7 +1,7 @@
 """A server with one topic, in a process of its own that may end: run by test_plants.py.
 
-Each line on standard input is a command, answered by a line of JSON once it is done. What is
-planted is met by what the test sends next; the process then ends by itself, or with its input.
+Each line on standard input is a command, answered by a line of JSON once it is done. The test's
+next request meets the plant; the process then ends by itself, or with its input.
 """
 
 import json

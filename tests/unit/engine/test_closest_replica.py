@@ -31,7 +31,7 @@ every_version = pytest.mark.parametrize("version", VERSIONS)
 
 
 class At(NamedTuple):
-    """A follower as its fetches have told it."""
+    """A follower by its fetches."""
 
     end: int
     start: int = 0
@@ -95,7 +95,7 @@ CHOICES: dict[str, tuple[dict[int, At], str, int, int]] = {
     "the one of its rack": ({ONE: At(5), FAR: At(5)}, "b", 2, ONE),
     "another rack, another one": ({ONE: At(5), FAR: At(5)}, "c", 2, FAR),
     "the leader is in that rack": ({ONE: At(5)}, "a", 2, -1),
-    "nobody is in that rack": ({ONE: At(5)}, "d", 2, -1),
+    "no broker is in that rack": ({ONE: At(5)}, "d", 2, -1),
     "a rack is more than how it begins": ({ONE: At(5)}, "bb", 2, -1),
     "no rack": ({ONE: At(5)}, "", 2, -1),
     "racks are compared by their letters": ({ONE: At(5)}, "B", 2, -1),
@@ -108,14 +108,14 @@ CHOICES: dict[str, tuple[dict[int, At], str, int, int]] = {
     "it may stand right there": ({ONE: At(2)}, "b", 2, ONE),
     "it is not there yet": ({ONE: At(1)}, "b", 2, -1),
     "it has not fetched in this epoch": ({ONE: At(-1)}, "b", 0, -1),
-    "its log begins behind the offset": ({ONE: At(5, start=3)}, "b", 2, -1),
+    "its log begins after the offset": ({ONE: At(5, start=3)}, "b", 2, -1),
     "its log begins at the offset": ({ONE: At(5, start=2)}, "b", 2, ONE),
     "it does not say where its log begins": ({ONE: At(5, start=-1)}, "b", 0, ONE),
     "the further one does not hold it": ({ONE: At(5, start=3), TWO: At(4)}, "b", 2, TWO),
     "it is not in sync": ({ONE: At(5, in_sync=False)}, "b", 2, -1),
     "clients do not reach it": ({HIDDEN: At(5)}, "b", 2, -1),
     "it is not registered any more": ({GONE: At(5), ONE: At(4)}, "b", 2, ONE),
-    "an offset behind the end": ({ONE: At(5)}, "b", 6, -1),
+    "an offset beyond the end": ({ONE: At(5)}, "b", 6, -1),
     "an offset before the start": ({ONE: At(5)}, "b", -1, -1),
     "no followers": ({}, "b", 0, -1),
 }  # fmt: skip
@@ -145,7 +145,7 @@ def test_a_leader_without_a_rack_is_nobodys_neighbour(aware: Rig) -> None:
 
 
 def test_records_that_are_deleted_here_are_asked_of_nobody(aware: Rig) -> None:
-    """Its follower has not heard of it yet."""
+    """Its follower does not have it yet."""
     topic = led(aware, {ONE: At(5)})
     assert topic.logs[0].delete_records(2) == 2
     assert ask(aware, topic, offset=1).error == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -216,7 +216,7 @@ def test_only_the_partitions_that_are_nearer_elsewhere(aware: Rig) -> None:
 
 
 def test_whoever_waits_is_sent_when_it_is_woken(aware: Rig) -> None:
-    """Nobody of its rack was in sync when it came."""
+    """No broker of its rack was in sync when it came."""
     topic = led(aware, {ONE: At(5, in_sync=False)})
     reader = aware.client()
     reader.send(fetch_frame(17, [Ask(topic, 0, 5)], rack="b", max_wait_ms=LONG_MS))

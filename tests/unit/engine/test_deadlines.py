@@ -38,7 +38,7 @@ def world() -> World:
 
 
 def test_a_tick_told_again_and_again_waits_once(world: World) -> None:
-    # Two ticks that share a bucket in C are each told anew whenever the other one was.
+    # Two ticks that share a bucket in C are each announced again whenever the other one was.
     near, far = world.now_tick + 100, world.now_tick + 100 + 2048
     for _ in range(50):
         world.deadlines.watch(near)
@@ -54,7 +54,7 @@ def test_a_tick_that_has_come_is_watched_anew(world: World) -> None:
     world.deadlines.watch(tick)
     world.clock.advance(41)
     world.timer.advance()
-    world.deadlines.watch(tick)  # for who was late
+    world.deadlines.watch(tick)  # for a late request
     world.clock.advance(2)
     world.timer.advance()
     assert world.hot.expired == [tick, tick]

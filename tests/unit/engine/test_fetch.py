@@ -27,7 +27,7 @@ from tests.unit.engine.wire import (
 )
 from tests.unit.net.harness import NODE_ID, Client, Rig, Topic, eventually, framed
 
-NOBODY = Topic("nowhere", uuid.UUID(int=5), [])
+NOWHERE = Topic("nowhere", uuid.UUID(int=5), [])
 every_version = pytest.mark.parametrize("version", FETCH_VERSIONS)
 
 
@@ -72,11 +72,11 @@ def test_unknown_topics_and_partitions_and_offsets(rig: Rig, version: int) -> No
     topic = rig.create("t", partitions=1)
     fill(topic)
     by_id = version >= FETCH_BY_ID
-    asks = [Ask(NOBODY, 0), Ask(topic, 0, 6), Ask(topic, 1), Ask(topic, -1)]
+    asks = [Ask(NOWHERE, 0), Ask(topic, 0, 6), Ask(topic, 1), Ask(topic, -1)]
     answer = fetch(rig.client(), version, asks, max_wait_ms=60_000)
     missing = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert {name: f.error for name, f in answer.partitions.items()} == {
-        key_of(NOBODY, 0, by_id=by_id): missing,
+        key_of(NOWHERE, 0, by_id=by_id): missing,
         key_of(topic, 0, by_id=by_id): ErrorCode.OFFSET_OUT_OF_RANGE,
         key_of(topic, 1, by_id=by_id): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         key_of(topic, -1, by_id=by_id): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -256,7 +256,7 @@ def test_a_large_answer_is_sent_in_parts_and_resumed(make_rig: Callable[..., Rig
     slow, neighbour = rig.client(receive_bytes=8192), rig.client()
     slow.send(fetch_frame(12, asks, correlation_id=5))
     head = slow.read(4 + 100_000)
-    # It stands in the middle of a range; others are served meanwhile.
+    # It waits in the middle of a range; others are served meanwhile.
     other = fetch(neighbour, 12, asks[:1])
     assert other.only.records == wanted[0]
     rest = slow.read(int.from_bytes(head[:4], "big") - 100_000)
@@ -297,7 +297,7 @@ def test_thousands_of_topics_in_one_fetch(rig: Rig) -> None:
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS[8:])
 def test_an_epoch_that_went_further_elsewhere(rig: Rig, version: int) -> None:
-    """A client that read 3 records in epoch 1, of which this log has 2, is told so at once."""
+    """A client that read 3 records in epoch 1, of which this log has 2, is answered so at once."""
     topic = rig.create("t")
     log = topic.logs[0]
     fill(topic, count=1)
@@ -307,7 +307,7 @@ def test_an_epoch_that_went_further_elsewhere(rig: Rig, version: int) -> None:
     fill(topic, count=2)
     client = rig.client()
 
-    def told(fetched_epoch: int, offset: int) -> tuple[int, int, int, int]:
+    def diverging(fetched_epoch: int, offset: int) -> tuple[int, int, int, int]:
         ask = Ask(topic, offset=offset, fetched_epoch=fetched_epoch)
         client.send(fetch_frame(version, [ask], max_wait_ms=60_000))
         _, answer = answer_in(ApiKey.FETCH, version, client.receive())
@@ -315,8 +315,8 @@ def test_an_epoch_that_went_further_elsewhere(rig: Rig, version: int) -> None:
         end = found.diverging_epoch
         return found.error_code.value, end.epoch, end.end_offset, len(found.records or b"")
 
-    assert told(1, 4) == (0, 1, 3, 0)
-    assert told(3, 2) == (0, 1, 3, 0)
-    assert told(5, 2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1, 0)
-    agreed = told(1, 3)
+    assert diverging(1, 4) == (0, 1, 3, 0)
+    assert diverging(3, 2) == (0, 1, 3, 0)
+    assert diverging(5, 2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1, 0)
+    agreed = diverging(1, 3)
     assert agreed[:3] == (0, -1, -1) and agreed[3] > 0

@@ -1,4 +1,4 @@
-"""Fetches of followers: what they may read, what they say with it, and whom that wakes."""
+"""Fetches of followers: their bounds, their reports, and the requests that they wake."""
 
 from __future__ import annotations
 
@@ -143,14 +143,14 @@ def test_a_follower_that_waits_is_told_where_the_high_watermark_is(rig: Rig, led
     answer = fetched_in(17, follower.receive()).only
     assert (answer.records, answer.high_watermark) == (b"", 5)
     follower.send(fetch_frame(17, [Ask(led, 0, 5)], max_wait_ms=LONG_MS, replica_id=ONE))
-    rig.wait_parked(1)  # it has heard everything
+    rig.wait_parked(1)  # it has everything
 
 
 def test_who_moves_the_high_watermark_waits_for_the_next_records_with_it(
     rig: Rig, led: Topic
 ) -> None:
     """An answer that says nothing but where the high watermark is would cost the records that come
-    behind it a round trip: acks=-1 is answered by the fetch that follows theirs."""
+    after it a round trip: acks=-1 is answered by the fetch that follows theirs."""
     follower = rig.client()
     follow(rig, led, TWO, 5)
     follow(rig, led, ONE, 0)
@@ -164,43 +164,43 @@ def test_who_moves_the_high_watermark_waits_for_the_next_records_with_it(
     assert answer.high_watermark == 5
 
 
-@pytest.mark.parametrize("behind", [True, False])
+@pytest.mark.parametrize("lags", [True, False])
 def test_news_of_the_high_watermark_waits_for_records_some_milliseconds(
-    rig: Rig, led: Topic, behind: bool
+    rig: Rig, led: Topic, lags: bool
 ) -> None:
-    """Not for replica.fetch.wait.max.ms: somebody may be reading at that follower. Where another
-    one is behind, the high watermark is about to move."""
+    """Not for replica.fetch.wait.max.ms: a consumer may read at that follower. Where another
+    one lags, the high watermark is about to move."""
     follower = rig.client()
-    follow(rig, led, TWO, 0 if behind else 5)
+    follow(rig, led, TWO, 0 if lags else 5)
     follow(rig, led, ONE, 0)
     follower.send(fetch_frame(17, [Ask(led, 0, 5)], max_wait_ms=LONG_MS, replica_id=ONE))
     rig.wait_parked(1)
-    if behind:
-        follow(rig, led, TWO, 5)  # which answers nobody else
+    if lags:
+        follow(rig, led, TWO, 5)  # which answers no other request
     rig.wait_parked(1)
     assert rig.hot.tick_deadline_ms(rig.ticks[-1]) <= time.monotonic() * 1000 + NEWS_WAIT_MS_MAX
     rig.expire_all(follower)
     answer = fetched_in(17, follower.receive()).only
     assert (answer.records, answer.high_watermark) == (b"", 5)
     follower.send(fetch_frame(17, [Ask(led, 0, 5)], max_wait_ms=LONG_MS, replica_id=ONE))
-    rig.wait_parked(1)  # it has heard everything
+    rig.wait_parked(1)  # it has everything
     assert rig.hot.tick_deadline_ms(rig.ticks[-1]) > time.monotonic() * 1000 + LONG_MS / 2
 
 
 def test_it_is_noted_once_however_long_it_waits(rig: Rig, led: Topic) -> None:
     follow(rig, led, ONE, 5)
-    caught_up_ns = told(led, ONE)[3]
+    caught_up_ns = follower_of(led, ONE)[3]
     follower = rig.client()
     follower.send(fetch_frame(17, [Ask(led, 0, 5)], max_wait_ms=LONG_MS, replica_id=ONE))
     rig.wait_parked(1)
-    noted = told(led, ONE)
+    noted = follower_of(led, ONE)
     assert noted[3] > caught_up_ns
     rig.expire_all(follower)
     follower.receive()
-    assert told(led, ONE) == noted
+    assert follower_of(led, ONE) == noted
 
 
-def told(topic: Topic, broker: int) -> tuple[int, bool, int, int, int, int]:
+def follower_of(topic: Topic, broker: int) -> tuple[int, bool, int, int, int, int]:
     (found,) = [each for each in topic.logs[0].followers() if each[0] == broker]
     return found
 
@@ -228,14 +228,14 @@ def test_another_leader_epoch_is_refused_and_says_nothing(
     lead(led, leader_epoch=1)
     answer = fetch(rig.client(), 17, [Ask(led, 0, 5, leader_epoch=asked)], replica_id=ONE).only
     assert answer.error == error
-    assert told(led, ONE)[2] == -1
+    assert follower_of(led, ONE)[2] == -1
 
 
 @pytest.mark.parametrize("offset", [-1, 6, 1 << 60])
 def test_an_offset_that_is_not_there_says_nothing(rig: Rig, led: Topic, offset: int) -> None:
     answer = follow(rig, led, ONE, offset)
     assert answer.error == ErrorCode.OFFSET_OUT_OF_RANGE
-    assert told(led, ONE)[2] == -1
+    assert follower_of(led, ONE)[2] == -1
 
 
 def test_another_history_is_told_and_moves_nothing(rig: Rig, led: Topic) -> None:
@@ -246,7 +246,7 @@ def test_another_history_is_told_and_moves_nothing(rig: Rig, led: Topic) -> None
     asks = [Ask(led, 0, 7, leader_epoch=3, fetched_epoch=0)]
     answer = fetch(rig.client(), 17, asks, replica_id=ONE, max_wait_ms=LONG_MS).only
     assert (answer.error, answer.records) == (0, b"")
-    assert told(led, ONE)[2] == -1
+    assert follower_of(led, ONE)[2] == -1
     assert led.logs[0].high_watermark == 0
 
 
@@ -256,7 +256,7 @@ def test_an_older_start_than_is_registered_is_fenced(rig: Rig, led: Topic) -> No
     log.note_fetch(ONE, 1, 1, broker_epoch=7)
     answer = follow(rig, led, ONE, 5)  # of the registration with epoch 1
     assert answer.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert told(led, ONE)[2] == 1
+    assert follower_of(led, ONE)[2] == 1
 
 
 def test_a_start_that_nobody_has_heard_of_shuts_nobody_out(led: Topic) -> None:
@@ -265,18 +265,18 @@ def test_a_start_that_nobody_has_heard_of_shuts_nobody_out(led: Topic) -> None:
     log.set_leadership(LEADER, True, 0, 2, {ONE: False, TWO: True}, {ONE: 7, TWO: 8})
     log.note_fetch(ONE, 1, 1, broker_epoch=2**63 - 1)
     log.note_fetch(ONE, 2, 1, broker_epoch=7)
-    assert told(led, ONE)[2] == 2
+    assert follower_of(led, ONE)[2] == 2
     # As soon as it is registered, the start before it is over; positions stay.
     log.set_leadership(LEADER, True, 0, 3, {ONE: True, TWO: True}, {ONE: 9, TWO: 8})
     with pytest.raises(KafkaError) as refused:
         log.note_fetch(ONE, 3, 1, broker_epoch=7)
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     log.note_fetch(ONE, 4, 1, broker_epoch=9)
-    assert told(led, ONE)[2] == 4
+    assert follower_of(led, ONE)[2] == 4
 
 
 def test_a_member_of_the_set_that_has_started_again_commits_nothing(led: Topic) -> None:
-    """With that it may have left the set, of which its leader has not heard: with fewer than
+    """With that it may have left the set, which its leader does not know yet: with fewer than
     min.insync.replicas in it, one power cut would take what they commit."""
     log = led.logs[0]
     log.set_leadership(LEADER, True, 0, 2, {ONE: True, TWO: False}, {ONE: 7, TWO: 8})
@@ -285,10 +285,10 @@ def test_a_member_of_the_set_that_has_started_again_commits_nothing(led: Topic) 
     with pytest.raises(KafkaError) as refused:
         log.note_fetch(ONE, 2, 1, broker_epoch=9)
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert (log.high_watermark, told(led, ONE)[2]) == (1, 1)
+    assert (log.high_watermark, follower_of(led, ONE)[2]) == (1, 1)
     log.set_leadership(LEADER, True, 0, 1, {ONE: False, TWO: False}, {ONE: 9, TWO: 8})
     log.note_fetch(ONE, 2, 1, broker_epoch=9)
-    assert told(led, ONE)[2] == 2
+    assert follower_of(led, ONE)[2] == 2
 
 
 def test_a_follower_with_a_session(rig: Rig, led: Topic) -> None:
@@ -303,7 +303,7 @@ def test_a_follower_with_a_session(rig: Rig, led: Topic) -> None:
 
 
 def test_a_follower_does_not_stand_behind_a_write(rig: Rig, led: Topic) -> None:
-    """Nor does whoever else is served with it."""
+    """Nor do requests that are served with it."""
     log = led.logs[0]
     with FileFaults(Fault(("write",), "t-0", delay_ms=WRITE_MS)) as faults:
         write = threading.Thread(target=log.append, args=(BATCH,))

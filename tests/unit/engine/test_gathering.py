@@ -1,6 +1,6 @@
 """A follower's fetch that waits a moment for more than there is.
 
-For what producers send behind their answers, and where nobody waits for anything.
+For records that producers send after their answers, and for those that no request waits for.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ MakeRig = Callable[..., Rig]
 
 
 class Follower:
-    """Has been answered with the batches that were there, and asks for those behind them."""
+    """Has been answered with the batches that were there, and asks for those after them."""
 
     def __init__(self, rig: Rig, topic: Topic) -> None:
         self.topic, self.rig, self.client = topic, rig, rig.client()
@@ -100,7 +100,7 @@ def waits(rig: Rig) -> bool:
 
 
 def somebody_waits(rig: Rig, topic: Topic) -> Client:
-    """A consumer, for what the followers do not have yet."""
+    """A consumer, for records that the followers do not have yet."""
     consumer = rig.client()
     at = topic.logs[0].high_watermark
     consumer.send(fetch_frame(LATEST, [Ask(topic, 0, at)], max_wait_ms=LONG_MS))
@@ -123,7 +123,7 @@ def patient(make_rig: MakeRig) -> Rig:
     return make_rig(hot={"gather_ns": FOR_EVER_NS, "linger_ns": FOR_EVER_NS})
 
 
-# -- where somebody waits
+# -- where a request waits
 
 
 def test_it_waits_for_as_much_as_its_last_answer_brought(patient: Rig) -> None:
@@ -254,7 +254,7 @@ def test_another_follower_is_answered_at_once_while_one_waits(make_rig: MakeRig)
 
 
 def test_what_comes_by_itself_is_not_waited_for_although_a_wait_brings_it(patient: Rig) -> None:
-    """Faster than a moment is long: a trial has its fill, and the fetch behind it finds no less."""
+    """Faster than a moment is long: a trial has its fill, and the fetch after it finds no less."""
     topic = led(patient, BATCH)
     follower = Follower(patient, topic)
     trials = []
@@ -269,7 +269,7 @@ def test_what_comes_by_itself_is_not_waited_for_although_a_wait_brings_it(patien
     assert trials == [0, 2, 5, 10, 19, 36]
 
 
-# -- where nobody does
+# -- where none does
 
 
 def test_what_nobody_waits_for_leaves_when_it_is_much(patient: Rig) -> None:
@@ -329,7 +329,7 @@ def test_nobody_waits_any_more_for_what_was_awaited_of_a_former_leader(patient: 
     log.truncate_to(1)
     log.set_leadership(LEADER, True, 2, 2, {FOLLOWER: True})
     follower.asks()
-    assert follower.receives() == 0, "it is told of the high watermark"
+    assert follower.receives() == 0, "it is answered with the high watermark"
     follower.asks()
     patient.wait_parked(1)
     append(patient, log, BATCH)
@@ -363,7 +363,7 @@ def test_a_write_of_a_group_that_waits_for_it_has_it_at_once(patient: Rig) -> No
     patient.hot.wake(log)
     assert follower.receives() == 1
     follower.asks()
-    eventually(lambda: settled == [ErrorCode.NONE], "it is told")
+    eventually(lambda: settled == [ErrorCode.NONE], "it is answered")
 
 
 def test_who_waits_for_writes_is_told_when_there_is_memory_again(
@@ -378,7 +378,7 @@ def test_who_waits_for_writes_is_told_when_there_is_memory_again(
     fails = FailsOnce(ErrorCode)
     monkeypatch.setattr(_hot, "ErrorCode", fails)
     patient.hot.close_parked()
-    eventually(lambda: len(settled) == 3, "they are told")
+    eventually(lambda: len(settled) == 3, "they are answered")
     assert fails.failed
 
 
@@ -398,7 +398,7 @@ def test_who_is_to_join_the_in_sync_set_is_held_up_by_nothing(
 
 
 def test_a_handler_that_goes_to_python_lets_it_go(make_rig: MakeRig) -> None:
-    """Nobody knows for how long."""
+    """It is not known for how long."""
     rig = make_rig(handlers=1, hot={"gather_ns": FOR_EVER_NS, "linger_ns": FOR_EVER_NS})
     topic = led(rig, BATCH)
     follower = Follower(rig, topic)

@@ -1,8 +1,8 @@
 """Heartbeat and OffsetCommit answered in C, beside the Python handlers: the same bytes.
 
-One table of offsets, one log, twice the same request: once the group is shown to C and C answers,
-once it is hidden and Python does. Who may commit is said by a stub here; what C passes on to Python
-is told by the reason that comes with it.
+One table of offsets, one log, twice the same request: once the group is published to C and C
+answers, once it is hidden and Python does. A stub decides here who may commit; the reason of a
+request says why C passed it on to Python.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ COMMIT, BEAT = ApiKey.OFFSET_COMMIT, ApiKey.HEARTBEAT
 COMMIT_VERSIONS = range(2, 11)
 BEAT_VERSIONS = range(5)
 GROUP, MEMBER, INSTANCE, GENERATION = "readers", "reader-1", "one", 3
-SHOWN = [(MEMBER, None), ("reader-2", INSTANCE)]
+MEMBERS = [(MEMBER, None), ("reader-2", INSTANCE)]
 
 
 class Verdict:
-    """Stands for the coordinator; says one thing to everybody."""
+    """In place of the coordinator; gives one answer to all."""
 
     code = ErrorCode.NONE
 
@@ -87,7 +87,7 @@ class Beside:
             request.respond(twin.answer)
 
     def show(self, state: int = GroupState.STABLE, generation: int = GENERATION) -> None:
-        self.table.publish_members(GROUP, state=state, generation=generation, members=SHOWN)
+        self.table.publish_members(GROUP, state=state, generation=generation, members=MEMBERS)
 
     def ask(self, entity: Any) -> bytes:
         """The body of the answer."""
@@ -146,7 +146,7 @@ def _untimed(value: bytes) -> bytes:
     """An offset commit's value (version 1 or 4) without its times."""
     if value[:2] == b"\0\1":
         return value[:-16]
-    length, at = value[14], 15  # behind version, offset and leader epoch: the text's length + 1
+    length, at = value[14], 15  # after version, offset and leader epoch: the text's length + 1
     if length & 0x80:
         length, at = length & 0x7F | value[15] << 7, 16
     at += length - 1
@@ -219,15 +219,15 @@ def test_a_retention_is_kept_with_the_offset(beside: Beside) -> None:
         assert offset.leader_epoch == -1
 
 
-@pytest.mark.parametrize("shown", [True, False])
-def test_a_retention_as_long_as_can_be_said_has_no_end(beside: Beside, shown: bool) -> None:
-    if shown:
+@pytest.mark.parametrize("published", [True, False])
+def test_a_retention_as_long_as_can_be_said_has_no_end(beside: Beside, published: bool) -> None:
+    if published:
         beside.show()
     asked = written(beside.commit(3, SHAPES["one"], retention_time=timedelta(hours=12345)))
     longest = asked.replace(struct.pack(">q", 12345 * 3_600_000), struct.pack(">q", 2**63 - 1))
     beside.client.send(framed(header(COMMIT, 3, 7) + longest))
     assert beside.client.receive()[-2:] == bytes(2)  # the one partition has no error
-    assert beside.in_python == ([] if shown else ["group"])
+    assert beside.in_python == ([] if published else ["group"])
     (offset,) = beside.table.offsets(GROUP)
     assert offset.expire_ms == 2**63 - 1
 
@@ -327,14 +327,14 @@ def test_a_log_that_refuses_is_for_python(beside: Beside) -> None:
 @pytest.mark.parametrize("state", list(GroupState))
 def test_heartbeats_in_every_state(beside: Beside, version: int, state: int) -> None:
     cells = {each: TABLE[each, Event.HEARTBEAT] for each in GroupState}
-    told = {each: cell.code for each, cell in cells.items() if cell.do is Do.ANSWER}
+    codes = {each: cell.code for each, cell in cells.items() if cell.do is Do.ANSWER}
     beside.show(state)
-    beside.verdict.code = told.get(GroupState(state), ErrorCode.UNKNOWN_MEMBER_ID)
+    beside.verdict.code = codes.get(GroupState(state), ErrorCode.UNKNOWN_MEMBER_ID)
     request = beside.beat(version)
     answer = beside.ask(request)
-    assert beside.in_python == ([] if state in told else ["group"])
-    heard = beside.table.last_heard_ms(GROUP, MEMBER)
-    assert (heard > 0) == (state in told)
+    assert beside.in_python == ([] if state in codes else ["group"])
+    last_ms = beside.table.last_heard_ms(GROUP, MEMBER)
+    assert (last_ms > 0) == (state in codes)
     beside.table.remove_members(GROUP)
     assert beside.ask(request) == answer
     assert beside.in_python == ["group"]
@@ -344,11 +344,11 @@ def test_a_member_is_heard_by_commits_too_and_stays_so(beside: Beside) -> None:
     beside.show()
     beside.table.set_clock_shift_ms(3_600_000)
     beside.ask(beside.commit(9, SHAPES["one"]))
-    heard = beside.table.last_heard_ms(GROUP, MEMBER)
-    assert heard > 3_600_000
+    last_ms = beside.table.last_heard_ms(GROUP, MEMBER)
+    assert last_ms > 3_600_000
     assert beside.table.last_heard_ms(GROUP, "reader-2") == 0
     beside.show(GroupState.PREPARING_REBALANCE, GENERATION + 1)
-    assert beside.table.last_heard_ms(GROUP, MEMBER) == heard
+    assert beside.table.last_heard_ms(GROUP, MEMBER) == last_ms
 
 
 def test_bytes_that_do_not_parse_are_for_python(beside: Beside) -> None:
@@ -382,7 +382,7 @@ def test_fetches_that_wait_at_the_log_are_told(beside: Beside) -> None:
 
 
 def test_many_at_once_leave_memory_and_log_agreed(tmp_path: Path) -> None:
-    """Commits of many connections, members shown again and offsets removed beside them."""
+    """Commits of many connections, members published again and offsets removed beside them."""
     beside = Beside(tmp_path, handlers=4, processors=2)
     rounds, clients, errors = 150, 8, []
 

@@ -16,7 +16,7 @@ from tests.unit.engine.wire import (
 )
 from tests.unit.net.harness import NODE_ID, Rig, Topic
 
-BEHIND, IN_SYNC = 2, 3
+LAGGING, IN_SYNC = 2, 3
 LONG_MS = 600_000
 BATCH = build_batch([b"x" * 100])
 # A second's worth is saved up, and the first answer may be more: what comes then has to wait for
@@ -32,14 +32,14 @@ def led(rig: Rig) -> Topic:
 
 def throttled(rig: Rig, name: str, batches: int = 5) -> Topic:
     topic = rig.create(name)
-    topic.logs[0].set_leadership(NODE_ID, True, 0, 2, {BEHIND: False, IN_SYNC: True})
+    topic.logs[0].set_leadership(NODE_ID, True, 0, 2, {LAGGING: False, IN_SYNC: True})
     topic.logs[0].throttle(True)
     for _ in range(batches):
         topic.logs[0].append(BATCH)
     return topic
 
 
-def copied(rig: Rig, topic: Topic, broker: int = BEHIND, version: int = 17) -> bytes:
+def copied(rig: Rig, topic: Topic, broker: int = LAGGING, version: int = 17) -> bytes:
     records = fetch(rig.client(), version, [Ask(topic)], replica_id=broker).only.records
     assert records is not None
     return records
@@ -53,7 +53,7 @@ def test_without_a_rate_everything_comes(rig: Rig, led: Topic) -> None:
 @every_version
 def test_a_rate_of_nothing(rig: Rig, led: Topic, version: int) -> None:
     rig.hot.throttle_leader(0)
-    found = fetch(rig.client(), version, [Ask(led)], replica_id=BEHIND).only
+    found = fetch(rig.client(), version, [Ask(led)], replica_id=LAGGING).only
     assert (found.error, found.records) == (0, b"")
     assert copied(rig, led, IN_SYNC, version), "acknowledgements wait for it"
     led.logs[0].throttle(False)
@@ -91,15 +91,15 @@ def test_another_rate_begins_with_no_debts(rig: Rig, led: Topic) -> None:
 
 def test_a_follower_out_of_range_is_told_so(rig: Rig, led: Topic) -> None:
     rig.hot.throttle_leader(0)
-    assert fetch(rig.client(), 17, [Ask(led, 0, 6)], replica_id=BEHIND).only.error == 1
+    assert fetch(rig.client(), 17, [Ask(led, 0, 6)], replica_id=LAGGING).only.error == 1
 
 
 def waiting(rig: Rig, topic: Topic, offset: int = 0) -> Fetched:
     follower = rig.client()
     asks = [Ask(topic, 0, offset)]
     # The first one tells where the high watermark is, and is answered for that.
-    fetch(follower, 17, asks, replica_id=BEHIND, max_wait_ms=0)
-    follower.send(fetch_frame(17, asks, replica_id=BEHIND, max_wait_ms=LONG_MS))
+    fetch(follower, 17, asks, replica_id=LAGGING, max_wait_ms=0)
+    follower.send(fetch_frame(17, asks, replica_id=LAGGING, max_wait_ms=LONG_MS))
     rig.wait_parked(1)
     topic.logs[0].append(BATCH)
     topic.logs[0].roll()
@@ -123,8 +123,8 @@ def test_other_partitions_of_its_fetch_do_not_wait(rig: Rig, led: Topic) -> None
     rig.hot.throttle_leader(0)
     follower = rig.client()
     asks = [Ask(led), Ask(free)]
-    fetch(follower, 17, asks, replica_id=BEHIND)
-    follower.send(fetch_frame(17, asks, replica_id=BEHIND, max_wait_ms=LONG_MS))
+    fetch(follower, 17, asks, replica_id=LAGGING)
+    follower.send(fetch_frame(17, asks, replica_id=LAGGING, max_wait_ms=LONG_MS))
     rig.wait_parked(1)
     free.logs[0].append(BATCH)
     rig.hot.wake(free.logs[0])
@@ -135,7 +135,7 @@ def test_other_partitions_of_its_fetch_do_not_wait(rig: Rig, led: Topic) -> None
 def test_it_is_heard_all_the_same(rig: Rig, led: Topic) -> None:
     """How far it is: with that it may join those in sync."""
     rig.hot.throttle_leader(0)
-    fetch(rig.client(), 17, [Ask(led, 0, 4)], replica_id=BEHIND)
-    assert [each[2] for each in led.logs[0].followers() if each[0] == BEHIND] == [4]
-    led.logs[0].set_leadership(NODE_ID, True, 0, 3, {BEHIND: True, IN_SYNC: True})
+    fetch(rig.client(), 17, [Ask(led, 0, 4)], replica_id=LAGGING)
+    assert [each[2] for each in led.logs[0].followers() if each[0] == LAGGING] == [4]
+    led.logs[0].set_leadership(NODE_ID, True, 0, 3, {LAGGING: True, IN_SYNC: True})
     assert copied(rig, led)

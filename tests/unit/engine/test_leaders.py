@@ -31,7 +31,7 @@ NODES: list[Any] = [
 
 
 @dataclass(frozen=True)
-class Shown:
+class Published:
     leader: int
     leader_epoch: int
     replicas: tuple[int, ...] = (NODE_ID,)
@@ -48,7 +48,14 @@ def topic(rig: Rig) -> Topic:
     logs = [made.logs[0], None, None, made.logs[3]]
     rig.table.publish([(topic.name, topic.topic_id.bytes, False, logs)], [])
     row = ViewRow(topic.name, topic.topic_id.bytes, False, 4)
-    row.fill([Shown(NODE_ID, 0), Shown(ELSEWHERE, 7), Shown(GONE, 9), Shown(ELSEWHERE, 1)])
+    row.fill(
+        [
+            Published(NODE_ID, 0),
+            Published(ELSEWHERE, 7),
+            Published(GONE, 9),
+            Published(ELSEWHERE, 1),
+        ]
+    )
     rig.table.show([row], [], NODES, "cluster")
     rig.hot.advertise(NODE_ID, [("me", 1234)], False)
     return topic
@@ -109,7 +116,7 @@ def test_produce(rig: Rig, topic: Topic, version: int) -> None:
 
 
 def test_without_a_view_of_the_cluster(rig: Rig) -> None:
-    """Before anything is shown: the partition's own leader, and no address."""
+    """Before a view is published: the partition's own leader, and no address."""
     topic = rig.create("t")
     topic.logs[0].set_leadership(ELSEWHERE, False, 8, 1)
     client = rig.client()

@@ -1,4 +1,4 @@
-"""Fetches that wait: for bytes, for an append of somebody else, for their deadline, for an end."""
+"""Fetches that wait: for bytes, for another client's append, for their deadline, for an end."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_who_reads_an_older_segment_is_not_kept_waiting(rig: Rig) -> None:
     reader = rig.client()
     reader.send(fetch_frame(12, [Ask(topic, offset=3)], **wanted))
     rig.wait_parked(1)
-    topic.logs[0].roll()  # and nobody tells it
+    topic.logs[0].roll()  # without a wake
     rig.hot.wake(topic.logs[0])
     assert rig.hot.statistics()["parked_now"] == 1
     produce_one(rig.client(), topic, BATCH)
@@ -150,7 +150,7 @@ def test_deadlines_far_apart_share_a_bucket_and_not_an_end(rig: Rig) -> None:
     for number, (reader, wait_ms) in enumerate(zip(readers, waits, strict=True), start=1):
         reader.send(fetch_frame(12, [Ask(topic)], max_wait_ms=wait_ms))
         rig.wait_parked(number)
-    eventually(lambda: len(rig.ticks) == len(readers), "their deadlines are told")
+    eventually(lambda: len(rig.ticks) == len(readers), "their deadlines are announced")
     ticks = sorted(rig.ticks)
     assert [HotPath.tick_deadline_ms(tick) for tick in ticks] == [tick * 4 for tick in ticks]
     for left, tick in zip((3, 2, 1, 0), ticks, strict=True):
@@ -191,7 +191,7 @@ def test_a_deadline_that_has_come_is_announced_again_for_who_is_late(rig: Rig) -
     rig.expire_all(first)
     assert fetched_in(12, first.receive()).only.error == 0
     announced = len(rig.ticks)
-    # The same tick or the next: either way somebody is told.
+    # The same tick or the next: either way one is announced.
     second.send(fetch_frame(12, [Ask(topic)], max_wait_ms=LONG_MS))
     eventually(lambda: rig.hot.statistics()["parked_now"] == 1, "parked")
     eventually(lambda: len(rig.ticks) > announced, "its deadline is announced")
@@ -379,7 +379,7 @@ def test_consumers_of_a_topic_that_was_deleted_do_not_spin(rig: Rig) -> None:
         rig.expire_all(reader)
         answer = fetched_in(13, reader.receive())
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert answer.only.error == unknown, "told each time, and no sooner"
+        assert answer.only.error == unknown, "answered each time, and no sooner"
 
 
 # --- what is named twice --------------------------------------------------------------------------
@@ -398,8 +398,8 @@ def test_a_partition_named_very_often_is_one_partition(rig: Rig, version: int) -
     assert live_counts()["watches"] == watches + 3
     produce_one(rig.client(), topic, BATCH)
     _, answer = answer_in(ApiKey.FETCH, version, reader.receive())
-    told = [p.partition_index for t in answer.responses for p in t.partitions]
-    assert told == [0, 1, 0]
+    answered = [p.partition_index for t in answer.responses for p in t.partitions]
+    assert answered == [0, 1, 0]
 
 
 @every_version

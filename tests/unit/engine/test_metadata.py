@@ -1,7 +1,7 @@
 """Metadata answered in C, beside the Python handler: the same bytes for every image and request.
 
 The Python handler is the oracle: it is called with the same image, address and connection number,
-and what it answers is what must come from the socket. What it closes must end the connection.
+and its answer is what must come from the socket. Where it closes, the connection must end.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def test_the_same_bytes_as_from_python(beside: Beside, version: int) -> None:
 
 @pytest.mark.parametrize("version", [0, 8, 13])
 def test_brokers_are_told_by_their_addresses_for_the_listener(beside: Beside, version: int) -> None:
-    """One that has none there is left out, whoever leads."""
+    """One that has none there is left out, leader or not."""
     inside = BrokerEndpoint("INSIDE", "in-3", 2)
     outside = BrokerEndpoint("PLAINTEXT", "out3", 4)
     brokers = [
@@ -219,8 +219,8 @@ def test_brokers_are_told_by_their_addresses_for_the_listener(beside: Beside, ve
     request = written(ask(version, None if version else []))
     found = beside.compare(version, request, in_c=True)
     assert found is not None
-    told = [b"in-2", 2], [b"in-3", 2], [b"in-3", 3], [b"out3", 4]
-    assert [found.count(struct.pack(">4si", *each)) for each in told] == [0, 0, 0, 1]
+    answered = [b"in-2", 2], [b"in-3", 2], [b"in-3", 3], [b"out3", 4]
+    assert [found.count(struct.pack(">4si", *each)) for each in answered] == [0, 0, 0, 1]
 
 
 @pytest.mark.parametrize("version", [0, 3, 4, 8, 13])
@@ -286,7 +286,7 @@ def test_ten_thousand_partitions_and_a_long_list_of_replicas(beside: Beside) -> 
 
 
 def test_a_missing_name_is_not_compared_with_those_that_are_there(beside: Beside) -> None:
-    """Named again and again behind many topics, beside as many names that are there."""
+    """Named again and again after many topics, beside as many names that are there."""
     known = [f"t{number}" for number in range(2_000)]
     beside.show(image_of(*(topic_of(name, (1, (1,), (1,))) for name in known)))
     took = {}
@@ -309,7 +309,7 @@ def test_bytes_that_do_not_parse_end_the_connection(beside: Beside, version: int
     whole = written(ask(version, ["a", "b"]))
     for length in range(len(whole)):
         beside.compare(version, whole[:length])
-    beside.compare(version, whole + b"behind", in_c=True)
+    beside.compare(version, whole + b"after", in_c=True)
     many = b"\xff\xff\xff\xff\x0f" if version >= 9 else b"\x7f\xff\xff\xff"
     assert beside.compare(version, many + whole) is None
     beside.compare(version, (b"\xff\xff\xff\xff\x1f" if version >= 9 else b"\x80\0\0\0") + whole)

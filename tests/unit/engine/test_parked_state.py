@@ -10,7 +10,7 @@ from kbroker.engine.waiting._parked_state import ROWS, Event, State, fire
 from kbroker.errors import InvariantError
 from tests.support.source_tree import ROOT
 
-# What each event makes of each state; None: the table does not list it.
+# The result of each event in each state; None: the table does not list it.
 GRID: dict[tuple[State, Event], State | None] = {
     (State.BUILDING, Event.LISTED): State.OPEN,
     (State.BUILDING, Event.GIVEN_UP): State.DONE,

@@ -115,7 +115,7 @@ def test_a_long_poll_behind_a_produce_is_not_read_past(rig: Rig) -> None:
     client.all_delivered()
     follow(rig, topic.logs[0])
     assert ids_and_codes(client, 1) == [(0, 0)]
-    assert topic.logs[0].log_end_offset == 2  # what is behind the long poll has to wait for it
+    assert topic.logs[0].log_end_offset == 2  # requests after the long poll have to wait for it
     other.logs[0].append(BATCH)
     rig.hot.wake(other.logs[0])
     (fetched,) = fetched_in(12, client.receive()).partitions.values()
@@ -184,7 +184,7 @@ def test_timeouts_are_each_request_s_own_and_leave_in_order(rig: Rig) -> None:
     send_many(rig, client, topic, 2, timeout_ms=1)
 
     def nothing_is_parked() -> bool:
-        rig.expire_all()  # a tick is announced behind the append that was waited for
+        rig.expire_all()  # a tick is announced after the append that was waited for
         return bool(rig.hot.statistics()["parked_now"] == 0)
 
     rig.wait_parked(3)
@@ -211,7 +211,7 @@ def test_all_end_with_their_connection(rig: Rig, leave: Callable[[Client], None]
     nothing_waits(rig)
     assert rig.hot.statistics()["parked_left"] == IN_FLIGHT
     assert pipelined_bytes(rig) == 0
-    kinds = ("parked_requests", "watches", "slot_rings")  # the rings end behind the connection
+    kinds = ("parked_requests", "watches", "slot_rings")  # the rings end after the connection
     eventually(lambda: all(live_counts()[k] == before[k] for k in kinds), "something stays")
 
 
@@ -235,8 +235,8 @@ def bound_rig(make_rig: Callable[..., Rig], **bounds: Any) -> tuple[Rig, Topic]:
 
 
 def stops_at(rig: Rig, client: Client, topic: Topic, count: int, batch: bytes) -> None:
-    """With a follower that stands still so many are appended, however many are sent; as it goes on
-    all are, and answered in order."""
+    """With a follower that fetches nothing so many are appended, however many are sent; as it goes
+    on all are, and answered in order."""
     sent = 3 * count
     log = topic.logs[0]
     for number in range(sent):
@@ -307,7 +307,7 @@ def test_all_connections_have_one_budget(make_rig: Callable[..., Rig]) -> None:
 
 
 def test_who_leads_is_looked_at_for_each(rig: Rig) -> None:
-    """One that comes behind the loss is refused at once, and still answered behind the others."""
+    """One that comes after the loss is refused at once, and still answered after the others."""
     topic = replicated(rig, partitions=2)
     client = rig.client()
     send(client, topic, 0, correlation_id=0)

@@ -95,7 +95,7 @@ class Planted:
     def end(self) -> tuple[int, str]:
         """Its status and what it has said on standard error."""
         assert self._process.stderr is not None
-        status = self._process.wait(DEADLINE_S)  # it reads what it is told until it ends
+        status = self._process.wait(DEADLINE_S)  # it reads its commands until it ends
         return status, self._process.stderr.read()
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ from tests.unit.engine.wire import (
 )
 from tests.unit.net.harness import Rig, Topic, eventually, framed
 
-NOBODY = uuid.UUID(int=5)
+UNKNOWN_ID = uuid.UUID(int=5)
 every_version = pytest.mark.parametrize("version", PRODUCE_VERSIONS)
 
 
@@ -50,7 +50,7 @@ def test_a_good_batch_is_appended_and_answered_with_its_offset(rig: Rig, version
 @every_version
 def test_an_unknown_topic_and_partition_do_not_hold_the_others_up(rig: Rig, version: int) -> None:
     topic = rig.create("t", partitions=1)
-    unknown = Topic("nowhere", NOBODY, [])
+    unknown = Topic("nowhere", UNKNOWN_ID, [])
     batch = build_batch()
     by_id = version >= PRODUCE_BY_ID
     answer = produce(
@@ -127,7 +127,7 @@ def test_acks_0_is_not_answered_and_the_next_request_is(rig: Rig, version: int) 
 @every_version
 def test_acks_0_with_an_error_closes(rig: Rig, version: int) -> None:
     client = rig.client()
-    unknown = Topic("nowhere", NOBODY, [])
+    unknown = Topic("nowhere", UNKNOWN_ID, [])
     client.send(produce_frame(version, [(unknown, {0: build_batch()})], acks=0))
     assert client.ended()
 

@@ -31,7 +31,7 @@ def batch(value: bytes) -> bytes:
     return build_batch([value])
 
 
-def told(client: Client, version: int, batches: Batches, **options: Any) -> list[Any]:
+def answered(client: Client, version: int, batches: Batches, **options: Any) -> list[Any]:
     """(topic, [(partition, error, base offset), ...]) as the answer has them, repeats and all."""
     client.send(produce_frame(version, batches, **options))
     _, answer = answer_in(ApiKey.PRODUCE, version, client.receive())
@@ -52,7 +52,7 @@ def key(topic: Topic, version: int) -> object:
 def test_of_a_partition_twice_the_last_is_stored(rig: Rig, version: int) -> None:
     topic = rig.create("t", partitions=3)
     pairs = [(2, batch(b"a")), (0, batch(b"b")), (2, batch(b"c")), (1, batch(b"d"))]
-    answer = told(rig.client(), version, [(topic, pairs)])
+    answer = answered(rig.client(), version, [(topic, pairs)])
     assert answer == [(key(topic, version), [(2, 0, 0), (0, 0, 0), (1, 0, 0)])]
     assert [values(topic, index) for index in range(3)] == [[b"b"], [b"d"], [b"c"]]
 
@@ -60,7 +60,7 @@ def test_of_a_partition_twice_the_last_is_stored(rig: Rig, version: int) -> None
 @every_version
 def test_a_topic_twice_is_one(rig: Rig, version: int) -> None:
     topic, other = rig.create("t", partitions=3), rig.create("u", partitions=1)
-    answer = told(
+    answer = answered(
         rig.client(),
         version,
         [
@@ -82,8 +82,8 @@ def test_a_topic_twice_is_one(rig: Rig, version: int) -> None:
 @every_version
 def test_a_topic_without_partitions_is_not_answered(rig: Rig, version: int) -> None:
     topic, other = rig.create("t"), rig.create("u")
-    assert told(rig.client(), version, [(topic, {})]) == []
-    answer = told(rig.client(), version, [(topic, {}), (other, {0: batch(b"a")}), (topic, {})])
+    assert answered(rig.client(), version, [(topic, {})]) == []
+    answer = answered(rig.client(), version, [(topic, {}), (other, {0: batch(b"a")}), (topic, {})])
     assert answer == [(key(other, version), [(0, 0, 0)])]
 
 
@@ -96,7 +96,7 @@ def test_what_is_not_there_is_told_once(rig: Rig, version: int) -> None:
         if version >= PRODUCE_BY_ID
         else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     )
-    answer = told(rig.client(), version, [(nowhere, pairs), (topic, pairs), (nowhere, pairs)])
+    answer = answered(rig.client(), version, [(nowhere, pairs), (topic, pairs), (nowhere, pairs)])
     assert answer == [
         (key(nowhere, version), [(0, missing, -1), (7, missing, -1)]),
         (

@@ -1,4 +1,4 @@
-"""Consumers that read from a follower (KIP-392): how far, what they are told, what wakes them."""
+"""Consumers that read from a follower (KIP-392): how far, their answers, and when they wake."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_another_epoch_wakes_who_believes_in_the_old_one(rig: Rig, followed: Top
     reader = parked(rig, followed, 3)  # in none
     log.set_leadership(1, True, EPOCH + 2, 1)
     log.set_leadership(OTHER, False, EPOCH + 3, 2)
-    assert log.high_watermark == 5  # as leader it had nobody to wait for
+    assert log.high_watermark == 5  # as leader it had no follower to wait for
     rig.hot.wake(log)
     assert read(reader).records
 
@@ -242,7 +242,7 @@ def test_a_session(rig: Rig, followed: Topic, version: int) -> None:
     from_leader(log, 0, 5)
     rig.hot.wake(log)
     assert fetched_in(version, client.receive()).only.records
-    log.set_leadership(1, True, EPOCH + 1, 1)  # it leads now, and nobody need notice
+    log.set_leadership(1, True, EPOCH + 1, 1)  # it leads now, and no client need notice
     assert again(5, Ask(followed, 0, 5)) == {}
     log.append(BATCH)
     (found,) = again(6).values()

@@ -102,7 +102,7 @@ def tried_in_one_run(
 
 
 def test_small_batches_with_much_to_unpack_are_one_append(make_rig: Callable[..., Rig]) -> None:
-    """Large ones are alone: who stands beside a bomb waits for it."""
+    """Large ones are alone: requests beside a bomb wait for it."""
     large = build_batch([Record(noise(60_000))], codec="gzip")
     part = build_batch([Record(noise(9_000))], codec="gzip")
     assert len(part) < 16 << 10 <= 2 * len(part)
@@ -113,7 +113,7 @@ def test_small_batches_with_much_to_unpack_are_one_append(make_rig: Callable[...
 
 def test_what_is_validated_does_not_wait_for_what_takes_long(make_rig: Callable[..., Rig]) -> None:
     """Two of these take ten milliseconds and more to unpack. How long the first of them takes
-    nobody knew before, so what stands before it is appended with it; the second is by itself."""
+    that was not known before, so earlier batches are appended with it; the second is by itself."""
     slow = build_batch([Record(bytes(10_000_000))], codec="gzip")
     part = build_batch([Record(noise(9_000))], codec="gzip")
     assert len(slow) < 16 << 10 <= 2 * len(slow)

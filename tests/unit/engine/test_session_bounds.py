@@ -26,10 +26,10 @@ def many(
     body = struct.pack(">hhih", ApiKey.FETCH, 7, 1, -1)
     body += struct.pack(">iiiibii", -1, 0, 0, 1 << 20, 0, *session)
     entries = b"".join(struct.pack(">iqqi", index, 0, -1, 1 << 20) for index in indexes)
-    told = struct.pack(">i", 1) + named + struct.pack(">i", len(indexes)) + entries
+    topic = struct.pack(">i", 1) + named + struct.pack(">i", len(indexes)) + entries
     left = struct.pack(">i", 1) + named + struct.pack(f">i{len(indexes)}i", len(indexes), *indexes)
     nothing = struct.pack(">i", 0)
-    return framed(body + (nothing + left if forget else told + nothing))
+    return framed(body + (nothing + left if forget else topic + nothing))
 
 
 def ask_many(client: Client, indexes: Sequence[int], session: tuple[int, int], **how: Any) -> Any:

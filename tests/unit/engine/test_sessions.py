@@ -77,7 +77,7 @@ def test_only_what_changed_is_answered(rig: Rig, version: int) -> None:
     changed = session.next()
     assert indexes(changed) == [1]
     assert changed.only.records
-    # Its data is told until the client has moved on; the high watermark alone only once.
+    # Its data is answered until the client has moved on; the high watermark alone only once.
     assert indexes(session.next()) == [1]
     assert session.next(Ask(topic, 1, 1)).partitions == {}
 
@@ -110,7 +110,7 @@ def missing(rig: Rig, version: int, more: int) -> tuple[Session, Topic, Topic]:
 
 @pytest.mark.parametrize("version", [12, 13])
 def test_of_the_missing_so_many_are_told_in_turn(rig: Rig, version: int) -> None:
-    """Forty bytes have not all of a hundred thousand looked up and told again."""
+    """Forty bytes have not all of a hundred thousand looked up and answered again."""
     session, there, _ = missing(rig, version, 5)
     first, second = session.next(), session.next()
     code = ErrorCode.UNKNOWN_TOPIC_ID if version >= FETCH_BY_ID else UNKNOWN
@@ -217,7 +217,7 @@ def test_an_error_is_told_until_it_is_gone(rig: Rig, version: int) -> None:
     assert session.first.only.error == ErrorCode.OFFSET_OUT_OF_RANGE
     for _ in range(2):
         assert session.next().only.error == ErrorCode.OFFSET_OUT_OF_RANGE
-    assert session.next(Ask(topic, 0, 0)).only.error == 0, "that it is gone is told as well"
+    assert session.next(Ask(topic, 0, 0)).only.error == 0, "that it is gone is answered as well"
     assert session.next().partitions == {}
 
 
@@ -284,7 +284,7 @@ def test_a_topic_that_was_made_again_is_told_at_once(rig: Rig, asked_before: int
         # The new one has fewer partitions.
         (gone.topic_id, 1): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
-    # That has been told: now it is waited for what is there, and told again with it.
+    # That has been answered: now the fetch waits for data, and is answered again with it.
     session.send(max_wait_ms=LONG_MS)
     rig.wait_parked(1)
     append(here)
@@ -313,7 +313,7 @@ def test_a_client_that_knows_that_nothing_is_there_waits(rig: Rig, version: int)
         rig.wait_parked(1)
         rig.expire_all(session.client)
         assert errors(session.receive()) == [unknown, unknown]
-    # What is named anew is told anew, and another error is news.
+    # A partition that is named again is answered again, and another error is news.
     assert errors(session.next(Ask(a), max_wait_ms=LONG_MS)) == [unknown, unknown]
     if version >= FETCH_BY_ID:
         rig.create("a")
@@ -394,7 +394,7 @@ def test_a_follower_s_fetch_that_names_nothing_says_where_it_stands_everywhere(r
     assert all(then > first for (_, first), (_, then) in zip(before, after, strict=True))
     append(topic, 1)
     assert indexes(session.next()) == [1]
-    assert noted(topic, 1)[1] < noted(topic, 2)[1], "behind now, and caught up until before"
+    assert noted(topic, 1)[1] < noted(topic, 2)[1], "it lags now, and was caught up before"
 
 
 def test_a_follower_is_told_what_moved_and_nothing_else(rig: Rig) -> None:

@@ -1,4 +1,4 @@
-"""A fetch that needs an index which is a file: no run waits for it, however long a disk stands."""
+"""A fetch that needs an index which is a file: no run waits for it, however long a disk hangs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_an_index_of_another_disk_is_read_meanwhile(make_rig: Callable[..., Rig]
 
 @pytest.mark.parametrize("max_bytes", [1, 1_000])
 def test_what_is_in_the_page_cache_is_read_in_a_run(rig: Rig, max_bytes: int) -> None:
-    """Batch by batch, or several at a time, of which nobody knows where the next begin."""
+    """Batch by batch, or several at a time, without knowing where the next begin."""
     topic = rig.create("words", **SETTINGS)
     for number in range(COUNT):
         topic.logs[0].append(build_batch([b"%06d" % number]))

@@ -2,7 +2,7 @@
 
 `make test-tsan` and `make test-asan` run this, too. Topics come and go, so that snapshots are
 published; leaders' epochs rise; Processors come and go; records are appended and deleted; and the
-partitions are now too many, now too large, now too far behind for a Processor.
+partitions are now too many, now too large, now too old for a Processor.
 """
 
 from __future__ import annotations

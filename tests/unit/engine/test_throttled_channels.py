@@ -1,4 +1,4 @@
-"""Clients that are told to wait: the answer names the time, and the channel is not read for it."""
+"""Clients that are throttled: the answer names the time, and the channel is not read for it."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def throttled(request: pytest.FixtureRequest, make_rig: Callable[..., Rig]) -> C
 
 
 def time_told(key: ApiKey, version: int, payload: bytes) -> int:
-    told = answer_in(key, version, payload)[1].throttle_time
-    return round(told.total_seconds() * 1000)
+    throttle_ms = answer_in(key, version, payload)[1].throttle_time
+    return round(throttle_ms.total_seconds() * 1000)
 
 
 @pytest.mark.parametrize("version", [3, 7, 9, 12])
@@ -63,8 +63,8 @@ def test_the_answer_comes_at_once_and_then_nothing_is_read(
     began = time.monotonic()
     send(client, topic, version=version)
     assert time_told(ApiKey.PRODUCE, version, client.receive()) == SOME_MS
-    client.send(cold_frame(b"behind it"))
-    assert client.receive_cold()[1] == b"behind it"
+    client.send(cold_frame(b"after it"))
+    assert client.receive_cold()[1] == b"after it"
     assert time.monotonic() - began >= SOME_MS / 1000
     send(client, topic, version=version)
     assert time_told(ApiKey.PRODUCE, version, client.receive()) == 0
@@ -106,7 +106,7 @@ def test_others_are_not_kept_waiting_and_who_goes_is_forgotten(
 
 def test_cached_answers_leave_during_a_throttle(make_rig: Callable[..., Rig]) -> None:
     """The second of three that wait for a follower is throttled: all three are answered, and what
-    comes behind them waits for the end."""
+    comes after them waits for the end."""
     throttle = Throttle(0, SOME_MS, 0)
     rig = throttle.rig = make_rig(dispatch=throttle)
     rig.server.set_cold(ApiKey.PRODUCE)

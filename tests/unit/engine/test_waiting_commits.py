@@ -25,7 +25,7 @@ RECORD = [(b"\0\2g", b"\0\3")]
 
 
 class Replicated(Beside):
-    """The real handlers behind the compiled path, and a follower that a test moves by hand."""
+    """The real handlers with the compiled path, and a follower that a test moves by hand."""
 
     def _dispatch(self, request: Any) -> None:
         self.in_python.append(request.reason)
@@ -36,13 +36,13 @@ class Replicated(Beside):
         framing = header(COMMIT, version, 7) + written(request)
         (client or self.client).send(framed(framing))
 
-    def told(self, version: int, code: ErrorCode) -> bytes:
+    def answer_of(self, version: int, code: ErrorCode) -> bytes:
         """What such a commit is answered, with its header."""
         key = self.ids["orders"] if version >= 10 else "orders"
         body = response_of([Answered(key, [(0, code), (3, code)])]).encode(version)
         return b"\0\0\0\7" + b"\0" * (version >= 8) + body
 
-    def shown(self) -> int:
+    def readable_offset(self) -> int:
         """The offset that OffsetFetch tells of one of its partitions."""
         found = self.table.fetch(
             GROUP, [("orders", (3).to_bytes(4))], flexible=False, leader_epochs=False
@@ -77,10 +77,10 @@ def test_a_commit_is_answered_and_shown_when_the_follower_has_it(
         follow(beside.rig, beside.log, end)
         assert beside.rig.hot.statistics()["parked_produces_now"] == 1
         assert not beside.client.has_bytes()
-        assert beside.shown() == before
+        assert beside.readable_offset() == before
         follow(beside.rig, beside.log)
-        assert beside.client.receive() == beside.told(version, ErrorCode.NONE)
-        assert beside.shown() == offset
+        assert beside.client.receive() == beside.answer_of(version, ErrorCode.NONE)
+        assert beside.readable_offset() == offset
     assert beside.in_python == ([] if in_c else ["group"] * 2)
     nothing_waits(beside.rig)
 
@@ -97,13 +97,13 @@ def test_whoever_is_passed_is_answered_and_the_others_wait_on(
         beside.rig.wait_parked(number)
     follow(beside.rig, beside.log, 4)
     for client in clients[:2]:
-        assert client.receive() == beside.told(9, ErrorCode.NONE)
-    assert beside.shown() == 2
+        assert client.receive() == beside.answer_of(9, ErrorCode.NONE)
+    assert beside.readable_offset() == 2
     assert beside.rig.hot.statistics()["parked_now"] == 2
     follow(beside.rig, beside.log)
     for client in clients[2:]:
-        assert client.receive() == beside.told(9, ErrorCode.NONE)
-    assert beside.shown() == 4
+        assert client.receive() == beside.answer_of(9, ErrorCode.NONE)
+    assert beside.readable_offset() == 4
 
 
 @in_both
@@ -127,7 +127,7 @@ def test_what_else_ends_the_wait(
     if what == "too late":
         beside.rig.expire_all(beside.client)
     elif what == "too few":
-        # The follower has it, and leaves the set before the leader hears of it.
+        # The follower has it, and leaves the set before the leader knows.
         beside.log.note_fetch(FOLLOWER, beside.log.log_end_offset, 1)
         beside.log.configure(min_insync_replicas=2, compacted=True)
         lead(beside.log, {FOLLOWER: False}, in_sync=1)
@@ -140,7 +140,7 @@ def test_what_else_ends_the_wait(
             lead(beside.log, epoch=2)
             follow(beside.rig, beside.log)
         beside.rig.hot.wake(beside.log)
-    assert beside.client.receive() == beside.told(9, code)
+    assert beside.client.receive() == beside.answer_of(9, code)
     nothing_waits(beside.rig)
 
 
@@ -151,7 +151,7 @@ def test_with_too_few_in_sync_nothing_is_written(beside: Replicated, in_c: bool)
     beside.log.configure(min_insync_replicas=2, compacted=True)
     lead(beside.log, {FOLLOWER: False}, in_sync=1)
     beside.send(9, 5)
-    assert beside.client.receive() == beside.told(9, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert beside.client.receive() == beside.answer_of(9, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     assert beside.log.log_end_offset == 0
 
 
@@ -165,33 +165,33 @@ def test_a_client_that_goes_leaves_nothing_behind(beside: Replicated, in_c: bool
     if in_c:
         eventually(lambda: beside.rig.hot.statistics()["parked_now"] == 0, "it is ended")
     follow(beside.rig, beside.log)
-    eventually(lambda: beside.shown() == 5, "its offsets stay")
+    eventually(lambda: beside.readable_offset() == 5, "its offsets stay")
     eventually(lambda: beside.rig.hot.statistics()["parked_bytes"] == 0, "memory is kept")
 
 
 def test_what_python_writes_is_told_when_the_follower_has_it(beside: Replicated) -> None:
-    told: list[int] = []
+    answer_of: list[int] = []
 
     def write(number: int) -> None:
         appended = Written()
         code = beside.table.append(0, RECORD, appended)
-        beside.table.when_replicated(appended, code, lambda code: told.append(number + code))
+        beside.table.when_replicated(appended, code, lambda code: answer_of.append(number + code))
 
     for number in range(100, 2000, 100):
         write(number)
     beside.rig.wait_parked(19)
-    assert told == []
+    assert answer_of == []
     follow(beside.rig, beside.log, 9)
-    eventually(lambda: sorted(told) == list(range(100, 1000, 100)), "nine are told")
-    # Who is told may write, and wait again.
+    eventually(lambda: sorted(answer_of) == list(range(100, 1000, 100)), "nine are answered")
+    # A callback may write, and wait again.
     appended = Written()
     code = beside.table.append(0, RECORD, appended)
     beside.table.when_replicated(appended, code, lambda code: write(5000))
     follow(beside.rig, beside.log)
-    eventually(lambda: len(told) == 19 and beside.log.log_end_offset == 21, "all are told")
+    eventually(lambda: len(answer_of) == 19 and beside.log.log_end_offset == 21, "all are answered")
     beside.log.set_leadership(FOLLOWER, False, 1, 1)
     beside.rig.hot.wake(beside.log)
-    eventually(lambda: told[19:] == [5000 + ErrorCode.NOT_COORDINATOR], "the last one, too")
+    eventually(lambda: answer_of[19:] == [5000 + ErrorCode.NOT_COORDINATOR], "the last one, too")
     nothing_waits(beside.rig)
 
 
@@ -204,10 +204,10 @@ def test_stable_offsets_are_told_when_the_follower_has_them(beside: Replicated) 
         client.send(framed(header(FETCH, 8, 7) + written(stable_fetch(group))))
         beside.rig.wait_parked(number)
     follow(beside.rig, beside.log)
-    assert beside.client.receive() == beside.told(9, ErrorCode.NONE)
+    assert beside.client.receive() == beside.answer_of(9, ErrorCode.NONE)
     for client, offset in zip(asks, (5, -1), strict=True):
         answer, _ = entity_reader(OffsetFetchResponse)(client.receive(), 5)
-        ((topic,),) = (told.topics for told in answer.groups)
+        ((topic,),) = (answer_of.topics for answer_of in answer.groups)
         assert [each.committed_offset for each in topic.partitions] == [offset]
     nothing_waits(beside.rig)
 
@@ -220,35 +220,35 @@ def stable_fetch(group: str) -> Any:
 
 def test_a_handler_that_goes_to_python_again_has_gone_there_once(beside: Replicated) -> None:
     """Or it counts as there for ever, and what needs Python waits until it is back."""
-    told: list[ErrorCode] = []
+    answer_of: list[ErrorCode] = []
 
     def write_again(code: ErrorCode) -> None:
-        told.append(code)
-        if len(told) < 20:
+        answer_of.append(code)
+        if len(answer_of) < 20:
             appended = Written()
             code = beside.table.append(0, RECORD, appended)  # type: ignore[assignment]
             beside.table.when_replicated(appended, code, write_again)
             follow(beside.rig, beside.log)
 
     write_again(ErrorCode.NONE)
-    eventually(lambda: len(told) == 20, "each is told behind the one before")
+    eventually(lambda: len(answer_of) == 20, "each is answered after the one before")
     beside.send(9, 5)
     beside.rig.wait_parked(1)
     follow(beside.rig, beside.log)
-    assert beside.client.receive() == beside.told(9, ErrorCode.NONE)
+    assert beside.client.receive() == beside.answer_of(9, ErrorCode.NONE)
     assert beside.in_python == ["group"]
 
 
 def test_without_followers_nobody_waits(beside: Replicated) -> None:
     beside.log.set_leadership(NODE_ID, True, 1, 1)
-    told: list[ErrorCode] = []
+    answer_of: list[ErrorCode] = []
     for code in (beside.table.append(0, RECORD, appended := Written()), ErrorCode.NOT_COORDINATOR):
-        beside.table.when_replicated(appended, code, told.append)
-    assert told == [ErrorCode.NONE, ErrorCode.NOT_COORDINATOR]
+        beside.table.when_replicated(appended, code, answer_of.append)
+    assert answer_of == [ErrorCode.NONE, ErrorCode.NOT_COORDINATOR]
     appended = Written()
     assert beside.table.remove_offsets(GROUP, [("orders", 0)], written=appended) == 0
-    beside.table.when_replicated(appended, 0, told.append)
-    assert told[2:] == [ErrorCode.NONE]
+    beside.table.when_replicated(appended, 0, answer_of.append)
+    assert answer_of[2:] == [ErrorCode.NONE]
     beside.show()
     for shape in SHAPES.values():
         beside.ask(beside.commit(9, shape))
@@ -263,4 +263,4 @@ def test_a_commit_that_is_due_on_the_disk_waits_for_both(beside: Replicated) -> 
     beside.rig.wait_parked(1)
     assert beside.log.recovery_point == 2
     follow(beside.rig, beside.log)
-    assert beside.client.receive() == beside.told(9, ErrorCode.NONE)
+    assert beside.client.receive() == beside.answer_of(9, ErrorCode.NONE)

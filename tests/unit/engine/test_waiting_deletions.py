@@ -18,13 +18,13 @@ EPOCHS = {FOLLOWER: 11, OTHER: 12}
 
 
 class Deletion:
-    """Twelve records, two live followers; what waiters are told, in its order."""
+    """Twelve records, two live followers; the waiters' results, in their order."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
         self.topic: Topic = rig.create("t", 1)
         (self.log,) = self.topic.logs
-        self.told: list[tuple[int, ErrorCode]] = []
+        self.results: list[tuple[int, ErrorCode]] = []
         self.lead()
         for _ in range(6):
             self.log.append(BATCH)
@@ -45,12 +45,12 @@ class Deletion:
     def delete(self, offset: int, timeout_ms: int = LONG_MS) -> None:
         self.log.delete_records(offset)
         self.rig.hot.await_low_watermark(
-            self.log, offset, timeout_ms, lambda code: self.told.append((offset, code))
+            self.log, offset, timeout_ms, lambda code: self.results.append((offset, code))
         )
 
-    def hears(self, *expected: tuple[int, ErrorCode]) -> None:
-        eventually(lambda: len(self.told) >= len(expected), f"{expected}")
-        assert sorted(self.told) == sorted(expected)
+    def results_are(self, *expected: tuple[int, ErrorCode]) -> None:
+        eventually(lambda: len(self.results) >= len(expected), f"{expected}")
+        assert sorted(self.results) == sorted(expected)
 
 
 @pytest.fixture
@@ -63,9 +63,9 @@ def test_it_is_over_when_the_last_live_follower_begins_there(deletion: Deletion)
     assert deletion.log.low_watermark == 0 and deletion.log.deletions_wait
     deletion.fetch(FOLLOWER, 4)
     deletion.fetch(OTHER, 3)
-    assert deletion.told == [] and deletion.log.low_watermark == 3
+    assert deletion.results == [] and deletion.log.low_watermark == 3
     deletion.fetch(OTHER, 5)
-    deletion.hears((4, ErrorCode.NONE))
+    deletion.results_are((4, ErrorCode.NONE))
     assert deletion.log.low_watermark == 4 and not deletion.log.deletions_wait
     nothing_waits(deletion.rig)
 
@@ -74,7 +74,7 @@ def test_what_is_so_already_is_told_at_once(deletion: Deletion) -> None:
     for broker in EPOCHS:
         deletion.fetch(broker, 4)
     deletion.delete(4)
-    assert deletion.told == [(4, ErrorCode.NONE)]
+    assert deletion.results == [(4, ErrorCode.NONE)]
 
 
 def test_a_leader_that_was_replaced_has_no_low_watermark(deletion: Deletion) -> None:
@@ -83,9 +83,9 @@ def test_a_leader_that_was_replaced_has_no_low_watermark(deletion: Deletion) -> 
     deletion.log.set_leadership(OTHER, False, 1, 3)
     assert deletion.log.low_watermark == -1
     deletion.rig.hot.await_low_watermark(
-        deletion.log, 4, LONG_MS, lambda code: deletion.told.append((4, code))
+        deletion.log, 4, LONG_MS, lambda code: deletion.results.append((4, code))
     )
-    assert deletion.told == [(4, ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    assert deletion.results == [(4, ErrorCode.NOT_LEADER_OR_FOLLOWER)]
 
 
 def test_each_waits_for_its_own_offset(deletion: Deletion) -> None:
@@ -93,9 +93,9 @@ def test_each_waits_for_its_own_offset(deletion: Deletion) -> None:
         deletion.delete(offset)
     deletion.fetch(FOLLOWER, 12)
     deletion.fetch(OTHER, 5)
-    deletion.hears((2, ErrorCode.NONE), (4, ErrorCode.NONE))
+    deletion.results_are((2, ErrorCode.NONE), (4, ErrorCode.NONE))
     deletion.fetch(OTHER, 9)
-    deletion.hears(*((offset, ErrorCode.NONE) for offset in (2, 4, 6, 9)))
+    deletion.results_are(*((offset, ErrorCode.NONE) for offset in (2, 4, 6, 9)))
     nothing_waits(deletion.rig)
 
 
@@ -104,7 +104,7 @@ def test_who_is_not_registered_is_not_waited_for(deletion: Deletion) -> None:
     deletion.fetch(FOLLOWER, 4)
     deletion.lead(b2=11)
     deletion.rig.hot.wake(deletion.log)
-    deletion.hears((4, ErrorCode.NONE))
+    deletion.results_are((4, ErrorCode.NONE))
 
 
 def test_a_broker_that_goes_is_not_waited_for_any_more(deletion: Deletion) -> None:
@@ -117,10 +117,10 @@ def test_a_broker_that_goes_is_not_waited_for_any_more(deletion: Deletion) -> No
     deletion.delete(4)
     deletion.log.note_fetch(2, 12, 1, log_start_offset=4)
     deletion.rig.hot.wake(deletion.log)
-    assert deletion.told == [] and deletion.log.low_watermark == 0
+    assert deletion.results == [] and deletion.log.low_watermark == 0
     del brokers[3]
     sets.know(brokers)
-    deletion.hears((4, ErrorCode.NONE))
+    deletion.results_are((4, ErrorCode.NONE))
 
 
 def test_in_another_epoch_each_follower_is_heard_anew(deletion: Deletion) -> None:
@@ -128,9 +128,9 @@ def test_in_another_epoch_each_follower_is_heard_anew(deletion: Deletion) -> Non
     deletion.fetch(FOLLOWER, 4)
     deletion.lead(epoch=1)
     deletion.fetch(OTHER, 4)
-    assert deletion.told == [] and deletion.log.low_watermark == -1
+    assert deletion.results == [] and deletion.log.low_watermark == -1
     deletion.fetch(FOLLOWER, 4)
-    deletion.hears((4, ErrorCode.NONE))
+    deletion.results_are((4, ErrorCode.NONE))
 
 
 @pytest.mark.parametrize(
@@ -155,12 +155,12 @@ def test_what_else_ends_the_wait(deletion: Deletion, what: str, code: ErrorCode)
         deletion.rig.expire_all()
     else:
         deletion.rig.hot.close_parked()
-    deletion.hears((4, code), (6, code))
+    deletion.results_are((4, code), (6, code))
     nothing_waits(deletion.rig)
     with contextlib.suppress(Exception):
         deletion.fetch(FOLLOWER, 12)
         deletion.fetch(OTHER, 12)
-    assert len(deletion.told) == 2
+    assert len(deletion.results) == 2
 
 
 def test_produces_and_deletions_do_not_hold_each_other_up(deletion: Deletion) -> None:
@@ -172,7 +172,7 @@ def test_produces_and_deletions_do_not_hold_each_other_up(deletion: Deletion) ->
     for broker in EPOCHS:
         deletion.log.note_fetch(broker, 12, 1, log_start_offset=4, broker_epoch=EPOCHS[broker])
     deletion.rig.hot.wake(deletion.log)
-    deletion.hears((4, ErrorCode.NONE))
+    deletion.results_are((4, ErrorCode.NONE))
     assert settled == []
     for broker in EPOCHS:
         deletion.fetch(broker, 4)
@@ -196,13 +196,13 @@ def test_a_follower_that_waits_is_told_where_the_log_begins_now(deletion: Deleti
     deletion.rig.wait_parked(1)
     deletion.delete(4)
     deletion.rig.hot.wake(deletion.log)
-    told = fetched_in(version, follower.receive()).only
-    assert (told.error, told.log_start_offset, deletion.told) == (0, 4, [])
+    results = fetched_in(version, follower.receive()).only
+    assert (results.error, results.log_start_offset, deletion.results) == (0, 4, [])
     later = (found.session_id, 2)
     follower.send(
         fetch_frame(
             version, [ask(deletion, 4)], max_wait_ms=LONG_MS, replica_id=FOLLOWER, session=later
         )
     )
-    deletion.hears((4, ErrorCode.NONE))
-    deletion.rig.wait_parked(1)  # the follower's fetch, which has nothing new to hear
+    deletion.results_are((4, ErrorCode.NONE))
+    deletion.rig.wait_parked(1)  # the follower's fetch, which has nothing new to get

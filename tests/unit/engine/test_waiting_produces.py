@@ -129,7 +129,7 @@ def test_an_append_that_moves_the_high_watermark_answers_who_waited(rig: Rig) ->
     waiting, writer = rig.client(), rig.client()
     send(waiting, topic)
     rig.wait_parked(1)
-    lead(topic.logs[0], in_sync=1)  # too few: it stands still while the follower comes
+    lead(topic.logs[0], in_sync=1)  # too few: it stays while the follower comes
     follow(rig, topic.logs[0])
     assert topic.logs[0].high_watermark == 0
     topic.logs[0].configure(min_insync_replicas=1)
@@ -174,7 +174,7 @@ def test_too_few_in_sync_when_it_has_passed(rig: Rig) -> None:
     send(client, topic)
     rig.wait_parked(1)
     topic.logs[0].note_fetch(FOLLOWER, 2, 1)
-    lead(topic.logs[0], {FOLLOWER: False}, in_sync=1)  # before anybody has been told
+    lead(topic.logs[0], {FOLLOWER: False}, in_sync=1)  # before any request is answered
     rig.hot.wake(topic.logs[0])
     (result,) = received(client)
     assert result.error == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
@@ -276,11 +276,11 @@ def test_a_leader_no_more(rig: Rig, version: int) -> None:
     topic.logs[0].set_leadership(OTHER, False, 5, 2)
     rig.hot.wake(topic.logs[0])
     _, answer = answer_in(ApiKey.PRODUCE, version, client.receive())
-    told = answer.responses[0].partition_responses[0]
-    assert int(told.error_code) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert told.base_offset == 0
+    partition = answer.responses[0].partition_responses[0]
+    assert int(partition.error_code) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert partition.base_offset == 0
     if version >= 10:
-        leader = told.current_leader
+        leader = partition.current_leader
         assert (leader.leader_id, leader.leader_epoch) == (OTHER, 5)
     nothing_waits(rig)
 
@@ -298,7 +298,7 @@ def test_the_same_leader_in_a_higher_epoch_waits_on(rig: Rig) -> None:
 
 
 def test_a_leader_that_was_none_meanwhile_acknowledges_nothing_of_before(rig: Rig) -> None:
-    """Nobody was told of the change; the offset is that of another record by now."""
+    """No request was woken by the change; the offset is that of another record by now."""
     topic = replicated(rig)
     log = topic.logs[0]
     client = rig.client()

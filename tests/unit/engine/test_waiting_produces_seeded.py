@@ -1,11 +1,11 @@
 """Produces that wait for followers, against a model: seeded histories, every answer foretold.
 
-The model knows of each partition what a leader knows, and of each request what it still waits for.
-A step sends a request, moves a follower, changes leader or in-sync set, deletes a topic, lets time
-pass or ends a connection; sometimes nobody is told of a change until a later one. Behind each step
-exactly those requests are answered that the model says, with its codes and offsets; others wait.
-Of the pipelined channel a connection has several requests in flight, and an answer that is known
-waits for those before it; of the stock one it has one.
+The model knows of each partition as much as a leader does, and for each request the batches that it
+still waits for. A step sends a request, moves a follower, changes leader or in-sync set, deletes a
+topic, lets time pass or ends a connection; sometimes no request is woken by a change until a later
+one. After each step exactly those requests are answered that the model says, with its codes and
+offsets; others wait. Of the pipelined channel a connection has several requests in flight, and an
+answer that is known waits for those before it; of the stock one it has one.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class History:
         self.look()
 
     def look(self) -> None:
-        """Who is due is answered; everybody else waits, and is parked once."""
+        """Requests that are due are answered; all others wait, each parked once."""
         for line in self.lines:
             self.receive(line)
         parked = sum(not each.done for each in self.waiting)
@@ -247,7 +247,7 @@ class History:
         read = self.rig.total("requests") + len(frames)
         line.client.send(sent)
         eventually(lambda: self.rig.total("requests") == read, "the request is read")
-        # The one handler is behind its run: it has told deadlines, and woken who was due.
+        # The one handler has ended its run: it has announced deadlines, and woken what was due.
         self.barrier.send(cold_frame())
         self.barrier.receive_cold()
 
@@ -298,7 +298,7 @@ class History:
         self.wake_or_not(part)
 
     def time_passes(self) -> None:
-        """To behind every deadline that is soon."""
+        """To after every deadline that is soon."""
         never_ms = time.monotonic_ns() // 1_000_000 + NEVER_MS // 2
         for tick in self.rig.ticks[:]:
             if HotPath.tick_deadline_ms(tick) < never_ms:
@@ -340,7 +340,7 @@ class History:
             each.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             each.check()
         for line in self.lines:
-            assert line.client.ended()  # not a byte more than what was waited for
+            assert line.client.ended()  # not a byte more than the answers
             line.client.close()
         self.barrier.close()
 

@@ -195,7 +195,7 @@ def test_a_lower_minimum_answers_who_waited_for_the_high_watermark(
     send(client, held.topic)
     rig.wait_parked(1)
     held.change(isr=(NODE_ID,), partition_epoch=1)
-    # The leader has it, and nobody else; it stands still, and a higher minimum changes nothing.
+    # The leader alone has it; it stays, and a higher minimum changes nothing.
     assert held.replica is not None and held.replica.high_watermark == 0
     refused = rig.client()
     send(refused, held.topic)
@@ -220,7 +220,7 @@ def test_a_higher_minimum_is_of_replicas_that_there_can_be(rig: Rig, tmp_path: P
     held.replica.note_fetch(FOLLOWER, 2, 1)
     rig.hot.wake(held.replica)
     assert codes(client) == [0]
-    # With fewer it stands still, though the leader has all.
+    # With fewer it stays, though the leader has all.
     held.change(isr=(NODE_ID,), partition_epoch=1)
     client = rig.client()
     send(client, held.topic, acks=1)
@@ -281,7 +281,7 @@ def test_first_to_the_disk_then_the_followers(rig: Rig) -> None:
     assert topic.logs[0].recovery_point == 2
     follow(rig, topic.logs[0])
     assert codes(client) == [0]
-    # Without followers to wait for it is answered behind the flush, and never parked.
+    # Without followers to wait for it is answered after the flush, and never parked.
     alone = rig.create("alone", flush_messages=1)
     assert produce_one(client, alone, BATCH, acks=-1).error == 0
     assert rig.hot.statistics()["parked_produces"] == 1
@@ -314,7 +314,7 @@ def test_what_python_unpacked_waits_with_a_deadline(make_rig: Callable[..., Rig]
     client = rig.client()
     rig.server.set_cold(ApiKey.PRODUCE)
     send(client, topic)
-    eventually(lambda: rig.hot.statistics()["parked_now"] == 1 and ticks, "it is parked and told")
+    eventually(lambda: rig.hot.statistics()["parked_now"] == 1 and ticks, "it is parked")
     (tick,) = ticks
     rig.hot.expire(tick)
     assert codes(client) == [ErrorCode.REQUEST_TIMED_OUT]

@@ -1,4 +1,4 @@
-"""Walks every cell of what a worker may do against a grid that is written down here."""
+"""Walks every cell of a worker's table against a grid that is written down here."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Requests are written by kio's writers and answers read by kio's readers, all bytes used up, so that
 neither direction is checked by code of kbroker's. The differences between versions are here and
-nowhere else: names or topic ids, where the replica id stands, what a field is called.
+nowhere else: names or topic ids, the place of the replica id, names of fields.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A broker around the handlers, made of small fakes, and kio as the client on the other side.
 
 Requests are written by kio's writers and answers read by kio's readers, so that both directions of
-every version are checked by somebody else's code. The controller decides with the real decision
+every version are checked by another project's code. The controller decides with the real decision
 functions, on the calling thread; `hold` makes it keep its callbacks, as the real one would while
 it works.
 """
@@ -108,11 +108,11 @@ class FakeLog:
     leader_epoch: int = 0
     records: list[tuple[int, int, int]] = field(default_factory=list)  # offset, timestamp, epoch
     epochs: KnownEpochs = field(default_factory=lambda: KnownEpochs((0, 0)))
-    follower_start: int = 2**63 - 1  # of the live follower that is the furthest behind
+    follower_start: int = 2**63 - 1  # of the live follower that lags most
     producers: list[tuple[int, ...]] = field(default_factory=list)
     markers: list[tuple[int, int, int, bool, int, int]] = field(default_factory=list)
     marker_error: ErrorCode = ErrorCode.NONE
-    led_since: int = -1  # of what is appended above the high watermark
+    led_since: int = -1  # of appends above the high watermark
     open_transaction: int = 2**63 - 1  # the first offset of the first one that is open
 
     @property

@@ -249,7 +249,7 @@ def test_names_as_long_as_they_can_be(key: ApiKey, version: int) -> None:
 def test_trouble_in_the_controller_reaches_every_resource(key: ApiKey, version: int) -> None:
     broker = FakeBroker()
     broker.create("t")
-    broker.controller.broken = KafkaError(ErrorCode.NOT_CONTROLLER, "somebody else is")
+    broker.controller.broken = KafkaError(ErrorCode.NOT_CONTROLLER, "another broker is")
     entity = ask(key, version, (TOPIC, "t", [RETENTION]), (TOPIC, "a b", [RETENTION]))
     assert codes(broker, entity) == [ErrorCode.NOT_CONTROLLER] * 2
 

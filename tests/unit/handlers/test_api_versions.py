@@ -62,9 +62,11 @@ def test_the_list_is_part_of_the_coherent_set_of_one_release() -> None:
 def test_a_feature_at_level_0_is_not_among_the_finalized(version: int) -> None:
     """As of an Apache Kafka 4.3.0 whose features are all at level 0."""
     answer = FakeBroker().call(ask(version))
-    told = [(each.name, each.min_version, each.max_version) for each in answer.supported_features]
+    offered = [
+        (each.name, each.min_version, each.max_version) for each in answer.supported_features
+    ]
     # A range that begins at 0 is an error to clients that ask in version 3.
-    assert told == ([] if version == 3 else FEATURES)
+    assert offered == ([] if version == 3 else FEATURES)
     assert answer.finalized_features == ()
     assert answer.finalized_features_epoch == 0
 

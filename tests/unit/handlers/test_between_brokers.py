@@ -267,11 +267,11 @@ def test_settings_of_the_cluster_are_handed_on_and_loggers_are_not(
 def test_a_topic_that_is_named_is_made_by_the_controller_that_is_another(
     broker: FakeBroker,
 ) -> None:
-    told: list[TopicResult] = []
+    outcomes: list[TopicResult] = []
     specs = [NewTopic("fresh", 3, 2, configs={"cleanup.policy": "compact"}), NewTopic("more")]
     peers(broker).answer = _created(("fresh", ErrorCode.NONE), ("more", ErrorCode.POLICY_VIOLATION))
-    topic_creator(broker.services).create_topics(specs, False, told.extend)
-    assert [(each.name, each.error) for each in told] == [
+    topic_creator(broker.services).create_topics(specs, False, outcomes.extend)
+    assert [(each.name, each.error) for each in outcomes] == [
         ("fresh", ErrorCode.NONE),
         ("more", ErrorCode.POLICY_VIOLATION),
     ]
@@ -289,18 +289,18 @@ def test_a_topic_that_is_named_is_made_by_the_controller_that_is_another(
 
 @pytest.mark.parametrize("answer", [b"\xff", KafkaError(ErrorCode.NOT_CONTROLLER)])
 def test_a_topic_that_was_not_made_is_told(broker: FakeBroker, answer: bytes | KafkaError) -> None:
-    told: list[TopicResult] = []
+    outcomes: list[TopicResult] = []
     peers(broker).answer = answer
-    topic_creator(broker.services).create_topics([NewTopic("fresh")], False, told.extend)
-    assert [each.name for each in told] == ["fresh"]
-    assert told[0].error is not ErrorCode.NONE
+    topic_creator(broker.services).create_topics([NewTopic("fresh")], False, outcomes.extend)
+    assert [each.name for each in outcomes] == ["fresh"]
+    assert outcomes[0].error is not ErrorCode.NONE
 
 
 def test_without_a_controller_no_topic_is_made(broker: FakeBroker) -> None:
-    told: list[TopicResult] = []
+    outcomes: list[TopicResult] = []
     broker.controller.image = replace(broker.controller.image, controller_id=NO_CONTROLLER)
-    topic_creator(broker.services).create_topics([NewTopic("fresh")], False, told.extend)
-    assert [each.error for each in told] == [ErrorCode.NOT_CONTROLLER]
+    topic_creator(broker.services).create_topics([NewTopic("fresh")], False, outcomes.extend)
+    assert [each.error for each in outcomes] == [ErrorCode.NOT_CONTROLLER]
 
 
 def _created(*results: tuple[str, ErrorCode]) -> bytes:

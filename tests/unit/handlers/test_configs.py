@@ -61,10 +61,10 @@ def test_a_topic_has_every_key_in_order(version: int, keys: Sequence[str] | None
     assert (result.error_code.value, result.error_message) == (0, "")
     assert [c.name for c in result.configs] == sorted(TOPIC_KEYS)
     configs = {c.name: c for c in result.configs}
-    shown = {n: (c.value, c.config_source) for n, c in configs.items()}
-    assert shown["retention.ms"] == ("77", 1)
-    assert shown["retention.bytes"] == ("123", 4)
-    assert shown["cleanup.policy"] == ("delete", 5)
+    values = {n: (c.value, c.config_source) for n, c in configs.items()}
+    assert values["retention.ms"] == ("77", 1)
+    assert values["retention.bytes"] == ("123", 4)
+    assert values["cleanup.policy"] == ("delete", 5)
     assert not any(c.read_only or c.is_sensitive or c.synonyms for c in result.configs)
     if version >= 3:
         assert configs["retention.ms"].config_type == 5
@@ -126,7 +126,7 @@ def test_loggers(version: int) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_groups_and_client_metrics_of_any_name(version: int) -> None:
     broker = FakeBroker()
-    names = [c.name for c in one(broker, version, 32, "nobody", None).configs]
+    names = [c.name for c in one(broker, version, 32, "no-group", None).configs]
     assert len(names) == 17 and "consumer.session.timeout.ms" in names
     names = [c.name for c in one(broker, version, 16, "nothing", None).configs]
     assert names == ["interval.ms", "match", "metrics"]
@@ -145,7 +145,7 @@ def test_a_broker_id_as_a_number_is_written(name: str) -> None:
     assert one(FakeBroker(), 4, BROKER, name, None).configs
 
 
-# What a running Apache Kafka 4.3.0 answers.
+# A running Apache Kafka 4.3.0 answers so.
 REFUSALS = [
     (TOPIC, "none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     (TOPIC, "a b", ErrorCode.INVALID_TOPIC_EXCEPTION),

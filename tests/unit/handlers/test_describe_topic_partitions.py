@@ -17,8 +17,8 @@ from kbroker.types import ApiKey
 from tests.unit.handlers.support import FakeBroker, changed, part_of, request_of, written
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-NOBODY: list[object] = []
-NEITHER = (None, False, OPERATIONS_NOT_ASKED, NOBODY)
+NONE_AT_ALL: list[object] = []
+NEITHER = (None, False, OPERATIONS_NOT_ASKED, NONE_AT_ALL)
 
 
 def describe(*names: str, limit: int = 2_000, cursor: tuple[str, int] | None = None) -> Any:
@@ -73,7 +73,7 @@ def test_everything_about_a_topic(broker: FakeBroker) -> None:
     assert partition.eligible_leader_replicas == partition.last_known_elr == ()
 
 
-# What a running Apache Kafka 4.3.0 answers.
+# A running Apache Kafka 4.3.0 answers so.
 ANSWERS: list[tuple[Any, list[tuple[str, int, list[int]]], tuple[str, int] | None]] = [
     (describe(), [A, B, C], None),
     (describe("c", "a", "b"), [A, B, C], None),

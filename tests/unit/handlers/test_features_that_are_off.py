@@ -1,7 +1,7 @@
 """What there is none of here: rules, tokens, passwords and transactions; every version.
 
 kio writes the requests. It reads no answer with a time of -1, so those of three APIs are compared
-byte by byte with what Apache Kafka 4.3.0 sent.
+byte by byte with the answers of Apache Kafka 4.3.0.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def expire_token(version: int) -> Any:
     )
 
 
-def describe_token(version: int, *owners: str, everybody: bool = False) -> Any:
+def describe_token(version: int, *owners: str, all_owners: bool = False) -> Any:
     key = ApiKey.DESCRIBE_DELEGATION_TOKEN
     parts = tuple(
         part_of(
@@ -128,7 +128,7 @@ def describe_token(version: int, *owners: str, everybody: bool = False) -> Any:
         )
         for owner in owners
     )
-    return request_of(key, version, owners=None if everybody else parts)
+    return request_of(key, version, owners=None if all_owners else parts)
 
 
 NO_TIMES = "ff" * 24
@@ -165,7 +165,7 @@ def test_no_token_is_renewed_or_expires(version: int) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_there_are_no_tokens(version: int) -> None:
     for asked in (
-        describe_token(version, everybody=True),
+        describe_token(version, all_owners=True),
         describe_token(version),
         describe_token(version, "ann", "bob"),
     ):
@@ -176,14 +176,14 @@ def test_there_are_no_tokens(version: int) -> None:
 # --- passwords --------------------------------------------------------------------------------
 
 
-def users(*names: str, everybody: bool = False) -> Any:
+def users(*names: str, all_owners: bool = False) -> Any:
     key = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
     named = tuple(part_of(key, 0, "UserName", name=name) for name in names)
-    return request_of(key, 0, users=None if everybody else named)
+    return request_of(key, 0, users=None if all_owners else named)
 
 
 def test_no_user_has_a_password() -> None:
-    for asked in (users(everybody=True), users()):
+    for asked in (users(all_owners=True), users()):
         answer = FakeBroker().call(asked)
         assert (*trouble(answer), answer.results) == (0, "", ())
 

@@ -89,9 +89,9 @@ def test_join(version: int) -> None:
 
 @pytest.mark.parametrize("version", versions(JOIN))
 def test_join_refused(version: int) -> None:
-    answer = FakeBroker().call(join(version, "nobody"))
+    answer = FakeBroker().call(join(version, "stranger"))
     assert answer.error_code.value == ErrorCode.UNKNOWN_MEMBER_ID
-    assert answer.member_id == "nobody"
+    assert answer.member_id == "stranger"
     assert answer.protocol_name == (None if version >= 7 else "")
 
 
@@ -170,13 +170,13 @@ def test_leave(version: int) -> None:
     member_id = settled(broker)
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
     if version < 3:
-        assert broker.call(leave(version, ("nobody", None))).error_code.value == unknown
+        assert broker.call(leave(version, ("stranger", None))).error_code.value == unknown
         assert broker.call(leave(version, (member_id, None))).error_code.value == ErrorCode.NONE
     else:
-        answer = broker.call(leave(version, ("nobody", None), (member_id, None), ("", "i")))
+        answer = broker.call(leave(version, ("stranger", None), (member_id, None), ("", "i")))
         assert answer.error_code.value == ErrorCode.NONE
         assert [(m.member_id, m.group_instance_id, m.error_code.value) for m in answer.members] == [
-            ("nobody", None, unknown),
+            ("stranger", None, unknown),
             (member_id, None, ErrorCode.NONE),
             ("", "i", unknown),
         ]
@@ -281,9 +281,9 @@ def test_a_group_that_is_named_again_is_told_again_within_bounds() -> None:
     )
     member_id = joined(broker, protocols=(large,))
     broker.call(sync(3, member_id))
-    told = broker.call(describe(6, "g", "none", "g", *["g"] * 200)).groups
-    codes = [group.error_code.value for group in told]
+    described = broker.call(describe(6, "g", "none", "g", *["g"] * 200)).groups
+    codes = [group.error_code.value for group in described]
     assert codes[:3] == [ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NONE]
-    assert codes[-1] == ErrorCode.INVALID_REQUEST and "too often" in told[-1].error_message
+    assert codes[-1] == ErrorCode.INVALID_REQUEST and "too often" in described[-1].error_message
     assert codes.count(ErrorCode.NONE) == 1 + 4, "once, and as often as 1 MB has room for"
-    assert len(codes) == 1 + 5 + 1, "the error once: it is longer than what asks for it"
+    assert len(codes) == 1 + 5 + 1, "the error once: it is longer than the request for it"

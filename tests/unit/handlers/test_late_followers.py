@@ -4,8 +4,9 @@ Such requests (OffsetCommit 9, OffsetFetch 8, SyncGroup 5, LeaveGroup 4, OffsetD
 DeleteGroups 2) went to an Apache Kafka 4.3.0 on 2026-11-23: one broker, and a second replica of
 `__consumer_offsets` that was played, by a registration at the controller, heartbeats, and fetches
 of a follower where the high watermark was to move. The codes are those that it answered, after
-offsets.commit.timeout.ms, and the offsets those that it told: with two in sync and a follower that
-stands, and the same with one in sync and min.insync.replicas=2, where it writes in spite of that.
+offsets.commit.timeout.ms, and the offsets those of its answers: with two in sync and a follower
+that fetches nothing, and the same with one in sync and min.insync.replicas=2, where it writes in
+spite of that.
 
 Ours is: with too few in sync a write is refused at once, with the same code, and nothing is written
 (test_waiting_commits.py). Its DeleteGroups waits for the writes before it first; is the time over
@@ -161,37 +162,37 @@ def leave(group: str, member_id: str) -> Any:
     return request_of(key, 4, group_id=group, members=(member,))
 
 
-def shown(broker: Coordinating, group: str) -> int:
-    (told,) = broker.call(fetch(group, stable=False)).groups
-    assert told.error_code.value == 0
-    offset: int = told.topics[0].partitions[0].committed_offset
+def readable_offset(broker: Coordinating, group: str) -> int:
+    (answered,) = broker.call(fetch(group, stable=False)).groups
+    assert answered.error_code.value == 0
+    offset: int = answered.topics[0].partitions[0].committed_offset
     return offset
 
 
 def test_commits_and_what_is_told_of_them(broker: Coordinating) -> None:
     broker.in_time(commit("g", 5))
     assert broker.late(commit("g", 6)).topics[0].partitions[0].error_code.value == LATE
-    assert shown(broker, "g") == 5
-    (told,) = broker.late(fetch("g", stable=True)).groups
-    assert (told.error_code.value, told.topics) == (ErrorCode.NOT_COORDINATOR, ())
-    (told,) = broker.in_time(fetch("g", stable=True)).groups
-    assert told.topics[0].partitions[0].committed_offset == 6
-    assert shown(broker, "g") == 6
+    assert readable_offset(broker, "g") == 5
+    (answered,) = broker.late(fetch("g", stable=True)).groups
+    assert (answered.error_code.value, answered.topics) == (ErrorCode.NOT_COORDINATOR, ())
+    (answered,) = broker.in_time(fetch("g", stable=True)).groups
+    assert answered.topics[0].partitions[0].committed_offset == 6
+    assert readable_offset(broker, "g") == 6
 
 
 def test_removals(broker: Coordinating) -> None:
     for group in ("g", "h"):
         broker.in_time(commit(group, 5))
     for _ in range(2):
-        told = broker.late(delete_offset("g"))
-        assert (told.error_code.value, told.topics) == (LATE, ())
-        assert shown(broker, "g") == 5
+        answered = broker.late(delete_offset("g"))
+        assert (answered.error_code.value, answered.topics) == (LATE, ())
+        assert readable_offset(broker, "g") == 5
     for group in ("h", "h", "never"):
         (result,) = broker.late(delete(group)).results
         assert result.error_code.value == LATE
-    assert shown(broker, "h") == 5
+    assert readable_offset(broker, "h") == 5
     broker.settle()
-    assert (shown(broker, "g"), shown(broker, "h")) == (-1, -1)
+    assert (readable_offset(broker, "g"), readable_offset(broker, "h")) == (-1, -1)
     (result,) = broker.call(delete("h")).results
     assert result.error_code.value == ErrorCode.GROUP_ID_NOT_FOUND
 
@@ -218,16 +219,16 @@ def test_a_deletion_between_the_check_and_the_write_of_a_commit(
     monkeypatch.setattr(broker.services.groups, "check_commit", check_and_delete)
     request = broker.ask(commit("g", 6))
     broker.settle()
-    (told,) = answer_of(request).topics
-    code = told.partitions[0].error_code.value
+    (answered,) = answer_of(request).topics
+    code = answered.partitions[0].error_code.value
     assert code == (ErrorCode.NONE if deletions < 3 else LATE)
-    assert shown(broker, "g") == (6 if deletions < 3 else -1)
+    assert readable_offset(broker, "g") == (6 if deletions < 3 else -1)
     groups = [it.group_id for it in broker.services.groups.listings()]
     assert groups == ["g"] * (deletions < 3)
     if deletions < 3:
         (deleted,) = broker.in_time(delete("g")).results
         assert deleted.error_code.value == ErrorCode.NONE
-        assert shown(broker, "g") == -1
+        assert readable_offset(broker, "g") == -1
 
 
 def test_members(broker: Coordinating) -> None:
@@ -235,8 +236,8 @@ def test_members(broker: Coordinating) -> None:
     assert broker.late(sync(2, member_id)).error_code.value == LATE
     assert broker.call(join(3, member_id)).error_code.value == ErrorCode.NONE
     assert broker.in_time(sync(2, member_id, 2)).error_code.value == ErrorCode.NONE
-    told = broker.late(leave("g", member_id))
-    assert (told.error_code.value, told.members) == (LATE, ())
+    answered = broker.late(leave("g", member_id))
+    assert (answered.error_code.value, answered.members) == (LATE, ())
 
 
 def test_what_the_log_never_takes_changes_nothing(broker: Coordinating) -> None:
@@ -250,13 +251,13 @@ def test_what_the_log_never_takes_changes_nothing(broker: Coordinating) -> None:
     broker.log.configure(max_message_bytes=250, compacted=True)
     end = broker.log.log_end_offset
     never = ErrorCode.UNKNOWN_SERVER_ERROR
-    told = broker.call(sync(2, member_id, group_id="j", assignment=b"a" * 2000))
-    assert told.error_code.value == never
+    answered = broker.call(sync(2, member_id, group_id="j", assignment=b"a" * 2000))
+    assert answered.error_code.value == never
     assert broker.call(delete_offset("g", names[-1])).error_code.value == never
     (result,) = broker.call(delete("g")).results
     assert result.error_code.value == never
-    told = broker.call(commit("g" * 300, 5))
-    assert told.topics[0].partitions[0].error_code.value == never
+    answered = broker.call(commit("g" * 300, 5))
+    assert answered.topics[0].partitions[0].error_code.value == never
     assert broker.log.log_end_offset == end
     assert len(broker.services.offsets.offsets("g")) == len(names)
 
@@ -267,7 +268,7 @@ def test_what_the_log_never_takes_changes_nothing(broker: Coordinating) -> None:
 def between(
     monkeypatch: pytest.MonkeyPatch, broker: Coordinating, *changes: Callable[[], object]
 ) -> None:
-    """One after the other, each behind a check of a commit."""
+    """One after the other, each after a check of a commit."""
     check, left = broker.services.groups.check_commit, list(changes)
 
     def checked(*asked: Any, **how: Any) -> ErrorCode:
@@ -295,9 +296,9 @@ def test_a_member_that_is_removed_meanwhile_commits_nothing(
 ) -> None:
     member = stable(broker)
     between(monkeypatch, broker, lambda: broker.in_time(leave("g", member)))
-    told = broker.in_time(commit("g", 5, member=member, generation=1))
-    assert error_of(told) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert shown(broker, "g") == -1
+    answered = broker.in_time(commit("g", 5, member=member, generation=1))
+    assert error_of(answered) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert readable_offset(broker, "g") == -1
 
 
 def test_a_member_of_the_generation_before_commits_nothing(
@@ -307,9 +308,9 @@ def test_a_member_of_the_generation_before_commits_nothing(
     again = schemas.request_module(ApiKey.JOIN_GROUP, 3).JoinGroupRequestProtocol
     protocols = (again(name="range", metadata=b"other topics"),)
     between(monkeypatch, broker, lambda: broker.ask(join(3, member, protocols=protocols)))
-    told = broker.in_time(commit("g", 5, member=member, generation=1))
-    assert error_of(told) == ErrorCode.ILLEGAL_GENERATION
-    assert shown(broker, "g") == -1
+    answered = broker.in_time(commit("g", 5, member=member, generation=1))
+    assert error_of(answered) == ErrorCode.ILLEGAL_GENERATION
+    assert readable_offset(broker, "g") == -1
 
 
 def test_a_group_that_is_deleted_meanwhile_has_no_offsets(
@@ -323,8 +324,8 @@ def test_a_group_that_is_deleted_meanwhile_has_no_offsets(
         assert deleted.error_code.value == ErrorCode.NONE
 
     between(monkeypatch, broker, gone)
-    told = broker.in_time(commit("g", 5, member=member, generation=1))
-    assert error_of(told) == ErrorCode.GROUP_ID_NOT_FOUND
+    answered = broker.in_time(commit("g", 5, member=member, generation=1))
+    assert error_of(answered) == ErrorCode.GROUP_ID_NOT_FOUND
     assert broker.services.offsets.offsets("g") == []
 
 
@@ -334,20 +335,20 @@ def test_offsets_of_nobody_are_refused_when_members_have_come(
     broker.in_time(commit("g", 4))
     between(monkeypatch, broker, lambda: stable(broker))
     assert error_of(broker.in_time(commit("g", 5))) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert shown(broker, "g") == 4
+    assert readable_offset(broker, "g") == 4
 
 
 def test_of_a_group_that_c_does_not_know_python_is_asked_twice(broker: Coordinating) -> None:
     member = stable(broker)
     broker.services.offsets.remove_members("g")
-    told = broker.in_time(commit("g", 5, member=member, generation=1))
-    assert (error_of(told), shown(broker, "g")) == (ErrorCode.NONE, 5)
+    answered = broker.in_time(commit("g", 5, member=member, generation=1))
+    assert (error_of(answered), readable_offset(broker, "g")) == (ErrorCode.NONE, 5)
 
 
 def test_a_group_that_changes_with_each_look_is_asked_later(
     broker: Coordinating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C is shown another generation than the check has seen, three times."""
+    """C gets another generation than the check has seen, three times."""
     member = stable(broker)
     table = broker.services.offsets
 
@@ -355,6 +356,6 @@ def test_a_group_that_changes_with_each_look_is_asked_later(
         table.publish_members("g", state=3, generation=generation, members=[(member, None)])
 
     between(monkeypatch, broker, *[partial(shows, 9)] * 3)
-    told = broker.ask(commit("g", 5, member=member, generation=1))
-    assert error_of(answer_of(told)) == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert shown(broker, "g") == -1
+    answered = broker.ask(commit("g", 5, member=member, generation=1))
+    assert error_of(answer_of(answered)) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert readable_offset(broker, "g") == -1

@@ -101,7 +101,7 @@ def test_the_ends(version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_no_end_before_the_high_watermark_has_reached_the_leaders_epoch(version: int) -> None:
-    """The leader before may have told a larger one."""
+    """The leader before may have answered a larger one."""
     broker = broker_with_records()
     log = broker.replicas.logs["t", 0]
     log.high_watermark = 4
@@ -211,13 +211,13 @@ def test_the_leader_epoch_that_a_client_believes_in(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(4, 12))
-@pytest.mark.parametrize("told", [3, 5])
+@pytest.mark.parametrize("answered", [3, 5])
 def test_a_log_that_is_in_another_epoch_than_the_image_says_nothing(
-    version: int, told: int
+    version: int, answered: int
 ) -> None:
-    """It is told late, behind a write that hangs, or has been told of the next image."""
+    """It gets the image late, after a write that hangs, or has the next one already."""
     broker = broker_with_records()
-    broker.replicas.logs["t", 0].leader_epoch = told
+    broker.replicas.logs["t", 0].leader_epoch = answered
     assert one(broker, version, 0, -1, 4)[:2] == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
 

@@ -1,4 +1,4 @@
-"""Metadata, every version: what is asked, what is answered, and what is created behind it."""
+"""Metadata, every version: requests, answers, and topics that are created after them."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ def test_a_topic_in_full(version: int) -> None:
 def test_this_node_is_shown_under_the_address_that_was_used(version: int) -> None:
     broker = FakeBroker(brokers=2)
     answer = broker.call(ask(version, None if version else []), local_host="::1", local_port=4711)
-    shown = {b.node_id: (b.host, b.port) for b in answer.brokers}
-    assert shown == {1: ("::1", 4711), 2: ("host2", 9002)}
+    listed = {b.node_id: (b.host, b.port) for b in answer.brokers}
+    assert listed == {1: ("::1", 4711), 2: ("host2", 9002)}
     if version >= 1:
         assert [b.rack for b in answer.brokers] == ["rack1", "rack2"]
 

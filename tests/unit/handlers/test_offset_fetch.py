@@ -48,9 +48,9 @@ def test_all_offsets_of_a_group_are_told_again_within_bounds(broker: FakeBroker)
     request = broker.ask(request_of(key, 8, groups=(group,) * 100, require_stable=False))
     groups = answer_of(request).groups
     assert broker.services.offsets.asked == 1  # type: ignore[attr-defined]
-    told = [each for each in groups if each.error_code.value == ErrorCode.NONE]
-    assert len(told) == 1 + (1 << 20) // (20 * OFFSETS)
-    assert {len(each.topics[0].partitions) for each in told} == {OFFSETS}
+    answered = [each for each in groups if each.error_code.value == ErrorCode.NONE]
+    assert len(answered) == 1 + (1 << 20) // (20 * OFFSETS)
+    assert {len(each.topics[0].partitions) for each in answered} == {OFFSETS}
     assert groups[-1].error_code.value == ErrorCode.INVALID_REQUEST
 
 
@@ -71,6 +71,6 @@ def test_who_asks_for_stable_offsets_is_answered_when_all_groups_have_their_foll
     second(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     assert request.answer is None
     first(ErrorCode.NONE)
-    told = answer_of(request).groups
-    assert [each.error_code.value for each in told] == [0, ErrorCode.NOT_COORDINATOR, 0]
-    assert [len(each.topics) for each in told] == [1, 0, 1]
+    answered = answer_of(request).groups
+    assert [each.error_code.value for each in answered] == [0, ErrorCode.NOT_COORDINATOR, 0]
+    assert [len(each.topics) for each in answered] == [1, 0, 1]

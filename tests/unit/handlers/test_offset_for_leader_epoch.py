@@ -71,7 +71,7 @@ def broker() -> FakeBroker:
     return broker
 
 
-def told(broker: FakeBroker, request: Any) -> list[tuple[str, list[tuple[int, ...]]]]:
+def answered(broker: FakeBroker, request: Any) -> list[tuple[str, list[tuple[int, ...]]]]:
     answer = broker.call(request)
     return [
         (
@@ -91,8 +91,8 @@ def told(broker: FakeBroker, request: Any) -> list[tuple[str, list[tuple[int, ..
 def test_where_an_epoch_ended(
     broker: FakeBroker, version: int, asked: int, epoch: int, end: int
 ) -> None:
-    assert told(broker, ask(version, ("t", [(0, -1, asked)]))) == [("t", [(0, 0, epoch, end)])]
-    assert told(broker, ask(version, ("t", [(0, 4, asked)]))) == [("t", [(0, 0, epoch, end)])]
+    assert answered(broker, ask(version, ("t", [(0, -1, asked)]))) == [("t", [(0, 0, epoch, end)])]
+    assert answered(broker, ask(version, ("t", [(0, 4, asked)]))) == [("t", [(0, 0, epoch, end)])]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -100,13 +100,13 @@ def test_each_partition_has_its_own_error(broker: FakeBroker, version: int) -> N
     asked = [(0, 3, 1), (0, 5, 1), (1, -1, 0), (2, -1, 0), (3, -1, 0), (-1, -1, 0), (0, -1, 1)]
     errors = [(0, 74), (0, 75), (1, 6), (2, 56), (3, 3), (-1, 3)]
     expected = [(index, code, -1, -1) for index, code in errors] + [(0, 0, 1, 4)]
-    assert told(broker, ask(version, ("t", asked), ("none", [(0, -1, 0)]))) == [
+    assert answered(broker, ask(version, ("t", asked), ("none", [(0, -1, 0)]))) == [
         ("t", expected),
         ("none", [(0, 3, -1, -1)]),
     ]
-    assert told(broker, ask(version)) == []
+    assert answered(broker, ask(version)) == []
 
 
 def test_an_unexpected_failure_has_the_shape_of_the_answer(broker: FakeBroker) -> None:
     broker.replicas.logs["t", 0].epochs = None  # type: ignore[assignment]
-    assert told(broker, ask(4, ("t", [(0, -1, 0)]))) == [("t", [(0, -1, -1, -1)])]
+    assert answered(broker, ask(4, ("t", [(0, -1, 0)]))) == [("t", [(0, -1, -1, -1)])]

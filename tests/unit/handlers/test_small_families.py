@@ -95,11 +95,11 @@ def test_the_first_to_ask_for_a_group_has_the_topic_made(version: int) -> None:
     keys = ["g1", "", "g1"] if version >= 4 else ["g1"]
     broker = FakeBroker(brokers=3)
     broker.controller.hold = True
-    told = [key if version >= 4 else None for key in keys]
+    answered = [key if version >= 4 else None for key in keys]
     for _ in range(2):
         answer = broker.call(find(version, keys))
         assert coordinators(version, answer) == [
-            (key, ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1) for key in told
+            (key, ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1) for key in answered
         ]
     assert len(broker.controller.asked) == 1
     broker.controller.release()
@@ -138,12 +138,12 @@ def test_a_key_that_is_named_again_is_told_again_within_bounds(
     """Of one byte each, a megabyte of keys would have an answer of 53."""
     monkeypatch.setattr(limits, "REPEATED_ANSWER_BYTES_MAX", 0)
     broker = FakeBroker()
-    told = coordinators(4, broker.call(find(4, ["", "other", *[""] * 1_000], TRANSACTION)))
+    answered = coordinators(4, broker.call(find(4, ["", "other", *[""] * 1_000], TRANSACTION)))
     refused = (ErrorCode.UNSUPPORTED_VERSION, -1, "", -1)
-    assert told[:3] == [("", *refused), ("other", *refused), ("", *refused)]
-    assert told[-1] == ("", ErrorCode.INVALID_REQUEST, -1, "", -1)
-    assert {each[1] for each in told[:-1]} == {refused[0]}
-    assert 16 * 1_000 // 60 < len(told) < 16 * 1_100 // 30
+    assert answered[:3] == [("", *refused), ("other", *refused), ("", *refused)]
+    assert answered[-1] == ("", ErrorCode.INVALID_REQUEST, -1, "", -1)
+    assert {each[1] for each in answered[:-1]} == {refused[0]}
+    assert 16 * 1_000 // 60 < len(answered) < 16 * 1_100 // 30
 
 
 def test_a_topic_that_cannot_be_made_is_asked_for_again(caplog: pytest.LogCaptureFixture) -> None:

@@ -62,9 +62,9 @@ def test_settings_of_so_many_new_topics_are_told_and_no_more(
     names = [{"name": f"t{number}"} for number in range(20)]
     topics = FakeBroker().call(create(version, *names, validate_only=True)).topics
     assert all(topic.error_code.value == 0 for topic in topics)
-    told = [topic for topic in topics if topic.configs]
-    left_out = topics[len(told) :]
-    assert 1 <= len(told) <= 3 and {topic.configs for topic in left_out} == {None}
+    described = [topic for topic in topics if topic.configs]
+    left_out = topics[len(described) :]
+    assert 1 <= len(described) <= 3 and {topic.configs for topic in left_out} == {None}
     assert {int(topic.topic_config_error_code) for topic in left_out} == {42}
     assert {topic.num_partitions for topic in topics} == {1}
 
@@ -120,7 +120,7 @@ def assigned(*assignments: tuple[int, list[int]], partitions: int = -1, factor: 
     }
 
 
-# What a running Apache Kafka 4.3.0 with one broker answers.
+# A running Apache Kafka 4.3.0 with one broker answers so.
 REFUSALS: list[tuple[ErrorCode, dict[str, Any]]] = [
     (ErrorCode.TOPIC_ALREADY_EXISTS, {"name": "old"}),
     (ErrorCode.INVALID_PARTITIONS, {"name": "a", "partitions": 0}),

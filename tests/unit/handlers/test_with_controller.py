@@ -139,7 +139,7 @@ def test_settings_are_applied_and_shown_when_the_answer_comes(broker: Broker) ->
     assert broker.reconfigured == ["a"]
     topics = broker.controller.image.topics
     assert dict(topics["a"].configs) == {"cleanup.policy": "delete,compact"}
-    broker.ask(good)  # nothing changes, so nothing is stored and nobody is told
+    broker.ask(good)  # nothing changes, so nothing is stored or published
     bad: list[tuple[str, int, str | None]] = [("retention.ms", 0, "x")]
     answer = broker.call(alter(ALTER, 2, (2, "a", bad), (2, "b", [("retention.ms", 0, "5")])))
     assert [r.error_code.value for r in answer.responses] == [ErrorCode.INVALID_CONFIG, 0]

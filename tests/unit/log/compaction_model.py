@@ -1,9 +1,9 @@
-"""A compacted log beside a plain list of what was appended to it, through a seeded history.
+"""A compacted log beside a plain list of its appended records, through a seeded history.
 
     python -m tests.unit.log.compaction_model 0..10000
 
 A history appends batches of random keys, tombstones, codecs and producers, rolls, moves the start,
-cuts the end, stops, crashes, and cleans as far as a map of random size reaches. Behind every
+cuts the end, stops, crashes, and cleans as far as a map of random size reaches. After every
 cleaning the log must hold exactly the records that the rules keep, each as it was appended; its
 files must be sound; and what was lent before must still be what it was.
 """
@@ -193,7 +193,7 @@ class History:
             self.model.drop_below(segment_figures(self.log.log)[0].base_offset)
 
     def cut(self) -> None:
-        """A follower's cut, behind an election that lost records."""
+        """A follower's cut, after an election that lost records."""
         start, end = self.log.log_start_offset, self.log.log_end_offset
         offset = self.random.randrange(start, end + 1)
         self.log.set_leadership(2, False, self.epoch + 1, 1)
@@ -257,8 +257,8 @@ class History:
         self._note_recovery_point(self.log.log)
         assert first_dirty <= cleaning.mapped_end <= end
         read_end = 0
-        for first, behind in cleaning.groups(self.settings["segment_bytes"]):
-            cleaning.begin_group(first, behind)
+        for first, after_last in cleaning.groups(self.settings["segment_bytes"]):
+            cleaning.begin_group(first, after_last)
             while cleaning.clean(STEP_BYTES):
                 pass
             cleaning.finish()

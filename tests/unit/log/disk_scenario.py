@@ -33,7 +33,7 @@ EXPECTED: Final = (OSError, KafkaError, DataDirectoryError)
 
 @dataclass
 class Witness:
-    """What a producer and an administrator have been told of one partition."""
+    """The answers to a producer and an administrator about one partition."""
 
     stored: dict[int, bytes] = field(default_factory=dict)
     refused: set[bytes] = field(default_factory=set)
@@ -171,7 +171,7 @@ def records_of(log: LedLog) -> list[tuple[int, bytes]]:
 
 
 def verify(life: Life, *, refused_may_be_there: bool = False) -> None:
-    """Starts on a sound disk and compares with what was said."""
+    """Starts on a sound disk and compares with the answers."""
     descriptors = open_below(life.directory)
     manager, logs = start(life)
     for topic, witness in life.witnesses.items():

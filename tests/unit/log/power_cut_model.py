@@ -4,16 +4,16 @@
     python -m tests.unit.log.power_cut_model 0..1000 --moves
 
 Three partitions: one whose every append is brought to the disk before it is acknowledged, one that
-nobody syncs but the background, and a compacted one. A history appends, rolls, flushes, deletes
+only the background syncs, and a compacted one. A history appends, rolls, flushes, deletes
 records, retires and cuts, cleans, makes and deletes a topic, checkpoints, stops and starts; with
-`--moves` it has two data directories, and logs move between them. At a sample of its operations
-the directory is left as a power cut may leave it (`tests/support/power_cut.py`), with what had been
-promised by then. Behind the next start of each:
+`--moves` it has two data directories, and logs move between them. At a sample of its operations the
+directory is left as a power cut may leave it (`tests/support/power_cut.py`), with the promises by
+then. After the next start of each:
 
 - the start says no error, and every log opens;
 - all that was promised is there: synced appends, flushes, starts that were acknowledged;
-- a log holds a beginning of what was appended to it, each record at its offset, nothing else;
-- a log that is shorter than what was acknowledged makes the start a lossy one;
+- a log holds a beginning of its appended records, each record at its offset, nothing else;
+- a log that is shorter than its acknowledged end makes the start a lossy one;
 - producers and leader epochs are those of the batches, indexes and files are sound;
 - it can be appended to, and what it is then is there after one more start.
 """
@@ -71,9 +71,9 @@ class Topic:
     versions: list[dict[int, Record]] = field(default_factory=lambda: [{}])
     epochs: list[tuple[int, int]] = field(default_factory=list)  # (epoch, first offset), all
     kept_to: int = 0  # below, what was appended is on the disk by promise
-    acknowledged: int = 0  # an end offset, by anybody
+    acknowledged: int = 0  # an end offset
     start: int = 0  # acknowledged
-    asked_start: int = 0  # the furthest that anybody moved it
+    asked_start: int = 0  # the furthest that it was moved
     is_there: bool = True  # False: its deletion, or its making, is not over
     was_there: bool = True  # by promise
 
@@ -111,7 +111,7 @@ class History:
         within: int = 0,
     ) -> None:
         """`cuts` of its first `within` operations find the power gone; `deaf`: a pattern of names
-        whose syncs the disk does not hear: a planted fault."""
+        whose syncs the disk ignores: a planted fault."""
         self.moves = moves
         self.deaf = deaf
         self.dice = random.Random(seed)
@@ -130,7 +130,7 @@ class History:
         self.number = 0
         self.epoch = 0
         self.logs: dict[str, LedLog] = {}
-        # Without a cut nobody asks what the disk has, and to look takes most of a history's time.
+        # Without a cut the disk is not asked, and to look takes most of a history's time.
         self.disk = Disk(self.directory) if self.cut_at else None
 
     def new_id(self) -> uuid.UUID:
@@ -269,13 +269,13 @@ class History:
         topic.start = log.log_start_offset
 
     def retire(self) -> None:
-        """What retention does: a start that moves, and nobody is told."""
+        """As retention does: the start moves, and no answer says so."""
         self.move_start()
         for _ in self.manager.checkpoint():
             pass
 
     def cut(self) -> None:
-        """A follower's, behind an election that lost records."""
+        """A follower's, after an election that lost records."""
         name, log = self.some_log()
         topic = self.topics[name]
         # No election takes what was below the high watermark, and nothing else is cleaned.
@@ -413,7 +413,7 @@ def check_log(
     assert end >= topic.acknowledged or manager.lossy
     assert any(is_beginning(name, found, version, start, end) for version in topic.versions)
     # Below what was promised it is the newest version: a cut that was made does not come back
-    # where what was written behind it is on the disk.
+    # where later writes are on the disk.
     newest = {offset: record for offset, record in topic.records.items() if offset < topic.kept_to}
     below = {offset: record for offset, record in found.items() if offset < topic.kept_to}
     assert all(below[offset].value == newest[offset].value for offset in below), "an old history"
@@ -454,7 +454,7 @@ def check_producers(log: LedLog, batches: list[RecordBatch], start: int) -> None
 
 def check_epochs(topic: Topic, log: LedLog, batches: list[RecordBatch], start: int) -> None:
     """Each batch's epoch is the one that the log has for its offset. Below a start that had moved,
-    and was not promised to anybody, the file may know of none."""
+    and was not promised, the file may know of none."""
     first = max(start, log.epochs.entries[0][1])
     *known, _ours = log.epochs.entries
     assert {epoch for epoch, _ in known} <= {epoch for epoch, _ in topic.epochs}, known

@@ -7,9 +7,9 @@ measure. Then a copy has one file damaged, at random, and starts:
 
 - it says no more than that one partition cannot be read, and every other one is as it was;
 - small files and indexes (all but the .log) cost no record, and no look-up by time;
-- a damaged .log costs records from the damaged batch on, up to the end of its segment behind a
-  clean stop, up to the end of the log behind a crash (what was cut is kept aside, byte for byte);
-- what is read was written: a batch that the damage is in is refused by whoever checks its CRC;
+- a damaged .log costs records from the damaged batch on, up to the end of its segment after a
+  clean stop, up to the end of the log after a crash (the cut bytes are kept aside, byte for byte);
+- what is read was written: a batch that the damage is in is refused wherever its CRC is checked;
 - the next start is no worse.
 """
 
@@ -35,7 +35,7 @@ from tests.unit.log.power_cut_model import SETTINGS, History, Topic
 CASES_PER_HISTORY: Final = 24
 KINDS: Final = ("bit", "byte", "zeros", "noise", "shorter", "longer", "empty", "missing")
 TIMES_ASKED: Final = range(1_000, 1_120, 7)
-OFFSETS_MAX: Final = 1_000  # far behind all that a history writes
+OFFSETS_MAX: Final = 1_000  # far beyond all that a history writes
 
 Records = dict[int, tuple[bytes | None, bytes | None]]  # key and value by offset
 
@@ -164,7 +164,7 @@ def judge(
     if done.file.parent == Path():
         return judge_checkpoint(done, before, after)
     if done.partition not in before:
-        return "of nobody"  # it was deleted
+        return "of no log"  # it was deleted
     found, sound = after[done.partition], before[done.partition]
     if isinstance(found, str):
         assert done.suffix in (".log", ".swap"), found

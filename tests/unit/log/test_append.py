@@ -235,7 +235,7 @@ def test_a_short_write_leaves_the_log_as_it_was(open_log: OpenLog) -> None:
     assert (log.log_end_offset, log.high_watermark, log.size_bytes) == (1, 1, size)
     assert next(log.path.glob("*.log")).stat().st_size == size
     assert log.statistics()["failed_writes"] == 1
-    # What the producer is told to send again is neither a duplicate nor out of order.
+    # A batch that the producer has to send again is neither a duplicate nor out of order.
     assert log.append(idempotent(1)).base_offset == 1
     assert log.append(idempotent(2)).base_offset == 2
     assert [b.base_sequence for b in parse_batches(log.read(0))] == [0, 1, 2]

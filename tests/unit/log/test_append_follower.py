@@ -22,7 +22,7 @@ AT_ATTRIBUTES = 21
 def stored(
     offset: int, values: Iterable[bytes] = (b"v",), epoch: int = EPOCH, **batch: int
 ) -> bytes:
-    """A batch as it stands in a leader's log."""
+    """A batch as it is in a leader's log."""
     sent = build_batch(list(values), **batch)  # type: ignore[arg-type]
     return struct.pack(">q", offset) + sent[8:12] + struct.pack(">i", epoch) + sent[16:]
 

@@ -1,6 +1,6 @@
 """Which starts are lossy: what a crash of the machine may have taken, and what one of ours cannot.
 
-A power cut is a directory as it stands on the disk and another boot; a kill is one in the same.
+A power cut is a directory as it is on the disk and another boot; a kill is one in the same.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ def test_a_process_that_is_killed_loses_nothing_and_a_machine_may(machine: Machi
 def test_a_copy_may_lack_what_its_original_has_acknowledged_since(
     machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its original died in the same boot, so nobody else serves; but it is of some time before."""
+    """Its original died in the same boot, so no other serves; but it is of some time before."""
     machine.start("a")
     copy = machine.start("a", copied=True)
     assert copy.lossy and "is a copy, or its disk was mounted anew" in caplog.text
-    assert machine.start("a").lossy  # which nobody has heard of yet
+    assert machine.start("a").lossy  # which was not reported yet
     again = machine.start("a")
     again.remember_boot()
     caplog.clear()
@@ -113,7 +113,7 @@ def test_a_lossy_start_is_one_until_it_is_known(machine: Machine) -> None:
 
 
 def test_what_nobody_has_heard_of_no_clean_stop_covers(machine: Machine) -> None:
-    """Its broker was stopped while it waited to be told what holds."""
+    """Its broker was stopped while it waited for its first image."""
     machine.start("b").stop()
     again = machine.start("b")
     assert again.lossy and not again.clean

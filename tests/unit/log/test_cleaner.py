@@ -302,7 +302,7 @@ def test_its_rate_is_held(cleaners: Cleaners) -> None:
 @pytest.mark.parametrize("operation", ["rename", "sync"])
 @pytest.mark.parametrize("nth", range(1, 12))
 def test_a_disk_that_fails_half_way(cleaners: Cleaners, operation: str, nth: int) -> None:
-    """The log is offline then or whole; behind the next start nothing is lost in any case."""
+    """The log is offline then or whole; after the next start nothing is lost in any case."""
     log = cleaners.open()
     fill(log, 60)
     before = dict(held(log))

@@ -1,6 +1,6 @@
 """Each file operation of a cleaning fails once, and a crash ends it before any of them.
 
-Whatever fails, and whether the process ends then or stops in order: behind the next start, on a
+Whatever fails, and whether the process ends then or stops in order: after the next start, on a
 sound disk, the last record of each key is there, nothing that was not there before, the files are
 sound, and the log can be cleaned.
 """
@@ -106,7 +106,7 @@ def check(directory: Path, before: dict[int, bytes | None]) -> None:
 
 
 def attempt(directory: Path, faults: FileFaults, at: list[int], *, crash: bool) -> None:
-    """One process that cleans; `at` gets how many operations there were before and behind that."""
+    """One process that cleans; `at` gets how many operations there were before and after that."""
     clock = ManualClock()
     with faults:
         try:

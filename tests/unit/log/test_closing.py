@@ -22,7 +22,7 @@ LATER_MS = 2_000
 
 
 class Synced:
-    """Stands in for the call, and counts."""
+    """In place of the call; counts."""
 
     def __init__(self, error: int = 0) -> None:
         self.error = error
@@ -127,7 +127,7 @@ def test_the_real_call_and_a_start_after_it(tmp_path: Path) -> None:
 def test_what_a_close_adds_to_a_time_index_is_synced_with_it(
     manager: LedLogManager, tmp_path: Path, count: int
 ) -> None:
-    """Or a power cut behind a clean stop leaves zeros for its last entry."""
+    """Or a power cut after a clean stop leaves zeros for its last entry."""
     logs = written(manager, count)
     assert logs[0].append(build_batch([Record(b"later", timestamp_ms=LATER_MS)])).error == 0
     index = logs[0].log.path / f"{0:020d}.timeindex"

@@ -1,4 +1,4 @@
-"""Unpacking in C against the libraries that packed, and against bytes that nobody packed."""
+"""Unpacking in C against the libraries that packed, and against random bytes."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ class Cleaned(RuleBasedStateMachine):
         return seen
 
     def _markers_have_data(self) -> None:
-        """After three cleanings there is none that nobody needs."""
+        """After three cleanings there is no useless one."""
         known = {
             each.producer_id: (each.last_offset, each.producer_epoch)
             for each in self.compacted.log.producer_entries()[1]

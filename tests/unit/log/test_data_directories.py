@@ -119,7 +119,7 @@ def test_a_log_that_ends_below_its_start_goes_on_there(
     log.delete_records(8)
     manager.checkpointing.write_log_starts([log])
     manager.stop()
-    # What a power cut may do to files that nobody synced.
+    # A power cut may do so to files that were not synced.
     first, *others = sorted(log.path.glob("*.log"))
     for path in others:
         path.unlink()

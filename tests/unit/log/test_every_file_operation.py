@@ -22,7 +22,7 @@ from kbroker.testing.file_faults import Fault, FileFaults, Seen
 from tests.support import memory
 from tests.unit.log.disk_scenario import Life, Work, go_on, live, populate, verify
 
-# What such an operation meets on a bad day; a number of bytes: it comes up short.
+# The errors that such an operation may meet; a number of bytes: it comes up short.
 ERRORS = {
     "open": (errno.EMFILE, errno.EIO),
     "mkdir": (errno.ENOSPC,),

@@ -42,7 +42,7 @@ def filled(open_log: OpenLog, count: int = 20) -> LedLog:
     ("clean", "operation"),
     [
         *((clean, operation) for clean in (True, False) for operation in ("read", "open", "size")),
-        (False, "map"),  # behind a clean stop with the first append
+        (False, "map"),  # after a clean stop with the first append
     ],
 )
 def test_a_read_error_at_the_start_changes_nothing(
@@ -92,7 +92,7 @@ def test_a_read_error_at_the_start_changes_nothing(
 def test_a_first_append_whose_indexes_cannot_be_had_is_refused_alone(
     open_log: OpenLog, operation: str
 ) -> None:
-    """Behind a clean stop they are made writable with it."""
+    """After a clean stop they are made writable with it."""
     settings = {**SMALL, "segment_bytes": 100_000}
     log = open_log(**settings)
     for number in range(20):
@@ -229,10 +229,10 @@ def test_what_a_recovery_cuts_is_kept_aside(
     left = files[2].stat().st_size
     tail = log.path / f"{files[2].name}.{left}.cut"
     assert tail.read_bytes() == before[files[2].name][left:]
-    for behind in files[3:]:
-        assert not behind.exists()
-        assert (log.path / f"{behind.name}.cut").read_bytes() == before[behind.name]
-        assert f"{behind.name}.cut" in caplog.text
+    for later in files[3:]:
+        assert not later.exists()
+        assert (log.path / f"{later.name}.cut").read_bytes() == before[later.name]
+        assert f"{later.name}.cut" in caplog.text
     assert tail.name in caplog.text
     # The names are not taken for anything else, now or later.
     assert log.append(build_batch()).base_offset == end
@@ -378,7 +378,7 @@ def test_a_roll_that_cannot_even_be_undone(open_log: OpenLog) -> None:
     crash(log)
     log = open_log(**settings)
     assert stored(log) == [0, 1, 2]
-    # And if a later roll comes before the next start, it stands in the middle.
+    # And if a later roll comes before the next start, it is in the middle.
     (log.path / f"{2:020d}.log").touch()
     log.append(build_batch([b"x" * 170]))
     log.close()

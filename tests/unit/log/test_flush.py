@@ -284,14 +284,14 @@ def test_segments_go_by_their_topic_and_directories_by_the_broker(managed: Manag
     (directory,) = managed.path.glob("*-delete")
     managed.clock.advance(2_000)
     assert managed.removed([directory]) == [False]
-    managed.manager.removals.delay_ms = 1_000  # holds for what waits already
+    managed.manager.removals.delay_ms = 1_000  # holds for files that wait already
     assert managed.removed([directory, files[1]]) == [True, False]
     managed.clock.advance(2 * HOUR_MS)
     assert managed.removed(files) == [True, True]
 
 
 def test_what_a_failed_sync_has_lost_no_later_one_brings_back(managed: Managed) -> None:
-    """The kernel says yes the next time, whoever asks; the log is offline by then."""
+    """The kernel says yes the next time, to any caller; the log is offline by then."""
     log = managed.open(segment_bytes=400)
     for _ in range(12):
         log.append(build_batch([b"." * 26]))
@@ -302,7 +302,7 @@ def test_what_a_failed_sync_has_lost_no_later_one_brings_back(managed: Managed) 
     assert not log.online and log.recovery_point == 0
     assert "a 0 0" in managed.points()
     with pytest.raises(OSError, match="Input/output error"):
-        log.flush()  # who waits for it is not told that all is well
+        log.flush()  # a waiting caller gets an error
 
 
 def refused(work: Callable[[], object]) -> None:
@@ -311,13 +311,13 @@ def refused(work: Callable[[], object]) -> None:
 
 
 def overtaken(work: Callable[[], object], first_work: Callable[[], object]) -> None:
-    """The kernel reports the lost pages to the first, which hears of it late, and says yes to the
+    """The kernel reports the lost pages to the first, which gets it late, and says yes to the
     second."""
-    heard: list[bool] = []
+    flushed: list[bool] = []
 
     def first() -> None:
         refused(first_work)
-        heard.append(True)
+        flushed.append(True)
 
     with FileFaults(Fault(("sync",), ".log", error=errno.EIO, delay_ms=200)) as faults:
         thread = threading.Thread(target=first)
@@ -325,7 +325,7 @@ def overtaken(work: Callable[[], object], first_work: Callable[[], object]) -> N
         eventually(lambda: any(seen.operation == "sync" for seen in faults.look()), "it syncs")
         work()
         thread.join()
-    assert heard == [True]
+    assert flushed == [True]
 
 
 def test_a_flush_that_overtakes_a_failed_one_moves_nothing(open_log: OpenLog) -> None:

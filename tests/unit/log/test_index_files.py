@@ -103,7 +103,7 @@ def test_a_damaged_index_is_written_anew(open_log: OpenLog, damage: str, suffix:
 
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
 def test_no_answer_rests_on_an_entry_that_a_bit_has_changed(open_log: OpenLog, suffix: str) -> None:
-    """Behind a clean stop only the last entries are looked at; no index has a checksum."""
+    """After a clean stop only the last entries are looked at; no index has a checksum."""
     settings = {"index_interval_bytes": 200, "segment_bytes": 3_000}
     log = open_log(**settings)
     for number in range(40):
@@ -131,7 +131,7 @@ def test_a_cut_does_not_rest_on_one_either(open_log: OpenLog) -> None:
     log.close()
     path = log.path / f"{0:020d}.index"
     entries = bytearray(path.read_bytes())
-    entries[5 * 8 + 4 : 6 * 8] = entries[9 * 8 + 4 : 10 * 8]  # of a batch that stands behind it
+    entries[5 * 8 + 4 : 6 * 8] = entries[9 * 8 + 4 : 10 * 8]  # of a batch after it
     path.write_bytes(entries)
     log = open_log(clean=True, **settings)
     log.truncate_to(6)

@@ -1,7 +1,7 @@
-"""An index that is a file, on a disk that stands: who looks into it waits, and nobody else does.
+"""An index that is a file, on a disk that hangs: a look into it waits, and nothing else does.
 
-And what stands under its name when the disk goes on may be another segment's. Where such a one is
-trusted, a value that has the bytes of a batch in it is read as one: `lie`.
+The file under its name when the disk goes on may be another segment's. Where such a one is trusted,
+a value that has the bytes of a batch in it is read as one: `lie`.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def test_who_looks_for_the_largest_timestamp_keeps_nobody(open_log: OpenLog, end
 
 
 def test_what_may_be_read_is_told_without_waiting(open_log: OpenLog) -> None:
-    """Where the disk alone knows the place, what stands before it counts."""
+    """Where the disk alone knows the place, the batches before it count."""
     log = filled(open_log)
     with FileFaults() as warm:
         known = log.readable_bytes(OLD, 1 << 30)

@@ -23,8 +23,8 @@ def a_directory(path: Path) -> Path:
     path.joinpath(f"{7:020d}.index").write_bytes(b"of no segment")
     path.joinpath(f"{9:020d}.log").mkdir()
     path.joinpath("link").symlink_to(path / PARTITION_METADATA_FILE)
-    path.joinpath(PARTITION_METADATA_FILE).write_bytes(b"of whom")
-    path.joinpath(LEADER_EPOCH_FILE).write_bytes(b"of when")
+    path.joinpath(PARTITION_METADATA_FILE).write_bytes(b"metadata")
+    path.joinpath(LEADER_EPOCH_FILE).write_bytes(b"epochs")
     return path
 
 
@@ -32,7 +32,7 @@ def test_what_is_there(tmp_path: Path) -> None:
     path = a_directory(tmp_path / "words-0")
     found = look_at_log(path, PARTITION_METADATA_FILE, LEADER_EPOCH_FILE)
     assert found is not None
-    assert (found.metadata, found.epochs) == (b"of whom", b"of when")
+    assert (found.metadata, found.epochs) == (b"metadata", b"epochs")
     assert found.sizes.keys() == {each.name for each in path.iterdir()}
     assert found.sizes[f"{2:020d}.log"] == found.sizes[f"{0:020d}.log.swap"] == len(BATCH)
     assert {name for name, size in found.sizes.items() if size < 0} == {f"{9:020d}.log", "link"}

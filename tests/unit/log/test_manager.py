@@ -304,9 +304,9 @@ def test_failed_writes_are_told_once(managers: Managers, caplog: pytest.LogCaptu
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     run(manager)
     run(manager)
-    told = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
-    assert len(told) == 1
-    assert "words-0: 3 writes failed" in told[0]
+    logged = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert len(logged) == 1
+    assert "words-0: 3 writes failed" in logged[0]
 
 
 def test_damaged_checkpoints_only_cost_time(managers: Managers, tmp_path: Path) -> None:

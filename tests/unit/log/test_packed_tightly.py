@@ -1,6 +1,6 @@
 """A batch that unpacks to more than a client's may: packed anew for its topic, or by the cleaner.
 
-The bound of 64 MB or 256 times its size is for what is produced. What reads a log reads it.
+The bound of 64 MB or 256 times its size is for produced records. Readers of a log have none.
 """
 
 from __future__ import annotations

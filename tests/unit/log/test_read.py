@@ -16,7 +16,7 @@ from tests.unit.log.conftest import OpenLog
 
 
 def filled(log: LedLog, batches: int = 60, seed: int = 1) -> list[tuple[int, int, int]]:
-    """(base offset, last offset, size) of what was appended."""
+    """(base offset, last offset, size) of the appended batches."""
     rng = random.Random(seed)
     out = []
     for _ in range(batches):

@@ -1,4 +1,4 @@
-"""What opening a log makes of what a crash left, byte by byte."""
+"""Opening a log after a crash, cut at every byte."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_torn_segment_in_the_middle_ends_the_log(
 def test_names_that_a_power_cut_left_behind_lost_bytes_do_not_move_the_end(
     open_log: OpenLog, lost: int
 ) -> None:
-    """Or a follower would have a hole that nobody fills, and could be elected with it."""
+    """Or a follower would have a hole that is never filled, and could be elected with it."""
     settings = {"segment_bytes": 300, "index_interval_bytes": 0}
     log = open_log(**settings)
     for sequence in range(20):
@@ -267,7 +267,7 @@ def test_left_over_files_are_removed(open_log: OpenLog) -> None:
     log.close()
     left = [
         f"{0:020d}.log.deleted", f"{5:020d}.log.cleaned",
-        f"{5:020d}.log.swap",     # behind a .cleaned: a split that was not finished
+        f"{5:020d}.log.swap",     # after a .cleaned: a split that was not finished
         f"{5:020d}.index", f"{5:020d}.timeindex", "leader-epoch-checkpoint.tmp",
     ]  # fmt: skip
     for name in left:
@@ -326,7 +326,7 @@ def test_epochs_that_the_file_lacks_are_read_from_the_batches(open_log: OpenLog)
         log.set_leadership(1, True, epoch, 1)
         log.append(build_batch([b"a", b"b"]))
     log.flush()
-    # What may be promised to a later start goes no further than what the disk has of the epochs.
+    # The promise to a later start goes no further than the epochs that are on the disk.
     point = log.settled_recovery_point
     assert (point, log.recovery_point) == (6, 12)
     path = crash(log)
@@ -340,7 +340,7 @@ def test_epochs_that_the_file_lacks_are_read_from_the_batches(open_log: OpenLog)
 
 
 def test_of_a_log_that_was_cut_the_batches_tell_and_not_the_file(open_log: OpenLog) -> None:
-    """The process ends when the file still has epochs of what was cut off."""
+    """The process ends when the file still has epochs of the cut part."""
     log = open_log(leader_epoch=1)
     for epoch in (1, 3, 5):
         log.set_leadership(1, True, epoch, 1)

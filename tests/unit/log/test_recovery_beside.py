@@ -141,9 +141,9 @@ def test_a_log_is_refused_until_it_is_read_and_others_are_not(crashed: Crashed) 
     assert recoveries.left_in(crashed.path) == 2
     not_ready(crashed, SLOW)
     run(manager)
-    assert read_offsets(crashed.path / LOG_START_FILE)[SLOW] == 2  # kept, of what is not open
+    assert read_offsets(crashed.path / LOG_START_FILE)[SLOW] == 2  # kept, of a log that is not open
     crashed.all_read()
-    assert not recoveries.are_over  # somebody is to be told first
+    assert not recoveries.are_over  # it has to be named first
     assert recoveries.take_ready() == [SLOW]
     assert recoveries.are_over and recoveries.left_in(crashed.path) == 0
     log = lead(manager.open(*SLOW, TOPIC, {}, new=False))
@@ -157,8 +157,8 @@ def test_a_log_is_refused_until_it_is_read_and_others_are_not(crashed: Crashed) 
 def test_what_is_read_while_it_is_refused_is_not(
     crashed: Crashed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look whether it is left, and the one whose it is: nobody looks any more for
-    what is ready when there is nothing left."""
+    """Between the look whether it is left, and the one at its topic: no later look for ready logs
+    comes when there is nothing left."""
     crashed.start()
     crashed.is_reading(SLOW, SLOW_TOO)
 
@@ -208,7 +208,7 @@ def test_a_start_waits_for_a_time(crashed: Crashed) -> None:
     waited = beside(lambda: recoveries.wait(500))
     crashed.all_read()
     assert waited() is True
-    assert recoveries.take_ready() == [] and recoveries.are_over  # nobody was refused
+    assert recoveries.take_ready() == [] and recoveries.are_over  # none was refused
 
 
 def test_a_stop_in_the_midst_leaves_all_for_the_next_start(
@@ -247,7 +247,7 @@ def test_another_topics_log_is_not_waited_for(crashed: Crashed) -> None:
     log = crashed.manager.open("slow", 1, OTHER, {}, new=True)  # it waits for its turn
     assert log.log_end_offset == 0
     opened = beside(lambda: crashed.manager.open(*SLOW, OTHER, {}, new=False))
-    assert crashed.clock.wait_for_sleepers(1)  # for what is being read
+    assert crashed.clock.wait_for_sleepers(1)  # for the log that is being read
     crashed.gates[SLOW].set()
     assert opened().log_end_offset == 0
     assert len([name for name in names(crashed.path) if name.endswith("-stray")]) == 2
@@ -273,8 +273,8 @@ def test_what_cannot_be_let_go_of_is_asked_for_again(crashed: Crashed) -> None:
 
 
 def test_who_is_refused_for_what_is_let_go_of_is_named(crashed: Crashed) -> None:
-    """Another topic's log in its place has a segment that takes long; and one that is nobody's, and
-    comes back, while its reading ends."""
+    """Another topic's log in its place has a segment that takes long; and one that is not wanted,
+    and comes back, while its reading ends."""
     crashed.start()
     crashed.is_reading(SLOW, SLOW_TOO)
     opened = beside(lambda: crashed.manager.open(*SLOW, OTHER, {}, new=False))
@@ -369,7 +369,7 @@ def test_a_directory_that_fails_in_the_midst(crashed: Crashed) -> None:
         run(crashed.manager)
     assert crashed.manager.failed_directories() == [crashed.path]
     crashed.all_read()
-    assert SLOW_TOO in crashed.manager.recoveries.take_ready()  # never, and that is told
+    assert SLOW_TOO in crashed.manager.recoveries.take_ready()  # never, and that is reported
     assert crashed.begun.empty()  # no further one
     for name in (SLOW, SLOW_TOO):
         for new in (False, True):

@@ -1,4 +1,4 @@
-"""A start behind a crash says how far it is, and what it could not read."""
+"""A start after a crash reports its progress, and logs that it could not read."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def test_a_directory_without_an_id_is_left_to_whoever_opens_it(
     caplog.set_level(logging.INFO, "kbroker.log")
     (tmp_path / "words-0").mkdir()
 
-    def nobody(*_: object) -> PartitionLog:
+    def unused(*_: object) -> PartitionLog:
         raise AssertionError
 
-    Recovery(DataDirectory(tmp_path), nobody, ManualClock()).finish(1)
+    Recovery(DataDirectory(tmp_path), unused, ManualClock()).finish(1)
     assert "recovered 1 logs with 0 MB" in caplog.text

@@ -1,4 +1,4 @@
-"""Behind a crash a log's bytes are read once: what they tell of epochs and producers is kept."""
+"""After a crash a log's bytes are read once: their epochs and producers are kept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def numbered(sequence: int) -> bytes:
 
 
 def reads_of_recovery(open_log: OpenLog) -> tuple[LedLog, int, int]:
-    """The log behind a crash, how many segments it has, and how often its records were read."""
+    """The log after a crash, how many segments it has, and how often its records were read."""
     with FileFaults() as faults:
         log = open_log(segment_bytes=SEGMENT_BYTES)
         seen = [each for each in faults.look() if each.path.endswith(".log")]

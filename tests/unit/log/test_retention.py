@@ -1,4 +1,4 @@
-"""What is too old or too much goes by whole segments, whoever leads, and nothing else."""
+"""Old or excess segments go whole, on leaders and followers, and nothing else does."""
 
 from __future__ import annotations
 

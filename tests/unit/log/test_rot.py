@@ -1,4 +1,4 @@
-"""One file of a broker's is damaged somewhere: what that costs, and whom."""
+"""One file of a broker's is damaged somewhere: the cost, and for which logs."""
 
 from __future__ import annotations
 

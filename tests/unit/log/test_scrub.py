@@ -1,4 +1,4 @@
-"""The scrub: what it finds of what rots, what it lets be, and how fast it reads."""
+"""The scrub: the damage that it finds, the files that it skips, and how fast it reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes in a full segment that are no whole batches: sent to nobody, said, and left in the file."""
+"""Bytes in a full segment that are no whole batches: never sent, logged, and left in the file."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_damage_before_the_last_index_entry_is_not_sent(
     path: Path, kind: Callable[[bytes], bytes], *, as_follower: bool
 ) -> None:
     """A start after a clean stop does not find it. Its offset is an error, but where the batch goes
-    on behind the end of its segment: then reading goes on at the next one."""
+    on after the end of its segment: then reading goes on at the next one."""
     _first, second, third, *_ = sorted(path.glob("*.log"))
     data = bytearray(second.read_bytes())
     begin = starts(bytes(data))[1]

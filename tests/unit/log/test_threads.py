@@ -109,7 +109,7 @@ def test_records_are_deleted_under_readers_and_writers(open_log: OpenLog) -> Non
         try:
             lent = log.borrow(offset, mine.choice([1, 1_000, 50_000]))
         except KafkaError as error:
-            # Below where the start is by now, which is at or behind where it was.
+            # Below where the start is by now, which is at or after where it was.
             assert error.code is ErrorCode.OFFSET_OUT_OF_RANGE
             assert offset < log.log_start_offset
             return

@@ -255,8 +255,8 @@ def test_only_the_starts_that_are_asked_for_are_looked_at(tmp_path: Path) -> Non
         log.delete_records(10 + index)
     for index, log in enumerate(logs):
         broker.manager.checkpointing.write_log_starts([log])
-        told = {TopicPartition("a", each): 10 + each for each in range(index + 1)}
-        assert broker.starts() == told
+        new_starts = {TopicPartition("a", each): 10 + each for each in range(index + 1)}
+        assert broker.starts() == new_starts
     broker.manager.stop()
 
 

@@ -1,4 +1,4 @@
-"""The end of a log, cut back; tests/model/log draws where, here stands what else must hold."""
+"""The end of a log, cut back; tests/model/log draws the cut, other conditions are here."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_what_was_lent_is_sent_whole_and_the_log_goes_on_without_it(open_log: Op
 
 
 def test_who_was_looking_for_a_place_meanwhile_leaves_none_behind(open_log: OpenLog) -> None:
-    """The reader's place is one of the old file: whoever came next would be sent half a batch."""
+    """The reader's place is one of the old file: the next reader would be sent half a batch."""
     log = filled(open_log, 300, segment_bytes=1 << 20)  # more than the tail that is remembered
     found: list[bytes] = []
     with FileFaults(Fault(("read",), delay_ms=SLOW_MS)) as faults:
@@ -278,24 +278,24 @@ def test_who_waits_for_a_roll_to_cut_lets_the_others_go_on(open_log: OpenLog) ->
         begins.wait()
         for _ in range(20):
             threading.Event().wait(0.001)
-        assert roll.is_alive(), "the interpreter stood while somebody waited for the log's lock"
+        assert roll.is_alive(), "the interpreter waited for the log's lock"
         roll.join()
         cutter.join()
     assert stored(log) == values(*range(5))
 
 
 def test_nobody_is_told_of_a_high_watermark_beyond_the_end(open_log: OpenLog) -> None:
-    """Not between the cut and its end either, when somebody may ask, or make this broker lead."""
+    """Not between the cut and its end either, when it may be asked, or made the leader."""
     log = filled(open_log)
-    told: list[tuple[int, int]] = []
+    ends: list[tuple[int, int]] = []
 
     def look(_: str, path: str) -> None:
         if path == str(log.path):  # of the directory, when its files are cut
-            told.append((log.high_watermark, log.log_end_offset))
+            ends.append((log.high_watermark, log.log_end_offset))
 
     with FileFaults(before=look):
         log.truncate_to(5)
-    assert told and all(high_watermark <= end for high_watermark, end in told), told
+    assert ends and all(high_watermark <= end for high_watermark, end in ends), ends
     assert (log.high_watermark, log.log_end_offset) == (5, 5)
 
 

@@ -63,7 +63,7 @@ def test_fields_outside_the_crc_may_be_anything_but_a_base_offset(log: LedLog) -
         pytest.param(b"", id="nothing"),
         pytest.param(build_batch()[:60], id="less than a header"),
         pytest.param(build_batch()[:-1], id="cut off"),
-        pytest.param(build_batch() + b"\0", id="a byte behind it"),
+        pytest.param(build_batch() + b"\0", id="a byte after it"),
         pytest.param(build_batch() + build_batch(), id="two batches"),
         pytest.param(with_header(build_batch(), 16, ">b", 1), id="magic 1"),
         pytest.param(with_header(build_batch(), 16, ">b", 1)[:30], id="magic 1, short"),
@@ -167,8 +167,8 @@ BROKEN_RECORDS = {
     "a timestamp of eleven bytes": body(b"\0", b"\x80" * 10 + b"\0", *GOOD[2:]),
     "another offset delta": body(*GOOD[:2], varint(1), *GOOD[3:]),
     "a negative offset delta": body(*GOOD[:2], varint(-1), *GOOD[3:]),
-    "a byte behind the last record": body(*GOOD) + b"\0",
-    "a record behind the last record": body(*GOOD) * 2,
+    "a byte after the last record": body(*GOOD) + b"\0",
+    "a record after the last record": body(*GOOD) * 2,
 }
 
 

@@ -1,4 +1,4 @@
-"""Differences between images: taken, sent, read back, and applied to what they are from."""
+"""Differences between images: taken, sent, read back, and applied to their base."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def test_quantiles_are_of_the_last_and_sums_of_all() -> None:
         durations.note(5_000 * NS_PER_MS)
     for number in range(RECENT, 0, -1):
         durations.note(number * NS_PER_MS)
-    durations.note(-1)  # a clock that stood still
+    durations.note(-1)  # a clock that did not move
     found = durations.summary((0, *QUANTILES, 1))
     assert [value for _, value in found.quantiles] == [0, 512, 1013, 1023]
     assert (found.total, found.sum) == (RECENT + 4, 15_000 + RECENT * (RECENT + 1) / 2)

@@ -74,14 +74,14 @@ def base(series: str) -> str:
 
 def test_the_two_jobs_bring_all_that_alerts_and_dashboard_ask_for() -> None:
     brought = filtered(NETWORK_NAMES) | filtered(RESOURCE_NAMES)
-    shown = {
+    listed = {
         name.text
         for metric in BY_KEY.values()
         if metric.canonical in brought
         for name in metric.names.values()
     }
     asked = {base(name) for expr in expressions() for name in series_names(expr)} - OF_PROMETHEUS
-    assert asked <= shown
+    assert asked <= listed
 
 
 def expressions() -> Iterator[str]:

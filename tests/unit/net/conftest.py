@@ -1,4 +1,4 @@
-"""A rig for each test that needs one; its end checks that nothing is left behind."""
+"""A rig for each test that needs one; its end checks that nothing is left."""
 
 from __future__ import annotations
 

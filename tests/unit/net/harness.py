@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 DEADLINE_S: Final = 60.0
 NODE_ID: Final = 1
-# A second, and two polls of a network thread, in which it looks for what has been silent.
+# A second, and two polls of a network thread, in which it looks for silent connections.
 SILENCE_NS: Final = 1_700_000_000
 # A key that no hot path takes: its requests go to Python. Not ApiVersions, whose header differs.
 COLD_KEY: Final = ApiKey.LIST_GROUPS
@@ -181,7 +181,7 @@ class Gate:
 
 
 class FailsOnce:
-    """In the place of what is looked up, when memory runs out."""
+    """In place of a lookup, when memory runs out."""
 
     def __init__(self, found: Any) -> None:
         self._found = found

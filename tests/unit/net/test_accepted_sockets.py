@@ -30,7 +30,7 @@ def accepted(client: Client) -> int:
                 ends = (end.getpeername(), end.getsockname())
                 if ends == (client.socket.getsockname(), client.socket.getpeername()):
                     return fd
-    raise AssertionError("nobody has the other end")
+    raise AssertionError("no descriptor has the other end")
 
 
 def option(fd: int, level: int, name: int) -> int:

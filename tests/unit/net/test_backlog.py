@@ -22,7 +22,7 @@ def test_a_burst_finds_places_before_anybody_takes_it() -> None:
     (bound,) = server.listen("PLAINTEXT", [("127.0.0.1", 0)], backlog, principal=None)
     clients = [socket.socket() for _ in range(BURST)]
     try:
-        # Over loopback a connection stands when the call returns, unless the kernel let it wait.
+        # Over loopback a connection is made when the call returns, unless the kernel let it wait.
         for client in clients:
             client.setblocking(False)
             assert client.connect_ex(bound) in (0, errno.EINPROGRESS)

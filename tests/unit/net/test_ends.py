@@ -1,4 +1,4 @@
-"""How connections end: half-closed, reset, idle, and with answers that nobody takes."""
+"""How connections end: half-closed, reset, idle, and with answers that are not read."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_connection_that_is_dropped_unanswered_ends(make_rig: Callable[..., Ri
     client = rig.client()
     client.send(cold_frame())
     gate.wait_for(1)
-    gate.held.clear()  # nobody will ever answer it
+    gate.held.clear()  # it will never be answered
     assert client.ended()
 
 
@@ -197,7 +197,7 @@ def test_every_end_is_counted_by_its_cause(rig: Rig) -> None:
         assert client.ended()
         eventually(lambda cause=cause: rig.server.closes()[cause] == 1, cause)
         assert sum(rig.server.closes().values()) == expected
-    rig.dispatch = lambda request: request.close_connection("told by its handler")
+    rig.dispatch = lambda request: request.close_connection("closed by its handler")
     client = rig.client()
     client.send(cold_frame())
     assert client.ended()

@@ -170,7 +170,7 @@ def test_bytes_behind_a_frame_in_service_survive_the_move(make_rig: Callable[...
 
 
 def test_a_cold_request_that_waits_holds_no_chunk(rig: Rig) -> None:
-    """Its frame stands in a receive chunk that others fill up."""
+    """Its frame is in a receive chunk that others fill up."""
     waiting: list[WrappedRequest] = []
     rig.dispatch = lambda r: r.respond(b"") if len(r.body) > 100 else waiting.append(r)
     filler, clients = rig.client(), [rig.client() for _ in range(200)]

@@ -104,7 +104,7 @@ def test_a_file_that_hangs_keeps_no_other_from_handlers_that_are_busy(
 def test_who_leaves_does_not_wait_for_a_log_that_hangs(
     make_rig: Callable[..., Rig], what: str
 ) -> None:
-    """The one handler ends the waits of who has left, in its turn between two runs."""
+    """The one handler ends the waits of clients that have left, in its turn between two runs."""
     rig = make_rig(handlers=1)
     hung, other = rig.create("hung", segment_bytes=2_000), rig.create("other")
     log, batch = hung.logs[0], build_batch([bytes(900)])

@@ -1,8 +1,8 @@
 """A network thread that sleeps lends its turn: short answers leave without it, and nothing else is
 forgotten meanwhile.
 
-Where a handler has to stand in the midst of a run it stands before it writes, so that what happens
-meanwhile is in order. Which thread sends an answer nobody outside can see, so a figure says it.
+A handler that has to wait in the midst of a run waits before it writes, so that the events
+meanwhile are in order. Which thread sends an answer cannot be seen outside, so a figure says it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PRODUCES = 100
 
 
 class Gate:
-    """Where a handler stands before it writes, once it is closed, until the test lets it go."""
+    """Where a handler waits before it writes, once it is closed, until the test lets it go."""
 
     def __init__(self) -> None:
         self.is_closed = False
@@ -89,7 +89,7 @@ def test_answers_leave_while_the_network_thread_sleeps(rig: Rig) -> None:
 
 def test_what_came_while_it_was_answered_is_read_at_once(rig: Rig, gate: Gate) -> None:
     """The socket says once that there are bytes, and its channel is not read at that moment. Who
-    left that to the thread's next look would wait for what is left of its sleep, 300 ms."""
+    left that to the thread's next look would wait for the rest of its sleep, 300 ms."""
     client, topic = rig.client(), rig.create("t")
     took_s = []
     first = rig.total("turns_lent")
@@ -200,7 +200,7 @@ def test_long_answers_are_left_to_the_network_thread(make_rig: Callable[..., Rig
 
 
 def test_the_time_until_a_produce_waits_is_told(rig: Rig, gate: Gate) -> None:
-    """The clock is read in the turn of who says that it waits: the thread's own is of before."""
+    """The clock is read in the turn in which a produce begins to wait, not in the thread's own."""
     topic = replicated(rig)
     client = rig.client()
     gate.close()

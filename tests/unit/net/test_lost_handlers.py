@@ -1,4 +1,4 @@
-"""Handlers that are dead: the others go on, and behind the last of all nobody waits for ever."""
+"""Handlers that are dead: the others go on, and after the last of all no request waits for ever."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def raises(*_: object) -> None:
 
 
 def lose_a_handler(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One comes back to Python with a request, and its loop raises; whose request it is is told."""
+    """One comes back to Python with a request, and its loop raises; the request is answered."""
     before = dead(rig)
     with monkeypatch.context() as patch:
         patch.setattr(HandlerPool, "_dispatch_all", raises)
@@ -92,11 +92,11 @@ def test_what_tells_one_of_its_write_costs_nobody_else(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = HandlerPool(rig.hot, 0, raises, rig.ticks.append)
-    told: list[ErrorCode] = []
-    settled = [(raises, ErrorCode.NONE), (told.append, ErrorCode.NONE)]
+    codes: list[ErrorCode] = []
+    settled = [(raises, ErrorCode.NONE), (codes.append, ErrorCode.NONE)]
     monkeypatch.setattr(pool, "_hot", SimpleNamespace(take_settled=lambda _: settled))
     pool._tell_settled(0)
-    assert told == [ErrorCode.NONE]
+    assert codes == [ErrorCode.NONE]
     assert pool.failures.count == 1
 
 

@@ -1,4 +1,4 @@
-"""The bounded request queue: full means that a connection waits, and nobody else."""
+"""The bounded request queue: full means that a connection waits, and no other."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_request_that_raises_whatever_it_is_ends_its_own_connection(
     rig = make_rig(dispatch=dispatch)
     client = rig.client()
     client.send(cold_frame(b"kills"))
-    assert client.ended()  # nobody waits for an answer that will not come
+    assert client.ended()  # a lost answer is not waited for
     other = rig.client()
     other.send(cold_frame(b"asks", 7))
     assert other.receive_cold() == (7, b"asks")

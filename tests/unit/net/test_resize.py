@@ -33,11 +33,11 @@ def connected(rig: Rig, count: int) -> list[Client]:
 
 def staying(clients: list[Client], gone: int) -> list[Client]:
     """Those without an end, once so many have one: the last may be on its way to them."""
-    eventually(lambda: sum(client.has_bytes() for client in clients) >= gone, "they are told")
-    told = [client for client in clients if client.has_bytes()]
-    assert len(told) == gone
-    assert all(client.ended() for client in told)
-    return [client for client in clients if client not in told]
+    eventually(lambda: sum(client.has_bytes() for client in clients) >= gone, "they are notified")
+    notified = [client for client in clients if client.has_bytes()]
+    assert len(notified) == gone
+    assert all(client.ended() for client in notified)
+    return [client for client in clients if client not in notified]
 
 
 def whole_turn(rig: Rig, index: int) -> None:
@@ -86,7 +86,7 @@ def test_requests_in_service_are_answered_in_order_and_then_it_ends(
     gate.wait_for(2)
     # Python's requests are one at a time on a connection: this one is not taken any more.
     for client in clients:
-        client.send(cold_frame(b"behind it", 9))
+        client.send(cold_frame(b"after it", 9))
         client.all_delivered()
     rig.server.resize(1)
     whole_turn(rig, 1)  # until then it may take one more request, and would wait for it
@@ -97,8 +97,8 @@ def test_requests_in_service_are_answered_in_order_and_then_it_ends(
     eventually(lambda: sum(connections(rig)) == 1)
     gate.wait_for(1)
     gate.release()
-    outcomes = sorted(client.read(4 + 4 + len(b"behind it")) for client in clients)
-    assert [len(outcome) for outcome in outcomes] == [0, 17]
+    outcomes = sorted(client.read(4 + 4 + len(b"after it")) for client in clients)
+    assert [len(outcome) for outcome in outcomes] == [0, 16]
 
 
 def test_a_long_answer_leaves_whole(make_rig: Callable[..., Rig]) -> None:
@@ -217,7 +217,7 @@ class Load:
                         client.send(cold_frame(b"%d-%d" % (number, sent), sent))
                         sent += 1
             except (BrokenPipeError, ConnectionResetError):
-                # Sent behind the end of the stream. What was answered has been read, or is lost.
+                # Sent after the end of the stream. Answers have been read, or are lost.
                 self._drain(client)
             finally:
                 client.close()

@@ -1,4 +1,4 @@
-"""How long channels are in each state, told apart by what they asked for last."""
+"""How long channels are in each state, distinguished by their last request."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_wait_is_of_what_waited_not_of_what_came_behind_it(make_rig: Callable[
     client.send(cold_frame())
     eventually(
         lambda: state_s(rig)["Produce", State.REQCACHED_AND_RESPONSE_PENDING] >= 0.9 * WAIT_S,
-        "the request behind it has come",
+        "the request after it has come",
     )
     follow(rig, topic.logs[0])
     client.receive()

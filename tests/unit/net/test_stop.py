@@ -61,8 +61,8 @@ def test_no_processor_waits_for_another_to_stop(make_rig: Callable[..., Rig]) ->
     with ThreadPoolExecutor(1) as pool:
         stopping = pool.submit(rig.stop)
         assert idle.ended()
-        eventually(lambda: connections()[1] == 0)  # counted a moment behind its end
-        assert connections() == [1, 0], "the second was told when the first had ended"
+        eventually(lambda: connections()[1] == 0)  # counted a moment after its end
+        assert connections() == [1, 0], "the second was asked when the first had ended"
         gate.release()
         stopping.result()
     assert held.receive_cold() == (1, b"held")
@@ -85,14 +85,14 @@ def test_a_resize_beside_a_stop_leaves_no_thread_behind() -> None:
     server.resize(1)
     eventually(lambda: len(network_threads() - before) == 1)
     other = threading.Thread(target=server.resize, args=(3,))
-    sys.setswitchinterval(1_000)  # nobody is made to hand it over
+    sys.setswitchinterval(1_000)  # no thread is made to hand it over
     try:
         other.start()
         server.stop()
         other.join()
     finally:
         sys.setswitchinterval(interval_s)
-    eventually(lambda: network_threads() <= before, "a thread that nobody has stopped")
+    eventually(lambda: network_threads() <= before, "a thread that was not stopped")
 
 
 def test_who_connects_beside_a_stop_is_let_go() -> None:
@@ -133,7 +133,7 @@ def test_a_request_that_is_never_answered_does_not_keep_the_broker(
     rig.stop()
     assert time.monotonic() - began < BOUND_S * delay()
     assert client.ended()
-    # It comes back after everything has ended: nobody is hurt.
+    # It comes back after everything has ended: nothing is hurt.
     assert gate.release() == 1
 
 

@@ -1,8 +1,9 @@
-"""Nobody goes off with the role of taker: while one handler is in Python, the others serve.
+"""No handler keeps the role of taker in Python: while one is there, the others serve.
 
-A handler that returns to Python without giving the role up leaves the queue to nobody: pushes wake
-no one, because somebody seems to take. Each way back to Python is stopped here in the middle, with
-one handler left to prove that the queue is served; a lost role shows as an answer that never comes.
+A handler that returns to Python without giving the role up leaves the queue without a taker: pushes
+wake no handler, because one seems to take. Each way back to Python is stopped here in the middle,
+with one handler left to prove that the queue is served; a lost role shows as an answer that never
+comes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tests.unit.net.harness import (
 
 
 class Stopped:
-    """Where one handler stands in Python until the test lets it go."""
+    """Where one handler waits in Python until the test lets it go."""
 
     def __init__(self) -> None:
         self.inside = threading.Event()
@@ -131,7 +132,7 @@ def test_what_comes_while_all_handlers_are_in_python_is_served_behind_it(
 def test_one_handler_stays_for_what_needs_no_python(
     make_rig: Callable[..., Rig], stopped: Stopped
 ) -> None:
-    """However many requests need Python, straight from the queue or behind a run."""
+    """However many requests need Python, straight from the queue or after a run."""
     order: list[int] = []
 
     def dispatch(request: WrappedRequest) -> None:
@@ -196,7 +197,7 @@ def test_sleepers_whose_time_runs_out_just_when_work_comes(make_rig: Callable[..
 def test_a_slow_file_is_not_left_by_a_handler_that_goes_to_python(
     make_rig: Callable[..., Rig],
 ) -> None:
-    """It was woken for the file, which nobody else serves then; and Python has room just now."""
+    """It was woken for the file, which no other serves then; and Python has room just now."""
     entered: list[WrappedRequest] = []
     go_on = threading.Event()
 
@@ -218,7 +219,7 @@ def test_a_slow_file_is_not_left_by_a_handler_that_goes_to_python(
     second.send(cold_frame(b"b"))
     eventually(lambda: rig.server.statistics()["queued_requests"] == 1, "the other waits for it")
     eventually(rig.silent_for_a_second)  # what is read next may not be in memory: it is set aside
-    rig.hot.add_worker()  # there is room in Python, and nobody is told
+    rig.hot.add_worker()  # there is room in Python, without a notice
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(reader.receive)
         eventually(lambda: len(entered) == 2, "both are in Python")
@@ -232,7 +233,7 @@ def test_a_slow_file_is_not_left_by_a_handler_that_goes_to_python(
 def test_requests_that_python_has_no_memory_for_end_with_their_connections(
     make_rig: Callable[..., Rig], stopped: Stopped, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of what C had for it, and not only the first: they would wait for ever."""
+    """All requests that C had for it, and not only the first: they would wait for ever."""
 
     def dispatch(request: WrappedRequest) -> None:
         stopped()

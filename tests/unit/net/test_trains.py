@@ -26,7 +26,7 @@ def produce_frames(topic: Topic, count: int, *, version: int = 9, **options: int
 
 
 def behind_a_held_request(rig: Rig, client: Client, frames: bytes) -> None:
-    """Sends a request that Python keeps until all of `frames` is there behind it, then lets go."""
+    """Sends a request that Python keeps until all of `frames` is there after it, then lets go."""
     gate = Gate()
     rig.dispatch = gate
     client.send(cold_frame(b"held", 999))
@@ -146,7 +146,7 @@ def test_the_stock_machine_takes_one_at_a_time(make_rig: Callable[..., Rig]) -> 
     behind_a_held_request(rig, client, b"".join(produce_frames(topic, 40)))
     assert offsets_in_order(client, 40) == list(range(40))
     assert rig.total("trains") == 0
-    # Each of them but the last stood muted with bytes waiting behind it.
+    # Each of them but the last was muted with bytes waiting after it.
     assert rig.total("muted_waits") >= 39
     figures = rig.server.statistics()["processors"][0]
     waits = figures["listeners"]["PLAINTEXT"]

@@ -1,4 +1,4 @@
-"""Samples: growth and not totals, one record per entity, nothing about what stands still."""
+"""Samples: growth and not totals, one record per entity, nothing for those without a change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INF = float("inf")
 
 class Log(NamedTuple):
     topic: str
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody misses here
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not used here
     records: int = 0
     size: int = 0
 
@@ -123,8 +123,8 @@ def test_what_all_records_have() -> None:
 def test_logs_are_told_when_they_change_and_every_ten_minutes() -> None:
     rounds = Rounds()
     rounds.source.logs = [Log("t", 0, 5, 500)]
-    told = [len(rounds.next(seldom=True).get("PartitionLog", [])) for _ in range(21)]
-    assert told == [1] + [0] * 19 + [1]
+    sampled = [len(rounds.next(seldom=True).get("PartitionLog", [])) for _ in range(21)]
+    assert sampled == [1] + [0] * 19 + [1]
     rounds.source.logs = [Log("t", 0, 6, 600)]
     (value,) = rounds.next(seldom=True)["PartitionLog"]
     assert picked([value], "directory", "size_bytes", "log_end_offset") == [("/data", 600, 6)]
@@ -242,14 +242,14 @@ def test_lag_of_groups_until_they_have_caught_up(monkeypatch: pytest.MonkeyPatch
     def lags(*found: int) -> list[tuple[Any, ...]]:
         groups = [(f"g{number}", "t") for number in range(len(found))]
         rounds.source.measured = {"group_lag_sum": list(zip(groups, found, strict=True))}
-        told = rounds.next(seldom=True).get("GroupLag", [])
-        return picked(told, "consumer_group", "topic", "lag")
+        sampled = rounds.next(seldom=True).get("GroupLag", [])
+        return picked(sampled, "consumer_group", "topic", "lag")
 
     assert lags(0, 7) == [("g1", "t", 7)]
     assert lags(0, 7) == [("g1", "t", 7)]
     assert lags(3, 0) == [("g0", "t", 3), ("g1", "t", 0)]
     assert lags(3, 0) == [("g0", "t", 3)]
-    assert lags(3, 5, 4) == [("g1", "t", 5), ("g2", "t", 4)], "those that are furthest behind"
+    assert lags(3, 5, 4) == [("g1", "t", 5), ("g2", "t", 4)], "those that lag most"
 
 
 def test_members_beside_the_lag() -> None:
@@ -258,7 +258,7 @@ def test_members_beside_the_lag() -> None:
         "group_lag_sum": [(("read", "t"), 5), (("left", "t"), 6), (("gone", "t"), 7)],
         "group_members": [(("read",), 2), (("left",), 0)],
     }
-    told = rounds.next(seldom=True)["GroupLag"]
-    assert sorted(picked(told, "consumer_group", "members")) == [
+    sampled = rounds.next(seldom=True)["GroupLag"]
+    assert sorted(picked(sampled, "consumer_group", "members")) == [
         ("gone", None), ("left", 0), ("read", 2),
     ]  # fmt: skip

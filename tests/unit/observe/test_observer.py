@@ -181,8 +181,8 @@ def test_request_times_are_told_by_request(rig: Rig) -> None:
     assert isinstance(found, Summary)
     assert found.total == 1
     assert found.quantiles[0][1] == pytest.approx(found.sum, rel=0.07)
-    told = {(t.request, t.part): t.buckets_ms for t in watched.observer.request_times()}
-    assert sum(count for _, count in told["Produce", "TotalTimeMs"]) == 1
+    reported = {(t.request, t.part): t.buckets_ms for t in watched.observer.request_times()}
+    assert sum(count for _, count in reported["Produce", "TotalTimeMs"]) == 1
 
 
 def test_flushes_are_counted(rig: Rig) -> None:
@@ -201,7 +201,7 @@ def test_flushes_are_counted(rig: Rig) -> None:
 
 def test_the_gauges_fall_at_saturation(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig(handlers=8)
-    # Dear to check and cheap to send: whoever gets what share of the processors, handlers lag.
+    # Dear to check and cheap to send: whatever share of the processors each gets, handlers lag.
     batch = build_batch([b"x" * 200] * 4_000, codec="gzip")
     frame = produce_frame(9, [(rig.create("t"), {0: batch})], acks=0)
 
@@ -288,7 +288,9 @@ def test_what_followers_fetch_is_no_traffic_of_consumers(rig: Rig) -> None:
     eventually(lambda: rig.total("responses") == 2, "counted")
     assert watched.meter("bytes_out", "").total == 0
     assert watched.meter("replication_bytes_out", "").total == len(batch)
-    assert "FetchConsumer" not in {told.request for told in watched.observer.request_times()}
+    assert "FetchConsumer" not in {
+        reported.request for reported in watched.observer.request_times()
+    }
     for _ in range(2):
         fetch(rig.client(), 17, [Ask(topic, 0)])
     eventually(lambda: rig.total("responses") == 4, "counted")
@@ -301,9 +303,9 @@ def test_what_followers_fetch_is_no_traffic_of_consumers(rig: Rig) -> None:
         counts[name] = summary.total
     assert counts == {"Produce": 1, "Fetch": 3, "FetchConsumer": 2, "FetchFollower": 1}
     assert watched.meter("requests", "Fetch", "17").total == 3
-    told = {(t.request, t.part): t.buckets_ms for t in watched.observer.request_times()}
-    assert {request for request, _ in told} == {"Produce", "FetchConsumer", "FetchFollower"}
-    assert sum(count for _, count in told["FetchConsumer", "TotalTimeMs"]) == 2
+    reported = {(t.request, t.part): t.buckets_ms for t in watched.observer.request_times()}
+    assert {request for request, _ in reported} == {"Produce", "FetchConsumer", "FetchFollower"}
+    assert sum(count for _, count in reported["FetchConsumer", "TotalTimeMs"]) == 2
 
 
 def test_every_key_is_one_of_the_catalogue(rig: Rig) -> None:

@@ -1,4 +1,4 @@
-"""Readiness: by phase, and by what the log directories say."""
+"""Readiness: by phase, and by the state of the log directories."""
 
 from __future__ import annotations
 

@@ -41,8 +41,10 @@ def test_when_a_process_began() -> None:
         "print(resources.process(SystemClock().wall_ms() / 1000).start_wall_s)"
     )
     before_s = time.time()
-    told = subprocess.run([sys.executable, "-c", look], capture_output=True, check=True, text=True)
-    assert before_s - 1 <= float(told.stdout) <= time.time() + 1
+    looked = subprocess.run(
+        [sys.executable, "-c", look], capture_output=True, check=True, text=True
+    )
+    assert before_s - 1 <= float(looked.stdout) <= time.time() + 1
 
 
 def test_bytes_to_the_disk_are_seen(tmp_path: Path) -> None:

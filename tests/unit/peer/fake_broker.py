@@ -62,7 +62,7 @@ def kio_read(entity: type[Any], data: bytes) -> Any:
     from kio.serial import entity_reader
 
     value, size = entity_reader(entity)(data, 0)
-    assert size == len(data), f"{len(data) - size} bytes behind the message"
+    assert size == len(data), f"{len(data) - size} bytes after the message"
     return value
 
 
@@ -248,14 +248,14 @@ class FakeBroker:
         topic = self.topics.get(name)
         if topic is None and error is ErrorCode.NONE:
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        shown = topic if topic is not None and error is ErrorCode.NONE else FakeTopic({})
+        listed = topic if topic is not None and error is ErrorCode.NONE else FakeTopic({})
         return make(
             where,
             "MetadataResponseTopic",
             error_code=kio_error(error),
             name=name,
-            topic_id=shown.topic_id,
-            is_internal=shown.internal,
+            topic_id=listed.topic_id,
+            is_internal=listed.internal,
             partitions=tuple(
                 make(
                     where,
@@ -268,7 +268,7 @@ class FakeBroker:
                     isr_nodes=(NODE_ID,),
                     offline_replicas=(),
                 )
-                for index in shown.partitions
+                for index in listed.partitions
             ),
         )
 

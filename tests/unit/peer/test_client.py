@@ -164,7 +164,7 @@ def test_an_error_that_is_not_retriable_is_the_result() -> None:
 
 
 class PausesAtOnce(ManualClock):
-    """Whoever pauses has paused: time passes by that alone, however slow the machine is."""
+    """A pause is the only thing that moves the time, however slow the machine is."""
 
     def wait_until(self, condition: threading.Condition, deadline_ns: int | None) -> None:
         assert deadline_ns is not None
@@ -259,7 +259,7 @@ def test_without_acks_all_there_is_no_producer_id(acks: int) -> None:
     with FakeBroker() as broker, Client(broker.bootstrap) as client:
         broker.add_topic("t")
         assert producer(client, acks=acks).send([Record(None, b"v")] * 3) == 3
-        client.metadata()  # behind the produce on the same connection, so it has arrived
+        client.metadata()  # after the produce on the same connection, so it has arrived
         assert not broker.seen(ApiKey.INIT_PRODUCER_ID)
         assert [record.value for record in broker.records("t")] == [b"v"] * 3
 

@@ -1,4 +1,4 @@
-"""The control loop runs coroutines of other threads and ends without leaving any behind."""
+"""The control loop runs coroutines of other threads and ends without leaving any."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def batch(
 
 
 def held(aborted: list[tuple[int, int]], *batches: RecordBatch) -> list[int]:
-    """First offsets of those that nobody reads."""
+    """First offsets of those that are not read."""
     found = Aborted([AbortedTransaction(*one) for one in aborted])
     return [one.base_offset for one in batches if found.holds(one)]
 

@@ -1,5 +1,5 @@
-"""Every message in every version that we speak, against kio: its reader for what we write, its
-writer for what we read, and hostile bytes for our readers."""
+"""Every message in every version that we speak, against kio: its reader for our messages, its
+writer for those that we read, and hostile bytes for our readers."""
 
 from __future__ import annotations
 
@@ -205,11 +205,11 @@ def test_metadata_response(version: int) -> None:
     assert cluster.brokers[2] == (2, "hôte", 9092, "r1")
     found = cluster.topics["a"]
     assert found.internal and found.topic_id == (ID if version >= 10 else None)
-    (shown,) = found.partitions
-    assert (shown.index, shown.leader, shown.error) == (3, -1, ErrorCode.LEADER_NOT_AVAILABLE)
-    assert (shown.replicas, shown.isr) == ((1, 2), (2,))
-    assert shown.leader_epoch == (9 if version >= 7 else -1)
-    assert shown.offline == ((1,) if version >= 5 else ())
+    (moving,) = found.partitions
+    assert (moving.index, moving.leader, moving.error) == (3, -1, ErrorCode.LEADER_NOT_AVAILABLE)
+    assert (moving.replicas, moving.isr) == ((1, 2), (2,))
+    assert moving.leader_epoch == (9 if version >= 7 else -1)
+    assert moving.offline == ((1,) if version >= 5 else ())
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.CREATE_TOPICS))

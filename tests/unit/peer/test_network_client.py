@@ -31,7 +31,7 @@ BODY = b"\x00\x00\x00\x00"
 
 
 class ManualLoop(asyncio.SelectorEventLoop):
-    """`time()` stands still until `advance`."""
+    """`time()` does not move until `advance`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ async def settle() -> None:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """What a socket brings, in real time: the loop's stands still."""
+    """What a socket brings, in real time: the loop's does not move."""
     give_up, pause = time.monotonic() + 60, threading.Event()
     while not condition():
         assert time.monotonic() < give_up
@@ -173,7 +173,7 @@ def test_the_frame_and_the_response() -> None:
         assert flexible is not None
         frame, writer = await server.frames.get()
         assert frame[8:] == b"\x00\x05" + "tést".encode() + b"\x00" + b"body"
-        # A response header with one tagged field nobody knows: it is stepped over.
+        # A response header with one unknown tagged field: it is skipped.
         respond(writer, frame, b"\x01\x07\x02ab" + b"\x00\x00\x00\x2b")
         assert (await flexible).int32() == 43
         await network.close()
@@ -288,7 +288,7 @@ def test_a_late_request_ends_the_connection_with_everything_on_it() -> None:
         network = client(request_timeout_ms=2000)
         late = await must_send(network, server.address)
         await advance(1.0)
-        behind = await must_send(network, server.address)
+        sent_late = await must_send(network, server.address)
         await advance(0.9)
         assert not late.done()
         await advance(0.2)
@@ -296,7 +296,7 @@ def test_a_late_request_ends_the_connection_with_everything_on_it() -> None:
             await late
         assert raised.value.code is ErrorCode.REQUEST_TIMED_OUT
         with pytest.raises(KafkaError) as raised:
-            await behind
+            await sent_late
         assert raised.value.code is ErrorCode.NETWORK_EXCEPTION
         statistics = network.statistics()
         assert (statistics.requests_timed_out, statistics.disconnects) == (1, 1)
@@ -418,7 +418,7 @@ def test_a_waiter_is_served_after_the_back_off() -> None:
 
 
 def test_a_timer_that_rings_early_wakes_who_waits() -> None:
-    """uvloop's do, by part of a millisecond: nobody wakes the waiter again."""
+    """uvloop's do, by part of a millisecond: the waiter is not woken again."""
 
     async def scenario(server: Server) -> None:
         network = client(reconnect_backoff_ms=100)

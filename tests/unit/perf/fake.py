@@ -1,4 +1,4 @@
-"""Brokers that a test makes up: one that only listens, one that answers what it is told to."""
+"""Brokers that a test makes up: one that only listens, one with given answers."""
 
 from __future__ import annotations
 

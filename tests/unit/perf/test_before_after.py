@@ -57,7 +57,7 @@ def ran(stage: FakeStage, **plan: Any) -> Outcome:
     return Driver(Plan(**plan), lambda _text: None).run([stage])
 
 
-def told(outcome: Outcome) -> Measurement:
+def measured(outcome: Outcome) -> Measurement:
     """What can be printed and kept."""
     found = report(outcome, baseline="old")
     assert found.text(MACHINE, 1.0)
@@ -67,7 +67,7 @@ def told(outcome: Outcome) -> Measurement:
 
 def rows(outcome: Outcome) -> list[list[str]]:
     """Of the table."""
-    return [list(row) for row in told(outcome).rows]
+    return [list(row) for row in measured(outcome).rows]
 
 
 def test_builds_take_turns_and_each_block_is_measured_twice() -> None:
@@ -91,7 +91,7 @@ def test_a_slower_build_is_found(slower_by: float, verdict: str) -> None:
     assert float(cpu) == pytest.approx(1 + slower_by, abs=0.02)
     assert float(cpu) == pytest.approx(1 / float(requests), abs=0.01) and cpu == p99
     assert [float(band.rstrip("%")) < 3 for band in bands.split(", ")] == [True, True]
-    assert told(outcome).passes is (verdict == "not slower")
+    assert measured(outcome).passes is (verdict == "not slower")
 
 
 def test_a_wide_cell_gets_more_rounds_until_it_is_narrow() -> None:
@@ -104,7 +104,7 @@ def test_a_cell_that_stays_wide_is_not_shown() -> None:
     outcome = ran(FakeStage(jitter=0.4), rounds_max=20)
     (row,) = rows(outcome)
     assert row[-1].startswith("undecided (CPU: the half-band of ") and row[-2] == "20"
-    assert not told(outcome).passes
+    assert not measured(outcome).passes
 
 
 def test_a_narrow_cell_does_not_wait_for_a_wide_one() -> None:
@@ -123,7 +123,7 @@ def test_a_void_block_leaves_a_hole_and_is_told() -> None:
     outcome = ran(FakeStage(void=[(CELL, OLD, 4)]), rounds_max=16)
     (row,) = rows(outcome)
     assert row[-2:] == ["15", "not slower"], "the sixteenth round took its place"
-    assert told(outcome).remarks == [
+    assert measured(outcome).remarks == [
         "the old build: old",
         f"{CELL}, baseline, round 5: a wrong offset",
     ]
@@ -144,7 +144,7 @@ def test_what_has_no_bound_is_only_reported() -> None:
     outcome = ran(FakeStage(0.5, lines=[line]))
     (row,) = rows(outcome)
     assert row[-1] == "reported" and float(row[4]) == pytest.approx(1.5, abs=0.03)
-    assert told(outcome).passes
+    assert measured(outcome).passes
 
 
 def test_cells_are_chosen_by_key_and_by_group() -> None:

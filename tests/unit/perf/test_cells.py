@@ -18,7 +18,7 @@ CELL = BY_KEY["p-1k-4x5"]
 
 
 class Following:
-    """Its high watermarks move on each time somebody asks, up to the last of these."""
+    """Its high watermarks move on each time they are asked for, up to the last of these."""
 
     def __init__(self, *sums: int) -> None:
         self._sums: Iterator[int] = iter(sums)

@@ -99,7 +99,7 @@ def test_patched_batches_keep_a_valid_crc(limit: LimitBroker, size: int) -> None
     "key", ["p-100-16x5", "p-16k-4x5", "p-1m-4x5", "p-1k-4x5-acks0", "p-1k-4x5-runs", "j-lz4"]
 )
 def test_cells_hold_what_they_acknowledge(limit: LimitBroker, key: str) -> None:
-    """Bench.run compares the log's end with what was acknowledged, and raises otherwise."""
+    """Bench.run compares the log's end with the acknowledged records, and raises otherwise."""
     small = replace(BY_KEY[key], bytes_max=64 << 20)
     # A shorter window may pass without an answer where others have the processors.
     block = Bench(limit, seconds=0.3, warm_s=0.02).run(small)

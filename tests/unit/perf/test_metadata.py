@@ -11,7 +11,7 @@ import pytest
 from kio.schema.create_topics.v4.request import CreateTopicsRequest
 from kio.schema.errors import ErrorCode
 from kio.schema.metadata.v12 import request as asked
-from kio.schema.metadata.v12 import response as told
+from kio.schema.metadata.v12 import response as answers
 from kio.serial import entity_reader, entity_writer
 
 from perf import metadata
@@ -24,7 +24,7 @@ HEADER_BYTES = 4 + 8 + 2 + len("kbroker-perf")
 
 
 def partition(number: int, leader: int, in_sync: tuple[int, ...], code: int = 0) -> Any:
-    return told.MetadataResponsePartition(
+    return answers.MetadataResponsePartition(
         error_code=ErrorCode(code),
         partition_index=number,
         leader_id=leader,
@@ -36,7 +36,7 @@ def partition(number: int, leader: int, in_sync: tuple[int, ...], code: int = 0)
 
 
 def answer(*partitions: Any, code: int = 0) -> bytes:
-    topic = told.MetadataResponseTopic(
+    topic = answers.MetadataResponseTopic(
         error_code=ErrorCode(code),
         name="orders",
         topic_id=TOPIC_ID,
@@ -45,9 +45,9 @@ def answer(*partitions: Any, code: int = 0) -> bytes:
         topic_authorized_operations=0,
     )
     brokers = tuple(
-        told.MetadataResponseBroker(node_id=node, host="a", port=9, rack=None) for node in (1, 2)
+        answers.MetadataResponseBroker(node_id=node, host="a", port=9, rack=None) for node in (1, 2)
     )
-    whole = told.MetadataResponse(
+    whole = answers.MetadataResponse(
         throttle_time=datetime.timedelta(0),
         brokers=brokers,
         cluster_id="c",
@@ -55,7 +55,7 @@ def answer(*partitions: Any, code: int = 0) -> bytes:
         topics=(topic,),
     )
     out = BytesIO()
-    entity_writer(told.MetadataResponse)(out, whole)
+    entity_writer(answers.MetadataResponse)(out, whole)
     return out.getvalue()
 
 

@@ -15,7 +15,7 @@ TICKS = process.CLOCK_TICKS_PER_S
 
 
 def stat(*, idle_s: float, iowait_s: float = 0, steal_s: float = 0, user_s: float = 0) -> str:
-    """The line for all CPUs; guest times behind, which user time holds already."""
+    """The line for all CPUs; guest times last, which user time holds already."""
     fields = [user_s, 7, 8, idle_s, iowait_s, 9, 10, steal_s, 99, 99]
     return "cpu  " + " ".join(str(int(field * TICKS)) for field in fields)
 

@@ -100,8 +100,8 @@ def test_single_values_pass_no_bar() -> None:
     outcome = outcome_of({})
     outcome.memory_idle = {"kbroker": 50 << 20}
     outcome.idle = {"kbroker": [IdleResult("kbroker", 10_000, 265.0, 1.0, 0.0, 100, 100, True)]}
-    for what in ("resident memory, idle", "user space of an idle connection", "active client"):
-        assert verdict_of(outcome, what) == "no result: 1 of 6 values needed"
+    for bar in ("resident memory, idle", "user space of an idle connection", "active client"):
+        assert verdict_of(outcome, bar) == "no result: 1 of 6 values needed"
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_null_test_that_failed_takes_the_bars_beside_it(again: list[float], sa
         CELL: {"kbroker": list(zip(outcome.blocks[CELL]["kbroker"], seconds, strict=True))}
     }
     assert verdict_of(outcome, TITLE).endswith(said)
-    # Of its kind of work, it stands beside cells that have none of their own.
+    # Of its kind of work, it is beside cells that have none of their own.
     other = "p-1k-1x5"
     outcome.blocks[other] = {
         name: blocks(other, name, *[cpu] * 7) for name, cpu in (("kafka", 100), ("kbroker", 10))

@@ -16,7 +16,7 @@ from perf.cells import CellError, Path_
 from perf.histogram import Histogram
 from perf.tool import Summary, read_values
 
-# What consumers of the perf-test line look for.
+# Consumers of the perf-test line look for this.
 LINE = re.compile(
     r"^\d+ records sent, \d+\.\d records/sec \(\d+\.\d\d MB/sec\), \d+\.\d\d ms avg latency, "
     r"\d+\.\d\d ms max latency, \d+ ms 50th, \d+ ms 95th, \d+ ms 99th, \d+ ms 99\.9th\.$"
@@ -107,12 +107,12 @@ def test_help_needs_neither_numpy_nor_the_generator() -> None:
         "import sys; from perf import cli; status = cli.main(['--help']);"
         "print(status, 'numpy' in sys.modules, 'perf._load' in sys.modules)"
     )
-    shown = subprocess.run(
+    printed = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout
-    assert shown.splitlines()[-1] == "0 False False"
+    assert printed.splitlines()[-1] == "0 False False"
     for verb in ("produce", "consume", "e2e", "idle", "start", "limit", "compare", "latency-study"):
-        assert f"  {verb} " in shown
+        assert f"  {verb} " in printed
 
 
 def test_exit_status(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,8 +14,8 @@ def test_a_response_with_a_code_of_its_own_has_it_there() -> None:
     request = table.Request(
         group_id="g", session_timeout_ms=1, member_id="m", protocol_type="", protocols=[]
     )
-    told = failed(table.Response, request, CODE)
-    assert (told.error_code, told.member_id, told.members) == (CODE, "m", [])
+    answered = failed(table.Response, request, CODE)
+    assert (answered.error_code, answered.member_id, answered.members) == (CODE, "m", [])
 
 
 def test_every_item_that_was_named_has_the_code_once() -> None:
@@ -32,9 +32,9 @@ def test_the_message_goes_where_the_response_has_one() -> None:
     topic = table.Topic(
         name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[]
     )
-    (told,) = failed(table.Response, table.Request(topics=[topic]), CODE, "too late").topics
-    assert (told.name, told.error_message) == ("t", "too late")
-    assert told.num_partitions == -1, "only what names the topic is taken from the request"
+    (answered,) = failed(table.Response, table.Request(topics=[topic]), CODE, "too late").topics
+    assert (answered.name, answered.error_message) == ("t", "too late")
+    assert answered.num_partitions == -1, "only what names the topic is taken from the request"
 
 
 def test_names_alone_are_items_too() -> None:

@@ -291,10 +291,12 @@ def test_records_do_not_share_an_array_that_is_not_given() -> None:
 
 def test_what_is_encoded_already_is_written_as_it_is() -> None:
     member = JOIN.Member(member_id="m", metadata=b"x")
-    told = JOIN.Response(error_code=0, protocol_name="", leader="", member_id="m", members=[member])
-    whole = told.encode(0)
-    told.members = Encoded(whole[-12:])  # type: ignore[assignment]
-    assert told.encode(0) == whole
+    answered = JOIN.Response(
+        error_code=0, protocol_name="", leader="", member_id="m", members=[member]
+    )
+    whole = answered.encode(0)
+    answered.members = Encoded(whole[-12:])  # type: ignore[assignment]
+    assert answered.encode(0) == whole
 
 
 def test_a_tagged_field_does_not_read_beyond_its_size() -> None:

@@ -1,4 +1,4 @@
-"""One operation: ends once whoever tries, and a look asked for during a look is not lost."""
+"""One operation: ends once, however many try, and a look asked for during a look is not lost."""
 
 from __future__ import annotations
 

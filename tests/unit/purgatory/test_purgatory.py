@@ -1,4 +1,4 @@
-"""The purgatory: who ends an operation, what is left behind (nothing), and races made by hand."""
+"""The purgatory: the ends of operations, which leave nothing, and races made by hand."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_an_event_on_any_key_ends_it_and_clears_all_keys(
     assert (purgatory.delayed, purgatory.watched, len(timer)) == (2, 4, 2)
     assert purgatory.check_and_complete("b") == 0
     operation.ready = True
-    assert purgatory.check_and_complete("nobody") == 0
+    assert purgatory.check_and_complete("no key") == 0
     assert purgatory.check_and_complete("b") == 1
     assert (purgatory.delayed, purgatory.watched, len(timer)) == (1, 1, 1)
     assert purgatory.check_and_complete("a") == 0
@@ -112,7 +112,7 @@ def test_an_end_from_outside_while_it_is_parked_leaves_nothing(
         def try_complete(self) -> bool:
             self.looks += 1
             self.force_complete()
-            return False  # somebody else ended it, as far as this look can tell
+            return False  # another thread ended it, as far as this look can tell
 
     operation = Torn()
     assert purgatory.try_complete_else_watch(operation, ["a", "b"])

@@ -109,7 +109,7 @@ def test_the_thread_runs_what_is_due_and_sleeps_in_between() -> None:
             clock.advance(99)
             assert clock.wait_for_sleepers(1)
         assert not late.ran.is_set()
-        # 29.7 s in 300 steps: awake only to be told of the task and to pass it down the wheels.
+        # 29.7 s in 300 steps: awake only to be given the task and to pass it down the wheels.
         assert timer.statistics()["wakeups"] <= 1 + timer.statistics()["wheels"]
         clock.advance(300)
         assert late.ran.wait(60)
@@ -133,7 +133,7 @@ def test_an_earlier_task_wakes_the_thread_and_a_later_one_does_not() -> None:
         assert early.ran.wait(60)
         assert clock.wait_for_sleepers(1)
         assert runs == [5]
-        # Told of the early task, or woken by the clock before it was told; not both, and no third.
+        # Notified of the early task, or woken by the clock before that; not both, and no third.
         assert timer.statistics()["wakeups"] <= 2
     finally:
         timer.stop()

@@ -332,7 +332,7 @@ def test_the_first_batch_of_many() -> None:
 def test_a_repair_that_cannot_be_synced_takes_the_log_offline(
     filled: LedLog, others: Others
 ) -> None:
-    """What else of the segment was on its way is lost with it, which no later flush is told."""
+    """Other unwritten bytes of the segment are lost with it, and no later flush reports them."""
     before = flip(first_segment(filled), 70)
     others.answers[LEADER] = lambda offset: batch_in(before, offset)
     assert filled.log.recovery_point == 0

@@ -2,8 +2,8 @@
 
 A round of checkpoints, records that are deleted, a topic that is deleted, one that is made, a start
 that goes no further: each is done once to count its operations, then once more for each of them,
-which fails; and a number of times with several that fail at random. Behind it the broker is killed,
-or stopped, and started on a disk that works. What was acknowledged must be there, in order, once;
+which fails; and a number of times with several that fail at random. After it the broker is killed,
+or stopped, and started on a disk that works. Acknowledged records must be there, in order, once;
 nothing that was deleted may come back.
 """
 
@@ -45,7 +45,7 @@ RANDOM_ROUNDS = 25
 
 
 class World:
-    """What a broker has, what it was told, and what it has answered."""
+    """A broker's logs, its requests, and its answers."""
 
     def __init__(self, path: Path, topics: tuple[TopicImage, ...], deleted_up_to: int) -> None:
         self.path = path

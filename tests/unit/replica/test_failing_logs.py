@@ -64,7 +64,7 @@ class Disk:
 
 
 def test_a_log_on_a_disk_that_is_nearly_full_refuses_and_does_not_fail(disk: Disk) -> None:
-    """Whoever leads, and whether others could: that is the controller's to judge."""
+    """Its leader, and whether others could lead: that is the controller's to judge."""
     disk.log.refuse_producers(True)
     assert disk.trouble() == Trouble(frozenset(), {NAME})
     disk.alive = (US,)

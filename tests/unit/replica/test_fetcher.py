@@ -106,7 +106,7 @@ def test_a_leader_that_wrote_nothing_in_its_epoch_follows_at_once(tell: Tell) ->
         words = cluster.create("words")
         for leader in (1, 2, 1, 2):
             cluster.elect(words, leader)
-        assert cluster.replica(1, words).epochs.latest == 2  # of which nobody else knows
+        assert cluster.replica(1, words).epochs.latest == 2  # which no other replica knows
         fill(cluster, words, 1)
         await cluster.until(lambda: cluster.caught_up(words), 100)
         assert cluster.replica(1, words).epochs.entries == [(3, 0)]
@@ -224,8 +224,8 @@ def test_a_start_is_told_when_it_is_on_file(tell: Tell) -> None:
         await cluster.until(lambda: cluster.replica(2, words).log_start_offset == 30, 1_000)
         cluster.append(words, b"one")
         await cluster.until(lambda: cluster.caught_up(words))
-        told = [at.log_start for _, _, asked, _ in cluster.fetches for at in asked]
-        assert {*told} == {0}
+        starts = [at.log_start for _, _, asked, _ in cluster.fetches for at in asked]
+        assert {*starts} == {0}
         cluster.nodes[2].keeps_starts = True
         cluster.append(words, b"two")
         await cluster.until(lambda: cluster.fetches[-1][2][0].log_start == 30, 1_000)
@@ -267,7 +267,7 @@ def test_pauses_get_longer_while_it_does_not_hear(tell: Tell) -> None:
 
 
 def test_a_pause_that_ends_between_two_looks_at_the_clock_ends(tell: Tell) -> None:
-    """Nobody else is followed there, so nothing but the pause's end asks again."""
+    """No other partition is followed there, so nothing but the pause's end asks again."""
 
     async def story(cluster: Cluster) -> None:
         words = cluster.create("words")
@@ -388,7 +388,7 @@ def test_a_batch_above_every_bound_comes_whole(tell: Tell) -> None:
 
 
 def test_who_was_served_goes_behind_the_others(tell: Tell) -> None:
-    """Thirty partitions of which one answer holds a few: nobody waits for the last byte of one."""
+    """Thirty partitions of which one answer holds a few: none waits for the last byte of one."""
     settings = SETTINGS._replace(limits=LIMITS._replace(max_bytes=3_000, partition_max_bytes=1_000))
 
     async def story(cluster: Cluster) -> None:

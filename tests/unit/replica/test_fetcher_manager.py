@@ -1,4 +1,5 @@
-"""The controller's word and the fetchers: who is fetched from whom, and what no longer is."""
+"""The controller's decisions and the fetchers: which partitions they fetch, and from which
+leader."""
 
 from __future__ import annotations
 
@@ -162,7 +163,7 @@ def test_a_loop_that_is_lost_is_said(tell: Tell, monkeypatch: pytest.MonkeyPatch
 
 
 class SlowReplica:
-    """An append that takes until it is told to go on."""
+    """An append that waits until it may go on."""
 
     def __init__(self) -> None:
         self.leader_epoch, self.log_end_offset = 3, 10
@@ -218,7 +219,7 @@ NODES = (1, 2, 3)
 
 
 class History:
-    """What the leader of each epoch had, and what was told to be safe."""
+    """The records of the leader of each epoch, and those that it answered as safe."""
 
     def __init__(self, cluster: Cluster, name: TopicPartition) -> None:
         self.cluster = cluster

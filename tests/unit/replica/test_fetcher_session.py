@@ -56,7 +56,7 @@ def test_partitions_join_and_leave() -> None:
     session = begun(asked(0), asked(1))
     session.forget(key_of(TOPIC, 0))
     session.ask(asked(2))
-    assert session.may_answer(key_of(TOPIC, 0)), "the leader has not heard of it"
+    assert session.may_answer(key_of(TOPIC, 0)), "the leader does not know it yet"
     assert session.next_request() == (FetchMetadata(5, 1), [asked(2)], [(TOPIC, 0)])
     session.answered(5)
     assert session.position(key_of(TOPIC, 0)) is None and not session.may_answer(key_of(TOPIC, 0))
@@ -72,7 +72,7 @@ def test_who_leaves_and_joins_again_is_told_everything() -> None:
     session.forget(key_of(TOPIC, 0))
     session.next_request()
     session.answered(6)
-    session.ask(asked(0))  # the leader has heard
+    session.ask(asked(0))  # the leader knows
     assert session.next_request() == (FetchMetadata(6, 2), [asked(0)], [])
 
 
@@ -247,7 +247,7 @@ def test_what_is_followed_no_more_leaves_the_session(tell: Tell) -> None:
 
 
 def test_what_was_said_beside_a_cut_is_said_again(tell: Tell) -> None:
-    """The answer that cuts names the leader's high watermark, which holds for what it has."""
+    """The answer that cuts names the leader's high watermark, which holds for its own log."""
 
     async def story(cluster: Cluster) -> None:
         (name,) = fill(cluster, 1)

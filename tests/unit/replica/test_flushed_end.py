@@ -144,7 +144,7 @@ def test_what_a_killed_broker_has_left_is_synced_before_it_counts(
 
 
 def test_who_becomes_the_leader_has_it_on_the_disk(followed: FollowedPartition) -> None:
-    """Nobody would flush it, and the high watermark stand, until something is appended."""
+    """Nothing would flush it, and the high watermark stay, until something is appended."""
     replica = followed.replica
     with FileFaults(PASSES):
         take(followed, batches(0, 1))
@@ -174,7 +174,7 @@ def test_who_may_not_wait_for_the_disk_has_it_there_soon(tmp_path: Path) -> None
     )
     replicas.apply(ClusterImage().with_topics([topic]), ImageDelta(changed=(topic,)))
     assert replica.leader_epoch == 1 and replica.high_watermark == 0
-    assert [*replicas.flush_due()] == []  # whoever appends may be about to flush it
+    assert [*replicas.flush_due()] == []  # an append may be about to flush it
     with FileFaults(PASSES):
         assert len([*replicas.flush_due()]) == 1
     assert replica.high_watermark == 0 and not woken

@@ -1,4 +1,4 @@
-"""A leader and what it knows of its followers: the high watermark, and who is how far behind."""
+"""A leader and its followers as it knows them: the high watermark, and how far each lags."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_positions_stay_with_a_change_of_the_set_and_go_with_the_epoch(open_lead
     assert [each[:3] for each in log.followers()] == [(ONE, True, -1), (TWO, True, -1)]
     fill(log, 1)
     log.note_fetch(ONE, 5, 2)
-    assert log.high_watermark == 4  # nobody knows where TWO is
+    assert log.high_watermark == 4  # where TWO is is unknown
     log.note_fetch(TWO, 5, 2)
     assert log.high_watermark == 5
 
@@ -163,7 +163,7 @@ def test_an_offset_that_the_log_does_not_have_says_nothing(open_leader: Open, of
 def test_no_record_of_an_epoch_is_behind_the_start_of_the_next(
     open_leader: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or a follower that has it is told for ever that its log is another one there."""
+    """Or a follower that has it is answered for ever that its log is another one there."""
     log = open_leader()
     fill(log, 3)
     assign = log.epochs.assign

@@ -37,7 +37,7 @@ PARTITION = PartitionImage("words", 0, (LEADER, ONE, TWO), (LEADER, ONE, TWO), L
 
 
 class Rig:
-    """A partition that broker 1 leads, and a controller that is told what to say."""
+    """A partition that broker 1 leads, and a controller with given answers."""
 
     def __init__(self, log: LedLog) -> None:
         self.log = log
@@ -116,7 +116,7 @@ def test_what_has_become_of_a_set_is_counted_and_not_what_was_asked_for(rig: Rig
     rig.fill(3)
     rig.fetch(ONE, 3)
     rig.clock.advance(LAG_MS + 1)
-    for _ in range(3):  # it is asked for until somebody knows what became of it
+    for _ in range(3):  # it is asked for until its outcome is known
         assert rig.look() == [(LEADER, ONE)]
         rig.answer(None)
     assert (rig.sets.shrinks, rig.sets.expands) == (0, 0)
@@ -201,12 +201,12 @@ def before_it_waits(
 ) -> None:
     """Once, between the look at the followers and the word to the log, as handlers do."""
 
-    def hears(*how: Any) -> bool:
+    def applies(*how: Any) -> bool:
         monkeypatch.setattr(in_sync, "set_leadership", set_leadership)
         happens()
         return set_leadership(*how)
 
-    monkeypatch.setattr(in_sync, "set_leadership", hears)
+    monkeypatch.setattr(in_sync, "set_leadership", applies)
 
 
 def test_who_is_overtaken_before_it_is_waited_for_is_not_asked_for(
@@ -234,7 +234,7 @@ def test_who_is_overtaken_keeps_no_other_from_joining(
     assert rig.look() == [(LEADER, ONE)]
     rig.fill(1)
     rig.fetch(ONE, 5)
-    assert rig.log.high_watermark == 5, "nothing waits for who was not asked for"
+    assert rig.log.high_watermark == 5, "nothing waits for a broker that was not asked for"
 
 
 def behind_by_one(rig: Rig) -> None:
@@ -252,7 +252,7 @@ def behind_by_one(rig: Rig) -> None:
 
 
 def test_the_high_watermark_waits_for_who_is_about_to_reach_it(rig: Rig) -> None:
-    """Or under load, which never stands still, it would be reached by chance."""
+    """Or under load, which never stops, it would be reached by chance."""
     behind_by_one(rig)
     assert rig.look() == []  # and from now on it waits
     rig.fill(1)
@@ -349,7 +349,7 @@ def test_who_has_started_again_is_known_without_a_change_of_the_partition(rig: R
     rig.lead(LEADER)
     later = {**BROKERS, ONE: replace(BROKERS[ONE], epoch=40)}
     rig.fetch(ONE, 0, broker_epoch=40)
-    assert rig.look() == []  # its leader has not heard of that start
+    assert rig.look() == []  # its leader does not know that start
     rig.sets.know(later)
     with pytest.raises(KafkaError) as refused:
         rig.fetch(ONE, 0)
@@ -365,12 +365,12 @@ def test_a_log_that_takes_no_epoch_keeps_no_other_from_hearing_of_starts(
     rig.sets.lead(broken, replace(PARTITION, topic="broken"))
     rig.lead(LEADER)
 
-    def told(node_id: int, replica: Replica, *how: Any) -> None:
+    def applied(node_id: int, replica: Replica, *how: Any) -> None:
         if replica is broken:
             raise OSError("the disk is full")
         set_leadership(node_id, replica, *how)
 
-    monkeypatch.setattr(in_sync, "set_leadership", told)
+    monkeypatch.setattr(in_sync, "set_leadership", applied)
     rig.sets.know({**BROKERS, ONE: replace(BROKERS[ONE], epoch=40)})
     with pytest.raises(KafkaError) as refused:
         rig.fetch(ONE, 0)
@@ -495,7 +495,7 @@ def test_an_answer_that_was_lost_keeps_both_sets_and_asks_the_same_again(rig: Ri
     "code",
     [
         ErrorCode.KAFKA_STORAGE_ERROR,  # the store failed: perhaps it has it
-        ErrorCode.UNKNOWN_SERVER_ERROR,  # the controller did, perhaps behind the write
+        ErrorCode.UNKNOWN_SERVER_ERROR,  # the controller did, perhaps after the write
         ErrorCode.NOT_CONTROLLER,  # its session ended over the write
         ErrorCode.UNKNOWN_TOPIC_ID,
     ],
@@ -566,7 +566,7 @@ def test_who_leads_no_more_asks_for_nothing(rig: Rig) -> None:
 
 
 def test_an_earlier_topic_of_the_same_name_is_not_this_one(rig: Rig) -> None:
-    """A deletion that could not be finished is told again with each reading of the store."""
+    """A deletion that could not be finished is repeated with each reading of the store."""
     rig.lead(LEADER)
     rig.fetch(ONE, 0)
     rig.sets.forget([uuid.UUID(int=2)])

@@ -95,7 +95,7 @@ class Held:
         return {each.name for path in self.paths for each in path.iterdir() if each.is_dir()}
 
     def stuck(self, disk: StandingDisk, call: Callable[[], T], stuck_ms: int = STUCK_MS) -> T:
-        """What a call answers that meets what stands."""
+        """The answer of a call that meets a hanging operation."""
         with ThreadPoolExecutor(1) as pool:
             future: Future[T] = pool.submit(call)
             disk.wait()
@@ -144,7 +144,7 @@ def test_what_other_directories_have_is_led_while_a_log_does_not_open(held: Held
 def test_a_removal_that_hangs_keeps_nobody_waiting_and_is_done_later(
     held: Held, place: tuple[str, str]
 ) -> None:
-    """At the rename of the directory, or behind a write to the log."""
+    """At the rename of the directory, or after a write to the log."""
     hung = held.topic("hung")
     assert held.open(hung) == []
     replica = held.log("hung")

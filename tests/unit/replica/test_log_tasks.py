@@ -1,4 +1,4 @@
-"""Tasks of the scheduler for the logs: what was recovered is told, for as long as there is any."""
+"""Tasks of the scheduler for the logs: recovered ones are reported, as long as there are any."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class FakeRecoveries:
 
 @pytest.mark.parametrize("left", [0, 3])
 def test_logs_that_are_ready_are_told_until_all_are(tmp_path: Path, left: int) -> None:
-    clock, told = ManualClock(), list[list[TopicPartition]]()
+    clock, ready_calls = ManualClock(), list[list[TopicPartition]]()
     logs: Any = LogManager([tmp_path], listener=HeldReplicas(lambda replica: None))
     recoveries = logs.recoveries = FakeRecoveries(left)
     tasks = LogTasks(
         logs, dict, lambda replica: None, clock, lambda: NO_CLEANER,
-        lambda names: told.append([*names]),
+        lambda names: ready_calls.append([*names]),
     )  # fmt: skip
     scheduler = Scheduler(clock)
     tasks.schedule(scheduler)
@@ -57,19 +57,19 @@ def test_logs_that_are_ready_are_told_until_all_are(tmp_path: Path, left: int) -
 
     if left:
         look()
-        assert told == []
+        assert ready_calls == []
         recoveries.ready = NAMES[:2]
         recoveries.left = 1
         look()
-        assert told == [NAMES[:2]]
-        recoveries.ready, recoveries.left = NAMES[2:], 0  # the last one, which is told as well
+        assert ready_calls == [NAMES[:2]]
+        recoveries.ready, recoveries.left = NAMES[2:], 0  # the last one, which is reported as well
         look()
-        assert told == [NAMES[:2], NAMES[2:]]
+        assert ready_calls == [NAMES[:2], NAMES[2:]]
         assert TASK not in scheduler.statistics()
 
 
 def test_a_move_that_was_cut_waits_for_the_log_that_is_told_last(tmp_path: Path) -> None:
-    """It is opened behind the look that tells it, which is the last but for this."""
+    """It is opened after the look that reports it, which is the last but for this."""
     clock = ManualClock()
     logs: Any = LogManager([tmp_path], listener=HeldReplicas(lambda replica: None))
     recoveries = logs.recoveries = FakeRecoveries(1)

@@ -51,7 +51,7 @@ class Held:
         )
 
     def restart(self, *, as_found: bool = False, recover: Recover = Recovery.finish) -> None:
-        """With nothing applied yet. `as_found`: as behind a crash."""
+        """With nothing applied yet. `as_found`: as after a crash."""
         self.logs.stop(as_found=as_found)
         self._start(recover=recover)
 
@@ -113,13 +113,13 @@ def test_added_partitions_take_records_and_the_old_ones_stay_open(held: Held) ->
     assert held.log("a", 3).log_end_offset == 1
 
 
-@pytest.mark.parametrize(("told", "own", "used"), [(0, 1, 1), (2, 1, 2), (2, 3, 3)])
+@pytest.mark.parametrize(("sent", "own", "used"), [(0, 1, 1), (2, 1, 2), (2, 3, 3)])
 def test_no_fewer_need_to_be_in_sync_than_the_controller_says(
-    held: Held, told: int, own: int, used: int
+    held: Held, sent: int, own: int, used: int
 ) -> None:
     """By its number others are eligible, and it may be another than that of our settings."""
     topic = held.create("a", 1).with_configs({"min.insync.replicas": str(own)})
-    three = replace(topic.partitions[0], replicas=(NODE_ID, 2, 3), min_in_sync=told)
+    three = replace(topic.partitions[0], replicas=(NODE_ID, 2, 3), min_in_sync=sent)
     topic = replace(topic, partitions=(three,))
     image = held.image.with_topics([topic])
     held.replicas.apply(image, ImageDelta(changed=(topic,)))
@@ -178,7 +178,7 @@ def test_a_start_that_cannot_be_written_is_an_error_and_holds_all_the_same(
         patch.setattr("kbroker.log.opening.data_directory.write_offsets", fail)
         error = held.replicas.delete_records({name: -1})[name]
     assert isinstance(error, KafkaError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR
-    assert held.log("a", 0).log_start_offset == 1  # readers were told; asked again it is on file
+    assert held.log("a", 0).log_start_offset == 1  # published; asked again it is on file
     assert held.replicas.delete_records({name: 0}) == {name: 1}
     assert read_offsets(held.path / LOG_START_FILE) == {name: 1}
 
@@ -214,7 +214,7 @@ def test_a_start_is_on_file_or_its_partition_is_told_so(tmp_path: Path) -> None:
 
 
 def test_a_new_replica_begins_where_there_is_a_directory_that_works(tmp_path: Path) -> None:
-    """At a broker that hears of it from the controller. Others of the topic are read as before."""
+    """At a broker that gets it from the controller. Others of the topic are read as before."""
     paths = [tmp_path / name for name in ("one", "two")]
     held = HeldReplicas(lambda _: None)
     logs = LogManager(paths, clock=ManualClock(), listener=held)
@@ -368,15 +368,15 @@ def test_who_waits_at_a_replica_that_is_taken_away_is_told(held: Held) -> None:
 
 def test_which_leaders_hold_followers_back(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the topic's settings name them, when its logs are opened and when they change."""
-    told: dict[TopicPartition, bool] = {}
+    sent: dict[TopicPartition, bool] = {}
 
-    class Told(Replica):
+    class Recorded(Replica):
         def throttle(self, throttled: bool) -> None:
-            told[self.name] = throttled
+            sent[self.name] = throttled
 
-    monkeypatch.setattr("kbroker.replica.manager.Replica", Told)
+    monkeypatch.setattr("kbroker.replica.manager.Replica", Recorded)
     topic = held.create("t", 3)
-    assert [*told.values()] == [False] * 3
+    assert [*sent.values()] == [False] * 3
     for named, expected in (
         ("0:1,1:2", [True, False, False]),
         ("*", [True, True, True]),
@@ -384,4 +384,4 @@ def test_which_leaders_hold_followers_back(held: Held, monkeypatch: pytest.Monke
     ):
         configs = {"leader.replication.throttled.replicas": named}
         held.replicas.apply(held.image, ImageDelta(reconfigured=(replace(topic, configs=configs),)))
-        assert [*told.values()] == expected
+        assert [*sent.values()] == expected

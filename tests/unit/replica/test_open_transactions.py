@@ -1,4 +1,4 @@
-"""What is open in a partition, and the abort of what hangs: only of what was seen."""
+"""The open transactions of a partition, and the abort of hanging ones: only if unchanged."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from tests.support.record_batches import build_batch
 from tests.unit.replica.test_manager import Held
 
 DEADLINE_S = 60.0
-UNREAD = [TopicPartition("a", 1), TopicPartition("a", 2)]  # one behind the other
+UNREAD = [TopicPartition("a", 1), TopicPartition("a", 2)]  # one after the other
 
 
 class Gate:
@@ -76,7 +76,7 @@ def test_partitions_are_offline_until_their_logs_are_read(
     for thread in held.logs.recoveries.threads:
         thread.join(DEADLINE_S)
     assert held.logs.recoveries.take_ready() == UNREAD
-    assert held.replicas.partition(*UNREAD[0]) is None  # nobody has said so yet
+    assert held.replicas.partition(*UNREAD[0]) is None  # no image has said so yet
     first = held.log("a", 0)
     assert held.replicas.apply(held.image, ImageDelta(changed=(grown,), from_store=True)) == []
     assert held.log("a", 0) is first
@@ -93,7 +93,7 @@ def test_a_topic_that_is_deleted_before_its_logs_are_read(held: Held, gate: Gate
     clock = held.clock
     waited = partial(clock.wait_for_sleepers, 1, DEADLINE_S)
     threading.Thread(target=lambda: waited() and gate.open.set()).start()
-    held.delete(topic)  # waits for the one that is being read, and not for those behind it
+    held.delete(topic)  # waits for the one that is being read, and not for later ones
     assert held.replicas.replicas() == {}
     assert all(path.name.endswith("-delete") for path in held.path.glob("a-*"))
     again = held.create("a", 3)

@@ -1,8 +1,8 @@
 """One replica that leads and follows by turns, beside all who read, search and tidy it.
 
-`make test-tsan` and `make test-asan` run this, too: what a follower appends, how far it is told to
-read, where its log is cut, and the followers of a leader come from threads of their own, as they
-will in a cluster.
+`make test-tsan` and `make test-asan` run this, too: a follower's appends, the bounds that it gets,
+cuts of its log, and the followers of a leader come from threads of their own, as they will in a
+cluster.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SETTINGS = (
     {"segment_bytes": 6_000, "index_interval_bytes": 300},
     {"segment_bytes": 20_000, "index_interval_bytes": 100, "flush_messages": 20},
 )
-# What a reader is told whose replica has been cut, or does not lead at the moment.
+# The errors of a reader whose replica has been cut, or does not lead at the moment.
 NOT_NOW = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OFFSET_OUT_OF_RANGE)
 
 Turn = Callable[[random.Random], object]

@@ -1,4 +1,4 @@
-"""Replicas that are out of sync come no faster than they may; what is in sync waits for nobody."""
+"""Replicas that are out of sync come no faster than they may; those in sync are never held back."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def test_what_is_owed_is_paid_at_the_rate_that_holds_now(between: tuple[int, ...
 )
 def test_whom_the_topic_names(replicas: str, held_back: bool) -> None:
     partition = PartitionImage("words", 0, (1, 2), (1, 2), 1, 0, 0)
-    behind = replace(partition, index=1, isr=(1,))
-    topic = TopicImage("words", UUID(int=1), (partition, behind), {REPLICAS: replicas}, False)
+    lagging = replace(partition, index=1, isr=(1,))
+    topic = TopicImage("words", UUID(int=1), (partition, lagging), {REPLICAS: replicas}, False)
     assert is_throttled(topic, 1, HERE) is held_back
     assert not is_throttled(topic, 0, HERE)  # it is in sync
     assert not is_throttled(topic, 2, HERE)
@@ -110,13 +110,13 @@ def test_a_replica_comes_as_fast_as_it_may_and_its_neighbour_at_once(tell: Tell)
         for name in (words, others):
             for number in range(400):
                 cluster.append(name, b"%0100d" % number)
-        behind = cluster.replica(1, words).size_bytes
+        lagging = cluster.replica(1, words).size_bytes
         cluster.nodes[HERE].up = True
         await cluster.until(lambda: cluster.caught_up(others), 5_000)
         took_ms = await cluster.until(lambda: cluster.caught_up(words), 60_000)
         # A second's worth is there from the start, and what is asked for comes whole.
-        least_ms = (behind - 10_000 - cluster.settings.limits.partition_max_bytes) / 10
-        assert least_ms - 1_000 <= took_ms <= behind / 10 + 2_000
+        least_ms = (lagging - 10_000 - cluster.settings.limits.partition_max_bytes) / 10
+        assert least_ms - 1_000 <= took_ms <= lagging / 10 + 2_000
         # In sync it is not held back, nor without a rate.
         cluster.throttled = set()
         for number in range(400):

@@ -1,8 +1,8 @@
 """Where a follower's log is cut: every small pair of histories, and the loop of asking and cutting.
 
 A history is the leader epoch of each record, so two logs agree at an offset when their epochs up to
-it do. Nobody else writes in an epoch, so what stands behind the fork has epochs that only one side
-knows, but for the one in which the other lost a tail.
+it do. Only its leader writes in an epoch, so the records after the fork have epochs that only one
+side knows, but for the one in which the other lost a tail.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class History:
 
 
 def divergence(leader: History, offset: int, epoch: int) -> Divergence | None:
-    """What a leader answers a fetch from there, behind a record of that epoch."""
+    """A leader's answer to a fetch from there, after a record of that epoch."""
     if epoch < 0:
         return None
     known, end = leader.epochs.end_offset_for(epoch, leader.end)
@@ -140,7 +140,7 @@ def test_a_follower_whose_beginning_is_deleted() -> None:
         ([(0, 0)], 10, Divergence(0, 7), 7),
         ([(0, 0), (3, 5)], 10, Divergence(2, 8), 5),  # 0 is the largest that both may know
         ([(0, 0), (3, 5)], 10, Divergence(2, 4), 4),
-        ([(4, 6)], 10, Divergence(2, 8), 6),  # of what is before 4 nothing is known
+        ([(4, 6)], 10, Divergence(2, 8), 6),  # of epochs before 4 nothing is known
         ([], 10, Divergence(2, 8), 8),
         ([], 10, Divergence(2, 80), 10),
         ([(0, 0), (5, 10)], 10, Divergence(0, 12), 10),  # the epoch at the end goes

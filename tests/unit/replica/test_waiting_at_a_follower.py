@@ -1,4 +1,4 @@
-"""Whom a follower wakes: consumers that wait at it, when what they may read has changed."""
+"""A follower wakes the consumers that wait at it, when their readable records have changed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAME: Final = TopicPartition("words", 0)
 
 
 class Watched(FollowedPartition):
-    """Its replica with somebody who waits there, and the ends that it was woken at."""
+    """Its replica with a consumer that waits there, and the ends that it was woken at."""
 
     def __init__(self, log: LedLog) -> None:
         self.woken: list[tuple[int, int]] = []
@@ -33,10 +33,10 @@ class Watched(FollowedPartition):
         )
 
     def note(self) -> None:
-        assert not self._lock.locked(), "who is woken reads, and whoever ends this waits for it"
+        assert not self._lock.locked(), "a woken consumer reads, and the end of this waits for it"
         self.woken.append((self.replica.high_watermark, self.replica.log_end_offset))
 
-    def told(
+    def fetched_answer(
         self,
         records: int = 0,
         high_watermark: int = -1,
@@ -78,29 +78,29 @@ def follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
 
 def test_records_wake_when_they_are_committed(follow: Callable[..., Watched]) -> None:
     followed = follow()
-    assert followed.told(records=3, high_watermark=0) is Outcome.APPENDED
+    assert followed.fetched_answer(records=3, high_watermark=0) is Outcome.APPENDED
     assert followed.woken == []
-    assert followed.told(records=1, high_watermark=3) is Outcome.APPENDED
+    assert followed.fetched_answer(records=1, high_watermark=3) is Outcome.APPENDED
     assert followed.woken == [(3, 4)]
-    assert followed.told(high_watermark=4) is Outcome.NOTHING_NEW
+    assert followed.fetched_answer(high_watermark=4) is Outcome.NOTHING_NEW
     assert followed.woken == [(3, 4), (4, 4)]
-    assert followed.told(high_watermark=4) is Outcome.NOTHING_NEW
+    assert followed.fetched_answer(high_watermark=4) is Outcome.NOTHING_NEW
     assert len(followed.woken) == 2
 
 
 def test_a_start_of_the_log_that_moves_wakes(follow: Callable[..., Watched]) -> None:
     followed = follow()
-    followed.told(records=3, high_watermark=3)
+    followed.fetched_answer(records=3, high_watermark=3)
     followed.woken.clear()
-    followed.told(high_watermark=3, log_start=2)
+    followed.fetched_answer(high_watermark=3, log_start=2)
     assert followed.woken == [(3, 3)]
 
 
 def test_a_cut_wakes(follow: Callable[..., Watched]) -> None:
     followed = follow()
-    followed.told(records=3, high_watermark=1)
+    followed.fetched_answer(records=3, high_watermark=1)
     followed.woken.clear()
-    assert followed.told(diverging=(EPOCH, 2)) is Outcome.CUT
+    assert followed.fetched_answer(diverging=(EPOCH, 2)) is Outcome.CUT
     assert followed.woken == [(1, 2)]
     assert followed.enter_range(followed.asked(), 7, 9) is Outcome.CUT
     assert followed.woken == [(1, 2), (7, 7)]
@@ -108,17 +108,17 @@ def test_a_cut_wakes(follow: Callable[..., Watched]) -> None:
 
 def test_what_changes_nothing_wakes_nobody(follow: Callable[..., Watched]) -> None:
     followed = follow()
-    followed.told(records=2, high_watermark=1)
+    followed.fetched_answer(records=2, high_watermark=1)
     followed.woken.clear()
-    assert followed.told(error=ErrorCode.FENCED_LEADER_EPOCH) is Outcome.NOT_YET
-    assert followed.told(error=ErrorCode.OFFSET_OUT_OF_RANGE) is Outcome.OUT_OF_RANGE
+    assert followed.fetched_answer(error=ErrorCode.FENCED_LEADER_EPOCH) is Outcome.NOT_YET
+    assert followed.fetched_answer(error=ErrorCode.OFFSET_OUT_OF_RANGE) is Outcome.OUT_OF_RANGE
     followed.end()
-    assert followed.told(records=1, high_watermark=2) is Outcome.DROPPED
+    assert followed.fetched_answer(records=1, high_watermark=2) is Outcome.DROPPED
     assert followed.woken == []
 
 
 def test_where_nobody_waits_nobody_is_woken(follow: Callable[..., Watched]) -> None:
     followed = follow(LedLog)
-    assert followed.told(records=3, high_watermark=3) is Outcome.APPENDED
+    assert followed.fetched_answer(records=3, high_watermark=3) is Outcome.APPENDED
     assert followed.replica.high_watermark == 3
     assert followed.woken == []

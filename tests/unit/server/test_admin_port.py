@@ -1,4 +1,4 @@
-"""The admin port: cheap until somebody comes, one worker afterwards, nothing left at the end."""
+"""The admin port: cheap until a request comes, one worker afterwards, nothing left at the end."""
 
 from __future__ import annotations
 

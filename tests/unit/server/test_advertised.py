@@ -1,4 +1,4 @@
-"""Which address a client is told: the configured one, else the one that it reached."""
+"""The address that a client gets: the configured one, else the one that it reached."""
 
 from __future__ import annotations
 

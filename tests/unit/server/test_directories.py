@@ -1,7 +1,6 @@
 """A data directory that is not mounted: its partitions are offline, and its place stays empty.
 
-What a disk leaves behind when it is away is no directory at all, or the empty one that it is
-mounted on.
+A disk that is away leaves no directory at all, or the empty one that it is mounted on.
 """
 
 from __future__ import annotations

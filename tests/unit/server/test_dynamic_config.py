@@ -1,4 +1,4 @@
-"""What is set at run time over what the broker was started with, and who is told."""
+"""Values set at run time over those of the start, and the parts that are notified."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_followers_are_told_once_and_one_that_fails_does_not_keep_the_others_bac
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     held = started()
-    told: list[tuple[int, int]] = []
+    changes: list[tuple[int, int]] = []
 
     def failing(before: BrokerConfig, now: BrokerConfig) -> None:
         raise OSError("no thread to be had")
@@ -59,13 +59,13 @@ def test_followers_are_told_once_and_one_that_fails_does_not_keep_the_others_bac
     held.add("what fails", failing)
     held.add(
         "what works",
-        lambda before, now: told.append((before["num.io.threads"], now["num.io.threads"])),
+        lambda before, now: changes.append((before["num.io.threads"], now["num.io.threads"])),
     )
     changed = image(own={"num.io.threads": "9"})
     held.follow(changed)
     held.follow(changed)
     held.follow(changed.with_configs({ConfigResource(ConfigKind.GROUP, "g"): {"a": "1"}}))
-    assert told == [(8, 9)]
+    assert changes == [(8, 9)]
     assert "what fails cannot follow" in caplog.text
 
 
@@ -218,7 +218,7 @@ def test_steps_of_a_pool_are_measured_from_what_holds_now() -> None:
     held.check(OWN, {"num.io.threads": "16"})
     with pytest.raises(KafkaError, match="at least half the current value 8"):
         held.check(OWN, {"num.io.threads": "3"})
-    # Everybody's value does not hold here as long as this broker has its own.
+    # The value of all brokers does not hold here as long as this broker has its own.
     held.check(EVERY, {"num.io.threads": "100"})
     with pytest.raises(KafkaError, match=r"num\.network\.threads=65 is more"):
         held.check(OWN, {"num.io.threads": "8", "num.network.threads": "65"})

@@ -5,9 +5,9 @@ and by a crash, is started again with one step after the other made to fail. Fil
 for byte, the metadata store row by row.
 
 What may differ: the locks, which name a pid; in the store how many sessions and controllers there
-have been. Behind a crash, where the logs have been read: indexes, which are made anew, and leader
-epochs, of which there is a new one. And where network threads have run, behind a crash, the broker
-was in service and has stopped cleanly: what a clean stop writes.
+have been. After a crash, where the logs have been read: indexes, which are made again, and leader
+epochs, of which there is a new one. And where network threads have run, after a crash, the broker
+was in service and has stopped cleanly: the files of a clean stop.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def test_a_store_with_settings_that_cannot_be_read_is_let_go_of(
     with database:
         database.execute("INSERT INTO node VALUES ('/config/brokers', '1', 'no JSON', 0, 0, 0)")
     database.close()
-    for _ in range(2):  # the second one is not told that the first has it
+    for _ in range(2):  # the second one does not find it in use
         with pytest.raises(DataDirectoryError, match="/config/brokers/1 cannot be read"):
             make(data).start()
 

@@ -16,7 +16,7 @@ SHORT = OSError(errno.EMFILE, "Too many open files")
 
 
 class Rig:
-    """A step that fails as often as it is told to."""
+    """A step that fails so many times."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()

@@ -62,7 +62,7 @@ def test_directories_of_a_cluster_do_not_begin_it_again(
         open_store(config, tmp_path, "ours")
     with pytest.raises(SessionExpiredError):
         opened[-1].exists("/")  # it was closed
-    store = open_store(config, tmp_path)  # new directories: whoever is first begins a cluster
+    store = open_store(config, tmp_path)  # new directories: the first start begins a cluster
     ensure_skeleton(store, "ours")
     store.close()
     open_store(config, tmp_path, "ours").close()
@@ -110,7 +110,7 @@ def test_half_of_an_import_is_no_cluster_for_anybody(
 def test_a_store_that_was_used_since_is_not_what_was_imported(
     tmp_path: Path, zookeeper: ZooKeeperServer
 ) -> None:
-    """Its logs would have leader epochs, and its producers ids, that ZooKeeper has not heard of."""
+    """Its logs would have leader epochs, and its producers ids, that ZooKeeper does not know."""
     config, data = cluster_config(zookeeper), tmp_path / "data"
     clock = ManualClock()
     store = EmbeddedStore.open(data)
@@ -125,7 +125,7 @@ def test_a_store_that_was_used_since_is_not_what_was_imported(
     undo_export(data)
     with pytest.raises(DataDirectoryError, match=rf"the metadata store in {data} is in use -> "):
         open_store(config, data, "ours")
-    open_store(config, data, "theirs").close()  # that is said by who reads the cluster's id
+    open_store(config, data, "theirs").close()  # that is said where the cluster's id is read
     store = EmbeddedStore.open(data)
     store.create("/used")
     store.close()
@@ -207,7 +207,7 @@ def test_one_export_is_gone_on_with_in_one_import(
     for _ in range(2):
         open_store(trial, data, "ours").close()
     for again in (False, True):
-        if again:  # an export of what was exported is the same
+        if again:  # an export of an exported tree is the same
             export_store(data, tmp_path / "again.json", ManualClock())
         with pytest.raises(
             DataDirectoryError, match=r"/real has another import .* given again -> "

@@ -16,7 +16,7 @@ from kbroker.server import running
 
 
 class Cycle:
-    """Nobody's, but its own."""
+    """No other's than its own."""
 
     def __init__(self) -> None:
         self.itself = self

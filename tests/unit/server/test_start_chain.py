@@ -1,8 +1,8 @@
 """What each step of a start brings, and the way back.
 
-A broker in this process is started on what an earlier one left, with one more data directory.
-Behind every step all signs are looked at: each shows from its own step on and not before, so none
-is done too early by another one, and the order is the one in which the signs are listed.
+A broker in this process is started on the directories of an earlier one, with one more. After every
+step all signs are looked at: each shows from its own step on and not before, so none is done too
+early by another one, and the order is the one in which the signs are listed.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def bound(broker: Broker) -> bool:
     return bool(broker._bound) and reaches("{}:{}".format(*broker.bootstrap))
 
 
-IN_ORDER = "end-in-order"  # made where a signal would be heard
+IN_ORDER = "end-in-order"  # made where a signal would be noticed
 # By step, in their order: how to see that it has been gone.
 SIGNS: dict[str, Sign] = {
     "open-file limit": lambda b: resource.getrlimit(resource.RLIMIT_NOFILE)[0] > LIMIT,
@@ -91,7 +91,7 @@ SIGNS: dict[str, Sign] = {
     "warm-up": lambda b: b._loop.thread is not None,
     "metrics topic": lambda b: b._metrics_topic is not None,
 }
-# An answer takes an acceptor, a network thread and a handler: behind its step it is waited for.
+# An answer takes an acceptor, a network thread and a handler: after its step it is waited for.
 WAITED_FOR: dict[str, Sign] = {"network threads": lambda b: answers(b, PATIENCE_S)}
 ONLY_STOPS = {"control loop", "readiness"}
 IN_A_CLUSTER = {"first image", "leadership"}
@@ -125,7 +125,7 @@ def test_each_step_brings_what_it_is_named_for(tmp_path: Path) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, hard))  # the other one has raised it
     broker = make(tmp_path, "one", "two")
-    seen: dict[str, str] = {}  # a sign, and the step behind which it was seen first
+    seen: dict[str, str] = {}  # a sign, and the step after which it was seen first
     stopped: list[str] = []
 
     def watched(step: Step) -> Step:

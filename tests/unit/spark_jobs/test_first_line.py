@@ -1,4 +1,4 @@
-"""The line of a failed query that a person is shown."""
+"""The line of a failed query that is printed."""
 
 from __future__ import annotations
 

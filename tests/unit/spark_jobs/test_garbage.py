@@ -1,4 +1,4 @@
-"""Garbage is told from what is being written by the ledger, not by a clock."""
+"""Garbage is distinguished from files being written by the ledger, not by a clock."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ def test_who_slept_through_a_fold_does_not_begin_a_second_history(tmp_path: Path
 def test_a_ledger_folds_itself_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And keeps no more than the two newest folds and the commits behind the older one."""
+    """And keeps no more than the two newest folds and the commits after the older one."""
     monkeypatch.setattr(module, "FOLD_EVERY", 8)
     ledger, slept = opened(tmp_path), opened(tmp_path)
     assert slept.state().number == 0
@@ -311,7 +311,7 @@ def test_a_fold_of_before_these_dates_were_kept_had_a_bound() -> None:
     assert found.expired == {"2026-11-20", "2026-11-21"}
 
 
-# --- what is on the disk is anybody's -----------------------------------------------------------
+# --- files on the disk are untrusted ------------------------------------------------------------
 
 
 def test_a_missing_commit_is_noticed(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import kbroker
 from spark_jobs import package
 from tests.support.source_tree import ROOT
 
-# What needs a broker's client, and so kbroker itself, and what is imported only with pyspark.
+# Modules that need a broker's client, and so kbroker itself, and those imported only with pyspark.
 NOT_ALONE = ("spark_jobs.kbroker_source",)
 
 

@@ -147,11 +147,11 @@ def test_an_empty_report_is_a_page() -> None:
 
 def test_alarms_come_first_and_lead_to_their_section() -> None:
     page = render(sample())
-    told = "".join(read(page).texts).partition("Latency")[0]
+    head = "".join(read(page).texts).partition("Latency")[0]
     assert '<a href="#traffic">broker 1, /data: full in 34 hours</a>' in page
-    assert "1 alarm, 1 to look at" in told and "No alarms" not in page
-    assert "since 2026-11-21 01:40:00 UTC (2 h)" in told and "look at: add a disk" in told
-    assert told.index("full in 34 hours") < told.index("HighMemoryUsage")
+    assert "1 alarm, 1 to look at" in head and "No alarms" not in page
+    assert "since 2026-11-21 01:40:00 UTC (2 h)" in head and "look at: add a disk" in head
+    assert head.index("full in 34 hours") < head.index("HighMemoryUsage")
 
 
 def test_every_colour_of_the_page_is_one_of_the_themes() -> None:
@@ -174,7 +174,7 @@ def test_contrasts(colours: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "printed"),
     [
         ("a\nb", "a b"),
         ("a\x1b[31mb", "a\ufffd[31mb"),
@@ -183,13 +183,13 @@ def test_contrasts(colours: dict[str, str]) -> None:
         ("abcdef", "abcd\u2026"),
     ],
 )
-def test_clean(text: str, shown: str) -> None:
-    assert words.clean(text, 5 if text == "abcdef" else 100) == shown
+def test_clean(text: str, printed: str) -> None:
+    assert words.clean(text, 5 if text == "abcdef" else 100) == printed
 
 
 def test_numbers_and_times() -> None:
-    shown = [words.short_number(value) for value in (0, 0.25, 999.9, 1500, -2e6, 7.5e12)]
-    assert shown == ["0", "0.25", "999.9", "1.5k", "-2M", "7.5T"]
+    printed = [words.short_number(value) for value in (0, 0.25, 999.9, 1500, -2e6, 7.5e12)]
+    assert printed == ["0", "0.25", "999.9", "1.5k", "-2M", "7.5T"]
     assert words.short_number(float("nan")) == ""
     assert words.moment(0) == "1970-01-01 00:00:00 UTC"
     assert words.moment(-1) == "-1 ms"

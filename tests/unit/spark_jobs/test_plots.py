@@ -188,8 +188,8 @@ def _texts(svg: str) -> list[str]:
 
 
 def test_ticks_tell_themselves_apart() -> None:
-    shown = _texts(draw(line(207.04123, 207.0413), "p.").svg)
-    assert len(shown) == len(set(shown)) > 5
+    labels = _texts(draw(line(207.04123, 207.0413), "p.").svg)
+    assert len(labels) == len(set(labels)) > 5
 
 
 def test_a_share_is_seen_as_one_of_the_whole() -> None:
@@ -201,11 +201,11 @@ def test_a_share_is_seen_as_one_of_the_whole() -> None:
 def test_times_are_of_the_clock_and_the_day_stands_once() -> None:
     x = tuple(float(1_763_802_120_000 + n * 30_000) for n in range(5))
     plot = Plot("p", "line", "time, UTC", "y", (Series("s", x, x),), x_is_time=True)
-    shown = _texts(draw(plot, "p.").svg)
-    assert {"09:02:30", "09:03:00"} <= set(shown) and shown.count("2025-11-22") == 1
+    labels = _texts(draw(plot, "p.").svg)
+    assert {"09:02:30", "09:03:00"} <= set(labels) and labels.count("2025-11-22") == 1
 
 
 def test_one_long_interval_does_not_hide_the_others() -> None:
     series = Series("s", ("a", "b"), (0.5, 2.0), (0.4, 0.5), (0.6, 50.0))
-    shown = _texts(draw(Plot("p", "intervals", "", "ratio", (series,), reference=1.0), "p.").svg)
-    assert {"0.5", "5", "50"} <= set(shown)
+    labels = _texts(draw(Plot("p", "intervals", "", "ratio", (series,), reference=1.0), "p.").svg)
+    assert {"0.5", "5", "50"} <= set(labels)

@@ -17,7 +17,7 @@ from tests.unit.peer.fake_broker import FakeBroker
 ENDS = '{"t": {"0": 1030, "1": 7}}'
 
 
-def told(start: str | None) -> Any:
+def reported(start: str | None) -> Any:
     """Of Spark: a batch of 2 s up to ENDS."""
     source = SimpleNamespace(startOffset=start, endOffset=ENDS, latestOffset=ENDS)
     return SimpleNamespace(
@@ -28,15 +28,15 @@ def told(start: str | None) -> Any:
 
 def test_rows_are_those_of_the_commit() -> None:
     """A checkpoint's first batch begins at the table's end, and Spark knows no begin of it."""
-    found = figures(told(None), Noted(rows=30, late=2, aside=1))
+    found = figures(reported(None), Noted(rows=30, late=2, aside=1))
     assert (found["input_rows"], found["processed_rows_per_s"]) == (30, 15)
     assert (found["late_rows"], found["quarantined_rows"]) == (2, 1)
     assert (found["lag_records"], found["partitions"]) == (0, 2)
 
 
 def test_without_a_commit_the_offsets_tell() -> None:
-    assert figures(told('{"t": {"0": 1000}}'), None)["input_rows"] == 37
-    first = figures(told(None), None)
+    assert figures(reported('{"t": {"0": 1000}}'), None)["input_rows"] == 37
+    first = figures(reported(None), None)
     assert "input_rows" not in first and "processed_rows_per_s" not in first
 
 
@@ -47,7 +47,7 @@ def test_sums_are_not_counted_as_records(table: str, rows: int) -> None:
     progress._works = {"q": SimpleNamespace(table=table)}  # type: ignore[dict-item]
     commit = SimpleNamespace(units=[SimpleNamespace(rows=3)], quarantine=(), late=0)
     progress.note("q", 0, commit)  # type: ignore[arg-type]
-    found = figures(told(None), progress._notes["q", 0])
+    found = figures(reported(None), progress._notes["q", 0])
     assert (found["input_rows"], found["processed_rows_per_s"]) == (rows, rows / 2)
 
 

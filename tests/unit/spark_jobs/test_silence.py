@@ -1,4 +1,4 @@
-"""Silence is not health: what is said of brokers that were not heard and topics that were not read.
+"""Silence is not health: lines about brokers without samples and topics that were not read.
 
 No Spark: what `listen` brings is given. That it brings this is in tests/spark/test_silence.py.
 """

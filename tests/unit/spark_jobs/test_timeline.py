@@ -1,4 +1,4 @@
-"""A line breaks where nothing was measured, between values, before them and behind them."""
+"""A line breaks where nothing was measured, between values, before them and after them."""
 
 from __future__ import annotations
 

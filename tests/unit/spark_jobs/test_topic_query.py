@@ -62,9 +62,9 @@ class Clock:
 
 
 def query(place: Path, said: list[str], files: LocalFiles | None = None) -> TopicQuery:
-    nobody: Any = None
+    unused: Any = None
     setting = Setting(
-        nobody, nobody, Inspector(), files or LocalFiles(), str(place), str(place / "c"), 1.0,
+        unused, unused, Inspector(), files or LocalFiles(), str(place), str(place / "c"), 1.0,
         False, 10, 60.0, said.append, lambda name, batch_id: None,
         lambda name, batch_id, commit: None,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The committed page shows the table that the core obeys."""
+"""The committed page has the table that the core follows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The control connection: who has something to say is heard, whatever came before."""
+"""The control connection: a message is received, whatever came before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A directory of a test's broker is somebody's from its first moment on."""
+"""A directory of a test's broker has an owner from its first moment on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kbroker.testing import keeper
 def test_a_directory_that_is_being_made_is_not_swept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Test processes that begin together look for what others left behind."""
+    """Test processes that begin together look for files that others left."""
     mine = tmp_path / "broker-test-1"
     mine.mkdir()
     flock = fcntl.flock

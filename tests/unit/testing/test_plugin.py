@@ -1,4 +1,4 @@
-"""The pytest plugin in a run of its own: what stands beside a failure."""
+"""The pytest plugin in a run of its own: the lines beside a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clock that a test moves: both hands, and whoever sleeps."""
+"""The clock that a test moves: both hands, and the sleepers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The ZooKeeper of a cluster under test: what the store's contract tests do not reach.
 
 Those run on it too (tests/unit/metadata/store, `zookeeper-in-memory`); here are its tree beside a
-plain dictionary, bytes that are no frame, and sessions of which nothing is heard.
+plain dictionary, bytes that are no frame, and sessions that send nothing.
 """
 
 from __future__ import annotations
@@ -166,14 +166,14 @@ def test_what_is_not_served_is_said_and_the_session_goes_on(
     with socket.create_connection((host, int(port)), TIMEOUT_S) as client:
         stream = client.makefile("rb")
 
-        def told(payload: bytes) -> bytes:
+        def answered(payload: bytes) -> bytes:
             client.sendall(frames.framed(payload))
             (size,) = struct.unpack(">i", stream.read(4))
             return stream.read(size)
 
-        told(struct.pack(">iqiqi", 0, 0, 10_000, 0, 0))
-        assert struct.unpack_from(">iqi", told(struct.pack(">ii", 7, ask)))[::2] == (7, -6)
-        assert struct.unpack_from(">iqi", told(struct.pack(">ii", -2, 11)))[::2] == (-2, 0)
+        answered(struct.pack(">iqiqi", 0, 0, 10_000, 0, 0))
+        assert struct.unpack_from(">iqi", answered(struct.pack(">ii", 7, ask)))[::2] == (7, -6)
+        assert struct.unpack_from(">iqi", answered(struct.pack(">ii", -2, 11)))[::2] == (-2, 0)
 
 
 # --- sessions -------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def test_a_session_of_which_nothing_is_heard_expires_with_its_nodes(
     with socket.create_connection((host, int(port)), TIMEOUT_S) as silent:
         hello = struct.pack(">iqiqi", 0, 0, 100, 0, 0)
         made = struct.pack(">ii", 1, 1) + frames.text("/mine") + frames.data(b"")
-        made += struct.pack(">ii", 0, 1)  # nobody's rights, ephemeral
+        made += struct.pack(">ii", 0, 1)  # no rights, ephemeral
         silent.sendall(frames.framed(hello) + frames.framed(made))
         silent.recv(1)
         watching.watch("/", WatchKind.CHILDREN, gone, persistent=True)
@@ -214,6 +214,6 @@ def test_while_nobody_is_served_no_session_expires(server: ZooKeeperServer) -> N
     assert events.wait_for(2)[1] is SessionEvent.CONNECTED
     assert store.get("/mine").owner == session
     server.expire(session)
-    assert events.wait_until(lambda told: SessionEvent.EXPIRED in told)
+    assert events.wait_until(lambda answered: SessionEvent.EXPIRED in answered)
     assert server.data_of("/mine") is None
     store.close()

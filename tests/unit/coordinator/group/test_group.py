@@ -1,4 +1,4 @@
-"""What members of a classic group are told, as Apache Kafka 4.3.0 tells it; by a fake clock."""
+"""Answers to the members of a classic group, as of Apache Kafka 4.3.0; by a fake clock."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FENCED = ErrorCode.FENCED_INSTANCE_ID
         ({"session_timeout_ms": 1_800_001}, ErrorCode.INVALID_SESSION_TIMEOUT),
         ({"protocol_type": ""}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"protocols": ()}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
-        ({"member_id": "nobody"}, UNKNOWN),
+        ({"member_id": "stranger"}, UNKNOWN),
     ],
 )
 def test_a_join_that_cannot_be(asked: dict[str, object], code: ErrorCode) -> None:
@@ -46,9 +46,9 @@ def test_a_join_that_cannot_be(asked: dict[str, object], code: ErrorCode) -> Non
 
 def test_a_known_member_makes_no_group() -> None:
     world = World()
-    world.join("nobody")
+    world.join("stranger")
     assert world.coordinator.find(GROUP) is None
-    assert world.coordinator.heartbeat(GROUP, "nobody", None, 1) is UNKNOWN
+    assert world.coordinator.heartbeat(GROUP, "stranger", None, 1) is UNKNOWN
     assert world.asks_to_leave(Leaver("a"), Leaver("b")).got == (NONE, (UNKNOWN, UNKNOWN))
 
 
@@ -185,8 +185,8 @@ def test_a_follower_with_the_same_subscription_is_told_the_present_generation() 
     world = World()
     leader, follower = world.stable(2)
     generation = world.group.generation
-    told = world.join(follower).got
-    assert (told.generation, told.leader, told.members) == (generation, leader, ())
+    answered = world.join(follower).got
+    assert (answered.generation, answered.leader, answered.members) == (generation, leader, ())
     assert world.state is GroupState.STABLE
 
 
@@ -196,8 +196,8 @@ def test_the_leader_starts_a_rebalance_by_joining() -> None:
     waiting = world.join(leader)
     assert waiting.waits
     assert world.heartbeat(follower) is BUSY
-    told = world.join(follower).got
-    assert told.leader == leader
+    answered = world.join(follower).got
+    assert answered.leader == leader
     assert [member.member_id for member in waiting.got.members] == [leader, follower]
     assert [member.subscription for member in waiting.got.members] == [b"topics"] * 2
 
@@ -334,7 +334,7 @@ def test_a_sync_of_a_wrong_generation_or_member() -> None:
     world = World()
     (leader,) = world.stable()
     assert world.sync(leader, 2).got.code is ErrorCode.ILLEGAL_GENERATION
-    assert world.sync("nobody").got.code is UNKNOWN
+    assert world.sync("stranger").got.code is UNKNOWN
     assert world.sync(leader, instance_id="i").got.code is UNKNOWN
     assert world.sync(leader).got.assignment == b"0"
 
@@ -359,7 +359,7 @@ def test_a_member_that_is_heard_in_c_is_not_lost() -> None:
     world = World()
     (leader,) = world.stable()
     for _ in range(10):
-        world.view.heard[leader] = world.clock.monotonic_ms()
+        world.view.last_ms[leader] = world.clock.monotonic_ms()
         world.pass_ms(4_000)
     assert world.state is GroupState.STABLE
     world.pass_ms(SESSION_MS - 4_000 + 100)
@@ -426,7 +426,7 @@ def test_a_step_of_the_wall_clock_expires_nobody() -> None:
 def test_a_batch_of_leavers_has_an_error_for_each() -> None:
     world = World()
     leader, follower = world.stable(2)
-    codes = world.leave("nobody", follower, follower, Leaver("", None), Leaver("", "i"))
+    codes = world.leave("stranger", follower, follower, Leaver("", None), Leaver("", "i"))
     assert codes == [UNKNOWN, NONE, UNKNOWN, UNKNOWN, UNKNOWN]
     assert world.heartbeat(leader) is BUSY
     assert world.view.groups[GROUP].members == [(leader, None)]
@@ -448,7 +448,7 @@ def test_the_last_one_is_answered_when_the_end_is_in_the_log(code: ErrorCode) ->
     world = World()
     leader, follower = world.stable(2)
     world.store.holds = True
-    assert world.asks_to_leave(Leaver(follower), Leaver("nobody")).got.members == (NONE, UNKNOWN)
+    assert world.asks_to_leave(Leaver(follower), Leaver("stranger")).got.members == (NONE, UNKNOWN)
     last = world.asks_to_leave(Leaver(leader))
     assert last.waits
     world.store.release(code)

@@ -24,7 +24,7 @@ def test_who_may_commit() -> None:
     assert check(GROUP, "m", None, 3, 8) is ErrorCode.ILLEGAL_GENERATION
     assert check(GROUP, "m", None, 3, 9) is ErrorCode.GROUP_ID_NOT_FOUND
     assert world.coordinator.find(GROUP) is None
-    assert check(GROUP, "", None, -1, 2) is NONE  # nobody in particular: a group of offsets
+    assert check(GROUP, "", None, -1, 2) is NONE  # no member: a group of offsets
     assert world.state is GroupState.EMPTY
     (leader,) = world.stable()
     assert check(GROUP, "", None, -1, 9) is UNKNOWN
@@ -88,8 +88,8 @@ def test_a_group_comes_back_from_the_log_as_it_was() -> None:
     assert later.view.groups[GROUP] == world.view.groups[GROUP]
     assert later.heartbeat(follower, image.generation) is NONE
     assert later.sync(follower).got.assignment == b"1"
-    told = later.join(follower).got
-    assert (told.generation, told.leader) == (image.generation, leader)
+    answered = later.join(follower).got
+    assert (answered.generation, answered.leader) == (image.generation, leader)
     later.pass_ms(SESSION_MS + 100)
     assert later.state is GroupState.EMPTY
 
@@ -259,7 +259,7 @@ def test_what_a_lost_group_still_had_to_write_is_not_written() -> None:
     group = world.group
 
     def lost() -> bool:
-        """While its outbox stands, the partition goes and comes back."""
+        """While its outbox hangs, the partition goes and comes back."""
         world.coordinator.unload(lambda group_id: True)
         world.coordinator.ensure_group(GROUP)
         return False
@@ -276,7 +276,7 @@ def raises(*_: object, **__: object) -> None:
     raise MemoryError("of this test")
 
 
-# --- what is shown ---
+# --- descriptions ---
 
 
 def test_a_description_shows_subscriptions_of_a_stable_group_only() -> None:
@@ -313,7 +313,7 @@ def test_nothing_is_called_under_a_lock() -> None:
 
     def answer(_: object) -> None:
         seen.append(world.group.lock.locked())
-        world.heartbeat("nobody", 1)
+        world.heartbeat("stranger", 1)
 
     fields = JoinAsked(
         GROUP, "", None, "c", "/h", "consumer", (("range", b""),), 10_000, 5_000, needs_id=False

@@ -1,7 +1,7 @@
-"""Names from outside: what cannot be told again is refused before anything is kept of it.
+"""Names from outside: those too long for an answer are refused before anything is kept of them.
 
-The codes are those of Apache Kafka 4.3.0 for the same bytes, which leaves a group behind in some of
-these cases that then breaks its ListGroups; here nothing stays.
+The codes are those of Apache Kafka 4.3.0 for the same bytes, which keeps a group in some of these
+cases that then breaks its ListGroups; here nothing stays.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kbroker.limits import TEXT_BYTES_MAX
 from tests.unit.coordinator.group.world import GROUP, REBALANCE_MS, SESSION_MS, Answer, World
 
 NO_UTF8 = "\ufffd" * 11_000  # as 11,000 bytes that are no UTF-8 are read
-ID_BYTES = 37  # of "-" and a UUID behind the name of a client
+ID_BYTES = 37  # of "-" and a UUID after the name of a client
 
 
 def join(world: World, **fields: Any) -> Answer[Any]:
@@ -57,8 +57,8 @@ def test_what_cannot_be_told_again_is_refused(fields: dict[str, Any], needs_id: 
     if fields == {"client_id": "c" * 32_760, "instance_id": "i"}:
         assert join(world, **fields).got.code is ErrorCode.NONE  # no id is made of it
         return
-    told = join(world, needs_id=needs_id, **fields).got
-    assert (told.code, told.member_id) == (ErrorCode.UNKNOWN_SERVER_ERROR, NO_MEMBER_ID)
+    answered = join(world, needs_id=needs_id, **fields).got
+    assert (answered.code, answered.member_id) == (ErrorCode.UNKNOWN_SERVER_ERROR, NO_MEMBER_ID)
     assert not world.coordinator.listings()
     assert not len(world.timer)
 

@@ -26,9 +26,14 @@ def static_pair(world: World) -> tuple[str, str]:
 def test_a_static_member_comes_back_without_a_rebalance_and_fences_its_old_self() -> None:
     world = World()
     a, b = static_pair(world)
-    told = world.join(instance_id="ib").got
-    assert (told.code, told.generation, told.leader, told.skip_assignment) == (NONE, 2, a, False)
-    assert told.member_id != b
+    joined = world.join(instance_id="ib").got
+    assert (joined.code, joined.generation, joined.leader, joined.skip_assignment) == (
+        NONE,
+        2,
+        a,
+        False,
+    )
+    assert joined.member_id != b
     assert world.state is GroupState.STABLE
     assert world.heartbeat(b, instance_id="ib") is FENCED
     assert world.heartbeat(b) is UNKNOWN
@@ -37,21 +42,21 @@ def test_a_static_member_comes_back_without_a_rebalance_and_fences_its_old_self(
     refused = world.join(b, instance_id="ib").got
     assert (refused.code, refused.member_id) == (FENCED, b)
     assert world.leave(Leaver(b, "ib")) == [FENCED]
-    assert world.sync(told.member_id, instance_id="ib").got.assignment == b"1"
+    assert world.sync(joined.member_id, instance_id="ib").got.assignment == b"1"
     stored = world.store.written[-1]
-    assert [member.member_id for member in stored.members] == [a, told.member_id]
+    assert [member.member_id for member in stored.members] == [a, joined.member_id]
 
 
 def test_a_leader_that_comes_back_is_not_to_assign() -> None:
     world = World()
     a, _ = static_pair(world)
-    told = world.join(instance_id="ia").got
-    assert told.skip_assignment
-    assert told.leader == told.member_id != a
-    assert len(told.members) == 2
+    joined = world.join(instance_id="ia").got
+    assert joined.skip_assignment
+    assert joined.leader == joined.member_id != a
+    assert len(joined.members) == 2
     # Before version 9 it is made to believe that another leads.
     older = world.join(instance_id="ia", may_skip=False).got
-    assert (older.leader, older.members, older.skip_assignment) == (told.member_id, (), False)
+    assert (older.leader, older.members, older.skip_assignment) == (joined.member_id, (), False)
     assert world.group.roster.leader == older.member_id
 
 
@@ -59,8 +64,8 @@ def test_a_static_member_whose_return_cannot_be_stored_is_told_so() -> None:
     world = World()
     static_pair(world)
     world.store.fails = ErrorCode.NOT_COORDINATOR
-    told = world.join(instance_id="ib").got
-    assert (told.code, told.member_id) == (ErrorCode.NOT_COORDINATOR, "")
+    joined = world.join(instance_id="ib").got
+    assert (joined.code, joined.member_id) == (ErrorCode.NOT_COORDINATOR, "")
     world.store.fails = NONE
     assert world.join(instance_id="ib").got.code is NONE
 
@@ -70,8 +75,8 @@ def test_a_static_member_that_comes_back_with_another_preference_starts_a_rebala
     both: Protocols = (("range", b"x"), ("sticky", b"x"))
     a = world.join(instance_id="ia", protocols=both).got.member_id
     world.settle([a])
-    told = world.join(instance_id="ia", protocols=both[::-1]).got
-    assert (told.generation, told.protocol) == (2, "sticky")
+    joined = world.join(instance_id="ia", protocols=both[::-1]).got
+    assert (joined.generation, joined.protocol) == (2, "sticky")
 
 
 def test_the_old_self_that_waits_is_told_it_is_fenced() -> None:

@@ -1,4 +1,4 @@
-"""A step that raises: nothing stays half done, nobody waits for ever, C says no other thing."""
+"""A step that raises: it is undone whole, waiting requests are answered, C has the same state."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_step_that_raises_has_the_group_start_over(
     assert world.group.generation > generation
     assert disagreement(world.group) is None
     assert world.heartbeat(follower, generation) is ErrorCode.UNKNOWN_MEMBER_ID
-    # Whoever comes now finds a group like any other.
+    # A client that comes now finds a group like any other.
     world.pass_ms(20_000)
     ids = world.stable(2)
     assert world.heartbeat(ids[1]) is ErrorCode.NONE

@@ -25,7 +25,7 @@ __all__ = ["start"]
 
 
 def follow(node: Node, *leaders: int) -> None:
-    """The leaders change; the logs hear of it later."""
+    """The leaders change; the logs get it later."""
     topic = new_topic_image(OFFSETS_TOPIC, TOPIC_ID, [(leader,) for leader in leaders], {})
     delta = ImageDelta(changed=(topic,))
     node.store.before(delta)
@@ -33,7 +33,7 @@ def follow(node: Node, *leaders: int) -> None:
 
 
 def look(node: Node) -> None:
-    """The controller's thread comes to what it was to do a little later."""
+    """The controller's thread does its delayed work."""
     later, node.later[:] = node.later[:], []
     for call in later:
         call()
@@ -69,7 +69,7 @@ def test_a_partition_whose_write_hangs_is_lost_at_once_and_gained_when_that_is_o
         assert grouped.result() is ErrorCode.NOT_COORDINATOR
     look(node)
     node.await_load()
-    eventually(lambda: any(each("g") for each in node.groups.lost), "the coordinator is told")
+    eventually(lambda: any(each("g") for each in node.groups.lost), "the coordinator is notified")
     assert node.table.offset("g", "orders", 0) == offset("orders", 0, 7)  # it is in the log
     assert node.write(image("g")) is ErrorCode.NONE
     assert node.later == []

@@ -1,4 +1,4 @@
-"""A partition of `__consumer_offsets` whose log is told late that it leads, behind a hung write."""
+"""A partition of `__consumer_offsets` whose log leads late, after a write that hung."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 
 def elect(node: Node, leader: int = NODE, epoch: int = EPOCH) -> None:
-    """The image says so, and no log has heard of it."""
+    """The image says so, and no log has it yet."""
     topic = new_topic_image(OFFSETS_TOPIC, TOPIC_ID, [(leader,)] * COUNT, {})
     partitions = tuple(replace(each, leader_epoch=epoch) for each in topic.partitions)
     topic = replace(topic, partitions=partitions)
@@ -49,7 +49,7 @@ def elect(node: Node, leader: int = NODE, epoch: int = EPOCH) -> None:
 
 
 def load(node: Node) -> None:
-    """Behind the pause."""
+    """After the pause."""
     node.clock.advance(LATE_MS)
     for _ in node.loader.work_off():
         pass

@@ -25,7 +25,7 @@ class Scene:
         self.world = world = World(group_initial_rebalance_delay_ms=3_000)
         world.coordinator.ensure_group(GROUP)
         self.group = world.group
-        self.a = self.b = "nobody"
+        self.a = self.b = "stranger"
         if state in (P, C, S):
             self._two_members()
             if state is not S:
@@ -92,19 +92,19 @@ def leaves(scene: Scene) -> ErrorCode | None:
 
 def lets_time_pass(scene: Scene) -> None:
     for _ in range(REBALANCE_MS // 1_000 + 1):
-        scene.world.view.heard[scene.a] = scene.world.clock.monotonic_ms()
+        scene.world.view.last_ms[scene.a] = scene.world.clock.monotonic_ms()
         scene.world.pass_ms(1_000)
 
 
 N = ErrorCode.NONE
 DEAD = ErrorCode.COORDINATOR_NOT_AVAILABLE
-NOBODY = ErrorCode.UNKNOWN_MEMBER_ID
+UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
 BUSY = ErrorCode.REBALANCE_IN_PROGRESS
 ID = ErrorCode.MEMBER_ID_REQUIRED
 FULL = ErrorCode.NON_EMPTY_GROUP
 Outcome = tuple[GroupState, ErrorCode | None]
 
-# What is raised how, and for each state where the group is afterwards and what was answered.
+# How each event is raised, and for each state the next state of the group and the answer.
 WALKS: dict[Event, tuple[Callable[[Scene], ErrorCode | None], tuple[Outcome, ...]]] = {
     Event.ASK_ID: (joins, ((E, ID), (P, ID), (C, ID), (S, ID), (D, DEAD))),
     Event.JOIN: (
@@ -113,35 +113,35 @@ WALKS: dict[Event, tuple[Callable[[Scene], ErrorCode | None], tuple[Outcome, ...
     ),
     Event.REJOIN_LEADER: (
         lambda s: joins(s, s.a),
-        ((E, NOBODY), (C, N), (C, N), (P, WAITS), (D, DEAD)),
+        ((E, UNKNOWN), (C, N), (C, N), (P, WAITS), (D, DEAD)),
     ),
     Event.REJOIN_SAME: (
         lambda s: joins(
             s, s.b, protocols=s.group.roster.members[s.b].protocols
         ) if s.group.roster.members else joins(s, s.b),
-        ((E, NOBODY), (P, WAITS), (C, N), (S, N), (D, DEAD)),
+        ((E, UNKNOWN), (P, WAITS), (C, N), (S, N), (D, DEAD)),
     ),
     Event.RETURN: (
         lambda s: joins(s, instance_id="ib"),
         ((P, WAITS), (P, WAITS), (P, WAITS), (S, N), (D, DEAD)),
     ),
     Event.SYNC: (
-        lambda s: syncs(s, s.b), ((E, NOBODY), (P, BUSY), (C, WAITS), (S, N), (D, DEAD)),
+        lambda s: syncs(s, s.b), ((E, UNKNOWN), (P, BUSY), (C, WAITS), (S, N), (D, DEAD)),
     ),
     Event.SYNC_LEADER: (
-        lambda s: syncs(s, s.a), ((E, NOBODY), (P, BUSY), (S, N), (S, N), (D, DEAD)),
+        lambda s: syncs(s, s.a), ((E, UNKNOWN), (P, BUSY), (S, N), (S, N), (D, DEAD)),
     ),
     Event.HEARTBEAT: (
         lambda s: s.group.heartbeat(s.a, None, s.group.generation),
-        ((E, NOBODY), (P, BUSY), (C, N), (S, N), (D, DEAD)),
+        ((E, UNKNOWN), (P, BUSY), (C, N), (S, N), (D, DEAD)),
     ),
     Event.COMMIT: (
         lambda s: s.group.check_commit(
-            *(("", None, -1) if s.a == "nobody" else (s.a, None, s.group.generation))
+            *(("", None, -1) if s.a == "stranger" else (s.a, None, s.group.generation))
         ),
         ((E, N), (P, N), (C, BUSY), (S, N), (D, DEAD)),
     ),
-    Event.GONE: (leaves, ((E, NOBODY), (P, N), (P, N), (P, N), (D, DEAD))),
+    Event.GONE: (leaves, ((E, UNKNOWN), (P, N), (P, N), (P, N), (D, DEAD))),
     Event.ID_GONE: (gives_and_loses_an_id, ((E, N), (P, N), (C, N), (S, N), (D, DEAD))),
     Event.DELETE: (
         deletes,
@@ -180,7 +180,7 @@ def test_nobody_left_empties_the_group() -> None:
     scene = Scene(P)
     assert scene.world.leave(scene.a, scene.b) == [N, N]
     assert scene.group.state is E
-    assert scene.parked.got.code is NOBODY
+    assert scene.parked.got.code is UNKNOWN
     last = scene.world.store.written[-1]
     assert (last.members, last.protocol, last.leader) == ((), None, None)
     assert last.generation == scene.group.generation

@@ -53,7 +53,7 @@ KAFKA_LOG = base64.b64decode(
 
 
 class Groups:
-    """Stands in for the coordinator."""
+    """In place of the coordinator."""
 
     def __init__(self) -> None:
         self.loaded: list[GroupImage] = []
@@ -257,14 +257,14 @@ def test_a_new_leader_loads_what_its_followers_have_not_yet(start: Callable[...,
 def test_a_deletion_is_in_the_log_before_the_followers_have_it(start: Callable[..., Node]) -> None:
     node = start(listener=(listener := Listener()))
     node.lead(*[NODE] * COUNT, followers=[ELSEWHERE])
-    told: list[object] = []
-    node.store.delete_group("g", lambda: told.append("in the log"), told.append)
-    node.store.when_settled("g", told.append)
-    assert (told, len(listener.waits)) == (["in the log"], 2)
+    results: list[object] = []
+    node.store.delete_group("g", lambda: results.append("in the log"), results.append)
+    node.store.when_settled("g", results.append)
+    assert (results, len(listener.waits)) == (["in the log"], 2)
     log = node.open[partition_for("g", COUNT)]
     log.note_fetch(ELSEWHERE, log.log_end_offset, 0)
-    node.store.when_settled("g", told.append)
-    assert told == ["in the log", ErrorCode.NONE]
+    node.store.when_settled("g", results.append)
+    assert results == ["in the log", ErrorCode.NONE]
     assert len(listener.waits) == 2
 
 
@@ -287,7 +287,7 @@ def test_a_partition_that_is_led_elsewhere_in_the_middle_of_its_load_is_no_damag
     node.loader.start()
     assert reads.wait(60)
     node.lead(*[ELSEWHERE] * COUNT)
-    eventually(lambda: node.groups.lost, "the coordinator is told")
+    eventually(lambda: node.groups.lost, "the coordinator is notified")
     assert node.states() == [NOT_OWNER] * COUNT
     assert "cannot be read" not in caplog.text
 
@@ -301,7 +301,7 @@ def test_a_partition_that_is_lost_takes_its_groups_along(start: Callable[..., No
         assert node.table.commit(group_id, [offset("orders", 0, 1)]) == 0
     node.lead(NODE, ELSEWHERE, NODE, NODE)
     assert node.states() == [ACTIVE, NOT_OWNER, ACTIVE, ACTIVE]
-    eventually(lambda: node.groups.lost, "the coordinator is told")
+    eventually(lambda: node.groups.lost, "the coordinator is notified")
     (lost,) = node.groups.lost
     assert {g for g in mine if lost(g)} == {g for g in mine if partition_for(g, COUNT) == 1}
     node.lead(NODE, NODE, NODE, NODE)
@@ -368,7 +368,7 @@ def test_a_topic_deleted_right_before_a_stop_leaves_no_offsets(
 
 
 class CommittedMeanwhile:
-    """The table, where somebody commits right before offsets are removed."""
+    """The table, where another client commits right before offsets are removed."""
 
     def __init__(self, table: GroupTable, *commit: CommittedOffset) -> None:
         self._table = table
@@ -453,7 +453,7 @@ def test_metadata_is_told_again_within_bounds(start: Callable[..., Node]) -> Non
     fetch = partial(node.table.fetch, "g", flexible=False, leader_epochs=False)
     refused = struct.pack(">qhh", -1, 0, ErrorCode.INVALID_REQUEST)
     all_four = b"".join(index.to_bytes(4) for index in range(4))  # each with a text of four bytes
-    for wanted, again_max, before, told, used in (
+    for wanted, again_max, before, results, used in (
         ([("orders", all_four)], 0, False, 4, 0),
         ([("orders", all_four)], 16, True, 4, 16),
         ([("orders", all_four)], 9, True, 2, 8),
@@ -463,8 +463,8 @@ def test_metadata_is_told_again_within_bounds(start: Callable[..., Node]) -> Non
         code, topics, texts = fetch(wanted, texts_again_max=again_max, named_before=before)
         answer = b"".join(data for _, data in topics)
         asked = sum(len(indexes) // 4 for _, indexes in wanted)
-        assert (code, answer.count(b"note"), texts) == (0, told, used)
-        assert answer.count(refused) == asked - told
+        assert (code, answer.count(b"note"), texts) == (0, results, used)
+        assert answer.count(refused) == asked - results
 
 
 def test_a_damaged_group_costs_one_group(

@@ -1,7 +1,7 @@
 """A coordinator with its world in the hand of the test: clock, timers, store, view.
 
 Time moves only by `pass_ms`, timer by timer. The store keeps what is written, says so at once
-unless it is held, and fails when told to. Answers are kept as they come; nobody answers twice.
+unless it is held, and fails on demand. Answers are kept as they come; each is given once.
 """
 
 from __future__ import annotations
@@ -96,11 +96,11 @@ class Store:
 
 
 class View:
-    """What C would know; a test lets members be heard there, or has it fail."""
+    """What C would know; a test lets members' requests come there, or has it fail."""
 
     def __init__(self) -> None:
         self.groups: dict[str, PublishedGroup] = {}
-        self.heard: dict[str, int] = {}
+        self.last_ms: dict[str, int] = {}
         self.fails: Exception | None = None
 
     def publish_members(
@@ -122,12 +122,12 @@ class View:
         return self.groups.get(group_id)
 
     def last_heard_ms(self, group_id: str, member_id: str) -> int:
-        return self.heard.get(member_id, 0)
+        return self.last_ms.get(member_id, 0)
 
 
 class World:
     def __init__(self, view: HotView | None = None, **overrides: int) -> None:
-        """`view`: the real one, for who compares it."""
+        """`view`: the real one, for comparisons."""
         self.config = {
             "group.initial.rebalance.delay.ms": 0,
             "group.max.size": 1_000_000,

@@ -62,7 +62,7 @@ def test_what_was_written_is_replayed_before_the_partition_is_active(start: Star
     for _ in walk:
         pass
     assert node.counters.calls == [
-        (what, place) for place in range(COUNT) for what in ("replay", "loaded", "active")
+        (call, place) for place in range(COUNT) for call in ("replay", "loaded", "active")
     ]
     assert [node.table.shard_state(place) for place in range(COUNT)] == [ACTIVE] * COUNT
     assert node.values() == {NAME: 3, OTHER: 30}
@@ -107,7 +107,7 @@ def test_with_followers_it_is_done_when_they_have_it(start: Start) -> None:
 
 
 def test_a_partition_is_unloaded_while_a_write_waits(start: Start) -> None:
-    """The write's end comes to what it was written for, and changes nothing that came later."""
+    """The write ends after the unloading, and changes nothing that came later."""
     listener = Listener()
     node = start(listener)
     node.lead(NODE, NODE, followers=[FOLLOWER])

@@ -43,19 +43,19 @@ SETTINGS = {
 
 
 def validate_configs(configs: Mapping[str, str]) -> None:
-    """Stands for kbroker.config: every key with 'bad' in it is unknown."""
+    """In place of kbroker.config: every key with 'bad' in it is unknown."""
     for name in configs:
         if "bad" in name:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"unknown topic config {name}")
 
 
 def edit_list(configs: Mapping[str, str], name: str, parts: str, add: bool) -> str:
-    """Stands for kbroker.config: the text before, a sign and the parts."""
+    """In place of kbroker.config: the text before, a sign and the parts."""
     return f"{configs.get(name, '')}{'+' if add else '-'}{parts}"
 
 
 class FakeReplicas:
-    """Stands for the replica manager: idempotent, keeps its logs over restarts, fails on demand."""
+    """In place of the replica manager: idempotent, keeps logs over restarts, fails on demand."""
 
     def __init__(self) -> None:
         self.logs: dict[UUID, str] = {}
@@ -81,7 +81,7 @@ class FakeReplicas:
                 raise error
             self.logs.pop(topic.topic_id, None)
         for topic in (*delta.created, *delta.changed, *delta.reconfigured):
-            # Nobody may see a topic before its log is open.
+            # No client may see a topic before its log is open.
             if topic.topic_id not in self.logs and topic.topic_id in self.published().topic_ids:
                 self.seen_early.append(topic.name)
             error = self.fail_on(topic.name)
@@ -163,7 +163,7 @@ class OneBroker:
         self.clock = ManualClock()
         self.replicas = FakeReplicas()
         self.settings: dict[str, int] = dict(SETTINGS)
-        self.store_is_away = False  # for who wants a new session
+        self.store_is_away = False  # for new sessions
         self.session_failure: Exception | None = None  # in a way that no store has
 
     def start(self, store: EmbeddedStore | None = None, **options: Any) -> Controller:
@@ -195,9 +195,9 @@ class OneBroker:
         return self.controller
 
     def next_session(self) -> FaultyStore:
-        """As a broker of a cluster begins one behind one that is over."""
+        """As a broker of a cluster begins one after one that is over."""
         if self.store_is_away:
-            raise MetadataStoreError("nobody answers", "wait")
+            raise MetadataStoreError("no server answers", "wait")
         if self.session_failure is not None:
             raise self.session_failure
         self.embedded.close()

@@ -138,7 +138,7 @@ def test_a_start_that_no_controller_saw_is_one_to_the_next_that_was_told_nothing
 def test_a_lossy_start_leaves_its_sets_in_the_write_that_elects(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Its session has not expired, and nobody saw it gone."""
+    """Its session has not expired, and its end was not seen."""
     cluster.rules = ElectionRules(min_in_sync=2)
     cluster.make(3, 2)
     first = cluster.brokers[3]
@@ -198,7 +198,7 @@ def test_of_which_lossy_start_account_was_taken(
 
 @pytest.mark.parametrize("who", [1, 2])
 def test_a_controller_that_starts_finds_lossy_starts(tmp_path: Path, who: int) -> None:
-    """Its own, or that of a broker whose controller died before it heard of it."""
+    """Its own, or that of a broker whose controller died before it learned of it."""
     one = OneBroker(tmp_path, 1)
     one.start(locks=lambda: ["d1"])
     two = one.embedded.new_session()
@@ -341,7 +341,7 @@ def test_others_lead_before_a_broker_stops(cluster: Cluster, tmp_path: Path) -> 
     # It does not join again, nor is it elected, before it has started again.
     (answer,) = cluster.alter(2, 2, 3)
     assert isinstance(answer, KafkaError) and answer.code is ErrorCode.INELIGIBLE_REPLICA
-    assert cluster.shut_down(2) == []  # nobody else is left who could lead
+    assert cluster.shut_down(2) == []  # no other is left that could lead
     assert cluster.state.leader == 2
     cluster.end(3)
     cluster.start(3, tmp_path)

@@ -457,7 +457,7 @@ def test_after_a_write_of_unknown_outcome_the_store_is_read_again(
     broker.store.die_after_commit = after_commit
     assert codes(broker.create("t")) == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert codes(broker.delete("before")) == [ErrorCode.KAFKA_STORAGE_ERROR]
-    assert "before" in broker.image.topics  # readers go on with what was published
+    assert "before" in broker.image.topics  # readers go on with the published image
     broker.store.down = False
     again = ErrorCode.TOPIC_ALREADY_EXISTS if after_commit else OK
     assert codes(broker.create("t")) == [again]
@@ -560,7 +560,7 @@ def test_of_folders_that_are_missing_somebody_else_makes_one(tmp_path: Path) -> 
     store.close()
 
 
-# --- settings of what is no topic -----------------------------------------------------------------
+# --- settings of other resources ------------------------------------------------------------------
 
 
 class AnySettings:

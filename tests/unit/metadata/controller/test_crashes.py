@@ -1,4 +1,4 @@
-"""A controller that dies at every step, and what the next one makes of what it left.
+"""A controller that dies at every step, and the next one that goes on from there.
 
 The 'death' is a store that lets one write through (or not) and nothing after it; the replica
 manager's logs survive, as directories do. Whatever the moment: a topic is whole or gone, nothing
@@ -149,12 +149,12 @@ def test_a_damaged_tombstone_costs_a_line_and_its_topic_does_not_come_back(
     store = EmbeddedStore.open(tmp_path)
     is_left = store.exists(records.topic_path("a"))
     store.set(records.tombstone_path(topic.topic_id), b"{")
-    store.create(f"{records.DELETED_TOPICS}/of-nobody", b"{}")
+    store.create(f"{records.DELETED_TOPICS}/of-no-topic", b"{}")
     store.close()
     broker.start()
     assert [*broker.image.topics] == ["b"]
     said = [each.getMessage() for each in caplog.records if "not finished" in each.getMessage()]
-    assert sum("of-nobody" in line for line in said) == 1
+    assert sum("of-no-topic" in line for line in said) == 1
     assert broker.embedded.exists(records.tombstone_path(topic.topic_id)) is not is_left
     assert (topic.topic_id in broker.replicas.logs) is not is_left
     broker.stop()

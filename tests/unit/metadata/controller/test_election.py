@@ -1,4 +1,4 @@
-"""Two controllers on one store: one rules, the other waits, and nobody writes out of office."""
+"""Two controllers on one store: one rules, the other waits, and none writes out of office."""
 
 from __future__ import annotations
 

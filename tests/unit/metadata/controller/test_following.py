@@ -91,7 +91,7 @@ def test_what_is_old_is_refused(cluster: Cluster) -> None:
         ({"controller_epoch": 0}, ErrorCode.STALE_CONTROLLER_EPOCH),
         ({"broker_epoch": two.controller.broker_epoch - 1}, ErrorCode.STALE_BROKER_EPOCH),
         ({"base": 999_999}, ErrorCode.INVALID_UPDATE_VERSION),
-        # Nobody was elected in that one.
+        # No leader was elected in that one.
         ({"controller_epoch": 2**31 - 1}, ErrorCode.STALE_CONTROLLER_EPOCH),
     ):
         update = update_of(cluster, two, **fields)
@@ -127,19 +127,19 @@ def test_what_was_overtaken_by_what_came_after_it_deletes_nothing() -> None:
     topic = TopicImage("t", UUID(int=1), (partition,), {}, False)
     images = {3: ClusterImage(cluster_id="c"), 4: ClusterImage(cluster_id="c").with_topics([topic])}
 
-    def hears(epoch: int, version: int) -> ErrorCode:
+    def receives(epoch: int, version: int) -> ErrorCode:
         delta = ClusterDelta.between(ClusterImage(), images[version])
         return follower.follow(ImageUpdate(2, epoch, 1, NOTHING, version, delta)).error
 
-    assert hears(1, 4) is ErrorCode.NONE
-    assert hears(1, 3) is ErrorCode.INVALID_UPDATE_VERSION
+    assert receives(1, 4) is ErrorCode.NONE
+    assert receives(1, 3) is ErrorCode.INVALID_UPDATE_VERSION
     assert "t" in applied.image.topics
-    assert hears(1, 4) is ErrorCode.NONE  # the same again: nobody knows that it came
-    assert hears(2, 3) is ErrorCode.NONE  # the next controller counts for itself
+    assert receives(1, 4) is ErrorCode.NONE  # the same again: its answer may be lost
+    assert receives(2, 3) is ErrorCode.NONE  # the next controller counts for itself
 
 
 def test_what_is_known_of_a_partition_does_not_go_back() -> None:
-    """A controller that read the store before it hears of the next one knows more than that one's
+    """A controller that read the store before it learns of the next one knows more than that one's
     first update, which was on its way."""
 
     def image_of(*epochs: int, topic_id: int = 1) -> ClusterImage:
@@ -151,17 +151,17 @@ def test_what_is_known_of_a_partition_does_not_go_back() -> None:
             [TopicImage("t", UUID(int=topic_id), partitions, {}, False)]
         )
 
-    def hears(told: ClusterImage, known: ClusterImage) -> ClusterImage:
+    def receives(published: ClusterImage, known: ClusterImage) -> ClusterImage:
         applied: Any = Applied(known)
-        update = ImageUpdate(2, 1, 1, NOTHING, 1, ClusterDelta.between(ClusterImage(), told))
+        update = ImageUpdate(2, 1, 1, NOTHING, 1, ClusterDelta.between(ClusterImage(), published))
         assert ImageFollower(applied, lambda: 1).follow(update).error is ErrorCode.NONE
         image: ClusterImage = applied.image
         return image
 
-    assert agree(hears(image_of(2, 5), image_of(3, 4)), image_of(3, 5))
-    assert agree(hears(image_of(2, 5, 0), image_of(3, 4)), image_of(3, 5, 0))
+    assert agree(receives(image_of(2, 5), image_of(3, 4)), image_of(3, 5))
+    assert agree(receives(image_of(2, 5, 0), image_of(3, 4)), image_of(3, 5, 0))
     anew = image_of(0, 0, topic_id=2)
-    assert agree(hears(anew, image_of(3, 4)), anew)
+    assert agree(receives(anew, image_of(3, 4)), anew)
 
 
 def test_a_controller_of_an_earlier_kbroker_takes_no_feature_level_back() -> None:
@@ -186,7 +186,7 @@ def test_nobody_talks_the_controller_out_of_office(cluster: Cluster) -> None:
 def test_who_has_just_started_obeys_nobody_who_was_replaced(
     cluster: Cluster, wire: Wire, tmp_path: Path
 ) -> None:
-    """It has heard of no controller yet; what an old one lacks would be set aside here."""
+    """It knows no controller yet; what an old one lacks would be set aside here."""
     cluster.end(3)
     wire.holds.add(3)
     cluster.start(3, tmp_path)
@@ -221,7 +221,7 @@ def test_a_start_while_the_store_was_away_is_one_as_well(cluster: Cluster, tmp_p
     first.store.down = True  # its process is dead, and its session has not ended
     second.start(first.embedded.new_session(), locks=lambda: ["d3"], transport=cluster.wire)
     cluster.brokers[3] = second
-    eventually(lambda: one.controller.statistics().events_failed >= 2)  # it heard of that
+    eventually(lambda: one.controller.statistics().events_failed >= 2)  # it noticed that
     one.store.down = False
     one.controller.reload()
     eventually(lambda: cluster.epochs().get(3) == second.controller.broker_epoch)
@@ -267,7 +267,7 @@ def test_who_lost_its_session_leads_nothing_until_it_is_told_everything(
     wire.holds.add(3)
     three.embedded.expire()
     eventually(lambda: cluster.epochs().get(3, -1) > before.broker_epoch)
-    # What was meant for its start before is not heard.
+    # A request for its earlier start is refused.
     answer: ImageAnswer = wait(lambda done: three.controller.follow(before, done))
     assert answer.error is ErrorCode.STALE_BROKER_EPOCH
     assert [each.leader for each in three.image.partitions()] == [NO_LEADER, NO_LEADER]
@@ -281,7 +281,7 @@ def test_who_lost_its_session_leads_nothing_until_it_is_told_everything(
 
 
 def test_a_controller_whose_session_is_over_reads_the_store_again(tmp_path: Path) -> None:
-    """If nobody was elected meanwhile."""
+    """If no leader was elected meanwhile."""
     wire = Wire()
     one = OneBroker(tmp_path, 1)
     wire.brokers[1] = one
@@ -308,7 +308,7 @@ def test_a_leader_that_cannot_open_its_log_is_replaced(cluster: Cluster, tmp_pat
     cluster.start(2, tmp_path)
     eventually(lambda: cluster.state.leader == 2)
     epoch = cluster.state.leader_epoch
-    # The one replica that is in sync does not open: nobody leads, and everybody is told.
+    # The one replica that is in sync does not open: there is no leader, and all brokers get that.
     cluster.end(2)
     two = OneBroker(tmp_path, 2)
     two.replicas.offline = [TopicPartition("t", 0)]
@@ -322,7 +322,7 @@ def test_a_leader_that_cannot_open_its_log_is_replaced(cluster: Cluster, tmp_pat
     eventually(lambda: cluster.state.leader == NO_LEADER and cluster.state.leader_epoch > epoch + 1)
     eventually(lambda: agree(two.image, cluster.controller.image))
     assert cluster.state.isr == (2,)
-    # Whoever reads the store again asks again, and is told the same.
+    # A new reading of the store asks again, and is answered the same.
     epoch = cluster.state.leader_epoch
     cluster.controller.controller.reload()
     eventually(lambda: cluster.state.leader_epoch > epoch and cluster.state.leader == NO_LEADER)
@@ -362,7 +362,7 @@ def test_that_a_log_fails_is_said_again_when_the_store_is_back(
 
 
 def test_that_a_log_fails_is_heard_by_the_next_controller(cluster: Cluster) -> None:
-    """And taken from the store: whoever says it again is heard again."""
+    """And taken from the store: a new report is accepted again."""
     cluster.make(3, 2)
     follow(cluster)
     one, two, three = (cluster.brokers[node_id] for node_id in (1, 2, 3))
@@ -379,10 +379,10 @@ def test_a_registration_that_fails_in_a_way_of_its_own_is_said_and_tried_again(
 ) -> None:
     three = cluster.brokers[3]
     before = three.controller.broker_epoch
-    three.session_failure = ValueError("what nobody has thought of")
+    three.session_failure = ValueError("an unknown error")
     three.embedded.expire()
     # Not by the pauses: the controller, whose image broker 3 refuses meanwhile, pauses as well.
-    eventually(lambda: "is not registered, and tries again: what nobody" in caplog.text)
+    eventually(lambda: "is not registered, and tries again: an unknown error" in caplog.text)
     assert three.controller.thread.failures.count == 1
     three.session_failure = None
     eventually(lambda: (wire.pauses_end(), cluster.epochs().get(3, -1) > before)[1])
@@ -517,5 +517,5 @@ def test_what_the_last_controller_deleted_and_told_nobody_is_deleted_once(
     wire.loses.clear()  # the next one may have begun before that, and pauses
     eventually(lambda: (wire.pauses_end(), all("t" not in each.image.topics for each in others))[1])
     for each in others:
-        told = [gone.topic_id for call in each.replicas.calls for gone in call.deleted]
-        assert told == [topic.topic_id]
+        published = [gone.topic_id for call in each.replicas.calls for gone in call.deleted]
+        assert published == [topic.topic_id]

@@ -18,7 +18,7 @@ UNREAD, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def read(broker: OneBroker, *names: TopicPartition) -> None:
-    """These are, and the broker has heard it."""
+    """These are, and the broker knows it."""
     broker.replicas.offline = [each for each in broker.replicas.offline if each not in names]
     broker.controller.logs_ready(names)
     wait(lambda done: broker.controller.in_step(lambda: done(None)))
@@ -51,7 +51,7 @@ def test_what_does_not_open_then_stays_offline(broker: OneBroker) -> None:
     broker.controller.logs_ready([UNREAD])
     wait(lambda done: broker.controller.in_step(lambda: done(None)))
     assert leaders(broker) == [(NO_LEADER, 0), (0, 0)]
-    read(broker, UNREAD)  # as behind a reload
+    read(broker, UNREAD)  # as after a reload
     assert leaders(broker) == [(0, 0), (0, 0)]
 
 
@@ -75,7 +75,7 @@ def test_what_is_gone_is_nothing(broker: OneBroker) -> None:
     broker.restart()
     broker.delete("u")
     before, calls = broker.image, len(broker.replicas.calls)
-    read(broker, TopicPartition("u", 0), TopicPartition("nobody", 7))
+    read(broker, TopicPartition("u", 0), TopicPartition("no-topic", 7))
     assert broker.image is before and len(broker.replicas.calls) == calls
     # Of a topic that has the name now, nothing is taken from the one before.
     broker.replicas.offline = []

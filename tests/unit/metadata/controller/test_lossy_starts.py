@@ -27,17 +27,19 @@ def test_a_lossy_start_is_one_until_a_controller_has_taken_it_out_of_its_sets(
     cluster.make(3, 2)
     cluster.end(3)
     wire.holds.add(3)
-    heard = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device") if full else None)
-    cluster.start(3, tmp_path, broker=BrokerImage(3, lossy=True), start_is_known=heard)
+    remembered = Mock(
+        side_effect=OSError(errno.ENOSPC, "No space left on device") if full else None
+    )
+    cluster.start(3, tmp_path, broker=BrokerImage(3, lossy=True), start_is_known=remembered)
     assert not any(each.lossy for each in load_brokers(cluster.controller.embedded))
     assert not any(each.lossy for each in cluster.controller.image.brokers.values())
-    assert not heard.called
+    assert not remembered.called
     wire.release()
     eventually(lambda: "t" in cluster.brokers[3].image.topics)
-    eventually(lambda: heard.call_count == 1)
+    eventually(lambda: remembered.call_count == 1)
     # By the next controller it is not taken for another one.
     cluster.alter(2, 2, 3)
-    cluster.controller.store_is_away = True  # else it may be back before anybody has looked
+    cluster.controller.store_is_away = True  # else it may be back before the controller has looked
     cluster.controller.embedded.expire()
     two, three = cluster.brokers[2], cluster.brokers[3]
     eventually(lambda: agree(two.image, three.image) and 1 not in two.image.brokers)

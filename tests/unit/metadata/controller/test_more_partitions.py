@@ -44,7 +44,7 @@ def code(planned: TopicImage | KafkaError) -> ErrorCode:
     return planned.code if isinstance(planned, KafkaError) else OK
 
 
-# What a running Apache Kafka 4.3.0 with one broker answers.
+# A running Apache Kafka 4.3.0 with one broker answers so.
 REFUSALS = [
     (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, MorePartitions("none", 9)),
     (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, MorePartitions("", 9)),

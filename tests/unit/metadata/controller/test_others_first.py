@@ -54,7 +54,7 @@ def test_the_others_elect_while_the_controllers_own_logs_hang(tmp_path: Path) ->
         assert logs.hang.wait(WAIT_S)
         seen = cluster.brokers[2]
         eventually(lambda: seen.image.topics["t"].partitions[0].leader == 2)
-        assert cluster.state.leader == 3  # nobody here sees what the logs here do not follow
+        assert cluster.state.leader == 3  # readers here do not see what the logs do not follow yet
 
         logs.go_on.set()
         eventually(lambda: cluster.state.leader == 2)

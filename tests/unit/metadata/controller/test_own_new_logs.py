@@ -106,18 +106,18 @@ def test_what_a_process_is_told_at_first_is_not_new() -> None:
     topics = [new_topic_image(name, new_uuid(), [(1, 2)], {}) for name in "abc"]
     grown = with_epochs(topics[2], 1)
 
-    def hears(epoch: int, *told: TopicImage) -> frozenset[TopicPartition]:
+    def receives(epoch: int, *sent: TopicImage) -> frozenset[TopicPartition]:
         elected.append(epoch)
-        image = ClusterImage(cluster_id="c").with_topics(told)
+        image = ClusterImage(cluster_id="c").with_topics(sent)
         delta = ClusterDelta.between(ClusterImage(), image)
         update = ImageUpdate(1, epoch, 1, NOTHING, epoch, delta)
         assert follower.follow(update).error is ErrorCode.NONE
         return deltas[-1].new
 
-    assert hears(1, topics[0]) == frozenset()
-    assert hears(2, topics[0], topics[1]) == {TopicPartition("b", 0)}
-    # Somebody may have written to it before we came to know of it.
-    assert hears(3, topics[0], topics[1], grown) == frozenset()
+    assert receives(1, topics[0]) == frozenset()
+    assert receives(2, topics[0], topics[1]) == {TopicPartition("b", 0)}
+    # A producer may have written to it before we came to know of it.
+    assert receives(3, topics[0], topics[1], grown) == frozenset()
 
 
 def with_epochs(topic: TopicImage, epoch: int) -> TopicImage:

@@ -1,4 +1,4 @@
-"""What the controller decides of partitions, on what it knows of brokers and their logs."""
+"""The controller's decisions on partitions, by its knowledge of brokers and their logs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def changes(image: ClusterImage) -> PartitionChanges:
 
 
 def test_whoever_is_not_known_may_have_started_again_unseen() -> None:
-    """The controller before let it lead, and was gone before it told this one of it."""
+    """The controller before let it lead, and was gone before it sent this one the image."""
     stored = image(2, 2, 1)
     known = {1: stored.brokers[1]}
     now = changes(stored).elect(NODES, stored, known).topics["t"].partitions[0]
@@ -80,7 +80,7 @@ def test_a_log_that_others_cannot_use_is_not_waited_for_before_a_stop() -> None:
 def test_what_a_new_controller_cannot_use_itself_is_led_elsewhere_in_another_epoch(
     isr: tuple[int, ...], leader: int, fails: bool
 ) -> None:
-    """Nobody leads it as soon as it has not opened, in the epoch of ours: that is written never."""
+    """It has no leader once it has not opened, in the epoch of ours: that is written never."""
     stored, nodes = image(1, *isr), Nodes()
     propagation = Propagation(lambda image, delta: () if fails else [NAME], node_id=1)
     propagation.failing = frozenset([NAME] if fails else ())

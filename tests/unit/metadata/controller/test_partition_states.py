@@ -1,4 +1,4 @@
-"""Leaders and in-sync sets: what each cause makes of them, and that nobody clean lacks a record."""
+"""Leaders and in-sync sets: the effect of each cause, and that no clean leader lacks a record."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def only(cluster: ClusterImage) -> PartitionImage:
     return cluster.topics["t"].partitions[0]
 
 
-def told(partition: PartitionImage) -> tuple[object, ...]:
+def state_of(partition: PartitionImage) -> tuple[object, ...]:
     return partition.leader, partition.isr, partition.eligible, partition.leader_epoch
 
 
@@ -65,7 +65,7 @@ def change(*in_sync: int, **fields: int) -> InSyncChange:
         pytest.param((1, (1, 2)), (0, 2), 1, (2, (2,), (), 6), id="in sync, not the first one"),
         pytest.param((1, (1, 2)), (0, 1), 1, (1, (1,), (), 5), id="a follower: no new epoch"),
         pytest.param((1, (1, 2)), (0, 1), 2, (1, (1,), (2,), 5), id="below the minimum: eligible"),
-        pytest.param((1, (1, 2)), (0,), 1, (-1, (1,), (2,), 6), id="nobody clean: nobody"),
+        pytest.param((1, (1, 2)), (0,), 1, (-1, (1,), (2,), 6), id="none is clean: no leader"),
         pytest.param((1, (1, 2)), (), 1, (-1, (1,), (2,), 6), id="all dead: the last leader stays"),
         pytest.param((-1, (1,), (2,)), (2,), 1, (2, (2,), (), 6), id="an eligible one, enough"),
         pytest.param((-1, (1,), (2,)), (2,), 2, (2, (2,), (1,), 6), id="an eligible one, too few"),
@@ -79,27 +79,27 @@ def test_brokers_come_and_go(
     fields = dict(zip(("leader", "isr", "eligible"), before, strict=False))
     cluster = image(**fields)
     changed = after_brokers_changed(cluster, alive, lambda _: ElectionRules(minimum))
-    assert [told(each) for each in changed] == ([] if after is None else [after])
+    assert [state_of(each) for each in changed] == ([] if after is None else [after])
     assert all(each.partition_epoch == 9 for each in changed)
 
 
 def test_an_unclean_election_is_for_who_allows_it() -> None:
     cluster = image(leader=1, isr=(1,))
     unclean = ElectionRules(2, unclean=True)
-    assert [told(each) for each in after_brokers_changed(cluster, (0, 2), lambda _: unclean)] == [
-        (0, (0,), (), 6)
-    ]
+    assert [
+        state_of(each) for each in after_brokers_changed(cluster, (0, 2), lambda _: unclean)
+    ] == [(0, (0,), (), 6)]
     # Who has every record goes before.
     cluster = image(leader=-1, isr=(1,), eligible=(2,))
-    assert [told(each) for each in after_brokers_changed(cluster, (0, 2), lambda _: unclean)] == [
-        (2, (2,), (1,), 6)
-    ]
+    assert [
+        state_of(each) for each in after_brokers_changed(cluster, (0, 2), lambda _: unclean)
+    ] == [(2, (2,), (1,), 6)]
 
 
 def test_an_unclean_election_that_is_asked_for() -> None:
     def asked(alive: Collection[int], **state: object) -> object:
         elected = unclean_election(only(image(**state)), alive)
-        return elected.code if isinstance(elected, KafkaError) else told(elected)
+        return elected.code if isinstance(elected, KafkaError) else state_of(elected)
 
     assert asked((0, 2), leader=NO_LEADER, isr=(1,)) == (0, (0,), (), 6)
     assert asked((0, 2), leader=NO_LEADER, isr=(1,), eligible=(2,)) == (2, (2,), (), 6)
@@ -110,21 +110,21 @@ def test_an_unclean_election_that_is_asked_for() -> None:
 def test_a_replica_that_does_not_open_is_as_one_of_a_dead_broker() -> None:
     closed = [(TopicPartition("t", 0), 0)]
     cluster = image(leader=0, isr=(0, 1))
-    assert [told(each) for each in after_brokers_changed(cluster, NODES, closed=closed)] == [
+    assert [state_of(each) for each in after_brokers_changed(cluster, NODES, closed=closed)] == [
         (1, (1,), (), 6)
     ]
-    nobody = image(leader=NO_LEADER, isr=(0,))
-    assert after_brokers_changed(nobody, NODES, closed=closed) == []  # again and again
+    leaderless = image(leader=NO_LEADER, isr=(0,))
+    assert after_brokers_changed(leaderless, NODES, closed=closed) == []  # again and again
 
 
 def test_a_start_after_an_unclean_end_has_new_epochs_where_somebody_leads() -> None:
     cluster = image(leader=0, isr=(0,))
     assert after_brokers_changed(cluster, NODES) == []
-    assert [told(each) for each in after_brokers_changed(cluster, NODES, new_epochs=True)] == [
+    assert [state_of(each) for each in after_brokers_changed(cluster, NODES, new_epochs=True)] == [
         (0, (0,), (), 6)
     ]
     gone = after_brokers_changed(cluster, (1,), new_epochs=True)
-    assert [told(each) for each in gone] == [(-1, (0,), (), 6)]
+    assert [state_of(each) for each in gone] == [(-1, (0,), (), 6)]
 
 
 @pytest.mark.parametrize(
@@ -155,13 +155,13 @@ def test_a_lossy_start_leaves_both_sets_before_it_may_lead(
     fields = dict(zip(("leader", "isr", "eligible"), before, strict=False))
     rules = ElectionRules(minimum)
     changed = after_brokers_changed(image(**fields), alive, lambda _: rules, lossy=lossy)
-    assert [told(each) for each in changed] == ([] if after is None else [after])
+    assert [state_of(each) for each in changed] == ([] if after is None else [after])
 
 
 def test_the_preferred_replica_leads_if_it_is_in_sync_and_lives() -> None:
     def asked(alive: Collection[int], **state: object) -> object:
         elected = preferred_election(only(image(**state)), alive)
-        return elected.code if isinstance(elected, KafkaError) else told(elected)
+        return elected.code if isinstance(elected, KafkaError) else state_of(elected)
 
     assert asked(NODES, leader=1, isr=(0, 1)) == (0, (0, 1), (), 6)
     assert asked((1, 2), leader=1, isr=(0, 1)) is E.PREFERRED_LEADER_NOT_AVAILABLE
@@ -172,7 +172,7 @@ def test_the_preferred_replica_leads_if_it_is_in_sync_and_lives() -> None:
 def test_a_leader_grows_and_shrinks_its_in_sync_set() -> None:
     def asked(cluster: ClusterImage, *in_sync: int, minimum: int = 1) -> tuple[object, ...]:
         rules = ElectionRules(minimum)
-        return told(alter_in_sync(cluster, 1, change(*in_sync), lambda _: rules))
+        return state_of(alter_in_sync(cluster, 1, change(*in_sync), lambda _: rules))
 
     cluster = image(leader=1, isr=(1, 2))
     assert asked(cluster, 2, 1, 0) == (1, (0, 1, 2), (), 5)
@@ -214,11 +214,11 @@ def test_what_no_leader_may_ask_for(leader: int, asked: InSyncChange, code: E) -
     [
         pytest.param((0, (0, 1, 2)), {0}, 1, (1, (1, 2), (), 6), id="another leads"),
         pytest.param((0, (0, 1, 2)), {1}, 1, (0, (0, 2), (), 5), id="who follows leaves"),
-        pytest.param((0, (0, 1, 2)), {0, 1}, 1, (2, (2,), (), 6), id="nobody who stops as well"),
+        pytest.param((0, (0, 1, 2)), {0, 1}, 1, (2, (2,), (), 6), id="none that stops as well"),
         pytest.param((0, (0, 2)), {0}, 2, (2, (2,), (0,), 6), id="below the minimum: eligible"),
         pytest.param((0, (0,)), {0}, 1, None, id="who is alone goes on"),
         pytest.param((0, (0, 1)), {0, 1}, 1, None, id="so do all, if all stop"),
-        pytest.param((0, (0, 1)), {2}, 1, None, id="who is not in sync is nobody's loss"),
+        pytest.param((0, (0, 1)), {2}, 1, None, id="one out of sync is no loss"),
     ],
 )
 def test_before_a_broker_stops_others_lead(
@@ -230,13 +230,13 @@ def test_before_a_broker_stops_others_lead(
     leader, isr = before
     cluster = image(leader=leader, isr=isr)
     changed = before_stop(cluster, stopping, lambda _: ElectionRules(minimum))
-    assert [told(each) for each in changed] == ([] if after is None else [after])
+    assert [state_of(each) for each in changed] == ([] if after is None else [after])
 
 
 def test_what_is_waited_for_before_a_stop() -> None:
     name = TopicPartition("t", 0)
     assert others_may_lead(image(leader=0, isr=(0,)), 0) == [name]
-    assert others_may_lead(image((0,), leader=0, isr=(0,)), 0) == []  # nobody else lives
+    assert others_may_lead(image((0,), leader=0, isr=(0,)), 0) == []  # no other lives
     assert others_may_lead(image(leader=0, isr=(0,)), 0, {1, 2}) == []
     assert others_may_lead(image(leader=1, isr=(1,)), 0) == []
     assert others_may_lead(image(leader=0, isr=(0,)), 0, (), {(name, 1)}) == [name]
@@ -253,15 +253,15 @@ def test_who_stops_does_not_join_again_and_is_not_put_out_by_itself() -> None:
 
 def test_other_settings_end_eligibility() -> None:
     few = image(leader=1, isr=(1,), eligible=(2,))
-    assert [told(each) for each in nobody_eligible(few.topics.values())] == [(1, (1,), (), 5)]
+    assert [state_of(each) for each in nobody_eligible(few.topics.values())] == [(1, (1,), (), 5)]
     assert nobody_eligible(image(leader=1, isr=(1,)).topics.values()) == []
     said = image(leader=1, isr=(1,), eligible=(2,), min_in_sync=2)
     assert nobody_eligible(said.topics.values()) == []  # until a smaller one is written
-    # Settings of a broker's file, which nobody saw change.
+    # Settings of a broker's file, whose change was not seen.
     for leader, epoch in ((1, 5), (NO_LEADER, 6)):
         cluster = image(leader=leader, isr=(1,), eligible=(2,))
         changed = after_brokers_changed(cluster, NODES, lambda _: ElectionRules(1))
-        assert [told(each) for each in changed] == [(1, (1,), (), epoch)]
+        assert [state_of(each) for each in changed] == [(1, (1,), (), epoch)]
 
 
 @pytest.mark.parametrize(
@@ -307,8 +307,8 @@ class Records(RuleBasedStateMachine):
         self.written = dict.fromkeys(NODES, 0)  # by broker: the records that it has
         self.high_watermark = 0
         self.election = ElectionRules(2)  # of the controller
-        self.leaders_minimum = 2  # of the settings of who leads
-        self.cut: set[int] = set()  # machines that stopped, of which no controller has heard
+        self.leaders_minimum = 2  # of the leader's settings
+        self.cut: set[int] = set()  # machines that stopped, that no controller knows of
         self.stopped: set[int] = set()  # those, and who did since the high watermark moved
         self.fewest = 2  # min.insync.replicas since then
 
@@ -365,7 +365,7 @@ class Records(RuleBasedStateMachine):
 
     @rule(nodes=st.sets(st.sampled_from(NODES), min_size=1), lost=st.integers(0, 3))
     def machines_stop(self, nodes: set[int], lost: int) -> None:
-        """With what was not on their disks."""
+        """With the records that were not on their disks."""
         for node in nodes:
             self.written[node] = max(0, self.written[node] - lost)
         self.cut |= nodes

@@ -78,8 +78,8 @@ def test_nobody_is_elected_by_the_end_who_does_not_live() -> None:
     moving = reassigned(HELD, (4,), ALIVE, ONE)
     there = replace(moving, isr=(1, 4))
     assert finished(there, (1, 2, 3), ONE) is there
-    nobody = replace(there, leader=NO_LEADER)
-    assert finished(nobody, ALIVE, ONE) is nobody
+    leaderless = replace(there, leader=NO_LEADER)
+    assert finished(leaderless, ALIVE, ONE) is leaderless
 
 
 def test_a_cancellation_leaves_what_there_was() -> None:
@@ -98,7 +98,7 @@ def test_no_cancellation_leaves_too_few_in_sync() -> None:
     for isr in ((4,), (4, 1)):
         state = replace(moving, isr=isr, leader=4)
         refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, cancelled, state, ALIVE, TWO)
-    few = replace(moving, isr=(1,))  # as few as there were: it takes nobody away
+    few = replace(moving, isr=(1,))  # as few as there were: it takes none away
     assert cancelled(few, ALIVE, TWO).isr == (1,)
 
 

@@ -49,7 +49,7 @@ class Decided:
         return [replace(each, partition_epoch=each.partition_epoch + 1) for each in changed]
 
     def refuse(self, *brokers: int) -> None:
-        """These do, and nobody else."""
+        """These do, and no others."""
         self.propagation.refusing = frozenset([NAME] if 1 in brokers else ())
         for each in (1, 2, 3):
             closed = self.closed.get(each, [])
@@ -116,7 +116,7 @@ def test_an_election_for_another_reason_prefers_who_has_room() -> None:
     decided.changes.brokers_changed(decided.nodes, decided.brokers[1:])
     assert decided.now == (3, (2, 3))
     decided.changes.brokers_changed(decided.nodes, decided.brokers[1:2])
-    assert decided.now == (2, (2,))  # who refuses leads where nobody else lives
+    assert decided.now == (2, (2,))  # one that refuses leads where no other lives
 
 
 def test_the_preferred_replica_does_not_come_back_without_room() -> None:

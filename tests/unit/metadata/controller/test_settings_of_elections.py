@@ -90,7 +90,7 @@ def test_unclean_elections_that_are_allowed_everywhere_are_made_at_once(
 def test_a_controller_elects_by_what_the_store_says_last(
     cluster: Configured, wire: Wire, tmp_path: Path
 ) -> None:
-    """And not by what it was told before: that unclean elections are allowed."""
+    """And not by an earlier image, in which unclean elections are allowed."""
     cluster.make(1, 2)
     cluster.alter(1, 1)
     cluster.set_everywhere(UNCLEAN, "true")
@@ -115,7 +115,7 @@ def test_a_leader_is_told_the_minimum_by_which_others_are_eligible(
     assert sets(cluster.state) == sets(kept(cluster)) == ((3,), (2,), 2)
     follow(cluster)
     assert sets(cluster.brokers[3].image.topics["t"].partitions[0]) == ((3,), (2,), 2)
-    # Nobody is eligible by a smaller one; where it is waited for it is told at once.
+    # None is eligible by a smaller one; a waiting leader gets it at once.
     cluster.set_everywhere(MIN_IN_SYNC, "1")
     assert sets(cluster.state) == sets(kept(cluster)) == ((3,), (), 1)
 

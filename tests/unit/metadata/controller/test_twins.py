@@ -42,7 +42,7 @@ def test_who_sees_another_in_its_place_leads_nothing_until_that_is_gone(
     follow(cluster)
     three = cluster.brokers[3]
     before = three.controller.broker_epoch
-    wire.holds.add(2)  # nobody tells it what others have become
+    wire.holds.add(2)  # it gets no image of the others
     twin = usurp(cluster, 3)
     eventually(lambda: three.controller.broker_epoch == NO_BROKER_EPOCH and wire.pauses > 0)
     assert [each.leader for each in three.image.partitions()] == [NO_LEADER]
@@ -108,7 +108,7 @@ def test_a_clean_stop_leaves_anothers_registration(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("is_away", [True, False])
 def test_who_is_not_known_asks_the_store(cluster: Cluster, wire: Wire, is_away: bool) -> None:
-    """A controller that was replaced may be behind; where the store is away, it may be right."""
+    """A controller that was replaced may lag; where the store is away, it may be right."""
     cluster.make(3, 2)
     follow(cluster)
     three = cluster.brokers[3]
@@ -232,8 +232,8 @@ def test_who_is_cut_off_from_the_store_follows_the_next_controller(cluster: Clus
     two = cluster.brokers[2]
     two.store.down = True
     next_one = update_of(cluster, two)
-    told = cluster.controller.image.at_version(0)
-    delta = ClusterDelta.between(ClusterImage(), replace(told, controller_id=3))
+    sent = cluster.controller.image.at_version(0)
+    delta = ClusterDelta.between(ClusterImage(), replace(sent, controller_id=3))
     next_one = next_one._replace(
         controller_id=3, controller_epoch=next_one.controller_epoch + 1, delta=delta
     )
@@ -242,7 +242,7 @@ def test_who_is_cut_off_from_the_store_follows_the_next_controller(cluster: Clus
     late = update_of(cluster, two)
     answer = wait(lambda done: two.controller.follow(late, done))
     assert answer.error is ErrorCode.STALE_CONTROLLER_EPOCH
-    # Nobody was elected in that epoch: when the store is back, all is told anew.
+    # None was elected in that epoch: when the store is back, all is sent again.
     before = two.controller.broker_epoch
     two.store.down = False
     two.controller._on_session_event(two.store.session_id, SessionEvent.CONNECTED)

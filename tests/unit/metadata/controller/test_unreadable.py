@@ -1,4 +1,4 @@
-"""A node that somebody has damaged costs what it is of, and a line; everything else goes on."""
+"""A damaged node costs its own content, and a line; everything else goes on."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_the_others_are_led_on_and_this_one_stays(
     assert before.topic_id in one.replicas.logs
     cluster.end(3)
     assert topic(cluster, "u").partitions[0].leader == 2
-    # What is known of it may be old: nobody is elected by that.
+    # Its known state may be old: no leader is elected by that.
     assert topic(cluster, "t").partitions == before.partitions
     assert one.embedded.get(path).data == data
     # Mended and read again, it is as any other.
@@ -121,7 +121,7 @@ def damage(store: MetadataStore, path: str) -> None:
 
 @pytest.mark.parametrize("what", PATHS)
 def test_who_starts_and_has_not_known_it_says_its_node(tmp_path: Path, what: str) -> None:
-    """Its logs would be taken for logs of nobody."""
+    """Its logs would be taken for logs of no topic."""
     first = OneBroker(tmp_path, 1)
     first.start()
     first.create(NewTopic("t", partitions=1))

@@ -92,7 +92,7 @@ def test_another_takes_its_place_in_sync_where_one_is_eligible(
 
 
 def test_the_last_one_in_sync_stays_it(cluster: Cluster, tmp_path: Path) -> None:
-    """Nobody else has what was committed, and nobody is elected in silence who has not."""
+    """No other has the committed records, and none without them is elected in silence."""
     cluster.make(3, 2)
     cluster.alter(3, 3)
     cluster.end(3)
@@ -106,7 +106,7 @@ def test_one_that_runs_leads_nothing_and_registers_again(cluster: Cluster) -> No
     cluster.make(3, 2)
     before = cluster.epochs()[3]
     assert unregister(cluster.controller, 3) is None
-    # Its answer is behind the election.
+    # Its answer comes after the election.
     assert (cluster.state.leader, cluster.state.isr, cluster.state.leader_epoch) == (2, (2,), 1)
     three = cluster.brokers[3]
     eventually(lambda: cluster.epochs().get(3, before) > before)
@@ -169,7 +169,7 @@ def test_the_only_broker_stays(tmp_path: Path) -> None:
 
 
 def test_its_settings_go_by_the_way_of_all_settings(tmp_path: Path) -> None:
-    """Who follows the image is told; and asked for again it goes on behind a crash."""
+    """The followers of the image get it; and asked for again it goes on after a crash."""
     alone = OneBroker(tmp_path, 1)
     alone.start(configs=Anything())
     try:

@@ -91,12 +91,14 @@ class ZooKeeperHarness:
 
 
 def expire(address: str, session: ZooKeeperStore) -> None:
-    """End the session at the server, and wait until its client has been told."""
-    told = threading.Event()
-    session.on_session_event(lambda event: told.set() if event is SessionEvent.EXPIRED else None)
+    """End the session at the server, and wait until its client has been notified."""
+    notified = threading.Event()
+    session.on_session_event(
+        lambda event: notified.set() if event is SessionEvent.EXPIRED else None
+    )
     session_id, password = session._client.client_id
     end_session(address, session_id, password)
-    assert told.wait(WAIT_S)
+    assert notified.wait(WAIT_S)
 
 
 def _embedded(request: pytest.FixtureRequest, directory: Path) -> Harness:

@@ -187,7 +187,7 @@ def test_sizes_up_to_the_bounds_are_taken_and_larger_ones_refused(store: Metadat
 def test_a_multi_of_as_many_small_nodes_as_its_bytes_allow_is_taken(
     store: MetadataStore, data: bytes
 ) -> None:
-    """As a topic of thousands of partitions is made of, and an election behind a dead broker."""
+    """As a topic of thousands of partitions is made of, and an election after a broker's death."""
     creations = [Create("/t")]
     size_bytes = creations[0].size_bytes
     while (
@@ -298,7 +298,7 @@ def test_an_ephemeral_node_belongs_to_its_session(harness: Harness) -> None:
     assert theirs.get("/mine").owner == ours.session_id
     assert theirs.get("/mine").ephemeral
     assert not theirs.get("/").ephemeral
-    assert theirs.set("/mine", b"y") == 1  # anybody may write it; it stays ours
+    assert theirs.set("/mine", b"y") == 1  # any session may write it; it stays ours
     ours.close()
     assert not theirs.exists("/mine")
 
@@ -351,19 +351,19 @@ def test_ephemeral_nodes_do_not_survive_a_restart_and_others_do(harness: Harness
 
 def test_session_events_tell_of_expiry(harness: Harness) -> None:
     ours = harness.session()
-    told: Inbox[SessionEvent] = Inbox()
+    session_events: Inbox[SessionEvent] = Inbox()
     over = threading.Event()
 
     def note(event: SessionEvent) -> None:
-        told(event)
+        session_events(event)
         if event is SessionEvent.EXPIRED:
             over.set()
 
     ours.on_session_event(note)
     harness.expire(ours)
     assert over.wait(WAIT_S)
-    # Who is told of the end over a network was cut off before.
-    assert [event for event in told.items if event is not SessionEvent.SUSPENDED] == [
+    # A client that is notified of the end over a network was cut off before.
+    assert [event for event in session_events.items if event is not SessionEvent.SUSPENDED] == [
         SessionEvent.EXPIRED
     ]
 
@@ -501,10 +501,12 @@ def test_changes_while_a_callback_runs_collapse_into_one_event_with_the_last_typ
     store.delete("/a")
     leave.set()
     # Over a network some may be on their way still, so the last word may come as a second event.
-    told = inbox.wait_until(lambda events: events[-1:] == [WatchEvent(EventType.DELETED, "/a")])
-    assert len(told) < 5
+    session_events = inbox.wait_until(
+        lambda events: events[-1:] == [WatchEvent(EventType.DELETED, "/a")]
+    )
+    assert len(session_events) < 5
     store.create("/a")
-    assert len(inbox.wait_for(len(told) + 1)) == len(told) + 1
+    assert len(inbox.wait_for(len(session_events) + 1)) == len(session_events) + 1
 
 
 def test_a_callback_may_use_the_store_and_may_fail(store: MetadataStore) -> None:

@@ -182,7 +182,7 @@ def test_a_database_that_fails_later_is_unavailable_not_a_crash(tmp_path: Path) 
 
 
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
-    """Descriptors and threads are back to what they were."""
+    """Descriptors and threads are as many as before."""
 
     store = EmbeddedStore.open(tmp_path)
     assert open_below(tmp_path) > 0

@@ -112,7 +112,7 @@ def test_a_write_whose_answer_was_lost_is_said_to_be_unknown_and_can_be_read_aga
         with pytest.raises(StoreUnavailableError):
             asked.result(WAIT_S)
     line.mend()
-    events.wait_until(lambda told: SessionEvent.CONNECTED in told)
+    events.wait_until(lambda received: SessionEvent.CONNECTED in received)
     assert ours.get("/done").data == b"x"
 
 
@@ -123,11 +123,11 @@ def test_what_changed_while_cut_off_is_told_once_and_what_did_not_is_not(
     ours, other = opened(hosts=(line.address,)), opened()
     for path in ("/changed", "/deleted", "/same", "/replaced", "/parent"):
         other.create(path)
-    told: Inbox[WatchEvent] = Inbox()
+    received: Inbox[WatchEvent] = Inbox()
     events: Inbox[SessionEvent] = Inbox()
     for path in ("/changed", "/deleted", "/same", "/replaced", "/created"):
-        ours.watch(path, WatchKind.DATA, told, persistent=True)
-    ours.watch("/parent", WatchKind.CHILDREN, told)
+        ours.watch(path, WatchKind.DATA, received, persistent=True)
+    ours.watch("/parent", WatchKind.CHILDREN, received)
     ours.on_session_event(events)
     line.cut()
     events.wait_for(1)
@@ -144,21 +144,21 @@ def test_what_changed_while_cut_off_is_told_once_and_what_did_not_is_not(
         WatchEvent(EventType.CREATED, "/created"),
         WatchEvent(EventType.CHILDREN, "/parent"),
     }
-    assert set(told.wait_for(len(expected))) == expected
+    assert set(received.wait_for(len(expected))) == expected
     other.set("/same", b"x")  # they are armed again
     other.create("/deleted")
     expected |= {
         WatchEvent(EventType.CHANGED, "/same"),
         WatchEvent(EventType.CREATED, "/deleted"),
     }
-    assert set(told.wait_for(len(expected))) == expected
-    assert len(told.items) == len(expected)
+    assert set(received.wait_for(len(expected))) == expected
+    assert len(received.items) == len(expected)
 
 
 @pytest.mark.java
 @pytest.mark.parametrize("seed", range(3))
 def test_no_update_is_lost_however_the_line_fails(opened: Open, line: Line, seed: int) -> None:
-    """A reader that looks only when it is told ends with the last value, whatever was cut when."""
+    """A reader that looks only when notified ends with the last value, whatever was cut when."""
     dice = random.Random(seed)
     ours, other = opened(hosts=(line.address,)), opened()
     other.create("/value", b"0")
@@ -169,7 +169,7 @@ def test_no_update_is_lost_however_the_line_fails(opened: Open, line: Line, seed
             if int(ours.get("/value").data) == last:
                 seen.set()
         except StoreUnavailableError:
-            pass  # told again when it is back
+            pass  # notified again when it is back
 
     ours.watch("/value", WatchKind.DATA, look, persistent=True)
     ours.on_session_event(lambda event: look(event) if event is SessionEvent.CONNECTED else None)
@@ -303,8 +303,8 @@ def test_three_servers_one_of_which_dies_under_writers_lose_and_double_nothing()
             tuple(server.connect for server in servers), "/kbroker", 20_000, 30_000
         )
         assert connect_to(servers) in str(settings)
-        # Each has a server of its own, which may be behind what another one has answered; but a
-        # session begins there behind all that was committed before it.
+        # Each has a server of its own, which may lag another one's answers; but a
+        # session begins there after all that was committed before it.
         stores = [ZooKeeperStore.open(settings, random.Random(0))]
         stores[0].create("/count", b"")
         stores.append(ZooKeeperStore.open(settings, random.Random(1)))
@@ -359,7 +359,7 @@ def leader_of(servers: list[ZooKeeper]) -> ZooKeeper:
     def leading() -> list[ZooKeeper]:
         return [server for server in servers if server.mode() == "leader"]
 
-    return wait_until(leading, "nobody came to lead", WAIT_S)[0]
+    return wait_until(leading, "none came to lead", WAIT_S)[0]
 
 
 def settled(store: ZooKeeperStore) -> bytes:

@@ -217,7 +217,7 @@ def test_a_log_with_gaps_is_whole_behind_any_crash(data: Path, tmp_path: Path, c
 
 
 def test_what_is_torn_in_the_middle_is_no_gap(data: Path, tmp_path: Path) -> None:
-    """Behind the recovery point a power cut may have taken it, and all that stood behind it."""
+    """After the recovery point a power cut may have taken it, and all that was after it."""
     source = tmp_path / "source"
     of = {0: batch(0, 5) + batch(5, 3)[:-4], 10: batch(10)}
     segments(source, of, clean=False, lines={RECOVERY_POINT_FILE: 5})

@@ -1,4 +1,4 @@
-"""The file of an export: what is written reads back, and what anybody else wrote is one line."""
+"""The file of an export: a written one reads back, and any other is one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker that stands alone leaves in its store."""
+"""The tree that a broker without a cluster leaves in its store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LAST_PRODUCER_ID = 1_999
 
 
 def used_store(directory: Path, topics: int = 2) -> ClusterImage:
-    """Two terms of a controller, the second behind a crash: topics, settings, two blocks of ids."""
+    """Two terms of a controller, the second after a crash: topics, settings, two blocks of ids."""
     broker = OneBroker(directory)
     broker.start()
     broker.create(*(NewTopic(f"orders-{each}", configs={"a": "1"}) for each in range(topics)))

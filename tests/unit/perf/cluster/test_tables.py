@@ -45,11 +45,11 @@ def outcome(ours: list[float], theirs: list[float], **null: list[float]) -> Shar
     return found
 
 
-def verdicts(told: Measurement) -> list[str]:
-    """Of each bar; what is told can be printed and kept."""
-    assert told.text(MACHINE, 1.0)
-    json.dumps(told.to_json(MACHINE, 1.0), allow_nan=False)
-    return [bar.verdict for bar in told.bars]
+def verdicts(measured: Measurement) -> list[str]:
+    """Of each bar; its lines can be printed and kept."""
+    assert measured.text(MACHINE, 1.0)
+    json.dumps(measured.to_json(MACHINE, 1.0), allow_nan=False)
+    return [bar.verdict for bar in measured.bars]
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,8 @@ def test_catching_up_is_judged_by_round() -> None:
         for broker, seconds, p99_us in (("kbroker", 4.0, 900.0), ("kafka", 8.0, 800.0))
     ]
     assert found[0].megabytes_per_s == 500
-    told = catch_up.report(found, [], CatchUpPlan())
-    assert verdicts(told) == ["pass, surely", "no result: the follower took 0.50 of the time"]
+    measured = catch_up.report(found, [], CatchUpPlan())
+    assert verdicts(measured) == ["pass, surely", "no result: the follower took 0.50 of the time"]
     slow = [replace(one, seconds=9.0) if one.broker == "kbroker" else one for one in found]
     assert verdicts(catch_up.report(slow, [], CatchUpPlan())) == ["FAIL", "FAIL"]
     alone = [one for one in found if one.broker == "kbroker"]
@@ -142,9 +142,9 @@ def test_the_controller_is_killed_every_other_time() -> None:
 
 def test_kills_are_told() -> None:
     found = [Failover(n, 1 + n % 3, n % 3 == 0, 333, 5.0, 0.2, {2: 0.2}, True) for n in range(7)]
-    told = failover.report(found, {"partitions": 1000})
-    assert verdicts(told) == ["pass, surely"]
-    assert [row[1] for row in told.rows] == ["7", "3", "4"]
+    measured = failover.report(found, {"partitions": 1000})
+    assert verdicts(measured) == ["pass, surely"]
+    assert [row[1] for row in measured.rows] == ["7", "3", "4"]
 
 
 def test_starts_are_judged_behind_a_clean_stop() -> None:
@@ -162,9 +162,9 @@ def test_idle_followers_are_judged_and_leaders_only_told() -> None:
         for number in range(7)
         for role, share in zip(idle_followers.ROLES, (0.5, 0.01, 0.5), strict=True)
     ]
-    told = idle_followers.report(found, {"partitions": 1000})
-    assert verdicts(told) == ["pass, surely", "pass, surely"]
-    assert len(told.rows) == 3
+    measured = idle_followers.report(found, {"partitions": 1000})
+    assert verdicts(measured) == ["pass, surely", "pass, surely"]
+    assert len(measured.rows) == 3
 
 
 def returned(enabled: str, number: int, quiet: bool = True) -> Returned:
@@ -178,11 +178,11 @@ def test_returns_are_compared_round_by_round() -> None:
     kinds = (rebalance.ON, rebalance.OFF)
     found = [returned(kind, number) for number in range(7) for kind in kinds]
     found += [returned(kind, 7, quiet=kind == rebalance.ON) for kind in kinds]
-    told = rebalance.report(found, RebalancePlan())
-    assert verdicts(told) == ["pass, surely"]
-    assert [row[:2] for row in told.rows] == [["true", "50 to 50"], ["false", "0 to 0"]]
-    assert told.rows[1][2] == "never"
-    busiest, both, p99, noisy = told.remarks
+    measured = rebalance.report(found, RebalancePlan())
+    assert verdicts(measured) == ["pass, surely"]
+    assert [row[:2] for row in measured.rows] == [["true", "50 to 50"], ["false", "0 to 0"]]
+    assert measured.rows[1][2] == "never"
+    busiest, both, p99, noisy = measured.remarks
     assert "0.667 [0.667, 0.667] x" in busiest
     assert "0.833" in both and "1 [1, 1] x" in p99
     assert noisy.startswith("1 of 16")

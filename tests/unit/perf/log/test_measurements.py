@@ -26,11 +26,11 @@ from tests.unit.perf.test_report import MACHINE
 BOTH = ("kbroker", "kafka")
 
 
-def verdicts(told: Measurement) -> list[str]:
-    """Of each bar; what is told can be printed and kept."""
-    assert told.text(MACHINE, 1.0)
-    json.dumps(told.to_json(MACHINE, 1.0), allow_nan=False)
-    return [bar.verdict for bar in told.bars]
+def verdicts(measured: Measurement) -> list[str]:
+    """Of each bar; its lines can be printed and kept."""
+    assert measured.text(MACHINE, 1.0)
+    json.dumps(measured.to_json(MACHINE, 1.0), allow_nan=False)
+    return [bar.verdict for bar in measured.bars]
 
 
 # --- Rounds ---------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ def recoveries(ours_s: float, theirs_s: float) -> list[Recovered]:
     ]
 
 
-def told(found: Sequence[Recovered]) -> list[str]:
+def measured(found: Sequence[Recovered]) -> list[str]:
     return verdicts(recovery.report(found, RecoveryPlan().to_json()))
 
 
@@ -85,15 +85,15 @@ def test_a_recovery_is_what_a_start_takes_longer() -> None:
 
 
 def test_recoveries_are_judged_by_round() -> None:
-    assert told(recoveries(1.5, 6.0)) == ["pass, surely", "pass, surely"]
+    assert measured(recoveries(1.5, 6.0)) == ["pass, surely", "pass, surely"]
     # The start of a JVM helps the whole, and hides nothing of the recovery.
-    assert told(recoveries(3.0, 6.0)) == ["FAIL", "pass, surely"]
+    assert measured(recoveries(3.0, 6.0)) == ["FAIL", "pass, surely"]
     assert (
-        told([one for one in recoveries(1.0, 6.0) if one.broker == "kbroker"])
+        measured([one for one in recoveries(1.0, 6.0) if one.broker == "kbroker"])
         == ["not measured"] * 2
     )
     few = [replace(one, quiet=one.round > 2) for one in recoveries(1.0, 6.0)]
-    assert told(few)[0].startswith("no result: 4 of 6 rounds needed (3 noisy")
+    assert measured(few)[0].startswith("no result: 4 of 6 rounds needed (3 noisy")
 
 
 def test_a_recovery_that_drowned_in_the_noise_has_no_ratio() -> None:
@@ -102,7 +102,9 @@ def test_a_recovery_that_drowned_in_the_noise_has_no_ratio() -> None:
     value = recovery.bars(found)[0].value
     assert value is not None
     assert len(value.values) == 6
-    assert told([replace(one, start_s=one.empty_s) for one in found])[0].startswith("no result: 0")
+    assert measured([replace(one, start_s=one.empty_s) for one in found])[0].startswith(
+        "no result: 0"
+    )
 
 
 def test_numbers_of_partitions_are_apart() -> None:

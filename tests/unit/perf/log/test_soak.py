@@ -27,11 +27,11 @@ def minutes(change: Callable[[Minute], Minute] = lambda one: one, count: int = 6
 
 def verdicts(found: list[Minute], count: int = 60) -> list[str]:
     plan = SoakPlan(minutes=count)
-    told = report(found, plan)
-    assert told.text(MACHINE, 1.0)
-    json.dumps(told.to_json(MACHINE, 1.0), allow_nan=False)
-    assert [row[:2] for row in told.rows] == [["kbroker", str(sixth + 1)] for sixth in range(6)]
-    return [bar.verdict for bar in told.bars]
+    lines = report(found, plan)
+    assert lines.text(MACHINE, 1.0)
+    json.dumps(lines.to_json(MACHINE, 1.0), allow_nan=False)
+    assert [row[:2] for row in lines.rows] == [["kbroker", str(sixth + 1)] for sixth in range(6)]
+    return [bar.verdict for bar in lines.bars]
 
 
 def test_what_stays_as_it_is_passes() -> None:
@@ -81,7 +81,7 @@ def test_a_value_that_is_lost_old_or_back_again_differs() -> None:
     assert differing({key: b"2", other: b"1"}, {key: b"2"}) == 1  # lost
     assert differing({key: None}, {key: b"1"}) == 1  # a tombstone that was cleaned too early
     assert differing({key: None}, {}) == 0  # its tombstone is gone as well, in time
-    assert differing({}, {key: b"1"}) == 1  # nobody was told that it is there
+    assert differing({}, {key: b"1"}) == 1  # no answer said that it is there
 
 
 def test_blocks_of_the_disk_are_counted_not_lengths(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_the_verdicts_of_java_killed_and_every_measured_bar_are_published() -> N
 
     (java_row,) = [row for question, row in rows.items() if question.startswith("Java's producer")]
     assert set(java_row["evidence"]) == {  # type: ignore[call-overload]
-        f"{what} by {whose}" for what in ("MB/s", "p99") for whose in ("Apache Kafka's", "stock's")
+        f"{unit} by {whose}" for unit in ("MB/s", "p99") for whose in ("Apache Kafka's", "stock's")
     }
     proofs = [row for question, row in rows.items() if question.startswith("The follower killed")]
     assert [row["knob_value"] for row in proofs] == list(SYSTEMS)

@@ -1,4 +1,4 @@
-"""One block: what its load is, what makes it void, and what it leaves behind."""
+"""One block: its load, the causes that make it void, and its remains."""
 
 from __future__ import annotations
 

@@ -102,8 +102,8 @@ def test_apache_kafka_says_it_over_jmx(tmp_path: Path, monkeypatch: pytest.Monke
     ]
     _java(tmp_path, monkeypatch, "\n".join(["cat <<'END'", *lines, "END"]))
     assert own_figures.of_kafka("127.0.0.1:9") == SAID
-    _java(tmp_path, monkeypatch, "echo nobody is there; exit 1")
-    with pytest.raises(BrokerError, match=r"127\.0\.0\.1:9 over JMX: nobody is there"):
+    _java(tmp_path, monkeypatch, "echo no server is there; exit 1")
+    with pytest.raises(BrokerError, match=r"127\.0\.0\.1:9 over JMX: no server is there"):
         own_figures.of_kafka("127.0.0.1:9")
 
 
@@ -133,7 +133,7 @@ def test_what_was_counted_before_is_not_of_the_load() -> None:
 def test_a_follower_that_lay_behind_has_fetched_for_longer() -> None:
     before = OwnFigures({}, {}, 0, 0, 0, 0, {})
     after = OwnFigures({}, {}, 100, 1e6, 50, 1e6, {})
-    slow = block(behind_s=3.0)  # behind a second
+    slow = block(behind_s=3.0)  # it lags a second
     assert slow.wall_s == 1.0
     found = diagnosis.figures_between(before, after, slow)
     alike = diagnosis.figures_between(before, after, block(behind_s=0.0))

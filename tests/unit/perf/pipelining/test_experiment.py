@@ -55,7 +55,7 @@ def test_a_pace_that_is_not_kafka_s_is_said_beforehand() -> None:
 
 
 class _Turns:
-    """Nobody answers when it is their turn."""
+    """No broker answers when it is its turn."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error

@@ -49,7 +49,7 @@ def _condition(in_flight: int) -> Condition:
 def test_the_pipeline_is_full_when_the_follower_is_killed(
     in_flight: int, loads: list[Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Closed loops before and behind; a pace while it is away, which it can catch up with."""
+    """Closed loops before and after; a pace while it is away, which it can catch up with."""
     happened: list[str] = []
     client: Any = FakeClient()
     node = SimpleNamespace(

@@ -19,7 +19,7 @@ PLAN = Plan(sections=("paced",), systems=(STOCK, KAFKA, PIPELINED))
 
 
 class Blocks:
-    """Blocks with so many requests a second, one behind the other."""
+    """Blocks with so many requests a second, one after the other."""
 
     def __init__(self, *rates: int) -> None:
         self._rates: Iterator[int] = iter(rates)

@@ -77,13 +77,13 @@ def test_its_page_has_a_place_for_it(
 ) -> None:
     page = tmp_path / "page.md"
     shutil.copy(ROOT / "docs" / PAGES[kind.name], page)
-    before, _, behind = page.read_text().partition(kind.marker())
+    before, _, after = page.read_text().partition(kind.marker())
     assert cli.main(["show", str(file), "--write-page", str(page)]) == 0
     assert cli.main(["show", str(file), "--markdown"]) == 0
     drawn = capsys.readouterr().out
     text = page.read_text()
     assert drawn.strip() in text and "nan" not in drawn
-    assert text.startswith(before) and text.endswith(behind.partition(END)[2])
+    assert text.startswith(before) and text.endswith(after.partition(END)[2])
     assert text.count("*Measured*") == before.count("*Measured*") + 1
     page.write_text("nothing to replace")
     with pytest.raises(StudyError, match="lacks the markers"):
@@ -130,7 +130,7 @@ def test_a_file_that_is_no_study(
 def test_an_unknown_broker_is_no_way_out(
     kind: Kind, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Publishing from a file that nobody takes keeps the records, and says so by its status."""
+    """Publishing from a file that is not taken keeps the records, and says so by its status."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("perf.publishing.PUBLISH_WAIT_S", 0.1)
     words = ["show", str(file), "--results-bootstrap", "127.0.0.1:1"]

@@ -299,7 +299,7 @@ def test_the_case_that_needs_replicas_is_named() -> None:
     assert not one.decided and "replication" in one.answer
 
 
-# --- how it is shown ------------------------------------------------------------------------------
+# --- its rendering --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("plan", [Plan(), Plan.quick(), Plan(brokers=("kbroker",), rounds=1)])

@@ -29,7 +29,7 @@ class Cut(BaseException):
 
 
 class Bench:
-    """Measures what it is told; counts, and can be cut after some blocks."""
+    """Measures given blocks; counts, and can be cut after some blocks."""
 
     def __init__(self, *, cut_after: int = -1) -> None:
         self.measured: list[str] = []
