@@ -140,7 +140,6 @@ LEFT: Final = {
     "tests/sample_project": 1,
     "tests/sanitizers": 6,
     "tests/simulation": 361,
-    "tests/system": 383,
 }
 
 if __name__ == "__main__":

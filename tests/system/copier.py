@@ -4,7 +4,7 @@ transaction.
     python -m tests.system.copier HOST:PORT TRANSACTIONAL_ID GROUP FROM TO
 
 It is written as librdkafka's documentation says: an error that asks for it aborts the transaction
-and goes back to what is committed; a fatal one ends the process with status 3, and the next start
+and goes back to its committed offsets; a fatal one ends the process (status 3), and the next start
 goes on. One line on standard output for each transaction that is committed.
 """
 

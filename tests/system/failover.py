@@ -1,4 +1,4 @@
-"""How soon somebody else acknowledges, once ZooKeeper has ended a dead leader's session.
+"""How soon another broker acknowledges, once ZooKeeper has ended a dead leader's session.
 
     python -m tests.system.failover --kills 20
 
@@ -72,14 +72,14 @@ def fail_over(cluster: Cluster, departures: Departures) -> tuple[float, float]:
             if done:
                 break
             if time.monotonic() - killed_s > TIMEOUT_S:
-                raise TimeoutError(f"nobody appends: {error.name}")
+                raise TimeoutError(f"no broker appends: {error.name}")
         time.sleep(PAUSE_S)
     answered_s = time.monotonic()
     for other in others:
         other.close()
     ended_s = departures.of(leader)
     if ended_s is None:
-        raise RuntimeError("somebody acknowledged before the session ended")
+        raise RuntimeError("a broker acknowledged before the session ended")
     cluster.brokers[leader].start()
     cluster.wait("all are in sync", cluster.in_sync)
     return answered_s - ended_s, answered_s - killed_s

@@ -35,7 +35,7 @@ def fail_over(cluster: Cluster, victim: ClusterBroker, partitions: int) -> float
     producer = producer_of(cluster, "all")
     failed: list[object] = []
 
-    def heard(error: object, _: object) -> None:
+    def delivered(error: object, _: object) -> None:
         if error is not None:
             failed.append(error)
 
@@ -44,7 +44,7 @@ def fail_over(cluster: Cluster, victim: ClusterBroker, partitions: int) -> float
     killed_s = time.monotonic()
     for index in range(partitions):
         if index != PLACE:
-            producer.produce(TOPIC, "goes on", partition=index, on_delivery=heard)
+            producer.produce(TOPIC, "goes on", partition=index, on_delivery=delivered)
     left = producer.flush(FLUSH_S)
     took_s = time.monotonic() - killed_s
     if left or failed:
@@ -98,8 +98,8 @@ def main() -> None:
         print(f"without a hang: {plain:.2f} s in the middle of {[round(s, 2) for s in usual]}")
         for role, took in hanging.items():
             middle = statistics.median(took)
-            shown = [round(s, 2) for s in took]
-            print(f"{role}: {middle:.2f} s, {middle / plain:.2f} x, of {shown}")
+            rounded = [round(s, 2) for s in took]
+            print(f"{role}: {middle:.2f} s, {middle / plain:.2f} x, of {rounded}")
 
 
 if __name__ == "__main__":

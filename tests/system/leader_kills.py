@@ -5,7 +5,7 @@
 An idempotent producer (librdkafka, acks=all, its defaults else) writes numbers to three partitions
 of three replicas, two of which must be in sync, all the time. A turn kills the leader of a drawn
 partition at a drawn moment, waits until others lead and something is acknowledged, starts it again
-and waits until everybody is in sync; some turns kill all three at once. Then everything is read:
+and waits until all are in sync; some turns kill all three at once. Then everything is read:
 each acknowledged number once, each partition's in their order, and nothing that was never sent.
 """
 
@@ -120,14 +120,14 @@ class Cluster:
         self.wait("all are in sync", self.in_sync)
 
     def _metadata(self) -> confluent_kafka.admin.ClusterMetadata:
-        # librdkafka asks a broker that was just killed again and again: somebody else then.
+        # librdkafka asks a broker that was just killed again and again: another one then.
         return self._admin.list_topics(timeout=METADATA_TIMEOUT_S)
 
     def partitions(self) -> dict[int, tuple[int, set[int]]]:
         """Leaders and who is in sync, as some broker tells it; one may have just begun."""
         try:
             topic = self._metadata().topics.get(TOPIC)
-        except confluent_kafka.KafkaException:  # whoever was asked was killed
+        except confluent_kafka.KafkaException:  # the broker that was asked was killed
             return {}
         found = topic.partitions if topic is not None else {}
         return {index: (each.leader, set(each.isrs)) for index, each in found.items()}
@@ -192,8 +192,8 @@ class Found(NamedTuple):
 
 def differences(sent: int, acknowledged: list[list[int]], read: list[list[int]]) -> list[str]:
     faults = []
-    for index, (told, there) in enumerate(zip(acknowledged, read, strict=True)):
-        lost = {*told} - {*there}
+    for index, (offsets, there) in enumerate(zip(acknowledged, read, strict=True)):
+        lost = {*offsets} - {*there}
         if lost:
             faults.append(f"partition {index}: lost {len(lost)}, the first {min(lost)}")
         if len({*there}) != len(there):
@@ -216,7 +216,7 @@ def kill_by_turns(cluster: Cluster, kills: int, all_at_once: int, seed: int) -> 
         for number, turn in enumerate(turns, 1):
             time.sleep(dice.uniform(*UNDER_LOAD_S))
             index = dice.randrange(PARTITIONS)
-            cluster.wait("somebody leads", lambda: index in cluster.partitions())  # noqa: B023
+            cluster.wait("there is a leader", lambda: index in cluster.partitions())  # noqa: B023
             leader = cluster.partitions().get(index, (1, set()))[0]
             killed = NODES if turn == "all" else (leader,)
             before = [len(each) for each in writer.acknowledged]

@@ -8,10 +8,11 @@ batches that make a run longer than 1 MiB (so that a second handler takes while 
 appends), topics that recompress and that sync before they answer, DeleteRecords, settings that
 change, topics that go, and connections that go while they wait.
 
-What must hold: the broker lives; nobody has an error that it should not have; and **no fetch waits
-for its deadline**. A patient reader's deadline lies far behind the end of the run, so a wake-up
-that is lost shows as a reader that hears nothing: at the end every reader has every record that was
-acknowledged. Impatient readers, with deadlines of some milliseconds, race the deadline as well.
+What must hold: the broker lives; no client has an error that it should not have; and **no fetch
+waits for its deadline**. A patient reader's deadline lies far after the end of the run, so a
+wake-up that is lost shows as a reader that gets nothing: at the end every reader has every record
+that was acknowledged. Impatient readers, with deadlines of some milliseconds, race the deadline as
+well.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ TOPICS: Final = {
 RECORDS: Final = 2  # of a small batch
 FEW: Final = 6  # partitions of a topic that are written
 FOR_EVER_MS: Final = 3_600_000
-# A reader that hears nothing for so long, while its partitions are written, was forgotten.
+# A reader that gets nothing for so long, while its partitions are written, was forgotten.
 SILENCE_S: Final = 60.0
 LARGE_BYTES: Final = 1_200_000
 MAX_BYTES: Final = 1 << 20
@@ -121,7 +122,7 @@ class Stress:
         return self._all_written.is_set()
 
     def _write_the_last(self) -> None:
-        # Nothing comes behind this: it wakes each reader, who has all of it then or was forgotten.
+        # Nothing comes after this: it wakes each reader, who has all of it then or was forgotten.
         for partition in self.written:
             self.ends[partition] += RECORDS
         self._all_written.set()
@@ -199,7 +200,7 @@ def fetch_frame(
 
 
 def end_of(records: bytes) -> int:
-    """The offset behind the last whole batch; -1 if there is none."""
+    """The offset after the last whole batch; -1 if there is none."""
     end, at = -1, 0
     while at + 61 <= len(records):
         base, length = struct.unpack_from(">qi", records, at)
@@ -251,8 +252,8 @@ class _Reader:
     def missing(self) -> str:
         """What was acknowledged and has not been read, in words."""
         ends = self._stress.ends
-        behind = {p: (self._offsets[p], end) for p, end in ends.items() if self._offsets[p] < end}
-        return f"{self.name} has not been told of {behind}" if behind else ""
+        lagging = {p: (self._offsets[p], end) for p, end in ends.items() if self._offsets[p] < end}
+        return f"{self.name} has not got {lagging}" if lagging else ""
 
     def follow(self) -> None:
         try:
@@ -358,7 +359,7 @@ class _Writer:
 
 
 class _LargeWriter:
-    """Batches of 1.2 MB to partitions that nobody polls; most are refused, and leave no bytes."""
+    """Batches of 1.2 MB to partitions that are not polled; most are refused, and leave no bytes."""
 
     def __init__(self, stress: Stress) -> None:
         self._stress = stress
@@ -443,7 +444,7 @@ class _Settings:
 
 
 class _Churn:
-    """A topic that is deleted while somebody waits for it; who waited is told at once."""
+    """A topic that is deleted while a fetch waits for it; the fetch is answered at once."""
 
     def __init__(self, stress: Stress) -> None:
         self._stress = stress
@@ -494,7 +495,7 @@ def main() -> int:
         if broker is not None:
             broker.close()
     print(", ".join(f"{name} {count}" for name, count in sorted(stress.done.items())))
-    print("\n".join(problems) or "every fetch was woken by what it waited for")
+    print("\n".join(problems) or "every fetch was woken by its records")
     return 1 if problems else 0
 
 

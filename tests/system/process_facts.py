@@ -21,7 +21,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def wait_until_quiet(pid: int) -> None:
-    """Until a broker has loaded what comes behind its ready line, or has had the time for it."""
+    """Until a broker has loaded its modules after its ready line, or has had the time for it."""
     until = time.monotonic() + _SETTLES_S
     while time.monotonic() < until:
         began_ns, before_ns = time.monotonic_ns(), cpu_ns(pid)

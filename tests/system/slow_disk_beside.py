@@ -51,7 +51,7 @@ BROKERS: dict[str, type[SlowDiskKbroker] | type[SlowDiskKafka]] = {
 
 @contextmanager
 def writers(address: str) -> Iterator[list[int]]:
-    """Producers of the slow topic; how many records each has been told are there."""
+    """Producers of the slow topic; how many records of each were acknowledged."""
     done = threading.Event()
     written = [0] * WRITERS
 

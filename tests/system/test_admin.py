@@ -148,7 +148,7 @@ def test_no_admin_port(make_broker: MakeBroker, value: str) -> None:
 
 
 def test_a_start_that_takes_long_answers_meanwhile(make_broker: MakeBroker) -> None:
-    """A checkpoint that is a pipe holds up the opening of the logs until somebody writes to it."""
+    """A checkpoint that is a pipe holds up the opening of the logs until it is written to."""
     broker = make_broker({"admin.listeners": f"http://127.0.0.1:{free_port()}"})
     broker.start().stop()
     checkpoint = broker.data_dir / "recovery-point-offset-checkpoint"

@@ -1,4 +1,4 @@
-"""What comes to the brokers' own listener and is no broker's: refused, and everybody serves on.
+"""Requests on the brokers' own listener that are no broker's: refused, and all brokers serve on.
 
 Three brokers that run. Codes and rules of each answer stand in tests/unit; here the frames come by
 the way that brokers have for each other.

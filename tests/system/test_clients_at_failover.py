@@ -2,9 +2,9 @@
 and whose partitions Apache Kafka's own tool moves: librdkafka, aiokafka, Java's and franz-go.
 
 An application of each, in a process of its own, writes numbers with its library's idempotent
-producer and reads all that everybody has written, in a group. Whatever happens to the brokers,
+producer and reads all that the others have written, in a group. Whatever happens to the brokers,
 each producer's records are there once and in its order, each group goes on with the next
-coordinator, and who keeps its partitions is given every record once.
+coordinator, and a member that keeps its partitions is given every record once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LIBRARIES = [
     if library.name in {"confluent-kafka", "aiokafka", "java", "franz-go"}
 ]
 PARTITIONS = 3
-GO_ON = 60  # records that each writes, and everybody reads, behind whatever was done
+GO_ON = 60  # records that each writes, and all read, after each fault
 RATE = 100  # records a second, of each
 KILLED_TOPIC = "through-kills"
 MOVED_TOPIC = "moved"
@@ -103,7 +103,7 @@ class Applications:
             each.commit()
 
     def finish(self) -> None:
-        """All end, and what they were told is held to what there is."""
+        """All end, and their acknowledged records are looked for."""
         acknowledged = {each.group: each.finish() for each in self._all}
         stored: dict[tuple[str, int], list[int]] = {}
         ends = dict.fromkeys(range(PARTITIONS), 0)
@@ -128,7 +128,7 @@ class Applications:
 def cluster() -> Iterator[Cluster]:
     settings = {
         "min.insync.replicas": 2,
-        # Four clients and Java's tools on one machine: nobody is to lose its session, or its place
+        # Four clients and Java's tools on one machine: none is to lose its session, or its place
         # among those in sync, but who was killed.
         "zookeeper.session.timeout.ms": 6_000,
         "replica.lag.time.max.ms": 10_000,
@@ -197,8 +197,8 @@ def test_kafka_reassign_partitions_moves_what_is_written(
         return {each.index: [*each.replicas] for each in topic.partitions}
 
     def all_know() -> bool:
-        told = [each.partitions(MOVED_TOPIC) for each in cluster.brokers.values()]
-        return all({at.index: [*at.replicas] for at in each} == TARGET for each in told)
+        described = [each.partitions(MOVED_TOPIC) for each in cluster.brokers.values()]
+        return all({at.index: [*at.replicas] for at in each} == TARGET for each in described)
 
     def throttles() -> list[str]:
         set_ = [each.name for each in client.topic_configs(MOVED_TOPIC) if each.value]
@@ -209,29 +209,34 @@ def test_kafka_reassign_partitions_moves_what_is_written(
         applications = Applications(cluster, agents, MOVED_TOPIC)
         applications.go_on()
         with Client(cluster.bootstrap) as client:
-            # At a byte a second nobody ever catches up.
-            told = mover.run("--execute", "--throttle", "1")
-            assert "Successfully started partition reassignments for " + ",".join(every) in told
+            # At a byte a second no replica ever catches up.
+            described = mover.run("--execute", "--throttle", "1")
+            assert (
+                "Successfully started partition reassignments for " + ",".join(every) in described
+            )
             assert set(client.reassignments()) == {
                 TopicPartition(MOVED_TOPIC, at) for at in range(PARTITIONS)
             }
-            told = mover.run("--list")
-            assert "adding: 3" in next(line for line in told.splitlines() if every[0] in line)
-            told = mover.run("--verify", "--preserve-throttles")
-            assert told.count("is still in progress.") == PARTITIONS
+            described = mover.run("--list")
+            assert "adding: 3" in next(line for line in described.splitlines() if every[0] in line)
+            described = mover.run("--verify", "--preserve-throttles")
+            assert described.count("is still in progress.") == PARTITIONS
             applications.go_on()
-            told = mover.run("--cancel")
-            assert "Successfully cancelled partition reassignments for: " + ",".join(every) in told
+            described = mover.run("--cancel")
+            assert (
+                "Successfully cancelled partition reassignments for: " + ",".join(every)
+                in described
+            )
             wait_until(lambda: in_sets(placed()) == in_sets(HELD), "all are where they were")
             assert "No partition reassignments found." in mover.run("--list")
             mover.run("--execute", "--throttle", "1")
-            told = mover.run("--execute", "--additional", "--throttle", "50000000")
-            assert "throttle limit was set to 50000000 B/s" in told
+            described = mover.run("--execute", "--additional", "--throttle", "50000000")
+            assert "throttle limit was set to 50000000 B/s" in described
             wait_until(lambda: not client.reassignments(), "nothing moves")
-            wait_until(all_know, "everybody knows")  # any of them may be asked
-            told = mover.run("--verify")
-            assert told.count("is completed.") == PARTITIONS
-            assert f"Clearing topic-level throttles on topic {MOVED_TOPIC}" in told
+            wait_until(all_know, "all brokers know")  # any of them may be asked
+            described = mover.run("--verify")
+            assert described.count("is completed.") == PARTITIONS
+            assert f"Clearing topic-level throttles on topic {MOVED_TOPIC}" in described
             wait_until(lambda: not throttles(), "nothing is throttled")
         applications.go_on()
         cluster.wait_in_sync(MOVED_TOPIC)

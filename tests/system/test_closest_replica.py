@@ -73,7 +73,7 @@ def write(cluster: Cluster, count: int) -> None:
 
 
 def bytes_out(broker: ClusterBroker) -> int:
-    """What this broker has given to whoever fetches: consumers and, where it leads, followers."""
+    """The bytes that this broker has given to consumers and, where it leads, to followers."""
     with urllib.request.urlopen(broker.admin + "/metrics?name=BytesOutPerSec", timeout=30) as found:
         text = found.read().decode()
     return sum(int(float(value)) for value in _BYTES_OUT.findall(text))
@@ -150,7 +150,7 @@ def test_the_bytes_come_from_the_replica_of_the_rack(whole: Cluster) -> None:
             write(whole, 1)
             reader.read_to(written + more)
         assert bytes_out(near) - before >= given + 20 * RECORD_BYTES
-    assert bytes_out(other) == beside, "nobody of that rack reads there"
+    assert bytes_out(other) == beside, "no consumer of that rack reads there"
 
 
 def test_a_rack_that_only_the_leader_is_in_and_one_where_nobody_is(whole: Cluster) -> None:

@@ -73,7 +73,7 @@ def scraped(cluster: Cluster) -> Iterator[tuple[str, float]]:
 
 
 def firing(cluster: Cluster, rules: Path, where: Path) -> set[str]:
-    """Which of `ALERTS` fire, had all stood like this for ten minutes."""
+    """Which of `ALERTS` fire, had all been like this for ten minutes."""
     series = [{"series": name, "values": f"{value}x{MINUTES}"} for name, value in scraped(cluster)]
     none = [
         {"eval_time": f"{MINUTES}m", "alertname": each, "exp_alerts": []} for each in sorted(ALERTS)
@@ -82,10 +82,10 @@ def firing(cluster: Cluster, rules: Path, where: Path) -> set[str]:
     path = where / "test.yml"  # JSON is YAML
     path.write_text(json.dumps({"rule_files": [str(rules)], "tests": [test]}))
     command = [promtool.path(), "test", "rules", str(path)]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    output = told.stdout + told.stderr
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    output = done.stdout + done.stderr
     found = {each for each in ALERTS if f"alertname: {each}," in output}
-    assert bool(found) == bool(told.returncode), output
+    assert bool(found) == bool(done.returncode), output
     return found
 
 
@@ -115,7 +115,7 @@ def test_alerts_fire_as_brokers_go_and_end_when_they_are_back(
     settles_at(cluster, rules, tmp_path, lacking | {"KbrokerUnderMinIsr"})
     cluster.heal()
     settles_at(cluster, rules, tmp_path, set())
-    # Of a topic with a single replica nobody else can lead.
+    # A topic with a single replica has no other leader.
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.create_topics([NewTopic("alone", 1, replica_assignment=[[1]])])["alone"].result(30)
     cluster.kill(1)

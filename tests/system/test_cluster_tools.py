@@ -63,8 +63,8 @@ def killed(cluster: Cluster) -> ClusterBroker:
     return broker
 
 
-def lines(told: str) -> list[str]:
-    return [line for line in told.splitlines() if f"Topic: {TOPIC}" in line]
+def lines(output: str) -> list[str]:
+    return [line for line in output.splitlines() if f"Topic: {TOPIC}" in line]
 
 
 def test_kafka_topics_shows_what_lacks_a_broker(cluster: Cluster, tool: Tool) -> None:
@@ -89,15 +89,15 @@ def test_kafka_leader_election_brings_leaders_back(cluster: Cluster, tool: Tool)
         }
     (lost,) = [index for index, node in preferred.items() if node == broker.broker_id]
     command = ("LeaderElectionCommand", "--election-type", "preferred", "--all-topic-partitions")
-    told = tool.run(*command)
-    assert "Successfully completed leader election (PREFERRED)" in told
-    assert f"{TOPIC}-{lost}" in told
+    output = tool.run(*command)
+    assert "Successfully completed leader election (PREFERRED)" in output
+    assert f"{TOPIC}-{lost}" in output
     wait_until(lambda: cluster.leader(TOPIC, lost) is broker, "it leads again")
 
 
 def test_kafka_log_dirs_asks_every_broker(cluster: Cluster, tool: Tool) -> None:
-    told = tool.run("LogDirsCommand", "--describe", "--topic-list", TOPIC)
-    found = json.loads(next(line for line in told.splitlines() if line.startswith("{")))
+    output = tool.run("LogDirsCommand", "--describe", "--topic-list", TOPIC)
+    found = json.loads(next(line for line in output.splitlines() if line.startswith("{")))
     held = {
         each["broker"]: {
             partition["partition"]
@@ -119,24 +119,24 @@ def test_kafka_configs_of_one_broker_of_all_and_of_a_topic(cluster: Cluster, too
         "topic": ("--entity-type", "topics", "--entity-name", TOPIC),
     }
 
-    def shown(where: str, setting: str) -> bool:
+    def has_setting(where: str, setting: str) -> bool:
         return setting in tool.run(CONFIGS, "--describe", *of[where])
 
     tool.run(CONFIGS, "--alter", *of["2"], "--add-config", "log.segment.delete.delay.ms=1234")
-    wait_until(lambda: shown("2", "log.segment.delete.delay.ms=1234"), "it is set")
-    assert not shown("3", "log.segment.delete.delay.ms=1234")
+    wait_until(lambda: has_setting("2", "log.segment.delete.delay.ms=1234"), "it is set")
+    assert not has_setting("3", "log.segment.delete.delay.ms=1234")
     tool.run(CONFIGS, "--alter", *of["all"], "--add-config", "log.segment.delete.delay.ms=4321")
-    wait_until(lambda: shown("all", "log.segment.delete.delay.ms=4321"), "it is set for all")
+    wait_until(lambda: has_setting("all", "log.segment.delete.delay.ms=4321"), "it is set for all")
     # Of a broker the tool shows its own alone, unless it is asked for all that hold.
     whole = ("--describe", "--all", *of["3"])
     wait_until(
         lambda: "log.segment.delete.delay.ms=4321" in tool.run(CONFIGS, *whole), "it holds there"
     )
     tool.run(CONFIGS, "--alter", *of["topic"], "--add-config", "retention.ms=99999")
-    wait_until(lambda: shown("topic", "retention.ms=99999"), "it is set")
+    wait_until(lambda: has_setting("topic", "retention.ms=99999"), "it is set")
     for where in ("2", "all"):
         tool.run(CONFIGS, "--alter", *of[where], "--delete-config", "log.segment.delete.delay.ms")
-    wait_until(lambda: not shown("2", "log.segment.delete.delay.ms="), "it is gone")
+    wait_until(lambda: not has_setting("2", "log.segment.delete.delay.ms="), "it is gone")
 
 
 def test_kafka_cluster_unregisters_a_broker(cluster: Cluster, tool: Tool) -> None:
@@ -148,7 +148,7 @@ def test_kafka_cluster_unregisters_a_broker(cluster: Cluster, tool: Tool) -> Non
         return (ran.stdout + ran.stderr).decode()
 
     def known(node_id: int) -> list[str]:
-        paths = [f"/brokers/{what}/{node_id}" for what in ("ids", "directories")]
+        paths = [f"/brokers/{kind}/{node_id}" for kind in ("ids", "directories")]
         return [path for path in paths if cluster.zookeeper.data_of(path) is not None]
 
     gone = killed(cluster).broker_id
@@ -164,6 +164,6 @@ def test_kafka_cluster_unregisters_a_broker(cluster: Cluster, tool: Tool) -> Non
 
 
 def test_every_broker_says_what_it_speaks(cluster: Cluster, tool: Tool) -> None:
-    told = tool.run("BrokerApiVersionsCommand")
-    assert told.count("(id: ") == 3
+    output = tool.run("BrokerApiVersionsCommand")
+    assert output.count("(id: ") == 3
     assert cluster.bootstrap.count(",") == 2

@@ -1,4 +1,4 @@
-"""What brokers and commands say of a cluster before, while and after a broker is gone or behind."""
+"""Figures of a cluster by brokers and commands before, while and after a broker is gone or lags."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ THROTTLED_BYTES_PER_S = 100_000  # 3 MB take 30 s, of which a look needs five, o
 UNTHROTTLED_BYTES_PER_S = 1 << 30
 
 Figures = dict[str, float]
-Told = dict[int, Figures]
+NodeFigures = dict[int, Figures]
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +48,9 @@ def cluster() -> Iterator[Cluster]:
         yield made
 
 
-def scraped(cluster: Cluster) -> Told:
+def scraped(cluster: Cluster) -> NodeFigures:
     """By broker, of those that live: series without labels, or with the client's alone."""
-    found: Told = {}
+    found: NodeFigures = {}
     for broker_id, broker in cluster.brokers.items():
         if not broker.alive or broker.paused:
             continue
@@ -70,12 +70,12 @@ def scraped(cluster: Cluster) -> Told:
     return found
 
 
-def over_all(told: Told, name: str) -> float:
-    return sum(figures[name] for figures in told.values())
+def over_all(watched: NodeFigures, name: str) -> float:
+    return sum(figures[name] for figures in watched.values())
 
 
-def until(cluster: Cluster, what: str, holds: Callable[[Told], bool]) -> Told:
-    seen: list[Told] = [{}]
+def until(cluster: Cluster, what: str, holds: Callable[[NodeFigures], bool]) -> NodeFigures:
+    seen: list[NodeFigures] = [{}]
 
     def found() -> bool:
         seen[0] = scraped(cluster)
@@ -112,18 +112,18 @@ def kbroker(cluster: Cluster, capsys: pytest.CaptureFixture[str], *words: str) -
 
 
 def test_one_controller_and_nothing_amiss(cluster: Cluster) -> None:
-    told = scraped(cluster)
-    assert len(told) == 3
-    assert over_all(told, "ActiveControllerCount") == 1
-    assert told[cluster.controller().broker_id]["ActiveControllerCount"] == 1
+    watched = scraped(cluster)
+    assert len(watched) == 3
+    assert over_all(watched, "ActiveControllerCount") == 1
+    assert watched[cluster.controller().broker_id]["ActiveControllerCount"] == 1
     for name in (
         "UnderReplicatedPartitions", "UnderMinIsrPartitionCount", "OfflinePartitionsCount",
         "MaxLag", "FailedPartitionsCount", "kbroker_replica_lag_bytes",
         "kbroker_replica_catch_up_seconds", "kbroker_leader_elections_total",
         "kafka_controller_controllerstats_uncleanleaderelections_total",
     ):  # fmt: skip
-        assert over_all(told, name) == 0, name
-    for figures in told.values():
+        assert over_all(watched, name) == 0, name
+    for figures in watched.values():
         events = figures["kafka_controller_ControllerEventManager_EventQueueTimeMs_count"]
         assert events > 0 and figures["EventQueueSize"] >= 0
         took = "kafka_controller_ControllerEventManager_EventQueueProcessingTimeMs_sum"
@@ -137,16 +137,16 @@ def test_followers_fetch_is_told_apart_from_consumers(cluster: Cluster) -> None:
     replicated_in = "kafka_server_brokertopicmetrics_replicationbytesin_total"
     replicated_out = "kafka_server_brokertopicmetrics_replicationbytesout_total"
     consumed = "kafka_server_brokertopicmetrics_bytesout_total"
-    told = until(
+    watched = until(
         cluster,
         "copied, and as much received as sent",  # what is on its way is one and not the other
         lambda now: 2 * size <= over_all(now, replicated_in) == over_all(now, replicated_out),
     )
-    copied = over_all(told, replicated_in)
-    assert copied == over_all(told, "kafka_server_replicamanager_replicafetcherbytes_total")
-    assert over_all(told, consumed) == 0, "nobody has consumed"
+    copied = over_all(watched, replicated_in)
+    assert copied == over_all(watched, "kafka_server_replicamanager_replicafetcherbytes_total")
+    assert over_all(watched, consumed) == 0, "nothing was consumed"
     count = "kafka_network_RequestMetrics_TotalTimeMs_count"
-    assert all(figures[f"{count}:FetchFollower"] > 0 for figures in told.values())
+    assert all(figures[f"{count}:FetchFollower"] > 0 for figures in watched.values())
     consumer = Consumer({
         "bootstrap.servers": cluster.bootstrap, "group.id": "g", "auto.offset.reset": "earliest",
     })  # fmt: skip
@@ -175,18 +175,18 @@ def test_a_broker_that_stands_still_then_is_behind_and_then_has_caught_up(
     shrinks = moved[1]["kafka_server_replicamanager_isrshrinks_total"]
     expands = moved[1]["kafka_server_replicamanager_isrexpands_total"]
     cluster.brokers[3].pause()
-    told = until(
+    watched = until(
         cluster,
         "the leader misses it",
         lambda now: (
             now[1]["UnderReplicatedPartitions"] >= PARTITIONS
-            # Counted a moment behind.
+            # Counted a moment later.
             and now[1]["kafka_server_replicamanager_isrshrinks_total"] >= shrinks + PARTITIONS
         ),
     )
-    assert told[2]["UnderReplicatedPartitions"] <= told[1]["UnderReplicatedPartitions"]
-    assert over_all(told, "UnderMinIsrPartitionCount") == 0
-    assert over_all(told, "ActiveControllerCount") == 1
+    assert watched[2]["UnderReplicatedPartitions"] <= watched[1]["UnderReplicatedPartitions"]
+    assert over_all(watched, "UnderMinIsrPartitionCount") == 0
+    assert over_all(watched, "ActiveControllerCount") == 1
     cluster.kill(3)
     produce(cluster)
     status, out = kbroker(cluster, capsys, "health")
@@ -196,16 +196,16 @@ def test_a_broker_that_stands_still_then_is_behind_and_then_has_caught_up(
     assert lacking and "on broker 3" in lacking[0]["seen"], checks
     # It comes back, slowly.
     cluster.brokers[3].start()
-    told = until(
+    watched = until(
         cluster,
-        "it says how far it is behind",
+        "it says how far it lags",
         lambda now: now[3]["kbroker_replica_lag_bytes"] > len(RECORD),
     )
-    behind = told[3]
-    assert 0 < behind["MaxLag"] <= RECORDS / PARTITIONS
-    assert behind["kbroker_replica_lag_bytes"] < 1.1 * RECORDS * len(RECORD)
-    assert behind["kbroker_replica_catch_up_seconds"] > 0
-    assert told[1]["kbroker_replica_lag_bytes"] == told[2]["kbroker_replica_lag_bytes"] == 0
+    lagging = watched[3]
+    assert 0 < lagging["MaxLag"] <= RECORDS / PARTITIONS
+    assert lagging["kbroker_replica_lag_bytes"] < 1.1 * RECORDS * len(RECORD)
+    assert lagging["kbroker_replica_catch_up_seconds"] > 0
+    assert watched[1]["kbroker_replica_lag_bytes"] == watched[2]["kbroker_replica_lag_bytes"] == 0
     status, out = kbroker(cluster, capsys, "top", "-n", "2", "-d", "2")
     nodes = json.loads(out.splitlines()[-1])["nodes"]
     assert status == 0
@@ -214,17 +214,17 @@ def test_a_broker_that_stands_still_then_is_behind_and_then_has_caught_up(
     assert nodes[2]["behind_bytes"] > 0 and nodes[2]["copied_bytes_per_s"] > 0
     assert 0 < nodes[2]["caught_up_in_s"] < 120
     throttle(cluster, UNTHROTTLED_BYTES_PER_S)
-    told = until(
+    watched = until(
         cluster,
         "it has caught up",
         lambda now: (
             over_all(now, "UnderReplicatedPartitions") == 0
             and now[3]["kbroker_replica_lag_bytes"] == 0
-            # Counted a moment behind.
+            # Counted a moment later.
             and now[1]["kafka_server_replicamanager_isrexpands_total"] >= expands + PARTITIONS
         ),
     )
-    assert told[3]["MaxLag"] == told[3]["kbroker_replica_catch_up_seconds"] == 0
+    assert watched[3]["MaxLag"] == watched[3]["kbroker_replica_catch_up_seconds"] == 0
 
 
 def test_doctor_looks_at_every_broker(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
@@ -242,14 +242,14 @@ def test_killed_brokers_leave_too_few_in_sync(
 ) -> None:
     cluster.kill(3)
     cluster.kill(2)
-    told = until(
+    watched = until(
         cluster,
         "too few are left",
         lambda now: now[1]["UnderMinIsrPartitionCount"] >= PARTITIONS,
     )
-    assert told[1]["UnderReplicatedPartitions"] >= PARTITIONS
-    assert told[1]["OfflinePartitionsCount"] == 0
-    assert told[1]["ActiveControllerCount"] == 1
+    assert watched[1]["UnderReplicatedPartitions"] >= PARTITIONS
+    assert watched[1]["OfflinePartitionsCount"] == 0
+    assert watched[1]["ActiveControllerCount"] == 1
     status, out = kbroker(cluster, capsys, "health")
     checks = json.loads(out)["checks"]
     assert status == 2

@@ -77,7 +77,7 @@ class Writer:
 def read(broker: Broker | Inspected, topic: str) -> list[tuple[int, bytes, int]]:
     """(offset, key, number) of every record."""
     consumer = confluent_kafka.Consumer({
-        "bootstrap.servers": broker.bootstrap, "group.id": "nobody", "enable.auto.commit": False,
+        "bootstrap.servers": broker.bootstrap, "group.id": "no-group", "enable.auto.commit": False,
         **EOF_AT_ONCE, "auto.offset.reset": "earliest",
     })  # fmt: skip
     found: list[tuple[int, bytes, int]] = []
@@ -132,10 +132,10 @@ def test_apache_kafkas_tool_reads_what_was_cleaned(make_broker: MakeBroker) -> N
     broker.stop()
     kinds = ("log", "index", "timeindex", "snapshot")
     names = [str(path) for kind in kinds for path in sorted(log.glob(f"*.{kind}"))]
-    shown = dump("--deep-iteration", "--files", ",".join(names))
-    assert "isvalid: false" not in shown
+    dumped = dump("--deep-iteration", "--files", ",".join(names))
+    assert "isvalid: false" not in dumped
     for word in ("mismatch", "corrupt", "not found", "out of order", "exception"):
-        assert word not in shown.lower()
+        assert word not in dumped.lower()
 
 
 def test_kills_while_it_cleans(make_broker: MakeBroker) -> None:

@@ -61,8 +61,8 @@ class Here:
         found["KBROKER_LISTENERS"] = listeners.replace(
             "INSIDE://:19092", f"INSIDE://127.0.0.1:{self.inside[name]}"
         ).replace(f"OUTSIDE://:{container}", f"OUTSIDE://127.0.0.1:{self.outside[name]}")
-        told = found["KBROKER_ADVERTISED_LISTENERS"]
-        assert told == f"INSIDE://{name}:19092,OUTSIDE://localhost:{published}"
+        advertised = found["KBROKER_ADVERTISED_LISTENERS"]
+        assert advertised == f"INSIDE://{name}:19092,OUTSIDE://localhost:{published}"
         found["KBROKER_ADVERTISED_LISTENERS"] = (
             f"INSIDE://127.0.0.1:{self.inside[name]},OUTSIDE://localhost:{self.outside[name]}"
         )
@@ -106,7 +106,7 @@ def test_three_brokers_that_clients_outside_reach(here: Here) -> None:
     bootstrap = ",".join(f"localhost:{port}" for port in here.outside.values())
     admin = AdminClient({"bootstrap.servers": bootstrap})
 
-    def told() -> dict[int, int]:
+    def advertised() -> dict[int, int]:
         try:
             brokers = admin.list_topics(timeout=10).brokers
         except confluent_kafka.KafkaException:  # none of them listens by now
@@ -114,7 +114,7 @@ def test_three_brokers_that_clients_outside_reach(here: Here) -> None:
         return {each.id: each.port for each in brokers.values()}
 
     wanted = dict(enumerate(here.outside.values(), start=1))
-    until(lambda: told() == wanted, "all three are there, by their outer addresses", 60)
+    until(lambda: advertised() == wanted, "all three are there, by their outer addresses", 60)
     created = admin.create_topics([NewTopic("orders", 3)])  # three replicas: the durable settings
     created["orders"].result(30)
     producer = confluent_kafka.Producer(

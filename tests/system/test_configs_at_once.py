@@ -155,7 +155,7 @@ def test_settings_outlive_the_broker(broker: Broker, talk: Talk) -> None:
     broker.kill9()
     broker.restart()
     again = Talk(address(broker), "again")
-    again.settled(topic)  # behind a kill its log may still be read
+    again.settled(topic)  # after a kill its log may still be read
     assert own_settings(again, topic) == {"max.message.bytes": "1000"}
     large = build_batch([Record(b"x" * 5000, key=b"k")])
     assert produce(again, topic, large).error_code.value == MESSAGE_TOO_LARGE

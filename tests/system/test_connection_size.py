@@ -103,11 +103,11 @@ def test_waiting_members(make_broker: MakeBroker) -> None:
                 if number % 10 == 0:
                     producer.sendall(produce)
                     answer(producer)
-                    asker.sendall(no_groups)  # Python answers it behind those before it
+                    asker.sendall(no_groups)  # Python answers it after those before it
                     answer(asker)
             asker.sendall(no_groups)
             answer(asker)
-        # Before somebody asks who is there: that answer is as large as all of them.
+        # Before the members are asked for: that answer is as large as all of them.
         each = (process_facts.resident_bytes(broker.pid) - before) / count
         print(f"{count} JoinGroups that wait: {each:.0f} bytes each")
         assert eventually(lambda: members_in(broker, b"g") == count)

@@ -85,7 +85,7 @@ def test_what_our_broker_left_is_sound(
 ) -> None:
     broker = make_broker().start()
     write(broker)
-    running = verified(broker.data_dir, capsys)  # nobody writes just now
+    running = verified(broker.data_dir, capsys)  # nothing is written just now
     broker.stop()
     found = verified(broker.data_dir, capsys)
     assert {name: running[name]["records"] for name in running} == {
@@ -102,7 +102,7 @@ def test_what_apache_kafka_left_is_sound(capsys: pytest.CaptureFixture[str]) -> 
     with KafkaBroker() as broker:
         write(broker)
         transact(broker)
-        # The marker comes behind the answer that ends a transaction.
+        # The marker comes after the answer that ends a transaction.
         eventually(lambda: "marker" in explained(broker, COUNT + 3, capsys), "the last marker")
         assert [explained(broker, COUNT + at, capsys) for at in range(4)] == [
             "to every consumer",

@@ -25,7 +25,7 @@ from tests.support.zookeeper import ZooKeeper
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
 ANSWER_MS = 1_000
-NOBODY = 9
+UNKNOWN_NODE = 9
 
 
 def answers(broker: Broker) -> bool:
@@ -48,7 +48,9 @@ def test_who_waits_to_be_told_what_holds_is_stopped_in_order(zookeeper: ZooKeepe
         assert broker.stop() == 0 and mark.exists()
         elsewhere = ZooKeeperStore.open(ZooKeeperSettings.of(config))
         # A controller that never says anything.
-        elsewhere.create(records.CONTROLLER, records.encode_controller(NOBODY, 0), ephemeral=True)
+        elsewhere.create(
+            records.CONTROLLER, records.encode_controller(UNKNOWN_NODE, 0), ephemeral=True
+        )
         with ThreadPoolExecutor(1) as pool:
             start = pool.submit(broker.start)
             until(lambda: elsewhere.exists(path) and answers(broker), "it waits")

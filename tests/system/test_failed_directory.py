@@ -34,17 +34,17 @@ class TwoDirectories(Broker):
 
 
 def written(broker: Broker, partition: int) -> str:
-    """The name of what the delivery was answered; a producer that does not try again."""
-    told: list[str] = []
+    """The name of the delivery's error; a producer that does not try again."""
+    errors: list[str] = []
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": broker.bootstrap, "retries": 0, "message.timeout.ms": 30_000}
     )
     producer.produce(
         "words", b"v", partition=partition,
-        on_delivery=lambda error, _: told.append("" if error is None else error.name()),
+        on_delivery=lambda error, _: errors.append("" if error is None else error.name()),
     )  # fmt: skip
     assert producer.flush(WAIT_S) == 0
-    return told[0]
+    return errors[0]
 
 
 def leaders(broker: Broker) -> dict[int, int]:
@@ -56,9 +56,9 @@ def leaders(broker: Broker) -> dict[int, int]:
 def directories(broker: Broker, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
     capsys.readouterr()
     status = main(["logdirs", "-b", broker.bootstrap, "-o", "json"])
-    told = {each["directory"]: each["error"] for each in json.loads(capsys.readouterr().out)}
-    assert status == int(any(error != "NONE" for error in told.values()))
-    return told
+    errors = {each["directory"]: each["error"] for each in json.loads(capsys.readouterr().out)}
+    assert status == int(any(error != "NONE" for error in errors.values()))
+    return errors
 
 
 def test_the_other_directory_serves_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,10 +68,10 @@ def test_the_other_directory_serves_on(tmp_path: Path, capsys: pytest.CaptureFix
         assert [written(broker, index) for index in PARTITIONS] == [""] * 4
         lost = {index for index in PARTITIONS if (second / f"words-{index}").exists()}
         assert len(lost) == 2
-        # As of a disk that is taken away; what is open stays so. Nobody writes to it from here on.
+        # As of a disk that is taken away; what is open stays so. It is not written to from here on.
         second.rename(tmp_path / "away")
         eventually(lambda: f"{second} has failed" in broker.log_text(), "the failure is seen")
-        offline = f"_OfflineReplicaCount {len(lost)}\n"  # one after the other, behind that line
+        offline = f"_OfflineReplicaCount {len(lost)}\n"  # one after the other, after that line
         eventually(lambda: offline in get(broker, "/metrics").text, "what it holds is offline")
         assert directories(broker, capsys) == {
             str(first): "NONE", str(second): "KAFKA_STORAGE_ERROR"

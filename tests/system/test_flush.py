@@ -76,7 +76,7 @@ def test_a_slow_disk_holds_up_those_who_asked_for_it(make_broker: MakeBroker, di
         connection.send(produce_frame(flushed))
     for number in range(50):
         assert produce(talk, quick, BATCH).base_offset == number
-        assert len(parse_batches(fetch(talk, flushed, 0))) == 1  # nobody reads what may go
+        assert len(parse_batches(fetch(talk, flushed, 0))) == 1  # no record is read that may go
     for connection in waiting:
         assert connection.receive(record=False, within_ms=1) is None
     disk.be("ok")
@@ -126,7 +126,7 @@ def test_a_kill_finds_the_recovery_point_at_the_end(make_broker: MakeBroker) -> 
     broker.kill9()
     broker.start()
     talk = talk_with(broker)
-    talk.settled(flushed, cached)  # behind a kill their logs may still be read
+    talk.settled(flushed, cached)  # after a kill their logs may still be read
     for topic in (flushed, cached):  # the page cache outlives the process
         assert len(parse_batches(fetch(talk, topic, 0))) == 20
     talk.close()

@@ -26,11 +26,11 @@ def demand(broker: Broker, free_bytes: int) -> None:
 
 
 def produced(broker: Broker, topic: str, count: int, bytes_each: int = 10) -> str:
-    """The name of what the last delivery was answered; a producer that does not try again."""
-    told: list[str] = []
+    """The name of the last delivery's error; a producer that does not try again."""
+    errors: list[str] = []
 
     def on_delivery(error: confluent_kafka.KafkaError | None, _: confluent_kafka.Message) -> None:
-        told.append("" if error is None else error.name())
+        errors.append("" if error is None else error.name())
 
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": broker.bootstrap, "retries": 0, "acks": 1}
@@ -38,7 +38,7 @@ def produced(broker: Broker, topic: str, count: int, bytes_each: int = 10) -> st
     for _ in range(count):
         producer.produce(topic, b"." * bytes_each, on_delivery=on_delivery)
     assert producer.flush(WAIT_S) == 0
-    return told[-1]
+    return errors[-1]
 
 
 def test_producers_are_refused_before_the_disk_is_full(make_broker: MakeBroker) -> None:

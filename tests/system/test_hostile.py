@@ -59,12 +59,12 @@ def eventually(holds: Callable[[], bool], seconds: float = 60) -> bool:
 
 
 def test_most_of_a_frame_then_a_pause(broker: Broker) -> None:
-    # 150 KB for one partition of a topic that nobody has: nothing of it is looked at.
+    # 150 KB for one partition of an unknown topic: nothing of it is looked at.
     records = bytes(150_000)
     body = struct.pack(">hhii", -1, 1, 1000, 1) + struct.pack(">h7si", 7, b"nowhere", 1)
     body += struct.pack(">ii", 0, len(records)) + records
     frame = framed(PRODUCE, 3, 42, body)
-    resume = time.monotonic() + 2.5  # behind the tick that makes slow peers' bytes smaller
+    resume = time.monotonic() + 2.5  # after the tick that makes slow peers' bytes smaller
     with connect(broker) as connection:
         connection.sendall(frame[:110_000])
         while time.monotonic() < resume:
@@ -205,7 +205,7 @@ def counted(number: int, flexible: bool) -> bytes:
 
 
 def before_topics(key: int, version: int, flexible: bool) -> bytes:
-    """A request up to the count of its topics, behind the header's client id."""
+    """A request up to the count of its topics, after the header's client id."""
     null, tags = (b"\0", b"\0") if flexible else (b"\xff\xff", b"")
     if key == PRODUCE:
         return tags + null + struct.pack(">hi", 1, 1000)

@@ -1,9 +1,9 @@
 """Apache Kafka, and its dump tool, over the directories that histories of our logs have left.
 
 A history (`tests/unit/log/power_cut_model.py`) appends with several codecs and producers, rolls,
-deletes records, retires, cuts, cleans, stops and starts. What is left is put in the place of the
-logs of a stopped Apache Kafka, which opens them behind a clean stop, and once more behind a crash,
-where it reads every batch and makes its indexes anew.
+deletes records, retires, cuts, cleans, stops and starts. Its files are put in the place of the logs
+of a stopped Apache Kafka, which opens them after a clean stop, and once more after a crash, where
+it reads every batch and makes its indexes again.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def take_our_places(data_dir: Path, logs: Logs) -> None:
 def bounds(
     consumer: confluent_kafka.Consumer, where: confluent_kafka.TopicPartition
 ) -> tuple[int, int] | None:
-    """None while nobody leads there."""
+    """None while there is no leader."""
     try:
         return consumer.get_watermark_offsets(where, WAIT_S)
     except confluent_kafka.KafkaException:
@@ -143,8 +143,8 @@ def consumed(
     })  # fmt: skip
     try:
         where = confluent_kafka.TopicPartition(topic, 0)
-        told = eventually(lambda: bounds(consumer, where), "a leader")
-        assert told == (found.start, found.end)
+        offsets = eventually(lambda: bounds(consumer, where), "a leader")
+        assert offsets == (found.start, found.end)
         where.offset = found.start
         consumer.assign([where])
         records: dict[int, tuple[bytes | None, bytes | None]] = {}

@@ -1,7 +1,7 @@
 """Apache Kafka's DumpLogSegments over the files of a log: batches, both indexes, snapshots.
 
 The tool recomputes every CRC, unpacks every record, and compares each index entry with the batch
-that it points at. What it prints about a file is what Apache Kafka would make of it.
+that it points at. It prints a file as Apache Kafka would read it.
 """
 
 from __future__ import annotations
@@ -111,11 +111,11 @@ def test_the_records_of_groups(make_broker: MakeBroker) -> None:
         done.result()
     broker.stop()
     file = broker.data_dir / "__consumer_offsets-0" / f"{0:020d}.log"
-    shown = dump("--offsets-decoder", "--files", str(file))
-    assert "isvalid: false" not in shown
+    dumped = dump("--offsets-decoder", "--files", str(file))
+    assert "isvalid: false" not in dumped
     records = [
         (json.loads(key), None if payload == "<DELETE>" else json.loads(payload))
-        for key, payload in re.findall(r" key: (\{.*\}) payload: (.*)$", shown, re.MULTILINE)
+        for key, payload in re.findall(r" key: (\{.*\}) payload: (.*)$", dumped, re.MULTILINE)
     ]
     written: dict[str, Any] = {json.dumps(key, sort_keys=True): p for key, p in records}
     group = written[json.dumps({"type": "2", "data": {"group": "readers"}}, sort_keys=True)]

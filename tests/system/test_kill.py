@@ -41,7 +41,7 @@ def server() -> Iterator[ServerProcess]:
 
 
 class Load(threading.Thread):
-    """One producer that sends numbered values until told to stop, noting what was acknowledged."""
+    """One producer that sends numbered values until stopped, noting its acknowledged ones."""
 
     def __init__(self, bootstrap: str, prefix: str, settings: dict[str, object]) -> None:
         super().__init__(name=f"load-{prefix}")
@@ -134,7 +134,7 @@ def test_nothing_acknowledged_is_lost(server: ServerProcess) -> None:
 def missing(
     bootstrap: str, acknowledged: dict[tuple[int, int], bytes]
 ) -> dict[tuple[int, int], tuple[bytes, bytes | None]]:
-    """What was acknowledged and is not there, with what is there instead."""
+    """Acknowledged values that are not there, with those in their place."""
     found: dict[tuple[int, int], bytes | None] = {}
     client = Confluent(bootstrap)
     for partition in range(PARTITIONS):

@@ -150,7 +150,7 @@ def test_no_answered_commit_is_lost(server: ServerProcess) -> None:
         assert found == found[:1] * PARTITIONS, (SEED, each.group_id)
 
 
-# Its partitions are another's, or its own anew: whoever has them reads on from the last commit.
+# Its partitions are another's, or its own again: the member reads on from the last commit.
 NOT_ITS_OWN_NOW = (
     KafkaError._ASSIGNMENT_LOST,
     KafkaError.ILLEGAL_GENERATION,
@@ -187,7 +187,7 @@ class Member(threading.Thread):
         self._consumer.close()
 
     def _commits(self, message: Message) -> bool:
-        """Whether it is answered. It may be the last record: nobody would commit it after this."""
+        """Whether it is answered. It may be the last record: it is not committed after this."""
         try:
             self._consumer.commit(message=message, asynchronous=False)
         except KafkaException as error:

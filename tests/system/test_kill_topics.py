@@ -1,4 +1,4 @@
-"""kill -9 around the changes of a topic: what was answered stands, what was not is whole or absent.
+"""kill -9 around the changes of a topic: answered changes stay, others are whole or absent.
 
 Records that were deleted stay deleted, partitions that were added are there and take records.
 """

@@ -31,7 +31,7 @@ with Broker(topics={"orders": 1}) as broker:
         print(broker.pid, flush=True)
         time.sleep(600)
     except KeyboardInterrupt:
-        time.sleep(0.3)                 # for what would reach the broker, too
+        time.sleep(0.3)                 # for signals that would reach the broker, too
         broker.create_topic("later")    # it serves
     assert broker.stop() == 0
     print(broker.log_text(), flush=True)
@@ -63,7 +63,7 @@ def runs(pid: int) -> bool:
         return False
 
 
-def told(process: subprocess.Popen[str]) -> list[str]:
+def output(process: subprocess.Popen[str]) -> list[str]:
     assert process.stdout is not None
     return process.stdout.readline().split()
 
@@ -71,7 +71,7 @@ def told(process: subprocess.Popen[str]) -> list[str]:
 @pytest.mark.parametrize("name", ["Broker", "PlainBroker"])
 def test_a_killed_test_leaves_nothing(tmp_path: Path, name: str) -> None:
     with run(WAITS.format(name=name), tmp_path) as process:
-        pid, scratch = told(process)
+        pid, scratch = output(process)
         assert runs(int(pid))
         assert Path(scratch).parent == tmp_path
         os.killpg(process.pid, signal.SIGKILL)
@@ -81,7 +81,7 @@ def test_a_killed_test_leaves_nothing(tmp_path: Path, name: str) -> None:
 
 def test_ctrl_c_is_the_tests(tmp_path: Path) -> None:
     with run(INTERRUPTED, tmp_path) as process:
-        told(process)
+        output(process)
         os.killpg(process.pid, signal.SIGINT)
         said, _ = process.communicate(timeout=60)
     assert process.returncode == 0

@@ -62,7 +62,7 @@ def test_a_block(bench: LatencyBench, broker: KbrokerBroker, condition: Conditio
     if condition.load == "paced":
         assert set(found.histograms) == {END_TO_END, FROM_DUE}
         due = found.histograms[FROM_DUE]
-        assert due.total == sent.total and due.sum >= sent.sum  # nobody sends before it is due
+        assert due.total == sent.total and due.sum >= sent.sum  # none sends before it is due
     else:
         assert set(found.histograms) == {END_TO_END, ACKNOWLEDGED}
         assert found.broker_cpu_s > 0  # in ticks of 10 ms, of which a paced block may meet none

@@ -115,7 +115,7 @@ class Cluster:
         return self.brokers[node_id].data_dir / f"{TOPIC}-0" / f"{0:020}.log"
 
     def values(self) -> list[str | None]:
-        """All that there is, as a consumer is told it."""
+        """All records, as a consumer gets them."""
         consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": self.brokers[1].bootstrap, "group.id": "reader",
@@ -156,7 +156,7 @@ def cluster(zookeeper: ZooKeeper) -> Iterator[Cluster]:
 
 
 def batches(segment: Path) -> list[int]:
-    """Where each begins: a batch's length is behind its offset, and counts what is behind it."""
+    """Where each begins: a batch's length follows its offset, and counts the bytes after it."""
     data, at, found = segment.read_bytes(), 0, []
     while at < len(data):
         found.append(at)
@@ -273,12 +273,12 @@ class Follower:
 def test_two_fetches_move_the_high_watermark(
     cluster: Cluster, zookeeper: ZooKeeper, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The first brings the record, the second tells the leader that it is there, and is told."""
+    """The first brings the record, the second acknowledges it and gets the high watermark."""
     leader = cluster.add(1, session_timeout_ms=30_000)
     cluster.add(A, session_timeout_ms=30_000)
     cluster.create(1, A)
     until(lambda: cluster.partition() == (1, [1, A]), "both are in sync")
-    cluster.brokers[A].kill9()  # until its session ends nobody knows, and the test is A
+    cluster.brokers[A].kill9()  # until its session ends no broker knows, and the test is A
     store = KazooClient(cluster.connect)
     store.start(TIMEOUT_S)
     broker_epoch = store.get(f"/brokers/ids/{A}")[1].czxid

@@ -1,6 +1,6 @@
-"""A leader has moved, and who asks the old one is told where to (KIP-951): three brokers that run.
+"""A leader has moved, and the old one answers with the new one (KIP-951): three running brokers.
 
-What is in the answers of one broker, byte for byte, stands in tests/unit/engine/test_leaders.py;
+The answers of one broker, byte for byte, are in tests/unit/engine/test_leaders.py;
 here a leader really moves, and each listener has addresses of its own.
 """
 
@@ -24,7 +24,7 @@ from tests.unit.net.harness import Client, Topic
 pytestmark = [pytest.mark.client, pytest.mark.timeout(180)]
 
 TOPIC = "orders"
-CLIENT_ID = "told-by-the-leader"
+CLIENT_ID = "hinted-by-the-leader"
 WAIT_MS = 60_000
 PRODUCE_TELLS = (10, 12, 13)
 FETCH_TELLS = (16, 17, 18)
@@ -68,7 +68,7 @@ def asked(client: Client, key: ApiKey, version: int, frame: bytes) -> Any:
     return answer_in(key, version, client.receive())[1]
 
 
-def told(partition: Any) -> tuple[int, int, int]:
+def hint_of(partition: Any) -> tuple[int, int, int]:
     leader = partition.current_leader
     return partition.error_code.value, leader.leader_id, leader.leader_epoch
 
@@ -104,24 +104,24 @@ def test_the_old_leader_names_the_new_one_at_the_listener_that_is_used(
         for version in PRODUCE_TELLS:
             frame = produce_frame(version, [(topic, {0: build_batch()})])
             answer = asked(client, ApiKey.PRODUCE, version, frame)
-            assert told(answer.responses[0].partition_responses[0]) == expected
+            assert hint_of(answer.responses[0].partition_responses[0]) == expected
             assert len(nodes(answer)) == 1 and (nodes(answer) == clients) == (client is outside)
         for version in FETCH_TELLS:
             answer = asked(client, ApiKey.FETCH, version, fetch_frame(version, [at]))
-            assert told(answer.responses[0].partitions[0]) == fenced
+            assert hint_of(answer.responses[0].partitions[0]) == fenced
             assert len(nodes(answer)) == 1 and (nodes(answer) == clients) == (client is outside)
-    # In the session that has gone on: nothing is asked anew, and it is told, and told again.
+    # In the session that has gone on: nothing is named again, and it is answered each time.
     for version, session_id in sessions.items():
         for epoch in (1, 2):
             frame = fetch_frame(version, [], session=(session_id, epoch))
             answer = asked(outside, ApiKey.FETCH, version, frame)
             assert answer.error_code.value == 0
-            assert told(answer.responses[0].partitions[0]) == fenced
+            assert hint_of(answer.responses[0].partitions[0]) == fenced
             assert nodes(answer) == clients
     # It answers where it says, and leads.
     direct = Client(nodes(answer)[0][2])
     answer = asked(direct, ApiKey.PRODUCE, 13, produce_frame(13, [(topic, {0: build_batch()})]))
-    assert told(answer.responses[0].partition_responses[0]) == (0, -1, -1)
+    assert hint_of(answer.responses[0].partition_responses[0]) == (0, -1, -1)
     for each in (outside, inside, direct):
         each.socket.close()
 
@@ -143,7 +143,7 @@ def test_a_fetch_that_waits_is_told_when_the_leader_moves(
     cluster.move_leader(TOPIC, 0, new)
     answer = answer_in(ApiKey.FETCH, 18, client.receive())[1]
     (partition,) = answer.responses[0].partitions
-    assert told(partition) == (ErrorCode.FENCED_LEADER_EPOCH, new.broker_id, epoch_of(new))
+    assert hint_of(partition) == (ErrorCode.FENCED_LEADER_EPOCH, new.broker_id, epoch_of(new))
     assert nodes(answer) == [(new.broker_id, "127.0.0.1", port_of(new.bootstrap), None)]
     client.socket.close()
 

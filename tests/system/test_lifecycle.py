@@ -25,7 +25,7 @@ ADDRESS_IN_USE = 4
 DATA_DIRECTORY = 5
 IDLE_BYTES_MAX = 60 << 20
 STOP_S_MAX = 2.0
-OPENED_LATER = 20  # by what comes up behind the ready line
+OPENED_LATER = 20  # by parts that start after the ready line
 
 
 def failed_start(broker: Broker) -> BrokerFailed:

@@ -43,7 +43,7 @@ class Started:
 
 def ports_in_a_row(count: int) -> int:
     """The first of so many that are free now."""
-    for begin in range(30_000, 32_700, 37):  # behind those of lab.ports
+    for begin in range(30_000, 32_700, 37):  # after those of lab.ports
         with ExitStack() as held:
             try:
                 for port in range(begin, begin + count):
@@ -78,10 +78,10 @@ def run(started: Started, *words: str, at: int, given: str = "") -> str:
 
 
 def test_what_it_says_can_be_done_and_it_ends_in_order(cluster: Started) -> None:
-    told = cluster.until("Ctrl-C")
-    pids = [int(pid) for pid in re.findall(r"process (\d+);", told)]
+    printed = cluster.until("Ctrl-C")
+    pids = [int(pid) for pid in re.findall(r"process (\d+);", printed)]
     assert len(pids) == 3
-    assert f"kill -9 {pids[0]}" in told
+    assert f"kill -9 {pids[0]}" in printed
     run(cluster, "topic", "create", "orders", "--partitions", "3", at=0)
     lines = "".join(f"{n}\n" for n in range(RECORDS))
     run(cluster, "produce", "orders", at=0, given=lines)
@@ -94,6 +94,6 @@ def test_what_it_says_can_be_done_and_it_ends_in_order(cluster: Started) -> None
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
-    homes = [Path(each).parent for each in re.findall(r"log: (\S+)", told)]
+    homes = [Path(each).parent for each in re.findall(r"log: (\S+)", printed)]
     stopped = [(home / "data" / CLEAN_SHUTDOWN_FILE).exists() for home in homes]
     assert stopped == [False, True, True]  # in order, who was not killed

@@ -126,9 +126,11 @@ def test_apache_kafkas_tool_moves_a_partition_under_load(
                     "its new place",
                 )  # fmt: skip
             wait_until(lambda: futures(broker) == [], "none is on its way")
-            told = run("--verify")
+            verified = run("--verify")
             for partition in PARTITIONS:
-                assert f"Reassignment of replica words-{partition}-1 completed" in told, told
+                assert f"Reassignment of replica words-{partition}-1 completed" in verified, (
+                    verified
+                )
     assert values_in(broker) == sorted(acknowledged)
 
 

@@ -91,12 +91,12 @@ def test_topics_of_apache_kafka_go_on_here(
             kafka.stop()
             before = contents(kafka.data_dir)
             assert adopt(kafka, ours, "-o", "json") == 0
-            told = {each["topic"]: each for each in json.loads(capsys.readouterr().out)}
-            assert told.keys() == {*CODECS}
+            adopted = {each["topic"]: each for each in json.loads(capsys.readouterr().out)}
+            assert adopted.keys() == {*CODECS}
             assert adopt(kafka, ours, "--groups") == 0
             assert "__consumer_offsets: 5 partitions\n" in capsys.readouterr().out
             assert contents(kafka.data_dir) == before
-        assert [told[CODECS[0]][end] for end in ("start_offset", "end_offset")] == [
+        assert [adopted[CODECS[0]][end] for end in ("start_offset", "end_offset")] == [
             DELETED_TO, COUNT
         ]  # fmt: skip
         ours.start()

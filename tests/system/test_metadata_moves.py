@@ -107,8 +107,8 @@ def test_a_broker_that_stood_alone_becomes_the_first_of_a_cluster(
                 wait_until(lambda: not client.reassignments(), "it is there")
 
                 def both_in_sync() -> bool:
-                    told = [each.metadata([TOPIC]).topics[TOPIC] for each in (client, other)]
-                    found = [each.partitions[0] for each in told]
+                    described = [each.metadata([TOPIC]).topics[TOPIC] for each in (client, other)]
+                    found = [each.partitions[0] for each in described]
                     return all(at.replicas == (2, 1) and len(at.isr) == 2 for at in found)
 
                 wait_until(both_in_sync, "both are in sync, and know it")

@@ -19,7 +19,7 @@ from tests.unit.net.harness import eventually
 pytestmark = pytest.mark.client
 
 RECORDS = 50
-LEFT = 7  # of them, behind the group's offset
+LEFT = 7  # of them, after the group's offset
 # Only where the machine has what they speak of: see resources.disks_of and process_disk_bytes.
 DISKS = {"disk_read", "disk_written", "disk_read_rate", "disk_write_rate"}
 OWN_DISK = {"process_read", "process_written", "process_read_rate", "process_write_rate"}
@@ -86,9 +86,9 @@ def test_every_row_of_the_catalogue_has_samples(used: Broker) -> None:
     missing = []
     for metric in expected(used):
         for name in metric.names.values():
-            shown = {"histogram": f"{name.text}_bucket"}.get(name.kind, name.text)
-            if shown not in found:
-                missing.append(shown)
+            sample_name = {"histogram": f"{name.text}_bucket"}.get(name.kind, name.text)
+            if sample_name not in found:
+                missing.append(sample_name)
     assert not missing
 
 

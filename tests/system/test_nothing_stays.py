@@ -101,5 +101,5 @@ def test_ending_all_connections_opens_no_files() -> None:
         before = process_facts.open_files(broker.pid)
         for _ in range(20):
             broker.drop_connections()
-        # Each had left some 15; the broker itself may open a few behind its ready line.
+        # Each had left some 15; the broker itself may open a few after its ready line.
         assert process_facts.open_files(broker.pid) < before + 20

@@ -1,4 +1,4 @@
-"""A broker whose metadata is in ZooKeeper: what it was told outlives its restart."""
+"""A broker whose metadata is in ZooKeeper: its changes outlive its restart."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def test_topics_are_in_zookeeper_and_outlive_a_restart(zookeeper: ZooKeeper) -> 
         assert [record.value for record in broker.records("orders")] == [b"book"]
         # ZooKeeper takes the killed one for alive, its registration and its office with it.
         broker.kill9()
-        heard = broker.log_bytes()
+        log_size = broker.log_bytes()
         broker.restart()
-        # Its death can be shown, so nothing is waited for.
-        assert "end of its session" not in broker.log_text(heard)
+        # Its death can be proved, so nothing is waited for.
+        assert "end of its session" not in broker.log_text(log_size)
         assert [record.value for record in broker.records("orders")] == [b"book"]
         assert not (broker.data_dir / DATABASE_FILE).exists()

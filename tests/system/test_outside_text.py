@@ -55,38 +55,38 @@ def join(
     body = text(group) + struct.pack(">ii", 10_000, 3_000) + text(member)
     body += text(instance) if version >= 5 else b""
     body += text(b"consumer") + struct.pack(">i", 1) + text(protocol) + struct.pack(">i", 0)
-    told = ask(broker, JOIN, version, body, client)
-    told.int32()
-    code, generation = ErrorCode(told.int16()), told.int32()
-    told.string()
-    told.string()
-    return code, generation, told.string()
+    answered = ask(broker, JOIN, version, body, client)
+    answered.int32()
+    code, generation = ErrorCode(answered.int16()), answered.int32()
+    answered.string()
+    answered.string()
+    return code, generation, answered.string()
 
 
 def joined(broker: Broker, group: bytes) -> tuple[ErrorCode, int, str]:
     """The same, once the group's partition is loaded: its coordinator is found a moment before."""
-    told = [(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, "")]
+    answered = [(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, "")]
 
     def is_loaded() -> bool:
-        told[0] = join(broker, group)
-        return told[0][0] is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        answered[0] = join(broker, group)
+        return answered[0][0] is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     assert eventually(is_loaded)
-    return told[0]
+    return answered[0]
 
 
 def listed(broker: Broker) -> set[str]:
-    told = ask(broker, LIST, 2, b"")
-    told.int32()
-    assert told.int16() == ErrorCode.NONE
-    return {(told.string(), told.string())[0] for _ in range(told.array())}
+    answered = ask(broker, LIST, 2, b"")
+    answered.int32()
+    assert answered.int16() == ErrorCode.NONE
+    return {(answered.string(), answered.string())[0] for _ in range(answered.array())}
 
 
 def found(broker: Broker) -> bool:
     """Whether there is a coordinator; asking has its topic made."""
-    told = ask(broker, FIND, 1, text(b"g") + b"\0")
-    told.int32()
-    return told.int16() == ErrorCode.NONE
+    answered = ask(broker, FIND, 1, text(b"g") + b"\0")
+    answered.int32()
+    return answered.int16() == ErrorCode.NONE
 
 
 @pytest.fixture(scope="module")
@@ -121,9 +121,11 @@ def test_an_answer_that_cannot_be_said_ends_its_connection_and_nothing_else(name
     with pytest.raises(EOFError):  # written by kio's schemas, the one before by our own
         ask(named, DELETE_TOPICS, 2, struct.pack(">i", 1) + text(NO_UTF8) + struct.pack(">i", 100))
     assert " failed: " not in named.log_text()
-    told = ask(named, HEARTBEAT, 3, text(NO_UTF8) + struct.pack(">i", 1) + text(b"m") + text(None))
-    told.int32()
-    assert told.int16() == ErrorCode.UNKNOWN_MEMBER_ID
+    answered = ask(
+        named, HEARTBEAT, 3, text(NO_UTF8) + struct.pack(">i", 1) + text(b"m") + text(None)
+    )
+    answered.int32()
+    assert answered.int16() == ErrorCode.UNKNOWN_MEMBER_ID
     assert "stranger" in listed(named)
 
 

@@ -45,7 +45,7 @@ def test_a_broker_that_goes_away_ends_it(tmp_path: Path, monkeypatch: pytest.Mon
             os.kill(started[0].pid, signal.SIGKILL)
 
     monkeypatch.setattr(soak, "new_broker", remembered)
-    # Whoever meets it first: each is one line and status 1.
+    # Wherever it is met first: each is one line and status 1.
     with pytest.raises((CellError, WireError, OSError)):
         soak.measure(SoakPlan(minutes=6, topics=3, window_s=0.3), tmp_path, kill)
     assert len(started) == 1

@@ -24,9 +24,9 @@ def test_commits(tmp_path: Path) -> None:
         assert one.commits > 3
         assert one.p50_us <= one.p99_us
         assert one.cpu_us_each > 0
-    told = commits.report(found, plan.to_json())
-    assert "TV2 by TV1, 10 records" in told.text(MACHINE, 1.0)
-    json.dumps(told.to_json(MACHINE, 1.0), allow_nan=False)
+    measured = commits.report(found, plan.to_json())
+    assert "TV2 by TV1, 10 records" in measured.text(MACHINE, 1.0)
+    json.dumps(measured.to_json(MACHINE, 1.0), allow_nan=False)
 
 
 def test_batches(tmp_path: Path) -> None:
@@ -34,9 +34,9 @@ def test_batches(tmp_path: Path) -> None:
     found = pacing.measure(plan, tmp_path, lambda text: None)
     assert [one.kind for one in found] == list(plan.kinds)
     assert [one.commits > 0 for one in found] == [False, True, True]
-    told = pacing.report(found, plan.to_json())
-    assert "TV2" in told.text(MACHINE, 1.0)
-    json.dumps(told.to_json(MACHINE, 1.0), allow_nan=False)
+    measured = pacing.report(found, plan.to_json())
+    assert "TV2" in measured.text(MACHINE, 1.0)
+    json.dumps(measured.to_json(MACHINE, 1.0), allow_nan=False)
 
 
 def test_reading(tmp_path: Path) -> None:
@@ -45,6 +45,6 @@ def test_reading(tmp_path: Path) -> None:
     found = reading.measure(plan, tmp_path, lambda text: None)
     assert len(found) == 2 * 2 * 2
     assert all(one.megabytes_per_s > 1 for one in found)
-    told = reading.report(found, plan.to_json())
-    assert "50 % aborted" in told.text(MACHINE, 1.0)
-    json.dumps(told.to_json(MACHINE, 1.0), allow_nan=False)
+    measured = reading.report(found, plan.to_json())
+    assert "50 % aborted" in measured.text(MACHINE, 1.0)
+    json.dumps(measured.to_json(MACHINE, 1.0), allow_nan=False)

@@ -59,19 +59,19 @@ def placed(client: Client) -> tuple[int, ...]:
 
 def cluster_knows(cluster: Cluster, target: list[int]) -> None:
     def known() -> bool:
-        told = [each.partitions(TOPIC)[0] for each in cluster.brokers.values()]
-        return all(each.replicas == tuple(target) for each in told)
+        described = [each.partitions(TOPIC)[0] for each in cluster.brokers.values()]
+        return all(each.replicas == tuple(target) for each in described)
 
-    wait_until(known, "everybody knows")
+    wait_until(known, "all brokers know")
 
 
 def moves(cluster: Cluster) -> list[dict[TopicPartition, ReassignedPartition]]:
     """What is on its way to other brokers, as each of them knows it."""
-    told = []
+    described = []
     for each in cluster.brokers.values():
         with Client(each.bootstrap) as asking:
-            told.append(asking.reassignments())
-    return told
+            described.append(asking.reassignments())
+    return described
 
 
 def away_from(client: Client) -> int:
@@ -138,7 +138,7 @@ def test_all_replicas_move_under_load_and_nothing_is_lost(cluster: Cluster, clie
         (result,) = client.reassign({NAME: target})
         assert result.error is ErrorCode.NONE
         wait_until(lambda: not client.reassignments(), "nothing moves")
-    wait_until(lambda: placed(client) == tuple(target), "everybody knows")
+    wait_until(lambda: placed(client) == tuple(target), "all brokers know")
     wait_until(lambda: not log_of(cluster, held[0]).exists(), "who lost it has no log of it")
     cluster.wait_in_sync(TOPIC)
     stored = [each.value for each in cluster.records(TOPIC, 0)]
@@ -157,7 +157,7 @@ def test_what_waits_for_a_replica_is_shown_and_can_be_taken_back(
     at = ("-b", cluster.brokers[held[0]].bootstrap)
     assert main(["partition", "move", TOPIC, "--to", target, *at]) == 0
     assert capsys.readouterr().out == f"orders-0: on its way to {target}\n"
-    wait_until(lambda: all(moves(cluster)), "everybody knows")  # any of them is asked from here on
+    wait_until(lambda: all(moves(cluster)), "all brokers know")  # any of them is asked from here on
     (moving,) = client.reassignments().values()
     replicas = (absent, *held[1:], held[0])
     assert tuple(moving) == (replicas, (absent,), (held[0],))
@@ -170,7 +170,7 @@ def test_what_waits_for_a_replica_is_shown_and_can_be_taken_back(
     assert main(["partition", "cancel", TOPIC, *at]) == 0
     assert capsys.readouterr().out == "orders-0: stays where it was\n"
     wait_until(lambda: not any(moves(cluster)), "nothing moves")
-    wait_until(lambda: {*placed(client)} == {*held}, "everybody knows")
+    wait_until(lambda: {*placed(client)} == {*held}, "all brokers know")
     cluster.mend()
     wait_until(lambda: not log_of(cluster, absent).exists(), "nothing of it is left there")
     assert main(["partition", "cancel", TOPIC, *at]) == 1
@@ -190,27 +190,27 @@ def test_it_ends_though_controller_and_leader_are_killed_on_the_way(
                 cluster.kill(killed)
         cluster.heal()
         wait_until(lambda: not client.reassignments(), "nothing moves")
-    wait_until(lambda: placed(client) == tuple(target), "everybody knows")
+    wait_until(lambda: placed(client) == tuple(target), "all brokers know")
     cluster.wait_in_sync(TOPIC)
 
 
 def test_fewer_replicas_and_more_again(cluster: Cluster, client: Client) -> None:
     one = placed(client)[0]
     client.reassign({NAME: [one]})
-    wait_until(lambda: placed(client) == (one,), "everybody knows")
+    wait_until(lambda: placed(client) == (one,), "all brokers know")
     with written(cluster):  # min.insync.replicas is 2, and there is one
         pass
     target = (one, *(each for each in (1, 2, 3, 4) if each != one))[:3]
-    decides = cluster.controller().bootstrap  # and knows it first; others hear a moment later
+    decides = cluster.controller().bootstrap  # and knows it first; others know a moment later
     words = ("--to", ",".join(map(str, target)), "--wait", "-b", decides)
     assert main(["partition", "move", f"{TOPIC}:0", *words]) == 0
     with Client(decides) as asking:
         assert asking.reassignments() == {}
-    wait_until(lambda: placed(client) == target, "everybody knows")
+    wait_until(lambda: placed(client) == target, "all brokers know")
 
 
 def test_refusals(cluster: Cluster, client: Client) -> None:
-    unknown = TopicPartition("nobody", 0)
+    unknown = TopicPartition("no-topic", 0)
     results = client.reassign({NAME: [1, 1], unknown: [1], TopicPartition(TOPIC, 7): None})
     assert {each.partition: each.error for each in results} == {
         NAME: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -232,10 +232,12 @@ def test_every_broker_takes_settings_of_its_own(cluster: Cluster, client: Client
     for broker_id in cluster.brokers:
         resource = Resource(BROKER_RESOURCE, str(broker_id))
 
-        def told(resource: Resource = resource) -> list[str | None]:  # nothing before it is heard
+        def described(
+            resource: Resource = resource,
+        ) -> list[str | None]:  # nothing before it counts
             return [each.value for each in client.configs(resource, list(rate))]
 
-        wait_until(lambda t=told, b=broker_id: t() == [str(1000 + b)], "it is set")
+        wait_until(lambda t=described, b=broker_id: t() == [str(1000 + b)], "it is set")
         client.alter_configs([resource], {}, list(rate))
 
 
@@ -263,16 +265,16 @@ def test_apache_kafkas_tool_moves_them(cluster: Cluster, client: Client, tmp_pat
 
     try:
         plan_of = ("--reassignment-json-file", str(plan))
-        told = run(*plan_of, "--execute", "--throttle", "50000000")
-        assert "Successfully started partition reassignment for orders-0" in told
+        described = run(*plan_of, "--execute", "--throttle", "50000000")
+        assert "Successfully started partition reassignment for orders-0" in described
         wait_until(lambda: not client.reassignments(), "nothing moves")
         cluster_knows(cluster, target)  # any of them may be asked
-        told = run(*plan_of, "--verify")
-        assert "Reassignment of partition orders-0 is completed." in told
-        assert "Clearing topic-level throttles on topic orders" in told
+        described = run(*plan_of, "--verify")
+        assert "Reassignment of partition orders-0 is completed." in described
+        assert "Clearing topic-level throttles on topic orders" in described
     finally:
         tools.close()
-    wait_until(lambda: not throttled(client), "whoever is asked knows of no throttle")
+    wait_until(lambda: not throttled(client), "no broker knows of a throttle")
 
 
 def test_a_throttled_replica_comes_no_faster(cluster: Cluster, client: Client) -> None:
@@ -291,7 +293,7 @@ def test_a_throttled_replica_comes_no_faster(cluster: Cluster, client: Client) -
     assert done.error is ErrorCode.NONE
     began = time.monotonic()
     client.reassign({NAME: [*held, absent]})
-    # Whoever is asked may not have heard that anything moves.
+    # The broker that is asked may not know yet that anything moves.
     wait_until(lambda: absent in placed(client) and not client.reassignments(), "it is there")
     took_s = time.monotonic() - began
     client.alter_configs([broker], {}, [*rates])

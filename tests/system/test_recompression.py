@@ -1,5 +1,5 @@
-"""Batches that unpack to much: what they cost where they are only checked, and where they are
-packed anew for the topic (`compression.type`). The same bounds hold, and are told the same.
+"""Batches that unpack to much: their cost where they are only checked, and where they are
+recompressed for the topic (`compression.type`). The same bounds hold, with the same errors.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def produce_pairs(
     for index, batch in pairs:
         body += struct.pack(">ii", index, len(batch)) + batch
     connection.sendall(framed(PRODUCE, 7, 42, body))
-    told = answer(connection)
-    *head, count = struct.unpack(">iih1si", told[:15])
+    answered = answer(connection)
+    *head, count = struct.unpack(">iih1si", answered[:15])
     assert head == [42, 1, 1, b"t"]
-    return [struct.unpack_from(">ihq", told, 15 + 30 * at) for at in range(count)]
+    return [struct.unpack_from(">ihq", answered, 15 + 30 * at) for at in range(count)]
 
 
 def produce(connection: socket.socket, batches: list[bytes]) -> list[int]:

@@ -1,7 +1,7 @@
-"""Behind a kill -9 one log takes long to read: the others are served, and it comes when it is read.
+"""After a kill -9 one log takes long to read: the others are served, and it comes when it is read.
 
-The preloaded disk holds the reads of that log's files until it is told. The same file without a
-recovery beside what is served waits for ever for the broker to be ready.
+The preloaded disk holds the reads of that log's files until it is released. The same file without a
+recovery beside the served logs waits for ever for the broker to be ready.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ def leaders(broker: Broker, topic: str) -> dict[int, tuple[int, ErrorCode]]:
 
 def unacknowledged(broker: Broker, topic: str, partition: int) -> str:
     """Of a producer that does not try again, the error's name."""
-    told: list[str] = []
+    lines: list[str] = []
     producer = Producer(
         {"bootstrap.servers": broker.bootstrap, "retries": 0, "message.timeout.ms": 3_000, **QUIET}
     )
     producer.produce(
         topic, b"no", partition=partition,
-        on_delivery=lambda error, _: told.append("" if error is None else error.name()),
+        on_delivery=lambda error, _: lines.append("" if error is None else error.name()),
     )  # fmt: skip
     assert producer.flush(WAIT_S) == 0
-    return told[0]
+    return lines[0]
 
 
 OFFLINE = (-1, ErrorCode.LEADER_NOT_AVAILABLE)
@@ -104,7 +104,7 @@ def test_others_are_served_until_it_is_read(
         producer.flush(0.5)
     finally:
         disk.be("ok")
-    # By itself, with all that was acknowledged, and what a producer waits with goes in behind it.
+    # By itself, with all that was acknowledged, and a waiting producer's records go in after it.
     assert producer.flush(WAIT_S) == 0
     assert values(broker, "slow") == [*(f"slow {number}" for number in range(6)),
                                       "another partition"]  # fmt: skip
@@ -112,7 +112,7 @@ def test_others_are_served_until_it_is_read(
         index: (broker.node_id, ErrorCode.NONE) for index in range(2)
     }
     eventually(lambda: "being recovered" not in get(broker, "/readyz?verbose").text, "all are read")
-    eventually(lambda: "recovered, and online: slow-0" in broker.log_text(), "a line behind it")
+    eventually(lambda: "recovered, and online: slow-0" in broker.log_text(), "a line after it")
     assert " ERROR " not in broker.log_text()
     assert broker.stop() == 0
     assert (broker.data_dir / MARK).exists()
@@ -179,7 +179,7 @@ def test_in_a_cluster_nobody_leads_what_it_has_not_read(
     disk = Disk(tmp_path, files="/slow-", operations="read")
     settings = {
         "zookeeper.connect": zookeeper.connect + zookeeper.chroot(),
-        # Nobody loses its session because the machine is busy.
+        # No broker loses its session because the machine is busy.
         "zookeeper.session.timeout.ms": "6000",
     }
     one, two, three = (
@@ -197,7 +197,7 @@ def test_in_a_cluster_nobody_leads_what_it_has_not_read(
     try:
         disk.wait_held(1)
         write(one, "quick", ["5"])
-        eventually(lambda: leaders(one, "slow-alone") == {0: OFFLINE}, "nobody has that log")
+        eventually(lambda: leaders(one, "slow-alone") == {0: OFFLINE}, "no broker has that log")
         eventually(lambda: leaders(one, "slow-both") == {0: (3, ErrorCode.NONE)}, "who has it")
         write(one, "slow-both", ["5"])
         assert in_sync(one, "slow-both") == {3}

@@ -1,4 +1,4 @@
-"""Three brokers that have the same records: what was acknowledged outlives whoever led."""
+"""Three brokers that have the same records: acknowledged records outlive their leader."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def knows(broker: Broker) -> bool:
 
 
 def create(brokers: dict[int, Broker]) -> None:
-    """The topic, with three replicas: the controller answers, and the others hear of it behind."""
+    """The topic, with three replicas: the controller answers, and the others get it later."""
     admin = AdminClient({"bootstrap.servers": brokers[1].bootstrap})
     admin.create_topics([NewTopic(TOPIC, 1, 3)])[TOPIC].result(TIMEOUT_S)
     until(lambda: all(map(knows, brokers.values())), "all brokers know the topic")
@@ -108,13 +108,13 @@ def written_while(brokers: dict[int, Broker], work: Callable[[], object]) -> lis
 
 def refused(broker: Broker, value: str) -> str | None:
     """Why it was not written, or None: it was."""
-    told: list[confluent_kafka.KafkaError | None] = []
+    errors: list[confluent_kafka.KafkaError | None] = []
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": broker.bootstrap, "acks": "all", "retries": 0}
     )
-    producer.produce(TOPIC, value, on_delivery=lambda error, _: told.append(error))
+    producer.produce(TOPIC, value, on_delivery=lambda error, _: errors.append(error))
     assert producer.flush(TIMEOUT_S) == 0
-    (error,) = told
+    (error,) = errors
     return None if error is None else error.name()
 
 
@@ -167,7 +167,7 @@ def read_one(member: confluent_kafka.Consumer) -> bytes | None:
 
 
 def committed(brokers: dict[int, Broker]) -> int:
-    """As a client without membership is told it."""
+    """As a client without membership gets it."""
     asking = consumer(brokers)
     try:
         (found,) = asking.committed([TopicPartition(TOPIC, 0)], timeout=TIMEOUT_S)
@@ -210,7 +210,7 @@ def test_acknowledged_commits_outlive_their_coordinator(brokers: dict[int, Broke
 
 
 def test_acknowledged_records_outlive_their_leader(brokers: dict[int, Broker]) -> None:
-    """It is killed, or stands still for longer than its session: then it comes back by itself; or
+    """It is killed, or is stopped for longer than its session: then it comes back by itself; or
     it stops, and before that others lead."""
     create(brokers)
     until(lambda: partition(brokers[1])[1] == [1, 2, 3], "all are in sync")

@@ -94,9 +94,9 @@ def test_it_opens_alone_and_is_readable(
 
 def test_every_number_has_its_address_and_leads_to_its_rows(browser: Browser, page: Path) -> None:
     browser.open(page, scheme="light")
-    shown = {place: (title, text) for place, title, text in browser.value(CELLS)}
-    assert set(shown) == {address for address, _ in sample().cells()}
-    assert all(title.startswith(address) for address, (title, _) in shown.items())
+    charts = {place: (title, text) for place, title, text in browser.value(CELLS)}
+    assert set(charts) == {address for address, _ in sample().cells()}
+    assert all(title.startswith(address) for address, (title, _) in charts.items())
     numbers = [address for address, cell in sample().cells() if cell.rows is not None]
     assert len(numbers) == 6
     hidden = "document.querySelector('details').open"
@@ -138,7 +138,7 @@ def test_the_browser_notices_what_a_page_must_not_do(browser: Browser, tmp_path:
 def test_a_script_that_came_with_a_record_would_not_run(
     browser: Browser, page: Path, tmp_path: Path
 ) -> None:
-    """Were the escaping to fail, the page's own policy still stands."""
+    """Were the escaping to fail, the page's own policy still holds."""
     forced = tmp_path / "forced.html"
     script = "<script>document.title = 'owned'</script></main>"
     forced.write_text(page.read_text("utf-8").replace("</main>", script), "utf-8")

@@ -51,7 +51,7 @@ def produce(broker: Broker, topic: str, first: int, count: int) -> None:
 
 
 def no_more_has_to_go(log: Path) -> bool:
-    """Without its first segment it would be less than what is kept."""
+    """Without its first segment it would be less than the kept bytes."""
     try:
         first, *others = (each.stat().st_size for each in sorted(log.glob("*.log")))
     except FileNotFoundError:  # one that goes now
@@ -61,7 +61,7 @@ def no_more_has_to_go(log: Path) -> bool:
 
 def bounds(broker: Broker, topic: str) -> tuple[int, int]:
     consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": broker.bootstrap, "group.id": "nobody"}
+        {"bootstrap.servers": broker.bootstrap, "group.id": "no-group"}
     )
     try:
         place = confluent_kafka.TopicPartition(topic, 0)
@@ -74,12 +74,12 @@ def bounds(broker: Broker, topic: str) -> tuple[int, int]:
 def read(broker: Broker, topic: str, count: int) -> list[confluent_kafka.Message]:
     consumer = confluent_kafka.Consumer(
         {
-            "bootstrap.servers": broker.bootstrap, "group.id": "nobody",
+            "bootstrap.servers": broker.bootstrap, "group.id": "no-group",
             "auto.offset.reset": "earliest", "enable.auto.commit": False,
         }
     )  # fmt: skip
     try:
-        # Offset 0 is out of range: the client is told where the log begins, and begins there.
+        # Offset 0 is out of range: the client asks where the log begins, and begins there.
         consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
         found: list[confluent_kafka.Message] = []
         while len(found) < count:

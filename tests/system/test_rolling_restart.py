@@ -2,7 +2,7 @@
 
 An application of each kind writes and reads all the time: with librdkafka, with aiokafka, with the
 Java clients (kafka-verifiable-producer and -consumer, whose producer gets its retries back). What a
-client says to itself, or to its log, is its own affair; what its application is told is not.
+client says to itself, or to its log, is its own affair; errors of its application are not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.support import jars, kafka_classes, requirements
 pytestmark = [pytest.mark.client, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
 
 PARTITIONS = 3
-GO_ON = 150  # records that are written, and read, behind each restart
+GO_ON = 150  # records that are written, and read, after each restart
 POLL_S = 0.1
 RATE = 200  # records a second
 DEFAULT_RETRIES = 2**31 - 1
@@ -203,7 +203,7 @@ KINDS = (Librdkafka, Aiokafka, Java)
 def cluster() -> Iterator[Cluster]:
     requirements.java()
     topics = {kind.topic: PARTITIONS for kind in KINDS}
-    # Clients of three libraries on one machine: nobody is to lose its session, or its place among
+    # Clients of three libraries on one machine: none is to lose its session, or its place among
     # those in sync, but who is restarted.
     settings = {
         "min.insync.replicas": 2,

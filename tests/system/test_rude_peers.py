@@ -1,4 +1,4 @@
-"""Slow and rude peers: each may cost the broker so much memory, and nobody else anything.
+"""Slow and rude peers: each may cost the broker so much memory, and other clients nothing.
 
 Beside every one of them an ordinary producer works on a connection of its own and may not see an
 error. Afterwards the broker's memory, its open files and its own count of connections are looked
@@ -35,7 +35,7 @@ TOPIC = "words"
 RESET = struct.pack("ii", 1, 0)
 MEGABYTE = 1 << 20
 DEADLINE_S = 60.0
-# What the allocator and the kernel's counting may add to what is bounded.
+# The allocator and the kernel's counting may add this to the bounded bytes.
 SLACK_BYTES = 12 * MEGABYTE
 FRAME_BYTES_MAX = 100 * MEGABYTE  # socket.request.max.bytes
 

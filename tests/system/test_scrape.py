@@ -22,7 +22,7 @@ from tests.support.promql import series_names
 
 pytestmark = pytest.mark.client
 
-# The guide's own file, as it stands there but for its targets.
+# The guide's own file, as it is there but for its targets.
 DOCUMENTED = """
 scrape_configs:
   - job_name: 'kafka_broker'

@@ -59,7 +59,7 @@ def test_what_rots_under_a_broker_is_found_and_said(make_broker: MakeBroker) -> 
 def test_what_rots_in_a_cluster_is_had_from_the_other_replica(
     make_broker: MakeBroker, zookeeper: ZooKeeper
 ) -> None:
-    """On the leader and on its follower, one behind the other."""
+    """On the leader and on its follower, one after the other."""
     connect = zookeeper.connect + zookeeper.chroot()
     settings = {
         "zookeeper.connect": connect, "log.initial.task.delay.ms": 0, "min.insync.replicas": 2,
@@ -77,4 +77,4 @@ def rots_and_is_repaired(broker: Broker) -> None:
     eventually(lambda: scrape(broker)[REPAIRED][""] == 1, "the batch from the other replica")
     assert first.read_bytes() == before
     eventually(lambda: scrape(broker)[DAMAGED][""] == 0, "no damage")
-    eventually(lambda: "is repaired, from broker" in broker.log_text(), "a line behind the count")
+    eventually(lambda: "is repaired, from broker" in broker.log_text(), "a line after the count")

@@ -76,8 +76,8 @@ def test_they_survive_the_end_of_a_broker(make_broker: MakeBroker, end: str) -> 
     assert held(talk, "message.max.bytes") == ("2000", 3)
     isolation = held(talk, "share.isolation.level", kind=GROUP, name="a group/1")
     assert isolation == ("read_committed", 8)
-    talk.settled(topic)  # behind a kill its log may still be read
-    # Not only shown: the log that was opened at the start has it, and the threads are there.
+    talk.settled(topic)  # after a kill its log may still be read
+    # Not only listed: the log that was opened at the start has it, and the threads are there.
     assert produce(talk, topic, LARGE).error_code.value == MESSAGE_TOO_LARGE
     assert threads(broker, "network-") == 2
     eventually(lambda: threads(broker, "request-hand") == 5, "handlers have named themselves")

@@ -37,7 +37,7 @@ def brokers(zookeeper: ZooKeeper) -> Iterator[dict[int, Broker]]:
             port = free_port()
             settings = {
                 "zookeeper.connect": connect,
-                # Nobody loses its session because the machine is busy.
+                # No broker loses its session because the machine is busy.
                 "zookeeper.session.timeout.ms": "6000",
                 "node.id": str(node_id),
                 # Brokers and clients come to listeners of their own.
@@ -61,7 +61,7 @@ def leaders(broker: Broker) -> dict[int, int]:
 
 
 def retention_ms(asked: AdminClient, resource: ConfigResource) -> str | None:
-    """None where the topic has not been heard of yet."""
+    """None where the topic is not known yet."""
     try:
         configs = asked.describe_configs([resource])[resource].result(TIMEOUT_S)
     except confluent_kafka.KafkaException:
@@ -125,8 +125,8 @@ def test_what_one_decides_all_know(brokers: dict[int, Broker]) -> None:
         "broker 2 knows who leads",
     )
     with Client(brokers[2].bootstrap) as client:
-        told = {f"{each.host}:{each.port}" for each in client.metadata([]).brokers.values()}
-    assert told == {each.bootstrap for each in brokers.values()}  # none of the inside
+        addresses = {f"{each.host}:{each.port}" for each in client.metadata([]).brokers.values()}
+    assert addresses == {each.bootstrap for each in brokers.values()}  # none of the inside
     led = leaders(brokers[2])
     until(lambda: all(leaders(each) == led for each in brokers.values()), "all know the same")
     write(brokers[2], list(led), "first")
@@ -143,7 +143,7 @@ def test_what_one_decides_all_know(brokers: dict[int, Broker]) -> None:
     at_one = {path.name.partition(".")[0] for path in brokers[1].data_dir.glob("gone-*")}
     assert len(at_one) == PARTITIONS // len(NODES)
 
-    # While nobody says what holds, who starts is not ready; when the others are gone it knows.
+    # Without an image of a controller a start is not ready; when the others are gone it has one.
     for node_id in (2, 3):
         brokers[node_id].signal(signal.SIGSTOP)
     try:

@@ -15,7 +15,7 @@ from kbroker.testing.inspection import wait_until
 pytestmark = pytest.mark.timeout(60)
 
 SPARE = 2
-# What the first try says. The HTTP side is imported with the first connection, so not before.
+# Errors of the first try. The HTTP side is imported with the first connection, so not before.
 FAILED = "serving the admin port failed"
 
 

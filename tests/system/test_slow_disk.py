@@ -1,6 +1,6 @@
-"""A file that is slow holds up who needs it, and nobody else.
+"""A file that is slow holds up the requests that need it, and no others.
 
-The preloaded disk holds operations on the files of the topic "slow" until it is told; meanwhile
+The preloaded disk holds operations on the files of the topic "slow" until it is released; meanwhile
 another topic is produced to and fetched from, by clients that must not notice.
 """
 
@@ -60,7 +60,7 @@ def error_of(connection: Connection) -> int:
 
 
 def have_groups(talk: Talk) -> None:
-    """Their topic is made, and its only partition loaded: who joins before that is told so."""
+    """Their topic is made, and its only partition loaded: a join before that is answered so."""
     talk.quietly(build(ApiKey.FIND_COORDINATOR, 2, key="g", key_type=0))
     talk.settled("__consumer_offsets")
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -114,14 +114,14 @@ def test_a_write_to_what_was_slow_does_not_wait_for_what_stands(
     """All handlers that may serve slow files stand at one; another file only was slow of late."""
     broker = make_broker({"num.io.threads": 3}, env=disk.environment()).start()
     talk = talk_with(broker)
-    stands, late = talk.topic("slow-stands"), talk.topic("slow-late")
+    hanging, late = talk.topic("slow-hangs"), talk.topic("slow-late")
     waiting = [talk.connect(), talk.connect()]
     disk.be("slow 300")  # for eight times as long it is expected to be so again
     assert produce(talk, late, BATCH).base_offset == 0
-    disk.be(f"hold {stands}")
-    waiting[0].send(produce_frame(stands))
+    disk.be(f"hold {hanging}")
+    waiting[0].send(produce_frame(hanging))
     disk.wait_held(1)
-    waiting[1].send(produce_frame(stands))
+    waiting[1].send(produce_frame(hanging))
     assert produce(talk, late, BATCH).base_offset == 1
     assert produce(talk, late, BATCH).base_offset == 2
     disk.be("ok")
@@ -148,7 +148,7 @@ def test_sizes_are_told_over_a_write_that_does_not_end(make_broker: MakeBroker, 
 
 
 def test_groups_whose_write_does_not_end(make_broker: MakeBroker, disk: Disk) -> None:
-    """More who commit offsets, and who are heard, than there are handlers."""
+    """More members that commit offsets and send heartbeats than there are handlers."""
     broker = make_broker(
         {"num.io.threads": 3, "offsets.topic.num.partitions": 1}, env=disk.environment()
     ).start()
@@ -180,7 +180,7 @@ def test_groups_whose_write_does_not_end(make_broker: MakeBroker, disk: Disk) ->
 
 
 def test_sessions_of_a_group_whose_write_does_not_end(make_broker: MakeBroker, disk: Disk) -> None:
-    """The timer asks when a member was heard, and does not stand there: long polls go on to end."""
+    """The timer asks for a member's last request, and does not hang there: long polls end."""
     settings = {"offsets.topic.num.partitions": 1, "group.min.session.timeout.ms": 100}
     broker = make_broker(settings, env=disk.environment()).start()
     talk = talk_with(broker)
@@ -207,7 +207,7 @@ def test_sessions_of_a_group_whose_write_does_not_end(make_broker: MakeBroker, d
 def test_a_request_that_came_with_the_write_and_nobody_pushes(
     make_broker: MakeBroker, disk: Disk
 ) -> None:
-    """It stands in the queue behind the run; only its network thread can see that nobody comes."""
+    """It waits in the queue after the run; only its network thread can see that none comes."""
     broker = make_broker(env=disk.environment()).start()
     talk = talk_with(broker)
     slow = talk.topic("slow")
@@ -271,7 +271,7 @@ LARGE = build_batch([Record(b"x" * 40_000)])
 def test_a_read_that_does_not_end(
     make_broker: MakeBroker, disk: Disk, batch: bytes, offset: int
 ) -> None:
-    """Behind the recent tail, and on the disk alone: more who want it than there are handlers."""
+    """Older than the recent tail, and on the disk alone: more readers than there are handlers."""
     broker = make_broker(
         {"num.network.threads": 1, "num.io.threads": 3}, env=disk.environment()
     ).start()

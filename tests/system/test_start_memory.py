@@ -1,8 +1,9 @@
-"""What a broker that has just started keeps resident, however it is started.
+"""The memory that a broker keeps resident right after its start, however it is started.
 
-What differed was bytecode: a start that must compile its modules (the first one of a checkout, an
-installation without .pyc, PYTHONDONTWRITEBYTECODE) left 9 MB of free memory behind, and where the
-arguments needed click, 3 MB more. HTTP is imported when somebody connects, and is not part of it.
+The difference was bytecode: a start that must compile its modules (the first one of a checkout, an
+installation without .pyc, PYTHONDONTWRITEBYTECODE) left 9 MB of free memory, and where the
+arguments needed click, 3 MB more. HTTP is imported with the first connection, and is not part of
+it.
 """
 
 from __future__ import annotations

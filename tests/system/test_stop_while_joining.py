@@ -28,11 +28,11 @@ def test_who_waits_is_answered_and_the_stop_is_short(waits_in: str) -> None:
             with connect(broker) as second:
                 second.sendall(frame(JOIN, 3, asked_join(b"")))
                 again = generation
-                while again == generation:  # until the second one is there, it is told the same
+                while again == generation:  # until the second one is there, the answer is the same
                     code, again, _ = join(broker, b"g", member=leader.encode())
                     assert code is ErrorCode.NONE
-                told = answer(second)
-            member = told[-(4 + 36 + 2 + 4) :]  # the follower's id, behind it no members
+                answered = answer(second)
+            member = answered[-(4 + 36 + 2 + 4) :]  # the follower's id, then no members
             follower = member[member.index(b"-") - 1 : -4]
             body = text(b"g") + struct.pack(">i", again) + text(follower)
             waiting = frame(SYNC, 1, body + struct.pack(">i", 0))
@@ -47,8 +47,8 @@ def test_who_waits_is_answered_and_the_stop_is_short(waits_in: str) -> None:
             began_s = time.monotonic()
             broker.stop()
             took_s = time.monotonic() - began_s
-            told = answer(connection)
-    (error,) = struct.unpack_from(">h", told, 8)
+            answered = answer(connection)
+    (error,) = struct.unpack_from(">h", answered, 8)
     assert error == ErrorCode.NOT_COORDINATOR
     assert took_s < STOP_S_MAX * delay()
 

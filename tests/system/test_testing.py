@@ -106,35 +106,35 @@ def test_a_consumer_gets_over_failing_fetches_and_metadata(broker: Broker, topic
 
 
 def test_many_producers_while_every_produce_takes_the_long_way(broker: Broker) -> None:
-    """Order and sequences hold: a request stands in its connection's place."""
+    """Order and sequences hold: a request has its place in its connection's order."""
     topic = broker.create_topic(partitions=3)
     broker.on(ApiKey.PRODUCE, delay_ms=0)
     clients = [producer(broker, **{"enable.idempotence": True}) for _ in range(4)]
     for number in range(300):
-        for who, client in enumerate(clients):
-            client.produce(topic, b"%d" % number, key=b"%d" % who, partition=who % 3)
+        for place, client in enumerate(clients):
+            client.produce(topic, b"%d" % number, key=b"%d" % place, partition=place % 3)
             if number % 10 == 0:
                 client.poll(0)
     assert all(client.flush(60) == 0 for client in clients)
     found = broker.records(topic)
-    for who in range(4):
-        values = [r.value for r in found if r.key == b"%d" % who]
+    for place in range(4):
+        values = [r.value for r in found if r.key == b"%d" % place]
         assert values == [b"%d" % number for number in range(300)]
 
 
 def test_a_producer_and_a_consumer_that_are_throttled_are_told_so(
     broker: Broker, topic: str
 ) -> None:
-    told: list[float] = []
+    elapsed_s: list[float] = []
     client = producer(
-        broker, throttle_cb=lambda event: told.append(event.throttle_time), **{"linger.ms": 0}
+        broker, throttle_cb=lambda event: elapsed_s.append(event.throttle_time), **{"linger.ms": 0}
     )
     with broker.on(ApiKey.PRODUCE, throttle_ms=400, times=2) as rule:
         for value in (b"x", b"y", b"z"):
             client.produce(topic, value)
             assert client.flush(60) == 0
         assert rule.hits == 2
-    assert told == [0.4, 0.4, 0.0]  # and that it is over
+    assert elapsed_s == [0.4, 0.4, 0.0]  # and that it is over
     with broker.on(ApiKey.FETCH, throttle_ms=200) as rule:
         values = [record.value for record in Confluent(broker.bootstrap).consume(topic, 3)]
         assert values == [b"x", b"y", b"z"] and rule.hits > 0

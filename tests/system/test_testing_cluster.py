@@ -22,7 +22,7 @@ TIMEOUT_S = 30
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    # Nobody is to lose a session because its machine is full of other work, nor to lead once more
+    # None is to lose a session because its machine is full of other work, nor to lead once more
     # because it is preferred.
     settings = {"zookeeper.session.timeout.ms": 6_000, "auto.leader.rebalance.enable": False}
     with Cluster(3, settings, topics={"orders": 3}) as made:
@@ -94,7 +94,7 @@ def test_a_leader_is_killed_and_comes_back(cluster: Cluster) -> None:
 
 
 def test_what_was_deleted_does_not_come_back_with_the_next_leader(cluster: Cluster) -> None:
-    """The answer comes when the followers have it, and they are told at once."""
+    """The answer comes when the followers have it, and they get the high watermark at once."""
     for value in ("three", "four"):
         write(cluster, value)
     killed = cluster.leader("orders", 0)
@@ -117,8 +117,8 @@ def test_a_leader_that_stands_still_is_replaced_and_goes_on(cluster: Cluster) ->
     wait_until(lambda: leader_by(others[0], 1) != paused.broker_id, "another leads")
     paused.resume()
     cluster.wait_in_sync("orders")
-    write(cluster, "behind it", 1)
-    assert values(cluster, 1) == [*before, b"behind it"]
+    write(cluster, "after it", 1)
+    assert values(cluster, 1) == [*before, b"after it"]
 
 
 def leader_by(broker: ClusterBroker, partition: int) -> int:
@@ -131,10 +131,10 @@ def test_a_broker_that_is_cut_off_leads_no_more_and_follows_later(cluster: Clust
     cluster.cut(cut)
     others = [each for each in cluster.brokers.values() if each is not cut]
     wait_until(lambda: leader_by(others[0], 2) not in (cut.broker_id, -1), "another leads")
-    assert leader_by(cut, 2) == cut.broker_id  # nobody has told it
+    assert leader_by(cut, 2) == cut.broker_id  # it has no new image
     cluster.mend()
     cluster.wait_in_sync("orders")
-    wait_until(lambda: leader_by(cut, 2) != cut.broker_id, "it has been told")
+    wait_until(lambda: leader_by(cut, 2) != cut.broker_id, "it has the new image")
     write(cluster, "by another", 2)
 
 
@@ -161,7 +161,7 @@ def test_without_zookeeper_what_runs_goes_on(cluster: Cluster) -> None:
     cluster.zookeeper.come_back()
     write(cluster, "and later")
     assert cluster.leader("orders", 0) is leader
-    assert cluster.zookeeper.sessions() == sessions  # it was nobody's fault
+    assert cluster.zookeeper.sessions() == sessions  # no session was lost
 
 
 def test_a_session_that_expires_is_begun_anew(cluster: Cluster) -> None:
@@ -177,4 +177,4 @@ def test_a_session_that_expires_is_begun_anew(cluster: Cluster) -> None:
         "it is registered again",
     )
     cluster.wait_in_sync("orders")
-    write(cluster, "behind it")
+    write(cluster, "after it")

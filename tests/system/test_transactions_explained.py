@@ -1,5 +1,5 @@
-"""What a user is shown of transactions by a running broker: lists, one id's life, who holds a
-consumer of committed records, health, figures, and the end of one that hangs."""
+"""Transactions as a running broker prints them: lists, one id's life, the one that holds a consumer
+of committed records, health, figures, and the end of one that hangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A wheel, made from what git tracks, works in an empty environment away from the work tree."""
+"""A wheel, made from the tracked files, works in an empty environment away from the work tree."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ def test_the_sample_project_as_a_new_user_would(python: Path, tmp_path: Path) ->
         python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
         "-c", ROOT / "constraints.txt", "pytest", "pytest-xdist", "confluent-kafka", cwd=tmp_path,
     )  # fmt: skip
-    told = run(python, "-m", "pytest", "-q", "-n", "2", cwd=tmp_path / "sample")
-    assert re.search(r"^6 passed", told, re.MULTILINE), told
+    output = run(python, "-m", "pytest", "-q", "-n", "2", cwd=tmp_path / "sample")
+    assert re.search(r"^6 passed", output, re.MULTILINE), output
 
 
 def test_the_installed_broker_serves(python: Path, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def value(document: Document, *of: str, key: str = KEY) -> tuple[str, str]:
 
 
 def becomes(document: Document, wanted: tuple[str, str], *of: str, key: str = KEY) -> bool:
-    """Apache Kafka answers a change before every broker has heard of it."""
+    """Apache Kafka answers a change before every broker has it."""
     deadline = time.monotonic() + SECONDS_MAX
     while value(document, *of, key=key) != wanted and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -68,14 +68,14 @@ def member_of(client: Client, group: str, topic: str, **options: str) -> GroupCo
 
 
 def read(member: GroupConsumer) -> None:
-    """One poll, and positions moved behind what it brought."""
+    """One poll, and positions moved past its records."""
     for where, result in member.poll().fetched.items():
         if result.records:
             member.positions[where] = result.high_watermark
 
 
 def remove(client: Client, group: str, member: GroupConsumer) -> None:
-    """As an administrator does it, behind the member's back."""
+    """As an administrator does it, without the member's knowledge."""
     error = Groups(client).at_coordinator(
         group,
         ApiKey.LEAVE_GROUP,
@@ -141,7 +141,7 @@ def test_a_static_member_keeps_its_place(
         again = member_of(other, name, topic, instance_id="one")
         read(again)
         assert again.positions == {TopicPartition(topic, 0): 5}
-        assert again.member.generation == first.member.generation, "nobody had to rebalance"
+        assert again.member.generation == first.member.generation, "there was no rebalance"
 
 
 def test_a_commit_outside_of_the_log_goes_on_inside(
@@ -221,7 +221,7 @@ def test_an_interrupted_member_commits_and_leaves(
     "KBROKER_TEST_BOOTSTRAP" in os.environ, reason="kills a broker, which must be its own"
 )
 def test_a_member_outlives_its_broker(name: str) -> None:
-    """kill -9 between two records: the member goes on by itself, with what it had not read."""
+    """kill -9 between two records: the member goes on by itself, with the unread records."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
     with servers.make() as broker, ExitStack() as stack:
         at = ["-b", broker.bootstrap]
