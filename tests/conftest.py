@@ -115,7 +115,8 @@ def is_alone(item: pytest.Item) -> bool:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    # Ignored by who is started in the background, and inherited: what a test interrupts would stay.
+    # A process that is started in the background ignores it, and so do its children: they would
+    # stay.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if in_a_process_of_several(session.config):

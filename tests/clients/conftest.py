@@ -42,7 +42,7 @@ WAITED = re.compile(
 )
 # Scenarios of many processes of other people's clients, which end by an error of their own now and
 # then, on Apache Kafka too: once more, and the summary shows what failed the first time. A member
-# that waits for ever fails: nobody can tell whose fault that is.
+# that waits for ever fails: whose fault that is cannot be known.
 WALKS_OF_MANY_CLIENTS = frozenset(
     {"test_matrix", "test_assignments", "test_side_by_side", "test_streams"}
 )

@@ -1,6 +1,6 @@
 """Apache Kafka's tools for administration, unchanged: kafka-configs, elections, reassignments.
 
-Topics and log directories are in test_java.py. What is changed for the broker is changed back.
+Topics and log directories are in test_java.py. Changes of the broker are changed back.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def shows(tool: Tool, text: str, *arguments: str) -> None:
 
 
 def test_kafka_configs_of_brokers(tool: Tool, refused: Callable[..., str]) -> None:
-    told = tool.run(CONFIGS, *BROKER, "--alter", "--add-config", "num.io.threads=9")
-    assert told.strip() == "Completed updating config for broker 1."
-    told = tool.run(CONFIGS, *EVERY_BROKER, "--alter", "--add-config", "num.io.threads=10")
-    assert told.strip() == "Completed updating default config for brokers in the cluster."
+    output = tool.run(CONFIGS, *BROKER, "--alter", "--add-config", "num.io.threads=9")
+    assert output.strip() == "Completed updating config for broker 1."
+    output = tool.run(CONFIGS, *EVERY_BROKER, "--alter", "--add-config", "num.io.threads=10")
+    assert output.strip() == "Completed updating default config for brokers in the cluster."
     try:
         shows(
             tool,
@@ -95,8 +95,8 @@ def test_kafka_configs_of_groups_and_client_metrics(
     tool: Tool, kind: str, what: str, setting: str
 ) -> None:
     entity = ("--entity-type", kind, "--entity-name", "x")
-    told = tool.run(CONFIGS, *entity, "--alter", "--add-config", setting)
-    assert told.strip() == f"Completed updating config for {what} x."
+    output = tool.run(CONFIGS, *entity, "--alter", "--add-config", setting)
+    assert output.strip() == f"Completed updating config for {what} x."
     shows(tool, setting, *entity)
     shows(tool, f"Dynamic configs for {what} x are:", "--entity-type", kind)
     tool.run(CONFIGS, *entity, "--alter", "--delete-config", setting.partition("=")[0])
@@ -151,11 +151,11 @@ def test_kafka_leader_election(tool: Tool, make_topic: Callable[..., str]) -> No
     topic = make_topic(partitions=2)
     tool.run("LeaderElectionCommand", "--election-type", "preferred", "--all-topic-partitions")
     for election in ("preferred", "unclean"):
-        told = tool.run(
+        output = tool.run(
             "LeaderElectionCommand", "--election-type", election, "--topic", topic,
             "--partition", "1",
         )  # fmt: skip
-        assert f"Valid replica already elected for partitions {topic}-1" in told
+        assert f"Valid replica already elected for partitions {topic}-1" in output
 
 
 def test_kafka_reassign_partitions_to_where_they_are(
@@ -165,12 +165,12 @@ def test_kafka_reassign_partitions_to_where_they_are(
     moves = [{"topic": topic, "partition": 0, "replicas": [1]}]
     plan.write_text(json.dumps({"version": 1, "partitions": moves}))
     command = ("reassign.ReassignPartitionsCommand", "--reassignment-json-file", str(plan))
-    told = tool.run(*command, "--execute")
-    assert f"Successfully started partition reassignment for {topic}-0" in told
-    told = tool.run(*command, "--verify")
-    assert f"Reassignment of partition {topic}-0 is completed." in told
+    output = tool.run(*command, "--execute")
+    assert f"Successfully started partition reassignment for {topic}-0" in output
+    output = tool.run(*command, "--verify")
+    assert f"Reassignment of partition {topic}-0 is completed." in output
 
 
 def test_kafka_reassign_partitions_lists(tool: Tool, topic: str) -> None:
-    told = tool.run("reassign.ReassignPartitionsCommand", "--list")
-    assert "No partition reassignments found." in told
+    output = tool.run("reassign.ReassignPartitionsCommand", "--list")
+    assert "No partition reassignments found." in output

@@ -5,7 +5,7 @@ partitions (KIP-54 for sticky, KIP-429 for cooperative-sticky):
 
     range               each topic by itself in runs: the first member gets 0 and 1 of both
     roundrobin          all partitions dealt out in turn
-    sticky              three each; whoever was there keeps what the newcomer does not need
+    sticky              three each; older members keep what the newcomer does not need
     cooperative-sticky  the same, and only what moves is ever revoked
 """
 

@@ -129,7 +129,7 @@ def test_librdkafka_comes_to_the_end_without_an_error(
 ) -> None:
     topic = topics[cleaned]
     consumer = confluent_kafka.Consumer({
-        "bootstrap.servers": broker.bootstrap, "group.id": "nobody", "enable.auto.commit": False,
+        "bootstrap.servers": broker.bootstrap, "group.id": "no-group", "enable.auto.commit": False,
         **EOF_AT_ONCE,
     })  # fmt: skip
     place = confluent_kafka.TopicPartition(topic.name, 0, 0)

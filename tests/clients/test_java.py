@@ -48,7 +48,7 @@ def test_console_producer_to_console_consumer(
     found = batches_of(topic)
     packed = [batch for batch in found if batch.record_count >= corpus.RECORDS_THAT_PACK]
     assert {batch.codec for batch in packed} == {codec}
-    assert all(batch.producer_id >= 0 for batch in found)  # idempotent unless told otherwise
+    assert all(batch.producer_id >= 0 for batch in found)  # idempotent by default
 
 
 def test_console_tools_with_keys_headers_and_an_offset(tool: Tool, topic: str) -> None:
@@ -116,15 +116,15 @@ def test_kafka_delete_records(tool: Tool, topic: str, bootstrap: str, tmp_path: 
     for offset, start in ((7, 7), (-1, 20)):
         partition = {"topic": topic, "partition": 0, "offset": offset}
         wanted.write_text(json.dumps({"partitions": [partition], "version": 1}))
-        told = tool.run("DeleteRecordsCommand", "--offset-json-file", str(wanted))
-        assert f"partition: {topic}-0\tlow_watermark: {start}" in told
+        tool_output = tool.run("DeleteRecordsCommand", "--offset-json-file", str(wanted))
+        assert f"partition: {topic}-0\tlow_watermark: {start}" in tool_output
         with client.consumer() as consumer:
             assert consumer.offsets(topic, 0) == (start, 20)
     wanted.write_text(
         json.dumps({"partitions": [{"topic": topic, "partition": 0, "offset": 21}], "version": 1})
     )
-    told = tool.run("DeleteRecordsCommand", "--offset-json-file", str(wanted))
-    assert "OffsetOutOfRangeException" in told
+    tool_output = tool.run("DeleteRecordsCommand", "--offset-json-file", str(wanted))
+    assert "OffsetOutOfRangeException" in tool_output
 
 
 def test_kafka_configs(tool: Tool, topic: str) -> None:
@@ -137,12 +137,12 @@ def test_kafka_configs(tool: Tool, topic: str) -> None:
     settings = "retention.ms=60000,cleanup.policy=[compact,delete],max.message.bytes=2000"
     altered = tool.run(command, *entity, "--alter", "--add-config", settings)
     assert altered.strip() == f"Completed updating config for topic {topic}."
-    told = described()
+    tool_output = described()
     assert (
         "retention.ms=60000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=60000}"
-        in (told)
+        in (tool_output)
     )
-    assert "cleanup.policy=compact,delete" in told
+    assert "cleanup.policy=compact,delete" in tool_output
     tool.run(command, *entity, "--alter", "--delete-config", "retention.ms")
     assert "retention.ms" not in described()
     everything = described("--all")
@@ -161,8 +161,8 @@ def test_kafka_configs(tool: Tool, topic: str) -> None:
 
 def test_kafka_log_dirs(tool: Tool, topic: str, bootstrap: str, server: Server) -> None:
     Confluent(bootstrap).produce(topic, [Record(b"x" * 1000)])
-    told = tool.run("LogDirsCommand", "--describe", "--topic-list", topic)
-    (line,) = [line for line in told.splitlines() if line.startswith("{")]
+    tool_output = tool.run("LogDirsCommand", "--describe", "--topic-list", topic)
+    (line,) = [line for line in tool_output.splitlines() if line.startswith("{")]
     (broker,) = json.loads(line)["brokers"]
     (directory,) = broker["logDirs"]
     (partition,) = directory["partitions"]
@@ -188,7 +188,7 @@ def test_get_offsets(tool: Tool, make_topic: Callable[..., str], bootstrap: str)
     assert offsets("--time", "1700000000001", "--partitions", "1") == [f"{topic}:1:1"]
 
 
-# What the request path must speak, at which versions; the whole list is the registry's own affair.
+# The APIs that the request path must speak, with versions; the whole list is the registry's affair.
 API_RANGES = {
     "Produce": (0, 13),
     "Fetch": (4, 18),

@@ -97,8 +97,8 @@ def test_describe_list_delete(
     running(CONFLUENT).leave(group)
     (state,) = rows(tool.run(GROUP_COMMAND, "--describe", "--group", group, "--state"))
     assert "Empty" in state.values()
-    told = tool.run(GROUP_COMMAND, "--delete-offsets", "--group", group, "--topic", topic)
-    assert "Request succeed" in told
+    output = tool.run(GROUP_COMMAND, "--delete-offsets", "--group", group, "--topic", topic)
+    assert "Request succeed" in output
     assert groups.committed(group) == {}
     assert "was successful" in tool.run(GROUP_COMMAND, "--delete", "--group", group)
     assert group not in tool.run(GROUP_COMMAND, "--list").split()
@@ -186,13 +186,13 @@ def test_verifiable_producer_and_consumer(tool: Tool, topic: str) -> None:
 def test_consumer_performance_and_latency(tool: Tool, topic: str, bootstrap: str) -> None:
     Confluent(bootstrap).produce(topic, [Record(b"x" * 100)] * 5000)
     # Its own patience of 10 s has the join in it.
-    told = tool.run("ConsumerPerformance", "--topic", topic, "--num-records", "5000",
+    output = tool.run("ConsumerPerformance", "--topic", topic, "--num-records", "5000",
                     "--group", f"perf-{topic}", "--timeout", "60000")  # fmt: skip
-    header, figures = (line.split(", ") for line in told.strip().splitlines()[-2:])
+    header, figures = (line.split(", ") for line in output.strip().splitlines()[-2:])
     assert dict(zip(header, figures, strict=True))["data.consumed.in.nMsg"] == "5000"
-    told = tool.run("EndToEndLatency", "--topic", topic, "--num-records", "50",
+    output = tool.run("EndToEndLatency", "--topic", topic, "--num-records", "50",
                     "--producer-acks", "all", "--record-size", "100")  # fmt: skip
-    assert re.search(r"Percentiles: 50th = \d+, 99th = \d+, 99.9th = \d+", told)
+    assert re.search(r"Percentiles: 50th = \d+, 99th = \d+, 99.9th = \d+", output)
 
 
 def test_apache_kafka_reads_the_groups_files(

@@ -87,9 +87,9 @@ def write_lines(path: Path, lines: Iterable[bytes]) -> str:
 def test_keys_headers_and_null_values(kcat: Kcat, topic: str) -> None:
     kcat.run("-P", "-t", topic, "-p", "0", "-K", ":", "-Z", "-H", "a=1", "-H", "b=2",
              stdin=b"k1:v1\nk2:\nk3:v3\n")  # fmt: skip
-    shown = kcat.run("-C", "-t", topic, "-p", "0", "-e", "-q", "-o", "beginning",
+    printed = kcat.run("-C", "-t", topic, "-p", "0", "-e", "-q", "-o", "beginning",
                      "-f", "%o %k %S %s %h\\n")  # fmt: skip
-    assert shown.splitlines() == [b"0 k1 2 v1 a=1,b=2", b"1 k2 -1  a=1,b=2", b"2 k3 2 v3 a=1,b=2"]
+    assert printed.splitlines() == [b"0 k1 2 v1 a=1,b=2", b"1 k2 -1  a=1,b=2", b"2 k3 2 v3 a=1,b=2"]
 
 
 def test_reading_from_an_offset_and_from_the_end(kcat: Kcat, topic: str) -> None:

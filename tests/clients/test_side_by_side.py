@@ -130,7 +130,7 @@ def test_a_group_each(start: Start, own_server: ServerProcess) -> None:
 
 
 def test_one_group_of_all(start: Start, own_server: ServerProcess) -> None:
-    """Seven libraries share one topic by range: they agree on who leads and who has what."""
+    """Seven libraries share one topic by range: they agree on the leader and the assignments."""
     groups = Groups(own_server.bootstrap)
     agents = [start(library) for library in MIXED]
     for agent in agents:
@@ -146,9 +146,9 @@ def test_one_group_of_all(start: Start, own_server: ServerProcess) -> None:
     comes_to_be(lambda: groups.state("mixed"), State("STABLE", "range", len(agents)))
     readers = Readers(agents)
     written = write(agents, "mixed")
-    readers.until_together(written, "all records come, to somebody")
+    readers.until_together(written, "all records come, to one of them")
     readers.until_committed(agents, groups, "mixed", ends(len(written)))
-    while len(agents) > 1:  # one after the other goes, whoever leads
+    while len(agents) > 1:  # one after the other goes, leader or not
         agents.pop(0).leave("m")
         eventually(lambda: shared(agents), f"the {len(agents)} that stay share what was left")
     agents[0].leave("m")

@@ -25,7 +25,7 @@ Rows = list[tuple[str, int, str]]
 
 @pytest.fixture(params=["false", "true"])
 def mode(spark: Any, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Whether the driver finds offsets as a member of a group: the session is everybody's."""
+    """Whether the driver finds offsets as a member of a group: the session is shared."""
     spark.conf.set(DEPRECATED, request.param)
     yield request.param
     spark.conf.unset(DEPRECATED)

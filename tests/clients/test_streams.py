@@ -101,4 +101,4 @@ def test_word_count(
         with example("wordcount.WordCountDemo", bootstrap, elsewhere):
             # At least once: what was not committed when it died may count twice.
             eventually(lambda: b"again" in counted(consumer, counts), "it goes on")
-            eventually(lambda: counted(consumer, counts)[b"kafka"] >= 3, "from what it had")
+            eventually(lambda: counted(consumer, counts)[b"kafka"] >= 3, "from its state")

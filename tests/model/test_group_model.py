@@ -1,12 +1,12 @@
 """A group whose members join, leave, vanish, lose answers and come back, by a clock that jumps.
 
-Clients here behave as real ones do: they join, sync, send heartbeats, and begin again when they are
-told to. Whatever happened before, when the disturbance ends every live client must come to share
-one stable generation within the timeouts it asked for: no group is ever stuck. After each step the
-group's counts and timers are compared with what they are derived from, and what Python says of the
-group with what C was shown: the view is the compiled table itself. Now and then something raises in
-the midst of a step: showing, writing, a timer, an effect of the table; both still agree, and nobody
-waits for ever.
+Clients here behave as real ones do: they join, sync, send heartbeats, and begin again when an
+answer says so. Whatever happened before, when the disturbance ends every live client must come to
+share one stable generation within the timeouts it asked for: no group is ever stuck. After each
+step the group's counts and timers are compared with the state that they are derived from, and
+Python's view of the group with C's: the view is the compiled table itself. Now and then something
+raises in the midst of a step: publishing, writing, a timer, an effect of the table; both still
+agree, and no client waits for ever.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Faults:
             raise MemoryError(f"of this model, at {place}")
 
 
-# What the group does itself, and what it asks of others. Hiding needs no memory: it does not raise.
+# Effects in the group itself, and its calls of others. Hiding needs no memory: it does not raise.
 CHANGES = ("check", "supports", "choose", "park", "unpark", "elect", "remove", "replace")
 PLACES = ("show", "write", "timer", *CHANGES)
 
@@ -168,15 +168,18 @@ class Client:
         if join.waits:
             return
         self.join = None
-        told = join.got
-        if told.code is ErrorCode.MEMBER_ID_REQUIRED:
-            self.member_id = told.member_id
-        elif told.code:
-            self._told(told.code)
+        answered = join.got
+        if answered.code is ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = answered.member_id
+        elif answered.code:
+            self._told(answered.code)
         else:
-            self.member_id, self.generation = told.member_id, told.generation
-            self.plan = {m.member_id: m.member_id.encode() for m in told.members}
-            assert bool(told.members) == (told.leader == self.member_id) or told.skip_assignment
+            self.member_id, self.generation = answered.member_id, answered.generation
+            self.plan = {m.member_id: m.member_id.encode() for m in answered.members}
+            assert (
+                bool(answered.members) == (answered.leader == self.member_id)
+                or answered.skip_assignment
+            )
 
     def _synced(self, sync: Answer[Any]) -> None:
         if sync.waits:
@@ -268,7 +271,7 @@ class GroupModel(RuleBasedStateMachine):
     @precondition(lambda self: self.live)
     @rule(data=st.data())
     def loses_its_answer(self, data: st.DataObject) -> None:
-        """The connection is gone; what was on its way will be answered to nobody."""
+        """The connection is gone; its requests on the way will not be answered."""
         client = data.draw(st.sampled_from(self.live))
         if client.join is not None or client.sync is not None:
             client.begin_again()
@@ -280,7 +283,7 @@ class GroupModel(RuleBasedStateMachine):
         client.alive = False
         if client.member_id and self.group is not None:
             leaver = Leaver(client.member_id, client.instance_id)
-            self.world.coordinator.leave(GROUP, [leaver], lambda told: None)
+            self.world.coordinator.leave(GROUP, [leaver], lambda answered: None)
 
     @precondition(lambda self: self.live)
     @rule(data=st.data())
@@ -363,7 +366,7 @@ class GroupModel(RuleBasedStateMachine):
 
     @invariant()
     def something_will_happen(self) -> None:
-        """There is a timer behind everything that waits for a client."""
+        """There is a timer for everything that waits for a client."""
         group = self.group
         if group is None:
             return

@@ -90,7 +90,7 @@ class PurgatoryMachine(RuleBasedStateMachine):
 
     @rule(key=KEYS, by=st.integers(1, 3))
     def silent_change(self, key: int, by: int) -> None:
-        """Nobody is told: only the timeout, or another key's event, can end who waited for it."""
+        """No notice: only the timeout, or another key's event, can end an operation on it."""
         self.levels[key] += by
 
     @rule(ms=st.sampled_from([1, 4, 15, 20, 399, 400, 29_500]))

@@ -17,7 +17,7 @@ from typing import Final
 from tests.sanitizers import tree
 
 TIMEOUT_S: Final = float(os.environ.get("KBROKER_SANITIZER_TESTS_S", "540"))
-# What drives compiled code; tests of Python parts alone say nothing about memory.
+# Tests that drive compiled code; tests of Python parts alone say nothing about memory.
 SUITES: Final = (
     *("tests/fuzz", "tests/system/test_hostile.py", "tests/system/test_rude_peers.py"),
     "tests/system/test_long_polls.py",

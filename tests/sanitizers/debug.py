@@ -4,9 +4,9 @@
     python -m tests.sanitizers.debug --short     histories alone
 
 A copy of the sources is built with KBROKER_DEBUG=1 (build/debug; the tree itself is untouched): its
-locks hold their order, and broken invariants end a process. In it run the unit tests of what has
-locks and files, histories of simulated brokers with threads (`tests/simulation/scheduler.py`), and
-faults of three real brokers.
+locks hold their order, and broken invariants end a process. In it run the unit tests of modules
+with locks and files, histories of simulated brokers with threads
+(`tests/simulation/scheduler.py`), and faults of three real brokers.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 A build of everything takes minutes (`make test-asan`); this one compiles what parses frames, owns
 them while they wait and answers them, and takes the other modules as they are. A broker of it is
-sent hostile frames beside clients that leave in the midst of waiting. What counts is a report.
+sent hostile frames beside clients that leave in the midst of waiting. Only a report counts.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ A build of everything takes minutes (`make test-tsan`, which plays these roles a
 one compiles groups, and what hands their requests over and writes their records, and takes the
 other modules as they are. A broker of it has groups that form, rebalance and are left, in order and
 by sessions that end, members that commit and send heartbeats in one go, topics that go with offsets
-committed for them, and others that look at all of it and delete. What counts is a report.
+committed for them, and others that look at all of it and delete. Only a report counts.
 """
 
 from __future__ import annotations

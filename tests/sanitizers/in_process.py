@@ -40,7 +40,7 @@ def run(copy: Path, timeout_s: float) -> int:
         print(done, end="", flush=True)
         # A sanitizer that cannot begin ends with status 0, too.
         if ended.returncode or done.count(DONE) != len(TESTS) * ROUNDS:
-            problems.append(f"the tests ended with status {ended.returncode} behind {done!r}")
+            problems.append(f"the tests ended with status {ended.returncode} after {done!r}")
     except subprocess.TimeoutExpired:
         problems.append(f"the tests took longer than {timeout_s:.0f} s")
     return tree.verdict("thread, in one process", tree.reports(folder, races.MARKS), problems)

@@ -2,7 +2,7 @@
 
 First comes what a lone broker is not asked to do (`in_process.py`). Then one broker runs from the
 sanitized copy, under everything at once: producers with trains of every codec, long polls, reads
-of what is not in memory, Metadata, topics that come and go, settings and records that change,
+of old records on the disk, Metadata, topics that come and go, settings and records that change,
 hostile frames, connections that are reset, scrapes. Then the stress of tests/system/long_polls.py:
 fetches of many partitions beside runs above 1 MiB, syncs, DeleteRecords, deletions, settings that
 change, connections that go (`--long-polls SECONDS` is that alone). The load runs without the

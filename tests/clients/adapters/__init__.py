@@ -1,4 +1,4 @@
-"""Three client libraries behind one face, so that one test says what holds for all of them."""
+"""Three client libraries with one interface, so that one test runs with all of them."""
 
 from tests.clients.adapters.aio import AioKafka
 from tests.clients.adapters.base import (

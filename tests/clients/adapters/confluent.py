@@ -220,7 +220,7 @@ class Admin:
 
 
 def eventually(holds: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> None:
-    """Wait until it holds; for what only another process can bring about."""
+    """Wait until it holds; for changes that only another process can make."""
     deadline = time.monotonic() + timeout_s
     while not holds():
         if time.monotonic() > deadline:

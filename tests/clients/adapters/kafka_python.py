@@ -24,7 +24,7 @@ with warnings.catch_warnings():  # it reads its schemas in a way that Python 3.1
 
 
 class _KafkaPythonProducer(Producer):
-    # The library itself has no bound on what waits to be sent.
+    # The library itself has no bound on records that wait to be sent.
     PENDING_MAX = 20_000
 
     def __init__(self, settings: dict[str, Any]) -> None:

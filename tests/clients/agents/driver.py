@@ -1,4 +1,4 @@
-"""Agent: one client library in a process of its own, told what to do in JSON lines.
+"""Agent: one client library in a process of its own, with its orders in JSON lines.
 
 A command is one line {"op": ..., ...} on the program's stdin, its answer one line on stdout:
 {"ok": value} or {"error": text}. Commands are answered in order, one at a time. Bytes (keys,
@@ -21,15 +21,15 @@ values, headers' values) travel as base64, null is null. What every program unde
     end      name commit                              or, where that is false, abort
     close    name
     join     name group topics strategy [instance]    a member starts, and reads in the background;
-             [auto_commit_ms]                         0: commits only when told
+             [auto_commit_ms]                         0: commits only by order
     assigned name                                     -> what it has now, what was ever revoked
     take     name                                     -> records that came since the last take
     commit   name                                     commit, synchronously, what was taken
     seek     name topic partition offset
     leave    name                                     close it
 
-A member forgets records of a revoked partition that nobody has taken: they are the next owner's.
-The programs say "unsupported" to what their library cannot do.
+A member forgets records of a revoked partition that were not taken: they are the next owner's.
+The programs say "unsupported" to orders that their library cannot follow.
 
 Threads: none; one Agent belongs to one test. `close` ends the process that it started, no other.
 """
@@ -194,7 +194,7 @@ class Agent(AbstractContextManager["Agent"]):
         return self.taken()
 
     def taken(self) -> list[Taken]:
-        """The answer to a `take` that was told."""
+        """The answer to a `take` that was ordered."""
         return [_taken(line) for line in self.answer()]
 
     def commit(self, name: str) -> None:

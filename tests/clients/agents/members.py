@@ -1,7 +1,7 @@
 """Members of groups in the Python libraries: each reads in a thread of its own.
 
 The libraries' consumers belong to one thread, so what the driver wants of one (commit, seek) is
-handed to that thread as a call and waited for. What it holds is behind a lock of its own.
+handed to that thread as a call and waited for. Its content has a lock of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.clients.agents.driver import Partition, encoded
 POLL_S = 0.1
 # kafka-python 3.0.12 drops an assignment that comes when a poll has just given up, if new metadata
 # made it join again, as every member does that has not seen its topics yet: `need_rejoin` is false
-# by then, and nobody takes the join that is finished. A member alone went without its partitions so
+# by then, and nothing takes the finished join. A member alone went without its partitions so
 # in 2 of 200 joins with Apache Kafka 4.3.0 and in 1 of 150 with kbroker, whose SyncGroup had named
 # all of them (2026-11-23). One first poll that outlasts metadata and joins leaves no such moment,
 # on a machine that is busy as well; but it should not end with a group's first delay, of 3 s.
@@ -29,11 +29,11 @@ SESSION_MS = 6_000  # the least that a broker allows by default
 
 
 class Holdings:
-    """A member's partitions, and the records that nobody has taken yet."""
+    """A member's partitions, and the records that were not taken yet."""
 
     def __init__(self, keeps_positions: bool = False) -> None:
-        """keeps_positions: the library goes on behind what it gave out in a partition that comes
-        back to it, so that what nobody has taken yet must not be dropped."""
+        """keeps_positions: the library goes on after the records that it gave out in a partition
+        that comes back to it, so that records not taken yet must not be dropped."""
         self._lock = threading.Lock()
         self._keeps_positions = keeps_positions
         self._assigned: set[Partition] = set()
@@ -88,7 +88,7 @@ class Holdings:
             return {"now": sorted(self._assigned), "revoked": list(self._revoked)}
 
 
-def shown(
+def described(
     topic: str, partition: int, offset: int, timestamp: int, key: Any, value: Any, headers: Any
 ) -> dict[str, Any]:
     return {
@@ -149,7 +149,7 @@ class Member:
             try:
                 self.holdings.receive(self.do_poll())
             except Exception as error:
-                self.holdings.failed = error  # whoever asks for records next is told
+                self.holdings.failed = error  # the next call for records gets it
                 return
             while not self._calls.empty():
                 call, done = self._calls.get()
@@ -220,7 +220,7 @@ class ConfluentMember(Member):
 
     def do_poll(self) -> list[dict[str, Any]]:
         return [
-            shown(
+            described(
                 m.topic(), m.partition(), m.offset(), m.timestamp()[1],
                 m.key(), m.value(), m.headers(),
             )
@@ -299,7 +299,7 @@ class KafkaPythonMember(Member):
         polled = self._consumer.poll(timeout_ms=int(self._poll_s * 1000), max_records=1000)
         self._poll_s = POLL_S
         return [
-            shown(r.topic, r.partition, r.offset, r.timestamp, r.key, r.value, r.headers)
+            described(r.topic, r.partition, r.offset, r.timestamp, r.key, r.value, r.headers)
             for records in polled.values()
             for r in records
         ]
@@ -379,7 +379,7 @@ class AioKafkaMember(Member):
     def do_poll(self) -> list[dict[str, Any]]:
         polled = self._loop.run_until_complete(self._poll())
         return [
-            shown(r.topic, r.partition, r.offset, r.timestamp, r.key, r.value, r.headers)
+            described(r.topic, r.partition, r.offset, r.timestamp, r.key, r.value, r.headers)
             for records in polled.values()
             for r in records
         ]

@@ -166,6 +166,6 @@ def _command(library: Library, bootstrap: str) -> list[str]:
 
 
 def agent(library: Library, bootstrap: str, log: Any) -> Agent:
-    """A running program of that library; log is a file for what it prints beside its answers."""
+    """A running program of that library; log is a file for its prints beside its answers."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "KAFKAJS_NO_PARTITIONER_WARNING": "1"}
     return Agent(library.name, _command(library, bootstrap), env, log)

@@ -1,8 +1,8 @@
 """The walk: what every client library does with one topic and one group, step by step.
 
 Each step is a function of the Walk; WALK lists them in order. What a library cannot do is a fact
-about the library, held in programs.LIBRARIES, and never a skip of what it can. The walk was tried
-against Apache Kafka before it was run against kbroker.
+about the library, held in programs.LIBRARIES, and never a skip of a step that it can do. The walk
+was tried against Apache Kafka before it was run against kbroker.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def find_by_time(walk: Walk) -> None:
 
 
 def collect(walk: Walk, wanted: dict[Partition, int], *names: str) -> None:
-    """Take until every offset of wanted's (first seen by anybody) up to its end has come.
+    """Take until every offset of wanted's (first seen by any of them) up to its end has come.
 
     Each member sees a partition's records in order and without a gap; a record may come again
     from the member that has the partition after a rebalance, never be passed over.
@@ -170,8 +170,8 @@ def collect(walk: Walk, wanted: dict[Partition, int], *names: str) -> None:
 def commit_all(walk: Walk, *names: str) -> None:
     """Take and commit until the group's offsets are the ends.
 
-    After one more rebalance whoever has lost a partition has nothing of it to commit, and its owner
-    reads it anew from what was committed.
+    After one more rebalance a member that has lost a partition has nothing of it to commit, and its
+    owner reads it again from the committed offset.
     """
 
     def committed() -> dict[Partition, int]:

@@ -21,7 +21,7 @@ Outcome = Any
 Steps = list[tuple[str, Outcome]]
 
 NOON_MS = 1_700_000_000_000  # long ago: the topics keep what they are given for centuries
-SHOWN = ["retention.ms", "max.message.bytes", "segment.bytes", "cleanup.policy"]
+DESCRIBED = ["retention.ms", "max.message.bytes", "segment.bytes", "cleanup.policy"]
 LARGE_BYTES = 150_000
 TOO_LARGE_BYTES = 250_000
 
@@ -54,17 +54,17 @@ def _create(client: Client, admin: DayAdmin, note: Note) -> None:
 
 
 def _configure(client: Client, admin: DayAdmin, note: Note) -> None:
-    note("describe", admin.configs("orders", SHOWN))
+    note("describe", admin.configs("orders", DESCRIBED))
     note(
         "alter",
         admin.alter("orders", {"retention.ms": str(2 * 10**13), "max.message.bytes": "200000"}),
     )
-    eventually(lambda: admin.configs("orders", SHOWN)["retention.ms"][0] == str(2 * 10**13))
-    note("describe after alter", admin.configs("orders", SHOWN))
+    eventually(lambda: admin.configs("orders", DESCRIBED)["retention.ms"][0] == str(2 * 10**13))
+    note("describe after alter", admin.configs("orders", DESCRIBED))
     note("alter to a bad value", admin.alter("orders", {"segment.bytes": "-7"}))
     note("alter an unknown setting", admin.alter("orders", {"no.such.key": "1"}))
     note("alter a topic that is not there", admin.alter("nowhere", {"retention.ms": "1"}))
-    note("describe after failures", admin.configs("orders", SHOWN))
+    note("describe after failures", admin.configs("orders", DESCRIBED))
 
 
 def _records(count: int, stem: str) -> list[Record]:
@@ -107,7 +107,7 @@ def _large(client: Client, admin: DayAdmin, note: Note) -> None:
         "orders", {"retention.ms": str(2 * 10**13), "max.message.bytes": "400000"}
     )
     note("allow larger", altered)
-    eventually(lambda: admin.configs("orders", SHOWN)["max.message.bytes"][0] == "400000")
+    eventually(lambda: admin.configs("orders", DESCRIBED)["max.message.bytes"][0] == "400000")
     note("larger", write(TOO_LARGE_BYTES))
 
 

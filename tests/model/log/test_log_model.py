@@ -123,7 +123,7 @@ class LogMachine(RuleBasedStateMachine):
         if len(first) > max_bytes:
             assert found == (first if whole else b"")
             return
-        # A prefix of what follows, up to the end of a segment or to the bound.
+        # A prefix of the records that follow, up to the end of a segment or to the bound.
         following = b"".join(kept.data for kept in self.kept[at:])
         assert found == following[: len(found)]
         assert len(first) <= len(found) <= max_bytes
@@ -215,7 +215,7 @@ class LogMachine(RuleBasedStateMachine):
             assert lent.read() == promised
             lent.release()
         assert all(start < self.end for _, start in self.log.epochs.entries) or not lost
-        # Whoever leads next begins an epoch.
+        # The next leader begins an epoch.
         self.epoch += 1
         self.log.set_leadership(1, True, self.epoch, 1)
 

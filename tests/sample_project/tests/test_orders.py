@@ -34,7 +34,7 @@ def test_an_order_survives_a_lost_answer(kbroker_broker, kbroker_topic):
 
 
 def test_a_billing_that_hangs_is_left_out(kbroker_own_broker):
-    """Its session ends, by the broker's clock, without anybody waiting for it."""
+    """Its session ends, by the broker's clock, without a wait for it."""
     broker = kbroker_own_broker
     topic = broker.create_topic()
     Orders(broker.bootstrap, topic).place("ann", 250)
