@@ -9,7 +9,7 @@ Three brokers of `kbroker start` and a real ZooKeeper (without Java one in memor
 one fault comes after the other, each tells a line; at the end come the figures and every violation.
 As root, and with Java, each broker has a network and a disk of its own, both gone with this
 process; without, the nemeses that need those are left out, and said so. Ctrl-C and SIGTERM leave
-nothing behind.
+nothing.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def main() -> int:
         settings=dict(each.split("=", 1) for each in options.set),
         in_flight=options.in_flight,
     )
-    for line in outcome.told():
+    for line in outcome.summary():
         say(line)
     return 1 if outcome.violations else 0
 

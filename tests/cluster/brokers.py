@@ -219,7 +219,7 @@ class Cluster:
             yield made
 
     def admin(self, what: str, ask: Callable[[Client], Any]) -> Any:
-        """Asked again until somebody has answered it; a broker may be on its way."""
+        """Asked again until a broker has answered it; a broker may be on its way."""
 
         def answered() -> tuple[Any] | None:
             try:
@@ -257,8 +257,10 @@ class Cluster:
 
     def leader(self, place: TopicPartition) -> int | None:
         """As those tell it who know the newest epoch."""
-        told = [seen[place] for node in NODES if (seen := self.seen_by(node)) and place in seen]
-        newest = max(told, key=lambda each: each.leader_epoch, default=None)
+        seen_by_each = [
+            seen[place] for node in NODES if (seen := self.seen_by(node)) and place in seen
+        ]
+        newest = max(seen_by_each, key=lambda each: each.leader_epoch, default=None)
         return newest.leader if newest is not None and newest.leader in self.brokers else None
 
     def controller(self) -> int | None:
@@ -273,12 +275,12 @@ class Cluster:
         silent = [node for node, seen in views.items() if seen is None]
         if silent:
             return f"brokers {silent} say nothing"
-        shown = [seen for seen in views.values() if seen is not None]
-        if any(seen != shown[0] for seen in shown):
-            return "brokers say different things" + _difference(shown)
+        seen_views = [seen for seen in views.values() if seen is not None]
+        if any(seen != seen_views[0] for seen in seen_views):
+            return "brokers say different things" + _difference(seen_views)
         wrong = [
             f"{place} leader {each.leader} in sync {each.isr} of {each.replicas}"
-            for place, each in sorted(shown[0].items())
+            for place, each in sorted(seen_views[0].items())
             if each.leader < 0 or {*each.isr} != {*each.replicas}
         ]
         return "; ".join(wrong[:3])
@@ -293,20 +295,20 @@ class Cluster:
         return time.monotonic() - began
 
     def keep_logs(self, folder: Path) -> None:
-        """The brokers' logs, for who looks into a violation."""
+        """The brokers' logs, for the study of a violation."""
         folder.mkdir(parents=True, exist_ok=True)
         for node, broker in self.brokers.items():
             if broker.log_path.exists():
                 shutil.copy(broker.log_path, folder / f"broker-{node}.log")
 
 
-def _difference(shown: list[Partitions]) -> str:
-    for place in sorted({place for seen in shown for place in seen}):
-        told = [seen.get(place) for seen in shown]
-        if any(each != told[0] for each in told):
+def _difference(seen_views: list[Partitions]) -> str:
+    for place in sorted({place for seen in seen_views for place in seen}):
+        seen_by_each = [seen.get(place) for seen in seen_views]
+        if any(each != seen_by_each[0] for each in seen_by_each):
             states = [
                 "nothing" if each is None else f"epoch {each.leader_epoch} isr {each.isr}"
-                for each in told
+                for each in seen_by_each
             ]
             return f" of {place}: {' | '.join(states)}"
     return ""

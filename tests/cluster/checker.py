@@ -1,4 +1,4 @@
-"""What must hold of a history and of what the logs have at the end. Pure functions, rule by rule.
+"""The rules for a history and for the logs at the end. Pure functions, rule by rule.
 
 Each gives its violations; none is what is wanted. `contents` is a partition's records from offset 0
 on, as a consumer reads them when everything is over.
@@ -48,36 +48,36 @@ def lost(place: TopicPartition, history: History, there: Sequence[Record]) -> Fo
 
 
 def moved(place: TopicPartition, history: History, there: Sequence[Record]) -> Found:
-    """Acknowledged at an offset where something else stands."""
+    """Acknowledged at an offset where something else is."""
     for record, offset in history.answered(place):
         if offset != NO_OFFSET and (offset >= len(there) or there[offset] != record):
-            stands = _told(there[offset]) if offset < len(there) else "nothing"
-            yield f"{_told(record)} was acknowledged at offset {offset}, where {stands} stands"
+            there_is = _told(there[offset]) if offset < len(there) else "nothing"
+            yield f"{_told(record)} was acknowledged at offset {offset}, where {there_is} is"
 
 
 def doubled(place: TopicPartition, history: History, there: Sequence[Record]) -> Found:
     first: dict[Record, int] = {}
     for offset, record in enumerate(there):
         if record.producer != INVALID and record in first:
-            yield f"{_told(record)} stands at {first[record]} and at {offset}"
+            yield f"{_told(record)} is at {first[record]} and at {offset}"
         first.setdefault(record, offset)
 
 
 def reordered(place: TopicPartition, history: History, there: Sequence[Record]) -> Found:
-    """Behind a later one of the same producer, where that was promised."""
+    """After a later one of the same producer, where that was promised."""
     highest: dict[int, int] = defaultdict(lambda: -1)
     seen: set[Record] = set()
     for offset, record in enumerate(there):
         if record.producer in history.once:
             continue
         if record.number < highest[record.producer] and record not in seen:
-            yield f"{_told(record)} at {offset} stands behind its {highest[record.producer]}"
+            yield f"{_told(record)} at {offset} is after its {highest[record.producer]}"
         highest[record.producer] = max(highest[record.producer], record.number)
         seen.add(record)
 
 
 def fell(place: TopicPartition, history: History, there: Sequence[Record]) -> Found:
-    """Acknowledged at or below the offset of what its producer sent earlier."""
+    """Acknowledged at or below the offset of a record that its producer sent earlier."""
     highest: dict[int, Answered] = {}
     for record, offset in sorted(history.answered(place)):
         if record.producer not in history.once or offset == NO_OFFSET:
@@ -104,8 +104,8 @@ def gone(place: TopicPartition, history: History, there: Sequence[Record]) -> Fo
     for reader, places in sorted(history.read.items()):
         for offset, record in places.get(place, ()):
             if offset >= len(there) or there[offset] != record:
-                stands = _told(there[offset]) if offset < len(there) else "nothing"
-                yield f"{reader} has read {_told(record)} at {offset}, where {stands} stands"
+                there_is = _told(there[offset]) if offset < len(there) else "nothing"
+                yield f"{reader} has read {_told(record)} at {offset}, where {there_is} is"
 
 
 def skipped(place: TopicPartition, history: History, there: Sequence[Record]) -> Found:
@@ -115,7 +115,7 @@ def skipped(place: TopicPartition, history: History, there: Sequence[Record]) ->
             offsets = [-1, *(offset for offset, _ in places[place])]
             for before, after in pairwise(offsets):
                 if after != before + 1:
-                    yield f"{reader} has read {after} behind {before}"
+                    yield f"{reader} has read {after} after {before}"
             if offsets[-1] < len(there) - 1:
                 yield f"{reader} has read up to {offsets[-1]}, the last is {len(there) - 1}"
 
@@ -131,7 +131,7 @@ def unread(place: TopicPartition, history: History, there: Sequence[Record]) -> 
 
 
 def uncommitted(place: TopicPartition, history: History, there: Sequence[Record]) -> Found:
-    """A member begins where the group stands: an acknowledged commit is known ever after."""
+    """A member begins at the group's offset: an acknowledged commit is known ever after."""
     for member, committed, first in history.begun.get(place, ()):
         if first < committed:
             yield f"{member} began at {first}, and {committed} had been committed"
@@ -140,7 +140,7 @@ def uncommitted(place: TopicPartition, history: History, there: Sequence[Record]
 
 
 def went_back(place: TopicPartition, history: History, there: Sequence[Record]) -> Found:
-    """What the coordinator says is never less than what was acknowledged before the question."""
+    """The coordinator's answer is never less than the offsets acknowledged before the question."""
     for committed, offset in history.fetched.get(place, ()):
         if offset < committed:
             yield f"the group was at {offset}, and {committed} had been committed"

@@ -1,4 +1,4 @@
-"""A broker's own wall clock, which jumps as a machine's does when somebody sets it: clock.c.
+"""A broker's own wall clock, which jumps as a machine's does when it is set: clock.c.
 
 The library is preloaded into `kbroker start` and reads by how much it is ahead from a file.
 """
@@ -26,7 +26,7 @@ class WallClock:
         subprocess.run(command, check=True, capture_output=True)
 
     def set(self, ahead_s: float) -> None:
-        """So many seconds before the machine's from now on; behind it, where less than 0."""
+        """So many seconds before the machine's from now on; after it, where less than 0."""
         with open(self._ahead, "r+b" if self._ahead.exists() else "w+b") as file:
             file.write(struct.pack("=q", round(ahead_s * 1_000_000_000)))
 

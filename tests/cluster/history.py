@@ -1,8 +1,8 @@
-"""What clients did and were told, noted as it happens and never changed.
+"""The actions of clients and their answers, noted as they happen and never changed.
 
-A producer numbers its records for each partition, from 0 on, so a record is known by who wrote it
-and its number. Everything is noted under one lock: the order in which notes stand is an order in
-which it may have happened. What was read is kept by offset, so that a look at one partition costs
+A producer numbers its records for each partition, from 0 on, so a record is known by its producer
+and its number. Everything is noted under one lock: the order of the notes is an order in which it
+may have happened. Records that were read are kept by offset, so that a look at one partition costs
 its records and nothing else.
 """
 
@@ -31,14 +31,14 @@ class Record(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """A record that a producer was told of; NO_OFFSET: not where it stands."""
+    """A record that a producer got acknowledged; NO_OFFSET: without its place."""
 
     record: Record
     offset: int
 
 
 class Fetched(NamedTuple):
-    """The group's offset, as its coordinator told it when `committed` had been acknowledged."""
+    """The group's offset, as its coordinator answered it when `committed` had been acknowledged."""
 
     committed: int
     offset: int
@@ -126,7 +126,7 @@ class History:
     # --- producers --------------------------------------------------------------------------------
 
     def sends_once(self, producer: int) -> None:
-        """It neither numbers its batches nor sends one again: its order holds where it is told."""
+        """It neither numbers its batches nor sends one again: its order holds where it is known."""
         with self._lock:
             self.once.add(producer)
 
@@ -144,7 +144,7 @@ class History:
             self._silences.end(place)
 
     def refuse(self, why: str) -> None:
-        """A producer was told that a record is not taken, ever."""
+        """A producer got an error for a record that is never taken."""
         with self._lock:
             self.refused.append(why)
 
@@ -164,7 +164,7 @@ class History:
             return dict(self.sent)
 
     def gone_on(self, place: TopicPartition, mark: dict[tuple[TopicPartition, int], int]) -> bool:
-        """Whether something that was sent behind the mark has been acknowledged there."""
+        """Whether something that was sent after the mark has been acknowledged there."""
         with self._lock:
             return any(
                 number >= mark.get((where, producer), 0)
@@ -199,7 +199,7 @@ class History:
                 self.begun[place].append(Begun(reader, committed, offset))
 
     def begin(self, member: str, place: TopicPartition) -> None:
-        """The member was given the partition; it asks for what is committed after this."""
+        """The member was given the partition; it asks for the committed offset after this."""
         with self._lock:
             self._begins[member, place] = self.committed[place]
 

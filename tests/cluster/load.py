@@ -1,12 +1,12 @@
-"""What applications do while everything fails: producers with ids, a group, a reader of everything.
+"""The applications while everything fails: producers with ids, a group, a reader of everything.
 
-Everybody is librdkafka, in threads of this process, and notes what it did in the history. A
-producer that broke beyond repair is replaced by another one with another number; what it was told
-stands among what was refused. Two producers write to all partitions, and each partition has one of
-its own beside them: what a connection has in flight is answered in order, so who writes to all
-waits for the slowest. With more than five in flight the two are kafka-python's, which sends again
-nothing that it was not told to: without ids, each record in a request of its own. What fails is
-not refused then, it is not known.
+All are librdkafka's, in threads of this process, and note their actions in the history. A producer
+that broke beyond repair is replaced by another one with another number; its errors count as
+refusals. Two producers write to all partitions, and each partition has one of its own beside them:
+requests that a connection has in flight are answered in order, so a producer that writes to all
+waits for the slowest. With more than five in flight the two are kafka-python's, which sends nothing
+again by itself: without ids, each record in a request of its own. A record that fails is not
+refused then, its outcome is unknown.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ COMMIT_S: Final = 0.4
 POLL_S: Final = 0.1
 UNSUBSCRIBED_S: Final = 5.0
 GROUP: Final = "applications"
-# A broker that stands still is given up sooner than by default.
+# A broker that is stopped is given up sooner than by default.
 CONNECTION: Final = {
     "socket.timeout.ms": 10_000, "reconnect.backoff.max.ms": 500, "log_level": 0,
 }  # fmt: skip
 
 
 class Producer:
-    """Writes to these partitions by turns until it is told to end."""
+    """Writes to these partitions by turns until it is ended."""
 
     def __init__(
         self,
@@ -177,8 +177,8 @@ class OnceProducer:
     def _write(self, place: TopicPartition, padding: int) -> None:
         record = self._history.send(place, self._number)
 
-        def delivered(stands: Any) -> None:
-            self._history.acknowledge(place, record, stands.offset)
+        def delivered(written: Any) -> None:
+            self._history.acknowledge(place, record, written.offset)
 
         try:
             future = self._producer.send(
@@ -214,13 +214,13 @@ class Reader:
         self._ends = threading.Event()
         self._consumer = confluent_kafka.Consumer(self._settings(bootstrap))
         self._join()
-        # One that hangs in its library is left behind.
+        # One that hangs in its library is left.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def _settings(self, bootstrap: str) -> dict[str, Any]:
         return {
-            **CONNECTION, "bootstrap.servers": bootstrap, "group.id": "nobody",
+            **CONNECTION, "bootstrap.servers": bootstrap, "group.id": "no-group",
             "enable.auto.commit": False, "auto.offset.reset": "error", "fetch.wait.max.ms": 100,
         }  # fmt: skip
 
@@ -364,7 +364,7 @@ class Load:
         return [*wrong, *self._reader.errors]
 
     def give_up(self) -> None:
-        """End it as it stands; may be called again."""
+        """End it as it is; may be called again."""
         self._offsets.stop()
         for each in self._producers:
             each.give_up()
@@ -373,7 +373,7 @@ class Load:
 
     def _ends(self) -> dict[TopicPartition, int]:
         consumer = confluent_kafka.Consumer(
-            {**CONNECTION, "bootstrap.servers": self._bootstrap, "group.id": "nobody"}
+            {**CONNECTION, "bootstrap.servers": self._bootstrap, "group.id": "no-group"}
         )
         try:
             return {
@@ -394,11 +394,11 @@ class Load:
 
 
 def contents(bootstrap: str) -> dict[TopicPartition, list[Record]]:
-    """All that there is of each partition, from offset 0 on; a hole is a record of nobody."""
+    """All that there is of each partition, from offset 0 on; a hole is a record of no producer."""
     found: dict[TopicPartition, list[Record]] = {place: [] for place in PLACES}
     consumer = confluent_kafka.Consumer(
         {
-            **CONNECTION, "bootstrap.servers": bootstrap, "group.id": "nobody",
+            **CONNECTION, "bootstrap.servers": bootstrap, "group.id": "no-group",
             "enable.auto.commit": False, **EOF_AT_ONCE, "auto.offset.reset": "error",
         }
     )  # fmt: skip

@@ -35,7 +35,7 @@ class Meeting(Protocol):
         ...
 
     def lose(self, dice: random.Random) -> str:
-        """Nobody is served any more; says in which way."""
+        """No client is served any more; says in which way."""
         ...
 
     def come_back(self) -> None: ...
@@ -112,7 +112,7 @@ class OfJava:
         return bool(owner)
 
     def _read(self, path: str) -> tuple[bytes, ZnodeStat] | None:
-        """None also while nobody answers."""
+        """None also while no server answers."""
         try:
             return self._connected().get(CHROOT + path)
         except NoNodeError:

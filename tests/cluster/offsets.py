@@ -25,7 +25,7 @@ class OffsetsWatch:
         self._history = history
         self._ends = threading.Event()
         self._consumer = confluent_kafka.Consumer({**settings, "enable.auto.commit": False})
-        # One that hangs in its library is left behind.
+        # One that hangs in its library is left.
         self._thread = threading.Thread(target=self._run, name="offsets", daemon=True)
         self._thread.start()
 

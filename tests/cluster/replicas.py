@@ -29,7 +29,7 @@ def joined(files: Sequence[Path]) -> bytes:
 def compare(
     data_dirs: Mapping[int, Path], replicas: Mapping[TopicPartition, Sequence[int]]
 ) -> list[Violation]:
-    """`data_dirs` by broker, `replicas` as the brokers have told them."""
+    """`data_dirs` by broker, `replicas` as the brokers answered."""
     found = []
     for place, nodes in sorted(replicas.items()):
         contents = {node: joined(segments(data_dirs[node], place)) for node in nodes}

@@ -2,7 +2,7 @@
 
     python -m tests.cluster.router HOST[,HOST]=DEVICE ...
 
-DEVICE is an open network device, HOST the last byte of an address behind it. A line on standard
+DEVICE is an open network device, HOST the last byte of its address. A line on standard
 input replaces the rules: {"drop": [[1, 2], ...], "delay_ms": [[1, 2, 50], ...]}, each from, to.
 Packets from one host to another keep their order. The end of the input is the end.
 
@@ -45,7 +45,7 @@ class Router:
         self._late: list[tuple[float, int, int, bytes]] = []
         self._count = 0
 
-    def obey(self, rules: dict[str, Any]) -> None:
+    def set_rules(self, rules: dict[str, Any]) -> None:
         self._dropped = {(source, to) for source, to in rules.get("drop", ())}
         self._delay_s = {(source, to): ms / 1000 for source, to, ms in rules.get("delay_ms", ())}
 
@@ -92,8 +92,8 @@ def main(words: list[str]) -> None:
                 line = sys.stdin.readline()
                 if not line:
                     return
-                router.obey(json.loads(line))
-                print("obeyed", flush=True)
+                router.set_rules(json.loads(line))
+                print("set", flush=True)
                 continue
             for _ in range(_PACKETS_A_TURN):
                 try:
@@ -104,7 +104,7 @@ def main(words: list[str]) -> None:
 
 
 class Network:
-    """A network for each broker, and this process's own; whoever is in one reaches all others."""
+    """A network for each broker, and this process's own; a process in one reaches all others."""
 
     def __init__(self, nodes: tuple[int, ...]) -> None:
         self.namespaces = {node: Namespace.new() for node in nodes}

@@ -1,10 +1,10 @@
 """One run: a cluster under load, faults one after the other, and then everything is looked at.
 
-Behind a fault every partition acknowledges what is sent then, and (behind most) every replica comes
-back in sync. What does not come to that in time is a violation, too, and the end of the faults; so
-is a broker that ended by itself, and a partition that is silent for longer than the fault explains
-(silence.py). How long it stood still is the longest time from the beginning of the fault on in
-which some partition acknowledged nothing.
+After a fault every partition acknowledges new records, and (after most) every replica comes back in
+sync. A failure of that in time is a violation, too, and the end of the faults; so is a broker that
+ended by itself, and a partition that is silent for longer than the fault explains (silence.py). Its
+silence is the longest time from the beginning of the fault on in which some partition acknowledged
+nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.cluster.nemeses.base import Nemesis
 from tests.cluster.schedule import Fault
 from tests.cluster.silence import Happened, StoodStill, measured, too_long
 
-CHANGES_SHARE: Final = 0.15  # of the faults behind which a member of the group is another one
+CHANGES_SHARE: Final = 0.15  # of the faults after which a member of the group is another one
 QUIET_S: Final = (0.1, 1.0)
 POLL_S: Final = 0.02
 LOG_LINES_MAX: Final = 5
@@ -57,13 +57,13 @@ class Outcome:
     hung: list[str] = dataclasses.field(default_factory=list)  # clients, in their own library
     violations: list[Violation] = dataclasses.field(default_factory=list)
 
-    def told(self) -> list[str]:
+    def summary(self) -> list[str]:
         """The figures, a line each."""
         lines = []
         for name, count in sorted(self.faults.items()):
             found = self.stood_still.get(name) or [NOTHING]
             lines.append(
-                f"  {name:<22} {count:>4}   stood still"
+                f"  {name:<22} {count:>4}   silent"
                 f" {statistics.median(each.silent_s for each in found):6.2f} s in the middle,"
                 f" {max(each.silent_s for each in found):6.2f} s at most,"
                 f" {max(each.beyond_s for each in found):6.2f} s more than it lasted;"
@@ -74,7 +74,7 @@ class Outcome:
         lines.append(
             f"seed {self.seed}: {self.faults.total()} faults in {self.seconds:.0f} s,"
             f" {self.acknowledged:,} records acknowledged, {self.read:,} read,"
-            f" {self.commits:,} commits, {self.looks:,} looks at the group's offsets; stood still"
+            f" {self.commits:,} commits, {self.looks:,} looks at the group's offsets; silent"
             f" {statistics.median(every):.2f} s in the middle, {max(every):.2f} s at most;"
             f" {len(self.violations)} violations"
         )
@@ -156,13 +156,13 @@ class Run:
         in_sync = f"{self.cluster.wait_in_sync(self._timeout_s):.1f}" if fault.in_sync else "-"
         ended = [node for node in NODES if not self.cluster.brokers[node].alive]
         if ended:
-            raise RuntimeError(f"brokers {ended} ended by themselves behind {fault.nemesis}")
+            raise RuntimeError(f"brokers {ended} ended by themselves after {fault.nemesis}")
         found = measured(happened, silences_s, commits_s)
         self.outcome.stood_still[fault.nemesis].append(found)
         healthy = f" (healthy: {found.healthy_s:.2f} s)" if {*happened.hit} != {*PLACES} else ""
         self._say(
-            f"{self.outcome.faults.total():>4} {happened.told}, lasted {found.lasted_s:.1f} s:"
-            f" stood still {found.silent_s:.2f} s{healthy}, commits {commits_s:.2f} s,"
+            f"{self.outcome.faults.total():>4} {happened.line}, lasted {found.lasted_s:.1f} s:"
+            f" silent {found.silent_s:.2f} s{healthy}, commits {commits_s:.2f} s,"
             f" in sync {in_sync} s, {self.history.acknowledged:,} acknowledged"
         )
         if dice.random() < CHANGES_SHARE:
@@ -186,10 +186,10 @@ class Run:
         began_s = time.monotonic()
         within: Happened | None = None
         try:
-            told = f"{fault.nemesis} ({nemesis.begin()})"
+            line = f"{fault.nemesis} ({nemesis.begin()})"
             if fault.within is not None:
                 within = self._happen(fault.within, indent + "  ")
-                told += f" with {within.told}"
+                line += f" with {within.line}"
             time.sleep(fault.hold_s)
             ended = nemesis.end()
         except BaseException:
@@ -197,14 +197,14 @@ class Run:
             raise
         self.outcome.faults[fault.nemesis] += 1
         return Happened(
-            told + f" held {fault.hold_s:.1f} s" + (f", {ended}" if ended else ""),
+            line + f" held {fault.hold_s:.1f} s" + (f", {ended}" if ended else ""),
             nemesis.lasted_s or time.monotonic() - began_s,
             nemesis.hit if within is None else {*nemesis.hit, *within.hit},
         )
 
     def _look_at_replicas(self) -> None:
-        """Behind the end of everything, with every broker stopped in order."""
-        self.cluster.wait_in_sync(self._timeout_s)  # somebody may have lagged while the load ended
+        """After the end of everything, with every broker stopped in order."""
+        self.cluster.wait_in_sync(self._timeout_s)  # a replica may have lagged while the load ended
         seen = wait("where replicas are", lambda: self.cluster.seen_by(NODES[0]), self._timeout_s)
         placed = {place: seen[place].replicas for place in PLACES}
         brokers = self.cluster.brokers
@@ -219,8 +219,8 @@ class Run:
         for node, broker in self.cluster.brokers.items():
             lines = broker.log_text().splitlines()
             bad = [n for n, line in enumerate(lines) if any(word in line for word in FAULTY_LINES)]
-            told = [" / ".join(lines[max(n - 1, 0) : n + 1]) for n in bad[:LOG_LINES_MAX]]
-            self._violate(f"log of broker {node}", told)
+            found = [" / ".join(lines[max(n - 1, 0) : n + 1]) for n in bad[:LOG_LINES_MAX]]
+            self._violate(f"log of broker {node}", found)
 
     def _violate(self, rule: str, texts: Sequence[str]) -> None:
         self.outcome.violations += [Violation(rule, text) for text in texts]

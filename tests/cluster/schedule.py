@@ -1,8 +1,8 @@
 """Which fault comes when: from a seed, without looking at the cluster.
 
 Nemeses come from a shuffled deck, so each kind comes equally often. Some faults have a second one
-inside, of what the first does not touch: it begins and ends while the first holds. Behind most
-faults everybody comes back in sync before the next; behind some it is enough that records are
+inside, of parts that the first does not touch: it begins and ends while the first holds. After most
+faults all brokers come back in sync before the next; after some it is enough that records are
 acknowledged again.
 """
 
@@ -16,7 +16,7 @@ from tests.cluster.nemeses.base import Nemesis
 
 WITHIN_SHARE: Final = 0.25
 HASTY_SHARE: Final = 0.25
-# A broker cannot start while it does not reach ZooKeeper, nor be asked while it stands still.
+# A broker cannot start while it does not reach ZooKeeper, nor be asked while it is stopped.
 MAY_BE_WITHIN: Final[Mapping[str, Sequence[str]]] = {
     "processes": ("network", "clocks"),
     "placement": ("processes", "network", "clocks"),
@@ -31,7 +31,7 @@ class Fault(NamedTuple):
     nemesis: str
     seed: int  # of all that it draws itself
     hold_s: float
-    in_sync: bool = True  # is waited for behind it
+    in_sync: bool = True  # is waited for after it
     within: Fault | None = None
 
 

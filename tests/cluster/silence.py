@@ -23,7 +23,7 @@ REBALANCE_S: Final = 6.0  # a member's session, see load.py
 class Happened(NamedTuple):
     """A fault that is over, those within it included."""
 
-    told: str
+    line: str
     lasted_s: float
     hit: Collection[TopicPartition]
 
@@ -64,4 +64,4 @@ def too_long(
     bound_s = happened.lasted_s + FAILOVER_S + REBALANCE_S
     if commits_s > bound_s:
         found.append(f"commits were silent for {commits_s:.1f} s, allowed are {bound_s:.1f} s")
-    return [f"{happened.told}: {text}" for text in found]
+    return [f"{happened.line}: {text}" for text in found]

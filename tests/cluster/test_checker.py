@@ -55,7 +55,7 @@ def store_later(history: History, log: Log) -> None:
 
 
 def acknowledge_what_was_sent_later_below(history: History, log: Log) -> None:
-    """Of one that sends each record once: how they stand is its own affair, what it is told not."""
+    """Of one that sends each record once: their order is its own affair, its answers are not."""
     history.sends_once(8)
     late, early = history.send(PLACE, 8), history.send(PLACE, 8)
     for offset, record in enumerate((early, late), COUNT):
@@ -107,8 +107,8 @@ def commit_what_is_not_there(history: History, log: Log) -> None:
 
 def tell_less_than_committed(history: History, log: Log) -> None:
     history.commit(PLACE, 5)
-    for told in (5, 6, 4):
-        history.see_committed(PLACE, history.committed_of(PLACE), told)
+    for at in (5, 6, 4):
+        history.see_committed(PLACE, history.committed_of(PLACE), at)
 
 
 def refuse_one(history: History, log: Log) -> None:
@@ -166,9 +166,9 @@ def test_who_sends_once_may_be_stored_out_of_order() -> None:
 
 def test_many_violations_are_told_in_few_lines() -> None:
     history, _ = sound()
-    (*told, more) = [each.text for each in check(history, {PLACE: [Record(9, 0)] * 9})]
-    assert len(told) < 40
-    assert "more" in " ".join([*told, more])
+    (*at, more) = [each.text for each in check(history, {PLACE: [Record(9, 0)] * 9})]
+    assert len(at) < 40
+    assert "more" in " ".join([*at, more])
 
 
 def test_a_record_is_known_by_its_value() -> None:

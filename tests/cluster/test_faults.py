@@ -36,10 +36,10 @@ def nothing_is_violated(names: tuple[str, ...], *arguments: str) -> None:
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=RUN_S, check=False
     )
-    told = done.stdout + done.stderr
-    assert done.returncode == 0, told
-    assert f"seed {SEED}: {len(names)} faults in " in told, told
-    assert "left out" not in told, told
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output
+    assert f"seed {SEED}: {len(names)} faults in " in output, output
+    assert "left out" not in output, output
 
 
 def test_processes_and_sessions() -> None:

@@ -24,7 +24,7 @@ PLACE: Final = TopicPartition("numbers", 0)
 
 
 def counted(faults: list[Fault]) -> list[str]:
-    """Names, those of what happens within another one, too."""
+    """Names, those of faults within another one, too."""
     return [
         each.nemesis
         for fault in faults
@@ -106,19 +106,19 @@ def test_packets_pass_and_strangers_go_nowhere(lines: Lines) -> None:
 
 
 def test_a_cut_may_be_of_one_direction(lines: Lines) -> None:
-    lines.router.obey({"drop": [[1, 2]]})
+    lines.router.set_rules({"drop": [[1, 2]]})
     lines.router.take(packet(1, 2, b"a"), 0.0)
     lines.router.take(packet(2, 1, b"b"), 0.0)
     assert (lines.given(1), lines.given(2)) == ([b"b"], [])
-    lines.router.obey({})
+    lines.router.set_rules({})
     lines.router.take(packet(1, 2, b"c"), 0.0)
     assert lines.given(2) == [b"c"]
 
 
 def test_late_packets_keep_their_order_when_the_delay_ends(lines: Lines) -> None:
-    lines.router.obey({"delay_ms": [[1, 2, 100]]})
+    lines.router.set_rules({"delay_ms": [[1, 2, 100]]})
     lines.router.take(packet(1, 2, b"a"), 0.0)
-    lines.router.obey({})
+    lines.router.set_rules({})
     lines.router.take(packet(1, 2, b"b"), 0.05)
     assert lines.given(2) == []
     assert lines.router.give_what_is_due(0.09) == pytest.approx(0.01)
@@ -149,17 +149,17 @@ def test_replicas_are_the_same_wherever_their_segments_begin(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("other", "told"),
+    ("other", "reported"),
     [
         (b"abcxef", "broker 1 has 6 bytes, broker 2 6, the same up to 3"),
         (b"abcd", "broker 1 has 6 bytes, broker 2 4, the same up to 4"),
         (b"", "broker 1 has 6 bytes, broker 2 0, the same up to 0"),
     ],
 )
-def test_where_replicas_differ_is_told(tmp_path: Path, other: bytes, told: str) -> None:
+def test_where_replicas_differ_is_told(tmp_path: Path, other: bytes, reported: str) -> None:
     data_dirs = {1: logs(tmp_path / "1", b"abcdef"), 2: logs(tmp_path / "2", other)}
     (found,) = compare(data_dirs, {PLACE: (1, 2)})
-    assert found.text == f"{PLACE}: {told}"
+    assert found.text == f"{PLACE}: {reported}"
 
 
 # --- ZooKeeper ------------------------------------------------------------------------------------

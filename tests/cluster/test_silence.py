@@ -1,4 +1,4 @@
-"""Who may be silent for how long because of a fault: bounds that are passed are told."""
+"""The allowed silence of each part because of a fault: bounds that are passed are reported."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ FAULT: Final = Happened("hang-leader", LASTED_S, {HUNG})
 MORE_S: Final = 0.1
 
 
-def told(hung_s: float, healthy_s: float, commits_s: float) -> list[str]:
+def reported(hung_s: float, healthy_s: float, commits_s: float) -> list[str]:
     return too_long(FAULT, {HUNG: hung_s, HEALTHY: healthy_s}, commits_s)
 
 
 def test_the_bounds_themselves_are_kept() -> None:
-    assert told(LASTED_S + FAILOVER_S, FAILOVER_S, LASTED_S + FAILOVER_S + REBALANCE_S) == []
+    assert reported(LASTED_S + FAILOVER_S, FAILOVER_S, LASTED_S + FAILOVER_S + REBALANCE_S) == []
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_the_bounds_themselves_are_kept() -> None:
     ],
 )
 def test_who_is_silent_for_longer_is_told(silences_s: tuple[float, float, float], who: str) -> None:
-    (text,) = told(*silences_s)
+    (text,) = reported(*silences_s)
     assert text.startswith(f"hang-leader: {who} silent for ")
 
 

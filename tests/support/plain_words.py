@@ -131,7 +131,6 @@ def main(paths: list[str]) -> None:
 
 
 LEFT: Final = {
-    "tests/cluster": 177,
     "tests/fuzz": 90,
     "tests/parity": 174,
     "tests/simulation": 361,

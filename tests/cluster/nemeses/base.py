@@ -1,8 +1,8 @@
 """What a nemesis is: something goes wrong when it begins and is as it was when it has ended.
 
-`begin` and `end` say in a few words what they did, and to whom. Between the two lie the seconds of
-`hold_s`. Whatever is drawn is drawn from the dice that a nemesis is given, so a seed tells it all
-but for who happens to lead. What it `touches` no other one touches at the same time.
+`begin` and `end` say in a few words what they did, and to which broker. Between the two lie the
+seconds of `hold_s`. Everything is drawn from the dice that a nemesis is given, so a seed gives it
+all but for the present leader. No other one touches what it `touches` at the same time.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Nemesis:
     def end(self) -> str:
         return ""
 
-    # --- whom ---
+    # --- targets -
 
     def node(self) -> int:
         return self.dice.choice(NODES)
 
-    def somebody(self) -> tuple[int, str]:
+    def victim(self) -> tuple[int, str]:
         """Any broker, more often the leader of a partition or the controller."""
         drawn = self.dice.choice(("any", "leader", "leader", "controller"))
         place = self.place()

@@ -7,7 +7,7 @@ from tests.cluster.nemeses.base import Nemesis
 
 
 class ZooKeeperLost(Nemesis):
-    """Nobody is elected meanwhile; who leads goes on."""
+    """No leader is elected meanwhile; leaders go on."""
 
     name, touches = "zookeeper", ("zookeeper",)
     hold_s = (0.3, 8.0)
@@ -28,10 +28,10 @@ class SessionExpired(Nemesis):
     hold_s = (0.0, 1.0)
 
     def begin(self) -> str:
-        node, told = self.somebody()
+        node, line = self.victim()
         path = f"/brokers/ids/{node}"
         wait(f"broker {node} has a session", lambda: self.cluster.meeting.expire(path))
-        return told
+        return line
 
 
 ALL = (ZooKeeperLost, SessionExpired)

@@ -1,8 +1,8 @@
 """The controller is killed within a decision, of each kind that it takes.
 
-Somebody asks for the decision; the controller dies a drawn moment later, or as soon as ZooKeeper
-has what it decided, when nobody else has heard of it. The next controller finds all of the decision
-or nothing, and does it when it is asked again.
+A client asks for the decision; the controller dies a drawn moment later, or as soon as ZooKeeper
+has the decision, before any other broker knows. The next controller finds all of the decision or
+nothing, and does it when it is asked again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOOK_S: Final = 0.001
 
 class ControllerKilled(Nemesis):
     """A subclass says what is asked, which node of ZooKeeper tells that it was decided, and what
-    everybody knows when it has been done."""
+    all brokers know when it has been done."""
 
     touches: ClassVar[tuple[str, ...]] = ("processes",)
     hold_s = (0.0, 4.0)
@@ -162,7 +162,7 @@ class InSettings(ControllerKilled):
 
     def is_done(self) -> bool:
         values = self.cluster.admin(
-            "settings are told", lambda c: c.topic_configs(self.scratch.name)
+            "settings are published", lambda c: c.topic_configs(self.scratch.name)
         )
         return any(each.value == self._value for each in values)
 
@@ -210,7 +210,7 @@ class InElection(ControllerKilled):
 
 
 class _BehindAnother(ControllerKilled):
-    """Nobody asks: something happens to another broker, and the controller decides on it."""
+    """No client asks: something happens to another broker, and the controller decides on it."""
 
     def node_path(self) -> str:
         return self._path
@@ -249,7 +249,7 @@ class InDeath(_BehindAnother):
 
 
 class InSync(_BehindAnother):
-    """A follower stands still until it leaves the in-sync sets."""
+    """A follower is stopped until it leaves the in-sync sets."""
 
     name = "controller-in-sync"
 

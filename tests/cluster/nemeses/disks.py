@@ -73,9 +73,9 @@ class _Hang(Nemesis):
         return f"{count} operations hung"
 
     def end(self) -> str:
-        told = self.let_go()
+        line = self.let_go()
         self.clean()
-        return told
+        return line
 
     def clean(self) -> None:
         """With every broker there, and nothing that hangs."""
@@ -87,10 +87,10 @@ class HangDisk(_Hang):
     name = "hang-disk"
 
     def begin(self) -> str:
-        node, told = self.somebody()
+        node, line = self.victim()
         self.hit = [place for place in PLACES if node in replicas_of(self.cluster, place)]
         self.hang(node, str(self.cluster.brokers[node].data_dir), WAITING)
-        return f"{told}, all files{self.wait_until_it_hangs()}"
+        return f"{line}, all files{self.wait_until_it_hangs()}"
 
 
 class _HangInRole(_Hang):
@@ -106,13 +106,13 @@ class _HangInRole(_Hang):
             led = [place for place in PLACES if self.cluster.leader(place) == node]
             self.hit = {log, *led} & {*PLACES}
             self.hang(node, f"/{log}", ON_A_LOG[way])
-            told = f"{way} {log}"
+            line = f"{way} {log}"
         else:
             self.hit = []
             self._scratch = Scratch(self.cluster)
-            told = f"{way} {self._scratch.name}"
+            line = f"{way} {self._scratch.name}"
             self._hang_new_log(node, self._scratch, way)
-        return f"{node}, {told}{self.wait_until_it_hangs()}"
+        return f"{node}, {line}{self.wait_until_it_hangs()}"
 
     def _hang_new_log(self, node: int, scratch: Scratch, way: str) -> None:
         if way == REMOVING:
@@ -132,7 +132,7 @@ class _HangInRole(_Hang):
             with Client(reached, timeout_ms=ASK_TIMEOUT_MS) as client:
                 ask(client)
         except (KafkaError, UserError, OSError):
-            pass  # it may take as long as the files hang, and is asked again behind that
+            pass  # it may take as long as the files hang, and is asked again after that
 
     def clean(self) -> None:
         if self._scratch is not None:
@@ -195,20 +195,20 @@ class HangAndKill(Nemesis):
         self._role: _HangInRole = dice.choice(ROLES)(cluster, dice)
 
     def begin(self) -> str:
-        told = self._role.begin()
+        line = self._role.begin()
         self.hit = self._role.hit
         others = [node for node in NODES if node != self._role.broker.node]
         led = {self.cluster.leader(place) for place in PLACES if place not in self.hit}
         self._victim = self.dice.choice([node for node in others if node in led] or others)
         self.cluster.brokers[self._victim].kill9()
-        return f"{self._role.name} {told}, killed {self._victim}"
+        return f"{self._role.name} {line}, killed {self._victim}"
 
     def end(self) -> str:
-        told = self._role.let_go()
+        line = self._role.let_go()
         self.lasted_s = self._role.lasted_s
         self.cluster.brokers[self._victim].start()
         self._role.clean()
-        return told
+        return line
 
 
 class HangThenKill(Nemesis):
@@ -233,7 +233,7 @@ class HangThenKill(Nemesis):
 
 
 def replicas_of(cluster: Cluster, place: TopicPartition) -> tuple[int, ...]:
-    seen = wait("somebody tells", lambda: cluster.seen_by(NODES[0]))
+    seen = wait("victim tells", lambda: cluster.seen_by(NODES[0]))
     return tuple(seen[place].replicas)
 
 

@@ -30,29 +30,29 @@ class Cut(_Link):
     name = "cut"
 
     def begin(self) -> str:
-        node, told = self.somebody()
+        node, line = self.victim()
         others = [each for each in NODES if each != node]
         sides = [others, others[:1], [*others, ZOOKEEPER], [*others, ZOOKEEPER, CLIENTS],
                  [ZOOKEEPER]]  # fmt: skip
         side = self.dice.choice(sides)
         self.network.drop(*both_ways(node, side))
-        return f"{told} | {named(side)}"
+        return f"{line} | {named(side)}"
 
 
 class OneWayCut(_Link):
-    """What a broker sends gets lost, and it hears everything; or the other way round."""
+    """A broker's packets get lost, and it gets all others; or the other way round."""
 
     name = "one-way-cut"
 
     def begin(self) -> str:
-        node, told = self.somebody()
+        node, line = self.victim()
         others = [each for each in NODES if each != node]
         side = self.dice.choice([others, others[:1], others[1:], [*others, ZOOKEEPER], [ZOOKEEPER]])
         if self.dice.random() < 0.5:
             self.network.drop(*((node, each) for each in side))
-            return f"{told} > {named(side)}"
+            return f"{line} > {named(side)}"
         self.network.drop(*((each, node) for each in side))
-        return f"{told} < {named(side)}"
+        return f"{line} < {named(side)}"
 
 
 class Delay(_Link):
@@ -61,12 +61,12 @@ class Delay(_Link):
     name = "delay"
 
     def begin(self) -> str:
-        node, told = self.somebody()
+        node, line = self.victim()
         milliseconds = round(20 * 40 ** self.dice.random())
         side = [each for each in (*NODES, ZOOKEEPER, CLIENTS) if each != node]
         side = self.dice.choice([side, side[:2], side[:3]])
         self.network.delay(milliseconds, *both_ways(node, side))
-        return f"{milliseconds} ms, {told} | {named(side)}"
+        return f"{milliseconds} ms, {line} | {named(side)}"
 
 
 def both_ways(node: int, side: list[int]) -> list[Way]:

@@ -20,9 +20,9 @@ class DiskFull(Nemesis):
     hold_s = (0.5, 6.0)
 
     def begin(self) -> str:
-        self._node, told = self.somebody()
+        self._node, line = self.victim()
         size = self.cluster.disks[self._node].fill()
-        return f"{told}, {size >> 20} MiB"
+        return f"{line}, {size >> 20} MiB"
 
     def end(self) -> str:
         self.cluster.disks[self._node].empty()
@@ -45,7 +45,7 @@ class ClockJump(Nemesis):
     def begin(self) -> str:
         self.hit = ()
         ahead_s = self.dice.choice((-1, 1)) * self.dice.choice((2, 60, HOUR_S, 6 * HOUR_S))
-        self._nodes = list(NODES) if self.dice.random() < 0.2 else [self.somebody()[0]]
+        self._nodes = list(NODES) if self.dice.random() < 0.2 else [self.victim()[0]]
         for node in self._nodes:
             self.cluster.clocks[node].set(ahead_s)
         return f"{' '.join(map(str, self._nodes))} {ahead_s:+d} s"

@@ -12,9 +12,9 @@ class Kill(Nemesis):
     name, touches = "kill", ("processes",)
 
     def begin(self) -> str:
-        self._node, told = self.somebody()
+        self._node, line = self.victim()
         self.cluster.brokers[self._node].kill9()
-        return told
+        return line
 
     def end(self) -> str:
         self.cluster.brokers[self._node].start()
@@ -22,7 +22,7 @@ class Kill(Nemesis):
 
 
 class KillAll(Nemesis):
-    """All at once, so that nobody is left in sync; they come back in any order."""
+    """All at once, so that none is left in sync; they come back in any order."""
 
     name, touches = "kill-all", ("processes",)
     hold_s = (0.0, 4.0)
@@ -42,15 +42,15 @@ class KillAll(Nemesis):
 
 
 class Pause(Nemesis):
-    """SIGSTOP, for less or for longer than a session: it goes on with what it believed."""
+    """SIGSTOP, for less or for longer than a session: it goes on with its old state."""
 
     name, touches = "pause", ("processes",)
     hold_s = (0.3, 9.0)
 
     def begin(self) -> str:
-        self._node, told = self.somebody()
+        self._node, line = self.victim()
         self.cluster.brokers[self._node].pause()
-        return told
+        return line
 
     def end(self) -> str:
         self.cluster.brokers[self._node].resume()
@@ -58,7 +58,7 @@ class Pause(Nemesis):
 
 
 class PauseAndKill(Pause):
-    """It stands still, others lead, and it is killed before it knows."""
+    """It is stopped, others lead, and it is killed before it knows."""
 
     name = "pause-kill"
     hold_s = (2.0, 6.0)
@@ -78,9 +78,9 @@ class Restart(Nemesis):
     hold_s = (0.0, 3.0)
 
     def begin(self) -> str:
-        self._node, told = self.somebody()
+        self._node, line = self.victim()
         stop_in_order(self.cluster.brokers[self._node])
-        return told
+        return line
 
     def end(self) -> str:
         self.cluster.brokers[self._node].start()
@@ -88,7 +88,7 @@ class Restart(Nemesis):
 
 
 class RollingRestart(Nemesis):
-    """One after the other, the next one when everybody is in sync again."""
+    """One after the other, the next one when all are in sync again."""
 
     name, touches = "rolling-restart", ("processes",)
     hold_s = (0.0, 0.0)

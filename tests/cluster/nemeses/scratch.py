@@ -1,4 +1,4 @@
-"""A topic that a nemesis makes and deletes; nobody writes to it."""
+"""A topic that a nemesis makes and deletes; no producer writes to it."""
 
 from __future__ import annotations
 
