@@ -31,7 +31,7 @@ FAILURES_MAX: Final = 20
 UNSUPPORTED_VERSION: Final = 35
 UNKNOWN_SERVER_ERROR: Final = -1
 # Where Apache Kafka answers so by intention: an operation that does not exist, a negative count, a
-# name that is null or empty. What fails without intention is in the log as well.
+# name that is null or empty. An unintended failure is in the log as well.
 ANSWER_IT: Final = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
     ApiKey.CREATE_PARTITIONS,
@@ -122,7 +122,7 @@ class Tally:
             self.fail(f"frame {number}: kio cannot read the answer of {key} v{version}: {error!r}")
             return
         if at + size != len(payload):
-            self.fail(f"frame {number}: {len(payload) - at - size} bytes behind the answer")
+            self.fail(f"frame {number}: {len(payload) - at - size} bytes after the answer")
         self.decoded += 1
         if key == ApiKey.PRODUCE and version >= 8:
             self.record_errors += any(
@@ -140,7 +140,7 @@ def may_fail(key: int, version: int, frame: bytes) -> bool:
 
 
 def client_id_bytes(frame: bytes) -> int:
-    """As long as it is when it is told."""
+    """As long as it is when it is sent again."""
     (length,) = struct.unpack_from(">h", frame, _CLIENT_ID)
     return len(frame[_CLIENT_ID + 2 :][: max(0, length)].decode(errors="replace").encode())
 

@@ -3,7 +3,7 @@
 A `Pool` is made once from a seed: sound batches of every codec with keys, headers, nulls and
 producer ids; payloads of each codec whose records are wrong, or whose compressed bytes are; and
 bombs. `hostile` then makes one batch out of it from a frame's random words, in microseconds, since
-ten million are wanted. The CRC is computed again for nearly all, or nothing behind the checksum
+ten million are wanted. The CRC is computed again for nearly all, or nothing after the checksum
 would ever be reached.
 """
 
@@ -203,7 +203,7 @@ def _bombs() -> tuple[bytes, ...]:
 
 
 def heavy() -> Iterator[tuple[str, bytes]]:
-    """What is dear by what it holds: bombs on both sides of the bound, very many small records."""
+    """Batches with dear content: bombs on both sides of the bound, very many small records."""
     for codec in CODECS:
         if codec == "none":
             continue
@@ -310,7 +310,7 @@ def wrong_records(batch: Batch, take: Take) -> bytes:
 
 
 def _blind(data: bytes, take: Take) -> bytes:
-    """Bytes changed, cut out, put in or doubled, without regard to what they mean."""
+    """Bytes changed, cut out, put in or doubled, without regard to their meaning."""
     out = bytearray(data)
     for _ in range(1 + take() % 3):
         if not out:

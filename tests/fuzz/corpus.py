@@ -40,7 +40,7 @@ TARGETS: Final[Mapping[str, Mapping[str, str]]] = {
 VICTIM: Final = "victim-of-changes"
 MADE: Final = tuple(f"made-{number}" for number in range(8))
 TARGET_PARTITIONS: Final = 2
-ABSENT: Final = "nobody-has-this"
+ABSENT: Final = "no-such-topic"
 ABSENT_ID: Final = uuid.UUID(int=0x0123456789ABCDEF0123456789ABCDEF)
 
 # How often an API is drawn, of 1,000; the others share what is left.
@@ -48,7 +48,7 @@ WEIGHTS: Final[Mapping[int, int]] = {PRODUCE: 620, FETCH: 200}
 CHURN_WEIGHT: Final = 0.004  # frames that create or delete for good: each is a commit with an fsync
 
 
-# What an answer of these changes, the other frames do not depend on.
+# The other frames do not depend on changes by these.
 _NAMES: Final[Mapping[ApiKey, tuple[str, ...]]] = {
     ApiKey.DELETE_TOPICS: (ABSENT,),
     ApiKey.CREATE_PARTITIONS: (VICTIM, ABSENT),
@@ -152,7 +152,7 @@ def _cut(whole: Template, name: str) -> Template:
 
 # --- filling messages by the names of their fields -----------------------------------------------
 
-# A member that comes waits for nobody, so that its answer does not wait either.
+# A member that comes waits for no other, so that its answer does not wait either.
 _TIMES: Final = {"max_wait": 0, "rebalance_timeout": 0, "session_timeout": 6_000}
 _VALUES: Final[Mapping[str, Any]] = {
     "acks": 1, "records": None, "transactional_id": None, "min_bytes": 1, "max_bytes": 1 << 16,

@@ -1,10 +1,10 @@
-"""What a byte sent costs: CPU, bytes that are kept, written and told, frame by frame.
+"""What a byte sent costs: CPU, bytes that are kept, written and answered, frame by frame.
 
     python -m tests.fuzz.costs --draws 4000 --seed 1       against a broker of its own
 
 The candidates are sound frames of every API in its first and last version, the same with counts
 that fit and items repeated, batches of every kind from the pool, and hostile frames of a seed. Each
-is sent alone on a quiet broker, behind it a Produce of nothing whose answer says that it was dealt
+is sent alone on a quiet broker, after it a Produce of nothing whose answer says that it was dealt
 with; the kernel says what the broker's threads did meanwhile. The dearest are sent again several
 times and the median counts. A frame shorter than a KB may cost what a KB may.
 """
@@ -37,7 +37,7 @@ from tests.fuzz.unread import UNREAD_MAX, beyond, kept
 from tests.system import process_facts
 
 CPU_MS_PER_KB_MAX: Final = 1.0
-# What is work that was asked for: a topic that is made (1.4 to 1.8 ms), and a bomb, whose price is
+# Work that was asked for: a topic that is made (1.4 to 1.8 ms), and a bomb, whose price is
 # that of the 64 MB it may unpack to, whatever its length (gzip: 130 ms, packed anew 280).
 CPU_MS_PER_KB_OF_TOPICS_MAX: Final = 3.0
 # Seven bytes name a resource of which nothing is asked, and a KB names 150 of them.
@@ -79,7 +79,7 @@ class Cost(NamedTuple):
     written: float
     kept: float = 0.0
     peak: float = 0.0  # more resident while it was served
-    told: int = 0  # the length of its answer
+    answer_bytes: int = 0  # the length of its answer
 
     @property
     def kib(self) -> float:
@@ -89,13 +89,13 @@ class Cost(NamedTuple):
         return (
             f"{self.cpu_ms / self.kib:>9.3f} ms/KB {self.written / self.kib / 1024:>9.1f} KB/KB"
             f" {self.kept / self.kib / 1024:>8.1f} KB/KB {self.peak / 1e6:>7.1f} MB"
-            f" {self.cpu_ms:>9.2f} ms {self.told / 1e6:>7.2f} MB"
+            f" {self.cpu_ms:>9.2f} ms {self.answer_bytes / 1e6:>7.2f} MB"
             f" {len(self.candidate.frame):>9,} bytes  {self.candidate.name}"
         )
 
 
 HEADING: Final = (
-    f"{'CPU':>15} {'written':>15} {'kept':>14} {'peak':>10} {'CPU':>12} {'told':>10}"
+    f"{'CPU':>15} {'written':>15} {'kept':>14} {'peak':>10} {'CPU':>12} {'answer':>10}"
     f" {'length':>15}  frame"
 )
 
@@ -104,7 +104,7 @@ HEADING: Final = (
 
 
 def candidates(seed: int, ids: Ids, draws: int) -> Iterator[Candidate]:
-    """Batches first; the rest in an order of the seed's, for who has not the time for all."""
+    """Batches first; the rest in an order of the seed's, for runs that have no time for all."""
     maker = Maker(seed, ids)
     for name, frame in maker.batches():
         yield Candidate(f"Produce of {name}", frame)
@@ -165,16 +165,16 @@ def _of_template(name: str, template: Template) -> Iterator[Callable[[], Candida
     for at, array in enumerate(template.arrays):
         for count in _COUNTS:
             for unit, byte in itertools.product((1, 4, 8), (0, 1)):
-                what = f"{name}, array {at}: {count} of {unit} bytes {byte}"
-                yield partial(_made, what, filled, template, array, count, unit, byte)
+                failure = f"{name}, array {at}: {count} of {unit} bytes {byte}"
+                yield partial(_made, failure, filled, template, array, count, unit, byte)
         if array.count:
             for times in _TIMES:
-                what = f"{name}, array {at}: {times} times the same"
-                yield partial(_made, what, repeated, template, array, times)
-                what = f"{name}, array {at}: {times} of other names"
-                yield partial(_made, what, distinct, template, array, times)
-                what = f"{name}, array {at}: {times} without a name"
-                yield partial(_made, what, nameless, template, array, times)
+                failure = f"{name}, array {at}: {times} times the same"
+                yield partial(_made, failure, repeated, template, array, times)
+                failure = f"{name}, array {at}: {times} of other names"
+                yield partial(_made, failure, distinct, template, array, times)
+                failure = f"{name}, array {at}: {times} without a name"
+                yield partial(_made, failure, nameless, template, array, times)
 
 
 def _made(name: str, make: Callable[..., bytes], *of: object) -> Candidate:
@@ -198,7 +198,7 @@ class Meter:
             candidate,
             statistics.median(cpu for cpu, _, _ in found),
             statistics.median(written for _, written, _ in found),
-            told=max(told for _, _, told in found),
+            answer_bytes=max(size for _, _, size in found),
         )
 
     def with_kept(self, cost: Cost) -> Cost:
@@ -220,8 +220,8 @@ class Meter:
         return process_facts.cpu_ns(self._pid) / 1e6
 
     def _once(self, candidate: Candidate) -> tuple[float, float, int]:
-        """CPU in ms and bytes written, less what the broker does by itself; bytes told."""
-        told = 0
+        """CPU in ms and bytes written, less what the broker does by itself; bytes answered."""
+        answered = 0
         frame = candidate.frame
         waits = int.from_bytes(candidate.frame[4:6], "big") in MAY_WAIT
         with socket.create_connection(self._address, timeout=WAIT_S) as peer:
@@ -236,7 +236,7 @@ class Meter:
                 # Sent in pieces, so that an early end by the broker is noticed.
                 peer.sendall(frame + SENTINEL)
                 peer.settimeout(0.2 if waits else WAIT_S)
-                told = len(_until_sentinel(peer))
+                answered = len(_until_sentinel(peer))
             except TimeoutError:
                 if not waits:
                     self.failures.append(f"no answer in {WAIT_S} s: {candidate.name}")
@@ -245,7 +245,7 @@ class Meter:
             self._settled()
             took = time.monotonic() - at
             used = self._cpu_ms() - cpu - took * self._base_ms_per_s
-            return max(0.0, used), float(process_facts.written_bytes(self._pid) - written), told
+            return max(0.0, used), float(process_facts.written_bytes(self._pid) - written), answered
 
     def _settled(self) -> None:
         """Until no thread of the broker has worked for a moment."""
@@ -292,13 +292,13 @@ def measure(
         costs.append(meter.cost(candidate))
     worst = {c.candidate for c in sorted(costs, key=_cpu)[-AGAIN:]}
     worst |= {c.candidate for c in sorted(costs, key=_written)[-WORST:]}
-    worst |= {c.candidate for c in sorted(costs, key=_told)[-WORST:]}
+    worst |= {c.candidate for c in sorted(costs, key=_short_answer_bytes)[-WORST:]}
     again = [meter.with_kept(meter.cost(each, ROUNDS)) for each in worst]
     again.sort(key=_cpu, reverse=True)
     tell(f"{len(costs)} frames; the worst {WORST} by CPU:\n{HEADING}")
     for cost in again[:WORST]:
         tell(cost.text())
-    tell(f"the worst {WORST} by what is written or kept:")
+    tell(f"the worst {WORST} by bytes written or kept:")
     for cost in sorted(again, key=lambda c: _written(c) + c.kept / c.kib, reverse=True)[:WORST]:
         tell(cost.text())
     failures = meter.failures
@@ -306,7 +306,7 @@ def measure(
     failures += [f"written: {c.text()}" for c in again if _written(c) > WRITTEN_PER_KB_MAX]
     failures += [f"kept: {c.text()}" for c in again if c.kept / c.kib > KEPT_PER_KB_MAX]
     failures += [f"peak: {c.text()}" for c in again if c.peak > PEAK_MAX]
-    failures += [f"told: {c.text()}" for c in costs if c.told > told_max(c)]
+    failures += [f"answered: {c.text()}" for c in costs if c.answer_bytes > answer_max(c)]
     return again, failures
 
 
@@ -326,12 +326,12 @@ def cpu_ms_max(cost: Cost) -> float:
     return begun * CPU_MS_PER_KB_MAX
 
 
-def _told(cost: Cost) -> int:
+def _short_answer_bytes(cost: Cost) -> int:
     """For little: what a frame that is long takes while it is served is another bound's."""
-    return cost.told if len(cost.candidate.frame) <= SHORT_BYTES_MAX else 0
+    return cost.answer_bytes if len(cost.candidate.frame) <= SHORT_BYTES_MAX else 0
 
 
-def told_max(cost: Cost) -> int:
+def answer_max(cost: Cost) -> int:
     """Once what there is, and again what the limits of repeats let through. What a Fetch says that
     it takes is its own."""
     if cost.candidate.name.startswith("frame ") and not cost.candidate.before:
@@ -359,12 +359,12 @@ def main() -> int:
         admin = Admin(address)
         found = candidates(options.seed, prepare(admin), options.draws)
         again, failures = measure(address, broker.pid, found, options.seconds)
-        longest = [each.candidate for each in sorted(again, key=_told)[-WORST:]]
+        longest = [each.candidate for each in sorted(again, key=_short_answer_bytes)[-WORST:]]
         print("the longest answers, read by nothing:", *(each.name for each in longest), sep="\n  ")
         failures += beyond(kept(broker, longest))
         admin.topics()
         admin.close()
-    print("\n".join(f"FAILED: {what}" for what in failures) or "all bars are met")
+    print("\n".join(f"FAILED: {failure}" for failure in failures) or "all bars are met")
     return 1 if failures else 0
 
 

@@ -41,7 +41,7 @@ def dearest(talk: Talk, topic: str, times: int = 2_000) -> Iterator[Candidate]:
 
 
 def bombs(ids: Ids) -> Iterator[Candidate]:
-    """The dearest codec, below the bound of what it may unpack to."""
+    """The dearest codec, below the bound of its unpacked bytes."""
     for name, frame in Maker(1, ids).batches():
         if name.startswith(f"60 {BOMB} by gzip") and name.endswith((PACKED_ANEW, "target-plain")):
             yield Candidate(f"Produce of {name}", frame)
@@ -84,8 +84,8 @@ def _described(group: str, topic: str, times: int) -> Iterator[tuple[str, Any]]:
             {"resource_type": kind, "resource_name": name, "configuration_keys": keys}
             for name in _names(times)
         ]
-        what = f"DescribeConfigs v{version}, type {kind}, other names, keys {keys}"
-        yield what, build(ApiKey.DESCRIBE_CONFIGS, version, resources=asked)
+        case = f"DescribeConfigs v{version}, type {kind}, other names, keys {keys}"
+        yield case, build(ApiKey.DESCRIBE_CONFIGS, version, resources=asked)
 
 
 def _offsets(talk: Talk, group: str, topic: str, times: int) -> Iterator[tuple[str, Any]]:
@@ -96,9 +96,9 @@ def _offsets(talk: Talk, group: str, topic: str, times: int) -> Iterator[tuple[s
         yield f"OffsetFetch v{version}, a topic", several
         none = fetch_groups(talk, version, (group, [("", [])] * times))
         yield f"OffsetFetch v{version}, no topic", none
-    for what, topics in (("all of a group", None), ("a group", [(topic, [0])]), ("no topics", [])):
+    for case, topics in (("all of a group", None), ("a group", [(topic, [0])]), ("no topics", [])):
         asked = fetch_groups(talk, 8, *[(group, topics)] * times)
-        yield f"OffsetFetch v8, {what}", asked
+        yield f"OffsetFetch v8, {case}", asked
 
 
 def _left(group: str, times: int) -> Iterator[tuple[str, Any]]:
@@ -133,10 +133,10 @@ def _altered(topic: str, times: int) -> Iterator[tuple[str, Any]]:
 
 def _moved(topic: str, times: int) -> Iterator[tuple[str, Any]]:
     key = ApiKey.ALTER_PARTITION_REASSIGNMENTS
-    for what, replicas in (("here", [1]), ("nowhere", []), ("a cancellation", None)):
+    for case, replicas in (("here", [1]), ("nowhere", []), ("a cancellation", None)):
         same = [{"partition_index": 0, "replicas": replicas}] * times
         topics = [{"name": topic, "partitions": same}]
-        yield f"{key.label} v1, {what}", build(key, 1, topics=topics, timeout=60_000)
+        yield f"{key.label} v1, {case}", build(key, 1, topics=topics, timeout=60_000)
     key = ApiKey.ALTER_REPLICA_LOG_DIRS
     for path in ("/", ""):
         dirs = [{"path": path, "topics": [{"name": topic, "partitions": [*range(times)]}]}]

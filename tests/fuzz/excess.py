@@ -1,8 +1,8 @@
-"""Frames that are too much of something sound: counts that the bytes behind them bear out.
+"""Frames that are too much of something sound: counts that the bytes after them bear out.
 
 A count that promises more than there is dies in the first comparison. Here the bytes are there: a
 hundred thousand and one topics that are all zeros, one name four thousand times, a string of 32 KB.
-What stands behind the bound of a parser, or costs more than it should, is reached by these.
+Code after the bound of a parser, and costs that are too high, are reached by these.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def counted(flexible: bool, count: int) -> bytes:
 
 
 def filled(template: Template, array: Array, count: int, unit: int, byte: int = 0) -> bytes:
-    """An array of so many items, and nothing but one byte behind its count."""
+    """An array of so many items, and nothing but one byte after its count."""
     size = min(count * unit, EXCESS_BYTES_MAX)
     return template.whole[: array.begin] + counted(template.flexible, count) + bytes([byte]) * size
 

@@ -134,20 +134,20 @@ class Workers:
 
     def _take(self, index: int, live: set[int]) -> None:
         try:
-            told = self._pipes[index].recv()
+            message = self._pipes[index].recv()
         except EOFError:
             self.tally.fail(f"worker {index} ended without a result")
             live.discard(index)
             return
-        if isinstance(told, Tally):
-            self.frames[index] = told.frames
-            self.tally.add(told)
+        if isinstance(message, Tally):
+            self.frames[index] = message.frames
+            self.tally.add(message)
             live.discard(index)
         else:
-            self.frames[index] = told
+            self.frames[index] = message
 
 
-def told(metrics: str) -> tuple[dict[str, int], report.Memory]:
+def message(metrics: str) -> tuple[dict[str, int], report.Memory]:
     """Live objects by kind, and the memory in use, as the broker's admin port shows them."""
     names = "live_objects", "memory_used_bytes", "python_blocks"
     query = "&".join(f"name={name}" for name in (*names, MEMBERS))
@@ -156,7 +156,7 @@ def told(metrics: str) -> tuple[dict[str, int], report.Memory]:
     rows = re.findall(r"^kbroker_(\w+?)(?:\{kind=\"(\w+)\"\})? ([0-9.e+]+)$", text, re.MULTILINE)
     found = {(name, kind): int(float(value)) for name, kind, value in rows}
     objects = {kind: count for (name, kind), count in found.items() if name == names[0]}
-    # Who has joined and is in no generation yet is not among those that C was shown. One that was
+    # A member that has joined and is in no generation yet is not published to C. One that was
     # given an id and has not come back with it keeps all of them waiting, for half an hour at most.
     joined = re.findall(rf"^{MEMBERS}{{.*}} ([0-9.e+]+)$", text, re.MULTILINE)
     objects["members"] = max(objects["members"], sum(int(float(count)) for count in joined))
@@ -187,12 +187,12 @@ class Run:
         self.workers = options.workers
         self.judged = getattr(options, "judged", True)  # the neighbour's latencies
         self.compared_s = getattr(options, "compared_s", COMPARED_S)
-        self.own = not getattr(options, "bootstrap", None)  # its topics are nobody else's
+        self.own = not getattr(options, "bootstrap", None)  # its topics are its own
         self.admin = Admin(address)
         self.ids = prepare(self.admin)
         self.metrics = getattr(options, "metrics", "")  # the address of the broker's admin port
         self._tidied = 0.0
-        self._told = 0.0
+        self._reported_s = 0.0
         self._counted = 0.0
 
     def _workers(self, rate: float, **kind: Any) -> Workers:
@@ -208,7 +208,7 @@ class Run:
         result.mark(phase)
         tally = workers.wait(lambda frames: None)
         result.rates[phase] = tally.frames / (time.monotonic() - result.marks[-1][1])
-        result.failures += [f"{phase}: {what}" for what in tally.failures]
+        result.failures += [f"{phase}: {failure}" for failure in tally.failures]
         result.mark("between two phases")
 
     def run(self) -> report.Result:
@@ -244,7 +244,7 @@ class Run:
             result.objects = self._settled_objects()
             wanted = result.memory_warm.kept if result.memory_warm else 0
             result.memory_after = least(
-                lambda: told(self.metrics)[1], lambda memory: memory.kept, wanted
+                lambda: message(self.metrics)[1], lambda memory: memory.kept, wanted
             )
         result.files_after = self._settled_files(result.files_before)
         self.admin.close()
@@ -256,15 +256,15 @@ class Run:
         result.resident_warm = min(result.resident_warm or resident, resident)
         if self.metrics and now - self._counted > COUNT_S:
             self._counted = now
-            memory = told(self.metrics)[1]
+            memory = message(self.metrics)[1]
             least = result.memory_warm
             if least is None or memory.kept < least.kept:
                 result.memory_warm = memory
 
     def _settled_objects(self) -> dict[str, int]:
-        # Members that nobody waits for any more are waited for by their group until then.
+        # Members whose clients wait no more are waited for by their group until then.
         until = time.monotonic() + OBJECTS_GO_S
-        while report.beyond(counts := told(self.metrics)[0]) and time.monotonic() < until:
+        while report.beyond(counts := message(self.metrics)[0]) and time.monotonic() < until:
             time.sleep(0.2)
         return counts
 
@@ -283,13 +283,13 @@ class Run:
         share = frames / self.frames
         if 0.10 <= share < 0.15 or (share >= 0.15 and not result.resident_warm):
             self._warms(result, now)
-        if now - self._told > PROGRESS_S:
-            self._told = now
+        if now - self._reported_s > PROGRESS_S:
+            self._reported_s = now
             speed = frames / max(now - self._started, 0.001)
             resident = process_facts.resident_bytes(self.pid)
             line = f"{frames:>12,} frames  {speed:>8,.0f}/s  resident {resident / 1e6:.1f} MB"
             if self.metrics:
-                line += f"  in use {told(self.metrics)[1].kept / 1e6:.1f} MB"
+                line += f"  in use {message(self.metrics)[1].kept / 1e6:.1f} MB"
             print(line, flush=True)
 
 

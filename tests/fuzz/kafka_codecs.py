@@ -4,7 +4,7 @@
     python -m tests.fuzz.kafka_codecs --codec lz4 --frames 10000
     python -m tests.fuzz.kafka_codecs --record                      writes the frames that CI holds
 
-What the validator takes, a Java consumer reads to its end, and reads what our readers read. The
+A batch that the validator takes, a Java consumer reads to its end, as our readers do. The
 other way round it is stricter: checksums that a Java consumer does not look at, ends of blocks that
 no compressor makes, and what a broker of Apache Kafka stores although no consumer of it gets past.
 Not so for zstd where the system's library is older than 1.5.6: of a thousand frames with a turned
@@ -43,7 +43,7 @@ class Held(NamedTuple):
     frame: Frame
     taken: bool  # by our validator
     consumed: bool  # by Apache Kafka's consumer
-    digest: int  # of what that read
+    digest: int  # of the bytes read
 
 
 def batch_of(each: Frame) -> bytes:

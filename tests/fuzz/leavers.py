@@ -35,7 +35,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Leavers:
-    """Started with the hostile frames, stopped behind them."""
+    """Started with the hostile frames, stopped after them."""
 
     def __init__(self, address: tuple[str, int], seed: int) -> None:
         context = multiprocessing.get_context("spawn")

@@ -6,7 +6,7 @@ how it wants to be sent:
 
     CALM   most likely answered: many of them in one write
     ROUGH  may well end the connection: few in a write
-    LAST   breaks the framing: alone, and the sending side is shut behind it
+    LAST   breaks the framing: alone, and the sending side is shut after it
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ BLOCK: Final = 1024
 _WORDS: Final = 40
 EXCESS_OF_1000: Final = 4  # each is some hundred times as long as the others
 _CORRELATION_MASK: Final = 0x3FFFFFFF
-_CORRELATION_SHIFT: Final = 3  # one that is off by one is nobody else's
+_CORRELATION_SHIFT: Final = 3  # one that is off by one is no other frame's
 _DELETE_TOPICS: Final = struct.pack(">h", DELETE_TOPICS)
 # What a deletion names instead of a target, or of the topic that groups live in: a name of the same
-# length that nobody has.
+# length that no frame has.
 _GROUPS_TOPIC: Final = "__consumer_offsets"
 _SPARED: Final = {
     name.encode(): ABSENT.ljust(99, "-")[: len(name)].encode() for name in (*TARGETS, _GROUPS_TOPIC)
@@ -126,10 +126,10 @@ class Maker:
         """The pool's dearest batches, each to each of the topics, by name."""
         newest = self._produce[-1].version
         targets = [t for t in self._produce if t.version == newest and t.target in TARGETS]
-        for what, batch in heavy():
+        for case, batch in heavy():
             for template in targets:
                 data = _with_records(template, template.data, batch, None)
-                yield f"{what} to {template.target}", framed(_numbered(data, 1))
+                yield f"{case} to {template.target}", framed(_numbered(data, 1))
 
     def _words(self, block: int) -> list[list[int]]:
         source = np.random.Generator(np.random.Philox(key=[self._seed, block]))
@@ -206,20 +206,20 @@ class Maker:
     def _broken_frame(self, template: Template, number: int, take: Take) -> bytes:
         payload = _numbered(self._whole(template, template.data, take), number)
         size = len(payload)
-        what = take() % 8
-        if what < 3:
+        case = take() % 8
+        if case < 3:
             sizes = (
                 -(2**31), -2, -1, 0, 1, 4, 7, 8, 9, size - 1, size + 1, size - 4, size + 4,
                 100 << 20, (100 << 20) + 1, 1 << 30, 2**31 - 1,
             )  # fmt: skip
             return _INT32.pack(sizes[take() % len(sizes)]) + payload
-        if what == 3:
+        if case == 3:
             return framed(payload)[: take() % (size + 4)]
-        if what == 4:
+        if case == 4:
             return framed(payload + framed(payload))
-        if what == 5:
+        if case == 5:
             return framed(payload[: 8 + take() % (size - 8)])
-        if what == 6:
+        if case == 6:
             return _STRANGERS[take() % len(_STRANGERS)]
         return framed(blind(payload, take)) + framed(payload)[: take() % size]
 
@@ -238,7 +238,7 @@ def _spared(frame: bytes) -> bytes:
     """The same, but no deletion of a topic that the other frames need.
 
     One would do it sooner or later: its key or its text is made to say so. From then on a run
-    would reach a part of what it is for, and which part would depend on who was faster.
+    would reach a part of its aim, and which part would depend on the order of the frames.
     """
     if frame[4:6] == _DELETE_TOPICS:
         for name, spared in _SPARED.items():
@@ -247,7 +247,7 @@ def _spared(frame: bytes) -> bytes:
 
 
 def _with_records(template: Template, head: bytes, batch: bytes, lie: int | None) -> bytes:
-    """The batch behind its length; a `lie` is a length that is not its own."""
+    """The batch after its length; a `lie` is a length that is not its own."""
     if template.flexible:
         length = unsigned_varint(len(batch) + 1)
         if lie is not None:

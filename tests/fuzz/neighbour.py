@@ -2,7 +2,7 @@
 
 It produces a batch of 1 KB every PERIOD_S in a process of its own, waits for each answer, and notes
 when it was sent and how long it took. Errors and latencies per phase are the verdict on whether
-hostile clients are felt by anybody else.
+hostile clients are felt by other clients.
 """
 
 from __future__ import annotations

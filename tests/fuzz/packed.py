@@ -74,7 +74,7 @@ def _lz4_sequence(literals: bytes, offset: int, matched: int) -> bytes:
 
 
 def _match(raw: bytes, at: int, most: int) -> tuple[int, int]:
-    """(how far back, how long) of what stands at a place, or nothing."""
+    """(how far back, how long) of the reference at a place, or nothing."""
     found = raw.rfind(raw[at : at + 4], max(0, at - 60_000), at + 3)
     if at + 4 > len(raw) or not 0 <= found < at:
         return 0, 0

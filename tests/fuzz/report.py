@@ -22,7 +22,7 @@ GROWTH_BYTES_MAX: Final = 20 << 20
 SESSION_PARTITION_BYTES: Final = 148
 PYTHON_BLOCK_BYTES: Final = 100  # on the average: they have up to 512
 P99_RATIO_MAX: Final = 2.0
-# Phases of a run, as they are told.
+# Phases of a run, as they are reported.
 WARM_UP: Final = "sound frames, the warm-up"
 HOSTILE: Final = "hostile frames"
 COMPARED: Final = "as many sound frames"
@@ -30,7 +30,7 @@ OWN_CONNECTIONS: Final = 4
 CHUNKS_MAX: Final = 4
 FILES_LEFT_MAX: Final = 3  # the connections that look
 LOG_LINES_PER_S_MAX: Final = 20
-# What answers must have been seen, or the frames did not get where they were meant to go.
+# Answers that must have been seen, or the frames did not get where they were meant to go.
 REACHED: Final = {
     (PRODUCE, ErrorCode.NONE): "batches were appended",
     (PRODUCE, ErrorCode.CORRUPT_MESSAGE): "a wrong CRC",
@@ -132,7 +132,7 @@ class Result:
 
     def growth(self) -> int:
         if self.memory_warm is None or self.memory_after is None:
-            return 0  # nobody could be asked
+            return 0  # no process could be asked
         return self.memory_after.kept - self.memory_warm.kept
 
     def check(self) -> None:
@@ -141,7 +141,7 @@ class Result:
         failures += tally.failures
         if tally.frames >= REACHED_FROM:
             failures += [
-                f"not reached: {what}" for kind, what in REACHED.items() if not tally.answers[kind]
+                f"not reached: {item}" for kind, item in REACHED.items() if not tally.answers[kind]
             ]
             if not tally.record_errors:
                 failures.append("not reached: no answer named a wrong record")
@@ -154,7 +154,7 @@ class Result:
         waiting = max(0, self.objects.get("connections", 0) - OWN_CONNECTIONS)
         if self.files_after > self.files_before + FILES_LEFT_MAX + waiting:
             failures.append(f"{self.files_after} open files, {self.files_before} before")
-        failures += [f"stays: {what}" for what in beyond(self.objects)]
+        failures += [f"stays: {item}" for item in beyond(self.objects)]
         if self.neighbour is not None:
             failures += [f"the neighbour: {error}" for error in self.neighbour.errors[:5]]
             if self.p99_ratio(COMPARED) > self.p99_ratio_max:
@@ -180,8 +180,8 @@ class Result:
             out.append(f"{_api(key):<28}{_code(code):<38}{count:>12,}  {number}")
         for key, count in tally.closes.most_common(20):
             out.append(f"{_api(key):<28}{'connection closed':<38}{count:>12,}")
-        for what, count in tally.broken.items():
-            out.append(f"{'(broken framing)':<28}{what:<38}{count:>12,}")
+        for item, count in tally.broken.items():
+            out.append(f"{'(broken framing)':<28}{item:<38}{count:>12,}")
         out.append(
             f"without an answer {tally.silent:,} (acks=0), given up waiting {tally.waited:,}, "
             f"connections {tally.connects:,}, answers read by kio {tally.decoded:,}, "
@@ -192,16 +192,16 @@ class Result:
             f"open files {self.files_before} -> {self.files_after}"
         )
         out.append(self._memory_text())
-        live = ", ".join(f"{n:,} {what.replace('_', ' ')}" for what, n in self.objects.items() if n)
+        live = ", ".join(f"{n:,} {item.replace('_', ' ')}" for item, n in self.objects.items() if n)
         out.append(f"live objects at the end: {live or 'not asked'}")
-        acts = ", ".join(f"{what.replace('_', ' ')} {n:,}" for what, n in self.acts.items())
+        acts = ", ".join(f"{item.replace('_', ' ')} {n:,}" for item, n in self.acts.items())
         out.append(f"left in the midst of: {acts or 'nothing'}")
         if self.log is not None:
             out.append(f"log lines {self.log.count(chr(10)):,}")
         if self.neighbour is not None:
             out += self._neighbour_text(self.neighbour)
-        # First, so that it is what is left of an output that somebody has cut.
-        verdict = [f"FAILED: {what}" for what in self.failures] or ["all bars are met"]
+        # First, so that it stays when the output is cut.
+        verdict = [f"FAILED: {item}" for item in self.failures] or ["all bars are met"]
         return "\n".join([*verdict, *out, *verdict])
 
     def _memory_text(self) -> str:
@@ -241,7 +241,7 @@ def _code(code: int) -> str:
 
 
 def show_one(address: tuple[str, int], seed: int, number: int) -> None:
-    """Sends one frame of a seed alone and prints it with what came back."""
+    """Sends one frame of a seed alone and prints it with its answer."""
     admin = Admin(address)
     kind, frame = Maker(seed, prepare(admin)).frame(number)
     print(f"frame {number}: {len(frame)} bytes, kind {kind}\n{frame.hex()}")

@@ -38,7 +38,7 @@ class Array(NamedTuple):
     begin: int
     items: int
     end: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody misses here
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not used here
 
 
 def unsigned_varint(value: int) -> bytes:

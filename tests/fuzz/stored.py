@@ -2,11 +2,11 @@
 
     python -m tests.fuzz.stored --rounds 1000 --seed 1          250 batches a round
 
-The writers: a produce as it was sent, one packed anew for its topic, a follower, a cleaner. The
+The writers: a produce as it was sent, one recompressed for its topic, a follower, a cleaner. The
 readers: those of the log (verify, ListOffsets by time, the cleaner), the loader of groups, and the
-clients' (`decode_batches`: consume, explain, dump-log). What the validator takes, each of them
-reads of what each writer has stored, and finds the same records. What it refuses may be in a log
-nevertheless, from before or from a leader of another make: then all readers say so, or none.
+clients' (`decode_batches`: consume, explain, dump-log). A batch that the validator takes is read by
+each of them as each writer has stored it, with the same records. One that it refuses may be in a
+log nevertheless, from before or from a leader of another make: then all readers say so, or none.
 """
 
 from __future__ import annotations

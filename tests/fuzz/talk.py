@@ -1,14 +1,14 @@
 """The fuzzer's connections: many frames in a write, answers matched in order, closes survived.
 
-One `Talker` is one process (or one thread of a test). It keeps a few connections, each with what it
-has sent and has not seen answered. Frames that are likely to end a connection travel in small
-groups; what was behind one that did is sent again on the next connection. A group ends with a
-sentinel, a Produce of nothing: its answer says that everything before it was dealt with, and that
-what has no answer is a Produce without acks.
+One `Talker` is one process (or one thread of a test). It keeps a few connections, each with its
+frames that were sent and not answered yet. Frames that are likely to end a connection travel in
+small groups; those after one that did are sent again on the next connection. A group ends with a
+sentinel, a Produce of nothing: its answer says that everything before it was dealt with, and that a
+frame without an answer is a Produce without acks.
 
 Bounds: the connections, a window each, so many new connections a second. A connection that makes no
-progress is given up after WAIT_S if a Fetch is on it, or a member's join, which may have been told
-to wait for weeks; without one that is a hang, and a failure.
+progress is given up after WAIT_S if a Fetch is on it, or a member's join, which may have to wait
+for weeks; without one that is a hang, and a failure.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Talker:
 
     def run(self, each_second: Callable[[Tally], None], until: float = float("inf")) -> None:
         """Until all frames are answered, or the time is over."""
-        started = ticked = told = time.monotonic()
+        started = ticked = reported = time.monotonic()
         while True:
             now = time.monotonic()
             over = now > until
@@ -102,8 +102,8 @@ class Talker:
             if now - ticked > _TICK_S:
                 ticked = now
                 self._look_for_stalls(now)
-            if now - told > 1:
-                told = now
+            if now - reported > 1:
+                reported = now
                 each_second(self.tally)
             ends = over or (self._exhausted and not any(self._queues.values()))
             if ends and not any(c.pending for c in self._connections):
@@ -155,7 +155,7 @@ class Talker:
         self._connects = (int(now), count + 1 if second == int(now) else 1)
         opened = socket.create_connection(self._address, timeout=HANG_S)
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # Ended by a reset always: nothing stays behind in TIME_WAIT.
+        # Ended by a reset always: nothing stays in TIME_WAIT.
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         opened.setblocking(False)
         connection.socket = opened
@@ -195,7 +195,7 @@ class Talker:
                 connection.socket.shutdown(socket.SHUT_WR)
         except BlockingIOError:
             pass
-        except OSError:  # the reading side will say so, behind the answers that have come
+        except OSError:  # the reading side will say so, after the answers that have come
             connection.out.clear()
         wanted = select.EPOLLIN | (select.EPOLLOUT if connection.out else 0)
         self._poll.modify(connection.socket.fileno(), wanted)
@@ -262,7 +262,7 @@ class Talker:
             if connection.kind == LAST and not pending:
                 tally.broken["ended"] += 1
             elif number < 0:
-                tally.fail("a connection ended behind the answer to its last frame")
+                tally.fail("a connection ended after the answer to its last frame")
             else:
                 tally.closes[_key(frame)] += 1
         self._again(connection)

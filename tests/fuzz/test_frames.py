@@ -109,7 +109,7 @@ def test_frames_alone(broker: Broker) -> None:
     admin.close()
 
 
-# Behind a frame that may have no answer: a size that ends the connection.
+# After a frame that may have no answer: a size that ends the connection.
 END = struct.pack(">i", -1)
 
 
@@ -148,4 +148,4 @@ def test_percentiles_and_bars_of_the_report() -> None:
     result.objects = {**dict.fromkeys(kinds, 0), **waited_for}
     result.failures.clear()
     result.check()
-    assert len(result.failures) == 2, result.failures  # the connection of who is waited for
+    assert len(result.failures) == 2, result.failures  # the connection of the awaited member
