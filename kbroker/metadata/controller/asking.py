@@ -171,7 +171,7 @@ class Asking(ABC):
         self._post(AllocateProducerIds(count, done))
 
 
-def nobody_asked() -> None:
+def no_caller() -> None:
     """The answer to a notice."""
 
 

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final
 from kbroker.errors import ErrorCode, InvariantError, KafkaError, UserError
 from kbroker.limits import CONTROLLER_EVENTS_MAX
 from kbroker.metadata.controller import records
-from kbroker.metadata.controller.asking import Asking, abandoned, nobody_asked, not_controller
+from kbroker.metadata.controller.asking import Asking, abandoned, no_caller, not_controller
 from kbroker.metadata.controller.config_changes import ConfigChanges
 from kbroker.metadata.controller.election import Election
 from kbroker.metadata.controller.events import (
@@ -254,7 +254,7 @@ class Controller(Asking):
         except Exception as error:
             self._trouble(None, error)
         try:
-            self._tell_brokers()
+            self._send_to_brokers()
         except Exception as error:
             self.thread.failures.note("telling the other brokers", error)
         try:
@@ -321,7 +321,7 @@ class Controller(Asking):
                 self._leave()
             case _:
                 raise InvariantError(f"unknown event {event!r}")
-        return nobody_asked
+        return no_caller
 
     def _alter(self, nodes: MetadataNodes, event: AlterConfigs | AlterResources) -> Answer:
         if not event.validate_only:
@@ -344,7 +344,7 @@ class Controller(Asking):
         until_ms = self._registration.wait_until_ms(self._store, event.until_ms)
         if until_ms is not None:
             self._try_again(event._replace(until_ms=until_ms))
-            return nobody_asked
+            return no_caller
         self._register()
         self._run_for_office()
         self._new_epochs = False
@@ -460,7 +460,7 @@ class Controller(Asking):
         if self._channels and self._nodes and self._channels.answered(sent, answer) and answer:
             self._partitions.note_closed(self._nodes, sent.node_id, answer.offline, answer.refusing)
 
-    def _tell_brokers(self) -> None:
+    def _send_to_brokers(self) -> None:
         if self._nodes is None or self._stale:
             return
         self._known = self.image.brokers

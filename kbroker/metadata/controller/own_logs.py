@@ -80,8 +80,8 @@ class OwnLogs:
         online = self._propagation.come_online(names)
         if not online:
             return
-        names_told = first_few([str(name) for name in online])
-        lines.write(logging.INFO, "recovered", "recovered, and online: %s", names_told)
+        listed = first_few([str(name) for name in online])
+        lines.write(logging.INFO, "recovered", "recovered, and online: %s", listed)
         if nodes is None:
             self.fail(None, store)
         elif not stale:

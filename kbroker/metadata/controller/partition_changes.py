@@ -38,8 +38,8 @@ from kbroker.metadata.controller.partition_states import (
     check_registered,
     decided,
     election,
-    nobody_eligible,
     others_may_lead,
+    without_eligible,
 )
 from kbroker.metadata.controller.propagation import Propagation
 from kbroker.metadata.controller.reassignment import (
@@ -433,7 +433,7 @@ class PartitionChanges:
         image = self._propagation.image
         names = image.topics if topics is None else topics
         known = [image.topics[name] for name in {*names} if name in image.topics]
-        changed = nobody_eligible(known)
+        changed = without_eligible(known)
         if changed:
             self._follow(self._write(nodes, image, changed))
 
@@ -461,7 +461,7 @@ class PartitionChanges:
                 "%s: an unclean election; records that only other replicas had are lost", lost
             )
         for node_id in lossy:
-            self._tell_losses(image, changed, node_id)
+            self._log_losses(image, changed, node_id)
         return self._note_losses(nodes, now, lossy)
 
     def _lossy(self, image: ClusterImage) -> frozenset[int]:
@@ -525,7 +525,7 @@ class PartitionChanges:
         written = nodes.set_partitions(states) if states else []
         return [*written, *(nodes.reassign(moved, image.topics) if moved else ())]
 
-    def _tell_losses(
+    def _log_losses(
         self, image: ClusterImage, changed: Sequence[PartitionImage], node_id: int
     ) -> None:
         """Of a lossy start, with the partitions that it leads because no other broker can."""

@@ -241,7 +241,7 @@ def decided(partition: PartitionImage, rules: ElectionRules) -> PartitionImage:
     return replace(partition, min_in_sync=needed, eligible=eligible)
 
 
-def nobody_eligible(topics: Iterable[TopicImage]) -> list[PartitionImage]:
+def without_eligible(topics: Iterable[TopicImage]) -> list[PartitionImage]:
     """The partitions of these topics that have eligible replicas by a min.insync.replicas that the
     state does not say, without any: by another one the high watermark may move, and they would lack
     records. Where the state says it, the leader goes by it until another is written."""

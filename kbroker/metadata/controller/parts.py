@@ -18,7 +18,7 @@ from kbroker.metadata.controller.event_loop import EventLoop, MakeLoop
 from kbroker.metadata.controller.events import Event
 from kbroker.metadata.controller.image_updates import Transport
 from kbroker.metadata.controller.partition_states import RulesOf, clean_elections
-from kbroker.metadata.controller.propagation import Apply, Show, nobody_copies
+from kbroker.metadata.controller.propagation import Apply, Show, ignore_image
 from kbroker.metadata.controller.registration import Locks
 from kbroker.metadata.controller.topic_changes import Settings
 from kbroker.metadata.image import BrokerImage, new_uuid
@@ -67,8 +67,8 @@ class Listeners:
     `start_is_known` is called when a lossy broker has left its in-sync sets."""
 
     apply: Apply
-    show: Show = nobody_copies
-    follow: Show = nobody_copies
+    show: Show = ignore_image
+    follow: Show = ignore_image
     removing: Callable[[], Collection[UUID]] = tuple
     start_is_known: Callable[[], None] = lambda: None
     transport: Transport | None = None

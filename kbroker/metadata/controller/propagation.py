@@ -42,7 +42,7 @@ Apply = Callable[[ClusterImage, ImageDelta], Collection[TopicPartition]]
 Show = Callable[[ClusterImage], None]
 
 
-def nobody_copies(image: ClusterImage) -> None:
+def ignore_image(image: ClusterImage) -> None:
     """The default of `show` and of `follow`."""
 
 
@@ -52,17 +52,17 @@ class Propagation:
     def __init__(
         self,
         apply: Apply,
-        show: Show = nobody_copies,
-        follow: Show = nobody_copies,
+        show: Show = ignore_image,
+        follow: Show = ignore_image,
         failures: Failures | None = None,
         node_id: int = NO_LEADER,
-        tell: Show = nobody_copies,
+        send: Show = ignore_image,
         removing: Callable[[], Collection[UUID]] = tuple,
         *,
         in_cluster: bool = False,
     ) -> None:
         """`node_id`: the broker whose logs `apply` opens; it leads nothing that did not open.
-        `tell` sends an image to the other brokers that is announced. `removing` says of which
+        `send` sends an image to the other brokers that is announced. `removing` says of which
         deleted topics the logs may still be there: a disk does not answer.
 
         `show` gets every image right after it has been published, `follow` one whose settings of
@@ -76,7 +76,7 @@ class Propagation:
         self._failures = failures or Failures("controller")
         self._follow = follow
         self._show = show
-        self._tell = tell
+        self._send = send
         self._image = ClusterImage()
         self._announced: ClusterImage | None = None
         self._version = self._image.version  # the last one that was announced or published
@@ -126,7 +126,7 @@ class Propagation:
         comes of that, if it is another image, has a version of its own."""
         self._announced = image = image.at_version(self._version + 1)
         self._version = image.version
-        self._tell(image)
+        self._send(image)
         return image
 
     def _next(self, image: ClusterImage) -> ClusterImage:

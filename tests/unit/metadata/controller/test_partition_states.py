@@ -21,10 +21,10 @@ from kbroker.metadata.controller.partition_states import (
     alter_in_sync,
     before_stop,
     decided,
-    nobody_eligible,
     others_may_lead,
     preferred_election,
     unclean_election,
+    without_eligible,
 )
 from kbroker.metadata.image import NO_LEADER, BrokerImage, ClusterImage, PartitionImage
 from kbroker.types import TopicPartition
@@ -253,10 +253,10 @@ def test_who_stops_does_not_join_again_and_is_not_put_out_by_itself() -> None:
 
 def test_other_settings_end_eligibility() -> None:
     few = image(leader=1, isr=(1,), eligible=(2,))
-    assert [state_of(each) for each in nobody_eligible(few.topics.values())] == [(1, (1,), (), 5)]
-    assert nobody_eligible(image(leader=1, isr=(1,)).topics.values()) == []
+    assert [state_of(each) for each in without_eligible(few.topics.values())] == [(1, (1,), (), 5)]
+    assert without_eligible(image(leader=1, isr=(1,)).topics.values()) == []
     said = image(leader=1, isr=(1,), eligible=(2,), min_in_sync=2)
-    assert nobody_eligible(said.topics.values()) == []  # until a smaller one is written
+    assert without_eligible(said.topics.values()) == []  # until a smaller one is written
     # Settings of a broker's file, whose change was not seen.
     for leader, epoch in ((1, 5), (NO_LEADER, 6)):
         cluster = image(leader=leader, isr=(1,), eligible=(2,))
@@ -414,7 +414,7 @@ class Records(RuleBasedStateMachine):
 
     @rule(minimum=st.integers(1, 3))
     def settings_change(self, minimum: int) -> None:
-        self.take(nobody_eligible(self.cluster.topics.values()))
+        self.take(without_eligible(self.cluster.topics.values()))
         self.settings_of_the_controller_differ(minimum)
         self.settings_of_the_leader_differ(minimum)
 
