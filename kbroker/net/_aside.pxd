@@ -19,7 +19,7 @@ cdef Request* aside_give_back(
 cdef int aside_has_turn(
     AsideRequests* aside, void* file, int handlers, int elsewhere) noexcept nogil
 # Whether the handlers at files have been there for long: none is; or none comes back soon.
-cdef int aside_stands(const AsideRequests* aside, int64_t now_ns) noexcept nogil
+cdef int aside_hangs(const AsideRequests* aside, int64_t now_ns) noexcept nogil
 # The file of the first request whose file no handler serves, noted as served from now on; or NULL.
 cdef void* aside_next_file(
     AsideRequests* aside, int handlers, int elsewhere, int64_t now_ns) noexcept nogil

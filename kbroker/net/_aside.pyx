@@ -34,7 +34,7 @@ from kbroker.core._require cimport require, require_count
 from kbroker.net._types cimport BOUNDED_FROM, SLOW_FILES_MAX, AsideRequests, Request
 
 cdef enum:
-    STANDS_NS = 10000000          # at a file: its handler is not back soon
+    HANGS_NS = 10000000          # at a file: its handler is not back soon
 
 
 cdef int aside_add(
@@ -76,10 +76,10 @@ cdef int aside_has_turn(
     return _has_room(aside, handlers, elsewhere) or _is_served(aside, file)
 
 
-cdef int aside_stands(const AsideRequests* aside, int64_t now_ns) noexcept nogil:
+cdef int aside_hangs(const AsideRequests* aside, int64_t now_ns) noexcept nogil:
     cdef int i
     for i in range(aside.file_count):
-        if now_ns - aside.since_ns[i] < STANDS_NS:
+        if now_ns - aside.since_ns[i] < HANGS_NS:
             return 0
     return 1
 

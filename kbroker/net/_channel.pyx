@@ -291,7 +291,7 @@ cdef void channel_received(Channel* channel, Request* request) noexcept nogil:
         note_waits(channel)
 
 
-cdef void _tell_left(Channel* channel, int how) noexcept nogil:
+cdef void _report_left(Channel* channel, int how) noexcept nogil:
     # A request of it that waits somewhere need not wait any longer.
     cdef RequestChannel* request_channel = channel.processor.request_channel
     if request_channel != NULL and request_channel.on_left != NULL:
@@ -301,7 +301,7 @@ cdef void _tell_left(Channel* channel, int how) noexcept nogil:
 cdef void channel_on_readable(Channel* channel, int ended) noexcept nogil:
     if ended:
         if channel.readable != PEER_ENDED:
-            _tell_left(channel, LEFT_SENDING)
+            _report_left(channel, LEFT_SENDING)
         channel.readable = PEER_ENDED
     elif not channel.readable:
         channel.readable = 1
@@ -582,7 +582,7 @@ cdef void channel_close(Channel* channel) noexcept nogil:
     slots_release(&channel.slots)
     channel.next_closed = processor.closed_head
     processor.closed_head = channel
-    _tell_left(channel, LEFT)
+    _report_left(channel, LEFT)
 
 
 cdef int channel_reap(Channel* channel) noexcept nogil:

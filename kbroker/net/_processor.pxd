@@ -20,5 +20,5 @@ cdef void processor_free(Processor* processor) noexcept nogil
 cdef int processor_offer(Processor* processor, NewConnection* connection) noexcept nogil
 cdef void processor_push(
     Processor* processor, RequestList answered, RequestList local, int are_short) noexcept nogil
-cdef void processor_tell(Processor* processor) noexcept nogil
-cdef void processor_tell_or_answer(Processor* processor) noexcept nogil
+cdef void processor_notify(Processor* processor) noexcept nogil
+cdef void processor_notify_or_answer(Processor* processor) noexcept nogil

@@ -229,12 +229,12 @@ cdef void processor_push(
     unlock_ranked(&processor.lock, RANK_QUEUE)
 
 
-cdef void processor_tell(Processor* processor) noexcept nogil:
+cdef void processor_notify(Processor* processor) noexcept nogil:
     """For callers that may hold a lock, or have more to do than to send."""
     wake_processor(processor)
 
 
-cdef void processor_tell_or_answer(Processor* processor) noexcept nogil:
+cdef void processor_notify_or_answer(Processor* processor) noexcept nogil:
     """Sends what was pushed in the Processor's turn, if it sleeps. The caller holds no lock."""
     cdef int64_t since_ns
     cdef int has_more

@@ -40,7 +40,7 @@ from kbroker.core._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, un
 from kbroker.core._require cimport require, require_count
 from kbroker.core._sync cimport kb_futex_wait, kb_futex_wake, kb_now_ns
 from kbroker.net._aside cimport (
-    aside_add, aside_give_back, aside_has_turn, aside_next_file, aside_served, aside_stands,
+    aside_add, aside_give_back, aside_has_turn, aside_next_file, aside_served, aside_hangs,
     aside_take)
 from kbroker.net._in_python cimport (
     python_add, python_enter, python_is_full, python_leave, python_take)
@@ -313,7 +313,7 @@ cdef int _take_aside_locked(
     if handler.slow_file == NULL and channel.aside.head != NULL and (
         not takes
         or (channel.sleepers == NULL and not handler.was_aside
-            and aside_stands(&channel.aside, now_ns))
+            and aside_hangs(&channel.aside, now_ns))
     ):
         _goes_to_file_locked(channel, handler, _next_file_locked(channel))
     handler.was_aside = handler.slow_file != NULL

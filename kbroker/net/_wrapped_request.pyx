@@ -15,7 +15,7 @@ import socket as _socket
 from kbroker.errors import InvariantError
 
 from kbroker.core._sync cimport kb_now_ns
-from kbroker.net._processor cimport processor_push, processor_tell
+from kbroker.net._processor cimport processor_push, processor_notify
 from kbroker.net._request cimport answer_bytes, answer_reserve, request_let_go
 from kbroker.net._sessions cimport session_drop, session_intern, session_principal
 from kbroker.net._types cimport (
@@ -159,7 +159,7 @@ cdef int _finish(WrappedRequest self, bytes body, int action, int cause) except 
     with nogil:
         node.completed_ns = kb_now_ns()
         processor_push(processor, RequestList(node, node), RequestList(NULL, NULL), 0)
-        processor_tell(processor)
+        processor_notify(processor)
     return 0
 
 

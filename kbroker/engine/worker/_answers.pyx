@@ -17,7 +17,7 @@ from kbroker.core._limits cimport PROCESSORS_MAX
 from kbroker.core._list cimport list_append
 from kbroker.core._require cimport require, require_same
 from kbroker.core._sync cimport kb_now_ns
-from kbroker.net._processor cimport processor_push, processor_tell, processor_tell_or_answer
+from kbroker.net._processor cimport processor_push, processor_notify, processor_notify_or_answer
 from kbroker.net._request_channel cimport request_channel_yield
 from kbroker.net._types cimport READ_AHEAD, Part, Processor, Request, RequestList
 from kbroker.replica._snapshot cimport reader_new
@@ -140,9 +140,9 @@ cdef void worker_hand_over(HotWorker* worker) noexcept nogil:
         local.tail = NULL
     for index in range(count):
         if notified >> index & 1:
-            processor_tell(processors[index])
+            processor_notify(processors[index])
     if lending != NULL:
-        processor_tell_or_answer(lending)
+        processor_notify_or_answer(lending)
 
 
 cdef void worker_give_up_role(HotWorker* worker) noexcept nogil:
