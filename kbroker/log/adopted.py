@@ -231,9 +231,9 @@ def _highest_producer_id(log: ForeignLog, directory: Path) -> int:
     were aborted, or have not ended: kbroker would show their records."""
     snapshots = list(_snapshots(log.path))
     # Up to there it says itself which have not ended.
-    told_to, newest = snapshots[-1] if snapshots else (-1, [])
+    known_to, newest = snapshots[-1] if snapshots else (-1, [])
     if not log.clean:
-        told_to = min(told_to, log.recovery_point)
+        known_to = min(known_to, log.recovery_point)
     in_any = [each.producer_id for _, entries in snapshots for each in entries]
     highest = max(in_any, default=NO_PRODUCER)
     transacting: set[int] = set()
@@ -243,8 +243,8 @@ def _highest_producer_id(log: ForeignLog, directory: Path) -> int:
                 highest = max(highest, batch.producer_id)
                 if batch.attributes & CONTROL:
                     transacting.discard(batch.producer_id)
-                    at_or_behind = batch.last_offset >= log.start_offset
-                    if at_or_behind and _is_abort(segment.bytes_of(batch)):
+                    at_or_after = batch.last_offset >= log.start_offset
+                    if at_or_after and _is_abort(segment.bytes_of(batch)):
                         raise DataDirectoryError(
                             f"{log.path} holds a transaction that was aborted, at offset"
                             f" {batch.base_offset}, whose records kbroker cannot hide yet",
@@ -253,7 +253,7 @@ def _highest_producer_id(log: ForeignLog, directory: Path) -> int:
                 elif (
                     batch.attributes & TRANSACTIONAL
                     and batch.record_count > 0
-                    and batch.last_offset >= told_to
+                    and batch.last_offset >= known_to
                 ):
                     transacting.add(batch.producer_id)
     if transacting or any(each.transaction_first_offset >= 0 for each in newest):

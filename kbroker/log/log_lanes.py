@@ -182,7 +182,7 @@ class LogLanes:
             lane = self._lane(directory)
             lane.wait(works, stuck_ms)
             if any(work.late for work in works):
-                self._tell_stuck(directory)
+                self._log_stuck(directory)
             for work in works:
                 if work.over and not isinstance(work, _Opening):
                     error = error or work.error
@@ -191,7 +191,7 @@ class LogLanes:
         return not any(work.late for works in put.values() for work in works)
 
     @staticmethod
-    def _tell_stuck(directory: DataDirectory) -> None:
+    def _log_stuck(directory: DataDirectory) -> None:
         path = str(directory.path)
         message = "%s does not answer: logs there are opened and removed when it does"
         lines.write(logging.WARNING, path, message, path)

@@ -265,7 +265,7 @@ class LogManager:
             made = None if place.topic_id == topic_id else place.path
             log = self._open_at(place, name, topic_id, settings)
         except (OSError, CheckpointError, KafkaError) as error:
-            self.trouble.look_behind(error, self.usable)
+            self.trouble.look_at_cause(error, self.usable)
             if made is not None:
                 self.removals.unmake(made)
             elif not self.clean:
@@ -457,7 +457,7 @@ class LogManager:
         for looked_at, it in enumerate(held, start=1):
             if it.directory.failed:
                 continue
-            if it.tell_failed_writes():
+            if it.log_failed_writes():
                 self.trouble.look_at(it.directory)
             self._note_lost(it)
             worked = self._trim(it.log)

@@ -210,7 +210,7 @@ class ReplicaManager:
         failed = self._logs.checkpointing.write_log_starts(logs)
         for reason in {id(each): each for each in failed.values()}.values():
             logger.error("the starts of logs cannot be written: %s", reason)
-            self._logs.trouble.look_behind(reason, self._logs.usable)
+            self._logs.trouble.look_at_cause(reason, self._logs.usable)
         return failed
 
     def replicas(self) -> Mapping[TopicPartition, Replica]:

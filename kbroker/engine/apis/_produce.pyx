@@ -229,11 +229,11 @@ cdef void _fail_frame(ProduceFrame* frame) noexcept nogil:
             batch = &frame.topics[topic].partitions[number].batch
             batch.error = frame.error
             if frame.error == CORRUPT_MESSAGE:
-                batch.tells_message = 1
+                batch.sends_message = 1
                 batch.error_message = (
                     b"a batch of the request has no size or magic that there can be")
             elif frame.error == INVALID_PRODUCER_ID_MAPPING:
-                batch.tells_message = 1
+                batch.sends_message = 1
                 batch.error_message = b"a request has transactional batches of one producer only"
 
 

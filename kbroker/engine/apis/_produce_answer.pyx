@@ -128,7 +128,7 @@ cdef uint8_t* _put_partition(
     cdef const char* message = NULL
     cdef int32_t i
     if batch.error != 0:
-        if batch.tells_message or batch.bad_record_count:
+        if batch.sends_message or batch.bad_record_count:
             message = batch.error_message
     at = put_i32(at, place.index)
     at = put_i16(at, batch.error)

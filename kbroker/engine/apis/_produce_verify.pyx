@@ -342,7 +342,7 @@ cdef void _refuse(Batch* batch, int16_t error, int16_t cause) noexcept nogil:
         batch.error_message = (
             b"Unable to verify the partition has been added to the transaction. "
             b"Underlying error: NETWORK_EXCEPTION")
-    batch.tells_message = 1
+    batch.sends_message = 1
 
 
 cdef int _wait(

@@ -15,7 +15,7 @@ cdef struct Found:
     int64_t size_bytes            # of the batch; 0 if not known
     int64_t limit                 # read no further: the bound, or the segment's end
     int exact                     # `position` is the batch's own
-    int behind_tail               # it was not appended of late
+    int is_old                    # it was not appended of late
     int64_t next_offset           # the one after that batch; -1 if not known
     int64_t unseen_end            # as the segment's part has them
     int64_t seen_from

@@ -79,14 +79,14 @@ cdef int16_t look_up_locked(
     found.exact = 1
     found.size_bytes = 0
     found.next_offset = -1
-    found.behind_tail = 0
+    found.is_old = 0
     if at == log.segment_count - 1:
         recent = recent_find(log, offset, log.log_end_offset)
     if recent != NULL:
         found.position = recent.position
         found.size_bytes = recent.size_bytes
         return NO_ERROR
-    found.behind_tail = 1
+    found.is_old = 1
     handed_out = handed_out_find(log, offset, segment.base_offset)
     if handed_out != NULL:
         found.position = handed_out.position
@@ -391,7 +391,7 @@ cdef int16_t log_slice(
         error = slice_here(log, found, &offset, bound, max_bytes, whole_first, out)
     if error != NO_ERROR or out.segment == NULL:
         return error
-    if found.behind_tail:
+    if found.is_old:
         look_whether_cold(log, out, found.limit, found.patience)
     known = known or found.size_bytes == 0
     if (not known or not was_seen) and lock_to_look_if(log, found.patience):

@@ -62,7 +62,7 @@ cdef struct Batch:
     int16_t error                 # in and out: a Kafka error code; not 0: the batch is left out
     int32_t error_record          # index of the record at fault, or -1
     const char* error_message     # static text or NULL
-    int8_t tells_message          # the text is for the client, though no record of it is at fault
+    int8_t sends_message          # the text is for the client, though no record of it is at fault
     Arena* arena                  # where bad_records may be; NULL: only the first is kept
     int32_t* bad_records          # place * 2, + 1 where it is the timestamp; bad_record_text()
     int32_t bad_record_count

@@ -48,7 +48,7 @@ class DirectoryTrouble:
             log.go_offline()
             self._listener.went_offline(log)
 
-    def look_behind(self, error: Exception, directories: Iterable[DataDirectory]) -> None:
+    def look_at_cause(self, error: Exception, directories: Iterable[DataDirectory]) -> None:
         """At the one that has the file which the error names."""
         if isinstance(error, OSError):
             for directory in directories:

@@ -19,7 +19,7 @@ class HeldLog:
     directory: DataDirectory
     failed_writes: int = 0  # as last reported in the broker's log
 
-    def tell_failed_writes(self) -> bool:
+    def log_failed_writes(self) -> bool:
         """One line a round for the writes that were answered KAFKA_STORAGE_ERROR; whether there
         were any."""
         figures = self.log.statistics()

@@ -258,7 +258,7 @@ def _load_segments(loading: _Loading, go_on: Callable[[], None]) -> LoadedSegmen
             loaded = _end_here(loading, at, loaded)
             break
         if loaded.reason:
-            _tell(loading, loaded, "the rest stays, and cannot be read")
+            _log_end(loading, loaded, "the rest stays, and cannot be read")
     if loaded is None:
         raise InvariantError(f"{loading.directory}: no segment to load")
     activate_last_segment(log, at_once=loaded.rebuilt or bool(loaded.reason))
@@ -272,7 +272,7 @@ def _end_here(loading: _Loading, at: int, damaged: LoadedSegment) -> LoadedSegme
         unload_last_segment(log)
         damaged = load_segment(log, damaged.base_offset, recover=True)
     path = loading.path(damaged.base_offset)
-    _tell(loading, damaged, "the log ends there")
+    _log_end(loading, damaged, "the log ends there")
     keep_tail(path, damaged.valid_bytes, damaged.file_bytes, torn=damaged.torn)
     _keep_aside_from(loading, at + 1)
     cut_last_segment(log, damaged.valid_bytes)
@@ -287,7 +287,7 @@ def _keep_aside_from(loading: _Loading, at: int) -> None:
     keep_segments(loading.directory, [file.base_offset for file in later if file.size_bytes])
 
 
-def _tell(loading: _Loading, loaded: LoadedSegment, so: str) -> None:
+def _log_end(loading: _Loading, loaded: LoadedSegment, so: str) -> None:
     logger.warning(
         "%s: %s is good up to byte %d of %d: %s; %s", loading.log.name,
         loading.path(loaded.base_offset), loaded.valid_bytes, loaded.file_bytes, loaded.reason, so,

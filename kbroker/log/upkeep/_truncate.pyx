@@ -100,7 +100,7 @@ cdef void lower_points_locked(Log* log, int64_t settled) noexcept nogil:
         kb_store_i64(&log.settled_offset, settled)
 
 
-cdef void forget_behind_locked(Log* log, int64_t end_offset, int64_t settled) noexcept nogil:
+cdef void forget_after_locked(Log* log, int64_t end_offset, int64_t settled) noexcept nogil:
     log.cuts += 1
     log.being_cut = 0
     kb_store_i64(&log.log_end_offset, end_offset)
@@ -148,7 +148,7 @@ cdef int cut_locked(Log* log, int64_t offset, int replaced) noexcept nogil:
     # The segments after it have lost their names already: see the caller.
     log_drop_segments_after(log, cut.at)
     log_add_segment(log, fresh)   # into the room that the old one had
-    forget_behind_locked(log, cut.end_offset, fresh.base_offset)
+    forget_after_locked(log, cut.end_offset, fresh.base_offset)
     return 0
 
 
@@ -248,7 +248,7 @@ def begin_again(LocalLog log not None, int64_t offset) -> None:
             log_drop_segments_after(storage, 0)
             log_add_segment(storage, fresh)
             kb_store_i64(&storage.log_start_offset, offset)
-            forget_behind_locked(storage, offset, offset)
+            forget_after_locked(storage, offset, offset)
             kb_store_i64(&storage.recovery_point, offset)
             kb_store_i64(&storage.settled_offset, offset)
         unlock_log(storage)
