@@ -115,7 +115,7 @@ cdef int _same_topic(FetchTarget* a, FetchTarget* b) noexcept nogil:
     return a.name_length == b.name_length and memcmp(a.name, b.name, <size_t>a.name_length) == 0
 
 
-cdef inline int _tells_leader(FetchPlan* plan, FetchTarget* target) noexcept nogil:
+cdef inline int _names_leader(FetchPlan* plan, FetchTarget* target) noexcept nogil:
     return target.error != 0 and plan.version >= LEADERS_FROM and (
         target.error == NOT_LEADER_OR_FOLLOWER or target.error == FENCED_LEADER_EPOCH)
 
@@ -161,7 +161,7 @@ cdef void _choose(
         if not target.in_answer:
             continue
         head_bytes[0] += TARGET_HEAD_BYTES + ABORTED_BYTES * <size_t>target.aborted_count
-        if _tells_leader(plan, target):
+        if _names_leader(plan, target):
             head_bytes[0] += LEADER_TAG_BYTES
             nodes = nodes_bound(worker, &plan.leaders)
         elif target.diverges:
@@ -317,7 +317,7 @@ cdef uint8_t* _put_targets(
                 return NULL
             at += target.slice.length
             slice_release(&target.slice)
-        if _tells_leader(plan, target):
+        if _names_leader(plan, target):
             at = _put_leader(worker, plan, target, at)
         elif target.diverges:
             at = _put_divergence(at, target)

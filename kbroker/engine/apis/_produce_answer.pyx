@@ -68,7 +68,7 @@ cdef enum:
     RECORD_ERROR_BYTES = 80       # place, text and length of one; bad_record_text is below 64
 
 
-cdef inline int _tells_leader(Batch* batch, int version) noexcept nogil:
+cdef inline int _names_leader(Batch* batch, int version) noexcept nogil:
     return batch.error == NOT_LEADER_OR_FOLLOWER and version >= LEADERS_FROM
 
 
@@ -91,7 +91,7 @@ cdef size_t _answer_bound(HotWorker* worker, ProducePlan* plan) noexcept nogil:
                 if batch.error_message != NULL:
                     bound += strlen(batch.error_message) + 16
                     bound += RECORD_ERROR_BYTES * <size_t>batch.bad_record_count
-                if _tells_leader(batch, plan.request.api_version):
+                if _names_leader(batch, plan.request.api_version):
                     bound += LEADER_TAG_BYTES
                     nodes = nodes_bound(worker, &frame.leaders)
         bound += nodes
@@ -143,7 +143,7 @@ cdef uint8_t* _put_partition(
             at = _put_text(at, flexible, bad_record_text(batch.bad_records[i]))
             at = put_no_tags(at, flexible)
         at = _put_text(at, flexible, message)
-    if _tells_leader(batch, version):
+    if _names_leader(batch, version):
         return _put_leader(worker, at, frame, topic, place)
     return put_no_tags(at, flexible)
 
