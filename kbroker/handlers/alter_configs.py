@@ -120,7 +120,7 @@ def _alter(
 ) -> None:
     validate_only = call.message.validate_only
     outcome: dict[int, Outcome] = {
-        place: _told(error) for place, error in _refused(resources).items()
+        place: _outcome_of(error) for place, error in _refused(resources).items()
     }
     topics: dict[int, ConfigChange] = {}
     others: dict[int, ResourceChange] = {}
@@ -137,7 +137,7 @@ def _alter(
                 node_id = _node_of(services, call.request, resource)
                 others[place] = _resource_change(node_id, resource, replace=replace)
         except KafkaError as error:
-            outcome[place] = _told(error)
+            outcome[place] = _outcome_of(error)
 
     def finish() -> None:
         outcomes = [outcome[place] for place in range(len(resources))]
@@ -150,7 +150,7 @@ def _alter(
 
     def others_done(results: Sequence[KafkaError | None]) -> None:
         for place, error in zip(others, results, strict=True):
-            outcome[place] = _DONE if error is None else _told(error)
+            outcome[place] = _DONE if error is None else _outcome_of(error)
         if topics:
             services.controller.alter_topic_configs(
                 list(topics.values()), validate_only, topics_done
@@ -166,7 +166,7 @@ def _alter(
         others_done(())
 
 
-def _told(error: KafkaError) -> Outcome:
+def _outcome_of(error: KafkaError) -> Outcome:
     return error.code, error.message
 
 
