@@ -47,7 +47,7 @@ def stayed(counts: Mapping[str, int]) -> dict[str, int]:
     return {kind: counts[kind] for kind in OF_CONNECTIONS if counts[kind] != 0}
 
 
-def tell_what_stayed(counts: Mapping[str, int]) -> None:
+def log_what_stayed(counts: Mapping[str, int]) -> None:
     """After the one broker of this process has stopped."""
     if found := stayed(counts):
         what = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in found.items())

@@ -21,13 +21,13 @@ class ClosedConnections:
 
     def __init__(self, counters: Callable[[], Mapping[str, int]]) -> None:
         self._counters = counters
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
 
     def tell(self) -> None:
         for reason, count in self._counters().items():
-            added = count - self._told.get(reason, 0)
+            added = count - self._reported.get(reason, 0)
             if added:
-                self._told[reason] = count
+                self._reported[reason] = count
                 level = logging.WARNING if reason == UNREAD else logging.INFO
                 plural = "s"[: added != 1]
                 logger.log(level, "closed %d connection%s: %s", added, plural, reason)

@@ -77,7 +77,7 @@ class DynamicConfig:
         self.config, errors = dynamic.with_overrides(self.started, every, own)
         for error in errors:
             logger.warning("a setting made at run time is left out: %s", error.message)
-        self._tell_changes(before)
+        self._notify_changes(before)
         self._warn_of_own(every, own)
         for name, reaction in self._reactions:
             self._react(name, reaction, self._lagging.get(name, before))
@@ -121,7 +121,7 @@ class DynamicConfig:
                         theirs[name],
                     )
 
-    def _tell_changes(self, before: BrokerConfig) -> None:
+    def _notify_changes(self, before: BrokerConfig) -> None:
         names = sorted({*before.set_names(), *self.config.set_names()})
         changed, idle = [], []
         for name in names:

@@ -154,7 +154,7 @@ class HandlerPool:
             self._hot.expire(tick)
             self.failures.note("setting the deadline of parked requests", error)
 
-    def _tell_settled(self, worker: int) -> None:
+    def _call_settled(self, worker: int) -> None:
         """Call those that waited until the followers had a group's write."""
         for tell, code in self._hot.take_settled(worker):
             try:
@@ -184,7 +184,7 @@ class HandlerPool:
             try:
                 for tick in ticks:
                     self._watch(tick)
-                self._tell_settled(worker)
+                self._call_settled(worker)
                 self._ask_coordinators(worker)
                 self._dispatch_all(left)
             finally:
@@ -200,7 +200,7 @@ class HandlerPool:
                     return
                 for tick in ticks:
                     self._hot.expire(tick)
-                self._tell_settled(worker)
+                self._call_settled(worker)
                 self._end_all(deque(requests))
             except BaseException as error:
                 self.failures.note("what the last handler does when it is lost", error)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kbroker import limits
-from kbroker.observe.live_objects import tell_what_stayed
+from kbroker.observe.live_objects import log_what_stayed
 from kbroker.server.broker import Broker, ServeAdmin
 from kbroker.server.logs import configure_logging
 from kbroker.server.signals import EndSignal
@@ -52,6 +52,6 @@ def run(
     number = end.wait(broker.reload)
     logger.info("stopping on %s", number.name)
     clean = broker.stop()
-    tell_what_stayed(broker.live_objects())
+    log_what_stayed(broker.live_objects())
     logger.info("stopped")
     return 0 if clean else 1

@@ -95,7 +95,7 @@ def test_what_tells_one_of_its_write_costs_nobody_else(
     codes: list[ErrorCode] = []
     settled = [(raises, ErrorCode.NONE), (codes.append, ErrorCode.NONE)]
     monkeypatch.setattr(pool, "_hot", SimpleNamespace(take_settled=lambda _: settled))
-    pool._tell_settled(0)
+    pool._call_settled(0)
     assert codes == [ErrorCode.NONE]
     assert pool.failures.count == 1
 

@@ -63,7 +63,7 @@ def test_what_could_not_be_opened_is_garbage(
 ) -> None:
     monkeypatch.setattr(running, "EndSignal", Signals)
     monkeypatch.setattr(running, "configure_logging", lambda _: None)
-    monkeypatch.setattr(running, "tell_what_stayed", lambda _: None)
+    monkeypatch.setattr(running, "log_what_stayed", lambda _: None)
     monkeypatch.setattr("sys.setswitchinterval", lambda _: None)
     made = a_broker(has_offline_logs)
     config = BrokerConfig.load()
