@@ -244,7 +244,7 @@ class Client:
         if acks != 0:
             return self._at_leaders(batches, ApiKey.PRODUCE, encode, messages.decode_produce)
         sent = self.cluster.until_answered(
-            batches, lambda left: self.cluster.tell_leaders(left, ApiKey.PRODUCE, encode)
+            batches, lambda left: self.cluster.send_to_leaders(left, ApiKey.PRODUCE, encode)
         )
         unknown = ProduceResult(
             error=ErrorCode.NONE, message=None, base_offset=-1, log_append_time_ms=-1

@@ -310,7 +310,7 @@ class Cluster:
             results |= {tp: result for tp, result in answer.items() if tp not in moved}
         return results
 
-    def tell_leaders(
+    def send_to_leaders(
         self,
         asked: Mapping[TopicPartition, Any],
         api_key: ApiKey,
