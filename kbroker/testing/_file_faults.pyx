@@ -119,7 +119,7 @@ cdef void note_locked(
     note_count += 1
 
 
-cdef void tell_watcher(Operation operation, const char* path) noexcept:
+cdef void notify_watcher(Operation operation, const char* path) noexcept:
     global watcher_failed
     try:
         watcher(OPERATIONS[<int>operation], os.fsdecode(<bytes>path))
@@ -147,7 +147,7 @@ cdef Verdict decide(Operation operation, const char* path, int64_t length) noexc
     verdict.bytes_max = -1
     if is_watched:
         with gil:
-            tell_watcher(operation, path)
+            notify_watcher(operation, path)
     pthread_mutex_lock(&mutex)
     for at in range(rule_count):
         rule = &rules[at]

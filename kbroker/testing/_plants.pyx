@@ -117,15 +117,15 @@ def _end_before_segment(_Place place):
     place.log.log_start_offset = place.log.log_end_offset = -1
 
 
-def _start_behind_end(_Place place):
+def _start_beyond_end(_Place place):
     place.log.log_start_offset = place.log.log_end_offset + 1
 
 
-def _recovery_point_behind_end(_Place place):
+def _recovery_point_beyond_end(_Place place):
     place.log.recovery_point = place.log.log_end_offset + 1
 
 
-def _settled_behind_end(_Place place):
+def _settled_beyond_end(_Place place):
     place.log.settled_offset = place.log.log_end_offset + 1
 
 
@@ -149,11 +149,11 @@ def _recent_beyond_ring(_Place place):
     place.log.recent_count = RECENT_BATCHES + 1
 
 
-def _high_watermark_behind_end(_Place place):
+def _high_watermark_beyond_end(_Place place):
     place.partition.high_watermark.offset = place.log.log_end_offset + 1
 
 
-def _last_stable_behind_high_watermark(_Place place):
+def _last_stable_beyond_high_watermark(_Place place):
     place.partition.last_stable.offset = place.partition.high_watermark.offset + 1
 
 
@@ -163,7 +163,7 @@ def _follower_ahead(_Place place):
     place.log.recovery_point = place.log.log_end_offset + 1
 
 
-def _start_moves_behind_end(_Place place):
+def _start_moves_beyond_end(_Place place):
     log_move_start_locked(place.log, place.log.log_end_offset + 1)
 
 

@@ -67,7 +67,7 @@ class InspectedBroker(Broker):
         self._files = HangingFiles()
         self._trace = Trace()
         self._tracing = False
-        self._dispatch_cold: Dispatch = _nobody
+        self._dispatch_cold: Dispatch = _not_set
         self._heat_lock = threading.Lock()
 
     # --- requests, on a handler's thread ----------------------------------------------------------
@@ -86,7 +86,7 @@ class InspectedBroker(Broker):
             fault = self._faults.take(request.api_key, request.client_id)
             if fault is not None and fault.used_up:
                 self._cool_and_heat()
-        self._trace.note(request, _told(fault))
+        self._trace.note(request, _fault_text(fault))
         if fault is None:
             self._serve(request)
         elif fault.delay_ms > 0:
@@ -291,7 +291,7 @@ def _is_served(request: WrappedRequest) -> bool:
     return key is not None and key in SERVED and request.api_version in SERVED[key]
 
 
-def _told(fault: Fault | None) -> str:
+def _fault_text(fault: Fault | None) -> str:
     if fault is None:
         return ""
     if fault.drop:
@@ -303,5 +303,5 @@ def _told(fault: Fault | None) -> str:
     return "throttle" if fault.throttle_ms else "delay"
 
 
-def _nobody(request: WrappedRequest) -> None:
+def _not_set(request: WrappedRequest) -> None:
     raise RuntimeError("the broker has not started")

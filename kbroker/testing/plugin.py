@@ -136,7 +136,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.failed:
-        for title, text in _told_by_brokers(item.stash.get(LOGGED_BEFORE, {})):
+        for title, text in _lines_of_brokers(item.stash.get(LOGGED_BEFORE, {})):
             report.sections.append((title, text))
     return report
 
@@ -147,7 +147,7 @@ def _running() -> tuple[ServerProcess, ...]:
     return process.running() if process else ()
 
 
-def _told_by_brokers(before: dict[Any, int]) -> Iterator[tuple[str, str]]:
+def _lines_of_brokers(before: dict[Any, int]) -> Iterator[tuple[str, str]]:
     for server in _running():
         if logged := server.log_text(before.get(server, 0)):
             from kbroker.testing.process import log_tail

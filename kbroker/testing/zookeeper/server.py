@@ -107,7 +107,7 @@ class ZooKeeperServer:
         def come_back() -> None:
             self.lost = False
             for session in self._sessions.values():
-                self._heard(session)
+                self._renew(session)
                 self._look_later(session)
 
         if self.lost:
@@ -198,7 +198,7 @@ class ZooKeeperServer:
         if session is None:
             self._greet(connection, reader)
             return
-        self._heard(session)
+        self._renew(session)
         xid, ask = reader.int32(), reader.int32()
         if ask == Ask.CLOSE:
             self._end(session.session_id, last=frames.answer(xid, self.tree.zxid, 0))
@@ -235,11 +235,11 @@ class ZooKeeperServer:
             session = known
             if session.connection is not None:
                 session.connection.abort()  # its client has another
-        self._heard(session)
+        self._renew(session)
         session.connection, connection.session = connection, session
         connection.send(frames.welcome(session.timeout_ms, session.session_id, session.password))
 
-    def _heard(self, session: _Session) -> None:
+    def _renew(self, session: _Session) -> None:
         session.received_s = self._loop.time()
 
     def _look_later(self, session: _Session) -> None:
