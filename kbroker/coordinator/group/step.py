@@ -1,6 +1,6 @@
 """A step of a group: what happens under its lock at once, and all of it or none.
 
-    with Step(group, tell=once):
+    with Step(group, on_failure=once):
         ...                        the table's effects change the group
     # on the way out: C gets the outcome, the lock is let go, answers and writes go out
 
@@ -46,13 +46,13 @@ class Once:
 
 
 class Step:
-    """See the module. `tell` is called from the outbox if the step raises."""
+    """See the module. `on_failure` is called from the outbox if the step raises."""
 
-    __slots__ = ("_group", "_tell", "failed")
+    __slots__ = ("_group", "_on_failure", "failed")
 
-    def __init__(self, group: Rebalance, tell: Callable[[], object] | None = None) -> None:
+    def __init__(self, group: Rebalance, on_failure: Callable[[], object] | None = None) -> None:
         self._group: Final = group
-        self._tell = tell
+        self._on_failure = on_failure
         self.failed = False
 
     def __enter__(self) -> Step:
@@ -79,8 +79,8 @@ class Step:
             try:
                 group.start_over(error)
             finally:
-                if self._tell is not None:
-                    group.outbox.add(self._tell)
+                if self._on_failure is not None:
+                    group.outbox.add(self._on_failure)
         group.publish_if_changed()
         if group.around.checked and (wrong := disagreement(group)):
             raise InvariantError(wrong)
