@@ -1,6 +1,6 @@
 """An answer's bytes as plain data that two brokers can be compared by.
 
-Decoding is kio's, so both brokers' answers are read by somebody else's code. Then:
+Decoding is kio's, so both brokers' answers are read by another project's code. Then:
 
 - an error code is its name, a time its milliseconds, bytes their hex digits;
 - what two brokers cannot share becomes a word for it (MASKED), ids that a broker makes up become
@@ -34,7 +34,7 @@ from kbroker.types import ApiKey
 
 Plain = Any  # what json can write
 
-# (structure, field): what stands in its place, and why.
+# (structure, field): the value in its place, and why.
 MASKED: Final[dict[tuple[str, str], tuple[str, str]]] = {
     ("ApiVersionsResponse", "supported_features"): ("features", "levels of Kafka's own records"),
     ("ApiVersionsResponse", "finalized_features"): ("features", "the same"),
@@ -122,7 +122,7 @@ MEMBER_IDS: Final = frozenset(
 )
 # The client's id or the instance's, then a random UUID.
 _MADE_MEMBER: Final = re.compile(r"(.*)-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})", re.DOTALL)
-# Fields that name an entry of a list, so that its place can be told by more than a number.
+# Fields that name an entry of a list, so that its place has more than a number.
 IDENTITY: Final = (
     *("name", "topic", "topic_name", "key", "partition_index", "partition", "index", "api_key"),
     *("node_id", "broker_id", "log_dir", "topic_id", "group_id", "member_id", "user"),
@@ -161,10 +161,10 @@ def label(key: int, version: int) -> str:
 
 
 def decode(key: int, version: int, payload: bytes) -> tuple[Any, bytes]:
-    """(the answer as an entity of kio, the bytes left over) of what follows the correlation id."""
+    """(the answer as an entity of kio, the bytes left over) after the correlation id."""
     api = ApiKey(key)
     if api is ApiKey.API_VERSIONS and version not in SERVED[api]:
-        version = 0  # KIP-511: so that whoever asked can read it
+        version = 0  # KIP-511: so that any client can read it
     module = importlib.import_module(f"kio.schema.{api.name.lower()}.v{version}.response")
     entity_class = getattr(module, f"{api.label}Response")
     start = 0

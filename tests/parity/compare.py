@@ -1,7 +1,7 @@
 """Ours beside the vectors: `python -m tests.parity.compare [FAMILY...] [-k WORD] [-v] [--pin]`.
 
 Prints every place where kbroker's answer differs and no entry of differences.py explains it; `-v`
-also those that are explained. Differences that several versions of a case have are shown once.
+also those that are explained. Differences that several versions of a case have are printed once.
 `-k` keeps the cases whose label has the word. `--pin` writes our answers down (differences.json)
 where an entry has the place, those of the cases that were held.
 """

@@ -30,7 +30,7 @@ _FIELDS: Final = (
     *("base_timestamp", "max_timestamp", "producer_id", "producer_epoch", "base_sequence", "count"),
 )
 _HEX_BYTES_MAX: Final = 400
-# What is older may not be a broker's clock.
+# An older time may not be a broker's clock.
 _CLOCK_MS_MIN: Final = 1_760_000_000_000
 
 

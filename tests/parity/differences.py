@@ -2,12 +2,12 @@
 
 `cases` is a pattern of "family: label", `path` one of the place in the record: the number of the
 step, 1 for its data, then fields and entries of lists, by name where they have one
-("0/1/topics/t-0a1b2c3d/error_code"). `*` stands for anything, "/" included: an entry says why.
+("0/1/topics/t-0a1b2c3d/error_code"). `*` is anything, "/" included: an entry says why.
 
-What is excused is in differences.json, case by case and place by place, with the answer that ours
-gives there. Another answer fails, in a place that an entry's pattern has, too; so does an entry or
-an answer that explains nothing any more. `python -m tests.parity.compare --pin` writes them down:
-read what changed before you commit it.
+Excused differences are in differences.json, case by case and place by place, with our answer there.
+Another answer fails, in a place that an entry's pattern has, too; so does an entry or an answer
+that explains nothing any more. `python -m tests.parity.compare --pin` writes them down: read what
+changed before you commit it.
 """
 
 from __future__ import annotations

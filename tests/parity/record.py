@@ -1,8 +1,8 @@
 """Record Apache Kafka's answers: `python -m tests.parity.record [FAMILY...]`, all by default.
 
 Starts an Apache Kafka 4.3.0 of its own for every setup, holds the cases, writes the vectors and
-says what changed. With `--twice` each family is recorded a second time, with a new broker, and
-what is not the same both times is told: such a case cannot be a vector.
+prints the changes. With `--twice` each family is recorded a second time, with a new broker, and an
+answer that differs is reported: such a case cannot be a vector.
 """
 
 from __future__ import annotations

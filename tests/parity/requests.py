@@ -41,7 +41,7 @@ class Raw:
 
 @dataclass(frozen=True)
 class Bytes:
-    """What stands in a frame, header included; the size in front is added, unless it is given."""
+    """The bytes of a frame, header included; the size in front is added, unless it is given."""
 
     payload: bytes
     announced: int | None = None

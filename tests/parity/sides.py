@@ -124,7 +124,7 @@ class Side:
     def address(self, setup: str) -> Address:
         broker = self._brokers.get(setup)
         if broker is None:
-            # A disk would have thousands of logs brought to it, for nobody.
+            # Thousands of logs would be brought to the disk, for no use.
             place = self._stack.enter_context(memory.directory())
             broker = self._make(SETUPS[setup], place / "data")
             self._stack.callback(broker.close)
@@ -164,7 +164,7 @@ def _address(broker: ServerProcess) -> Address:
 
 
 def _warm_up(address: Address, coordinated: Sequence[str]) -> None:
-    """Wait for what an Apache Kafka has only a moment after its start, or its first use."""
+    """Wait for parts that an Apache Kafka has only a moment after its start, or its first use."""
     talk = Talk(address, "warm up")
     asked = build(ApiKey.INIT_PRODUCER_ID, 1, transaction_timeout=60_000)
     try:

@@ -1,11 +1,11 @@
-"""What a case talks through: connections to one side's broker, and the record of what came back.
+"""A case's channel: connections to one side's broker, and the record of its answers.
 
 A step of the record is an answer (`["Metadata v3", {...}]`, see answers.py) or, in words, what
 came instead of one: "closed", or "nothing in 300 ms". An answer that is not for the oldest request
 of its connection, or has bytes left over, or cannot be read, says so.
 
-Beside the main connection every `Talk` has a hidden one for what a case needs and is not about:
-creating topics, looking up ids. What goes through it is not recorded.
+Beside the main connection every `Talk` has a hidden one for the preparations of a case: creating
+topics, looking up ids. Its answers are not recorded.
 
 One thread uses a Talk. Waiting is bounded: an answer has ANSWER_TIMEOUT_S.
 """

@@ -91,7 +91,7 @@ def own_settings(talk: Talk, name: str) -> dict[str, str | None]:
 
 Table = Mapping[str, tuple[Mapping[str, str], list[Change]]]
 
-# What is said of one key, in both APIs: settings before, and what is asked for.
+# The cases of one key, in both APIs: settings before, and the request.
 ONE_VALUE: Final[Mapping[str, Change]] = {
     f"{key} = {'a long text' if len(value) > 50 else repr(value)}": (key, SET, value)
     for key, value in (

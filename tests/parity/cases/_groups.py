@@ -1,10 +1,10 @@
 """Groups: their requests, and members that hold a group in a certain state.
 
-What a `Member` says is recorded only where it is told so: the cases of OffsetCommit, say, need a
-stable group and are not about how it came to be. Each member has a connection of its own, because
-an answer to JoinGroup or SyncGroup may be due only when another member has spoken.
+A `Member`'s requests are recorded only where a case asks for it: the cases of OffsetCommit, say,
+need a stable group and are not about how it came to be. Each member has a connection of its own,
+because an answer to JoinGroup or SyncGroup may be due only when another member has spoken.
 
-Session and rebalance time-outs are long (MS) unless a case is about them: nobody goes by chance.
+Session and rebalance time-outs are long (MS) unless a case is about them: none goes by chance.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DELETE: Final = range(3)
 
 MS: Final = 300_000
 RANGE: Final = (("range", b"\x00\x01"),)
-NOBODY: Final = "nobody-00000000-0000-4000-8000-000000000000"
+STRANGER: Final = "nobody-00000000-0000-4000-8000-000000000000"
 UNKNOWN_ID: Final = uuid.UUID(int=77)
 COMMIT_IDS: Final = 10
 FETCH_IDS: Final = 10
@@ -285,7 +285,7 @@ class Member:
         return self.id, self.how.get("instance")
 
     def send_join(self, version: int | None = None, **how: Any) -> None:
-        """Ask to join; from version 4 on whoever has no id gets one first (KIP-394)."""
+        """Ask to join; from version 4 on a member without an id gets one first (KIP-394)."""
         version = self._version if version is None else version
         asked = self.how | how
         if version >= 4 and not self.id and asked.get("instance") is None:

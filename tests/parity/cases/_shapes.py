@@ -43,7 +43,7 @@ def add_shapes(
     versions = list(versions)
     flexible = [v for v in versions if is_flexible(key, v)]
 
-    # A header is read before anybody knows what is asked: the oldest one and the newest will do.
+    # A header is read before the request is known: the oldest one and the newest will do.
     ends = sorted({versions[0], versions[-1]})
 
     @book.case(f"{front}client id", versions=ends, over=CLIENT_IDS, setup=setup)

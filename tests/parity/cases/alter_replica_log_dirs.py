@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs (34): what a broker of one data directory says to who would move logs."""
+"""AlterReplicaLogDirs (34): the answers of a broker of one data directory to moves of logs."""
 
 from __future__ import annotations
 

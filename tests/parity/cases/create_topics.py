@@ -271,7 +271,7 @@ def too_many_together(talk: Talk, version: int) -> None:
 
 @book.case("a value", versions=[7], over={f"{k}={v!r}": (k, v) for k, v in VALUES})
 def value(talk: Talk, version: int, asked: tuple[str, str]) -> None:
-    """Good ones are shown as they were given, bad ones refused."""
+    """Good ones are returned as they were given, bad ones refused."""
     request = ask(version, topic(talk.name(), configs=[asked]), validate_only=True)
     talk.ask(request, view=only(asked[0]))
 

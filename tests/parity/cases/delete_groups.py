@@ -28,7 +28,7 @@ cases = book.cases
 
 
 @book.case("nobody", versions=DELETE)
-def nobody(talk: Talk, version: int) -> None:
+def no_names(talk: Talk, version: int) -> None:
     talk.ask(delete_groups(version))
 
 

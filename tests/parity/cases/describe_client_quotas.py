@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (48): filters, where nobody has a quota."""
+"""DescribeClientQuotas (48): filters, where there are no quotas."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ cases = book.cases
 
 
 @book.case("nobody", versions=DESCRIBE)
-def nobody(talk: Talk, version: int) -> None:
+def no_names(talk: Talk, version: int) -> None:
     talk.ask(describe(version))
 
 

@@ -41,7 +41,7 @@ def batch(
 
 
 @book.case("nobody")
-def nobody(talk: Talk) -> None:
+def no_producer(talk: Talk) -> None:
     talk.ask(ask((talk.topic(partitions=2), [0, 1])))
 
 

@@ -31,7 +31,7 @@ def ask(*names: str, limit: int = 2_000, cursor: Cursor = None) -> Any:
 
 
 def three(talk: Talk) -> str:
-    """Topics a, b and c behind the beginning that is returned."""
+    """Topics a, b and c after the beginning that is returned."""
     front = talk.name("d")
     for name, partitions in PARTITIONS.items():
         create(talk, front + name, partitions)

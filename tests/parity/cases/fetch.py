@@ -156,7 +156,7 @@ def after_empty(talk: Talk, version: int) -> None:
 
 @book.case("a large batch", versions=(4, 11, 12, 18), over={str(n): n for n in (1, 5000, 100_000)})
 def large(talk: Talk, version: int, most: int) -> None:
-    """Longer than what is answered in one piece."""
+    """Longer than an answer in one piece."""
     name = topic(talk)
     stored(talk, name, batch(b"x" * 9000), batch(b"y" * 20_000), batch(b"z" * 30_000))
     get(talk, version, (name, [part(0, 0, most)]))
@@ -260,7 +260,7 @@ def cut(talk: Talk, version: int) -> None:
 
 
 @book.case("bytes behind the body", versions=SOME_VERSIONS)
-def behind(talk: Talk, version: int) -> None:
+def after(talk: Talk, version: int) -> None:
     entity = fetch(talk, version, (topic(talk), [part(0)]))
     talk.ask(raw(entity, body_of(entity) + b"more"))
 

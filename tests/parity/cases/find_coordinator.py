@@ -57,7 +57,7 @@ def several_transactions(talk: Talk, version: int) -> None:
 
 
 @book.case("nobody", versions=SEVERAL, over={str(kind): kind for kind in range(-1, 4)})
-def nobody(talk: Talk, version: int, kind: int) -> None:
+def no_key(talk: Talk, version: int, kind: int) -> None:
     talk.ask(ask(version, kind=kind))
 
 

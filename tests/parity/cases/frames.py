@@ -1,4 +1,4 @@
-"""Frames and headers, before anybody knows what is asked: sizes, keys, versions, cut streams."""
+"""Frames and headers, before the request is known: sizes, keys, versions, cut streams."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OLD = b"\x00\x00\x00\x00" + b"\x00"  # Metadata v4: no topics, nothing created
 
 
 def probe() -> Any:
-    """Asked behind what is tried, to see whether the connection lives."""
+    """Asked after the tried frame, to see whether the connection lives."""
     return build(CLUSTER, 0)
 
 

@@ -25,7 +25,7 @@ from tests.parity.cases._groups import (
 )
 from tests.parity.talk import Talk
 
-# Long enough for what a member has to say one behind the other, where a machine is busy.
+# Long enough for a member's requests one after the other, where a machine is busy.
 SHORT_MS: Final = 600
 VERSIONS: Final = (1, 4, 9)
 STATIC: Final = (5, 9)
@@ -70,7 +70,7 @@ def one_lost(talk: Talk, version: int) -> None:
 
 @book.case("the leader is lost before its sync", versions=VERSIONS)
 def leader_lost(talk: Talk, version: int) -> None:
-    """Whoever waits for its assignment is told, and leads the next generation."""
+    """A member that waits for its assignment is answered, and leads the next generation."""
     leader, follower = in_one(
         talk, [{"version": version, "session": 4 * SHORT_MS}, {"version": version}]
     )
@@ -136,8 +136,8 @@ def pending_waited_for(talk: Talk, version: int) -> None:
     talk.ask(describe(5, leader.group))
 
 
-# --- rebalances that somebody misses --------------------------------------------------------------
-# Alone, all of them: behind other cases' questions their own would come late for their times.
+# --- rebalances that a member misses --------------------------------------------------------------
+# Alone, all of them: after other cases' questions their own would come late for their times.
 
 
 @book.case("a member does not come back", versions=VERSIONS, alone=True)
@@ -174,7 +174,7 @@ def leader_absent(talk: Talk, version: int) -> None:
 
 @book.case("the leader does not sync", versions=(4, 9), alone=True)
 def no_sync(talk: Talk, version: int) -> None:
-    """Nobody gets an assignment; whoever has not asked for one is out after the rebalance time."""
+    """None gets an assignment; a member that asks for none is out after the rebalance time."""
     how = {"version": version, "rebalance": 2 * SHORT_MS}
     leader, follower = in_one(talk, [how, how])
     follower.send_sync()

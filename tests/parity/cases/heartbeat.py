@@ -1,4 +1,4 @@
-"""Heartbeat (12): what a member is told of its group, in each of the group's states."""
+"""Heartbeat (12): the answers to a member, in each of the group's states."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kbroker.types import ApiKey
 from tests.parity.book import Book
 from tests.parity.cases._groups import (
     HEARTBEAT,
-    NOBODY,
+    STRANGER,
     Member,
     commit,
     dissolved,
@@ -33,12 +33,12 @@ cases = book.cases
 
 @book.case("a group without a name", versions=HEARTBEAT)
 def no_name(talk: Talk, version: int) -> None:
-    talk.ask(heartbeat(version, "", 1, NOBODY))
+    talk.ask(heartbeat(version, "", 1, STRANGER))
 
 
 @book.case("a group that is not there", versions=SOME)
 def no_group(talk: Talk, version: int) -> None:
-    talk.ask(heartbeat(version, talk.name("g"), 1, NOBODY))
+    talk.ask(heartbeat(version, talk.name("g"), 1, STRANGER))
     talk.ask(heartbeat(version, talk.name("g"), -1, ""))
 
 
@@ -56,7 +56,7 @@ def simple(talk: Talk, version: int) -> None:
     talk.quietly(commit(talk, 9, group, (name, {0: 1})))
     talk.ask(heartbeat(version, group, 0, ""))
     talk.ask(heartbeat(version, group, -1, ""))
-    talk.ask(heartbeat(version, group, 0, NOBODY))
+    talk.ask(heartbeat(version, group, 0, STRANGER))
 
 
 @book.case("Stable", versions=HEARTBEAT)
@@ -93,7 +93,7 @@ def generations(talk: Talk, version: int, number: int) -> None:
     stable(talk).heartbeat(version, generation=number)
 
 
-@book.case("a member", versions=SOME, over={"unknown": NOBODY, "empty": "", "long": "m" * 9_000})
+@book.case("a member", versions=SOME, over={"unknown": STRANGER, "empty": "", "long": "m" * 9_000})
 def members(talk: Talk, version: int, name: str) -> None:
     member = stable(talk)
     talk.ask(heartbeat(version, member.group, 1, name))
@@ -133,7 +133,7 @@ def instances(talk: Talk, version: int, given: dict[str, str | None]) -> None:
     leader, follower = synced(in_one(talk, [{"instance": "one"}, {"instance": "two"}]))
     leader.heartbeat(version, **given)
     leader.heartbeat(version, generation=9, **given)
-    talk.ask(heartbeat(version, leader.group, 2, NOBODY, **given))
+    talk.ask(heartbeat(version, leader.group, 2, STRANGER, **given))
     talk.ask(heartbeat(version, leader.group, 2, "", **given))
     follower.heartbeat(version)
 

@@ -1,6 +1,6 @@
-"""JoinGroup (11): who gets in, what the leader and the others are told, and static members.
+"""JoinGroup (11): accepted members, the answers to the leader and the others, static members.
 
-What happens when members are lost or late is in group_timers.py.
+Cases of lost and late members are in group_timers.py.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from kbroker.types import ApiKey
 from tests.parity.book import Book
 from tests.parity.cases._groups import (
     JOIN,
-    NOBODY,
     RANGE,
+    STRANGER,
     Member,
     describe,
     dissolved,
@@ -52,8 +52,8 @@ def first(talk: Talk, version: int) -> None:
 def twice(talk: Talk, version: int) -> None:
     group = talk.name("g")
     talk.main.hold()
-    talk.send(join(version, group, NOBODY))
-    talk.send(join(version, group, NOBODY))
+    talk.send(join(version, group, STRANGER))
+    talk.send(join(version, group, STRANGER))
     talk.main.release()
     talk.receive()
     talk.receive()
@@ -83,10 +83,10 @@ def group_name(talk: Talk, version: int, name: str) -> None:
 
 @book.case("a member that is not known", versions=JOIN)
 def unknown_member(talk: Talk, version: int) -> None:
-    talk.ask(join(version, talk.name("g"), NOBODY))
+    talk.ask(join(version, talk.name("g"), STRANGER))
     talk.ask(describe(5, talk.name("g")))
     member = stable(talk, "h")
-    talk.ask(join(version, member.group, NOBODY))
+    talk.ask(join(version, member.group, STRANGER))
 
 
 @book.case("a kind", versions=SOME, over={"none": "", "connect": "connect", "odd": "x y\n"})
@@ -243,7 +243,7 @@ def follower_again_before_sync(talk: Talk, version: int) -> None:
 
 @book.case("a follower changes before the sync", versions=SOME)
 def follower_changes_before_sync(talk: Talk, version: int) -> None:
-    """The leader, which is about to sync, is told."""
+    """The leader, which is about to sync, is answered."""
     leader, follower = together(talk, 2)
     follower.send_join(version, protocols=(("range", b"new"),))
     until(talk, leader.group, "PreparingRebalance")
@@ -418,7 +418,7 @@ def instance_name(talk: Talk, version: int, name: str) -> None:
 
 @book.case("static", versions=STATIC)
 def static(talk: Talk, version: int) -> None:
-    """It is in at once, and its instance is told to the leader."""
+    """It is in at once, and its instance is in the leader's answer."""
     member = Member(talk, talk.name("g"), version=version, record=True, instance="one")
     member.join()
     talk.ask(describe(5, member.group))
@@ -426,10 +426,10 @@ def static(talk: Talk, version: int) -> None:
 
 @book.case("static, with an id that is not known", versions=SOME_STATIC)
 def static_unknown(talk: Talk, version: int) -> None:
-    talk.ask(join(version, talk.name("g"), NOBODY, instance="one"))
+    talk.ask(join(version, talk.name("g"), STRANGER, instance="one"))
     member = stable(talk, "h", instance="one")
-    talk.ask(join(version, member.group, NOBODY, instance="two"))
-    talk.ask(join(version, member.group, NOBODY, instance="one"))
+    talk.ask(join(version, member.group, STRANGER, instance="two"))
+    talk.ask(join(version, member.group, STRANGER, instance="one"))
     talk.ask(join(version, member.group, member.id, instance="two"))
     talk.ask(join(version, member.group, member.id))
 

@@ -8,7 +8,7 @@ from kbroker.types import ApiKey
 from tests.parity.book import Book
 from tests.parity.cases._groups import (
     LEAVE,
-    NOBODY,
+    STRANGER,
     Member,
     commit,
     describe,
@@ -35,25 +35,25 @@ cases = book.cases
 
 @book.case("a group without a name", versions=LEAVE)
 def no_name(talk: Talk, version: int) -> None:
-    talk.ask(leave(version, "", (NOBODY, None)))
+    talk.ask(leave(version, "", (STRANGER, None)))
 
 
 @book.case("a group that is not there", versions=SOME)
 def no_group(talk: Talk, version: int) -> None:
-    talk.ask(leave(version, talk.name("g"), (NOBODY, None)))
+    talk.ask(leave(version, talk.name("g"), (STRANGER, None)))
     talk.ask(leave(version, talk.name("g"), ("", None)))
 
 
 @book.case("an Empty group", versions=SOME)
 def empty(talk: Talk, version: int) -> None:
-    talk.ask(leave(version, dissolved(talk), (NOBODY, None)))
+    talk.ask(leave(version, dissolved(talk), (STRANGER, None)))
 
 
 @book.case("a group that only has commits", versions=SOME)
 def simple(talk: Talk, version: int) -> None:
     group, name = talk.name("g"), talk.topic()
     talk.quietly(commit(talk, 9, group, (name, {0: 1})))
-    talk.ask(leave(version, group, (NOBODY, None)))
+    talk.ask(leave(version, group, (STRANGER, None)))
 
 
 @book.case("the only member", versions=LEAVE)
@@ -154,7 +154,7 @@ def pending_waited_for(talk: Talk, version: int) -> None:
 
 
 @book.case("nobody", versions=SEVERAL)
-def nobody(talk: Talk, version: int) -> None:
+def no_member(talk: Talk, version: int) -> None:
     talk.ask(leave(version, talk.name("g")))
     member = stable(talk, "h")
     talk.ask(leave(version, member.group))
@@ -165,14 +165,14 @@ def nobody(talk: Talk, version: int) -> None:
 def several(talk: Talk, version: int) -> None:
     """Known ones, unknown ones and one that is named twice."""
     first, second, third = synced(together(talk, 3))
-    asked = [first.who, (NOBODY, None), second.who, first.who, ("", None)]
+    asked = [first.who, (STRANGER, None), second.who, first.who, ("", None)]
     talk.ask(leave(version, first.group, *asked))
     talk.note("state", state_of(talk, first.group))
     third.heartbeat()
 
 
 @book.case("all", versions=SEVERAL)
-def everybody(talk: Talk, version: int) -> None:
+def all_members(talk: Talk, version: int) -> None:
     members = synced(together(talk, 3))
     talk.ask(leave(version, members[0].group, *(m.who for m in members)))
     talk.ask(describe(5, members[0].group))
@@ -191,7 +191,7 @@ STATIC: dict[str, Any] = {
     "by its instance": ("", "one"),
     "by id and instance": ("own", "one"),
     "by its id": ("own", None),
-    "by its instance and another id": (NOBODY, "one"),
+    "by its instance and another id": (STRANGER, "one"),
     "by another instance": ("own", "three"),
     "by another member's instance": ("own", "two"),
     "by an unknown instance": ("", "three"),

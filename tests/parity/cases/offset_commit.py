@@ -9,7 +9,7 @@ from tests.parity.book import Book
 from tests.parity.cases._groups import (
     COMMIT,
     COMMIT_IDS,
-    NOBODY,
+    STRANGER,
     UNKNOWN_ID,
     Member,
     commit,
@@ -62,8 +62,8 @@ def simple(talk: Talk, version: int) -> None:
 WHO: dict[str, Any] = {
     "a generation": (0, "", None),
     "a large generation": (9, "", None),
-    "a member": (-1, NOBODY, None),
-    "both": (1, NOBODY, None),
+    "a member": (-1, STRANGER, None),
+    "both": (1, STRANGER, None),
     "another negative generation": (-2, "", None),
 }
 
@@ -172,7 +172,7 @@ def instances(talk: Talk, version: int, given: dict[str, str | None]) -> None:
     leader, _ = synced(in_one(talk, [{"instance": "one"}, {"instance": "two"}]))
     leader.commit(version, (name, {0: 5}), **given)
     leader.commit(version, (name, {0: 5}), generation=7, **given)
-    leader.commit(version, (name, {0: 5}), member=NOBODY, **given)
+    leader.commit(version, (name, {0: 5}), member=STRANGER, **given)
     leader.commit(version, (name, {0: 5}), member="", generation=-1, **given)
     seen(talk, leader.group, name)
 

@@ -1,4 +1,4 @@
-"""OffsetDelete (47): commits of one group, of topics that nobody in it reads."""
+"""OffsetDelete (47): commits of one group, of topics that no member reads."""
 
 from __future__ import annotations
 

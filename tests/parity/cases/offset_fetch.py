@@ -9,7 +9,7 @@ from tests.parity.book import Book
 from tests.parity.cases._groups import (
     FETCH,
     FETCH_IDS,
-    NOBODY,
+    STRANGER,
     UNKNOWN_ID,
     Member,
     commit,
@@ -154,11 +154,11 @@ def only_stable(talk: Talk, version: int) -> None:
 
 WHO: dict[str, Any] = {
     "nobody": (None, -1),
-    "an unknown one": (NOBODY, 1),
+    "an unknown one": (STRANGER, 1),
     "an epoch": (None, 1),
     "an epoch of 0": (None, 0),
     "an empty one": ("", -1),
-    "a negative epoch": (NOBODY, -5),
+    "a negative epoch": (STRANGER, -5),
 }
 
 

@@ -159,7 +159,7 @@ GOOD_RECORD = b"\0" + varint(0) + varint(0) + varint(-1) + varint(1) + b"v" + va
 
 
 def magic(version: int) -> bytes:
-    """A message set of the old formats, with a CRC that nobody looks at."""
+    """A message set of the old formats, with a CRC that is not looked at."""
     message = struct.pack(">Ibb", 0, version, 0)
     message += (struct.pack(">q", T0) if version else b"") + struct.pack(">i", -1)
     message += struct.pack(">i", 1) + b"v"
@@ -455,7 +455,7 @@ def cut(talk: Talk, version: int) -> None:
 
 
 @book.case("bytes behind the body", versions=SOME)
-def behind(talk: Talk, version: int) -> None:
+def after(talk: Talk, version: int) -> None:
     entity = produce(talk, version, (topic(talk), {0: batch()}))
     talk.ask(raw(entity, body_of(entity) + b"more"))
 

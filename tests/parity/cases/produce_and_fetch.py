@@ -131,7 +131,7 @@ def producer_partitions(talk: Talk, version: int) -> None:
 
 @book.case("a producer with five in flight", versions=PRODUCES)
 def in_flight(talk: Talk, version: int) -> None:
-    """A refused batch takes those behind it along, and none of another partition."""
+    """A refused batch takes those after it along, and none of another partition."""
     name = topic(talk, partitions=2)
     batches = [*run(0, 1), idempotent(2, b"2")[:17] + b"\0\0\0\1" + b"junk" * 12, *run(3, 4)]
     talk.main.hold()
@@ -261,7 +261,7 @@ def session_of_nothing(talk: Talk, version: int) -> None:
 
 @book.case("an error in a session", versions=SESSIONS)
 def session_error(talk: Talk, version: int) -> None:
-    """Told each time, and once more when it is over."""
+    """Answered each time, and once more when it is over."""
     name = topic(talk, partitions=2)
     stored(talk, name, batch(b"a"))
     fetched = Session(talk, version, (name, [part(0, 7), part(1)]))
@@ -456,7 +456,7 @@ def poll_deleted(talk: Talk, version: int) -> None:
     over={"a topic": True, "a partition": False},
 )
 def beside_nothing(talk: Talk, version: int, no_topic: bool) -> None:
-    """It waits for what is there, and is told of the rest then."""
+    """It waits for the topic that is there, and is answered about the rest then."""
     name = topic(talk)
     wanted = talk.name("none") if version < FETCH_IDS else UNKNOWN_ID
     missing = (wanted, [part(0)]) if no_topic else (name, [part(7)])
@@ -571,7 +571,7 @@ def pieces(talk: Talk, version: int) -> None:
 
 @book.case("something malformed between", versions=(4, 12))
 def malformed_between(talk: Talk, version: int) -> None:
-    """What came before is answered; the connection ends; what comes behind is not done."""
+    """What came before is answered; the connection ends; later ones are not done."""
     name = topic(talk)
     talk.send(produce(talk, version, (name, {0: batch(b"a")})))
     talk.receive(view=in_short)

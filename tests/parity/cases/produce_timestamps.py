@@ -36,7 +36,7 @@ TOPICS: Final[dict[str, dict[str, str]]] = {
 
 
 def at(*times_ms: int, codec: str = "none") -> bytes:
-    """Its base is the first time, from which the others differ by what int64 has for it."""
+    """Its base is the first time, from which the others differ by an int64."""
     records = [
         Record(b"v", b"k", times_ms[0] + (t - times_ms[0] + 2**63) % 2**64 - 2**63)
         for t in times_ms

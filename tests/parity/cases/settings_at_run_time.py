@@ -1,8 +1,8 @@
 """Settings made at run time: of one broker, of all, of groups, client metrics and loggers.
 
-Kept apart from the families of their APIs, since the broker's own settings disturb whoever else
-looks at them: these cases have a broker of their own and are held one by one. Each leaves the
-broker as it found it. What a change has led to is read back when it shows, see `_configs`.
+Kept apart from the families of their APIs, since the broker's own settings disturb other cases:
+these cases have a broker of their own and are held one by one. Each leaves the broker as it found
+it. Effects of a change are read back when they show, see `_configs`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ OTHERWISE_SET = OF_THIS_START | {"min.insync.replicas"}
 
 
 def settle(talk: Talk) -> None:
-    """Wait until every change before this one shows: a topic's comes behind them."""
+    """Wait until every change before this one shows: a topic's comes after them."""
     name, count = talk.name("mark"), _marks.get(talk, 0) + 1
     if count == 1:
         talk.topic("mark")
@@ -65,7 +65,7 @@ def settle(talk: Talk) -> None:
 
 @contextmanager
 def as_before(talk: Talk) -> Iterator[None]:
-    """Nothing is set for the broker or for all of them, but for what Apache Kafka itself sets."""
+    """Nothing is set for the broker or for all of them, but for Apache Kafka's own settings."""
     try:
         yield
     finally:
@@ -154,7 +154,7 @@ def broker_value(talk: Talk, change: Change) -> None:
         read(talk, BROKER, "1", [key])
 
 
-# What a value may be is the same for one broker and for all: here one of each key.
+# The possible values are the same for one broker and for all: here one of each key.
 @book.case("a value for every broker", over=first_of_each_key(BROKER_VALUES), alone=True)
 def default_value(talk: Talk, change: Change) -> None:
     key = change[0]

@@ -7,7 +7,7 @@ from typing import Any
 from kbroker.types import ApiKey
 from tests.parity.book import Book
 from tests.parity.cases._groups import (
-    NOBODY,
+    STRANGER,
     SYNC,
     Member,
     describe,
@@ -32,10 +32,10 @@ cases = book.cases
 
 @book.case("a group without a name", versions=SYNC)
 def no_name(talk: Talk, version: int) -> None:
-    talk.ask(sync(version, "", 1, NOBODY))
+    talk.ask(sync(version, "", 1, STRANGER))
 
 
-@book.case("a group that is not there", versions=SOME, over={"named": NOBODY, "nobody": ""})
+@book.case("a group that is not there", versions=SOME, over={"named": STRANGER, "nobody": ""})
 def no_group(talk: Talk, version: int, member: str) -> None:
     talk.ask(sync(version, talk.name("g"), 1, member))
     talk.ask(sync(version, talk.name("g"), -1, member))
@@ -44,7 +44,7 @@ def no_group(talk: Talk, version: int, member: str) -> None:
 @book.case("an Empty group", versions=SOME)
 def empty(talk: Talk, version: int) -> None:
     group = dissolved(talk)
-    talk.ask(sync(version, group, 1, NOBODY))
+    talk.ask(sync(version, group, 1, STRANGER))
     talk.ask(sync(version, group, 2, ""))
 
 
@@ -60,11 +60,11 @@ def only(talk: Talk, version: int) -> None:
 
 ASSIGNMENTS: dict[str, Any] = {
     "nothing": [],
-    "nobody's": [(NOBODY, b"x")],
+    "nobody's": [(STRANGER, b"x")],
     "empty bytes": [("self", b"")],
     "long": [("self", b"x" * 50_000)],
     "twice": [("self", b"one"), ("self", b"two")],
-    "and nobody's": [("self", b"mine"), (NOBODY, b"x"), ("", b"y")],
+    "and nobody's": [("self", b"mine"), (STRANGER, b"x"), ("", b"y")],
 }
 
 
@@ -86,7 +86,7 @@ def generation(talk: Talk, version: int, number: int) -> None:
     member.line.ask(sync(version, member.group, number, member.id))
 
 
-@book.case("another member's id", versions=SOME, over={"unknown": NOBODY, "empty": ""})
+@book.case("another member's id", versions=SOME, over={"unknown": STRANGER, "empty": ""})
 def unknown(talk: Talk, version: int, name: str) -> None:
     member = Member(talk, talk.name("g"))
     member.join()
@@ -158,7 +158,7 @@ def preparing(talk: Talk, version: int) -> None:
 
 @book.case("a waiting follower and a new member", versions=SOME, alone=True)
 def interrupted(talk: Talk, version: int) -> None:
-    """Whoever waits for an assignment is told that there is another rebalance."""
+    """A member that waits for an assignment is answered that there is another rebalance."""
     leader, follower = together(talk, 2)
     follower.send_sync(version=version)
     follower.line.nothing(within_ms=50)
