@@ -4,8 +4,9 @@ From the coordinator of each, on whichever broker that is, and from `kafka-trans
 marker is appended in each partition that it names and stays there whatever follows: it is as with
 acks=all, so a partition is answered when its followers have it. Where the append is refused, the
 error is the partition's: 47 for the producer's epoch, 52 for the coordinator's, 6, 19, 3, 56; all
-others go on. A producer id, epoch or transaction version below 0 is -1, which no coordinator sends.
-Which error is tried again is the sender's matter. The results of one producer are one
+others go on. A marker that no producer can have is refused with -1, as in Apache Kafka; that then
+refuses the other markers of the request as well, and of an id below -1 appends a batch that ends
+nothing. Which error is tried again is the sender's matter. The results of one producer are one
 entry in the answer, of two markers in one partition the later one's.
 
 The group coordinator is notified of markers in the topic of offsets, in the order of the log: what
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 # By producer id, what became of its marker in each partition.
 Results = dict[int, dict[TopicPartition, ErrorCode]]
 _NO_LEADER_EPOCH: Final = -1
+_NO_PRODUCER_EPOCH: Final = -1
 # The wait for followers ends with a coordinator's errors.
 _OF_PARTITIONS: Final[Mapping[ErrorCode, ErrorCode]] = {
     ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -91,7 +93,7 @@ class _Writing:
 
 def _write(services: Services, marker: Marker, name: TopicPartition, writing: _Writing) -> None:
     over = partial(writing.over, marker.producer_id, name)
-    if marker.producer_id < 0 or marker.producer_epoch < 0 or marker.transaction_version < 0:
+    if not _may_be_appended(marker):
         over(ErrorCode.UNKNOWN_SERVER_ERROR)
         return
     try:
@@ -119,6 +121,15 @@ def _write(services: Services, marker: Marker, name: TopicPartition, writing: _W
         over(ErrorCode.NONE)
     else:
         _await_followers(services, replica, appended.offset, appended.led_since, over)
+
+
+def _may_be_appended(marker: Marker) -> bool:
+    """An epoch below -1 is the log's to refuse: it is older than any."""
+    return (
+        marker.producer_id >= 0
+        and marker.producer_epoch != _NO_PRODUCER_EPOCH
+        and marker.transaction_version >= 0
+    )
 
 
 def _await_followers(

@@ -283,9 +283,9 @@ cdef int16_t check_marker(
     cdef const Marker* marker = batch.marker
     if marker.first_offset >= 0 and not is_as_seen(table, producer, marker):
         return INVALID_TXN_STATE
-    if producer == NULL:
-        return NO_ERROR
-    if batch.producer_epoch < producer.epoch:
+    if producer == NULL and batch.producer_epoch >= -1:
+        return NO_ERROR if marker.coordinator_epoch >= -1 else TRANSACTION_COORDINATOR_FENCED
+    if producer == NULL or batch.producer_epoch < producer.epoch:
         return INVALID_PRODUCER_EPOCH
     # It may be the same one again, whose answer was lost.
     if (marker.transaction_version >= EPOCH_PER_TRANSACTION

@@ -117,6 +117,14 @@ def test_markers_of_the_first_versions(log: LedLog) -> None:
     assert entry(log, 7) == (5, -1, 4, -1)
 
 
+def test_a_marker_with_epochs_that_nobody_has(log: LedLog) -> None:
+    """Of a producer that is not known here both are -1."""
+    assert end(log, 7, epoch=-2) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert end(log, 7, coordinator_epoch=-2) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert log.producer_entries() == (0, [])
+    assert end(log, 7, coordinator_epoch=-1) is ErrorCode.NONE
+
+
 def test_markers_with_an_epoch_for_each_transaction(log: LedLog) -> None:
     append(log, batch(7, 0, epoch=3))
     assert end(log, 7, epoch=3, version=2) is ErrorCode.INVALID_PRODUCER_EPOCH
