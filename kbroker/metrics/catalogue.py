@@ -372,7 +372,31 @@ _LOGS: Final = (
            "Bytes appended to the partition.", "bytes", _PARTITION, _BY_PARTITION),
 )  # fmt: skip
 
+_MARKERS: Final = "kafka_coordinator_transaction_TransactionMarkerChannelManager"
+_LOADS: Final = "kafka_server_transaction_coordinator_metrics_partition_load_time"
+_SINCE_START: Final = "Since the start; in Kafka of the last minute."
+
 _TRANSACTIONS: Final = (
+    _plain("gauge", "transactional_ids", "kbroker_transactional_ids",
+           "Transactional ids that this broker coordinates, by state; Ongoing is an open"
+           " transaction.", "ids", ("state",)),
+    _plain("counter", "transactions_timed_out", "kbroker_transactions_timed_out_total",
+           "Transactions that this broker has aborted since they were open for longer than their"
+           " timeout.", "transactions"),
+    _gauge("transactions_load_max", f"{_LOADS}_max",
+           "The longest load of a partition of __transaction_state.", "ms", (), _SINCE_START),
+    _gauge("transactions_load_avg", f"{_LOADS}_avg",
+           "The average load of a partition of __transaction_state.", "ms", (), _SINCE_START),
+    _plain("gauge", "markers_queued", "kbroker_transaction_markers_queued",
+           "Partitions whose markers leave when an earlier request to their broker is answered.",
+           "partitions"),
+    _gauge("markers_unknown_destination", f"{_MARKERS}_UnknownDestinationQueueSize",
+           "Partitions whose markers are sent again soon: the leader is unknown or away, or has"
+           " refused them for a reason that passes.", "partitions", (),
+           "In Kafka, those without a known leader only."),
+    _gauge("transactions_append_retry", f"{_MARKERS}_LogAppendRetryQueueSize",
+           "Transactions whose end could not be written to __transaction_state, and is written"
+           " again soon.", "transactions"),
     _gauge("late_transactions", "kafka_server_ReplicaManager_PartitionsWithLateTransactionsCount",
            "Partitions led here with a transaction that is open for five minutes longer than"
            " transaction.max.timeout.ms.", "partitions", (),

@@ -145,6 +145,13 @@ ROWS: Final = (
                   "completing"))),
     )),
     Row("Transactions", (
+        Panel("Transactional ids, by state", "none", (
+            Query("sum by (state) (" + _of("kbroker_transactional_ids") + ")", "{{state}}"),)),
+        Panel("Markers that wait", "none", (
+            Query(_of("kbroker_transaction_markers_queued"), "queued {{instance}}"),
+            Query(_of("kafka_coordinator_transaction_TransactionMarkerChannelManager"
+                      "_UnknownDestinationQueueSize"), "sent again {{instance}}")),
+            "Partitions of transactions that are decided and not complete."),
         Panel("Last stable offset held for", "s", (
             Query(_of("kbroker_last_stable_age_seconds")),),
             "The oldest transaction that consumers of committed records wait for."),

@@ -61,6 +61,9 @@ NETWORK_NAMES: Final = (
     "kbroker_last_stable_lag_records",
     "PartitionsWithLateTransactionsCount",
     "kbroker_transactions_hanging_aborted_total",
+    "kbroker_transactional_ids",
+    "kbroker_transaction_markers_queued",
+    "UnknownDestinationQueueSize",
 )
 RESOURCE_NAMES: Final = (
     "kbroker_disk_read_bytes_per_second",

@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from kbroker import __version__
 from kbroker.clock import let_go_of_gil
@@ -26,6 +26,7 @@ from kbroker.metrics.model import Figures, LabelValues, Sample, Summary
 from kbroker.metrics.rates import Rates, keep_over
 from kbroker.net._request_figures import PARTS, RequestFigures
 from kbroker.observe import (
+    coordinator_figures,
     group_figures,
     replication_figures,
     resources,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.cluster.open_transactions import Figures as OpenFigures
     from kbroker.cluster.replication import Replication
+    from kbroker.cluster.transactions import Transactions
     from kbroker.coordinator.groups import Groups
     from kbroker.engine._hot import HotPath
     from kbroker.metadata.controller import Controller
@@ -60,6 +62,15 @@ KAFKA_RELEASE: Final = "4.3"
 
 # Kafka's numbers of a broker's states, by the phases of ours.
 _BROKER_STATES: Final = {"starting": 1, "running": 3, "stopping": 6}
+
+
+class OfTransactions(Protocol):
+    """`TransactionsOnDemand`."""
+
+    @property
+    def made(self) -> Transactions | None: ...
+
+    def figures(self) -> OpenFigures | None: ...
 
 
 @dataclass(slots=True)
@@ -80,7 +91,7 @@ class Parts:
     # There once the broker has it; until then its figures are left out.
     controller: Callable[[], Controller | None]
     replication: Replication | None = None  # in a cluster
-    transactions: Callable[[], OpenFigures | None] = lambda: None
+    transactions: OfTransactions | None = None
 
 
 class Observer:
@@ -232,8 +243,10 @@ class Observer:
             yield {}
         yield self._with_rates(topics.totals(self._all_topics()))
         yield traffic_figures.partitions(rows, every_figure=every_partition)
-        is_open = self._parts.transactions()
+        transactions = self._parts.transactions
+        is_open = None if transactions is None else transactions.figures()
         yield transaction_figures.samples(rows, is_open, every_figure=every_partition)
+        yield from coordinator_figures.samples(None if transactions is None else transactions.made)
         yield self._replicas(rows)
         yield self._log_dirs(rows)
         yield self._parts.log_tasks.samples()

@@ -512,7 +512,7 @@ class Broker:
                         node_id=self.config.node_id, groups=self._groups, health=self.health,
                         purgatories=self._purgatories, controller=lambda: self._controller,
                         replication=self._member.replication if self._member else None,
-                        transactions=self._transactions.figures,
+                        transactions=self._transactions,
                     ),
                     self._clock,
                     every_partition=self.config["metrics.partitions.enable"],

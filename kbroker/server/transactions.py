@@ -188,6 +188,11 @@ class TransactionsOnDemand:
 
         self._given.scheduler.schedule(WATCH_TASK, watched.look, LOOK_PERIOD_MS)
 
+    @property
+    def made(self) -> Transactions | None:
+        """None: this broker has coordinated nothing yet."""
+        return self._made
+
     def figures(self) -> Figures | None:
         """Of open transactions; None: there has been none."""
         return None if self._watched is None else self._watched.figures()

@@ -7,7 +7,7 @@ import urllib.request
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kbroker.metrics.catalogue import CATALOGUE, DIALECTS, Metric
 from kbroker.observe import resources
@@ -59,6 +59,8 @@ def used(make_broker: MakeBroker) -> Broker:
     client.produce("orders", [Record(b"x" * 100) for _ in range(RECORDS)])
     assert len(list(client.consume("orders", RECORDS))) == RECORDS
     commit(broker, "readers", "orders", RECORDS - LEFT)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "payments"})
+    producer.init_transactions(30)
     wait_for(broker, lambda found: "kafka_topic_partition_current_offset" in found, "a topic")
     return broker
 

@@ -74,6 +74,21 @@ class _Round(NamedTuple):
     contents: tuple[tuple[str, int], ...] = ()
 
 
+class LoadTimes(NamedTuple):
+    """Of partitions that were loaded, since the start."""
+
+    loads: int = 0
+    total_ms: int = 0
+    longest_ms: int = 0
+
+    def with_one(self, took_ms: int) -> LoadTimes:
+        return LoadTimes(self.loads + 1, self.total_ms + took_ms, max(self.longest_ms, took_ms))
+
+    @property
+    def average_ms(self) -> float:
+        return self.total_ms / self.loads if self.loads else 0.0
+
+
 class Loader:
     """See the head of this file. `start` once the broker is ready, `stop`; once each."""
 
@@ -97,6 +112,7 @@ class Loader:
         self._stopping = self._lost = False
         self.thread: Final = OwnThread(f"kbroker-{machine.name}", self._run, self._given_up)
         self._round: _Round | None = None
+        self.times = LoadTimes()  # which any thread may read
 
     def start(self) -> None:
         self.thread.start()
@@ -252,6 +268,7 @@ class Loader:
             return
         yield
         self._machine.active(job.partition)
+        self.times = self.times.with_one(self._clock.monotonic_ms() - began_ms)
         self._log_when_done(job.partition, began_ms)
 
     def _unload(self, job: _Unload) -> None:

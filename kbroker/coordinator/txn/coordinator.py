@@ -20,6 +20,7 @@ Lock: one, a leaf, around the dictionary and the ids in it. Any thread.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
@@ -103,6 +104,7 @@ class TransactionCoordinator:
         self._transactions: dict[str, Transaction] = {}
         self._closed = False
         self.timed_out = 0  # transactions that the coordinator has aborted for their timeout
+        self.completing_again = 0  # whose Complete* could not be written, and is to be soon
 
     # --- producers --------------------------------------------------------------------------------
 
@@ -232,12 +234,12 @@ class TransactionCoordinator:
             transaction = self._transactions.get(transactional_id)
             return None if transaction is None else transaction.image
 
-    def counts(self) -> dict[State, int]:
-        """Ids by state."""
-        counts = {state: 0 for state in State if state >= 0}
-        for _, image in self.listings():
-            counts[image.state] += 1
-        return counts
+    def count(self, counts: Counter[State]) -> Iterator[None]:
+        """Ids by state, in pieces; each state has a count."""
+        counts.update({state: 0 for state in State if state >= 0})
+        for known in self._in_pieces():
+            counts.update(each.state for _, each in known if each.state is not None)
+            yield
 
     # --- time -------------------------------------------------------------------------------------
 
@@ -537,9 +539,18 @@ class TransactionCoordinator:
                 transaction.fence_failed = False
                 transaction.pending = False
                 return
-        if code is not ErrorCode.NOT_COORDINATOR:  # else the load of another term goes on
-            again = partial(self._complete, transactional_id, transaction, image)
-            self._call_later(COMPLETE_RETRY_MS, again)
+            if code is ErrorCode.NOT_COORDINATOR:
+                return  # the load of another term goes on
+            self.completing_again += 1
+        again = partial(self._complete_again, transactional_id, transaction, image)
+        self._call_later(COMPLETE_RETRY_MS, again)
+
+    def _complete_again(
+        self, transactional_id: str, transaction: Transaction, image: TransactionImage
+    ) -> None:
+        with self._lock:
+            self.completing_again -= 1
+        self._complete(transactional_id, transaction, image)
 
 
 def _no_client(code: ErrorCode, pair: Pair) -> None:

@@ -71,6 +71,11 @@ class Transaction:
         self._client_version = image.client_version
 
     @property
+    def state(self) -> State | None:
+        """None: the first record is being written."""
+        return self._state
+
+    @property
     def is_open(self) -> bool:
         return self._state is State.ONGOING
 
