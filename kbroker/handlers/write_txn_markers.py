@@ -2,12 +2,15 @@
 
 From the coordinator of each, on whichever broker that is, and from `kafka-transactions abort`. A
 marker is appended in each partition that it names and stays there whatever follows: it is as with
-acks=all, so a partition is answered when its followers have it. Where the append is refused, the
-error is the partition's: 47 for the producer's epoch, 52 for the coordinator's, 6, 19, 3, 56; all
-others go on. A marker that no producer can have is refused with -1, as in Apache Kafka; that then
-refuses the other markers of the request as well, and of an id below -1 appends a batch that ends
-nothing. Which error is tried again is the sender's matter. The results of one producer are one
-entry in the answer, of two markers in one partition the later one's.
+acks=all, so a partition is answered when its followers have it, or with 20 when too few of them are
+in sync. After FOLLOWERS_WAIT_MS the answer of a partition is 7: all markers of a request are
+answered together, and slow followers of one partition would hold up other transactions for as long
+as `request.timeout.ms`, after which the coordinator does not wait any more. Where the append is
+refused, the error is the partition's: 47 for the producer's epoch, 52 for the coordinator's, 6, 19,
+3, 56; all others go on. A marker that no producer can have is refused with -1, as in Apache Kafka;
+that then refuses the other markers of the request as well, and of an id below -1 appends a batch
+that ends nothing. Which error is tried again is the sender's matter. The results of one producer
+are one entry in the answer, of two markers in one partition the later one's.
 
 The group coordinator is notified of markers in the topic of offsets, in the order of the log: what
 was committed in the transaction counts from then on, or never did.
@@ -37,11 +40,8 @@ if TYPE_CHECKING:
 Results = dict[int, dict[TopicPartition, ErrorCode]]
 _NO_LEADER_EPOCH: Final = -1
 _NO_PRODUCER_EPOCH: Final = -1
-# The wait for followers ends with a coordinator's errors.
-_OF_PARTITIONS: Final[Mapping[ErrorCode, ErrorCode]] = {
-    ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.REQUEST_TIMED_OUT,
-}
+FOLLOWERS_WAIT_MS: Final = 5_000
+_TIMED_OUT: Final = ErrorCode.REQUEST_TIMED_OUT
 
 
 def handle(services: Services, call: Call[Request]) -> None:
@@ -139,14 +139,19 @@ def _await_followers(
     led_since: int,
     over: Callable[[ErrorCode], None],
 ) -> None:
-    timeout_ms = services.config["request.timeout.ms"]
-    services.await_followers(
-        replica,
-        offset,
-        led_since,
-        timeout_ms,
-        lambda code: over(_OF_PARTITIONS.get(code, code)),
-    )
+    timeout_ms = min(FOLLOWERS_WAIT_MS, services.config["request.timeout.ms"])
+    ends_ms = services.clock.monotonic_ms() + timeout_ms
+
+    def settled(code: ErrorCode) -> None:
+        """The wait ends with a coordinator's errors."""
+        if code is ErrorCode.NOT_COORDINATOR:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        elif code is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            is_late = services.clock.monotonic_ms() >= ends_ms
+            code = _TIMED_OUT if is_late else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        over(code)
+
+    services.await_followers(replica, offset, led_since, timeout_ms, settled)
 
 
 def _response(results: Results) -> Response:

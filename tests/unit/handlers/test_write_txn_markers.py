@@ -114,22 +114,24 @@ def test_two_markers_of_one_producer_are_one_entry(broker: FakeBroker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "answered"),
+    ("said", "after_ms", "answered"),
     [
-        (ErrorCode.NONE, 0),
-        (ErrorCode.NOT_COORDINATOR, 6),
-        (ErrorCode.COORDINATOR_NOT_AVAILABLE, 7),
+        (ErrorCode.NONE, 0, 0),
+        (ErrorCode.NOT_COORDINATOR, 0, 6),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, 4_999, 20),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, 5_000, 7),
     ],
 )
 def test_the_answer_waits_for_the_followers(
-    broker: FakeBroker, said: ErrorCode, answered: int
+    broker: FakeBroker, said: ErrorCode, after_ms: int, answered: int
 ) -> None:
     broker.replicas.logs["words", 1].led_since = 5
     request = broker.ask(ask(2, marker(2, 7, ("words", [1, 0]))))
     assert request.answer is None
     ((replica, offset, led_since, timeout_ms, done),) = broker.awaited
     assert replica is broker.replicas.logs["words", 1]
-    assert (offset, led_since, timeout_ms) == (0, 5, 30_000)
+    assert (offset, led_since, timeout_ms) == (0, 5, 5_000)
+    broker.clock.advance(after_ms)
     done(said)
     assert codes(answer_of(request)) == {7: {("words", 1): answered, ("words", 0): 0}}
 
