@@ -25,9 +25,10 @@ from kbroker.types import ApiKey, TopicPartition
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from kbroker.cluster.transaction_coordinators import Peers
     from kbroker.cluster.transaction_markers import Marker, Outcome
+    from kbroker.failures import Failures
     from kbroker.metadata.image import BrokerImage, ClusterImage
-    from kbroker.peer.network_client import NetworkClient
     from kbroker.protocol.messages import write_txn_markers
     from kbroker.protocol.wire import Reader
 
@@ -45,10 +46,19 @@ Submit = Callable[[Coroutine[Any, Any, None]], "Future[None]"]
 class MarkerLinks:
     """See the head of this file; the `Transport` of TransactionMarkers."""
 
-    def __init__(self, image: Callable[[], ClusterImage], submit: Submit) -> None:
+    def __init__(
+        self,
+        image: Callable[[], ClusterImage],
+        submit: Submit,
+        failures: Failures,
+        peers: Callable[[], Peers] | None = None,
+    ) -> None:
+        """`peers` makes a client, on the loop."""
         self._image = image
         self._submit = submit
-        self._clients: dict[bool, NetworkClient] = {}  # by whether they are for slow partitions
+        self._failures = failures
+        self._make_peers = peers or _network_client
+        self._clients: dict[bool, Peers] = {}  # by whether they are for slow partitions
 
     def send(
         self,
@@ -98,18 +108,24 @@ class MarkerLinks:
                 broker.node_id,
                 error,
             )
+        except Exception as error:  # nothing looks at the result of this task
+            self._failures.note("sending markers of transactions", error)
         finally:
             done(outcome)
 
-    def _peers(self, slow: bool) -> NetworkClient:
-        from kbroker.peer.connection import NetworkClientOptions
-        from kbroker.peer.network_client import NetworkClient
-
+    def _peers(self, slow: bool) -> Peers:
         if slow not in self._clients:
-            self._clients[slow] = NetworkClient(
-                NetworkClientOptions(client_id=CLIENT_ID, request_timeout_ms=REQUEST_TIMEOUT_MS)
-            )
+            self._clients[slow] = self._make_peers()
         return self._clients[slow]
+
+
+def _network_client() -> Peers:
+    from kbroker.peer.connection import NetworkClientOptions
+    from kbroker.peer.network_client import NetworkClient
+
+    return NetworkClient(
+        NetworkClientOptions(client_id=CLIENT_ID, request_timeout_ms=REQUEST_TIMEOUT_MS)
+    )
 
 
 def encode_request(markers: Sequence[Marker], version: int) -> bytes:

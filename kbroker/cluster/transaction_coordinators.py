@@ -138,6 +138,8 @@ class TransactionCoordinators:
         except KafkaError as error:
             if error.code is ErrorCode.UNSUPPORTED_VERSION:
                 answer = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        except Exception as error:  # nothing looks at the result of this task
+            self._failures.note("asking a transaction coordinator", error)
         finally:
             done(answer)
 

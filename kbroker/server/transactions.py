@@ -230,7 +230,7 @@ class TransactionsOnDemand:
             lambda: levels.level(TRANSACTION_VERSION),
             self.write_markers,
             self.failures,
-            None if given.links is None else MarkerLinks(self._image, given.submit),
+            None if given.links is None else MarkerLinks(self._image, given.submit, self.failures),
         )
 
     def write_markers(
