@@ -58,7 +58,7 @@ class Node:
         self.machine.attach(self.coordinator)
         self.answers: list[tuple[ErrorCode, Pair]] = []
 
-    def lead(self, *leaders: int, epoch: int = 0) -> None:
+    def lead(self, *leaders: int, epoch: int = 0, loads: bool = True) -> None:
         first = not self.open
         topic = new_topic_image(TRANSACTIONS_TOPIC, TOPIC_ID, [(each,) for each in leaders], {})
         delta = ImageDelta(created=(topic,)) if first else ImageDelta(changed=(topic,))
@@ -68,6 +68,10 @@ class Node:
                 self.open[index] = self.logs.open(TRANSACTIONS_TOPIC, index, TOPIC_ID, {})
             self.open[index].set_leadership(leader, leader == NODE, epoch, 1)
         self.store.follow(ClusterImage().with_topics([topic]), delta)
+        if loads:
+            self.load()
+
+    def load(self) -> None:
         for _ in self.loader.work_off():
             pass
 
@@ -124,6 +128,25 @@ def test_ids_are_loaded_before_their_partition_is_active(
     after = dict(node.coordinator.listings())
     assert {name: image._replace(last_epoch=-1) for name, image in before.items()} == after
     assert "loaded 1 partitions with 2 transactional ids" in caplog.text
+
+
+def test_what_is_known_while_partitions_are_loaded(start: Start) -> None:
+    node = start()
+    node.lead(NODE, NODE)
+    node.init()
+    assert not node.store.is_loading
+    node = start()
+    node.lead(NODE, NODE, epoch=6, loads=False)
+    assert node.store.is_loading and node.coordinator.is_loading
+    term = node.store.term_of(PAY)
+    node.load()
+    assert not node.store.is_loading
+    assert node.loader.times.loads == 1
+    assert node.store.coordinator_epoch(PAY, term) == 6
+    node.lead(ELSEWHERE, ELSEWHERE, epoch=7)
+    node.lead(NODE, NODE, epoch=8)
+    assert node.store.coordinator_epoch(PAY, term) == -1
+    assert node.store.coordinator_epoch(PAY, node.store.term_of(PAY)) == 8
 
 
 def test_each_record_is_a_batch_of_its_own(start: Start) -> None:
