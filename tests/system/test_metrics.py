@@ -23,6 +23,8 @@ LEFT = 7  # of them, after the group's offset
 # Only where the machine has what they speak of: see resources.disks_of and process_disk_bytes.
 DISKS = {"disk_read", "disk_written", "disk_read_rate", "disk_write_rate"}
 OWN_DISK = {"process_read", "process_written", "process_read_rate", "process_write_rate"}
+# Only where a transaction holds the last stable offset.
+HELD = {"partition_stable_age"}
 _LINE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{([^}]*)\})? (\S+)$")
 
 Samples = dict[str, dict[str, float]]
@@ -75,7 +77,7 @@ def commit(broker: Broker, group_id: str, topic: str, offset: int) -> None:
 
 
 def expected(broker: Broker) -> list[Metric]:
-    absent: set[str] = set()
+    absent = set(HELD)
     if not resources.disks_of([str(broker.data_dir)]):
         absent |= DISKS
     if resources.process_disk_bytes() is None:
