@@ -75,6 +75,7 @@ class GroupMachine:
     topic: Final = OFFSETS_TOPIC
     name: Final = "groups"
     log_lines_max: Final = LOG_GROUP_LINES_MAX
+    waits_for_followers: Final = False
 
     def __init__(
         self, table: Table, topic_id_of: Callable[[str], bytes | None] | None = None

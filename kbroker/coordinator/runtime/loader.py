@@ -10,6 +10,10 @@ log delays no first request to anything else.
 The queue does not outlive a stop, so what a deleted topic leaves to be done the machine looks for
 after a load as well (`Machine.active`).
 
+A machine may serve nothing that its partition could still lose (`Machine.waits_for_followers`).
+Then a partition that is loaded turns active when the high watermark has reached the end of what was
+loaded; it is looked at again every FOLLOWERS_MS until then.
+
 A log that is being changed for long learns late who leads it (`replica/in_sync.py`). Its partition
 is looked at again every LATE_MS until then, and is loaded after that change.
 
@@ -47,6 +51,7 @@ if TYPE_CHECKING:
 
 STOP_TIMEOUT_S: Final = 10.0
 LATE_MS: Final = 100
+FOLLOWERS_MS: Final = 5
 
 
 @dataclass
@@ -55,6 +60,7 @@ class _Load:
     replica: Replica
     leader_epoch: int  # in which it is ours
     cancelled: bool = False
+    loaded_to: int = -1  # all up to there is loaded, and waits for the followers
 
 
 class _Unload(NamedTuple):
@@ -229,19 +235,22 @@ class Loader:
 
     def _load(self, job: _Load) -> Iterator[None]:
         if job.replica.leader_epoch < job.leader_epoch and not job.cancelled:
-            with self._changed:
-                self._late.append((self._clock.monotonic_ns() + LATE_MS * NS_PER_MS, job))
+            self._look_again(job, LATE_MS)
             return
         began_ms = self._clock.monotonic_ms()
         name = f"{self._machine.topic}-{job.partition}"
         try:
-            replay = yield from self._read(job)
-            if replay is None:
-                return
-            replay.loaded()
+            if job.loaded_to < 0:
+                replay = yield from self._read(job)
+                if replay is None:
+                    return
+                replay.loaded()
             yield
             with self._piece:
                 if job.cancelled:
+                    return
+                if self._machine.waits_for_followers and not _is_replicated(job):
+                    self._look_again(job, FOLLOWERS_MS)
                     return
                 self._table.activate(job.partition)
         except GeneratorExit:
@@ -270,6 +279,10 @@ class Loader:
         self._machine.active(job.partition)
         self.times = self.times.with_one(self._clock.monotonic_ms() - began_ms)
         self._log_when_done(job.partition, began_ms)
+
+    def _look_again(self, job: _Load, pause_ms: int) -> None:
+        with self._changed:
+            self._late.append((self._clock.monotonic_ns() + pause_ms * NS_PER_MS, job))
 
     def _unload(self, job: _Unload) -> None:
         self._machine.unloaded(job.partitions, job.of)
@@ -319,4 +332,9 @@ class Loader:
                 )  # fmt: skip
             for record in loaded.records:
                 replay.record(record)
+        job.loaded_to = end
         return replay
+
+
+def _is_replicated(job: _Load) -> bool:
+    return job.replica.high_watermark >= job.loaded_to

@@ -75,6 +75,13 @@ class Machine(Protocol):
         """How many log lines a second may report records of its topic that cannot be read."""
         ...
 
+    @property
+    def waits_for_followers(self) -> bool:
+        """Whether a partition is served only when its followers have all that was loaded. The log
+        of a new leader may end in records that only some have, and that another leader would not
+        have: what follows from them and is done elsewhere could not be undone."""
+        ...
+
     def replay(self, partition: int) -> Replay:
         """A partition that this broker leads is read from its beginning."""
         ...

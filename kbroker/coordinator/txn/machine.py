@@ -58,6 +58,7 @@ class TransactionMachine:
     topic: Final = TRANSACTIONS_TOPIC
     name: Final = "transactions"
     log_lines_max: Final = LOG_GROUP_LINES_MAX
+    waits_for_followers: Final = True  # markers are sent for outcomes that were loaded
 
     def __init__(self, table: Table) -> None:
         self._table = table

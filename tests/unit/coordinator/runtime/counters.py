@@ -96,6 +96,7 @@ class Counters:
     log_lines_max: Final = 2
 
     def __init__(self) -> None:
+        self.waits_for_followers = False
         self.by_name: dict[str, Counter] = {}
         self.calls: list[tuple[Any, ...]] = []
         self.incarnations = itertools.count(1)
@@ -153,7 +154,8 @@ class Node:
         self.table = ShardTable(listener)
         self.counters = Counters()
         machine: Machine = self.counters
-        self.loader = Loader(self.table, machine, ManualClock(), buffer_bytes=1)
+        self.clock = ManualClock()
+        self.loader = Loader(self.table, machine, self.clock, buffer_bytes=1)
         self.open: dict[int, LedLog] = {}
         self.store = self.counters.store = CounterStore(
             self.table, self.loader, partition_for, lambda _, index: self.open.get(index), NODE

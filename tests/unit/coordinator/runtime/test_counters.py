@@ -16,6 +16,7 @@ from kbroker.coordinator.runtime._shard_table import (
     Written,
     partition_for,
 )
+from kbroker.coordinator.runtime.loader import FOLLOWERS_MS
 from kbroker.errors import ErrorCode
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import ClusterImage, ImageDelta
@@ -67,6 +68,30 @@ def test_what_was_written_is_replayed_before_the_partition_is_active(start: Star
     assert [node.table.shard_state(place) for place in range(COUNT)] == [ACTIVE] * COUNT
     assert node.values() == {NAME: 3, OTHER: 30}
     assert node.store.state_of(NAME) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_partition_waits_for_the_followers_to_have_what_was_loaded(
+    start: Start, waits: bool
+) -> None:
+    """Where its machine asks for that (history 4 of those with transactions)."""
+    node = start()
+    node.lead(NODE, NODE, followers=[FOLLOWER])
+    assert node.add(node.counters.make(NAME)) == [ErrorCode.NONE]
+    node = start()
+    node.counters.waits_for_followers = waits
+    node.lead(NODE, NODE, followers=[FOLLOWER])
+    log = node.open[PLACE]
+    assert log.high_watermark < log.log_end_offset
+    node.load()
+    assert node.table.shard_state(PLACE) == (LOADING if waits else ACTIVE)
+    log.note_fetch(FOLLOWER, log.log_end_offset, 0)
+    node.clock.advance(FOLLOWERS_MS)
+    node.load()
+    assert node.table.shard_state(PLACE) == ACTIVE
+    assert node.values() == {NAME: 1}
+    assert node.counters.calls.count(("loaded", PLACE)) == 1
+    assert node.counters.calls.count(("active", PLACE)) == 1
 
 
 def test_writes_are_in_the_log_in_the_order_of_the_decisions(start: Start) -> None:
