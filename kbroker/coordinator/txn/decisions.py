@@ -174,7 +174,8 @@ def verify(image: Known, pair: Pair) -> ErrorCode:
 def end_event(
     image: Known, pair: Pair, *, committed: bool, raises: bool, limits: Limits = LIMITS
 ) -> Event:
-    """`raises`: by EndTxn 5, each outcome raises the epoch."""
+    """`raises`: by EndTxn 5, each outcome raises the epoch. The epoch before is that of a retry if
+    such an outcome was the last; else InitProducerId has raised it, for another producer."""
     if image is None:
         return Event.END_FOREIGN_AND_RAISE if raises else Event.END_FOREIGN
     if pair == image.pair:
@@ -184,7 +185,7 @@ def end_event(
     is_known = pair.producer_id == image.producer_id
     if not raises:
         return Event.END_OLD if is_known else Event.END_FOREIGN
-    if _is_before(image, pair, limits):
+    if image.client_version >= RAISES_EPOCHS and _is_before(image, pair, limits):
         return Event.COMMIT_AGAIN if committed else Event.ABORT_AGAIN
     return Event.END_OLD_AND_RAISE if is_known else Event.END_FOREIGN_AND_RAISE
 

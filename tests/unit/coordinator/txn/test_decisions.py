@@ -374,3 +374,13 @@ def test_an_image_that_no_record_may_have() -> None:
         require_sound(empty(-1))
     with pytest.raises(InvariantError):
         require_sound(empty(LAST_EPOCH + 2))
+
+
+def test_the_epoch_before_is_a_retry_only_after_an_outcome_that_has_raised_it() -> None:
+    """Else it is that of a producer which another one has replaced (history 518 of those with
+    transactions); an abort of it was answered with the pair of the other."""
+    image = written(decisions.init(empty(), NO_PAIR, TIMEOUT, TV1, T1))
+    begun = written(decisions.add(image, image.pair, ORDERS, TV1, T1))
+    by_old = written(decisions.end(begun, begun.pair, TV1, T2, committed=False))
+    fenced = decisions.end(completed(by_old, T2), Pair(ID, 0), TV2, T2, committed=False)
+    assert (fenced.code, fenced.answer) == (ErrorCode.PRODUCER_FENCED, NO_PAIR)
