@@ -20,12 +20,14 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from tests.simulation.act import Act
 from tests.simulation.history import Outcome, run
 from tests.simulation.planted import PLANTED
-from tests.simulation.schedule import Act
+from tests.simulation.planted_transactions import PLANTED_IN_TRANSACTIONS
 from tests.simulation.shrink import shrink
 
 SAVED_EVERY = 20
+ALL_PLANTED = {**PLANTED, **PLANTED_IN_TRANSACTIONS}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -38,7 +40,13 @@ def main(arguments: list[str] | None = None) -> int:
         "--threads", action="store_true", help="brokers have threads, and disks hang; a debug build"
     )
     parser.add_argument("--shrink", action="store_true")
-    parser.add_argument("--plant", choices=sorted(PLANTED))
+    parser.add_argument(
+        "--transactions",
+        choices=("some", "all", "none"),
+        default="some",
+        help="which histories have transactions; some: as their seeds say",
+    )
+    parser.add_argument("--plant", choices=sorted(ALL_PLANTED))
     parser.add_argument("--stop-at-first", action="store_true")
     options = parser.parse_args(arguments)
     with planted(options.plant):
@@ -48,11 +56,20 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def planted(name: str | None) -> AbstractContextManager[Any]:
-    return nullcontext() if name is None else PLANTED[name].switched_on()
+    return nullcontext() if name is None else ALL_PLANTED[name].switched_on()
+
+
+def how_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Which history it is, beside its seed."""
+    return {
+        "pipelined": options.pipelined,
+        "threads": options.threads,
+        "transactions": {"some": None, "all": True, "none": False}[options.transactions],
+    }
 
 
 def one(options: argparse.Namespace) -> int:
-    how = {"pipelined": options.pipelined, "threads": options.threads}
+    how = how_of(options)
     outcome = run(options.seed or 0, **how)
     schedule = outcome.schedule
     if outcome.violation is not None and options.shrink:
@@ -64,7 +81,7 @@ def one(options: argparse.Namespace) -> int:
     return int(outcome.violation is not None)
 
 
-def shrunk(outcome: Outcome, how: dict[str, bool]) -> list[Act]:
+def shrunk(outcome: Outcome, how: dict[str, Any]) -> list[Act]:
     assert outcome.violation is not None
 
     def fails(schedule: Any) -> str | None:
@@ -80,6 +97,11 @@ def told(outcome: Outcome) -> str:
         f" acknowledged, {outcome.consumed} records consumed, {outcome.commits} commits"
         f" acknowledged, {outcome.told} told in {outcome.virtual_ms} virtual ms"
     )
+    if outcome.committed or outcome.aborted:
+        figures += (
+            f"; transactions: {outcome.committed} ends committed, {outcome.aborted} aborted,"
+            f" {outcome.left_out} records left out"
+        )
     return f"seed {outcome.seed}: {outcome.violation or 'all held'}; {figures}"
 
 
@@ -94,7 +116,7 @@ def many(options: argparse.Namespace) -> int:
     begun_at, core_s = state["next"], state["core_s"]
     for seed in range(state["next"], int(last)):
         try:
-            outcome = run(seed, pipelined=options.pipelined, threads=options.threads)
+            outcome = run(seed, **how_of(options))
         except Exception:  # of a simulated person, or client: that history says nothing
             violation, line = True, f"seed {seed}: {traceback.format_exc()}"
         else:

@@ -11,23 +11,19 @@ request layer (`requests.py`).
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
-from collections import deque
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from kbroker.cluster.asked_controller import AskedController
 from kbroker.cluster.cluster_member import FLUSH_LOOK_MS
 from kbroker.cluster.replication import Replication
 from kbroker.config import BrokerConfig, edit_topic_list, validate_topic_overrides
 from kbroker.coordinator.groups import Groups
-from kbroker.errors import ErrorCode, KafkaError
 from kbroker.failures import Failures
 from kbroker.handlers import envelope
 from kbroker.handlers.delayed import Purgatories
@@ -36,29 +32,18 @@ from kbroker.log.manager import LogManager
 from kbroker.log.opening.data_directory import CLEAN_SHUTDOWN_FILE
 from kbroker.log.opening.recovery import Recovery
 from kbroker.metadata.controller import Controller
-from kbroker.metadata.controller.broker_messages import decode_answer, encode_update
 from kbroker.metadata.controller.events import Start
 from kbroker.metadata.controller.image_updates import (
     SHUTDOWN_KEY,
     SHUTDOWN_VERSION,
-    UPDATE_KEY,
-    ImageAnswer,
-    ImageUpdate,
 )
 from kbroker.metadata.controller.office_watch import OFFICE_LOOK_MS, OfficeWatch
 from kbroker.metadata.controller.parts import Listeners, Rules
 from kbroker.metadata.controller.parts import Session as ControllerSession
 from kbroker.metadata.controller.producer_ids import ProducerIdManager
-from kbroker.metadata.controller.update_parts import (
-    PART_BYTES,
-    WHOLE_BYTES_MAX,
-    PartsReceived,
-    UpdateWays,
-)
+from kbroker.metadata.features import SUPPORTED
 from kbroker.metadata.image import BrokerImage, ClusterImage, ImageDelta, PartitionImage
-from kbroker.peer.address import Address
 from kbroker.protocol.messages import controlled_shutdown
-from kbroker.protocol.wire import Reader
 from kbroker.replica._replica import Replica
 from kbroker.replica._topic_table import TopicTable
 from kbroker.replica.held_replicas import HeldReplicas
@@ -69,10 +54,10 @@ from kbroker.types import ApiKey, TopicPartition
 from tests.simulation import handlers
 from tests.simulation.group_parts import CallsLater, SteppedLoader, shift_to
 from tests.simulation.lanes import played_lanes
+from tests.simulation.links import PORT, Link, Links, host_of
 from tests.simulation.loop import (
     BACKGROUND,
     GROUPS,
-    LINKS,
     WATCH,
     LoopClock,
     Process,
@@ -84,131 +69,18 @@ from tests.simulation.requests import Fetches, Produces
 from tests.simulation.stepped_events import SteppedEvents
 from tests.simulation.stepped_timer import SteppedTimer
 from tests.simulation.store import Session
+from tests.simulation.transactions import BrokerTransactions
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
     from tests.simulation.scheduler import Scheduler
 
-# From which size on an update of the image goes in parts, and how large they are.
-UPDATE_BYTES = (WHOLE_BYTES_MAX, PART_BYTES)
-
-
-PORT = 9092
 LAG_MS = 1_500  # replica.lag.time.max.ms
 # As long as an event of the controller may take, before another is elected.
 EVENT_MAX_MS = 1_500
-SLOW_FETCH_MS = 900
-HANGING_FETCH_STEP_MS = 50
 Started = Callable[[Exception | None], None]
 INTERRUPTED_MS = (1, 10, 100, 400)
 RECOVERY_PAUSES_MS = (1, 100, 1_000, 10_000)
-
-
-def host_of(node_id: int) -> str:
-    return f"broker-{node_id}"
-
-
-def node_of(host: str) -> int:
-    return int(host.rpartition("-")[2])
-
-
-class Link:
-    """To a leader, for the fetchers: one request at a time."""
-
-    def __init__(self, own: Running, address: Address) -> None:
-        self._own = own
-        self._target = node_of(address.host)
-
-    async def call(self, api_key: ApiKey, version: int, body: bytes) -> Reader:
-        own = self._own
-        future: asyncio.Future[bytes | Lost] = asyncio.get_running_loop().create_future()
-
-        def done(result: bytes | Lost) -> None:
-            if not future.done():
-                future.set_result(result)
-
-        if own.fetchers_hang_until_ms > own.process.now_ms:
-            while own.fetchers_hang_until_ms > own.process.now_ms:  # or until all is healed
-                await asyncio.sleep(HANGING_FETCH_STEP_MS / 1000)
-        elif own.fetches_slowly:
-            await asyncio.sleep(SLOW_FETCH_MS / 1000)
-        own.process.run(lambda: own.request(self._target, api_key, version, body, done))
-        result = await future
-        if isinstance(result, Lost):
-            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, result.value)
-        return Reader(result, flexible=True)
-
-    async def close(self) -> None:
-        pass
-
-
-class Links:
-    """As `kbroker/cluster/broker_links.py`, over the simulated network."""
-
-    def __init__(self, own: Running) -> None:
-        self._own = own
-        self._ways = UpdateWays(*UPDATE_BYTES)
-        self.parts = PartsReceived()
-        self._asked = AskedController(lambda: own.controller.image.controller_id)
-        self._unanswered: dict[object, int] = {}
-
-    @property
-    def unanswered(self) -> Collection[int]:
-        """Brokers that were asked as the controller, of each request one."""
-        return self._unanswered.values()
-
-    def followed(self) -> None:
-        self._asked.followed()
-
-    def update(
-        self, broker: BrokerImage, update: ImageUpdate, done: Callable[[ImageAnswer | None], None]
-    ) -> None:
-        body = encode_update(update)
-        requests = deque(self._ways.requests(broker.node_id, update, body))
-
-        def answered(result: bytes | Lost) -> None:
-            if isinstance(result, Lost):
-                self._ways.not_answered(broker.node_id, update, body)
-                done(None)
-                return
-            answer = decode_answer(Reader(result, flexible=True))
-            if requests and answer.error is ErrorCode.NONE:
-                send()
-            else:
-                done(answer)
-
-        def send() -> None:
-            version, request = requests.popleft()
-            self._own.request(node_of(broker.host), UPDATE_KEY, version, request, answered)
-
-        send()
-
-    def forward(
-        self, broker: BrokerImage, api_key: int, version: int, body: bytes,
-        done: Callable[[bytes | KafkaError], None],
-    ) -> None:  # fmt: skip
-        def answered(result: bytes | Lost) -> None:
-            if isinstance(result, Lost):
-                refused = result is Lost.REFUSED
-                code = ErrorCode.NOT_CONTROLLER if refused else ErrorCode.REQUEST_TIMED_OUT
-                done(KafkaError(code, result.value))
-            else:
-                done(result)
-
-        request = object()
-        self._unanswered[request] = broker.node_id
-
-        def over(answer: bytes | KafkaError) -> None:
-            self._unanswered.pop(request)
-            asker(answer)
-
-        asker = done
-        done = self._asked.ask(broker.node_id, over)  # another thread may end it at once
-        self._own.request(node_of(broker.host), ApiKey(api_key), version, body, answered)
-        self._asked.followed()
-
-    def later(self, delay_ms: int, call: Callable[[], None]) -> None:
-        self._own.process.later(delay_ms, call, LINKS)
 
 
 class Running:
@@ -230,6 +102,7 @@ class Running:
         self.failures = Failures(f"broker {self.node_id}", logging.getLogger("simulation"))
         self.fetches, self.produces = Fetches(self), Produces(self)
         self.await_low_watermark = self.produces.await_low_watermark
+        self.await_followers = self.produces.await_followers
         self.purgatories = Purgatories.on(SteppedTimer(self.process, self.clock))
         # As the controller said it, by the replica's partition.
         self.states: dict[TopicPartition, PartitionImage] = {}
@@ -275,6 +148,9 @@ class Running:
         self.config = broker.config
         self.groups, self.offsets = self._groups.coordinator, self._groups.table
         self.offsets.set_clock_shift_ms(shift_to(self.clock))
+        self.transactions = BrokerTransactions(self)
+        self.verify_offsets = self.transactions.verify_offsets
+        self.marker_written = self._groups.marker_written
         self.controller: Controller
         self.producer_ids: ProducerIdManager
         self.events: SteppedEvents
@@ -314,6 +190,7 @@ class Running:
                 PORT,
                 lossy=self.logs.lossy,
                 envelope_version=envelope.VERSION,
+                features=SUPPORTED,
             ),
             clock=self.clock,
             locks=lambda: [self.broker.directory.name],
@@ -345,6 +222,7 @@ class Running:
 
         def started() -> None:
             self._replication.schedule(self)
+            self.transactions.start()
             self.schedule("due-flushes", self._flush_due, FLUSH_LOOK_MS)
             office = OfficeWatch(
                 self.controller.event_in_office, self.controller.give_up_office, self.clock
@@ -400,6 +278,7 @@ class Running:
         if not self.end_threads():
             return
         self._groups.loader.stop()
+        self.transactions.end(clean=clean)
         if clean:
             self.groups.close()
             self.controller.stop()
@@ -454,7 +333,8 @@ class Running:
     @property
     def failures_count(self) -> int:
         parts = self.controller.thread, self.groups, self._groups.loader.thread
-        return self.failures.count + sum(part.failures.count for part in parts)
+        counts = (part.failures.count for part in parts)
+        return self.failures.count + self.transactions.failures_count + sum(counts)
 
     def _submit(self, work: Coroutine[Any, Any, None]) -> Any:
         return self.loop.create_task(work)
@@ -471,6 +351,7 @@ class Running:
     def _apply(self, image: ClusterImage, delta: ImageDelta) -> list[TopicPartition]:
         self._replication.before(image, delta)
         self._groups.before(delta)
+        self.transactions.before(delta)
         offline = self.replicas.apply(image, delta)
         for topic in delta.deleted:
             for partition in topic.partitions:
@@ -478,6 +359,7 @@ class Running:
             self.cluster.safety.removed(self, topic)
             self.cluster.topics.removed(self, topic)
         self._groups.follow(image, delta)
+        self.transactions.follow(image, delta)
         for topic in (*delta.created, *delta.changed):
             for partition in topic.partitions:
                 self.wake_name(TopicPartition(topic.name, partition.index))
@@ -530,9 +412,9 @@ class Running:
         return self.broker.slow_until_ms > self.process.now_ms
 
     def load_slowly(self, for_ms: int) -> None:
-        loader = self._groups.loader
-        assert isinstance(loader, SteppedLoader)
-        loader.slow_until_ms = self.process.now_ms + for_ms
+        for loader in (self._groups.loader, *self.transactions.loaders()):
+            assert isinstance(loader, SteppedLoader)
+            loader.slow_until_ms = self.process.now_ms + for_ms
 
     @property
     def leads_any(self) -> bool:

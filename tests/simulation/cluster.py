@@ -40,6 +40,7 @@ from tests.simulation.producer_ids import ProducerIds
 from tests.simulation.safety import Safety
 from tests.simulation.store import SESSION_MS, Ensemble
 from tests.simulation.topics import Topics
+from tests.simulation.transaction_acts import TransactionActs
 from tests.simulation.twins import Twins
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ BROKERS = (1, 2, 3)
 PARTITIONS = 2
 HOMES = PARTITIONS  # in the place of a partition: those of `__consumer_offsets`
 ALL_LOGS = HOMES + 1
+STATES = ALL_LOGS + 1  # those of `__transaction_state`
 EVERY_BROKER = 0  # in the place of a broker: what is set for all of them
 # Of two partitions of `__consumer_offsets` each has its own; the second has a member.
 GROUPS = ("g1", "g2")
@@ -69,6 +71,9 @@ SETTINGS = {
     "group.min.session.timeout.ms": "500",
     "offsets.commit.timeout.ms": "800",
     "offsets.load.buffer.size": "400",
+    "request.timeout.ms": "1500",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "250",
+    "transaction.state.log.load.buffer.size": "400",
 }
 
 
@@ -87,7 +92,7 @@ def _spread(partitions: int, first: int) -> dict[int, tuple[int, ...]]:
     }
 
 
-class Cluster(DiskActs):
+class Cluster(DiskActs, TransactionActs):
     """See the head of this file. `directory` takes the brokers' files; with `pipelined` producers
     do not wait for one answer before they send on."""
 
@@ -151,6 +156,7 @@ class Cluster(DiskActs):
         # Nothing is drawn for it: schedules that are kept find what they found.
         self.crowd = Crowd(self, random.Random(dice.getstate()[1][0]))
         self.topics = Topics(self, BROKERS)
+        self._prepare_transactions(random.Random(f"transactions {dice.getstate()[1][0]}"))
         self._full: list[int] = []
         self._disk_faults: FileFaults | None = None
         self.boots = dict.fromkeys(BROKERS, 1)
@@ -240,7 +246,7 @@ class Cluster(DiskActs):
         points = read_offsets(directory / RECOVERY_POINT_FILE)
         # Of logs that this start has not opened yet as well, which only a kill has left.
         synced = {}
-        for name in (*self.names, *self.homes):
+        for name in self.logs:
             view = self.safety.partition(name).views.get(node_id)
             if view is not None and (path := directory / str(name)).exists():
                 # On a full disk a truncation or an earlier cut left less than the file says.
@@ -453,15 +459,18 @@ class Cluster(DiskActs):
 
     def prefer(self, index: int) -> None:
         """Have the first replica lead."""
-        names = self.homes if index == HOMES else [self.names[index]]
+        names = self._at(index)
         for running in self.controllers():
             running.controller.elect_leaders(False, names, lambda outcome: None)
 
     def reassign(self, index: int, *target: int) -> None:
         """To these brokers; to none: back to where it was."""
         self._moved = True
-        for name in self.homes if index == HOMES else [self.names[index]]:
+        for name in self._at(index):
             self._move(name, target or None)
+
+    def _at(self, index: int) -> list[TopicPartition]:
+        return {HOMES: self.homes, STATES: self.states}.get(index) or self.names[index : index + 1]
 
     def _move(self, name: TopicPartition, target: tuple[int, ...] | None) -> None:
         for running in self.controllers():
@@ -469,7 +478,7 @@ class Cluster(DiskActs):
 
     def _spread_again(self, looked_until_ms: int) -> None:
         """Every broker has every partition, as in the beginning."""
-        wanted = [name for name in (*self.names, *self.homes) if not self._is_everywhere(name)]
+        wanted = [name for name in self.logs if not self._is_everywhere(name)]
         for name in wanted:
             partition = self.safety.partition(name)
             if not partition.adding and not partition.removing:  # it ends by itself
@@ -540,6 +549,7 @@ class Cluster(DiskActs):
         """Nothing is wrong any more."""
         self.network.mend_all()
         self.crowd.end()
+        self._end_transactions()
         self._twins.end()
         self._full.clear()
         if self.scheduler is not None:

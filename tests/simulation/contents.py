@@ -1,8 +1,9 @@
 """What a log really holds: its files, read as far as they are new.
 
-A record's value says who sent it; in `__consumer_offsets` it is the group and the offset. What was
-cut off the log is forgotten, and what stands in its place is read again, so a look at a log after
-every step costs what is new. What was deleted at its beginning counts as there.
+A record's value says who sent it; in `__consumer_offsets` it is the group and the offset, in
+`__transaction_state` the whole record, and of a marker how the transaction ended. What was cut off
+the log is forgotten, and what stands in its place is read again, so a look at a log after every
+step costs what is new. What was deleted at its beginning counts as there.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from kbroker.coordinator.txn.image import TransactionImage
+from kbroker.coordinator.txn.records import decode_key, decode_value
+from kbroker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tests.support.record_batches import build_batch
 
-# Offset, size, epoch; producer, its epoch, sequence, records.
-_HEAD = struct.Struct(">qii27xqhii")
+# Offset, size, epoch; attributes; producer, its epoch, sequence, records.
+_HEAD = struct.Struct(">qii5xh20xqhii")
+_TRANSACTIONAL, _CONTROL = 0x10, 0x20
 _SIZE_COUNTS_FROM = 12
 _LENGTH_AT = 5  # of the value, in a record without a key: one byte, twice the length
 _FILE_BYTES_MAX = 1 << 20
@@ -24,6 +29,10 @@ _FILE_BYTES_MAX = 1 << 20
 GROUP_STATE = b"group of "
 # A commit that was deleted, whichever: neither has anybody sent that.
 DELETED = b"deleted of "
+# A record of a transactional id, and the end of a transaction.
+TRANSACTION_STATE = b"transaction "
+COMMIT, ABORT = b"marker commit ", b"marker abort "
+_MARKER_TYPE_AT, _MARKER_EPOCH_AT = 7, 12  # in a record that is a marker
 _OFFSET_KEY = 1
 _SHORT, _LONG = struct.Struct(">h"), struct.Struct(">q")
 
@@ -33,12 +42,29 @@ class Record(NamedTuple):
     value: bytes
     producer_id: int = -1
     sequence: int = -1
+    producer_epoch: int = -1
+    is_transactional: bool = False
+
+    @property
+    def is_marker(self) -> bool:
+        return self.is_transactional and self.value.startswith((COMMIT, ABORT))
 
 
-def batch_of(value: bytes, producer_id: int = -1, epoch: int = -1, sequence: int = -1) -> bytes:
+def batch_of(
+    value: bytes,
+    producer_id: int = -1,
+    epoch: int = -1,
+    sequence: int = -1,
+    *,
+    transactional: bool = False,
+) -> bytes:
     """As a producer sends it: one record, which `Contents` reads again."""
     return build_batch(
-        [value], producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
+        [value],
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        attributes=_TRANSACTIONAL if transactional else 0,
     )
 
 
@@ -63,6 +89,34 @@ def commit_in(record: bytes) -> bytes:
     return b"%s/%d" % (group, _LONG.unpack_from(value, 2)[0])
 
 
+def transaction_in(record: bytes) -> bytes:
+    """Of a record in `__transaction_state`: the whole of it, which `transaction_of` reads."""
+    at = 3 if record[0] & 0x80 else 2
+    key, at = _sized(record, at + 2)
+    value, _ = _sized(record, at)
+    return TRANSACTION_STATE + _SHORT.pack(len(key)) + key + value
+
+
+def transaction_of(value: bytes) -> tuple[str, TransactionImage | None]:
+    """The id, and what it is; None: it was forgotten."""
+    at = len(TRANSACTION_STATE)
+    (size,) = _SHORT.unpack_from(value, at)
+    key, state = value[at + 2 : at + 2 + size], value[at + 2 + size :]
+    return decode_key(key), decode_value(state) if state else None
+
+
+def marker_in(record: bytes) -> bytes:
+    committed = _SHORT.unpack_from(record, _MARKER_TYPE_AT)[0] == 1
+    (epoch,) = struct.unpack_from(">i", record, _MARKER_EPOCH_AT)
+    return (COMMIT if committed else ABORT) + b"of coordinator %d" % epoch
+
+
+VALUES: dict[str, Callable[[bytes], bytes]] = {
+    OFFSETS_TOPIC: commit_in,
+    TRANSACTIONS_TOPIC: transaction_in,
+}
+
+
 def _sized(record: bytes, at: int) -> tuple[bytes, int]:
     """Bytes behind their length, none where there are no bytes; and where they end."""
     length, start = _length(record, at)
@@ -79,8 +133,9 @@ def _length(data: bytes, at: int) -> tuple[int, int]:
 
 
 def is_of_the_coordinator(value: bytes) -> bool:
-    """Whether it says what a group is, or that something is not there: that may come twice."""
-    return value.startswith((GROUP_STATE, DELETED))
+    """Whether it says what a group or a transactional id is, that something is not there, or that
+    a transaction is over: that may come twice."""
+    return value.startswith((GROUP_STATE, DELETED, TRANSACTION_STATE, COMMIT, ABORT))
 
 
 def records_in(data: bytes) -> list[tuple[int, Record]]:
@@ -95,7 +150,9 @@ def records_in(data: bytes) -> list[tuple[int, Record]]:
 class _Batch(NamedTuple):
     offset: int
     epoch: int
+    attributes: int
     producer_id: int
+    producer_epoch: int
     sequence: int
     number: int
     start: int  # of its records
@@ -103,22 +160,36 @@ class _Batch(NamedTuple):
 
     def records(self, data: bytes, value_of: Callable[[bytes], bytes]) -> Iterator[Record]:
         at = self.start
+        is_transactional = bool(self.attributes & _TRANSACTIONAL)
+        if self.attributes & _CONTROL:
+            value_of = marker_in
         for index in range(self.number):
             length, begins = _length(data, at)
             sequence = self.sequence + index if self.sequence >= 0 else -1
             value = value_of(data[at : begins + length])
-            yield Record(self.epoch, value, self.producer_id, sequence)
+            yield Record(
+                self.epoch,
+                value,
+                self.producer_id,
+                sequence,
+                self.producer_epoch,
+                is_transactional,
+            )
             at = begins + length
 
 
 def _batches(data: bytes) -> Iterator[_Batch]:
     at = 0
     while at + _HEAD.size <= len(data):
-        offset, size, epoch, producer_id, _, sequence, count = _HEAD.unpack_from(data, at)
+        offset, size, epoch, attributes, *producer, count = _HEAD.unpack_from(data, at)
         end = at + _SIZE_COUNTS_FROM + size
         if end > len(data):
             break
-        yield _Batch(offset, epoch, producer_id, sequence, count, at + _HEAD.size, end)
+        producer_id, producer_epoch, sequence = producer
+        yield _Batch(
+            offset, epoch, attributes, producer_id, producer_epoch, sequence, count,
+            at + _HEAD.size, end,
+        )  # fmt: skip
         at = end
 
 

@@ -53,6 +53,9 @@ class SteppedLoader(Loader):
         self.slow_until_ms = 0.0
         self._is_slow = False  # as long as there is something to be loaded
 
+    def start(self) -> None:
+        """There is no thread to be started."""
+
     def _put(self, job: Any) -> bool:
         put = super()._put(job)
         self._process.work(self._begin, LOADER)

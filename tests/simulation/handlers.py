@@ -53,15 +53,19 @@ OF_GROUPS = frozenset({
     ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE,
 })  # fmt: skip
 
+# Between brokers, by rows that do not say so.
+MARKERS: frozenset[int] = frozenset({ApiKey.WRITE_TXN_MARKERS})
 # What clients ask, by the registry's rows.
 FROM_CLIENTS: frozenset[int] = frozenset(
     {
         ApiKey.LIST_OFFSETS, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.JOIN_GROUP,
         ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.INIT_PRODUCER_ID,
         ApiKey.DELETE_RECORDS, ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE,
+        ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.END_TXN,
     }
 )  # fmt: skip
-SERVED = FROM_CLIENTS.union(BETWEEN_BROKERS)
+SERVED = FROM_CLIENTS.union(BETWEEN_BROKERS, MARKERS)
 
 
 def serve(
@@ -85,7 +89,7 @@ def _serve(running: Running, request: Any) -> None:
     assert api.call is not None
     call: Call[Any] = Call(request, api.table, api.shape)
     with call:
-        if api.for_controller is None:
+        if api.for_controller is None or not api.for_controller(broker, call.message):
             api.call(broker, call)
         elif not running.informed:  # as before the first image
             call.fail(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import random
 from typing import Final, NamedTuple
 
+from tests.simulation.act import Act
 from tests.simulation.cluster import ALL_LOGS, BROKERS, GROUPS, HOMES, PARTITIONS
-from tests.simulation.schedule import Act, schedule_of
+from tests.simulation.schedule import schedule_of
 
 # As long as a session and as a follower may lag, and longer than both together.
 HANG_MS: Final = (300, 1_500, 3_000, 6_000)

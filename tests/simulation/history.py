@@ -15,15 +15,17 @@ from unittest import mock
 
 from kbroker.replica import manager
 from tests.simulation import living
+from tests.simulation.act import Act
 from tests.simulation.broker import EVENT_MAX_MS
 from tests.simulation.cluster import BROKERS, Cluster
 from tests.simulation.group_clients import Committer
 from tests.simulation.hangs import schedule_with_hangs
 from tests.simulation.safety import Violation
-from tests.simulation.schedule import Act, schedule_of
+from tests.simulation.schedule import schedule_of
 from tests.simulation.scheduler import scheduled
 from tests.simulation.settled import unsettled
 from tests.simulation.standing import Standing
+from tests.simulation.transaction_schedule import transactions_of
 
 HEALED_WITHIN_MS = 60_000
 _SLICE_MS = 50
@@ -47,6 +49,10 @@ class Outcome:
     commits: int
     told: int
     virtual_ms: int
+    # Of transactions: those ended in a partition, and records that readers left out.
+    committed: int = 0
+    aborted: int = 0
+    left_out: int = 0
 
 
 @contextmanager
@@ -78,14 +84,18 @@ def run(
     *,
     pipelined: bool = False,
     threads: bool = False,
+    transactions: bool | None = None,
 ) -> Outcome:
     """The history of this seed, or one with another schedule; with `pipelined` clients, and of
-    brokers with `threads`, it is another one."""
+    brokers with `threads`, it is another one. `transactions`: whether it has some; None: as the
+    seed says."""
     special: dict[str, int] = {}
     if threads:
         own, end_ms, calm, special = schedule_with_hangs(seed)
     else:
         own, end_ms = schedule_of(random.Random(f"schedule {seed}"))
+        if transactions is not False:
+            own = sorted([*own, *transactions_of(seed, end_ms, always=transactions is True)])
     acts = own if schedule is None else list(schedule)
     place = directory or Path(tempfile.mkdtemp(prefix="kbroker-simulation-", dir="/dev/shm"))
     settings = manager.log_settings
@@ -122,6 +132,9 @@ def run(
         sum(each.acknowledged for each in cluster.committers),
         sum(each.told for each in cluster.committers),
         cluster.loop.now_ms,
+        cluster.ledger.committed_count,
+        cluster.ledger.aborted_count,
+        cluster.committed_reader.left_out,
     )
 
 
@@ -141,6 +154,7 @@ def _live(cluster: Cluster, acts: Sequence[Act], end_ms: int) -> None:
         cluster.heal()
     _settle(cluster)
     _all_there(cluster)
+    _all_committed(cluster)
 
 
 def _write_everywhere(cluster: Cluster) -> None:
@@ -155,6 +169,8 @@ def _write_everywhere(cluster: Cluster) -> None:
                 raise Violation("service goes on", "a new producer gave up")
     for committer in cluster.committers:
         _commit(cluster, committer)
+    if cluster.states:
+        _transact(cluster)
 
 
 def _write(cluster: Cluster, index: int) -> bool:
@@ -189,6 +205,41 @@ def _commit(cluster: Cluster, committer: Committer) -> None:
             raise Violation("service returns", "what was committed is not told")
         committer.ask(stable=True)
         cluster.loop.run_until(cluster.loop.now_ms + _SLICE_MS)
+
+
+def _transact(cluster: Cluster) -> None:
+    """A transaction in every partition, with offsets, is committed; a producer that was replaced
+    begins once more."""
+    producer, end_ms = cluster.transactional[0], cluster.loop.now_ms + HEALED_WITHIN_MS
+    wanted = producer.committed + 1
+    while producer.committed < wanted:
+        if cluster.loop.now_ms >= end_ms:
+            raise Violation("service goes on", "no transaction is committed")
+        producer.transact(all_of_it=True)
+        cluster.loop.run_until(cluster.loop.now_ms + _SLICE_MS)
+
+
+def _all_committed(cluster: Cluster) -> None:
+    """What was committed is whole, and can be read, without what was aborted."""
+    if not cluster.states:
+        return
+    cluster.ledger.look_at_all()
+    for name in cluster.names:
+        partition = cluster.safety.partition(name)
+        if partition.lost or cluster.ledger.is_excused():
+            continue  # markers may be lost, which no coordinator writes again
+        assert partition.state is not None
+        leader = cluster.running(partition.state.leader)
+        position, end = 0, partition.views[leader.node_id].end_offset
+        while position < end:
+            before = position
+            position = cluster.committed_reader.look(leader, name, position)
+            if position <= before:
+                raise Violation("everything can be read", f"{name} from {position} to {end}")
+    cluster.committed_reader.ask_offsets(last=True)
+    cluster.loop.run_until(cluster.loop.now_ms + _SLICE_MS)
+    if cluster.safety.violation is not None:
+        raise cluster.safety.violation
 
 
 def _settle(cluster: Cluster) -> None:

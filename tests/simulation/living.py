@@ -89,7 +89,7 @@ class Living:
 
     def _of_leaders(self, office: int) -> Iterator[Wrong]:
         safety, tree = self._cluster.safety, self._cluster.ensemble.tree
-        for name in (*self._cluster.names, *self._cluster.homes):
+        for name in self._cluster.logs:
             state = safety.partition(name).state
             if state is None or state.leader == NO_LEADER:
                 continue
@@ -106,7 +106,7 @@ class Living:
         node = tree.find(records.broker_path(running.node_id))
         if node is None or node.owner != running.session.session_id:
             return
-        for name in (*self._cluster.names, *self._cluster.homes):
+        for name in self._cluster.logs:
             partition = image.partition(*name)
             if partition is None or partition.leader == NO_LEADER:
                 continue
@@ -116,7 +116,7 @@ class Living:
 
     def _of_lag(self, office: int) -> Iterator[Wrong]:
         """Who is in sync has what its leader had LAG_MS ago."""
-        for name in (*self._cluster.names, *self._cluster.homes):
+        for name in self._cluster.logs:
             partition = self._cluster.safety.partition(name)
             state = partition.state
             view = None if state is None else partition.views.get(state.leader)
@@ -136,7 +136,7 @@ class Living:
                     yield Wrong("who lags leaves the in-sync set", told, HEARD_WITHIN_MS)
 
     def _of_followers(self) -> Iterator[Wrong]:
-        for name in (*self._cluster.names, *self._cluster.homes):
+        for name in self._cluster.logs:
             partition = self._cluster.safety.partition(name)
             state = partition.state
             if state is None or state.leader == NO_LEADER:

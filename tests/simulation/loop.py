@@ -139,10 +139,11 @@ class StepLoop(asyncio.AbstractEventLoop):
 
 
 class LoopClock:
-    """A `Clock` that shows the loop's time."""
+    """A `Clock` that shows the loop's time; the wall clock may be wrong by `shift_ms`."""
 
     def __init__(self, loop: StepLoop) -> None:
         self._loop = loop
+        self.shift_ms = 0
 
     def monotonic_ns(self) -> int:
         return round(self._loop.time() * 1e9)
@@ -151,7 +152,7 @@ class LoopClock:
         return self.monotonic_ns() // NS_PER_MS
 
     def wall_ms(self) -> int:
-        return START_WALL_MS + self.monotonic_ms()
+        return START_WALL_MS + self.monotonic_ms() + self.shift_ms
 
     def wait_until(self, condition: threading.Condition, deadline_ns: int | None) -> None:
         raise NotImplementedError("what runs on a loop waits there")

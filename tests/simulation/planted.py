@@ -9,8 +9,8 @@ any more says that the histories, or what is looked at, have become too tame.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -50,29 +50,8 @@ from kbroker.replica.fetcher_partition import UNKNOWN, FollowedPartition, Outcom
 from kbroker.replica.fetcher_session import FetchSession
 from kbroker.replica.manager import ReplicaManager
 from tests.simulation import requests
-from tests.simulation.schedule import Act
-
-
-@dataclass(frozen=True)
-class Plant:
-    """`seeds` are enough to find it, from `first` on: those before it say nothing, and take long.
-    `also` are further functions that it replaces. `schedule`: what is left of one that finds it in
-    the history of seed `first`, where seeds by the thousand are for runs by hand."""
-
-    owner: Any
-    name: str
-    wrong: Callable[..., Any]
-    seeds: int
-    also: tuple[tuple[Any, str, Callable[..., Any]], ...] = ()
-    first: int = 0
-    schedule: tuple[Act, ...] | None = None
-
-    def switched_on(self) -> AbstractContextManager[Any]:
-        with ExitStack() as patches:
-            for place in ((self.owner, self.name, self.wrong), *self.also):
-                patches.enter_context(mock.patch.object(*place))
-            return patches.pop_all()
-
+from tests.simulation.act import Act
+from tests.simulation.plant import Plant
 
 _append = FollowedPartition._append_locked
 _begin = FollowedPartition.__init__

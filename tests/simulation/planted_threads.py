@@ -1,4 +1,4 @@
-"""Faults that histories of brokers with threads must find; see `planted.py` for what a plant is."""
+"""Faults that histories of brokers with threads must find; see `plant.py` for what a plant is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from kbroker.replica import in_sync, leadership
 from kbroker.replica._replica import Replica
 from kbroker.replica.fetcher_partition import FollowedPartition
 from kbroker.types import TopicPartition
-from tests.simulation.planted import PLANTED, Plant
+from tests.simulation.plant import Plant
+from tests.simulation.planted import PLANTED
 
 
 def _however_long(

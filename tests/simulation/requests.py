@@ -10,13 +10,15 @@ parking itself (`waits.py`); a fetch that waits is looked at again when its part
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from kbroker.engine.verifications import ADDS_FROM, produce_error
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.protocol.wire import Reader, Writer
+from kbroker.replica._committed_read import aborted_transactions
 from kbroker.types import TopicPartition
 from tests.simulation.loop import APPENDS, HANDLER, WAITS
 from tests.simulation.network import Answer
@@ -273,6 +275,18 @@ class Produced(NamedTuple):
 
 
 ProducedDone = Callable[[Produced], None]
+_PLAIN: Mapping[str, int] = {}  # a batch that is in no transaction
+
+
+class Transactional(NamedTuple):
+    """A batch of a transaction, in a Produce of that version."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+    version: int
+    batch: bytes
 
 
 class Produces:
@@ -298,13 +312,55 @@ class Produces:
         # A producer's are one behind the other; those of two kinds may come at once.
         self._broker.process.work(append, f"{APPENDS} {name} with acks {acks}")
 
+    def serve_transactional(
+        self, name: TopicPartition, sent: Transactional, timeout_ms: int, done: ProducedDone
+    ) -> None:
+        """As `_produce_verify` and `Verifications` do: where the transaction is not open here, its
+        coordinator is asked, and the batch is appended under a guard."""
+        replica = self._broker.replicas.partition(*name)
+        if replica is None:
+            done(Produced(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            return
+        if not self._broker.leads(name):
+            done(Produced(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            return
+        adds = sent.version >= ADDS_FROM
+        code, guard = replica.begin_verification(
+            sent.producer_id,
+            sent.producer_epoch,
+            sent.sequence,
+            bumps_epoch=adds,
+            now_ms=self._broker.clock.wall_ms(),
+        )
+
+        def append(guard: int) -> None:
+            how = {"guard": guard, "api_version": sent.version}
+            self._append(name, replica, sent.batch, -1, timeout_ms, done, how)
+
+        def verified(errors: Mapping[TopicPartition, ErrorCode]) -> None:
+            code = produce_error(errors[name], sent.version)
+            if code:
+                done(Produced(code))
+            else:
+                append(guard)
+
+        if code:
+            done(Produced(code))
+        elif not guard:
+            append(0)
+        else:
+            self._broker.transactions.verify(
+                sent.transactional_id, sent.producer_id, sent.producer_epoch, [name],
+                adds=adds, done=verified,
+            )  # fmt: skip
+
     def _append(
         self, name: TopicPartition, replica: Replica, batch: bytes, acks: int, timeout_ms: int,
-        done: ProducedDone,
+        done: ProducedDone, how: Mapping[str, int] = _PLAIN,
     ) -> None:  # fmt: skip
         before, led_since = replica.log_end_offset, self._broker.led_since(name)
         try:
-            result = replica.append(batch, acks=acks, now_ms=self._broker.clock.wall_ms())
+            result = replica.append(batch, acks=acks, now_ms=self._broker.clock.wall_ms(), **how)
         except KafkaError as error:
             done(Produced(error.code))
             return
@@ -362,3 +418,8 @@ class Produces:
 def must_wait(replica: Replica, last_offset: int, *, appended: bool) -> bool:
     """Whether a batch is not with everybody yet, be it appended now or a duplicate."""
     return last_offset >= replica.high_watermark
+
+
+def fetch_committed(replica: Replica, offset: int) -> tuple[bytes, list[tuple[int, int]]]:
+    """As a fetch with read_committed: batches, and what of them was aborted."""
+    return replica.read(offset, read_committed=True), aborted_transactions(replica, offset)

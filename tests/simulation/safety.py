@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING
 from kbroker.log.engine.checkpoints import HIGH_WATERMARK_FILE, read_offsets
 from kbroker.metadata.controller import records as nodes
 from kbroker.metadata.controller.events import BrokersChanged
-from kbroker.metadata.image import NO_LEADER, OFFSETS_TOPIC, PartitionImage, TopicImage
+from kbroker.metadata.image import NO_LEADER, PartitionImage, TopicImage
 from kbroker.metadata.store.base import Create, Operation, Set
 from kbroker.types import TopicPartition
-from tests.simulation.contents import Contents, Record, commit_in, is_of_the_coordinator, value_in
+from tests.simulation.contents import VALUES, Contents, Record, is_of_the_coordinator, value_in
 from tests.simulation.loop import LOOKS
 from tests.simulation.registrations import Registrations
 from tests.simulation.views import Partition, View
@@ -84,7 +84,7 @@ class Safety:
         partition = self.partition(replica.name)
         view = partition.views.get(running.node_id)
         if view is None:
-            value_of = commit_in if replica.name.topic == OFFSETS_TOPIC else value_in
+            value_of = VALUES.get(replica.name.topic, value_in)
             directory = running.broker.directory / str(replica.name)
             contents = Contents(directory, value_of, partition.committed)
             view = partition.views[running.node_id] = View(running.node_id, replica.name, contents)
@@ -126,7 +126,7 @@ class Safety:
         if view not in self._live:
             self._live.append(view)
         view.replica, view.leader_epoch, view.partition_epoch = replica, replica.leader_epoch, -1
-        view.end_offset = replica.log_end_offset
+        view.end_offset = view.opened_at = replica.log_end_offset
         self._read(partition, view, view.end_offset)
         start = view.log_start = replica.log_start_offset
         view.contents.begins_at(start)
@@ -339,6 +339,7 @@ class Safety:
                 or replica.log_start_offset != view.log_start
             ):
                 self._note(self.partition(view.name), view)
+        self._cluster.ledger.after_look()
 
     def after_step(self) -> None:
         if not self.watching:
@@ -367,6 +368,7 @@ class Safety:
         if mark > before:
             self._agrees(partition, view, view.checked, mark)
             view.checked = mark
+        self._cluster.ledger.stable(partition, view, replica)
         self._has_deleted(partition, view)
 
     def _begins_at(self, partition: Partition, view: View, start: int) -> None:
@@ -426,6 +428,8 @@ class Safety:
                 self._look_behind_cut(partition, view, view.replica)
             view.values = {each.value for each in view.contents.records[view.log_start :]}
         records = self._read(partition, view, end)
+        if view.leads:
+            self._cluster.ledger.appended(view, records)
         if self._registrations.is_copied(view.node_id):
             partition.losses.add(view.node_id, records)
         for record in records:
@@ -469,9 +473,11 @@ class Safety:
         for offset in range(start, min(end, len(view.contents.records))):
             record = view.contents.records[offset]
             if offset >= len(partition.committed):
+                again = record.value in partition.places
                 partition.places[record.value] = offset
                 partition.committed.append(record)
                 self._in_order(partition, record, offset)
+                self._cluster.ledger.committed(partition, record, offset, again=again)
                 self._committed(partition, view)
             elif partition.committed[offset] != record:
                 self.fail(
@@ -483,8 +489,11 @@ class Safety:
 
     def _in_order(self, partition: Partition, record: Record, offset: int) -> None:
         """An idempotent producer's records, by their numbers and by their sequences."""
-        before, at = partition.sequences.get(record.producer_id, (-1, offset))
-        partition.sequences[record.producer_id] = (record.sequence, offset)
+        if record.is_transactional and record.sequence < 0:
+            return  # a marker, or offsets of a group
+        pair = record.producer_id, record.producer_epoch
+        before, at = partition.sequences.get(pair, (-1, offset))
+        partition.sequences[pair] = (record.sequence, offset)
         deleted = partition.is_deleted(at)
         # A leader that does not know a producer takes any batch, where there may be several.
         follows = record.sequence == before + 1 or (before < 0 and self._cluster.pipelined)

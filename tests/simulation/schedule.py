@@ -8,8 +8,8 @@ the schedule (`shrink.py`) leaves the rest as it was.
 from __future__ import annotations
 
 import random
-from typing import NamedTuple
 
+from tests.simulation.act import Act
 from tests.simulation.cluster import BROKERS, EVERY_BROKER, GROUPS, HOMES, PARTITIONS
 from tests.simulation.group_crowd import MEMBERS
 from tests.simulation.network import CLIENTS
@@ -17,15 +17,6 @@ from tests.simulation.network import CLIENTS
 FAULTS_MIN, FAULTS_MAX = 3, 12
 SPAN_MS_MIN, SPAN_MS_MAX = 2_500, 6_000
 SLOW_MS = 3_800
-
-
-class Act(NamedTuple):
-    at_ms: int
-    what: str
-    how: tuple[int, ...] = ()
-
-    def __str__(self) -> str:
-        return f"{self.at_ms:6} ms  {self.what}({', '.join(map(str, self.how))})"
 
 
 def schedule_of(dice: random.Random, *, twice: bool = True) -> tuple[list[Act], int]:

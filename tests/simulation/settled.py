@@ -5,18 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.coordinator.runtime._shard_table import ACTIVE, NOT_OWNER
+from kbroker.coordinator.txn.states import State
 from kbroker.metadata.image import NO_LEADER, OFFSETS_TOPIC
 
 if TYPE_CHECKING:
+    from kbroker.types import TopicPartition
+    from tests.simulation.broker import Running
     from tests.simulation.cluster import Cluster
     from tests.simulation.views import View
+
+
+_OVER = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 
 
 def unsettled(cluster: Cluster) -> str:
     """What is not as it should be without faults; empty: nothing."""
     if len(cluster.all_running()) < len(cluster.brokers):
         return "not every broker runs"
-    for name in (*cluster.names, *cluster.homes):
+    for name in cluster.logs:
         partition = cluster.safety.partition(name)
         state = partition.state
         if state is None or state.leader == NO_LEADER:
@@ -43,14 +49,33 @@ def unsettled(cluster: Cluster) -> str:
             found = running.offsets.shard_state(home.partition)
             if found != wanted:
                 return f"{home} is {found} at broker {running.node_id}, not {wanted}"
+        for name in cluster.states:
+            if reason := _state_at(running, name):
+                return reason
         if cluster.crowd.stays_at(running):
             return "who has left the group of several is in it, or it was deleted"
     if reason := cluster.topics.unsettled():
+        return reason
+    if any(producer.is_busy for producer in cluster.transactional):
+        return "a transactional producer waits"
+    if reason := cluster.ledger.still_open():
         return reason
     if any(producer.sending for producer in cluster.producers):
         return "a producer waits"
     if any(committer.committing for committer in cluster.committers):
         return "a commit waits"
+    return ""
+
+
+def _state_at(running: Running, name: TopicPartition) -> str:
+    (made,) = running.transactions.made()
+    wanted = ACTIVE if running.leads(name) else NOT_OWNER
+    found = made.table.shard_state(name.partition)
+    if found != wanted:
+        return f"{name} is {found} at broker {running.node_id}, not {wanted}"
+    for transactional_id, image in made.coordinator.listings():
+        if image.state not in _OVER:
+            return f"{transactional_id} is {image.state.label} at broker {running.node_id}"
     return ""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tests.simulation.schedule import Act
+from tests.simulation.act import Act
 
 RUNS_MAX = 400
 

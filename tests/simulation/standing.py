@@ -53,7 +53,7 @@ class Standing:
             for told in self._scheduler.lost.wrong():
                 self._cluster.safety.fail("what a sync has lost is not taken for written", told)
         if self._calm:
-            for name in (*self._cluster.names, *self._cluster.homes):
+            for name in self._cluster.logs:
                 self._look_at_leader(name, now_ms)
                 self._look_at_elections(name)
         self.begin()

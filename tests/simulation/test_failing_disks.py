@@ -12,9 +12,9 @@ import pytest
 from kbroker.metadata.image import NO_LEADER
 from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
 from kbroker.types import TopicPartition
+from tests.simulation.act import Act
 from tests.simulation.cluster import BROKERS, TOPIC, Cluster
 from tests.simulation.history import run
-from tests.simulation.schedule import Act
 
 FIRST = BROKERS[0]
 NAME = TopicPartition(TOPIC, 0)

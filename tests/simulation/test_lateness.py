@@ -6,11 +6,11 @@ import pytest
 
 from kbroker.types import ApiKey
 from tests.simulation import group_members, handlers
+from tests.simulation.act import Act
 from tests.simulation.broker import Running
 from tests.simulation.history import run
 from tests.simulation.network import LATE_MS, Exchange, Network, Serve
 from tests.simulation.requests import Produces
-from tests.simulation.schedule import Act
 
 LATE_PERCENT, SEEDS = 20, 40
 SCHEDULE = (
@@ -22,6 +22,8 @@ SCHEDULE = (
     *(Act(at_ms, "delete_records", (0, 30)) for at_ms in range(0, 2_500, 200)),
     *(Act(at_ms, "delete_group", (at_ms % 400 // 200,)) for at_ms in range(0, 2_500, 200)),
     *(Act(at_ms, "commit", (0,)) for at_ms in range(0, 2_500, 200)),
+    Act(0, "serve_transactions", (1, 0, 2)),
+    *(Act(at_ms, "transact", (at_ms % 300 // 100,)) for at_ms in range(0, 2_500, 100)),
 )
 
 

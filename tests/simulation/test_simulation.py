@@ -13,15 +13,15 @@ from unittest import mock
 
 import pytest
 
-from tests.simulation import broker
+from tests.simulation import links
 from tests.simulation.__main__ import main
+from tests.simulation.act import Act
 from tests.simulation.clients import GIVE_UP_MS
 from tests.simulation.cluster import Cluster
 from tests.simulation.history import _write, run
 from tests.simulation.network import CLIENTS, Network
 from tests.simulation.registrations import Registrations
 from tests.simulation.safety import Violation
-from tests.simulation.schedule import Act
 from tests.simulation.shrink import shrink
 from tests.simulation.views import View
 
@@ -49,7 +49,7 @@ def test_everything_holds_where_images_are_larger_than_a_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     whole = sum(run(seed).requests for seed in range(20))
-    monkeypatch.setattr(broker, "UPDATE_BYTES", (250, 100))
+    monkeypatch.setattr(links, "UPDATE_BYTES", (250, 100))
     outcomes = [run(seed) for seed in range(20)]
     assert all(outcome.violation is None for outcome in outcomes)
     assert sum(outcome.requests for outcome in outcomes) > whole

@@ -16,7 +16,8 @@ from kbroker.errors import KafkaError, UserError
 from kbroker.metadata.controller import records
 from kbroker.metadata.image import BrokerImage
 from kbroker.metadata.store.base import Create, Delete, Operation
-from tests.simulation.broker import PORT, Broker, Running, host_of
+from tests.simulation.broker import Broker, Running
+from tests.simulation.links import PORT, host_of
 from tests.simulation.network import CLIENTS
 from tests.simulation.store import Session
 

@@ -25,6 +25,9 @@ class View:
     contents: Contents
     replica: Replica | None = None  # None: its broker is down
     high_watermark: int = 0
+    opened_at: int = 0  # its end then
+    stable: int = 0  # the last stable offset, while it leads in that epoch
+    stable_in: int = -1
     end_offset: int = 0
     log_start: int = 0
     leader_epoch: int = -1
@@ -59,7 +62,8 @@ class Partition:
     deleted_to: int = 0  # as it was answered, in that epoch or before
     deleted_in: int = -1
     undeleted: set[int] = field(default_factory=set)  # were not there then
-    sequences: dict[int, tuple[int, int]] = field(default_factory=dict)  # and offsets, by producer
+    # And offsets, by producer id and epoch.
+    sequences: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     adding: set[int] = field(default_factory=set)
     removing: set[int] = field(default_factory=set)
 

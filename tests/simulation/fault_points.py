@@ -1,0 +1,43 @@
+"""Faults at the steps of a transaction: the broker that takes one fails right after it.
+
+A point is armed by an act of the schedule, for its next time. Some points are records that a leader
+appends, others are answers that a broker gives, whether they arrive or not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+
+# Records of `__transaction_state`, by state; then what is written to partitions; then answers.
+POINTS = (
+    "empty", "ongoing", "prepare", "complete",
+    "data", "offsets", "marker",
+    "added", "produced", "offsets committed", "ended",
+)  # fmt: skip
+FAULTS = ("kill", "cut_power", "alone", "pause", "fill_disk", "isolate")
+
+
+class FaultPoints:
+    """See the head of this file."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._armed: dict[str, list[tuple[str, int, int]]] = {}
+        self.happened = 0
+
+    def arm(self, point: int, fault: int, delay_ms: int, for_ms: int) -> None:
+        found = self._armed.setdefault(POINTS[point], [])
+        found.append((FAULTS[fault], delay_ms, for_ms))
+
+    def disarm(self) -> None:
+        self._armed.clear()
+
+    def happens(self, point: str, node_id: int) -> None:
+        armed = self._armed.get(point)
+        if armed:
+            fault, delay_ms, for_ms = armed.pop(0)
+            self.happened += 1
+            self._cluster.loop.later(delay_ms, getattr(self._cluster, fault), node_id, for_ms)

@@ -1,0 +1,191 @@
+"""Faults that histories with transactions must find; see `plant.py` for what a plant is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kbroker.cluster.transaction_markers import TransactionMarkers
+from kbroker.coordinator.groups import Groups
+from kbroker.coordinator.txn import decisions
+from kbroker.coordinator.txn import image as images
+from kbroker.coordinator.txn.coordinator import TransactionCoordinator
+from kbroker.coordinator.txn.image import Limits, TransactionImage
+from kbroker.coordinator.txn.states import State
+from kbroker.coordinator.txn.store import TransactionStore
+from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers import write_txn_markers
+from kbroker.handlers.services import led_replica
+from kbroker.replica._replica import Replica
+from tests.simulation import requests, transaction_clients
+from tests.simulation.plant import Plant
+from tests.simulation.transactions import BrokerTransactions
+
+_PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+_write = TransactionStore.write
+_verify = BrokerTransactions.verify
+_end = decisions.end
+_fenced = images.fenced
+_append = requests.Produces._append
+_fetch = requests.fetch_committed
+_marker_written = Groups.marker_written
+_written = TransactionCoordinator._written
+
+
+def _once_written(
+    store: TransactionStore, name: str, term: int, image: TransactionImage, done: Any
+) -> None:
+    """Markers are sent, and a client is answered, before the followers have the outcome."""
+    if image.state not in _PREPARED:
+        _write(store, name, term, image, done)
+        return
+    _write(store, name, term, image, lambda code: None)
+    done(ErrorCode.NONE)
+
+
+def _over_at_once(markers: TransactionMarkers, order: Any, done: Callable[[], object]) -> None:
+    """A transaction is complete before its markers are written; they are sent once."""
+    _send(markers, order, lambda: None)
+    done()
+
+
+_send = TransactionMarkers.send
+
+
+def _taken_for_written(markers: TransactionMarkers, sending: Any, place: Any, code: Any) -> None:
+    """A partition that refuses a marker counts as one that has it."""
+    markers._over(sending, place)
+
+
+def _left_prepared(coordinator: TransactionCoordinator, *loaded: Any) -> None:
+    """An outcome that a load finds is not completed."""
+
+
+def _not_raised(
+    image: TransactionImage, to: State, version: int, *how: Any, **settings: Any
+) -> TransactionImage:
+    """EndTxn 5 leaves the epoch as it is."""
+    after = _prepared(image, to, version, *how, **settings)
+    return after._replace(epoch=image.epoch, next_producer_id=images.NO_PRODUCER_ID)
+
+
+_prepared = images.prepared
+
+
+def _not_fenced(image: TransactionImage, *how: Any, **settings: Any) -> TransactionImage:
+    """The coordinator aborts a transaction, and its producer keeps its epoch."""
+    after = _fenced(image, *how, **settings)
+    return after._replace(epoch=image.epoch, next_producer_id=images.NO_PRODUCER_ID)
+
+
+def _the_same_epoch(image: TransactionImage, *how: Any, **settings: Any) -> TransactionImage:
+    """A second producer gets the epoch of the first one."""
+    after = _renewed(image, *how, **settings)
+    return after._replace(epoch=image.epoch) if after.epoch > image.epoch else after
+
+
+_renewed = images.renewed
+
+
+def _never(limits: Limits, epoch: int) -> bool:
+    """A producer id has epochs without an end."""
+    return False
+
+
+def _unverified(
+    transactions: BrokerTransactions, name: str, producer_id: int, epoch: int, partitions: Any,
+    *, adds: bool, done: Any,
+) -> None:  # fmt: skip
+    """A coordinator is not asked whether a partition is in a TV1 transaction."""
+    if adds:
+        _verify(transactions, name, producer_id, epoch, partitions, adds=adds, done=done)
+    else:
+        done(dict.fromkeys(partitions, ErrorCode.NONE))
+
+
+def _in_any_transaction(
+    coordinator: TransactionCoordinator, name: str, pair: Any, partitions: Any
+) -> Any:
+    """A coordinator does not look whether the partition is in the transaction."""
+    code = coordinator._state_of(name)
+    return code or dict.fromkeys(partitions, ErrorCode.NONE)
+
+
+def _for_ever(
+    produces: requests.Produces, name: Any, replica: Any, batch: bytes, acks: int,
+    timeout_ms: int, done: Any, how: Mapping[str, int] = requests._PLAIN,
+) -> None:  # fmt: skip
+    """A guard outlives a marker that is written meanwhile."""
+    if how.get("guard", 0) > 0:
+        how = {**how, "guard": -1}
+    _append(produces, name, replica, batch, acks, timeout_ms, done, how)
+
+
+def _before_followers(services: Any, replica: Any, offset: int, led_since: int, over: Any) -> None:
+    """A marker is answered before the followers have it."""
+    over(ErrorCode.NONE)
+
+
+def _nowhere(services: Any, marker: Any, name: Any, writing: Any) -> None:
+    """A broker that does not lead a partition says that it has written the marker."""
+    try:
+        led_replica(services, name.topic, name.partition, -1)
+    except KafkaError:
+        writing.over(marker.producer_id, name, ErrorCode.NONE)
+    else:
+        _write_marker(services, marker, name, writing)
+
+
+_write_marker = write_txn_markers._write
+
+
+def _to_the_high_watermark(replica: Replica, offset: int) -> tuple[bytes, list[tuple[int, int]]]:
+    """A read_committed fetch is not cut at the last stable offset."""
+    return replica.read(offset), _fetch(replica, offset)[1]
+
+
+def _begun_since(replica: Replica, offset: int) -> tuple[bytes, list[tuple[int, int]]]:
+    """What was aborted and begins before the fetch is not in its list."""
+    data, aborted = _fetch(replica, offset)
+    return data, [each for each in aborted if each[1] >= offset]
+
+
+def _committed_always(
+    groups: Groups, partition: int, producer_id: int, committed: bool, offset: int
+) -> None:
+    """Offsets hold when their transaction ends, however it does."""
+    _marker_written(groups, partition, producer_id, True, offset)
+
+
+def _complete_first(
+    coordinator: TransactionCoordinator, name: str, transaction: Any, decision: Any, answer: Any,
+    code: ErrorCode,
+) -> None:  # fmt: skip
+    """A write that failed is taken for one that is in the log."""
+    image = decision.image
+    if image is not None and image.state is State.ONGOING:
+        code = ErrorCode.NONE
+    _written(coordinator, name, transaction, decision, answer, code)
+
+
+PLANTED_IN_TRANSACTIONS: dict[str, Plant] = {
+    "outcome-before-followers": Plant(TransactionStore, "write", _once_written, 60),
+    "complete-before-markers": Plant(TransactionMarkers, "send", _over_at_once, 60),
+    "marker-refused-and-over": Plant(TransactionMarkers, "_answered", _taken_for_written, 60),
+    "left-prepared": Plant(TransactionCoordinator, "complete_loaded", _left_prepared, 60),
+    "epoch-not-raised": Plant(images, "prepared", _not_raised, 60),
+    "timeout-does-not-fence": Plant(images, "fenced", _not_fenced, 60),
+    "one-epoch-for-two": Plant(images, "renewed", _the_same_epoch, 60),
+    "epochs-without-end": Plant(Limits, "is_used_up", _never, 60),
+    "not-verified": Plant(BrokerTransactions, "verify", _unverified, 60),
+    "verified-in-any": Plant(TransactionCoordinator, "verify_partitions", _in_any_transaction, 60),
+    "a-guard-for-ever": Plant(requests.Produces, "_append", _for_ever, 60),
+    "marker-before-followers": Plant(write_txn_markers, "_await_followers", _before_followers, 60),
+    "marker-written-nowhere": Plant(write_txn_markers, "_write", _nowhere, 60),
+    "read-to-the-high-watermark": Plant(
+        transaction_clients, "fetch_committed", _to_the_high_watermark, 60
+    ),
+    "aborted-before-the-fetch": Plant(transaction_clients, "fetch_committed", _begun_since, 60),
+    "offsets-of-any-outcome": Plant(Groups, "marker_written", _committed_always, 60),
+    "added-and-not-written": Plant(TransactionCoordinator, "_written", _complete_first, 60),
+}

@@ -1,0 +1,34 @@
+"""Histories with transactions: seeds in which everything must hold, and faults that are found."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.history import run
+from tests.simulation.planted_transactions import PLANTED_IN_TRANSACTIONS
+
+SEEDS = range(12)
+
+
+def test_everything_holds_in_transactions() -> None:
+    outcomes = [run(seed, transactions=True) for seed in SEEDS]
+    assert [each.violation for each in outcomes if each.violation] == []
+    assert sum(each.committed for each in outcomes) > 10 * len(SEEDS) / 4
+    assert sum(each.aborted for each in outcomes) > len(SEEDS)
+    assert sum(each.left_out for each in outcomes) > len(SEEDS)
+
+
+@pytest.mark.parametrize("name", PLANTED_IN_TRANSACTIONS)
+def test_it_is_found(name: str) -> None:
+    plant = PLANTED_IN_TRANSACTIONS[name]
+    seeds = range(plant.first, plant.first + plant.seeds)
+    with plant.switched_on():
+        assert any(run(seed, transactions=True).violation is not None for seed in seeds)
+
+
+def test_what_else_happens_is_the_same_with_transactions_and_without() -> None:
+    without, some = run(0, transactions=False), run(0, transactions=True)
+    added = [each for each in some.schedule if each not in without.schedule]
+    assert len(some.schedule) == len(without.schedule) + len(added)
+    assert {"serve_transactions", "transact"} < {each.what for each in added}
+    assert not without.committed
