@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support import jars, kafka_classes, requirements
@@ -134,3 +134,45 @@ def test_the_records_of_groups(make_broker: MakeBroker) -> None:
     assert written[json.dumps(gone, sort_keys=True)] is None
     tombstone = {"type": "2", "data": {"group": "simple"}}
     assert written[json.dumps(tombstone, sort_keys=True)] is None
+
+
+def test_transactions(make_broker: MakeBroker) -> None:
+    """Markers, the index of aborted transactions, the producers of a stop, and the decoder of
+    `__transaction_state`."""
+    broker = make_broker({"transaction.state.log.num.partitions": 1}).start()
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for done in admin.create_topics([NewTopic("orders", 1, 1)]).values():
+        done.result()
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "biller"})
+    producer.init_transactions(30)
+    for is_committed in (True, False, True):
+        producer.begin_transaction()
+        producer.produce("orders", b"v", partition=0)
+        assert producer.flush(30) == 0
+        producer.commit_transaction(30) if is_committed else producer.abort_transaction(30)
+    broker.stop()
+    orders = broker.data_dir / "orders-0"
+    files = [f"{0:020d}.log", f"{0:020d}.txnindex", f"{6:020d}.snapshot"]
+    printed = dump("--deep-iteration", "--files", ",".join(str(orders / each) for each in files))
+    assert "isvalid: false" not in printed
+    assert re.findall(r"endTxnMarker: (\w+)", printed) == ["COMMIT", "ABORT", "COMMIT"]
+    assert (
+        re.findall(r"isTransactional: (\w+) isControl: (\w+)", printed)
+        == [
+            ("true", "false"),
+            ("true", "true"),
+        ]
+        * 3
+    )
+    (aborted,) = re.findall(r"version: 0 producerId: \d+ (.*)", printed)
+    assert aborted == "firstOffset: 2 lastOffset: 3 lastStableOffset: 4"
+    assert re.findall(r"currentTxnFirstOffset: (\S+)", printed) == ["OptionalLong.empty"]
+    state = broker.data_dir / "__transaction_state-0" / f"{0:020d}.log"
+    printed = dump("--transaction-log-decoder", "--files", str(state))
+    assert "isvalid: false" not in printed
+    values = [json.loads(each) for each in re.findall(r" payload: (\{.*\})$", printed, re.M)]
+    assert [each["data"]["transactionStatus"] for each in values] == [0, 1, 2, 4, 1, 3, 5, 1, 2, 4]
+    assert {
+        json.loads(each)["data"]["transactionalId"]
+        for each in re.findall(r" key: (\{.*?\}) payload", printed)
+    } == {"biller"}
