@@ -136,7 +136,8 @@ class Producer:
             r.string()
             for _ in range(r.count()):
                 r.get("i")
-                first = first or r.get("h")
+                code = r.get("h")
+                first = first or code
                 r.take(24)
                 r.count()  # errors of records: none
                 r.string()
@@ -149,17 +150,18 @@ class Producer:
         while self._kind.adds:
             r = yield self._add_frame
             r.get("i")
-            code = 0
+            first = 0
             for _ in range(r.count()):
                 r.string()
                 for _ in range(r.count()):
                     r.get("i")
-                    code = code or r.get("h")
+                    code = r.get("h")
+                    first = first or code
                     r.tags()
                 r.tags()
-            if not code:
+            if not first:
                 return
-            self._repeat("AddPartitionsToTxn", code)
+            self._repeat("AddPartitionsToTxn", first)
 
     def ended(self, *, committed: bool = True) -> Steps:
         while True:
