@@ -182,7 +182,7 @@ def explain(transactional_id: str, last: int, bootstrap: str, output: str) -> in
             [
                 "-" if each.time_ms is None else shown_moment(each.time_ms),
                 each.name,
-                f"{each.producer_id}:{each.epoch}",
+                f"{each.producer_id}:{each.epoch}" if each.producer_id >= 0 else "-",
                 each.where,
             ]
             for each in life.events

@@ -136,13 +136,18 @@ class OneTransaction:
     def start_ms(self) -> int:
         return _image(self.steps[0]).start_ms
 
+    def is_of(self, producer_id: int) -> bool:
+        return any(_image(step).producer_id == producer_id for step in self.steps)
+
     @property
-    def prepared_ms(self) -> int | None:
-        """When the outcome was decided; markers are later."""
-        for step in self.steps:
-            if _image(step).state in _PREPARED:
-                return _image(step).update_ms
-        return None
+    def is_complete(self) -> bool:
+        return _image(self.steps[-1]).state in _COMPLETE
+
+    @property
+    def marker_epoch(self) -> int | None:
+        """None: the outcome is not decided, or its record is gone."""
+        images = map(_image, self.steps)
+        return next((each.epoch for each in images if each.state in _PREPARED), None)
 
 
 def _image(step: Step) -> TransactionImage:
@@ -164,9 +169,10 @@ def life_of(client: Client, transactional_id: str, last: int) -> Life | None:
     unread = _find_data(client, chosen)
     first = parts.index(chosen[0]) if chosen else 0
     # With the steps between two transactions, and the one before the first: its epoch.
-    chosen_parts = parts[max(0, first - 1) :]
-    events = [event for part in chosen_parts for event in _events(part)]
-    events += [Event(None, "not searched", -1, -1, each, text=why) for each, why in unread]
+    if first and isinstance(parts[first - 1], Step):
+        first -= 1
+    events = [event for part in parts[first:] for event in _events(part)]
+    events += [Event(None, "not found", -1, -1, each, text=why) for each, why in unread]
     state = "forgotten" if steps[-1].image is None else steps[-1].image.state.label
     return Life(transactional_id, place, state, events)
 
@@ -246,23 +252,34 @@ def _find_data(
             continue
         for data in found:
             _assign(its, place, data)
-        if any(place not in each.data for each in its):
-            unread.append((place, "nothing of some of these transactions was found"))
+        if any(place not in each.data for each in its if each.is_complete):
+            unread.append((place, "the marker of a complete transaction"))
     return unread
 
 
 def _assign(transactions: list[OneTransaction], place: TopicPartition, data: Data) -> None:
-    """A marker is that of the newest outcome before it; data without one are of the last."""
-    owner: OneTransaction | None = None
-    for each in transactions:
-        if not any(_image(step).producer_id == data.producer_id for step in each.steps):
-            continue
-        prepared_ms = each.prepared_ms
-        is_before = prepared_ms is not None and prepared_ms <= data.marker_time_ms
-        if data.marker_offset < 0 or is_before:
-            owner = each
+    owner = _owner(transactions, place, data)
     if owner is not None:
         owner.data.setdefault(place, []).append(data)
+
+
+def _owner(
+    transactions: list[OneTransaction], place: TopicPartition, data: Data
+) -> OneTransaction | None:
+    """A marker has the epoch of its outcome. Several outcomes may have it: then markers are in the
+    order of transactions, and one that is older than the next of them is the last one's again. Data
+    without a marker are of the newest transaction."""
+    its = [each for each in transactions if each.is_of(data.producer_id)]
+    if data.marker_offset < 0:
+        return its[-1] if its and not its[-1].is_complete else None
+    its = [each for each in its if each.marker_epoch == data.epoch]
+    if len(its) == 1:
+        return its[0]
+    done = [at for at, each in enumerate(its) if place in each.data]
+    following = done[-1] + 1 if done else 0
+    if following < len(its) and its[following].start_ms <= data.marker_time_ms:
+        return its[following]
+    return its[following - 1] if following else None
 
 
 def _data_in(
