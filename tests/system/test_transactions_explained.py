@@ -128,9 +128,7 @@ def test_lists_descriptions_and_a_life(
     ]  # fmt: skip
     assert all(each["time_ms"] > 0 for each in life["events"])
     _, shorter = run("txn", "explain", "payments", "--last", "1")
-    assert [each["event"] for each in shorter["events"]] == [
-        "complete abort", "partition added", "first batch"
-    ] or len(shorter["events"]) < len(life["events"])  # fmt: skip
+    assert shorter["events"] == life["events"][-2:]
     assert main(["txn", "explain", "payments", "-b", broker.bootstrap]) == 0
     page = capsys.readouterr().out
     assert "marker abort" in page and f"{TOPIC}/1 at 3" in page
