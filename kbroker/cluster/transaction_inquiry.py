@@ -7,7 +7,9 @@ the result is known of all partitions or of none.
 
 A coordinator is asked by an id that its partition holds or would hold (DescribeTransactions: an
 unknown id is an answer of one that has loaded), and by producer ids (ListTransactions). This
-broker's own is called without a socket.
+broker's own is called without a socket. A record of an id that is being written needs no look of
+its own: an id whose transaction it ends is listed as open until then, and a transaction that it
+begins has no batch anywhere before the producer is answered.
 
 Any thread may call; requests are sent on the control loop. `done` is called once, on any thread.
 """
