@@ -74,7 +74,7 @@ def test_a_commit_that_goes_back_or_beyond_the_end() -> None:
     assert len(verify.went_back([*rising, seen(4, p0=-1)], {0: 7})) == 1
 
 
-def test_an_answered_commit_that_is_not_shown() -> None:
+def test_an_answered_commit_that_is_not_returned() -> None:
     journals = {"a": [line(2, COMMITTED, "0:5")], "b": [line(3, COMMITTED, "0:8", "1:2")]}
     looks = [seen(1, p0=-1, p1=-1), seen(2.5, p0=5, p1=-1), seen(3.5, p0=8, p1=2)]
     assert verify.commits_lost(journals, looks) == []

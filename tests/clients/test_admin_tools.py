@@ -104,7 +104,7 @@ def test_kafka_configs_of_groups_and_client_metrics(
 
 
 @pytest.mark.parametrize("kind", ["clients", "ips", "users"])
-def test_kafka_configs_of_quotas_that_nobody_has(tool: Tool, kind: str) -> None:
+def test_kafka_configs_of_quotas_that_do_not_exist(tool: Tool, kind: str) -> None:
     assert tool.run(CONFIGS, "--describe", "--entity-type", kind) == ""
 
 

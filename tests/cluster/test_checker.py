@@ -164,7 +164,7 @@ def test_who_sends_once_may_be_stored_out_of_order() -> None:
     assert rules_broken(history, log) == []
 
 
-def test_many_violations_are_told_in_few_lines() -> None:
+def test_many_violations_are_reported_in_few_lines() -> None:
     history, _ = sound()
     (*at, more) = [each.text for each in check(history, {PLACE: [Record(9, 0)] * 9})]
     assert len(at) < 40
@@ -176,7 +176,7 @@ def test_a_record_is_known_by_its_value() -> None:
     assert record_of(b"something else") == record_of(None) == Record(INVALID, INVALID)
 
 
-def test_what_went_on_is_what_was_sent_behind_the_mark() -> None:
+def test_progress_is_counted_after_the_mark() -> None:
     history, _ = sound()
     mark = history.mark()
     assert not history.gone_on(PLACE, mark)

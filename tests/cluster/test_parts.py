@@ -156,7 +156,7 @@ def test_replicas_are_the_same_wherever_their_segments_begin(tmp_path: Path) -> 
         (b"", "broker 1 has 6 bytes, broker 2 0, the same up to 0"),
     ],
 )
-def test_where_replicas_differ_is_told(tmp_path: Path, other: bytes, reported: str) -> None:
+def test_where_replicas_differ_is_reported(tmp_path: Path, other: bytes, reported: str) -> None:
     data_dirs = {1: logs(tmp_path / "1", b"abcdef"), 2: logs(tmp_path / "2", other)}
     (found,) = compare(data_dirs, {PLACE: (1, 2)})
     assert found.text == f"{PLACE}: {reported}"

@@ -33,7 +33,7 @@ def test_the_bounds_themselves_are_kept() -> None:
         ((0.0, 0.0, LASTED_S + FAILOVER_S + REBALANCE_S + MORE_S), "commits were"),
     ],
 )
-def test_who_is_silent_for_longer_is_told(silences_s: tuple[float, float, float], who: str) -> None:
+def test_a_longer_silence_is_reported(silences_s: tuple[float, float, float], who: str) -> None:
     (text,) = reported(*silences_s)
     assert text.startswith(f"hang-leader: {who} silent for ")
 

@@ -21,7 +21,7 @@ from tests.sanitizers import races, tree
 ROUNDS: Final = 3
 DONE: Final = ": done"
 TESTS: Final = (
-    "tests.unit.replica.test_threads:test_leading_and_following_beside_everybody_who_looks",
+    "tests.unit.replica.test_threads:test_leading_and_following_beside_readers",
     "tests.unit.engine.test_threads:test_fetches_at_once_beside_all_that_changes",
     "tests.unit.engine.test_waiting_produces_threads:test_produces_beside_all_that_ends_them",
 )

@@ -44,7 +44,7 @@ def test_operations(files: Files, tmp_path: Path) -> None:
     assert not files.exists(join(uri, "deep"))
 
 
-def test_a_ledger_stands_on_either(files: Files, tmp_path: Path) -> None:
+def test_a_ledger_works_on_either(files: Files, tmp_path: Path) -> None:
     one, two = Ledger(files, str(tmp_path / "t")), Ledger(files, str(tmp_path / "t"))
     assert one.commit(batch(0, 0, 4))
     assert not two.commit(batch(0, 0, 4))

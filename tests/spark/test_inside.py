@@ -74,7 +74,7 @@ def test_generations_are_not_averaged(found: Any) -> None:
     assert {"Failed requests", "Fetched from leaders", "Largest partitions"} <= set(plots)
 
 
-def test_what_is_gone_and_what_nobody_sampled(spark: Any) -> None:
+def test_lost_samples_and_those_never_taken(spark: Any) -> None:
     """A topic was deleted half an hour ago; of a third broker nothing is known of its requests."""
     log = {"partition": 0, "directory": "/d", "log_start_offset": 0, "log_end_offset": 1}
     rows = [

@@ -100,7 +100,7 @@ def test_what_comes_while_it_lands_is_not_said_to_be_read(
 
 
 @pytest.mark.slow
-def test_somebody_has_to_decide_about_records_that_are_gone(
+def test_an_operator_has_to_decide_about_records_that_are_gone(
     spark: Any, root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lost(*_: object) -> None:

@@ -88,7 +88,7 @@ def copying(broker: int, at: int, lag_bytes: int, seconds: float | None) -> list
     ]  # fmt: skip
 
 
-def test_several_brokers_are_told_apart(spark: Any) -> None:
+def test_several_brokers_are_distinguished(spark: Any) -> None:
     rows = [
         row for n in range(3) for at in (NOON_MS + 15_000 * n,)
         for row in (*copying(1, at, 0, 0.0), *copying(2, at, 5_000 - n, 90.0 - n))
@@ -406,7 +406,7 @@ def test_a_group_that_falls_back(fired: Fired) -> None:
     assert row[7].value == 4_900
 
 
-def test_a_group_that_nobody_reads_for(fired: Fired) -> None:
+def test_a_group_without_readers(fired: Fired) -> None:
     """After fifteen minutes; one without members for ten is left alone."""
     (row,) = fired["KbrokerGroupWithoutMembers"][LAGGING]
     assert (row[3].text, row[7].value) == ("left in orders", 7)

@@ -135,7 +135,7 @@ def test_results_that_are_refused_are_kept_and_sent_later(
     assert "1 records published" in capsys.readouterr().out
 
 
-def test_plain_text_to_a_secure_listener_says_that_nobody_answers(over_tls: Landing) -> None:
+def test_plain_text_to_a_secure_listener_says_that_no_broker_answers(over_tls: Landing) -> None:
     with pytest.raises(JobError, match=r"no broker answers at 127\.0\.0\.1"):
         over_tls.run("--topic", TOPIC, "--wait", "1", *by_options(SOON))
 

@@ -75,7 +75,7 @@ def test_where_a_requests_time_is(found: tuple[Any, Section]) -> None:
     assert words == "Produce on broker 1: request queue 52 %, local 20 %, send 20 % of its time."
 
 
-def test_the_slowest_kinds_are_shown_with_all_their_stages(
+def test_the_slowest_kinds_are_listed_with_all_their_stages(
     spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not the most frequent ones."""

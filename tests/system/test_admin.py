@@ -130,7 +130,7 @@ def test_what_is_no_request_is_refused_and_closed(broker: Broker, sent: bytes) -
     assert get(broker, "/healthz").status == 200
 
 
-def test_a_taken_port_that_somebody_asked_for(make_broker: MakeBroker) -> None:
+def test_a_taken_port_that_was_asked_for(make_broker: MakeBroker) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         broker = make_broker({"admin.listeners": f"http://127.0.0.1:{port}"})

@@ -120,7 +120,7 @@ def test_too_many_bytes_end_their_connection_alone(cluster: Cluster) -> None:
     serves(cluster)
 
 
-def test_who_never_goes_on_keeps_nobody(cluster: Cluster) -> None:
+def test_a_stopped_client_keeps_none_waiting(cluster: Cluster) -> None:
     """Nothing, a part of a frame, a request whose answer is not read: held open meanwhile."""
     silent = []
     for broker in cluster.brokers.values():
@@ -168,7 +168,7 @@ def test_alter_partition_of_a_broker_that_may_not(
 
 @pytest.mark.parametrize("replica", [STRANGER, 2**31 - 1])
 @pytest.mark.parametrize("version", [11, 17, 18])
-def test_a_fetch_of_a_replica_that_nobody_assigned(
+def test_a_fetch_of_a_replica_that_was_not_assigned(
     cluster: Cluster, topic: Topic, replica: int, version: int
 ) -> None:
     leader = cluster.leader(TOPIC, 0)

@@ -153,7 +153,7 @@ def test_the_bytes_come_from_the_replica_of_the_rack(whole: Cluster) -> None:
     assert bytes_out(other) == beside, "no consumer of that rack reads there"
 
 
-def test_a_rack_that_only_the_leader_is_in_and_one_where_nobody_is(whole: Cluster) -> None:
+def test_a_rack_of_the_leader_alone_and_an_empty_one(whole: Cluster) -> None:
     _, one, two = whole.brokers.values()
     before = bytes_out(one), bytes_out(two)
     for rack in (RACKS[1], "elsewhere", ""):

@@ -130,7 +130,7 @@ def test_one_controller_and_nothing_amiss(cluster: Cluster) -> None:
         assert figures[took] > 0
 
 
-def test_followers_fetch_is_told_apart_from_consumers(cluster: Cluster) -> None:
+def test_followers_fetch_is_distinguished_from_consumers(cluster: Cluster) -> None:
     cluster.wait_in_sync(TOPIC)
     produce(cluster)
     size = RECORDS * len(RECORD)
@@ -163,7 +163,7 @@ def test_followers_fetch_is_told_apart_from_consumers(cluster: Cluster) -> None:
     )
 
 
-def test_a_broker_that_stands_still_then_is_behind_and_then_has_caught_up(
+def test_a_stopped_broker_lags_and_then_has_caught_up(
     cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     throttle(cluster, THROTTLED_BYTES_PER_S)

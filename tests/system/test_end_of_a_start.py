@@ -36,7 +36,7 @@ def answers(broker: Broker) -> bool:
     return True
 
 
-def test_who_waits_to_be_told_what_holds_is_stopped_in_order(zookeeper: ZooKeeper) -> None:
+def test_a_broker_that_waits_for_its_first_image_is_stopped_in_order(zookeeper: ZooKeeper) -> None:
     connect = f"zookeeper.connect={zookeeper.connect}{zookeeper.chroot()}"
     settings = dict([connect.split("=", 1)], **{"node.id": "1"})
     config = BrokerConfig.load(overrides=[connect])

@@ -101,7 +101,7 @@ def test_a_long_name_of_the_temporary_directory(
         assert broker.records("orders") == []
 
 
-def test_directories_that_nobody_holds_go_with_the_next_start(
+def test_directories_without_an_owner_go_with_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

@@ -88,7 +88,7 @@ def test_a_doubled_record_voids_its_block_alone(
     assert bench.block(broker, Condition("paced", 1, "async")).records > 0
 
 
-def test_a_topic_is_left_behind_by_nobody(bench: LatencyBench, broker: KbrokerBroker) -> None:
+def test_no_broker_keeps_a_deleted_topic(bench: LatencyBench, broker: KbrokerBroker) -> None:
     bench.block(broker, Condition("paced", 1, "async"))
     data = broker.directory / "data"
     assert not [one.name for one in data.glob("latency-*-0")]

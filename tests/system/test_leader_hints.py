@@ -127,7 +127,7 @@ def test_the_old_leader_names_the_new_one_at_the_listener_that_is_used(
 
 
 @pytest.mark.parametrize("in_session", [False, True], ids=["alone", "in a session"])
-def test_a_fetch_that_waits_is_told_when_the_leader_moves(
+def test_a_fetch_that_waits_is_answered_when_the_leader_moves(
     cluster: Cluster, topic: Topic, in_session: bool
 ) -> None:
     old = cluster.leader(TOPIC, 0)
@@ -155,7 +155,7 @@ def _end(client: Client, topic: Topic) -> int:
     return high_watermark
 
 
-def test_librdkafka_goes_there_by_what_it_is_told(cluster: Cluster) -> None:
+def test_librdkafka_follows_the_hint_of_the_answer(cluster: Cluster) -> None:
     """It asks Metadata as well, a little later, and gets nothing of it here."""
     settings = {
         "bootstrap.servers": cluster.bootstrap,

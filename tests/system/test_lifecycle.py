@@ -194,7 +194,7 @@ def test_idling_costs_little(broker: Broker) -> None:
     assert sorted(shares)[1] <= 0.02, shares
 
 
-def test_connections_leave_nothing_behind(broker: Broker) -> None:
+def test_connections_leave_nothing(broker: Broker) -> None:
     host, _, port = broker.bootstrap.rpartition(":")
     client = Confluent(broker.bootstrap)
     client.produce("t", [Record(b"x")])

@@ -134,7 +134,7 @@ def test_apache_kafkas_tool_moves_a_partition_under_load(
     assert values_in(broker) == sorted(acknowledged)
 
 
-def test_a_move_is_shown_held_up_killed_and_goes_on(broker: TwoDirectories) -> None:
+def test_a_move_is_listed_held_up_killed_and_goes_on(broker: TwoDirectories) -> None:
     with written_all_the_while(broker) as acknowledged:
         wait_until(lambda: len(acknowledged) > 6_000, "a few segments")
     target, before = other(broker, 0), place_of(broker, 0)

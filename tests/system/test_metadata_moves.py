@@ -64,7 +64,7 @@ def refused(broker: Broker, settings: tuple[str, ...]) -> str:
     return ran.stderr
 
 
-def test_a_broker_that_stood_alone_becomes_the_first_of_a_cluster(
+def test_a_broker_that_was_alone_becomes_the_first_of_a_cluster(
     zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:
     where, file = f"{zookeeper.connect}/kafka", tmp_path / "tree.json"

@@ -70,7 +70,7 @@ def test_a_long_poll_is_counted_and_goes() -> None:
         assert nothing_stays.left(broker, 20) == {}
 
 
-def test_every_kind_is_told() -> None:
+def test_every_kind_is_reported() -> None:
     with Broker() as broker:
         counts = broker.live_objects()
         assert set(OF_CONNECTIONS) <= set(counts)

@@ -108,7 +108,7 @@ def named() -> Iterator[Broker]:
         {"group": b"stranger", "protocol": NO_UTF8},
     ],
 )
-def test_who_cannot_be_told_again_is_nobody(named: Broker, odd: dict[str, bytes]) -> None:
+def test_a_name_too_long_for_an_answer_is_no_member(named: Broker, odd: dict[str, bytes]) -> None:
     before = listed(named)
     code, _, member_id = join(named, odd.pop("group"), **odd)  # type: ignore[arg-type]
     assert (code, member_id) == (ErrorCode.UNKNOWN_SERVER_ERROR, "")

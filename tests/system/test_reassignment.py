@@ -148,7 +148,7 @@ def test_all_replicas_move_under_load_and_nothing_is_lost(cluster: Cluster, clie
     assert [each.value for each in cluster.records(TOPIC, 0)] == stored
 
 
-def test_what_waits_for_a_replica_is_shown_and_can_be_taken_back(
+def test_a_waiting_reassignment_is_listed_and_can_be_cancelled(
     cluster: Cluster, client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
     held = placed(client)

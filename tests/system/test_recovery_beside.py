@@ -172,7 +172,7 @@ def test_a_stop_in_the_midst_of_it_leaves_no_mark(make_broker: MakeBroker, tmp_p
 
 
 @pytest.mark.java
-def test_in_a_cluster_nobody_leads_what_it_has_not_read(
+def test_in_a_cluster_no_broker_leads_a_log_that_it_has_not_read(
     zookeeper: ZooKeeper, make_broker: MakeBroker, tmp_path: Path
 ) -> None:
     """Broker 2 is killed, and reads its logs again: the controller is another."""

@@ -214,7 +214,7 @@ def cluster() -> Iterator[Cluster]:
         yield made
 
 
-def test_no_application_is_told_of_it(cluster: Cluster, tmp_path: Path) -> None:
+def test_no_application_notices_it(cluster: Cluster, tmp_path: Path) -> None:
     with ExitStack() as running:
         applications: list[Application] = []
         for kind in KINDS:

@@ -108,7 +108,7 @@ def test_more_who_write_there_than_there_are_handlers(make_broker: MakeBroker, d
     talk.close()
 
 
-def test_a_write_to_what_was_slow_does_not_wait_for_what_stands(
+def test_a_write_to_a_slow_file_does_not_wait_for_a_hanging_one(
     make_broker: MakeBroker, disk: Disk
 ) -> None:
     """All handlers that may serve slow files stand at one; another file only was slow of late."""
@@ -129,7 +129,9 @@ def test_a_write_to_what_was_slow_does_not_wait_for_what_stands(
     talk.close()
 
 
-def test_sizes_are_told_over_a_write_that_does_not_end(make_broker: MakeBroker, disk: Disk) -> None:
+def test_sizes_are_answered_during_a_write_that_does_not_end(
+    make_broker: MakeBroker, disk: Disk
+) -> None:
     broker = make_broker({"num.io.threads": 3}, env=disk.environment()).start()
     talk = talk_with(broker)
     slow, quick = talk.topic("slow"), talk.topic("quick")
@@ -204,7 +206,7 @@ def test_sessions_of_a_group_whose_write_does_not_end(make_broker: MakeBroker, d
     talk.close()
 
 
-def test_a_request_that_came_with_the_write_and_nobody_pushes(
+def test_a_request_that_came_with_the_write_is_not_pushed(
     make_broker: MakeBroker, disk: Disk
 ) -> None:
     """It waits in the queue after the run; only its network thread can see that none comes."""

@@ -122,9 +122,7 @@ def test_many_producers_while_every_produce_takes_the_long_way(broker: Broker) -
         assert values == [b"%d" % number for number in range(300)]
 
 
-def test_a_producer_and_a_consumer_that_are_throttled_are_told_so(
-    broker: Broker, topic: str
-) -> None:
+def test_a_throttled_producer_and_consumer_are_answered_so(broker: Broker, topic: str) -> None:
     elapsed_s: list[float] = []
     client = producer(
         broker, throttle_cb=lambda event: elapsed_s.append(event.throttle_time), **{"linger.ms": 0}
@@ -199,7 +197,7 @@ def test_groups_and_what_they_have_committed(broker: Broker, topic: str) -> None
     broker.wait_for(group=group, state="Empty")
 
 
-def test_the_clock_ends_a_session_that_nobody_keeps(broker: Broker, topic: str) -> None:
+def test_the_clock_ends_a_session_that_is_not_kept(broker: Broker, topic: str) -> None:
     group = f"g-{topic}"
     client = subscribed(broker, topic, group)
     client.poll(0)

@@ -61,7 +61,7 @@ def test_one_that_ended_by_itself_is_said_and_can_be_started(cluster: Cluster) -
         ended.finish()
 
 
-def test_who_is_paused_or_cut_off_keeps_nobody_from_looking(cluster: Cluster) -> None:
+def test_a_paused_or_cut_off_broker_lets_others_be_inspected(cluster: Cluster) -> None:
     paused = cluster.leader("orders", 0)
     paused.pause()
     wait_until(lambda: cluster.leader("orders", 0) is not paused, "another leads")
@@ -109,7 +109,7 @@ def test_what_was_deleted_does_not_come_back_with_the_next_leader(cluster: Clust
     cluster.wait_in_sync("orders")
 
 
-def test_a_leader_that_stands_still_is_replaced_and_goes_on(cluster: Cluster) -> None:
+def test_a_stopped_leader_is_replaced_and_goes_on(cluster: Cluster) -> None:
     before = values(cluster, 1)
     paused = cluster.leader("orders", 1)
     paused.pause()

@@ -162,7 +162,7 @@ def figure(broker: Broker, name: str) -> float:
     return float(line.rpartition(" ")[2])
 
 
-def test_a_transaction_that_hangs_is_shown_and_then_ended(broker: Broker, run: Run) -> None:
+def test_a_transaction_that_hangs_is_listed_and_then_ended(broker: Broker, run: Run) -> None:
     producer_of(broker, "payments")  # so that there are coordinators
     write_without_a_coordinator(broker, 0)
     write_without_a_coordinator(broker, 1)

@@ -72,7 +72,7 @@ def test_every_decision_is_in_the_list_under_its_title() -> None:
         assert f"| [{number}]({path.name}) | {title} | 20" in listed, path.name
 
 
-def test_what_is_hot_is_told_with_its_versions() -> None:
+def test_hot_apis_are_listed_with_their_versions() -> None:
     page = text_of("docs/architecture.md").replace("\n", " ")
     (listed,) = re.findall(r"Hot are ([^;]*); anything else is cold", page)
     said = dict(re.findall(r"(\w+) (\d+-\d+)", listed))

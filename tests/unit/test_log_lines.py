@@ -53,7 +53,7 @@ def test_where_there_is_no_room_a_cause_whose_period_is_over_makes_some(
     assert caplog.messages == ["cut off", "cut off"]
 
 
-def test_a_cause_is_told_once_a_second_with_what_was_left_out(
+def test_a_cause_is_logged_once_a_second_with_the_count_left_out(
     limited: LogLines, now: Now, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -91,7 +91,7 @@ def test_closing_many_connections_for_one_reason_is_one_line(
     assert lines.write(logging.INFO, "another of this test", "x")
 
 
-def test_what_the_network_core_closed_is_told_by_reason(caplog: pytest.LogCaptureFixture) -> None:
+def test_closes_of_the_network_core_are_logged_by_reason(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     counts = {"too long": 0, "malformed": 0}
     closes = ClosedConnections(lambda: counts)

@@ -58,7 +58,7 @@ def test_what_fits(text: str | None, beside: int, fits: bool) -> None:
         ("x" * 300, "x" * SHOWN_CHARS_MAX + "... (300 characters)"),
     ],
 )
-def test_what_is_shown(text: str, seen: str) -> None:
+def test_printed_text(text: str, seen: str) -> None:
     assert printable(text) == seen
 
 

@@ -62,7 +62,7 @@ def test_a_loop_that_raises_is_entered_again(caplog: pytest.LogCaptureFixture) -
     assert "kbroker-test: its loop failed: SystemExit: of this test" in caplog.messages
 
 
-def test_a_thread_that_is_lost_is_said_counted_and_shown(
+def test_a_lost_thread_is_logged_counted_and_listed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     given_up: list[str] = []
@@ -248,7 +248,7 @@ def test_nothing_is_given_to_a_control_loop_that_is_lost(monkeypatch: pytest.Mon
     loop.stop()
 
 
-def test_who_waits_for_a_control_loop_that_is_lost_is_told() -> None:
+def test_a_waiter_for_a_lost_control_loop_is_answered() -> None:
     loop = ControlLoop()
 
     async def waits() -> None:
@@ -324,7 +324,7 @@ def test_a_request_that_raises_is_counted() -> None:
     assert reply.failures.count == before + 1
 
 
-def test_who_waits_for_the_end_is_told_if_it_does_not_come(
+def test_a_waiter_for_the_end_is_answered_if_it_does_not_come(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(own_thread, "THREAD_JOIN_TIMEOUT_MS", 1)

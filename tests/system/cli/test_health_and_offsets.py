@@ -33,7 +33,7 @@ def test_a_broker_that_is_well(run: Run, make_topic: MakeTopic) -> None:
     assert run("health", "--wait")[0] == status
 
 
-def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_server_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["health", "-b", "127.0.0.1:1"]) == 2
     captured = capsys.readouterr()
     assert captured.out.startswith("failing  brokers  cannot connect to 127.0.0.1:1")

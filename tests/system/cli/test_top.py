@@ -35,7 +35,7 @@ def test_frames(run: Run, client: Client, make_topic: MakeTopic, name: str) -> N
     assert status == 0 and f"{topic} " in out and f"{name} " in out
 
 
-def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_server_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["top", "-n", "1", "-b", "127.0.0.1:1"]) == 1
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.count("\n") == 1

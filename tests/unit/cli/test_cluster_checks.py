@@ -89,7 +89,7 @@ def test_health_names_partitions_with_their_brokers() -> None:
     ]
 
 
-def test_health_of_who_is_there_but_behind_and_of_who_does_not_say_its_settings() -> None:
+def test_health_of_lagging_brokers_and_of_those_without_settings() -> None:
     metadata = cluster((1, 2), a=[part(each, 1, (1, 2), (1,)) for each in range(5)])
     (check,) = partitions(Client(metadata, {}))
     assert check == Check(
@@ -153,7 +153,7 @@ def test_brokers_that_agree_and_those_that_do_not() -> None:
     assert "a (4 of 3)" in found["topics"].seen
 
 
-def test_a_broker_alone_has_nobody_to_agree_with() -> None:
+def test_a_broker_alone_has_no_other_to_agree_with() -> None:
     client: Any = Client(cluster((1,)), {"1": {**BROKER, "default.replication.factor": "1"}})
     (check,) = cluster_checks.cluster(client)
     assert (check.name, check.verdict) == ("replicas", WARNING)  # min.insync.replicas=2 of 1

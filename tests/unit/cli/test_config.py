@@ -49,7 +49,7 @@ def test_where_a_value_comes_from(
     assert (document["value"], document["origin"]) == ("4", "--override")
 
 
-def test_a_topic_key_and_what_stands_behind_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_topic_key_and_its_synonyms(capsys: pytest.CaptureFixture[str]) -> None:
     document = _explain(capsys, "retention.ms", "--override", "log.retention.minutes=1")
     assert document["kind"] == "topic"
     assert document["value"] == "60000"

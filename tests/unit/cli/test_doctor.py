@@ -209,9 +209,7 @@ def test_measured_effects_stand_beside_the_settings() -> None:
          "measured: cannot be decided here"),
     ],
 )  # fmt: skip
-def test_what_could_not_be_told_is_not_called_no_effect(
-    words: str, decided: bool, brief: str
-) -> None:
+def test_an_unproved_effect_is_not_called_none(words: str, decided: bool, brief: str) -> None:
     knob = KnobEffects("k", "k", "8", "", (Tried("2", words, decided),))
     assert knob.brief() == brief
     assert ("cannot be decided" in knob.line("8")) == ("cannot be decided" in words)

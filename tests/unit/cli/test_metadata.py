@@ -147,7 +147,7 @@ def test_trouble_is_one_line(
     assert [*tmp_path.iterdir()] == []
 
 
-def test_nobody_there(data: Path, file: Path, capsys: pytest.CaptureFixture[str],
+def test_no_server_there(data: Path, file: Path, capsys: pytest.CaptureFixture[str],
                       monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     export(data, file)
     capsys.readouterr()

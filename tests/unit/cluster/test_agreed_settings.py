@@ -130,14 +130,14 @@ def test_a_registration_with_settings_is_read_like_one_without(store: EmbeddedSt
     assert len(data) < 2_000
 
 
-def test_a_broker_that_stands_alone_registers_with_none() -> None:
+def test_a_broker_that_is_alone_registers_with_none() -> None:
     config = BrokerConfig.load()
     bound = {"PLAINTEXT": [("127.0.0.1", 9092)]}
     broker = Advertised(config.listeners).broker(config, bound, lossy=False)
     assert broker.settings == () and b"settings" not in records.encode_broker(broker, 1)
 
 
-def test_a_setting_of_one_broker_alone_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_setting_of_one_broker_alone_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     dynamic = DynamicConfig(BrokerConfig.load(overrides=["node.id=1", f"{MIN_IN_SYNC}=2"]))
     own = ConfigResource(ConfigKind.BROKER, "1")
 
@@ -151,7 +151,7 @@ def test_a_setting_of_one_broker_alone_is_told(caplog: pytest.LogCaptureFixture)
     assert warnings("1") == warnings("2") == []
 
 
-def test_texts_can_be_compared_whoever_wrote_them() -> None:
+def test_texts_can_be_compared_between_languages() -> None:
     config = BrokerConfig.load()
     assert [*agreed_settings(config)] == [*AGREED]
     for name, text in agreed_settings(config).items():

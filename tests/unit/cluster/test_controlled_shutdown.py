@@ -180,7 +180,7 @@ def test_an_answer_that_does_not_come_leaves_time_for_the_next(
 
 
 @pytest.mark.parametrize("next_one", [US, THIRD])
-def test_whoever_is_the_controller_next_is_told_as_well(next_one: int) -> None:
+def test_the_next_controller_is_asked_as_well(next_one: int) -> None:
     world = World([])
     world.publish(OTHER)
     assert world.asked == 0  # it does not stop yet

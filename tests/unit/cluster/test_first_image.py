@@ -73,7 +73,7 @@ def test_who_waits_in_vain_is_let_go() -> None:
     assert done == []
 
 
-def test_nobody_waits_when_the_start_was_given_up() -> None:
+def test_no_request_waits_when_the_start_was_given_up() -> None:
     first = first_image()
     first.given_up = True
     assert not first.wait(60_000)
@@ -81,7 +81,7 @@ def test_nobody_waits_when_the_start_was_given_up() -> None:
     assert first.wait(60_000)
 
 
-def test_one_that_fails_keeps_nobody_else_from_an_answer(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_that_fails_keeps_no_other_from_an_answer(caplog: pytest.LogCaptureFixture) -> None:
     failures, done = Failures("replication"), list[int]()
     first = FirstImage(failures, "INSIDE")
 
@@ -132,12 +132,12 @@ def member_of(known: Controller) -> ClusterMember:
         (2, "broker 2, the controller, did not say what holds for 1 ms"),
     ],
 )
-def test_a_start_that_is_told_nothing_ends_with_a_line(controller_id: int, said: str) -> None:
+def test_a_start_without_an_image_ends_with_a_line(controller_id: int, said: str) -> None:
     with pytest.raises(MetadataStoreError, match=said):
         member_of(Controller(controller_id)).await_image()
 
 
-def test_ready_is_who_was_told_and_is_registered() -> None:
+def test_a_registered_broker_with_an_image_is_ready() -> None:
     controller = Controller(2)
     member = member_of(controller)
     readiness = Readiness([], informed=member.informed)

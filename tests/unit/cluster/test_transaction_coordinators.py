@@ -234,7 +234,7 @@ def test_an_answer_that_is_none(rig: Rig) -> None:
     assert rig.failures.count == len(whole)
 
 
-def test_without_the_loop_who_asks_is_told(rig: Rig) -> None:
+def test_without_the_loop_a_caller_gets_an_error(rig: Rig) -> None:
     rig.loop_is_gone = True
     with pytest.raises(RuntimeError, match="no loop"):
         rig.ask()

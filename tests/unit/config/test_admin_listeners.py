@@ -53,7 +53,7 @@ def test_nowhere(texts: list[str]) -> None:
     assert parse_admin_listeners(texts) == ()
 
 
-def test_none_stands_alone() -> None:
+def test_none_is_alone() -> None:
     with pytest.raises(ConfigError, match="none"):
         parse_admin_listeners(["none", "http://h:1"])
 

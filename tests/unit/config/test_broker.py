@@ -136,7 +136,7 @@ def test_bad_value_is_one_line(setting: str, parts: list[str]) -> None:
         assert part in str(caught.value)
 
 
-def test_secrets_are_never_shown() -> None:
+def test_secrets_are_never_printed() -> None:
     config = BrokerConfig.load(overrides=["ssl.keystore.password=hunter2"])
     assert config["ssl.keystore.password"] == "hunter2"
     assert "hunter2" not in repr(config)

@@ -174,7 +174,7 @@ def test_removed_keys_are_not_in_the_table() -> None:
     assert not set(REMOVED_KEYS) & set(BROKER_KEYS)
 
 
-def test_a_listener_prefix_leads_to_the_key_behind_it() -> None:
+def test_a_listener_prefix_leads_to_its_key() -> None:
     def governing(name: str) -> str | None:
         key = find_broker_key(name)
         return None if key is None else key.name

@@ -157,7 +157,7 @@ def test_a_log_that_refuses_changes_nothing(table: GroupTable, log: LedLog) -> N
     assert log.log_end_offset == 0
 
 
-def test_members_keep_the_time_at_which_they_were_heard(table: GroupTable) -> None:
+def test_members_keep_the_time_of_their_last_request(table: GroupTable) -> None:
     table.publish_members("g", state=STABLE, generation=1, members=[("a", None), ("b", "one")])
     assert table.last_heard_ms("g", "a") == 0
     assert table.last_heard_ms("g", "c") == 0

@@ -16,7 +16,7 @@ from tests.support.led_log import LedLog
 from tests.unit.coordinator.tables import Listener, committed, fetched, opened, reloaded
 
 
-def test_what_is_above_the_high_watermark_is_not_told(table: GroupTable, log: LedLog) -> None:
+def test_commits_above_the_high_watermark_are_not_answered(table: GroupTable, log: LedLog) -> None:
     log.set_leadership(1, True, 1, 2, {2: True})
     for offset in (5, 6, 7):
         assert table.commit("g", [committed(0, offset, "text" * offset)]) == 0
@@ -44,7 +44,9 @@ def test_what_is_above_the_high_watermark_is_not_told(table: GroupTable, log: Le
         assert each.statistics(0) == (0, 0, 0)
 
 
-def test_what_is_removed_above_the_high_watermark_is_told(table: GroupTable, log: LedLog) -> None:
+def test_a_commit_removed_above_the_high_watermark_is_answered(
+    table: GroupTable, log: LedLog
+) -> None:
     """Till the followers have it: a leader without the tombstone would tell it again."""
     log.set_leadership(1, True, 1, 2, {2: True})
     assert table.commit("g", [committed(0, 5, "text"), committed(1, 6)]) == 0
@@ -186,7 +188,7 @@ def test_commits_that_wait_for_a_follower_are_not_dearer_the_more_they_are(log: 
     assert table.statistics(0) == (0, 0, 0)
 
 
-def test_who_writes_while_the_partition_goes_is_not_told_that_it_is_replicated(
+def test_a_write_while_the_partition_goes_is_not_answered_as_replicated(
     log: LedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.set_leadership(1, True, 1, 2, {2: True})  # and the follower has nothing
@@ -220,7 +222,7 @@ def test_who_writes_while_the_partition_goes_is_not_told_that_it_is_replicated(
     assert ErrorCode.NONE not in answered
 
 
-def test_random_steps_behind_a_follower_are_told_as_far_as_it_has_come(
+def test_random_steps_are_answered_as_far_as_a_follower_has_come(
     table: GroupTable, log: LedLog
 ) -> None:
     """Against what the model was at that end of the log; then as another leader loads it."""

@@ -144,7 +144,7 @@ def test_a_leader_without_a_rack_is_nobodys_neighbour(aware: Rig) -> None:
     assert ask(aware, topic).preferred == -1
 
 
-def test_records_that_are_deleted_here_are_asked_of_nobody(aware: Rig) -> None:
+def test_records_that_are_deleted_here_are_asked_of_no_follower(aware: Rig) -> None:
     """Its follower does not have it yet."""
     topic = led(aware, {ONE: At(5)})
     assert topic.logs[0].delete_records(2) == 2
@@ -190,13 +190,13 @@ def test_an_epoch_comes_first(aware: Rig, version: int) -> None:
     assert fetch(aware.client(), version, asks, rack="b").only.preferred == ONE
 
 
-def test_a_follower_that_does_not_lead_sends_nobody(aware: Rig) -> None:
+def test_a_follower_sends_no_consumer_elsewhere(aware: Rig) -> None:
     topic = led(aware, {ONE: At(5)})
     topic.logs[0].set_leadership(ONE, False, 1, 2)
     assert ask(aware, topic).preferred == -1
 
 
-def test_where_a_follower_begins_is_heard_with_its_fetches(aware: Rig) -> None:
+def test_where_a_follower_begins_comes_with_its_fetches(aware: Rig) -> None:
     """Also in a session whose later requests do not name the partition."""
     topic = led(aware, {ONE: At(-1)})
     follower = aware.client()
@@ -215,7 +215,7 @@ def test_only_the_partitions_that_are_nearer_elsewhere(aware: Rig) -> None:
     assert [(each.preferred, bool(each.records)) for each in found] == [(ONE, False), (-1, True)]
 
 
-def test_whoever_waits_is_sent_when_it_is_woken(aware: Rig) -> None:
+def test_a_waiting_consumer_is_sent_when_it_is_woken(aware: Rig) -> None:
     """No broker of its rack was in sync when it came."""
     topic = led(aware, {ONE: At(5, in_sync=False)})
     reader = aware.client()

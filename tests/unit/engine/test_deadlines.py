@@ -37,7 +37,7 @@ def world() -> World:
     return World()
 
 
-def test_a_tick_told_again_and_again_waits_once(world: World) -> None:
+def test_a_tick_announced_again_and_again_waits_once(world: World) -> None:
     # Two ticks that share a bucket in C are each announced again whenever the other one was.
     near, far = world.now_tick + 100, world.now_tick + 100 + 2048
     for _ in range(50):

@@ -236,7 +236,7 @@ def test_ranges_by_sendfile_and_ranges_in_memory_are_the_same_bytes(
     assert (by_sendfile >= sum(map(len, wanted.values()))) is (inline == 0)
 
 
-def test_short_ranges_leave_with_what_is_behind_them(make_rig: Callable[..., Rig]) -> None:
+def test_short_ranges_leave_with_those_after_them(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig(send_buffer_bytes=8192)
     topic = rig.create("t", partitions=12)  # together more than is copied for one call
     wanted = [b"".join(fill(topic, index, count=10, size=2000)) for index in range(12)]

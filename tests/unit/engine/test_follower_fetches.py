@@ -132,7 +132,7 @@ def test_a_follower_waits_for_an_append(rig: Rig, led: Topic) -> None:
     assert answer.high_watermark == 0
 
 
-def test_a_follower_that_waits_is_told_where_the_high_watermark_is(rig: Rig, led: Topic) -> None:
+def test_a_follower_that_waits_gets_the_high_watermark(rig: Rig, led: Topic) -> None:
     """It has all records, and learns that they are committed when the other one has them."""
     follower = rig.client()
     follower.send(fetch_frame(17, [Ask(led, 0, 5)], max_wait_ms=LONG_MS, replica_id=ONE))
@@ -238,7 +238,7 @@ def test_an_offset_that_is_not_there_says_nothing(rig: Rig, led: Topic, offset: 
     assert follower_of(led, ONE)[2] == -1
 
 
-def test_another_history_is_told_and_moves_nothing(rig: Rig, led: Topic) -> None:
+def test_another_history_is_answered_and_moves_nothing(rig: Rig, led: Topic) -> None:
     """Five records of epoch 0 are here; who comes with seven of them has two too many."""
     lead(led, leader_epoch=3)
     led.logs[0].append(BATCH)
@@ -259,7 +259,7 @@ def test_an_older_start_than_is_registered_is_fenced(rig: Rig, led: Topic) -> No
     assert follower_of(led, ONE)[2] == 1
 
 
-def test_a_start_that_nobody_has_heard_of_shuts_nobody_out(led: Topic) -> None:
+def test_an_unknown_start_shuts_none_out(led: Topic) -> None:
     """The controller may tell its leader of it in a moment, or it is a lie."""
     log = led.logs[0]
     log.set_leadership(LEADER, True, 0, 2, {ONE: False, TWO: True}, {ONE: 7, TWO: 8})
@@ -302,7 +302,7 @@ def test_a_follower_with_a_session(rig: Rig, led: Topic) -> None:
     assert second.only.high_watermark == 5
 
 
-def test_a_follower_does_not_stand_behind_a_write(rig: Rig, led: Topic) -> None:
+def test_a_follower_does_not_wait_for_a_write(rig: Rig, led: Topic) -> None:
     """Nor do requests that are served with it."""
     log = led.logs[0]
     with FileFaults(Fault(("write",), "t-0", delay_ms=WRITE_MS)) as faults:

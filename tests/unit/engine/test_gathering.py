@@ -199,7 +199,7 @@ def test_a_wait_that_brings_nothing_is_tried_ever_more_seldom(make_rig: MakeRig)
     assert [at for at, one in enumerate(waited) if one] == [0, 2, 5, 10, 19, 36, 69]
 
 
-def test_behind_a_large_answer_nothing_is_waited_with(patient: Rig) -> None:
+def test_after_a_large_answer_there_is_no_waiting(patient: Rig) -> None:
     topic = led(patient, MUCH)
     follower = Follower(patient, topic)
     append(patient, topic.logs[0], BATCH)
@@ -272,7 +272,7 @@ def test_what_comes_by_itself_is_not_waited_for_although_a_wait_brings_it(patien
 # -- where none does
 
 
-def test_what_nobody_waits_for_leaves_when_it_is_much(patient: Rig) -> None:
+def test_records_that_none_waits_for_leave_when_they_are_many(patient: Rig) -> None:
     topic = led(patient, BATCH)
     follower = Follower(patient, topic)
     append(patient, topic.logs[0], BATCH)
@@ -316,7 +316,7 @@ def test_a_consumer_that_comes_to_wait_for_it_has_it_at_once(patient: Rig) -> No
     assert follower.receives() == 1
 
 
-def test_nobody_waits_any_more_for_what_was_awaited_of_a_former_leader(patient: Rig) -> None:
+def test_none_waits_any_more_for_records_of_a_former_leader(patient: Rig) -> None:
     topic = led(patient, BATCH)
     follower = Follower(patient, topic)
     producer = patient.client()
@@ -366,7 +366,7 @@ def test_a_write_of_a_group_that_waits_for_it_has_it_at_once(patient: Rig) -> No
     eventually(lambda: settled == [ErrorCode.NONE], "it is answered")
 
 
-def test_who_waits_for_writes_is_told_when_there_is_memory_again(
+def test_waiters_for_writes_are_answered_when_there_is_memory_again(
     patient: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of them: a commit that is not answered keeps its client for ever."""

@@ -243,7 +243,7 @@ def test_which_states_take_a_member_s_commit(beside: Beside, version: int, state
     assert beside.in_python == ([] if takes else ["group"])
 
 
-def test_nobody_commits_to_a_group_without_members(beside: Beside) -> None:
+def test_clients_without_a_member_commit_to_an_empty_group(beside: Beside) -> None:
     beside.table.publish_members(GROUP, state=GroupState.EMPTY, generation=3, members=[])
     asked = {"generation_id_or_member_epoch": -1, "member_id": ""}
     beside.ask(beside.commit(9, SHAPES["one"], **asked))
@@ -340,7 +340,7 @@ def test_heartbeats_in_every_state(beside: Beside, version: int, state: int) -> 
     assert beside.in_python == ["group"]
 
 
-def test_a_member_is_heard_by_commits_too_and_stays_so(beside: Beside) -> None:
+def test_commits_renew_a_member_too(beside: Beside) -> None:
     beside.show()
     beside.table.set_clock_shift_ms(3_600_000)
     beside.ask(beside.commit(9, SHAPES["one"]))
@@ -366,7 +366,7 @@ def test_bytes_that_do_not_parse_are_for_python(beside: Beside) -> None:
     assert beside.log.log_end_offset == 0
 
 
-def test_fetches_that_wait_at_the_log_are_told(beside: Beside) -> None:
+def test_fetches_that_wait_at_the_log_are_answered(beside: Beside) -> None:
     beside.show()
     topic = beside.rig.topics["__consumer_offsets"]
     for commit in (

@@ -89,7 +89,7 @@ def test_another_rate_begins_with_no_debts(rig: Rig, led: Topic) -> None:
     assert copied(rig, led)
 
 
-def test_a_follower_out_of_range_is_told_so(rig: Rig, led: Topic) -> None:
+def test_a_follower_out_of_range_is_answered_so(rig: Rig, led: Topic) -> None:
     rig.hot.throttle_leader(0)
     assert fetch(rig.client(), 17, [Ask(led, 0, 6)], replica_id=LAGGING).only.error == 1
 
@@ -132,7 +132,7 @@ def test_other_partitions_of_its_fetch_do_not_wait(rig: Rig, led: Topic) -> None
     assert [bool(each.records) for each in found] == [False, True]
 
 
-def test_it_is_heard_all_the_same(rig: Rig, led: Topic) -> None:
+def test_it_is_noted_all_the_same(rig: Rig, led: Topic) -> None:
     """How far it is: with that it may join those in sync."""
     rig.hot.throttle_leader(0)
     fetch(rig.client(), 17, [Ask(led, 0, 4)], replica_id=LAGGING)

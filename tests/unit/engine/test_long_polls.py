@@ -353,7 +353,7 @@ def test_records_deleted_under_a_long_poll_are_out_of_range(rig: Rig, version: i
 
 @pytest.mark.parametrize("known", [True, False], ids=["its topic is there", "no such topic"])
 @every_version
-def test_what_is_not_there_keeps_nobody_from_waiting(rig: Rig, version: int, known: bool) -> None:
+def test_a_missing_partition_lets_a_fetch_wait(rig: Rig, version: int, known: bool) -> None:
     topic = rig.create("t")
     missing = Ask(topic, 7) if known else Ask(Topic("none", UUID(int=7), []))
     reader, writer = rig.client(), rig.client()
@@ -460,7 +460,7 @@ def test_who_sends_no_more_gets_what_there_is_at_once(rig: Rig) -> None:
     assert late.ended()
 
 
-def test_a_connection_that_goes_while_nobody_serves(make_rig: Callable[..., Rig]) -> None:
+def test_a_connection_that_goes_while_none_serves(make_rig: Callable[..., Rig]) -> None:
     # All handlers sleep: the Processor calls one.
     rig = make_rig(handlers=1)
     topic = rig.create("t")

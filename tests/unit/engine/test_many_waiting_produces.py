@@ -100,7 +100,7 @@ def test_a_deadline_looks_once_at_those_that_wait_longer(make_rig: Callable[...,
     nothing_waits(rig)
 
 
-def test_a_duplicate_does_not_pass_everybody_behind_the_first(make_rig: Callable[..., Rig]) -> None:
+def test_a_duplicate_does_not_pass_all_after_the_first(make_rig: Callable[..., Rig]) -> None:
     rig, topic = crowded_rig(make_rig)
     again = build_batch([b"0"], producer_id=7, producer_epoch=0, base_sequence=0)
     repeats = rig.client()

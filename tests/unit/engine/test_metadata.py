@@ -203,7 +203,9 @@ def test_the_same_bytes_as_from_python(beside: Beside, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 8, 13])
-def test_brokers_are_told_by_their_addresses_for_the_listener(beside: Beside, version: int) -> None:
+def test_brokers_are_named_by_their_addresses_for_the_listener(
+    beside: Beside, version: int
+) -> None:
     """One that has none there is left out, leader or not."""
     inside = BrokerEndpoint("INSIDE", "in-3", 2)
     outside = BrokerEndpoint("PLAINTEXT", "out3", 4)
@@ -246,7 +248,7 @@ def test_an_advertised_address(tmp_path: Path, version: int) -> None:
     beside.close()
 
 
-def test_nothing_shown_and_nothing_advertised_is_for_python(tmp_path: Path) -> None:
+def test_no_view_and_no_address_is_for_python(tmp_path: Path) -> None:
     beside = Beside(tmp_path)
     body = written(ask(9, None))
     beside.compare(9, body, in_c=False)
@@ -263,7 +265,7 @@ def test_nothing_shown_and_nothing_advertised_is_for_python(tmp_path: Path) -> N
     beside.close()
 
 
-def test_a_topic_that_cannot_be_shown_leaves_metadata_to_python(beside: Beside) -> None:
+def test_a_topic_that_cannot_be_published_leaves_metadata_to_python(beside: Beside) -> None:
     beside.show(IMAGE)
     broken = topic_of("c", (1, (1,), (1,)))
     broken = changed(broken, partitions=(changed(broken.partitions[0], leader=2**40),))

@@ -104,7 +104,7 @@ def test_an_answer_that_is_ready_first_waits_for_those_before_it(rig: Rig) -> No
     nothing_waits(rig)
 
 
-def test_a_long_poll_behind_a_produce_is_not_read_past(rig: Rig) -> None:
+def test_a_long_poll_after_a_produce_is_not_read_past(rig: Rig) -> None:
     topic, other = replicated(rig), rig.create("other")
     client = rig.client()
     send(client, topic, correlation_id=0)
@@ -124,7 +124,7 @@ def test_a_long_poll_behind_a_produce_is_not_read_past(rig: Rig) -> None:
     assert ids_and_codes(client, 1) == [(2, 0)]
 
 
-def test_an_error_that_closes_leaves_behind_the_answers_before_it(rig: Rig) -> None:
+def test_an_error_that_closes_leaves_after_the_answers_before_it(rig: Rig) -> None:
     topic = replicated(rig)
     client = rig.client()
     send(client, topic, correlation_id=0)

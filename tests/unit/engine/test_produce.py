@@ -198,7 +198,7 @@ def test_a_bad_record_is_named(rig: Rig, version: int) -> None:
     assert result.message
 
 
-def test_log_append_time_is_told(rig: Rig) -> None:
+def test_log_append_time_is_answered(rig: Rig) -> None:
     topic = rig.create("t", log_append_time=True)
     before_ms = time.time_ns() // 1_000_000
     result = produce_one(rig.client(), topic, build_batch())

@@ -88,7 +88,7 @@ def test_a_topic_without_partitions_is_not_answered(rig: Rig, version: int) -> N
 
 
 @every_version
-def test_what_is_not_there_is_told_once(rig: Rig, version: int) -> None:
+def test_a_missing_partition_is_answered_once(rig: Rig, version: int) -> None:
     topic, nowhere = rig.create("t"), Topic("nowhere", uuid.UUID(int=5), [])
     pairs = [(0, batch(b"a")), (7, batch(b"b")), (7, batch(b"c")), (0, batch(b"d"))]
     missing = (

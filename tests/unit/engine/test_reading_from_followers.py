@@ -115,7 +115,7 @@ def test_epochs(rig: Rig, followed: Topic, version: int, epoch: int, error: Erro
 
 
 @pytest.mark.parametrize("version", [version for version in VERSIONS if version >= 12])
-def test_another_history_is_told(rig: Rig, followed: Topic, version: int) -> None:
+def test_another_history_is_answered(rig: Rig, followed: Topic, version: int) -> None:
     """Who comes with records of an epoch before the first one here is to go back to the start."""
     client = rig.client()
     asks = [Ask(followed, 0, 2, fetched_epoch=EPOCH - 1)]
@@ -168,7 +168,7 @@ def test_the_start_of_the_log_wakes_who_is_below_it(rig: Rig, followed: Topic) -
     assert read(reader).error == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_a_cut_wakes_who_is_behind_the_end(rig: Rig, followed: Topic) -> None:
+def test_a_cut_wakes_readers_beyond_the_end(rig: Rig, followed: Topic) -> None:
     reader = parked(rig, followed, 5)
     followed.logs[0].truncate_to(4)
     rig.hot.wake(followed.logs[0])

@@ -109,7 +109,7 @@ def missing(rig: Rig, version: int, more: int) -> tuple[Session, Topic, Topic]:
 
 
 @pytest.mark.parametrize("version", [12, 13])
-def test_of_the_missing_so_many_are_told_in_turn(rig: Rig, version: int) -> None:
+def test_of_the_missing_so_many_are_answered_in_turn(rig: Rig, version: int) -> None:
     """Forty bytes have not all of a hundred thousand looked up and answered again."""
     session, there, _ = missing(rig, version, 5)
     first, second = session.next(), session.next()
@@ -124,7 +124,9 @@ def test_of_the_missing_so_many_are_told_in_turn(rig: Rig, version: int) -> None
 
 
 @pytest.mark.parametrize("version", [12, 13])
-def test_all_that_are_missing_are_told_each_time_while_they_are_few(rig: Rig, version: int) -> None:
+def test_all_that_are_missing_are_answered_each_time_while_they_are_few(
+    rig: Rig, version: int
+) -> None:
     """As by Apache Kafka."""
     session, _, gone = missing(rig, version, 5)
     few = session.next(forgotten=[(gone, index) for index in range(5)])
@@ -211,7 +213,7 @@ def test_a_full_fetch_in_a_session_replaces_it(rig: Rig, version: int) -> None:
 
 
 @every_version
-def test_an_error_is_told_until_it_is_gone(rig: Rig, version: int) -> None:
+def test_an_error_is_answered_until_it_is_gone(rig: Rig, version: int) -> None:
     topic = rig.create("t")
     session = Session(rig.client(), version, [Ask(topic, 0, 9)])
     assert session.first.only.error == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -270,7 +272,7 @@ def errors(answer: FetchAnswer) -> list[int]:
 
 
 @pytest.mark.parametrize("asked_before", [0, 1])
-def test_a_topic_that_was_made_again_is_told_at_once(rig: Rig, asked_before: int) -> None:
+def test_a_topic_that_was_made_again_is_answered_at_once(rig: Rig, asked_before: int) -> None:
     gone, here = rig.create("gone", partitions=2), rig.create("here")
     asks = [Ask(gone, 0), Ask(here), Ask(gone, 1)]
     session = Session(rig.client(), FETCH_BY_ID, asks)
@@ -341,7 +343,7 @@ def test_what_comes_back_is_not_waited_for_as_long_as_the_client_would(
     rig.expire_all(waits.client, session.client)
 
 
-def test_a_follower_hears_at_once_of_what_is_not_there(rig: Rig) -> None:
+def test_a_follower_is_answered_at_once_about_a_missing_partition(rig: Rig) -> None:
     topic = followed(rig, 1)
     session = FollowerSession(rig, ends(topic, 0))
     rig.delete("t")
@@ -384,7 +386,7 @@ def ends(topic: Topic, *indexes: int, epoch: int = 0) -> list[Ask]:
     return [Ask(topic, i, topic.logs[i].log_end_offset, leader_epoch=epoch) for i in indexes]
 
 
-def test_a_follower_s_fetch_that_names_nothing_says_where_it_stands_everywhere(rig: Rig) -> None:
+def test_a_follower_s_fetch_that_names_nothing_repeats_all_positions(rig: Rig) -> None:
     topic = followed(rig)
     session = FollowerSession(rig, ends(topic, 0, 1, 2))
     before = [noted(topic, index) for index in range(3)]
@@ -397,7 +399,7 @@ def test_a_follower_s_fetch_that_names_nothing_says_where_it_stands_everywhere(r
     assert noted(topic, 1)[1] < noted(topic, 2)[1], "it lags now, and was caught up before"
 
 
-def test_a_follower_is_told_what_moved_and_nothing_else(rig: Rig) -> None:
+def test_a_follower_gets_what_moved_and_nothing_else(rig: Rig) -> None:
     topic = followed(rig)
     log = topic.logs[1]
     session = FollowerSession(rig, ends(topic, 0, 1, 2))
@@ -418,7 +420,7 @@ def test_a_follower_is_told_what_moved_and_nothing_else(rig: Rig) -> None:
     assert session.next().partitions == {}
 
 
-def test_a_follower_s_other_history_is_told_in_its_session(rig: Rig) -> None:
+def test_a_follower_s_other_history_is_answered_in_its_session(rig: Rig) -> None:
     topic = followed(rig, 2)
     session = FollowerSession(rig, ends(topic, 0, 1))
     topic.logs[0].set_leadership(LEADER, True, 3, 3, {FOLLOWER: True, OTHER: True})
@@ -438,7 +440,7 @@ def test_what_a_follower_has_forgotten_says_nothing_any_more(rig: Rig) -> None:
     assert noted(topic, 0)[1] == before < noted(topic, 1)[1]
 
 
-def test_an_older_start_than_is_registered_is_not_heard_in_a_session(rig: Rig) -> None:
+def test_an_older_start_than_registered_is_refused_in_a_session(rig: Rig) -> None:
     topic = followed(rig, 1)
     session = FollowerSession(rig, [Ask(topic, 0, 0, leader_epoch=0)])
     topic.logs[0].set_leadership(

@@ -18,7 +18,7 @@ OLD = 20  # in a segment that is full
 
 
 @pytest.mark.parametrize("last_write_ms", [0, 500])
-def test_nobody_waits_with_it(make_rig: Callable[..., Rig], last_write_ms: int) -> None:
+def test_no_other_waits_with_it(make_rig: Callable[..., Rig], last_write_ms: int) -> None:
     """Nor does who writes to that log, though a slow write of late has it set aside as well."""
     rig = make_rig(handlers=2)
     topic = rig.create("words", **SETTINGS)

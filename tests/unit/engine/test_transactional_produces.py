@@ -191,7 +191,7 @@ def test_verification_may_be_switched_off(rig: Rig, coordinator: Coordinator, ve
     assert codes(client, version) == [0]
 
 
-def test_nobody_waits_for_a_response_to_acks_0(rig: Rig, coordinator: Coordinator) -> None:
+def test_a_response_to_acks_0_is_not_waited_for(rig: Rig, coordinator: Coordinator) -> None:
     topic = rig.create("t")
     client = rig.client()
     send(client, (topic, {0: batch()}), acks=0)

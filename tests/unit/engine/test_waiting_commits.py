@@ -64,7 +64,7 @@ in_both = pytest.mark.parametrize("in_c", [True, False], ids=["C", "Python"])
 
 @in_both
 @pytest.mark.parametrize("version", COMMIT_VERSIONS)
-def test_a_commit_is_answered_and_shown_when_the_follower_has_it(
+def test_a_commit_is_answered_and_readable_when_the_follower_has_it(
     beside: Replicated, in_c: bool, version: int
 ) -> None:
     if in_c:
@@ -86,9 +86,7 @@ def test_a_commit_is_answered_and_shown_when_the_follower_has_it(
 
 
 @in_both
-def test_whoever_is_passed_is_answered_and_the_others_wait_on(
-    beside: Replicated, in_c: bool
-) -> None:
+def test_those_passed_are_answered_and_the_others_wait_on(beside: Replicated, in_c: bool) -> None:
     if in_c:
         beside.show()
     clients = [beside.rig.client() for _ in range(4)]
@@ -156,7 +154,7 @@ def test_with_too_few_in_sync_nothing_is_written(beside: Replicated, in_c: bool)
 
 
 @in_both
-def test_a_client_that_goes_leaves_nothing_behind(beside: Replicated, in_c: bool) -> None:
+def test_a_client_that_goes_leaves_nothing(beside: Replicated, in_c: bool) -> None:
     if in_c:
         beside.show()
     beside.send(9, 5)
@@ -169,7 +167,7 @@ def test_a_client_that_goes_leaves_nothing_behind(beside: Replicated, in_c: bool
     eventually(lambda: beside.rig.hot.statistics()["parked_bytes"] == 0, "memory is kept")
 
 
-def test_what_python_writes_is_told_when_the_follower_has_it(beside: Replicated) -> None:
+def test_a_write_of_python_is_answered_when_the_follower_has_it(beside: Replicated) -> None:
     answer_of: list[int] = []
 
     def write(number: int) -> None:
@@ -195,7 +193,7 @@ def test_what_python_writes_is_told_when_the_follower_has_it(beside: Replicated)
     nothing_waits(beside.rig)
 
 
-def test_stable_offsets_are_told_when_the_follower_has_them(beside: Replicated) -> None:
+def test_stable_offsets_are_answered_when_the_follower_has_them(beside: Replicated) -> None:
     beside.show()
     beside.send(9, 5)
     beside.rig.wait_parked(1)
@@ -239,7 +237,7 @@ def test_a_handler_that_goes_to_python_again_has_gone_there_once(beside: Replica
     assert beside.in_python == ["group"]
 
 
-def test_without_followers_nobody_waits(beside: Replicated) -> None:
+def test_without_followers_none_waits(beside: Replicated) -> None:
     beside.log.set_leadership(NODE_ID, True, 1, 1)
     answer_of: list[ErrorCode] = []
     for code in (beside.table.append(0, RECORD, appended := Written()), ErrorCode.NOT_COORDINATOR):

@@ -70,7 +70,7 @@ def test_it_is_over_when_the_last_live_follower_begins_there(deletion: Deletion)
     nothing_waits(deletion.rig)
 
 
-def test_what_is_so_already_is_told_at_once(deletion: Deletion) -> None:
+def test_a_condition_that_holds_already_is_answered_at_once(deletion: Deletion) -> None:
     for broker in EPOCHS:
         deletion.fetch(broker, 4)
     deletion.delete(4)
@@ -123,7 +123,7 @@ def test_a_broker_that_goes_is_not_waited_for_any_more(deletion: Deletion) -> No
     deletion.results_are((4, ErrorCode.NONE))
 
 
-def test_in_another_epoch_each_follower_is_heard_anew(deletion: Deletion) -> None:
+def test_in_another_epoch_each_follower_has_to_fetch_again(deletion: Deletion) -> None:
     deletion.delete(4)
     deletion.fetch(FOLLOWER, 4)
     deletion.lead(epoch=1)
@@ -186,7 +186,7 @@ def ask(deletion: Deletion, start: int) -> Ask:
     return Ask(deletion.topic, 0, deletion.log.log_end_offset, log_start=start)
 
 
-def test_a_follower_that_waits_is_told_where_the_log_begins_now(deletion: Deletion) -> None:
+def test_a_follower_that_waits_gets_the_new_log_start(deletion: Deletion) -> None:
     """Not at the end of its wait: the deletion waits for the fetch after this one."""
     follower, version = deletion.rig.client(), 13
     deletion.fetch(OTHER, 4)

@@ -93,7 +93,7 @@ def test_every_partition_is_waited_for(rig: Rig) -> None:
     ]  # fmt: skip
 
 
-def test_the_slowest_in_sync_counts_and_nobody_else(rig: Rig) -> None:
+def test_the_slowest_in_sync_counts_and_no_other(rig: Rig) -> None:
     topic = rig.create("t")
     lead(topic.logs[0], {FOLLOWER: True, OTHER: True, 4: False}, in_sync=3)
     client = rig.client()
@@ -106,7 +106,7 @@ def test_the_slowest_in_sync_counts_and_nobody_else(rig: Rig) -> None:
     assert codes(client) == [0]
 
 
-def test_whoever_is_passed_is_answered_and_the_others_wait_on(rig: Rig) -> None:
+def test_those_passed_are_answered_and_the_others_wait_on(rig: Rig) -> None:
     topic = replicated(rig)
     clients = [rig.client() for _ in range(6)]
     for number, client in enumerate(clients, start=1):
@@ -254,7 +254,7 @@ def test_no_time_to_wait(rig: Rig, timeout_ms: int) -> None:
     assert rig.hot.statistics()["parked_produces"] == 0
 
 
-def test_what_nobody_was_told_of_counts_at_the_deadline(rig: Rig) -> None:
+def test_an_unannounced_change_counts_at_the_deadline(rig: Rig) -> None:
     topic = replicated(rig)
     client = rig.client()
     send(client, topic)
@@ -313,7 +313,7 @@ def test_a_leader_that_was_none_meanwhile_acknowledges_nothing_of_before(rig: Ri
     assert codes(client) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
-def test_what_is_settled_stands(rig: Rig) -> None:
+def test_a_settled_result_is_final(rig: Rig) -> None:
     """One partition's records are everywhere, then its leader changes while another waits."""
     topic = replicated(rig, partitions=2)
     client = rig.client()

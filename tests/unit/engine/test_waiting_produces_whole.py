@@ -87,7 +87,7 @@ def test_a_train_whose_end_does_not_parse_waits_and_closes(rig: Rig) -> None:
     assert client.ended()
 
 
-def test_behind_an_error_that_closes_nothing_is_waited_for(rig: Rig) -> None:
+def test_after_an_error_that_closes_nothing_is_waited_for(rig: Rig) -> None:
     topic = replicated(rig)
     client = rig.client()
     bad = produce_frame(9, [(topic, {7: BATCH})], acks=0)
@@ -229,9 +229,7 @@ def test_a_higher_minimum_is_of_replicas_that_there_can_be(rig: Rig, tmp_path: P
     held.logs.stop()
 
 
-def test_a_log_that_goes_offline_behind_their_backs_answers_who_waits(
-    rig: Rig, tmp_path: Path
-) -> None:
+def test_a_log_that_goes_offline_answers_waiting_requests(rig: Rig, tmp_path: Path) -> None:
     held = Held(rig, tmp_path, **{"flush.ms": "0"})
     client = rig.client()
     send(client, held.topic)
@@ -259,7 +257,7 @@ def test_a_replica_that_is_taken_away_answers_who_waits(rig: Rig, tmp_path: Path
 # --- records that are refused, flushed, unpacked --------------------------------------------------
 
 
-def test_what_was_refused_is_told_when_the_rest_is(rig: Rig) -> None:
+def test_refused_batches_are_answered_with_the_rest(rig: Rig) -> None:
     topic = replicated(rig, partitions=2, compacted=True)
     keyless, with_key = build_batch([b"v"]), build_batch([Record(b"v", key=b"k")])
     client = rig.client()

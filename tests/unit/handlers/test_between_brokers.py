@@ -153,7 +153,7 @@ def test_a_client_that_calls_itself_a_broker_is_one_of_the_clients(broker: FakeB
     ]  # fmt: skip
 
 
-def test_the_controller_and_who_stands_alone_decide_themselves(broker: FakeBroker) -> None:
+def test_the_controller_and_a_broker_alone_decide_themselves(broker: FakeBroker) -> None:
     broker.controller.active = True
     assert code_of(broker) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     alone = FakeBroker()
@@ -215,7 +215,7 @@ def test_a_whole_image_ends_one_that_came_in_part(broker: FakeBroker) -> None:
 @pytest.mark.parametrize(
     "outcome", [[TopicPartition("t", 3)], [], KafkaError(ErrorCode.STALE_BROKER_EPOCH)]
 )
-def test_who_stops_is_told_what_it_leads_still(
+def test_a_stopping_broker_gets_the_partitions_that_it_still_leads(
     broker: FakeBroker, outcome: list[TopicPartition] | KafkaError
 ) -> None:
     broker.controller.leads_still = outcome
@@ -242,7 +242,7 @@ def test_elsewhere_it_is_no_api_at_all(broker: FakeBroker) -> None:
     assert UPDATE_KEY not in SERVED  # of which ApiVersions is made
 
 
-def test_versions_are_answered_whoever_asks(broker: FakeBroker) -> None:
+def test_versions_are_answered_to_any_client(broker: FakeBroker) -> None:
     versions = broker.send(ApiKey.API_VERSIONS, 0, b"")
     assert UPDATE_KEY not in [each.api_key for each in answer_of(versions).api_keys]
 
@@ -288,7 +288,9 @@ def test_a_topic_that_is_named_is_made_by_the_controller_that_is_another(
 
 
 @pytest.mark.parametrize("answer", [b"\xff", KafkaError(ErrorCode.NOT_CONTROLLER)])
-def test_a_topic_that_was_not_made_is_told(broker: FakeBroker, answer: bytes | KafkaError) -> None:
+def test_a_topic_that_was_not_made_is_reported(
+    broker: FakeBroker, answer: bytes | KafkaError
+) -> None:
     outcomes: list[TopicResult] = []
     peers(broker).answer = answer
     topic_creator(broker.services).create_topics([NewTopic("fresh")], False, outcomes.extend)

@@ -208,7 +208,7 @@ def test_an_unexpected_error_reaches_every_resource(version: int) -> None:
     ]
 
 
-def test_a_resource_that_is_named_again_is_told_again_within_bounds() -> None:
+def test_a_resource_that_is_named_again_is_answered_again_within_bounds() -> None:
     # One name costs five bytes, what it asks for some ten thousand.
     broker = FakeBroker()
     twice = broker.call(ask(4, *[(BROKER, "1", None)] * 2)).results
@@ -222,7 +222,7 @@ def test_a_resource_that_is_named_again_is_told_again_within_bounds() -> None:
 
 
 @pytest.mark.parametrize("kind", [BROKER, LOGGER, 16, 32])
-def test_other_names_of_the_same_are_told_within_bounds(kind: int) -> None:
+def test_other_names_of_the_same_are_answered_within_bounds(kind: int) -> None:
     # A group need not exist to be described, and a broker's number has any number of zeros.
     numbers = [f"{number:04}" for number in range(2_000)]
     names = ["0" * zeros + "1" for zeros in range(200)] if kind in (BROKER, LOGGER) else numbers

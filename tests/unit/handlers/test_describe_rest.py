@@ -176,7 +176,7 @@ def test_directories_with_sizes(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 6))
-def test_trouble_is_told_where_there_is_room_for_it(version: int) -> None:
+def test_trouble_is_answered_where_there_is_room_for_it(version: int) -> None:
     broker = FakeBroker()
     broker.services.replicas = None  # type: ignore[assignment]
     answer = broker.call(directories(version, None))

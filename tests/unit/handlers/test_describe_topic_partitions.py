@@ -208,7 +208,7 @@ def test_names_in_order(names: list[str], times: int) -> None:
     assert list(_in_order(many)) == sorted(many)
 
 
-def test_trouble_is_told_for_every_topic(
+def test_trouble_is_answered_for_every_topic(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*arguments: object) -> None:

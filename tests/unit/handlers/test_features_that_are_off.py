@@ -139,7 +139,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_nobody_has_authenticated_and_may_have_a_token(version: int) -> None:
+def test_no_client_has_authenticated_and_may_have_a_token(version: int) -> None:
     answer = FakeBroker().ask(create_token(version)).answer
     anonymous = "05 55736572 0a 414e4f4e594d4f5553"
     assert answer == bytes.fromhex(
@@ -238,7 +238,7 @@ def test_no_transactional_id_is_known() -> None:
     }
 
 
-def test_an_id_that_is_named_again_is_told_again_within_bounds() -> None:
+def test_an_id_that_is_named_again_is_answered_again_within_bounds() -> None:
     request = FakeBroker().ask(describe_transactions(*[""] * 200_000))
     assert len(request.answer or b"") < (1 << 20) + 16 * len(request.body) + 100
     names = [f"{number:04}" for number in range(9_999)]

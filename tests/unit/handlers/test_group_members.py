@@ -273,7 +273,7 @@ def test_a_broken_coordinator_answers_in_the_shape_of_each_api(
     assert group.error_code.value == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def test_a_group_that_is_named_again_is_told_again_within_bounds() -> None:
+def test_a_group_that_is_named_again_is_answered_again_within_bounds() -> None:
     # A member brings 256 KB, which nine bytes would ask for each time.
     broker = FakeBroker()
     large = schemas.request_module(JOIN, 3).JoinGroupRequestProtocol(

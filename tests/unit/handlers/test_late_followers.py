@@ -169,7 +169,7 @@ def readable_offset(broker: Coordinating, group: str) -> int:
     return offset
 
 
-def test_commits_and_what_is_told_of_them(broker: Coordinating) -> None:
+def test_commits_and_their_answers(broker: Coordinating) -> None:
     broker.in_time(commit("g", 5))
     assert broker.late(commit("g", 6)).topics[0].partitions[0].error_code.value == LATE
     assert readable_offset(broker, "g") == 5
@@ -329,7 +329,7 @@ def test_a_group_that_is_deleted_meanwhile_has_no_offsets(
     assert broker.services.offsets.offsets("g") == []
 
 
-def test_offsets_of_nobody_are_refused_when_members_have_come(
+def test_offsets_of_no_member_are_refused_when_members_have_come(
     broker: Coordinating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.in_time(commit("g", 4))

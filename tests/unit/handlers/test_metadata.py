@@ -100,7 +100,7 @@ def test_a_topic_in_full(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_this_node_is_shown_under_the_address_that_was_used(version: int) -> None:
+def test_this_node_is_listed_under_the_address_that_was_used(version: int) -> None:
     broker = FakeBroker(brokers=2)
     answer = broker.call(ask(version, None if version else []), local_host="::1", local_port=4711)
     listed = {b.node_id: (b.host, b.port) for b in answer.brokers}

@@ -42,7 +42,7 @@ def broker() -> FakeBroker:
     return broker
 
 
-def test_all_offsets_of_a_group_are_told_again_within_bounds(broker: FakeBroker) -> None:
+def test_all_offsets_of_a_group_are_answered_again_within_bounds(broker: FakeBroker) -> None:
     key = ApiKey.OFFSET_FETCH
     group = part_of(key, 8, "OffsetFetchRequestGroup", group_id="g", topics=None)
     request = broker.ask(request_of(key, 8, groups=(group,) * 100, require_stable=False))

@@ -124,7 +124,7 @@ def test_a_controller_that_is_too_slow(version: int) -> None:
         (KafkaError(ErrorCode.NOT_CONTROLLER, "elsewhere"), ErrorCode.NOT_CONTROLLER),
     ],
 )
-def test_trouble_is_told_for_every_topic(error: Exception, code: ErrorCode) -> None:
+def test_trouble_is_answered_for_every_topic(error: Exception, code: ErrorCode) -> None:
     broker = FakeBroker()
     broker.controller.broken = error
     answer = broker.call(grow(3, ("a", 2), ("b", 2)))

@@ -132,7 +132,7 @@ def test_a_group_whose_partition_has_no_leader_has_no_coordinator() -> None:
     assert found == ("g", ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1)
 
 
-def test_a_key_that_is_named_again_is_told_again_within_bounds(
+def test_a_key_that_is_named_again_is_answered_again_within_bounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of one byte each, a megabyte of keys would have an answer of 53."""
@@ -170,7 +170,7 @@ def test_in_a_cluster_groups_wait_for_three_brokers() -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-def test_a_transactional_producer_is_told_at_once(version: int) -> None:
+def test_a_transactional_producer_is_answered_at_once(version: int) -> None:
     answer = FakeBroker().call(find(version, ["tx"], 1))
     (found,) = coordinators(version, answer)
     refused = REFUSED_TO_LIBRDKAFKA if version == 2 else ErrorCode.UNSUPPORTED_VERSION
@@ -189,7 +189,7 @@ def test_types_of_coordinator(version: int, key_type: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(4, 7))
-def test_nobody_to_find(version: int) -> None:
+def test_no_coordinator_to_find(version: int) -> None:
     assert FakeBroker().call(find(version, [])).coordinators == ()
 
 

@@ -54,7 +54,7 @@ def codes(answer: Any) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("version", (5, 7))
-def test_settings_of_so_many_new_topics_are_told_and_no_more(
+def test_settings_of_so_many_new_topics_are_answered_and_no_more(
     version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A topic is named by twelve bytes, and has a KB of settings."""

@@ -58,7 +58,7 @@ def test_the_answer_comes_when_the_controller_is_done() -> None:
     assert outcome(answer_of(request)) == (ErrorCode.NONE, None)
 
 
-def test_trouble_of_the_controller_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trouble_of_the_controller_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = FakeBroker()
     trouble = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The metadata store failed.")
     monkeypatch.setattr(broker.controller, "unregister_broker", lambda node_id, done: done(trouble))

@@ -131,7 +131,7 @@ def test_a_topic_from_creation_to_deletion(broker: Broker) -> None:
     assert broker.call(metadata(13, None)).topics == ()
 
 
-def test_settings_are_applied_and_shown_when_the_answer_comes(broker: Broker) -> None:
+def test_settings_are_applied_and_published_when_the_answer_comes(broker: Broker) -> None:
     broker.call(create(7, {"name": "a"}, {"name": "b"}))
     good = alter(INCREMENTAL, 1, (2, "a", [("cleanup.policy", 2, "compact")]))
     request = broker.ask(good)

@@ -196,7 +196,7 @@ def test_a_producer_that_expired_may_begin_anywhere(log: LedLog) -> None:
         log.append(idempotent(77, producer_id=10))
 
 
-def test_nobody_chooses_the_places_of_producers(open_log: OpenLog) -> None:
+def test_no_client_chooses_the_places_of_producers(open_log: OpenLog) -> None:
     """A producer that takes any id that it likes would make every append of others look at all."""
 
     def know(ids: list[int]) -> None:
@@ -241,7 +241,7 @@ def test_a_short_write_leaves_the_log_as_it_was(open_log: OpenLog) -> None:
     assert [b.base_sequence for b in parse_batches(log.read(0))] == [0, 1, 2]
 
 
-def test_a_failed_write_takes_all_behind_it(open_log: OpenLog) -> None:
+def test_a_failed_write_takes_all_after_it(open_log: OpenLog) -> None:
     batch = build_batch([b"x" * 1_000])
     log = open_log(segment_bytes=2 * len(batch), segment_index_bytes=1_200)
     with files_end_at(3 * len(batch)):

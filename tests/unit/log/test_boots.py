@@ -112,7 +112,7 @@ def test_a_lossy_start_is_one_until_it_is_known(machine: Machine) -> None:
     assert machine.start("c").lossy
 
 
-def test_what_nobody_has_heard_of_no_clean_stop_covers(machine: Machine) -> None:
+def test_an_unreported_loss_is_covered_by_no_clean_stop(machine: Machine) -> None:
     """Its broker was stopped while it waited for its first image."""
     machine.start("b").stop()
     again = machine.start("b")

@@ -190,7 +190,7 @@ def test_all_of_it_at_once(cleaners: Cleaners) -> None:
     assert log.log_end_offset == 10
 
 
-def test_tombstones_go_a_retention_behind_their_first_cleaning(cleaners: Cleaners) -> None:
+def test_tombstones_go_a_retention_after_their_first_cleaning(cleaners: Cleaners) -> None:
     log = cleaners.open(compaction=Compaction(delete_retention_ms=HOUR_MS))
     fill(log, 4)
     log.append(build_batch([Record(None, b"key 1"), Record(b"kept", b"key 2")], codec="zstd"))

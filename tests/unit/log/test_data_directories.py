@@ -65,7 +65,7 @@ def test_a_start_that_goes_no_further_leaves_a_clean_directory_as_it_was(
     assert managers.start().open("words", 1, TOPIC, {}, new=False).log_start_offset == 3
 
 
-def test_a_start_that_goes_no_further_leaves_no_mark_behind_a_crash(
+def test_a_start_that_goes_no_further_leaves_no_mark_after_a_crash(
     managers: Managers, tmp_path: Path
 ) -> None:
     with_deleted_records(managers, 0, 1)
@@ -283,7 +283,7 @@ def test_a_log_without_a_readable_id_is_the_topics_that_the_store_names(
     assert not [name for name in names(data) if name.endswith("-stray")]
 
 
-def test_a_new_topic_takes_no_log_that_nobody_knows(managers: Managers, tmp_path: Path) -> None:
+def test_a_new_topic_takes_no_unknown_log(managers: Managers, tmp_path: Path) -> None:
     with_deleted_records(managers, 0)
     managers.started[-1].stop()
     (tmp_path / "data" / "words-0" / "partition.metadata").write_text("?")

@@ -143,7 +143,7 @@ def test_the_next_start_may_lack_something_also_in_the_same_boot(
     assert BOOT_FILE in names(broker.second)
 
 
-def test_a_log_that_comes_behind_the_failure_is_refused(broker: Broker, tmp_path: Path) -> None:
+def test_a_log_that_comes_after_the_failure_is_refused(broker: Broker, tmp_path: Path) -> None:
     """After a crash, all logs are open before the controller asks for one."""
     copies = [tmp_path / "c", tmp_path / "d"]
     for path, copy in zip((broker.first, broker.second), copies, strict=True):

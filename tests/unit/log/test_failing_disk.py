@@ -192,7 +192,7 @@ def test_a_consumer_goes_on_after_damage_that_a_start_has_found(
     assert parse_batches(log.read(4))[0].base_offset == 4
 
 
-def test_after_a_clean_stop_a_damaged_segment_costs_nothing_behind_it(
+def test_after_a_clean_stop_a_damaged_segment_costs_nothing_after_it(
     open_log: OpenLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = {"segment_bytes": 2_000, "segment_index_bytes": 4_096}
@@ -277,7 +277,7 @@ def test_crashes_do_not_pile_up_pieces_of_batches(
     assert caplog.text.count("look at them and remove them") == 2
 
 
-def test_starts_that_fail_behind_it_keep_a_tail_once(open_log: OpenLog) -> None:
+def test_starts_that_fail_after_it_keep_a_tail_once(open_log: OpenLog) -> None:
     log = open_log()
     log.append(build_batch())
     path = crash(log)
@@ -342,9 +342,7 @@ def test_segments_that_overlap_are_left_for_a_person(open_log: OpenLog) -> None:
 
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_roll_that_fails_leaves_nothing_behind(
-    open_log: OpenLog, suffix: str, clean: bool
-) -> None:
+def test_a_roll_that_fails_leaves_nothing(open_log: OpenLog, suffix: str, clean: bool) -> None:
     settings = {"segment_bytes": 250}
     log = open_log(**settings)
     for _ in range(2):

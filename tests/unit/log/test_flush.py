@@ -168,7 +168,7 @@ def test_a_segment_that_leaves_the_log_meanwhile_is_no_fault(open_log: OpenLog) 
     assert (log.online, log.recovery_point) == (True, 9)
 
 
-def test_what_was_synced_before_a_cut_says_nothing_of_what_comes_behind_it(
+def test_what_was_synced_before_a_cut_says_nothing_of_what_comes_after_it(
     open_log: OpenLog,
 ) -> None:
     log = open_log()
@@ -335,7 +335,7 @@ def test_a_flush_that_overtakes_a_failed_one_moves_nothing(open_log: OpenLog) ->
     assert (log.online, log.recovery_point) == (False, 0)
 
 
-def test_nobody_reads_what_an_overtaking_flush_may_have_lost(open_log: OpenLog) -> None:
+def test_records_that_an_overtaking_flush_may_have_lost_are_not_read(open_log: OpenLog) -> None:
     log = open_log(flush_messages=1)
     overtaken(lambda: refused(lambda: log.append(THREE)), lambda: log.append(THREE))
     assert (log.online, log.recovery_point, log.high_watermark) == (False, 0, 0)

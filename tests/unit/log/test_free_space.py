@@ -86,7 +86,7 @@ def test_what_the_broker_writes_itself_goes_on(volume: Volume) -> None:
     assert append(volume.log) is ErrorCode.NONE
 
 
-def test_a_bound_that_is_taken_back_refuses_nobody(volume: Volume) -> None:
+def test_a_bound_that_is_taken_back_refuses_no_producer(volume: Volume) -> None:
     volume.look(0)
     volume.least = 0
     volume.look(0)

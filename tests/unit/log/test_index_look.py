@@ -52,7 +52,7 @@ LOOKS: dict[str, tuple[str, Callable[[LedLog], Any], Any]] = {
 
 @pytest.mark.parametrize("operation", ["open", "read"])
 @pytest.mark.parametrize("look", LOOKS)
-def test_who_looks_into_an_index_of_a_full_segment_keeps_nobody(
+def test_a_look_into_an_index_of_a_full_segment_holds_up_none(
     open_log: OpenLog, look: str, operation: str
 ) -> None:
     log = filled(open_log)
@@ -73,7 +73,7 @@ def test_who_looks_into_an_index_of_a_full_segment_keeps_nobody(
 
 @pytest.mark.parametrize("operation", ["open", "read"])
 @pytest.mark.parametrize("look", LOOKS)
-def test_the_first_append_behind_a_start_waits_for_nobody_who_looks(
+def test_the_first_append_after_a_start_waits_for_no_look(
     open_log: OpenLog, look: str, operation: str
 ) -> None:
     """It makes the indexes writable that are read as files until then."""
@@ -96,7 +96,7 @@ def test_the_first_append_behind_a_start_waits_for_nobody_who_looks(
 
 
 @pytest.mark.parametrize("ending", ["0.index", "0.timeindex"])
-def test_who_looks_for_the_largest_timestamp_keeps_nobody(open_log: OpenLog, ending: str) -> None:
+def test_a_look_for_the_largest_timestamp_holds_up_none(open_log: OpenLog, ending: str) -> None:
     """The largest but one is searched for where the largest is not replicated."""
     log = open_log(**SETTINGS)
     log.set_leadership(1, True, 0, 1, {2: True})
@@ -112,7 +112,7 @@ def test_who_looks_for_the_largest_timestamp_keeps_nobody(open_log: OpenLog, end
         assert looking.result(SOON_S) == (OLD - 1, 1_000 + OLD - 1, 0)
 
 
-def test_what_may_be_read_is_told_without_waiting(open_log: OpenLog) -> None:
+def test_the_readable_offsets_are_answered_without_waiting(open_log: OpenLog) -> None:
     """Where the disk alone knows the place, the batches before it count."""
     log = filled(open_log)
     with FileFaults() as warm:

@@ -289,7 +289,9 @@ def test_what_is_cut_is_promised_to_no_later_start(
     assert read_offsets(file)[name] <= log.settled_recovery_point <= 2
 
 
-def test_failed_writes_are_told_once(managers: Managers, caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_writes_are_reported_once(
+    managers: Managers, caplog: pytest.LogCaptureFixture
+) -> None:
     manager = managers.start()
     log = lead(manager.open("words", 0, TOPIC, {"segment_index_bytes": 1_200}))
     batch = build_batch([b"a" * 50])

@@ -36,7 +36,7 @@ def log(open_log: OpenLog) -> LedLog:
     return log
 
 
-def test_everybody_who_reads_a_log_reads_it(log: LedLog) -> None:
+def test_all_readers_of_a_log_read_it(log: LedLog) -> None:
     assert log.offset_for_time(2_000) == (1, 2_000, 0)
     assert log.offset_of_max_timestamp() == (1, 2_000, 0)
     assert not verify(Path(log.path)).damage

@@ -29,7 +29,7 @@ def test_what_was_promised_is_there_whichever_directory_it_was_moved_to(seed: in
 
 
 @pytest.mark.parametrize("unheard", ["*.log", "*-0", "data", "*.cleaned", "log-start*"])
-def test_a_disk_that_does_not_hear_a_sync_is_noticed(unheard: str) -> None:
+def test_a_disk_that_ignores_a_sync_is_noticed(unheard: str) -> None:
     """Each of these syncs is there for a promise: without it the histories find the loss."""
     with pytest.raises((AssertionError, KafkaError)):  # a log without its start is not opened
         for seed in range(HISTORIES):

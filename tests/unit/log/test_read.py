@@ -46,7 +46,7 @@ def test_every_offset_gives_its_whole_batch(
             assert len(log.read(offset, size, whole_first=False)) == size
 
 
-def test_a_slice_is_cut_anywhere_behind_its_first_batch(log: LedLog) -> None:
+def test_a_slice_is_cut_anywhere_after_its_first_batch(log: LedLog) -> None:
     batches = filled(log)
     everything = log.read(0, 1 << 30)
     assert len(everything) == sum(size for _, _, size in batches)

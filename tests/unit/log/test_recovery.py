@@ -95,7 +95,7 @@ def test_a_flipped_bit_at_every_byte_of_the_last_batch(open_log: OpenLog) -> Non
         active_file_of_new.write_bytes(whole)
 
 
-def test_zeros_and_noise_behind_the_end(open_log: OpenLog) -> None:
+def test_zeros_and_noise_beyond_the_end(open_log: OpenLog) -> None:
     for tail in (bytes(1), bytes(4_096), b"\xff" * 61, b"noise" * 100):
         log = open_log()
         end = log.log_end_offset
@@ -135,7 +135,7 @@ def test_a_torn_segment_in_the_middle_ends_the_log(
 
 
 @pytest.mark.parametrize("lost", [0, 1])
-def test_names_that_a_power_cut_left_behind_lost_bytes_do_not_move_the_end(
+def test_names_that_a_power_cut_left_after_lost_bytes_do_not_move_the_end(
     open_log: OpenLog, lost: int
 ) -> None:
     """Or a follower would have a hole that is never filled, and could be elected with it."""
@@ -287,7 +287,7 @@ def test_another_topics_directory_is_not_opened(open_log: OpenLog) -> None:
         open_log()
 
 
-def test_epochs_behind_the_end_are_forgotten(open_log: OpenLog) -> None:
+def test_epochs_beyond_the_end_are_forgotten(open_log: OpenLog) -> None:
     log = open_log(leader_epoch=2)
     log.append(build_batch())
     log.set_leadership(1, True, 5, 1)
@@ -487,7 +487,7 @@ def test_a_swap_takes_the_place_of_all_that_it_holds(open_log: OpenLog, clean: b
 
 
 @pytest.mark.slow
-def test_a_batch_behind_two_gigabytes_ends_the_log(open_log: OpenLog) -> None:
+def test_a_batch_beyond_two_gigabytes_ends_the_log(open_log: OpenLog) -> None:
     """An index has no place for it. No broker writes so long a segment: a disk may hold one."""
     log = open_log()
     log.append(build_batch([b"first"]))

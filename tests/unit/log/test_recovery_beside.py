@@ -308,7 +308,7 @@ def test_no_mark_covers_what_could_not_be_set_aside(crashed: Crashed) -> None:
     assert CLEAN_SHUTDOWN_FILE not in names(crashed.path)
 
 
-def test_a_stop_keeps_how_far_a_log_was_cleaned_that_nobody_asked_for(crashed: Crashed) -> None:
+def test_a_stop_keeps_how_far_an_unopened_log_was_cleaned(crashed: Crashed) -> None:
     write_offsets(crashed.path / CLEANER_FILE, {QUICK: 3})
     crashed.start()
     crashed.all_read()
@@ -327,7 +327,7 @@ def test_strays_are_set_aside_unread(crashed: Crashed) -> None:
     assert crashed.manager.open(*SLOW, TOPIC, {}, new=False).log_end_offset == 5
 
 
-def test_what_was_met_is_told_once_and_then_it_is_read_again(
+def test_an_error_is_raised_once_and_then_it_is_read_again(
     crashed: Crashed, caplog: pytest.LogCaptureFixture
 ) -> None:
     crashed.raises[SLOW] = OSError(errno.EIO, "Input/output error")
@@ -344,7 +344,7 @@ def test_what_was_met_is_told_once_and_then_it_is_read_again(
     assert crashed.manager.open(*SLOW, TOPIC, {}, new=False).log_end_offset == 5
 
 
-def test_whatever_is_raised_nobody_waits_for_ever(crashed: Crashed) -> None:
+def test_whatever_is_raised_none_waits_for_ever(crashed: Crashed) -> None:
     crashed.raises[SLOW] = ZeroDivisionError("a bug")
     crashed.start()
     crashed.is_reading(SLOW)
@@ -441,7 +441,7 @@ def test_a_long_log_says_that_it_goes_on(
     assert caplog.text.count(f"recovering {crashed.path}: 0 of 3 logs") == 3
 
 
-def test_nothing_is_left_to_read_behind_a_clean_stop(tmp_path: Path) -> None:
+def test_nothing_is_left_to_read_after_a_clean_stop(tmp_path: Path) -> None:
     for _ in range(2):
         manager = LedLogManager([tmp_path / "data"])
         manager.start(recover=Recovery.begin)

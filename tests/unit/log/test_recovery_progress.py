@@ -63,7 +63,7 @@ def test_a_recovery_says_how_far_it_is(
         opened.close()
 
 
-def test_a_directory_without_an_id_is_left_to_whoever_opens_it(
+def test_a_directory_without_an_id_is_left_to_its_opening(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "kbroker.log")

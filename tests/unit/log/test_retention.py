@@ -77,7 +77,7 @@ def test_segments_whose_newest_record_is_too_old_go(ages: Ages) -> None:
     assert (ages.log.log_start_offset, ages.log.log_end_offset) == (4, 5)
 
 
-def test_an_old_segment_behind_a_young_one_stays(ages: Ages) -> None:
+def test_an_old_segment_after_a_young_one_stays(ages: Ages) -> None:
     for hours in (9, 1, 9):
         ages.write(NOW_MS - hours * HOUR_MS)
     assert apply(ages.log, 2 * HOUR_MS) == 1

@@ -72,7 +72,7 @@ def test_records_in_transactions_are_sound(open_log: OpenLog, codec: str) -> Non
     assert scrub.damaged == {} and scrub.bytes_read == len(batch)
 
 
-def test_a_rotten_batch_is_told_once_and_the_next_ones_are_read(
+def test_a_rotten_batch_is_reported_once_and_the_next_ones_are_read(
     filled: LedLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = segments(filled)[1]

@@ -312,7 +312,7 @@ def test_a_new_topic_of_the_same_name_begins_at_zero(tmp_path: Path, killed: boo
     broker.manager.stop()
 
 
-def test_a_file_that_cannot_be_written_is_told(
+def test_a_file_that_cannot_be_written_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = OneDirectory(tmp_path)

@@ -67,7 +67,7 @@ def test_what_was_lent_is_sent_whole_and_the_log_goes_on_without_it(open_log: Op
     )
 
 
-def test_who_was_looking_for_a_place_meanwhile_leaves_none_behind(open_log: OpenLog) -> None:
+def test_a_look_for_a_place_meanwhile_leaves_none(open_log: OpenLog) -> None:
     """The reader's place is one of the old file: the next reader would be sent half a batch."""
     log = filled(open_log, 300, segment_bytes=1 << 20)  # more than the tail that is remembered
     found: list[bytes] = []
@@ -284,7 +284,7 @@ def test_who_waits_for_a_roll_to_cut_lets_the_others_go_on(open_log: OpenLog) ->
     assert stored(log) == values(*range(5))
 
 
-def test_nobody_is_told_of_a_high_watermark_beyond_the_end(open_log: OpenLog) -> None:
+def test_no_high_watermark_beyond_the_end_is_answered(open_log: OpenLog) -> None:
     """Not between the cut and its end either, when it may be asked, or made the leader."""
     log = filled(open_log)
     ends: list[tuple[int, int]] = []

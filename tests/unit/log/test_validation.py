@@ -91,7 +91,7 @@ def test_a_length_that_no_batch_has_is_corrupt(log: LedLog) -> None:
     assert refusal(log, with_header(build_batch(), 8, ">i", 2**31 - 1)) is ErrorCode.INVALID_RECORD
 
 
-def test_a_transaction_that_nobody_began(log: LedLog) -> None:
+def test_a_transaction_that_was_not_begun(log: LedLog) -> None:
     batch = build_batch(producer_id=5, producer_epoch=0, base_sequence=0, attributes=0x10)
     assert refusal(log, batch) is ErrorCode.INVALID_TXN_STATE
 

@@ -45,7 +45,7 @@ def test_an_image_never_changes() -> None:
             mapping["x"] = None  # type: ignore[index]
 
 
-def test_a_topic_that_is_replaced_leaves_no_old_id_behind() -> None:
+def test_a_topic_that_is_replaced_leaves_no_old_id() -> None:
     image = ClusterImage().with_topics([topic("a", 1)]).with_topics([topic("a", 2)])
     assert list(image.topic_ids) == [UUID(int=2 << 64)]
     assert image.without_topics(["a", "none"]).topic_ids == {}

@@ -14,7 +14,7 @@ from tests.unit.net.harness import SETTINGS
 BURST = 600
 
 
-def test_a_burst_finds_places_before_anybody_takes_it() -> None:
+def test_a_burst_finds_places_before_it_is_taken() -> None:
     if int(Path("/proc/sys/net/core/somaxconn").read_text()) < BURST:
         requirements.skip_on_this_machine("net.core.somaxconn is below the burst")
     server = SocketServer(**SETTINGS)

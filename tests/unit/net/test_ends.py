@@ -42,7 +42,7 @@ def test_a_client_that_has_ended_its_side_gets_its_answers_first(
 
 
 @pytest.mark.parametrize("pipelined", [True, False])
-def test_the_end_right_behind_the_last_bytes_is_seen(
+def test_the_end_right_after_the_last_bytes_is_seen(
     make_rig: Callable[..., Rig], pipelined: bool
 ) -> None:
     # Bytes and FIN arrive while the network thread is busy with something else: one edge for both.

@@ -156,7 +156,7 @@ def test_what_a_slow_peer_sent_of_a_frame_survives_the_move_to_a_chunk_of_its_ow
     assert slow.receive_cold() == (9, body)
 
 
-def test_bytes_behind_a_frame_in_service_survive_the_move(make_rig: Callable[..., Rig]) -> None:
+def test_bytes_after_a_frame_in_service_survive_the_move(make_rig: Callable[..., Rig]) -> None:
     gate = Gate()
     rig = make_rig(dispatch=gate)
     client = rig.client()
@@ -191,7 +191,7 @@ def test_a_cold_request_that_waits_holds_no_chunk(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_large_frames_and_small_ones_behind_each_other(rig: Rig, seed: int) -> None:
+def test_large_frames_and_small_ones_after_each_other(rig: Rig, seed: int) -> None:
     # The head of a frame is received apart where the one before did not fit a shared chunk.
     dice = random.Random(seed)
     sizes = [300_000, 1 << 20, 1_048_700, 10, 5_000, 1 << 20, 262_100, 1_300_000, 3_000_000, 0]

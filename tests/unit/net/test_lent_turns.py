@@ -174,7 +174,7 @@ def sleeps_of_network_threads() -> list[int]:
     return found
 
 
-def test_a_peer_that_ends_behind_its_request_has_its_answer_and_the_end(
+def test_a_peer_that_ends_after_its_request_has_its_answer_and_the_end(
     rig: Rig, gate: Gate
 ) -> None:
     client, topic = rig.client(), rig.create("t")
@@ -199,7 +199,7 @@ def test_long_answers_are_left_to_the_network_thread(make_rig: Callable[..., Rig
     assert rig.total("turns_lent") == lent
 
 
-def test_the_time_until_a_produce_waits_is_told(rig: Rig, gate: Gate) -> None:
+def test_the_time_until_a_produce_waits_is_counted(rig: Rig, gate: Gate) -> None:
     """The clock is read in the turn in which a produce begins to wait, not in the thread's own."""
     topic = replicated(rig)
     client = rig.client()

@@ -58,7 +58,7 @@ def test_the_others_serve_when_a_handler_is_lost_and_a_resize_brings_a_new_one(
     assert client.receive_cold() == (1, b"x")
 
 
-def test_whose_requests_nobody_is_left_to_serve_are_told(
+def test_requests_that_none_is_left_to_serve_are_ended(
     make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig = make_rig(handlers=2)
@@ -88,7 +88,7 @@ def test_a_deadline_that_cannot_be_set_is_due_at_once_whatever_was_raised(
     assert expired == [7]
 
 
-def test_what_tells_one_of_its_write_costs_nobody_else(
+def test_the_callback_of_one_write_costs_no_other(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = HandlerPool(rig.hot, 0, raises, rig.ticks.append)

@@ -56,7 +56,7 @@ def ask(client: Client, correlation_id: int = 1) -> None:
     client.receive_cold()
 
 
-def test_what_nobody_asked_for_has_no_times(rig: Rig) -> None:
+def test_apis_without_requests_have_no_times(rig: Rig) -> None:
     assert figures_of(rig).read() == []
 
 

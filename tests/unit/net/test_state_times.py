@@ -58,7 +58,7 @@ def test_a_produce_that_waits_for_its_follower(
     nothing_waits(rig)
 
 
-def test_a_wait_is_of_what_waited_not_of_what_came_behind_it(make_rig: Callable[..., Rig]) -> None:
+def test_a_wait_is_of_the_waiting_request_not_of_the_next(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig(pipelined=True)
     topic = replicated(rig)
     client = rig.client()

@@ -77,7 +77,7 @@ def network_threads() -> set[str]:
     return found
 
 
-def test_a_resize_beside_a_stop_leaves_no_thread_behind() -> None:
+def test_a_resize_beside_a_stop_leaves_no_thread() -> None:
     """The one that stops waits for a Processor, and the other has the interpreter meanwhile."""
     before, interval_s = network_threads(), sys.getswitchinterval()
     server = SocketServer(**(SETTINGS | {"processors": 2}))
@@ -107,7 +107,7 @@ def test_who_connects_beside_a_stop_is_let_go() -> None:
 
 
 @pytest.mark.alone
-def test_an_answer_that_nobody_reads_does_not_keep_the_broker(
+def test_an_answer_that_is_not_read_does_not_keep_the_broker(
     make_rig: Callable[..., Rig],
 ) -> None:
     rig = make_rig()

@@ -105,7 +105,7 @@ def test_a_handler_that_is_in_python_with_a_deadline(
     stopped.go_on.set()
 
 
-def test_what_comes_while_all_handlers_are_in_python_is_served_behind_it(
+def test_requests_while_all_handlers_are_in_python_are_served_after_it(
     make_rig: Callable[..., Rig], stopped: Stopped
 ) -> None:
     def dispatch(request: WrappedRequest) -> None:

@@ -109,7 +109,7 @@ def test_a_train_without_answers_and_one_with_some(rig: Rig) -> None:
     eventually(lambda: rig.total("responses") == 13, "the silent ones are counted too")
 
 
-def test_an_answer_to_a_train_that_nobody_reads_keeps_the_channel_bounded(
+def test_an_unread_answer_to_a_train_keeps_the_channel_bounded(
     make_rig: Callable[..., Rig],
 ) -> None:
     rig = make_rig(send_buffer_bytes=4096, pipelined_requests_max=8)
@@ -198,7 +198,7 @@ def test_statistics_name_the_threads(make_rig: Callable[..., Rig]) -> None:
     eventually(lambda: rig.total("responses") == 6)
 
 
-def test_a_peer_that_went_away_behind_its_request_has_no_bytes_waiting(
+def test_a_peer_that_went_away_after_its_request_has_no_bytes_waiting(
     make_rig: Callable[..., Rig],
 ) -> None:
     gate = Gate()

@@ -148,7 +148,7 @@ def test_a_network_thread_that_has_ended_is_not_waited_for(make_rig: Callable[..
     eventually(lambda: rig.total("unread_closed") == 1, "the bound is kept to")
 
 
-def test_answers_behind_one_that_waits_are_counted_too(make_rig: Callable[..., Rig]) -> None:
+def test_answers_after_one_that_waits_are_counted_too(make_rig: Callable[..., Rig]) -> None:
     """A pipelined channel is read on while a produce waits for its followers: up to half the
     bound, then not before these have left."""
     gate = Gate()

@@ -120,7 +120,7 @@ def test_what_all_records_have() -> None:
     assert first["interval_ms"] == 15_000
 
 
-def test_logs_are_told_when_they_change_and_every_ten_minutes() -> None:
+def test_logs_are_sampled_when_they_change_and_every_ten_minutes() -> None:
     rounds = Rounds()
     rounds.source.logs = [Log("t", 0, 5, 500)]
     sampled = [len(rounds.next(seldom=True).get("PartitionLog", [])) for _ in range(21)]
@@ -202,13 +202,13 @@ def test_histograms_are_growth_by_bucket() -> None:
     assert "RequestTime" not in rounds.next()
 
 
-def test_what_was_dropped_is_told() -> None:
+def test_dropped_samples_are_reported() -> None:
     rounds = Rounds()
     assert rounds.next(seldom=True, dropped=4)["Sampling"][0]["dropped"] == 4
     assert rounds.next(seldom=True, dropped=4)["Sampling"][0]["dropped"] == 0
 
 
-def test_flushes_are_told_where_there_were_any() -> None:
+def test_flushes_are_sampled_where_there_were_any() -> None:
     rounds = Rounds()
     rounds.source.flushes = [(1.0, 3), (8.0, 1)]
     (value,) = rounds.next()["LogFlush"]

@@ -173,7 +173,7 @@ def test_refusals_have_their_code_and_their_topic(rig: Rig) -> None:
     assert watched.meter("produce_requests", "small").total == 1
 
 
-def test_request_times_are_told_by_request(rig: Rig) -> None:
+def test_request_times_are_sampled_by_request(rig: Rig) -> None:
     watched = Watched(rig, ManualClock())
     produce(rig, rig.create("t"), 1)
     eventually(lambda: rig.total("responses") == 1, "counted")
@@ -224,7 +224,7 @@ def test_idle_is_not_claimed_to_be_saturation_before_it_is_known(rig: Rig) -> No
     assert figures.value("handler_idle") == figures.value("network_idle") == 1.0
 
 
-def test_replication_is_told_with_its_rates(rig: Rig) -> None:
+def test_replication_is_sampled_with_its_rates(rig: Rig) -> None:
     clock = ManualClock()
     watched = Watched(rig, clock)
     replication: Any = SimpleNamespace(
@@ -243,7 +243,7 @@ def test_replication_is_told_with_its_rates(rig: Rig) -> None:
     assert watched.meter("replication_bytes_in", "") == Meter(5_500, 1_100.0, 1_100.0)
 
 
-def test_the_purgatories_of_requests_are_shown(rig: Rig) -> None:
+def test_the_purgatories_of_requests_are_listed(rig: Rig) -> None:
     class Waits(DelayedOperation):
         def try_complete(self) -> bool:
             return False

@@ -45,7 +45,7 @@ def found_in(pieces: Iterator[Any]) -> tuple[int, dict[str, Any]]:
     return len(listed), {key: rows for piece in listed for key, rows in piece.items()}
 
 
-def test_a_broker_that_stands_alone_follows_nobody() -> None:
+def test_a_broker_alone_follows_none() -> None:
     assert replication_figures.totals(None, None, 7) == {
         "replica_fetcher_bytes": [((), 0)],
         "replication_bytes_in": [(("",), 0)],

@@ -60,7 +60,7 @@ def test_bytes_to_the_disk_are_seen(tmp_path: Path) -> None:
         assert after.written >= before.written
 
 
-def test_what_is_not_told_is_left_out(tmp_path: Path) -> None:
+def test_an_unknown_figure_is_left_out(tmp_path: Path) -> None:
     assert resources.process_disk_bytes(tmp_path) is None
     assert resources.disks_of(["/proc", "/not there"]) == {}
     assert resources.space_of("/not there") is None

@@ -51,7 +51,7 @@ def test_bootstrap_addresses_that_are_none(text: str) -> None:
         parse_addresses(text)
 
 
-def test_nobody_there_is_one_line_for_the_user() -> None:
+def test_no_server_there_is_one_line_for_the_user() -> None:
     port = free_port()
     with Client(f"127.0.0.1:{port},127.0.0.1:{port}") as client:
         with pytest.raises(

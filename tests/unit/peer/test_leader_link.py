@@ -43,7 +43,7 @@ def test_a_call_connects_and_is_answered() -> None:
     run(scenario)
 
 
-def test_a_lost_connection_is_told_at_once_and_found_again() -> None:
+def test_a_lost_connection_is_notified_at_once_and_found_again() -> None:
     async def scenario(server: Server) -> None:
         link = LeaderLink(server.address, OPTIONS)
         call = asyncio.ensure_future(link.call(METADATA, VERSION, BODY))
@@ -61,7 +61,7 @@ def test_a_lost_connection_is_told_at_once_and_found_again() -> None:
     run(scenario)
 
 
-def test_a_broker_that_does_not_listen_is_told_at_once() -> None:
+def test_a_broker_that_does_not_listen_is_reported_at_once() -> None:
     async def scenario(server: Server) -> None:
         await server.stop()
         link = LeaderLink(server.address, OPTIONS)

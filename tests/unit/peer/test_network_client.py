@@ -252,7 +252,7 @@ def test_a_response_that_cannot_be_trusted_ends_the_connection(
     run(scenario)
 
 
-def test_a_response_nobody_asked_for_ends_the_connection() -> None:
+def test_an_unrequested_response_ends_the_connection() -> None:
     async def scenario(server: Server) -> None:
         network = client()
         await network.wait_ready(server.address)

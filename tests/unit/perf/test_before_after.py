@@ -100,7 +100,7 @@ def test_a_wide_cell_gets_more_rounds_until_it_is_narrow() -> None:
     assert row[-1] == "not slower" and 15 < int(row[-2]) < 300
 
 
-def test_a_cell_that_stays_wide_is_not_shown() -> None:
+def test_a_cell_that_stays_wide_is_not_proved() -> None:
     outcome = ran(FakeStage(jitter=0.4), rounds_max=20)
     (row,) = rows(outcome)
     assert row[-1].startswith("undecided (CPU: the half-band of ") and row[-2] == "20"
@@ -119,7 +119,7 @@ def test_a_narrow_cell_does_not_wait_for_a_wide_one() -> None:
     assert max(number for cell, _, number in stage.asked if cell == "wide") == 17
 
 
-def test_a_void_block_leaves_a_hole_and_is_told() -> None:
+def test_a_void_block_leaves_a_hole_and_is_reported() -> None:
     outcome = ran(FakeStage(void=[(CELL, OLD, 4)]), rounds_max=16)
     (row,) = rows(outcome)
     assert row[-2:] == ["15", "not slower"], "the sixteenth round took its place"
@@ -129,7 +129,7 @@ def test_a_void_block_leaves_a_hole_and_is_told() -> None:
     ]
 
 
-def test_what_there_was_no_time_for_is_not_shown() -> None:
+def test_a_cell_without_time_is_not_proved() -> None:
     clock = iter(range(0, 10_000, 10))
     driver = Driver(Plan(minutes=1), lambda _text: None, now_s=lambda: next(clock))
     outcome = driver.run([FakeStage(), FakeStage(lines=[of_value("start", "start", "s", 0.1)])])

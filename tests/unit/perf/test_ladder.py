@@ -73,7 +73,7 @@ def _connect(rung: LadderBroker) -> socket.socket:
     return socket.create_connection((rung.host, rung.port), WAIT_S)
 
 
-def test_half_a_request_stops_the_loop_and_nobody_else(rung: LadderBroker) -> None:
+def test_half_a_request_stops_the_loop_and_no_other(rung: LadderBroker) -> None:
     with _connect(rung) as slow, _connect(rung) as other:
         for connection in (slow, other):  # both are known to the server before the test begins
             connection.sendall(ASK)
@@ -108,7 +108,7 @@ def test_nonsense_closes_its_own_connection(rung: LadderBroker, bad: bytes) -> N
         assert _answered(other)
 
 
-def test_a_client_that_hangs_up_in_service_harms_nobody(rung: LadderBroker) -> None:
+def test_a_client_that_hangs_up_in_service_harms_none(rung: LadderBroker) -> None:
     body = batch.of_records(1000, 100_000)
     wanted = requests.produce(7, TOPIC, [(Partition(0), body)], acks=1).frame
     for _ in range(20):

@@ -233,7 +233,7 @@ def test_what_cannot_be_run_is_refused() -> None:
         Load(Run("127.0.0.1", 1, (Stream("produce", 7, (outside,), in_flight=0),)))
 
 
-def test_nothing_of_a_load_is_left_behind(limit: LimitBroker) -> None:
+def test_nothing_of_a_load_is_left(limit: LimitBroker) -> None:
     def files() -> int:
         return len(list(Path(f"/proc/{os.getpid()}/fd").iterdir()))
 

@@ -166,7 +166,7 @@ def test_what_ran_only_some_of_the_times_is_beside() -> None:
     assert walk.paths == (("x", "y", "z"),), "of the median time, without what the timer calls"
 
 
-def test_walks_are_told() -> None:
+def test_walks_are_reported() -> None:
     data = report.to_json([walk_of("k", "K", [FORTH_AND_BACK])], {"commit": "abc", "when": "now"})
     data = json.loads(report.written(data))
     text = report.to_text(data)

@@ -54,7 +54,7 @@ def test_what_costs_the_same_is_warm_unless_it_still_compiles() -> None:
     assert not flat([cost(900, compiling=0.4)] * FLAT_BLOCKS), "interpreted, and compiling"
 
 
-def test_what_never_gets_warm_is_told() -> None:
+def test_a_system_that_never_gets_warm_is_reported() -> None:
     costs = iter(range(1, BLOCKS_MAX + 2))
     done = until_flat(lambda _cell: cost(next(costs), requests=1), BY_KEY["f-16k"], WARM_REQUESTS)
     assert (done.requests, done.flat, done.enough) == (BLOCKS_MAX, False, False)
@@ -90,7 +90,7 @@ def test_the_share_of_some_threads() -> None:
     assert ThreadWatch(os.getpid(), {}).shares() == {}
 
 
-def test_cpu_is_told_with_and_without_the_runtime() -> None:
+def test_cpu_is_reported_with_and_without_the_runtime() -> None:
     one = replace(block("f-16k", "kafka", 100), compiler_cpu_s=0.03, collector_cpu_s=0.01)
     assert one.cpu_us_per_request == pytest.approx(100)
     assert one.cpu_us_without_runtime == pytest.approx(60)

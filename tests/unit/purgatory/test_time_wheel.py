@@ -64,7 +64,7 @@ def test_the_hand_never_goes_back() -> None:
     assert wheel.hand == 50
 
 
-def test_removal_is_once_and_an_emptied_bucket_wakes_nobody() -> None:
+def test_removal_is_once_and_an_emptied_bucket_wakes_none() -> None:
     wheel = TimeWheel()
     first, second = added(wheel, 500), added(wheel, 9_000)
     assert wheel.remove(first)

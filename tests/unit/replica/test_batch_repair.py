@@ -181,9 +181,7 @@ def test_a_rotten_batch_is_had_from_the_leader(
     assert "offset 1 is repaired, from broker 2" in caplog.text
 
 
-def test_two_that_stand_side_by_side_are_had_one_behind_the_other(
-    filled: LedLog, others: Others
-) -> None:
+def test_two_side_by_side_are_had_one_after_the_other(filled: LedLog, others: Others) -> None:
     path = first_segment(filled)
     size = size_of_first(path.read_bytes())
     before = flip(path, size + 70, 2 * size + 70)

@@ -86,7 +86,7 @@ def test_a_log_that_loses_no_record_keeps_its_producers(
 
 
 @pytest.mark.parametrize("leader_start", [0, 5])
-def test_a_log_behind_the_end_of_an_empty_one(
+def test_a_log_beyond_the_end_of_an_empty_one(
     log: LedLog, followed: FollowedPartition, leader_start: int
 ) -> None:
     asked: Asked = followed.asked()

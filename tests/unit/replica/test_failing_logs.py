@@ -115,7 +115,7 @@ def test_who_lost_a_write_is_named_for_good(disk: Disk, lost: str) -> None:
     assert disk.look() == {NAME}
 
 
-def test_where_nobody_else_could_lead_a_full_disk_is_not_named(disk: Disk) -> None:
+def test_where_no_other_could_lead_a_full_disk_is_not_named(disk: Disk) -> None:
     disk.append()
     disk.fail(disk.append, "write")
     disk.alive = (US,)

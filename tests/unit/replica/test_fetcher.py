@@ -65,7 +65,7 @@ def test_what_is_appended_later_is_there_soon_and_nothing_costs_little(tell: Tel
     tell(story)
 
 
-def test_the_answer_behind_the_records_tells_the_high_watermark(tell: Tell) -> None:
+def test_the_answer_after_the_records_has_the_high_watermark(tell: Tell) -> None:
     """Two fetches: the first brings the record, the second tells the leader, who tells all."""
 
     async def story(cluster: Cluster) -> None:
@@ -81,7 +81,7 @@ def test_the_answer_behind_the_records_tells_the_high_watermark(tell: Tell) -> N
     tell(story)
 
 
-def test_a_former_leader_loses_what_nobody_else_has(tell: Tell) -> None:
+def test_a_former_leader_loses_records_that_no_other_has(tell: Tell) -> None:
     async def story(cluster: Cluster) -> None:
         words = cluster.create("words")
         cluster.elect(words, 1)
@@ -185,7 +185,7 @@ def test_below_the_leader_s_start_it_empties_itself_and_begins_there(
     tell(story)
 
 
-def test_an_empty_log_behind_the_leader_s_end_goes_back(tell: Tell) -> None:
+def test_an_empty_log_beyond_the_leader_s_end_goes_back(tell: Tell) -> None:
     async def story(cluster: Cluster) -> None:
         words = cluster.create("words")
         cluster.replica(2, words).begin_again(50)
@@ -211,7 +211,7 @@ def test_the_leader_s_start_is_followed(tell: Tell) -> None:
     tell(story)
 
 
-def test_a_start_is_told_when_it_is_on_file(tell: Tell) -> None:
+def test_a_start_is_sent_when_it_is_on_file(tell: Tell) -> None:
     """Or a leader says that records are deleted of which a start of this broker knows nothing."""
 
     async def story(cluster: Cluster) -> None:
@@ -236,7 +236,7 @@ def test_a_start_is_told_when_it_is_on_file(tell: Tell) -> None:
 # --- what goes wrong on one partition ---
 
 
-def test_a_leader_that_has_not_heard_yet_is_asked_soon_again(tell: Tell) -> None:
+def test_a_leader_that_does_not_know_yet_is_asked_soon_again(tell: Tell) -> None:
     async def story(cluster: Cluster) -> None:
         words = cluster.create("words")
         cluster.elect(words, 1)
@@ -251,7 +251,7 @@ def test_a_leader_that_has_not_heard_yet_is_asked_soon_again(tell: Tell) -> None
     tell(story)
 
 
-def test_pauses_get_longer_while_it_does_not_hear(tell: Tell) -> None:
+def test_pauses_get_longer_while_it_does_not_answer(tell: Tell) -> None:
     async def story(cluster: Cluster) -> None:
         words = cluster.create("words")
         cluster.elect(words, 1, unaware=True)
@@ -293,7 +293,7 @@ def test_a_pause_that_ends_does_not_wait_for_a_fetch_that_does(tell: Tell) -> No
     tell(story)
 
 
-def test_a_topic_that_the_leader_does_not_know_stops_nobody_else(tell: Tell) -> None:
+def test_a_topic_that_the_leader_does_not_know_stops_no_other(tell: Tell) -> None:
     async def story(cluster: Cluster) -> None:
         words, gone = cluster.create("words"), cluster.create("gone")
         cluster.elect(words, 1)
@@ -387,7 +387,7 @@ def test_a_batch_above_every_bound_comes_whole(tell: Tell) -> None:
     tell(story, settings=settings)
 
 
-def test_who_was_served_goes_behind_the_others(tell: Tell) -> None:
+def test_a_served_partition_goes_after_the_others(tell: Tell) -> None:
     """Thirty partitions of which one answer holds a few: none waits for the last byte of one."""
     settings = SETTINGS._replace(limits=LIMITS._replace(max_bytes=3_000, partition_max_bytes=1_000))
 
@@ -548,7 +548,7 @@ def test_an_answer_under_way_is_dropped_when_another_leads(tell: Tell) -> None:
     tell(story)
 
 
-def test_what_is_flushed_is_on_the_disk_before_it_is_told(tell: Tell) -> None:
+def test_flushed_records_are_on_the_disk_before_they_are_acknowledged(tell: Tell) -> None:
     async def story(cluster: Cluster) -> None:
         words = cluster.create("words")
         cluster.replica(2, words).configure(**SMALL_SEGMENTS, flush_messages=1)

@@ -184,7 +184,7 @@ class SlowReplica:
     def follow_bounds(self, *_: Any) -> None: ...
 
 
-def test_an_end_waits_for_the_append_that_is_under_way_and_nothing_comes_behind_it() -> None:
+def test_an_end_waits_for_the_append_that_is_under_way_and_nothing_comes_after_it() -> None:
     replica: Any = SlowReplica()
     name = TopicPartition("words", 0)
     partition = FollowedPartition(name, UUID(int=1), 3, replica, LogLines(logger), lambda _: None)

@@ -62,7 +62,7 @@ def test_partitions_join_and_leave() -> None:
     assert session.position(key_of(TOPIC, 0)) is None and not session.may_answer(key_of(TOPIC, 0))
 
 
-def test_who_leaves_and_joins_again_is_told_everything() -> None:
+def test_a_partition_that_joins_again_is_sent_whole() -> None:
     """One request cannot say both, and the leader would not repeat what was not taken in."""
     session = begun(asked(0), asked(1))
     session.forget(key_of(TOPIC, 0))
@@ -105,7 +105,7 @@ def test_it_begins_again_with_everything(error: ErrorCode | None, session_id: in
     assert session.next_request() == (FetchMetadata(6, 1), [], [])
 
 
-def test_a_leader_without_room_hears_everything_each_time_in_turn() -> None:
+def test_a_leader_without_room_gets_everything_each_time_in_turn() -> None:
     session = FetchSession()
     for index in range(3):
         session.ask(asked(index))
@@ -140,7 +140,7 @@ async def settled(cluster: Cluster, names: list[TopicPartition]) -> None:
     cluster.named.clear()
 
 
-def test_who_stands_still_is_not_looked_at(tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unmoved_partition_is_not_looked_at(tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(cluster: Cluster) -> None:
         names = fill(cluster, 50)
         await settled(cluster, names)

@@ -80,7 +80,7 @@ def test_who_is_being_added_is_waited_for_before_the_controller_has_said_so(
     assert log.high_watermark == 3
 
 
-def test_it_stands_while_too_few_are_in_sync_and_moves_when_they_are_back(
+def test_it_stays_while_too_few_are_in_sync_and_moves_when_they_are_back(
     open_leader: Open,
 ) -> None:
     log = open_leader(1, {ONE: False, TWO: False}, min_insync_replicas=2)
@@ -160,7 +160,7 @@ def test_an_offset_that_the_log_does_not_have_says_nothing(open_leader: Open, of
     assert log.followers()[0][2:] == (-1, 0, 0, -1)
 
 
-def test_no_record_of_an_epoch_is_behind_the_start_of_the_next(
+def test_no_record_of_an_epoch_is_after_the_start_of_the_next(
     open_leader: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or a follower that has it is answered for ever that its log is another one there."""

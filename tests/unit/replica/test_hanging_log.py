@@ -49,7 +49,7 @@ def test_who_looks_goes_on_while_a_segment_is_begun(replica: Replica) -> None:
     assert replica.log.statistics()["rolls"] == 1
 
 
-def test_another_leads_while_a_write_hangs_and_its_producer_is_told(replica: Replica) -> None:
+def test_another_leads_while_a_write_hangs_and_its_producer_is_answered(replica: Replica) -> None:
     with standing(("write", ".log")) as disk:
         writing = disk.begin(lambda: replica.append(build_batch(), acks=-1))
         assert disk.soon(lambda: replica.set_leadership(2, False, 1, 2, wait_ns=WAIT_NS))

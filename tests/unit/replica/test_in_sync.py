@@ -79,7 +79,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     log.close()
 
 
-def test_a_log_that_is_being_changed_is_told_when_that_is_over(rig: Rig) -> None:
+def test_a_log_that_is_being_changed_gets_its_role_when_that_is_over(rig: Rig) -> None:
     rig.lead(LEADER, ONE, TWO)
     with standing(("write", ".log")) as disk:
         writing = disk.begin(lambda: rig.log.append(build_batch()))
@@ -161,7 +161,7 @@ def test_who_has_everything_stays_however_long_nothing_comes(rig: Rig) -> None:
     assert rig.look() == []
 
 
-def test_a_new_leader_gives_everybody_the_whole_time(rig: Rig) -> None:
+def test_a_new_leader_gives_all_the_whole_time(rig: Rig) -> None:
     rig.clock.advance(10 * LAG_MS)
     rig.lead(LEADER, ONE, TWO)
     rig.fill(1)
@@ -290,7 +290,7 @@ def test_it_waits_a_second_at_most_and_then_not_for_a_while(rig: Rig) -> None:
     assert rig.log.high_watermark == 9, "not again so soon"
 
 
-def test_it_waits_for_nobody_who_is_far_behind(rig: Rig) -> None:
+def test_it_waits_for_none_that_lags_far(rig: Rig) -> None:
     behind_by_one(rig)
     rig.clock.advance(NEAR_MS)
     rig.fetch(TWO, 4)
@@ -323,7 +323,7 @@ def test_one_request_at_a_time(rig: Rig) -> None:
     assert rig.look() == [(LEADER, ONE, TWO)]
 
 
-def test_below_the_leaders_own_beginning_nobody_joins(rig: Rig) -> None:
+def test_below_the_leaders_own_beginning_none_joins(rig: Rig) -> None:
     """The high watermark of a new leader may lie below records that its predecessor committed."""
     rig.lead(LEADER)
     rig.fill(5)
@@ -513,7 +513,7 @@ def test_who_may_have_joined_for_all_that_is_known_is_waited_for(rig: Rig, code:
     assert rig.log.high_watermark == 1
 
 
-def test_the_controller_goes_away_behind_an_answer_that_was_lost(rig: Rig) -> None:
+def test_the_controller_goes_away_after_an_answer_that_was_lost(rig: Rig) -> None:
     """It wrote the set, and died: what could not be sent again says nothing of the first."""
     rig.lead(LEADER)
     rig.fetch(ONE, 0)

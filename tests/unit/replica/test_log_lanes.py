@@ -141,7 +141,7 @@ def test_what_other_directories_have_is_led_while_a_log_does_not_open(held: Held
 
 
 @pytest.mark.parametrize("place", [("rename", "hung-0"), ("write", "hung-0/" + "0" * 20 + ".log")])
-def test_a_removal_that_hangs_keeps_nobody_waiting_and_is_done_later(
+def test_a_removal_that_hangs_keeps_none_waiting_and_is_done_later(
     held: Held, place: tuple[str, str]
 ) -> None:
     """At the rename of the directory, or after a write to the log."""
@@ -187,7 +187,7 @@ def test_a_topic_that_is_made_anew_opens_when_the_old_log_is_gone(held: Held) ->
     assert held.log("t").topic_id == again.topic_id and held.log("t").log_end_offset == 0
 
 
-def test_a_broker_that_stands_alone_refuses_a_topic_that_it_cannot_make(held: Held) -> None:
+def test_a_broker_that_is_alone_refuses_a_topic_that_it_cannot_make(held: Held) -> None:
     hung = held.topic("hung")
     with standing(("mkdir", "hung-0")) as disk:
         with pytest.raises(KafkaError) as caught:

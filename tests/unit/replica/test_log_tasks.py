@@ -39,7 +39,7 @@ class FakeRecoveries:
 
 
 @pytest.mark.parametrize("left", [0, 3])
-def test_logs_that_are_ready_are_told_until_all_are(tmp_path: Path, left: int) -> None:
+def test_logs_that_are_ready_are_reported_until_all_are(tmp_path: Path, left: int) -> None:
     clock, ready_calls = ManualClock(), list[list[TopicPartition]]()
     logs: Any = LogManager([tmp_path], listener=HeldReplicas(lambda replica: None))
     recoveries = logs.recoveries = FakeRecoveries(left)
@@ -68,7 +68,7 @@ def test_logs_that_are_ready_are_told_until_all_are(tmp_path: Path, left: int) -
         assert TASK not in scheduler.statistics()
 
 
-def test_a_move_that_was_cut_waits_for_the_log_that_is_told_last(tmp_path: Path) -> None:
+def test_a_move_that_was_cut_waits_for_the_log_that_is_reported_last(tmp_path: Path) -> None:
     """It is opened after the look that reports it, which is the last but for this."""
     clock = ManualClock()
     logs: Any = LogManager([tmp_path], listener=HeldReplicas(lambda replica: None))

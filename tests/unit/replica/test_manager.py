@@ -147,7 +147,7 @@ def test_a_log_that_cannot_be_opened_leaves_all_as_it_was(held: Held) -> None:
     assert held.log("b", 2).online and held.log("a", 2).online
 
 
-def test_deleted_records_are_on_file_and_waiters_are_told(held: Held) -> None:
+def test_deleted_records_are_on_file_and_waiters_are_woken(held: Held) -> None:
     held.create("a", 2)
     for _ in range(5):
         held.log("a", 0).append(build_batch())
@@ -183,7 +183,7 @@ def test_a_start_that_cannot_be_written_is_an_error_and_holds_all_the_same(
     assert read_offsets(held.path / LOG_START_FILE) == {name: 1}
 
 
-def test_a_start_is_on_file_or_its_partition_is_told_so(tmp_path: Path) -> None:
+def test_a_start_is_on_file_or_its_partition_has_an_error(tmp_path: Path) -> None:
     """Of several directories one fails between the move of the start and its checkpoint; and a log
     may be closed there."""
     paths = [tmp_path / name for name in ("one", "two", "three")]
@@ -253,7 +253,7 @@ def test_a_removal_that_fails_half_way_ends_every_log_and_is_gone_on_with(held: 
     assert held.log("a", 1).append(build_batch()).base_offset == 0
 
 
-def test_a_removal_lasts_before_it_is_told(held: Held) -> None:
+def test_a_removal_lasts_before_it_is_answered(held: Held) -> None:
     topic = held.create("a", 2)
     with FileFaults() as faults:
         held.delete(topic)
@@ -355,7 +355,7 @@ def test_a_topic_that_was_deleted_offline_is_made_anew(
     assert held.log("a", 0).append(build_batch()).base_offset == 0
 
 
-def test_who_waits_at_a_replica_that_is_taken_away_is_told(held: Held) -> None:
+def test_waiters_at_a_replica_that_is_taken_away_are_answered(held: Held) -> None:
     """Produces while their log is led elsewhere, consumers of any replica when it ends."""
     topic = held.create("t", 1)
     (partition,) = topic.partitions

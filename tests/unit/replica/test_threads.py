@@ -53,7 +53,7 @@ def as_sent_by_a_leader(mine: random.Random, offset: int, epoch: int) -> bytes:
     return sent
 
 
-def test_leading_and_following_beside_everybody_who_looks(tmp_path: Path) -> None:
+def test_leading_and_following_beside_readers(tmp_path: Path) -> None:
     log = open_led_log(tmp_path / "words-0", "words", 0, uuid.UUID(int=1), SETTINGS[0])
     log.set_leadership(LEADER, True, 0, 1)
     log.append(batch_of(random.Random(0)))

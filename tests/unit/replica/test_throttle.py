@@ -88,7 +88,7 @@ def test_what_is_owed_is_paid_at_the_rate_that_holds_now(between: tuple[int, ...
         ("11:2", False),
     ],
 )
-def test_whom_the_topic_names(replicas: str, held_back: bool) -> None:
+def test_replicas_that_the_topic_names(replicas: str, held_back: bool) -> None:
     partition = PartitionImage("words", 0, (1, 2), (1, 2), 1, 0, 0)
     lagging = replace(partition, index=1, isr=(1,))
     topic = TopicImage("words", UUID(int=1), (partition, lagging), {REPLICAS: replicas}, False)

@@ -241,7 +241,7 @@ def test_the_first_sequence_of_an_unknown_producer(log: LedLog) -> None:
     assert append(log, batch(8, 5), guard=guard) == 0
 
 
-def test_an_old_epoch_is_told_before_a_verification(log: LedLog) -> None:
+def test_an_old_epoch_is_answered_before_a_verification(log: LedLog) -> None:
     append(log, batch(7, 0, epoch=4))
     assert log.begin_verification(7, 3, 0, bumps_epoch=False)[0] is ErrorCode.INVALID_PRODUCER_EPOCH
     assert refused(log, batch(7, 0, epoch=3), guard=0) == ErrorCode.INVALID_PRODUCER_EPOCH

@@ -106,7 +106,7 @@ def test_a_cut_wakes(follow: Callable[..., Watched]) -> None:
     assert followed.woken == [(1, 2), (7, 7)]
 
 
-def test_what_changes_nothing_wakes_nobody(follow: Callable[..., Watched]) -> None:
+def test_an_answer_without_a_change_wakes_none(follow: Callable[..., Watched]) -> None:
     followed = follow()
     followed.fetched_answer(records=2, high_watermark=1)
     followed.woken.clear()
@@ -117,7 +117,7 @@ def test_what_changes_nothing_wakes_nobody(follow: Callable[..., Watched]) -> No
     assert followed.woken == []
 
 
-def test_where_nobody_waits_nobody_is_woken(follow: Callable[..., Watched]) -> None:
+def test_where_none_waits_none_is_woken(follow: Callable[..., Watched]) -> None:
     followed = follow(LedLog)
     assert followed.fetched_answer(records=3, high_watermark=3) is Outcome.APPENDED
     assert followed.replica.high_watermark == 3

@@ -86,7 +86,7 @@ def connect(port: AdminPort) -> socket.socket:
     return socket.create_connection(address_of(port), timeout=60)
 
 
-def test_nothing_is_served_before_somebody_comes(port: AdminPort, http: FakeHttp) -> None:
+def test_nothing_is_served_before_a_request_comes(port: AdminPort, http: FakeHttp) -> None:
     port.bind(LOOPBACK, may_be_taken=False)
     port.start()
     port.stop()

@@ -19,7 +19,7 @@ def _request(host: str, port: int) -> Any:
     return SimpleNamespace(listener="PLAINTEXT", local_host=host, local_port=port)
 
 
-def test_without_configuration_a_client_is_told_what_it_reached() -> None:
+def test_without_configuration_a_client_gets_the_address_that_it_reached() -> None:
     advertised = _advertised()
     assert advertised(_request("127.0.0.1", 9092)) == ("127.0.0.1", 9092)
     assert advertised(_request("::1", 9092)) == ("::1", 9092)
@@ -56,7 +56,7 @@ def test_every_listener_is_registered_and_that_of_brokers_is_first() -> None:
     assert broker.address_on("ELSE") is None
 
 
-def test_what_c_is_told_of_each_listener() -> None:
+def test_the_addresses_of_each_listener_for_c() -> None:
     advertised = _advertised(
         "listeners=A://:9092,B://:9093",
         "advertised.listeners=B://kafka.example:1234",

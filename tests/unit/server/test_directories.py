@@ -157,7 +157,7 @@ def test_what_makes_a_start_lossy_where_others_have_replicas(data: Path) -> None
     assert look(shared=False) == (frozenset(), False)
 
 
-def test_whose_whole_disk_is_lost_is_told_how_to_follow_the_others(
+def test_a_broker_that_lost_its_disk_gets_advice_to_follow_the_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The store is elsewhere, in a cluster; no directory is left that a log could be made in."""

@@ -47,7 +47,7 @@ def test_one_brokers_value_is_stronger_than_everybodys_and_both_than_the_files()
     assert seen == [6, 7, 7, 5]
 
 
-def test_followers_are_told_once_and_one_that_fails_does_not_keep_the_others_back(
+def test_followers_are_notified_once_and_one_that_fails_does_not_keep_the_others_back(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     held = started()

@@ -52,7 +52,7 @@ def test_both_are_idempotent_and_a_stopped_one_stays_down() -> None:
     assert broker.events == ["+a", "+b", "-b", "-a"]
 
 
-def test_a_start_that_is_given_up_ends_behind_the_step_it_is_at() -> None:
+def test_a_start_that_is_given_up_ends_after_the_step_it_is_at() -> None:
     broker = Broker("a", "b", "c", fail_stop=("a",))
     steps = [
         broker.step("a"),

@@ -31,7 +31,7 @@ def test_without_zookeeper_it_is_a_file_of_the_brokers_own(tmp_path: Path) -> No
     store.close()
 
 
-def test_a_broker_that_stands_alone_needs_no_kazoo() -> None:
+def test_a_broker_that_is_alone_needs_no_kazoo() -> None:
     code = "import sys, kbroker.server.broker; print('kazoo' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "False\n"
@@ -86,15 +86,13 @@ def take_there(zookeeper: ZooKeeperServer, export: Export, path: str = "kafka") 
         store.close()
 
 
-def test_who_has_not_imported_yet_is_told_how(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
+def test_a_broker_without_an_import_gets_advice(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
     EmbeddedStore.open(tmp_path).close()
     with pytest.raises(DataDirectoryError, match=rf"kbroker metadata export --data-dir {tmp_path}"):
         open_store(cluster_config(zookeeper), tmp_path, "ours")
 
 
-def test_half_of_an_import_is_no_cluster_for_anybody(
-    tmp_path: Path, zookeeper: ZooKeeperServer
-) -> None:
+def test_half_of_an_import_is_no_cluster(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
     """Nor for a broker that is new, and would begin one."""
     config = cluster_config(zookeeper)
     store = ZooKeeperStore.open(ZooKeeperSettings.of(config))

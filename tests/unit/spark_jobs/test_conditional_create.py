@@ -75,6 +75,6 @@ def test_an_answer_that_was_lost_is_not_a_refusal() -> None:
     assert not store.create(URI, b"second")
 
 
-def test_trouble_is_told_where_nothing_appeared() -> None:
+def test_trouble_is_reported_where_nothing_appeared() -> None:
     with pytest.raises(OSError, match="412"):
         Store(fails="before").create(URI, b"first")

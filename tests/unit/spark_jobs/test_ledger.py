@@ -189,7 +189,7 @@ def folded_away(ledger: Ledger) -> None:
         ledger.files.delete(f"{ledger.directory}/{number:020d}.json")
 
 
-def test_a_fold_stands_for_what_was_before(tmp_path: Path) -> None:
+def test_a_fold_replaces_earlier_commits(tmp_path: Path) -> None:
     ledger = opened(tmp_path)
     for n in range(5):
         ledger.commit(batch(n, n, n + 1))

@@ -175,7 +175,7 @@ def test_series_of_one_broker_share_its_colour() -> None:
     assert [key.opacity for key in legend] == [1.0, 0.6, 1.0, 0.6, 1.0]
 
 
-def test_a_single_moment_is_shown_in_its_hour() -> None:
+def test_a_single_moment_is_drawn_in_its_hour() -> None:
     plot = Plot(
         "p", "line", "", "y", (Series("s", (1_795_225_200_000.0,), (1.0,)),), x_is_time=True
     )
@@ -198,7 +198,7 @@ def test_a_share_is_seen_as_one_of_the_whole() -> None:
     assert {"0", "20", "100"} <= set(_texts(drawing.svg)) and drawing.notes == ()
 
 
-def test_times_are_of_the_clock_and_the_day_stands_once() -> None:
+def test_times_are_of_the_clock_and_the_day_is_given_once() -> None:
     x = tuple(float(1_763_802_120_000 + n * 30_000) for n in range(5))
     plot = Plot("p", "line", "time, UTC", "y", (Series("s", x, x),), x_is_time=True)
     labels = _texts(draw(plot, "p.").svg)

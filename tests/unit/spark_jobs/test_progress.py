@@ -80,7 +80,7 @@ def test_a_record_that_cannot_be_written_costs_itself_and_a_line() -> None:
     assert len(sent) == 1 and b'"batch_ms":5' in sent[0][1].replace(b" ", b"")
 
 
-def test_records_behind_a_failure_are_not_taken_for_those_that_failed() -> None:
+def test_records_after_a_failure_are_not_taken_for_those_that_failed() -> None:
     """Those may have arrived: the next ones under the same numbers would count as sent again."""
     with FakeBroker() as broker:
         publisher = PeerPublisher(broker.bootstrap)

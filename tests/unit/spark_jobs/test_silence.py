@@ -36,7 +36,7 @@ def said(listened: Listened) -> list[tuple[str, int | None, str]]:
 
 
 @pytest.mark.parametrize("minutes", [0.1, 2.9])
-def test_brokers_that_were_heard_are_no_finding(minutes: float) -> None:
+def test_brokers_with_samples_are_no_finding(minutes: float) -> None:
     assert said(listened(sampled(1, 0.1), sampled(2, minutes))) == []
 
 
@@ -107,7 +107,7 @@ def test_two_brokers_of_one_id() -> None:
     assert (since_ms, severity) == (None, "warning")
 
 
-def test_a_job_that_is_hours_behind_is_no_silence_of_brokers() -> None:
+def test_a_job_that_lags_by_hours_is_no_silence_of_brokers() -> None:
     (line,) = said(listened(sampled(1, 120), sampled(2, 120), lag_records=4000))
     assert line[0].startswith("Landing lags by 4,000 records: the newest sample")
 

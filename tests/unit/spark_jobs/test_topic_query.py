@@ -136,7 +136,7 @@ class Sink:
         return Commit("k", "batch", 1)
 
 
-def test_what_spark_is_told_of_a_failure_is_short(tmp_path: Path) -> None:
+def test_spark_s_message_of_a_failure_is_short(tmp_path: Path) -> None:
     """Spark puts a long text through a pattern that overflows the stack of its thread."""
     batches = Batches()
     query(tmp_path, [])._started(batches, "c", Sink(tmp_path))  # type: ignore[arg-type]
@@ -146,7 +146,7 @@ def test_what_spark_is_told_of_a_failure_is_short(tmp_path: Path) -> None:
     assert raised.value.__suppress_context__
 
 
-def test_maintenance_that_nobody_runs_is_reminded_of(tmp_path: Path) -> None:
+def test_maintenance_that_is_not_run_is_reminded_of(tmp_path: Path) -> None:
     said: list[str] = []
     batches = Batches()
     many = module.PARTS_MANY

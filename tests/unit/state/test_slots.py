@@ -32,7 +32,7 @@ def test_responses_leave_in_request_order() -> None:
     assert slots.pop() is Status.EMPTY
 
 
-def test_a_ready_response_behind_a_waiting_one_waits() -> None:
+def test_a_ready_response_after_a_waiting_one_waits() -> None:
     slots = ResponseSlots(4, 1000)
     slots.push(1, 10)
     assert slots.push(2, 10, "metadata") is Status.OK

@@ -102,5 +102,5 @@ def test_a_fetch_that_goes_on_in_its_session_is_sent_back_to_name_everything(ver
     assert int(answer.error_code) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_bytes_that_are_no_fetch_are_somebody_elses() -> None:
+def test_bytes_that_are_no_fetch_are_another_reader_s() -> None:
     assert failures.names_something(SimpleNamespace(api_key=1, api_version=12, body=b"\xff"))

@@ -39,7 +39,7 @@ def test_a_rule_for_one_client() -> None:
     assert faults.take(ApiKey.FETCH, "slow") is not None
 
 
-def test_what_is_removed_meets_nobody_and_is_still_counted() -> None:
+def test_a_removed_group_meets_none_and_is_still_counted() -> None:
     faults = Faults()
     number = faults.add(ApiKey.FETCH)
     faults.take(ApiKey.FETCH, None)

@@ -96,7 +96,7 @@ def test_a_failing_block_carries_the_log() -> None:
     assert "up" in caught.value.__notes__[0]
 
 
-def test_a_program_that_ignores_sigterm_is_killed_and_told() -> None:
+def test_a_program_that_ignores_sigterm_is_killed_and_reported() -> None:
     stubborn = f"import signal; signal.signal(15, signal.SIG_IGN); {READY}; signal.pause()"
     with Program(stubborn) as server:
         with pytest.raises(BrokerFailed, match="had not stopped"):

@@ -144,7 +144,7 @@ def test_unknown_tagged_fields_are_skipped() -> None:
     assert entity.include_fenced_brokers
 
 
-def test_bytes_behind_the_last_field_are_left_alone() -> None:
+def test_bytes_after_the_last_field_are_left_alone() -> None:
     assert schemas.decode(as_request(ApiKey.DESCRIBE_CLUSTER, 0, b"\x01\x00rest"))
 
 

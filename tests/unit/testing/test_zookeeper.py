@@ -179,7 +179,7 @@ def test_what_is_not_served_is_said_and_the_session_goes_on(
 # --- sessions -------------------------------------------------------------------------------------
 
 
-def test_a_session_of_which_nothing_is_heard_expires_with_its_nodes(
+def test_a_silent_session_expires_with_its_nodes(
     server: ZooKeeperServer,
 ) -> None:
     host, port = server.connect.split(":")
@@ -200,7 +200,7 @@ def test_a_session_of_which_nothing_is_heard_expires_with_its_nodes(
     assert server.sessions() == []
 
 
-def test_while_nobody_is_served_no_session_expires(server: ZooKeeperServer) -> None:
+def test_while_none_is_served_no_session_expires(server: ZooKeeperServer) -> None:
     store = opened(server, 10_000)
     events: Inbox[SessionEvent] = Inbox()
     store.on_session_event(events)

@@ -112,7 +112,7 @@ def test_an_id_that_is_not_used_in_time_is_forgotten() -> None:
     assert len(world.timer) == 0
 
 
-def test_an_id_that_left_is_forgotten_and_one_for_nobody_static() -> None:
+def test_an_id_that_left_is_forgotten_and_one_for_no_static_member() -> None:
     world = World()
     given = world.join().got.member_id
     odd = world.join(given, instance_id="i").got
@@ -181,7 +181,7 @@ def test_an_id_that_is_not_used_does_not_keep_the_first_generation() -> None:
 # --- rebalances ---
 
 
-def test_a_follower_with_the_same_subscription_is_told_the_present_generation() -> None:
+def test_a_follower_with_the_same_subscription_gets_the_present_generation() -> None:
     world = World()
     leader, follower = world.stable(2)
     generation = world.group.generation
@@ -355,7 +355,7 @@ def test_a_silent_member_is_lost_when_its_session_is_over() -> None:
     assert world.clock.monotonic_ms() - last_seen <= 2 * 2_000
 
 
-def test_a_member_that_is_heard_in_c_is_not_lost() -> None:
+def test_a_member_with_requests_in_c_is_not_lost() -> None:
     world = World()
     (leader,) = world.stable()
     for _ in range(10):
@@ -412,7 +412,7 @@ def test_a_new_member_whose_join_waits_for_ever_is_given_up() -> None:
     assert (newest.got.code, newest.got.member_id) == (UNKNOWN, "")
 
 
-def test_a_step_of_the_wall_clock_expires_nobody() -> None:
+def test_a_step_of_the_wall_clock_expires_no_member() -> None:
     world = World()
     world.stable()
     world.clock.set_wall_ms(world.clock.wall_ms() + 10**9)
@@ -456,7 +456,7 @@ def test_the_last_one_is_answered_when_the_end_is_in_the_log(code: ErrorCode) ->
     assert world.asks_to_leave(Leaver(leader)).got.members == (UNKNOWN,)
 
 
-def test_who_waits_when_it_is_taken_out_is_told() -> None:
+def test_a_waiting_member_that_is_taken_out_is_answered() -> None:
     world = World()
     leader, follower = world.stable(2)
     waiting = world.join(follower, CHANGED)

@@ -113,7 +113,7 @@ def test_who_waits_with_a_group_that_is_lost_is_sent_away() -> None:
     assert world.coordinator.heartbeat(GROUP, follower, None, 1) is UNKNOWN
 
 
-def test_nobody_waits_for_a_coordinator_that_is_closed() -> None:
+def test_none_waits_for_a_coordinator_that_is_closed() -> None:
     world = World()
     leader, follower = world.stable(2)
     waiting = world.join(follower, CHANGED)
@@ -195,7 +195,7 @@ def test_who_deletes_a_group_that_is_kept_in_the_end_is_to_ask_again() -> None:
     assert world.delete().got is NONE
 
 
-def test_a_new_group_comes_behind_the_tombstones_of_the_one_before() -> None:
+def test_a_new_group_comes_after_the_tombstones_of_the_one_before() -> None:
     world = World()
     (leader,) = world.stable()
     world.leave(leader)
@@ -234,7 +234,7 @@ def test_a_group_that_cannot_be_deleted_is_what_it_was(
 
 
 @pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NONE])
-def test_a_group_that_was_lost_while_it_was_deleted_is_not_shown_over_its_successor(
+def test_a_group_lost_during_its_deletion_is_not_published_over_its_successor(
     code: ErrorCode,
 ) -> None:
     world = World()
@@ -324,7 +324,7 @@ def test_nothing_is_called_under_a_lock() -> None:
     assert seen == [False, False]
 
 
-def test_an_answer_that_fails_hurts_nobody_else() -> None:
+def test_an_answer_that_fails_hurts_no_other() -> None:
     world = World()
     leader, follower = world.stable(2)
     waiting = world.join(leader)

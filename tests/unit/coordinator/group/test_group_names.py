@@ -52,7 +52,7 @@ def join(world: World, **fields: Any) -> Answer[Any]:
     ],
     ids=lambda fields: " ".join(fields),
 )
-def test_what_cannot_be_told_again_is_refused(fields: dict[str, Any], needs_id: bool) -> None:
+def test_a_name_too_long_for_an_answer_is_refused(fields: dict[str, Any], needs_id: bool) -> None:
     world = World()
     if fields == {"client_id": "c" * 32_760, "instance_id": "i"}:
         assert join(world, **fields).got.code is ErrorCode.NONE  # no id is made of it
@@ -73,7 +73,7 @@ def test_a_member_of_the_longest_name_is_one_like_any() -> None:
     assert world.heartbeat(member_id) is ErrorCode.NONE
 
 
-def test_a_commit_makes_no_group_that_cannot_be_told() -> None:
+def test_a_commit_makes_no_group_with_a_name_too_long_for_an_answer() -> None:
     world = World()
     code = world.coordinator.check_commit(NO_UTF8, "", None, -1, 9)
     assert code is ErrorCode.UNKNOWN_SERVER_ERROR

@@ -60,7 +60,7 @@ def test_a_leader_that_comes_back_is_not_to_assign() -> None:
     assert world.group.roster.leader == older.member_id
 
 
-def test_a_static_member_whose_return_cannot_be_stored_is_told_so() -> None:
+def test_a_static_member_whose_return_cannot_be_stored_is_answered_so() -> None:
     world = World()
     static_pair(world)
     world.store.fails = ErrorCode.NOT_COORDINATOR
@@ -79,7 +79,7 @@ def test_a_static_member_that_comes_back_with_another_preference_starts_a_rebala
     assert (joined.generation, joined.protocol) == (2, "sticky")
 
 
-def test_the_old_self_that_waits_is_told_it_is_fenced() -> None:
+def test_the_old_self_that_waits_is_fenced() -> None:
     world = World()
     a, b = static_pair(world)
     waiting = world.join(b, CHANGED, instance_id="ib")

@@ -22,7 +22,7 @@ def raises(*_: object, **__: object) -> None:
     raise OF_THIS_TEST
 
 
-def test_what_cannot_be_shown_is_hidden_and_python_goes_on() -> None:
+def test_a_group_that_cannot_be_published_is_hidden_and_python_goes_on() -> None:
     world = World()
     leader, follower = world.stable(2)
     world.view.fails = OF_THIS_TEST
@@ -94,7 +94,7 @@ def test_every_request_of_a_step_that_raises_has_an_answer(
     assert world.coordinator.failures.count == 1
 
 
-def test_a_timer_that_raises_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timer_that_raises_leaves_none_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     leader, follower = world.stable(2)
     waiting = world.join(follower, CHANGED)
@@ -106,7 +106,7 @@ def test_a_timer_that_raises_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit])
-def test_an_action_of_the_outbox_that_raises_keeps_nobody_behind_it(
+def test_an_action_of_the_outbox_that_raises_holds_up_none_after_it(
     error: type[BaseException],
 ) -> None:
     world = World()

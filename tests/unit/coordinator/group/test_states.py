@@ -176,7 +176,7 @@ def test_all_joined_forms_a_generation() -> None:
     assert scene.group.state is C
 
 
-def test_nobody_left_empties_the_group() -> None:
+def test_without_members_the_group_is_empty() -> None:
     scene = Scene(P)
     assert scene.world.leave(scene.a, scene.b) == [N, N]
     assert scene.group.state is E

@@ -182,7 +182,7 @@ def test_empty_partitions_are_active_at_once(start: Callable[..., Node]) -> None
     assert node.write(image(groups[2])) is ErrorCode.NOT_COORDINATOR
 
 
-def test_what_was_written_is_loaded_behind_the_ready_line(start: Callable[..., Node]) -> None:
+def test_what_was_written_is_loaded_after_the_ready_line(start: Callable[..., Node]) -> None:
     node = start()
     node.lead(*[NODE] * COUNT)
     assert node.write(image("g1", 3, MEMBER)) is ErrorCode.NONE
@@ -445,7 +445,7 @@ def test_offsets_without_an_id_of_a_topic_that_is_no_more_are_forgotten_at_the_l
         eventually(again.has_one_offset, "only the other topic's")
 
 
-def test_metadata_is_told_again_within_bounds(start: Callable[..., Node]) -> None:
+def test_metadata_is_answered_again_within_bounds(start: Callable[..., Node]) -> None:
     """What a group has may be asked for once in any case, and as much again as is allowed."""
     node = start()
     node.lead(*[NODE] * COUNT)
@@ -558,7 +558,7 @@ def test_what_apache_kafka_wrote_is_loaded(start: Callable[..., Node]) -> None:
     ]
 
 
-def test_nobody_waits_for_a_loader_that_is_lost(
+def test_none_waits_for_a_loader_that_is_lost(
     start: Callable[..., Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = start()

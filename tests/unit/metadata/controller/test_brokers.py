@@ -52,7 +52,7 @@ def test_the_dead_leave_with_the_write_that_elects(cluster: Cluster) -> None:
     assert records.decode_partition(path, node.data) == (2, 1, (2,), (), 1)
 
 
-def test_nobody_is_elected_who_may_lack_records(cluster: Cluster, tmp_path: Path) -> None:
+def test_no_replica_is_elected_that_may_lack_records(cluster: Cluster, tmp_path: Path) -> None:
     cluster.make(3, 2)
     cluster.alter(3, 3)
     cluster.end(3)
@@ -99,7 +99,7 @@ def test_who_left_below_the_minimum_may_be_elected(cluster: Cluster, tmp_path: P
     assert cluster.controller.controller.statistics().unclean_elections == 0
 
 
-def test_a_start_that_nobody_saw_end_is_an_end_and_a_start(
+def test_a_start_whose_end_was_not_seen_is_an_end_and_a_start(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.make(3, 2)
@@ -115,7 +115,7 @@ def test_a_start_that_nobody_saw_end_is_an_end_and_a_start(
     assert cluster.epochs().keys() == {1, 2, 3}
 
 
-def test_a_start_that_no_controller_saw_is_one_to_the_next_that_was_told_nothing(
+def test_a_start_that_no_controller_saw_is_one_to_the_next(
     tmp_path: Path,
 ) -> None:
     """Or it leads on in the epoch that it led before, with a high watermark that has gone back."""
@@ -157,7 +157,7 @@ def test_a_lossy_start_leaves_its_sets_in_the_write_that_elects(
     first.stop()
 
 
-def test_a_lossy_start_leads_only_where_nobody_else_can_and_says_so(
+def test_a_lossy_start_leads_only_where_no_other_can_and_says_so(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster.make(3, 2)
@@ -377,7 +377,7 @@ def test_the_controller_stops_like_any_other(cluster: Cluster) -> None:
     assert (cluster.state.leader, cluster.state.isr) == (2, (2,))
 
 
-def test_elections_that_somebody_asks_for(cluster: Cluster, tmp_path: Path) -> None:
+def test_elections_by_request(cluster: Cluster, tmp_path: Path) -> None:
     def elect(unclean: bool, *indexes: int) -> list[ErrorCode]:
         wanted = [TopicPartition("t", index) for index in indexes]
         controller = cluster.controller.controller

@@ -470,7 +470,7 @@ def test_after_a_write_of_unknown_outcome_the_store_is_read_again(
     ]
 
 
-def test_a_topic_somebody_else_wrote_is_found_by_reading_again(broker: OneBroker) -> None:
+def test_a_topic_of_another_writer_is_found_by_reading_again(broker: OneBroker) -> None:
     other = broker.embedded.new_session()
     other.create(records.topic_path("t"), records.encode_topic(UUID(int=5), [[0]]))
     other.create(records.partitions_path("t"))
@@ -542,7 +542,7 @@ def wait_for_a_load(broker: OneBroker) -> None:
     eventually(lambda: bool(done))
 
 
-def test_of_folders_that_are_missing_somebody_else_makes_one(tmp_path: Path) -> None:
+def test_of_missing_folders_another_makes_one(tmp_path: Path) -> None:
     store = EmbeddedStore.open(tmp_path)
     ensure_skeleton(store, "td1oS7a7TU-n3josdqba8w")
     for path in (records.LOSSES, records.LOG_DIR_EVENTS):

@@ -196,7 +196,7 @@ def test_a_change_that_changes_nothing_leaves_the_topic_as_it_is() -> None:
         assert plan_config_change(topic, ConfigChange("t", **same), print, edit_list) is topic
 
 
-def test_a_bad_value_is_told_before_a_missing_topic() -> None:
+def test_a_bad_value_is_answered_before_a_missing_topic() -> None:
     for fields, code in (
         ({}, E.UNKNOWN_TOPIC_OR_PARTITION),
         ({"set": {"bad": "1"}}, E.INVALID_CONFIG),

@@ -149,7 +149,7 @@ def test_the_standby_takes_over_with_everything_when_the_session_expires(tmp_pat
     two.stop()
 
 
-def test_a_controller_whose_node_was_deleted_stands_again(tmp_path: Path) -> None:
+def test_a_controller_whose_node_was_deleted_is_elected_again(tmp_path: Path) -> None:
     broker = OneBroker(tmp_path)
     broker.start()
     broker.create("t")

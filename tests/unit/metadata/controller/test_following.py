@@ -30,7 +30,7 @@ from tests.unit.metadata.controller.brokers import Cluster, Wire, agree, follow,
 from tests.unit.metadata.controller.harness import OneBroker, eventually, wait
 
 
-def test_everybody_comes_to_know_every_change(cluster: Cluster) -> None:
+def test_all_brokers_get_every_change(cluster: Cluster) -> None:
     one = cluster.controller
     one.create(NewTopic("t", 3, 2), NewTopic("u", 1, 3, configs={"k": "v"}))
     one.alter(ConfigChange("t", set={"k": "w"}))
@@ -43,7 +43,7 @@ def test_everybody_comes_to_know_every_change(cluster: Cluster) -> None:
         assert sorted(broker.replicas.logs.values()) == ["t", "u"]
 
 
-def test_who_starts_is_told_everything_and_then_what_changes(
+def test_a_starting_broker_gets_the_whole_image_and_then_changes(
     cluster: Cluster, wire: Wire, tmp_path: Path
 ) -> None:
     cluster.controller.create("t", "u")
@@ -72,7 +72,7 @@ def test_what_is_lost_is_sent_again(cluster: Cluster, wire: Wire, what: str) -> 
     follow(cluster)
 
 
-def test_nothing_queues_up_behind_a_slow_broker(cluster: Cluster, wire: Wire) -> None:
+def test_nothing_queues_up_for_a_slow_broker(cluster: Cluster, wire: Wire) -> None:
     wire.holds.add(3)
     wire.sent.clear()
     for number in range(20):
@@ -174,7 +174,7 @@ def test_a_controller_of_an_earlier_kbroker_takes_no_feature_level_back() -> Non
     assert applied.image.features == known.features
 
 
-def test_nobody_talks_the_controller_out_of_office(cluster: Cluster) -> None:
+def test_no_answer_ends_the_controller_s_office(cluster: Cluster) -> None:
     one = cluster.controller
     for epoch in (2, 2**31 - 1):
         update = update_of(cluster, one, controller_epoch=epoch)
@@ -183,7 +183,7 @@ def test_nobody_talks_the_controller_out_of_office(cluster: Cluster) -> None:
     assert one.controller.active
 
 
-def test_who_has_just_started_obeys_nobody_who_was_replaced(
+def test_a_starting_broker_follows_no_replaced_controller(
     cluster: Cluster, wire: Wire, tmp_path: Path
 ) -> None:
     """It knows no controller yet; what an old one lacks would be set aside here."""
@@ -198,7 +198,7 @@ def test_who_has_just_started_obeys_nobody_who_was_replaced(
     follow(cluster)
 
 
-def test_an_answer_is_heard_while_the_store_is_away(cluster: Cluster, wire: Wire) -> None:
+def test_an_answer_is_handled_while_the_store_is_away(cluster: Cluster, wire: Wire) -> None:
     one = cluster.controller
     wire.holds.add(3)
     one.create("t")
@@ -256,7 +256,7 @@ def test_the_next_controller_is_obeyed_and_the_last_one_is_not(
     eventually(lambda: agree(three.image, two.image))
 
 
-def test_who_lost_its_session_leads_nothing_until_it_is_told_everything(
+def test_a_broker_that_lost_its_session_leads_nothing_until_it_has_the_image(
     cluster: Cluster, wire: Wire
 ) -> None:
     cluster.make(3, 2)
@@ -361,7 +361,7 @@ def test_that_a_log_fails_is_said_again_when_the_store_is_back(
     eventually(lambda: (wire.pauses_end(), cluster.state.leader == 2)[1])
 
 
-def test_that_a_log_fails_is_heard_by_the_next_controller(cluster: Cluster) -> None:
+def test_a_failing_log_is_known_to_the_next_controller(cluster: Cluster) -> None:
     """And taken from the store: a new report is accepted again."""
     cluster.make(3, 2)
     follow(cluster)
@@ -452,7 +452,7 @@ def test_who_reads_the_store_again_does_not_lead_with_a_log_that_fails(cluster: 
     assert cluster.state.leader == NO_LEADER
 
 
-def test_an_event_that_an_earlier_load_left_behind_keeps_no_other_from_being_heard(
+def test_an_event_of_an_earlier_load_keeps_no_other_from_being_handled(
     cluster: Cluster,
 ) -> None:
     cluster.make(3, 2)
@@ -502,7 +502,7 @@ def test_events_that_cannot_be_read_are_tried_once_a_load(
         assert len(tried) == times
 
 
-def test_what_the_last_controller_deleted_and_told_nobody_is_deleted_once(
+def test_an_unannounced_deletion_of_the_last_controller_is_done_once(
     cluster: Cluster, wire: Wire
 ) -> None:
     """The next one finds the tombstone, and has the topic in its image."""

@@ -103,7 +103,7 @@ def start_unread(cluster: Cluster, node_id: int, directory: Path, **more: Any) -
 
 
 @pytest.mark.parametrize("others", [(), (3,)])
-def test_nobody_leads_whose_log_is_not_read(
+def test_no_replica_leads_whose_log_is_not_read(
     cluster: Cluster, tmp_path: Path, others: tuple[int, ...]
 ) -> None:
     """Alone in sync, whether others have replicas or not."""
@@ -137,7 +137,7 @@ def test_who_has_followed_goes_on_to_follow(cluster: Cluster, tmp_path: Path) ->
     assert cluster.state.leader_epoch == state.leader_epoch and cluster.state.isr == (3, 2)
 
 
-def test_the_controller_hears_of_what_was_open_before_it_was_named(
+def test_the_controller_gets_the_logs_open_before_it_was_named(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.make(3, 2)

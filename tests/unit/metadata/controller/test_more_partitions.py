@@ -145,7 +145,7 @@ def test_validate_only_says_the_same_and_does_nothing(broker: OneBroker) -> None
     assert broker.image is before and broker.store.writes == writes
 
 
-def test_what_cannot_be_opened_is_taken_back_and_the_rest_stands(broker: OneBroker) -> None:
+def test_logs_that_cannot_be_opened_are_taken_back_and_the_rest_stays(broker: OneBroker) -> None:
     broker.create(NewTopic("t", 2, 1), NewTopic("u", 2, 1))
     broker.replicas.fail_on = lambda name: OSError(28, "disk full") if name == "t" else None
     assert codes(broker.grow(MorePartitions("t", 3), MorePartitions("u", 3))) == [

@@ -34,7 +34,7 @@ def test_others_lead_what_does_not_open(cluster: Cluster, broken: int) -> None:
 
 
 @pytest.mark.parametrize("broken", [1, 2], ids=["the controller", "another"])
-def test_nobody_waits_for_a_follower_that_does_not_open(cluster: Cluster, broken: int) -> None:
+def test_none_waits_for_a_follower_that_does_not_open(cluster: Cluster, broken: int) -> None:
     follow(cluster)
     cluster.brokers[broken].replicas.offline = [NAME]
     cluster.make(3, broken)
@@ -43,7 +43,7 @@ def test_nobody_waits_for_a_follower_that_does_not_open(cluster: Cluster, broken
 
 
 @pytest.mark.parametrize("broken", [1, 2], ids=["the controller", "another"])
-def test_of_one_replica_nobody_leads_until_it_opens(cluster: Cluster, broken: int) -> None:
+def test_of_one_replica_there_is_no_leader_until_it_opens(cluster: Cluster, broken: int) -> None:
     follow(cluster)
     cluster.brokers[broken].replicas.offline = [NAME]
     cluster.make(broken)
@@ -97,7 +97,7 @@ def test_another_broker_knows_what_is_new(cluster: Cluster) -> None:
     assert two.replicas.calls[-1].new == frozenset()
 
 
-def test_what_a_process_is_told_at_first_is_not_new() -> None:
+def test_the_first_brokers_of_a_process_are_not_new() -> None:
     """It may be of before, with logs in a directory that is missing."""
     deltas: list[ImageDelta] = []
     propagation = Propagation(lambda image, delta: (deltas.append(delta), ())[1], node_id=2)

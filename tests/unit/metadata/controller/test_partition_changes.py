@@ -58,7 +58,7 @@ def changes(image: ClusterImage) -> PartitionChanges:
     return PartitionChanges(propagation, clean_elections, 1)
 
 
-def test_whoever_is_not_known_may_have_started_again_unseen() -> None:
+def test_an_unknown_broker_may_have_started_again_unseen() -> None:
     """The controller before let it lead, and was gone before it sent this one the image."""
     stored = image(2, 2, 1)
     known = {1: stored.brokers[1]}

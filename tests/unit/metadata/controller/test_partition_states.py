@@ -117,7 +117,7 @@ def test_a_replica_that_does_not_open_is_as_one_of_a_dead_broker() -> None:
     assert after_brokers_changed(leaderless, NODES, closed=closed) == []  # again and again
 
 
-def test_a_start_after_an_unclean_end_has_new_epochs_where_somebody_leads() -> None:
+def test_a_start_after_an_unclean_end_has_new_epochs_where_there_is_a_leader() -> None:
     cluster = image(leader=0, isr=(0,))
     assert after_brokers_changed(cluster, NODES) == []
     assert [state_of(each) for each in after_brokers_changed(cluster, NODES, new_epochs=True)] == [

@@ -27,7 +27,7 @@ def there(store: EmbeddedStore, versions: Versions | None) -> None:
 
 
 @pytest.mark.parametrize("versions", [NEWER, OLDER])
-def test_who_has_no_version_in_common_with_somebody_does_not_join(
+def test_a_broker_without_a_version_in_common_does_not_join(
     tmp_path: Path, versions: Versions
 ) -> None:
     one = OneBroker(tmp_path, 1)

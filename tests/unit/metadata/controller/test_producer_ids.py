@@ -73,7 +73,7 @@ def test_the_next_block_is_asked_for_before_this_one_is_used_up() -> None:
     assert got == list(range(len(got)))
 
 
-def test_without_a_block_everybody_is_told_to_come_again() -> None:
+def test_without_a_block_all_are_answered_to_come_again() -> None:
     controller = FakeController()
     manager = ProducerIdManager(controller.allocate)
     got: list[Any] = []

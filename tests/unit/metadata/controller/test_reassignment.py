@@ -74,7 +74,7 @@ def test_the_end_waits_for_as_many_as_must_be_in_sync() -> None:
     assert finished(one_for_one, ALIVE, TWO).is_reassigned
 
 
-def test_nobody_is_elected_by_the_end_who_does_not_live() -> None:
+def test_no_dead_broker_is_elected_by_the_end() -> None:
     moving = reassigned(HELD, (4,), ALIVE, ONE)
     there = replace(moving, isr=(1, 4))
     assert finished(there, (1, 2, 3), ONE) is there

@@ -73,7 +73,7 @@ class Decided:
 ALL = (1, 2, 3)
 
 
-def test_the_first_with_room_leads_and_everybody_stays_in_sync() -> None:
+def test_the_first_with_room_leads_and_all_stay_in_sync() -> None:
     decided = Decided()
     decided.refuse(1)
     assert decided.now == (2, ALL)
@@ -82,7 +82,7 @@ def test_the_first_with_room_leads_and_everybody_stays_in_sync() -> None:
     assert [each.leader_epoch for each in decided.written] == [1, 2]
 
 
-def test_where_all_refuse_nobody_is_elected() -> None:
+def test_where_all_refuse_none_is_elected() -> None:
     """Once each at most: then it is left alone, however often they say so."""
     decided = Decided()
     for brokers in [(1,), (1, 2), ALL, ALL, ALL]:

@@ -106,7 +106,7 @@ def test_a_controller_elects_by_what_the_store_says_last(
     assert last.controller.statistics().unclean_elections == 0
 
 
-def test_a_leader_is_told_the_minimum_by_which_others_are_eligible(
+def test_a_leader_gets_the_minimum_by_which_others_are_eligible(
     cluster: Configured, wire: Wire
 ) -> None:
     cluster.make(3, 2)
@@ -120,7 +120,7 @@ def test_a_leader_is_told_the_minimum_by_which_others_are_eligible(
     assert sets(cluster.state) == sets(kept(cluster)) == ((3,), (), 1)
 
 
-def test_a_controller_with_a_smaller_minimum_writes_it_with_nobody_eligible(
+def test_a_controller_with_a_smaller_minimum_writes_it_with_none_eligible(
     tmp_path: Path, wire: Wire
 ) -> None:
     """As when it starts again with another file, in a rolling restart."""

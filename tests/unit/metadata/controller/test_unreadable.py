@@ -81,7 +81,7 @@ def test_the_others_are_led_on_and_this_one_stays(
     assert topic(cluster, "t").partitions[0].leader == 2
 
 
-def test_who_asks_for_it_is_told_and_the_others_are_served(cluster: Cluster) -> None:
+def test_a_request_for_it_is_refused_and_the_others_are_served(cluster: Cluster) -> None:
     one = cluster.controller
     one.embedded.set(PATHS["state"], b"no JSON")
     reload(one)

@@ -115,7 +115,7 @@ def test_one_that_runs_leads_nothing_and_registers_again(cluster: Cluster) -> No
     assert three.image.topics["t"].partitions[0].leader == 2
 
 
-def test_one_whose_registration_somebody_removed_by_hand_registers_again(
+def test_one_whose_registration_was_removed_by_hand_registers_again(
     cluster: Cluster,
 ) -> None:
     """It would go on leading otherwise, beside the one that is elected."""

@@ -119,7 +119,7 @@ def test_the_same_process_is_refused_as_well_until_the_last_session_closed(tmp_p
     EmbeddedStore.open(tmp_path).close()
 
 
-def test_a_stale_lock_file_locks_nobody_out(tmp_path: Path) -> None:
+def test_a_stale_lock_file_locks_none_out(tmp_path: Path) -> None:
     (tmp_path / LOCK_FILE).write_text("1\n")
     EmbeddedStore.open(tmp_path).close()
 
@@ -181,7 +181,7 @@ def test_a_database_that_fails_later_is_unavailable_not_a_crash(tmp_path: Path) 
     store.close()
 
 
-def test_nothing_is_left_behind(tmp_path: Path) -> None:
+def test_nothing_is_left(tmp_path: Path) -> None:
     """Descriptors and threads are as many as before."""
 
     store = EmbeddedStore.open(tmp_path)

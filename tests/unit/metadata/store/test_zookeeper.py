@@ -117,7 +117,7 @@ def test_a_write_whose_answer_was_lost_is_said_to_be_unknown_and_can_be_read_aga
 
 
 @pytest.mark.java
-def test_what_changed_while_cut_off_is_told_once_and_what_did_not_is_not(
+def test_changes_while_cut_off_are_notified_once_and_others_are_not(
     opened: Open, line: Line
 ) -> None:
     ours, other = opened(hosts=(line.address,)), opened()
@@ -240,7 +240,7 @@ def test_tls_by_a_certificate_that_is_trusted(zookeeper: ZooKeeper, opened: Open
         opened(hosts=(f"127.0.0.1:{zookeeper.tls_port}",), tls=Tls(), connection_timeout_ms=300)
 
 
-def test_nobody_there_is_one_line_and_an_exit_status_of_its_own() -> None:
+def test_no_server_there_is_one_line_and_an_exit_status_of_its_own() -> None:
     settings = ZooKeeperSettings((f"127.0.0.1:{free_port()}",), "/kafka", 10_000, 100)
     with pytest.raises(MetadataStoreError, match=r"no ZooKeeper answers at 127\.0") as raised:
         ZooKeeperStore.open(settings)
@@ -248,7 +248,7 @@ def test_nobody_there_is_one_line_and_an_exit_status_of_its_own() -> None:
 
 
 @pytest.mark.java
-def test_nothing_is_left_behind(opened: Open) -> None:
+def test_nothing_is_left(opened: Open) -> None:
     opened().close()  # what is imported late is imported
     threads = {thread.ident for thread in threading.enumerate()}
     with collected_by_hand():

@@ -189,7 +189,7 @@ def test_a_source_that_may_only_be_read(
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_log_with_gaps_is_whole_behind_any_crash(data: Path, tmp_path: Path, clean: bool) -> None:
+def test_a_log_with_gaps_is_whole_after_any_crash(data: Path, tmp_path: Path, clean: bool) -> None:
     """Nothing is left of its first segment, little of the next ones, and the last is empty."""
     source = tmp_path / "source"
     kept = [batch(12, 2), batch(17), batch(20, 3), batch(30)]

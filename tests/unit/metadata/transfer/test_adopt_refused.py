@@ -156,7 +156,9 @@ def test_a_compaction_that_was_broken_off(refused: Refusals) -> None:
         (-2, "no epoch in '-2 0'"),
     ],
 )
-def test_leader_epochs_that_nobody_can_follow(refused: Refusals, epoch: int, reason: str) -> None:
+def test_leader_epochs_that_no_broker_can_follow(
+    refused: Refusals, epoch: int, reason: str
+) -> None:
     log = segments(refused.source, {0: build_batch()})
     write_leader_epochs(log / LEADER_EPOCH_FILE, [(epoch, 0)])
     refused(reason)

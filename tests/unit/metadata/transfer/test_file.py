@@ -56,7 +56,7 @@ def test_people_can_read_it() -> None:
 
 @settings(max_examples=300)
 @given(st.data())
-def test_bytes_that_somebody_changed_are_refused_or_say_the_same(data: st.DataObject) -> None:
+def test_changed_bytes_are_refused_or_say_the_same(data: st.DataObject) -> None:
     """One digit of a leader epoch would be enough."""
     written = export(**{"/bytes": b"\xff\0", "/text": "bücher\n".encode()})
     raw = bytearray(encode(written))
@@ -72,7 +72,7 @@ def test_bytes_that_somebody_changed_are_refused_or_say_the_same(data: st.DataOb
 @given(
     st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode(errors="replace"))
 )
-def test_bytes_of_anybody_are_refused(raw: bytes) -> None:
+def test_random_bytes_are_refused(raw: bytes) -> None:
     with pytest.raises(ValueError):
         decode(raw)
 

@@ -161,7 +161,7 @@ def test_a_part_of_another_tree_is_not_gone_on_with(
     assert read_tree(target) == before
 
 
-def test_what_somebody_else_wrote_meanwhile_is_named(
+def test_another_s_write_meanwhile_is_named(
     target: EmbeddedStore, export: Export, small_multis: None
 ) -> None:
     half(target, export)

@@ -140,14 +140,14 @@ def test_the_controller_is_killed_every_other_time() -> None:
     assert failover.chosen(0, -1) in failover.NODES
 
 
-def test_kills_are_told() -> None:
+def test_kills_are_reported() -> None:
     found = [Failover(n, 1 + n % 3, n % 3 == 0, 333, 5.0, 0.2, {2: 0.2}, True) for n in range(7)]
     measured = failover.report(found, {"partitions": 1000})
     assert verdicts(measured) == ["pass, surely"]
     assert [row[1] for row in measured.rows] == ["7", "3", "4"]
 
 
-def test_starts_are_judged_behind_a_clean_stop() -> None:
+def test_starts_are_judged_after_a_clean_stop() -> None:
     found = [
         Start("kbroker", number, after, led_s, 1.0, 1 << 20, True)
         for number in range(7)
@@ -156,7 +156,7 @@ def test_starts_are_judged_behind_a_clean_stop() -> None:
     assert verdicts(start_many.report(found, {"partitions": 10_000})) == ["pass, surely"]
 
 
-def test_idle_followers_are_judged_and_leaders_only_told() -> None:
+def test_idle_followers_are_judged_and_leaders_only_reported() -> None:
     found = [
         Idle("kbroker", number, role, share, 50 << 20, 40 << 20, True)
         for number in range(7)

@@ -117,7 +117,7 @@ def test_numbers_of_partitions_are_apart() -> None:
     ]  # fmt: skip
 
 
-def test_what_is_removed_and_what_was_cold_is_told() -> None:
+def test_removed_and_cold_logs_are_reported() -> None:
     found = recoveries(1.0, 6.0)
     found[3] = replace(found[3], from_disk_bytes=100_000_000)
     remarks = recovery.report(found, RecoveryPlan().to_json()).remarks

@@ -71,7 +71,7 @@ def running(client: FakeClient, monkeypatch: pytest.MonkeyPatch) -> Bench:
 # -- the load
 
 
-def test_a_closed_loop_is_warm_behind_its_first_turn_and_has_time_to_drain(running: Bench) -> None:
+def test_a_closed_loop_is_warm_after_its_first_turn_and_has_time_to_drain(running: Bench) -> None:
     one = running.spec(MATRIX, TOPIC, 0.0, 1.0)
     assert one.warm_requests == 200
     # A drain of as many, one by one: never less than a stock channel needs for it.
@@ -98,7 +98,7 @@ def test_a_paced_block_is_as_long_as_its_p99_needs() -> None:
     assert paced_s(1.0, 0.5) == PACED_S_MAX and paced_s(1.0, 90.0) == 90.0
 
 
-def test_each_producer_s_records_are_told_from_another_s(running: Bench) -> None:
+def test_each_producer_s_records_are_distinguished_from_another_s(running: Bench) -> None:
     condition = Condition("producers", PIPELINED, 500, ALL, producers=16)
     bodies = [body_of(condition, number) for number in range(condition.producers)]
     (stamp_at,) = {one.stamp_at for one in bodies}
@@ -112,7 +112,7 @@ def test_each_producer_s_records_are_told_from_another_s(running: Bench) -> None
 # -- void blocks
 
 
-def test_a_block_that_stands_has_what_was_answered(running: Bench, client: FakeClient) -> None:
+def test_a_valid_block_has_its_answers(running: Bench, client: FakeClient) -> None:
     found = running.run(MATRIX)
     assert found.requests == 10 and found.figures["rate"] == 0.0 and not client.topics
 

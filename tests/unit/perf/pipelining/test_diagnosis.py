@@ -130,7 +130,7 @@ def test_what_was_counted_before_is_not_of_the_load() -> None:
     }  # fmt: skip
 
 
-def test_a_follower_that_lay_behind_has_fetched_for_longer() -> None:
+def test_a_follower_that_lagged_has_fetched_for_longer() -> None:
     before = OwnFigures({}, {}, 0, 0, 0, 0, {})
     after = OwnFigures({}, {}, 100, 1e6, 50, 1e6, {})
     slow = block(behind_s=3.0)  # it lags a second

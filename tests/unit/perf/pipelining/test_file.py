@@ -60,7 +60,7 @@ def _good() -> dict[str, Any]:
     ],
     ids=str,
 )
-def test_a_plan_that_nobody_can_have_is_one_line(
+def test_an_impossible_plan_is_one_line(
     wrong: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     good = _good()

@@ -245,7 +245,7 @@ def test_brokers_are_compared_both_ways() -> None:
     )
 
 
-def test_other_settings_are_told() -> None:
+def test_other_settings_are_reported() -> None:
     def small_buffer(condition: Condition, broker: str) -> float:
         return times(condition, broker) * (0.2 if condition.knob == "buffer.memory" else 1)
 

@@ -128,7 +128,7 @@ def test_every_group_has_its_default_and_a_twin() -> None:
     assert by_value["zstd"]["codec"] == "zstd" and by_value["none"]["codec"] == "none"
 
 
-def test_an_effect_is_told_and_what_has_none_is_bounded() -> None:
+def test_an_effect_is_reported_and_its_absence_is_bounded() -> None:
     plan = Plan()
     outcome = _outcome(plan, _lz4_costs)
     found = {(one.knob.name, one.value, one.cell.key): one for one in effects(outcome, plan)}
@@ -180,7 +180,7 @@ def test_what_doctor_is_given_can_be_read_by_it(tmp_path: Path) -> None:
     assert "no effect found" in lines["log.index.interval.bytes"]
 
 
-def test_a_noisy_run_is_not_shown_to_anybody() -> None:
+def test_a_noisy_run_is_not_published() -> None:
     plan = Plan()
     outcome = _outcome(plan, lambda _point: _measured(1.0, 1.0, others=0.5))
     assert {one.words() for one in effects(outcome, plan)} == {"no result"}
@@ -191,7 +191,7 @@ def test_a_noisy_run_is_not_shown_to_anybody() -> None:
         effects_file(_outcome(part, _lz4_costs), part)
 
 
-def test_a_void_value_is_shown_and_is_no_result() -> None:
+def test_a_void_value_is_listed_and_is_no_result() -> None:
     plan = Plan(names=("num.io.threads",))
     outcome = _outcome(plan, _lz4_costs)
     (knob,) = plan.knobs()

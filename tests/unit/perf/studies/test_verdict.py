@@ -79,7 +79,7 @@ def test_the_null_test_sets_what_is_small(null: tuple[float, ...], decided: bool
         assert found.words().endswith(", within the null test's 1.25")
 
 
-def test_a_large_effect_stands_beside_a_wide_null_test() -> None:
+def test_a_large_effect_holds_beside_a_wide_null_test() -> None:
     found = compare(twice(900, 1000, 1100), twice(100, 100, 100), p50_us, null=pairs(0.7, 1, 1.2))
     assert found.decided and found.band == pytest.approx(1 / 0.7, rel=0.02)
 
