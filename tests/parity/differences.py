@@ -319,6 +319,12 @@ TRANSACTIONS: Final = [
     Difference("transactional_produce: without a producer id v*", "*", _NO_PRODUCER),
     Difference("transactional_produce: gaps and duplicates v*", "*", _KNOWN_BATCH),
     Difference(
+        "end_txn: not its pair, an older epoch, * v5",
+        "[23]/1/*",
+        "Apache Kafka takes the epoch before an outcome of EndTxn 4 for a lost response, and gives "
+        "a replaced producer the pair of the one that has replaced it",
+    ),
+    Difference(
         "txn_offset_commit: a group that is deleted meanwhile v*",
         "*",
         "an offset of an open transaction is not deleted with its group: the outcome decides",
