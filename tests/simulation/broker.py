@@ -237,16 +237,21 @@ class Running:
         """Log by log, each when the dice say, as beside what is served."""
         dice = random.Random(self.cluster.dice.random())
 
+        def pause_ms() -> int:
+            """Of more logs all are to be there in the time in which service returns."""
+            drawn = dice.choice(RECOVERY_PAUSES_MS)
+            return min(drawn, RECOVERY_PAUSES_MS[-2]) if self.cluster.states else drawn
+
         def turn() -> None:
             more = recovery.step()
             if ready := self.logs.recoveries.take_ready():
                 self.controller.logs_ready(ready)
             if more:
-                self.process.later(dice.choice(RECOVERY_PAUSES_MS), turn, BACKGROUND)
+                self.process.later(pause_ms(), turn, BACKGROUND)
 
         while not dice.randrange(2) and recovery.step():
             pass  # before anything is served
-        self.process.later(dice.choice(RECOVERY_PAUSES_MS), turn, BACKGROUND)
+        self.process.later(pause_ms(), turn, BACKGROUND)
 
     def schedule(self, name: str, work: Callable[[], object], period_ms: int) -> None:
         """As the scheduler does."""

@@ -1,6 +1,6 @@
 """The links of a simulated broker to others, over the simulated network.
 
-`Link` is a fetcher's, `Links` the controller's and those of what is forwarded to it.
+`Link` is a fetcher's, `Links` has the controller's requests and the forwarded ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Faults that histories of brokers with threads must find; see `plant.py` for what a plant is."""
+"""Faults that histories of brokers with threads must find; a plant is described in `plant.py`."""
 
 from __future__ import annotations
 

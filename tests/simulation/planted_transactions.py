@@ -1,4 +1,4 @@
-"""Faults that histories with transactions must find; see `plant.py` for what a plant is."""
+"""Faults that histories with transactions must find; a plant is described in `plant.py`."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ SCHEDULE = (
     *(Act(at_ms, "delete_records", (0, 30)) for at_ms in range(0, 2_500, 200)),
     *(Act(at_ms, "delete_group", (at_ms % 400 // 200,)) for at_ms in range(0, 2_500, 200)),
     *(Act(at_ms, "commit", (0,)) for at_ms in range(0, 2_500, 200)),
-    Act(0, "serve_transactions", (1, 0, 2)),
-    *(Act(at_ms, "transact", (at_ms % 300 // 100,)) for at_ms in range(0, 2_500, 100)),
+    Act(0, "serve_transactions", (1, 0, 1)),
+    *(Act(at_ms, "transact", (at_ms % 450 // 150,)) for at_ms in range(0, 2_500, 150)),
 )
 
 

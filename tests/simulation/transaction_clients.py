@@ -1,4 +1,4 @@
-"""Transactional producers of a simulated cluster, and readers of what they commit.
+"""Transactional producers of a simulated cluster, and readers of committed records.
 
 A producer goes one step after the other, as the clients of Apache Kafka do: an id and an epoch, the
 partitions (TV1 says them first), batches, offsets of a group, the outcome. It sends a request again
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 GIVE_UP_MS = 2_500
 TIMEOUTS_MS = (400, 1_500, 4_000)
 LATE_MS = (5, 60, 400, 3_000)
-SOON_MS = (0, 1, 2, *LATE_MS)
+SOON_MS = (1, *LATE_MS)
 DOUBLED = 0.08
 IMPATIENT = 0.05  # how often a batch is not waited for
 ASTRAY = 0.05
@@ -148,7 +148,7 @@ class TransactionalProducer(Client):
     def is_busy(self) -> bool:
         return self._steps is not None
 
-    # --- what it is told to do --------------------------------------------------------------------
+    # --- acts -------------------------------------------------------------------------------------
 
     def transact(self, *, all_of_it: bool = False) -> None:
         """Transactions, one or some; `all_of_it`: one in every partition, with offsets, which is
@@ -531,7 +531,7 @@ class CommittedReader(Client):
         answer(position)
 
     def look(self, running: Running, name: TopicPartition, position: int) -> int:
-        """At what this broker has from there; where it ends."""
+        """At the committed records of this broker from there; where they end."""
         replica = running.replicas.partition(*name)
         assert replica is not None
         position = max(position, replica.log_start_offset)

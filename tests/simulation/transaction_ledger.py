@@ -8,7 +8,7 @@ and `__transaction_state` says how. What holds, after every step:
   was committed before it (I4). It ends the records of one transaction (I2), and all markers of a
   transaction have one outcome: the one that its producer asked for and was answered (I1, I9).
 - Epochs of a producer id go forward in each log, and so do those that producers are given; no pair
-  is given to two producers (I6). What is written belongs to a partition of the transaction (I11).
+  is given to two producers (I6). A record is written only to a partition of the transaction (I11).
 - The last stable offset of a leader is where the first transaction begins that is open below its
   high watermark, and does not go back (I5).
 - A read_committed reader gets what was committed, and lacks only what was aborted (I1). Offsets of

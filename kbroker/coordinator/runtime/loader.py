@@ -11,8 +11,8 @@ The queue does not outlive a stop, so what a deleted topic leaves to be done the
 after a load as well (`Machine.active`).
 
 A machine may serve nothing that its partition could still lose (`Machine.waits_for_followers`).
-Then a partition that is loaded turns active when the high watermark has reached the end of what was
-loaded; it is looked at again every FOLLOWERS_MS until then.
+Then a partition that is loaded turns active when the high watermark has reached the end of the
+loaded records; it is looked at again every FOLLOWERS_MS until then.
 
 A log that is being changed for long learns late who leads it (`replica/in_sync.py`). Its partition
 is looked at again every LATE_MS until then, and is loaded after that change.
