@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from kbroker.cluster.transaction_markers import TransactionMarkers
@@ -26,7 +26,6 @@ _write = TransactionStore.write
 _verify = BrokerTransactions.verify
 _end = decisions.end
 _fenced = images.fenced
-_append = requests.Produces._append
 _fetch = requests.fetch_committed
 _marker_written = Groups.marker_written
 _written = TransactionCoordinator._written
@@ -111,16 +110,6 @@ def _in_any_transaction(
     return code or dict.fromkeys(partitions, ErrorCode.NONE)
 
 
-def _for_ever(
-    produces: requests.Produces, name: Any, replica: Any, batch: bytes, acks: int,
-    timeout_ms: int, done: Any, how: Mapping[str, int] = requests._PLAIN,
-) -> None:  # fmt: skip
-    """A guard outlives a marker that is written meanwhile."""
-    if how.get("guard", 0) > 0:
-        how = {**how, "guard": -1}
-    _append(produces, name, replica, batch, acks, timeout_ms, done, how)
-
-
 def _before_followers(services: Any, replica: Any, offset: int, led_since: int, over: Any) -> None:
     """A marker is answered before the followers have it."""
     over(ErrorCode.NONE)
@@ -177,15 +166,16 @@ PLANTED_IN_TRANSACTIONS: dict[str, Plant] = {
     "timeout-does-not-fence": Plant(images, "fenced", _not_fenced, 60),
     "one-epoch-for-two": Plant(images, "renewed", _the_same_epoch, 60),
     "epochs-without-end": Plant(Limits, "is_used_up", _never, 60),
-    "not-verified": Plant(BrokerTransactions, "verify", _unverified, 60),
-    "verified-in-any": Plant(TransactionCoordinator, "verify_partitions", _in_any_transaction, 60),
-    "a-guard-for-ever": Plant(requests.Produces, "_append", _for_ever, 60),
+    "not-verified": Plant(BrokerTransactions, "verify", _unverified, 60, first=40),
+    "verified-in-any": Plant(
+        TransactionCoordinator, "verify_partitions", _in_any_transaction, 60, first=25
+    ),
     "marker-before-followers": Plant(write_txn_markers, "_await_followers", _before_followers, 60),
     "marker-written-nowhere": Plant(write_txn_markers, "_write", _nowhere, 60),
     "read-to-the-high-watermark": Plant(
         transaction_clients, "fetch_committed", _to_the_high_watermark, 60
     ),
     "aborted-before-the-fetch": Plant(transaction_clients, "fetch_committed", _begun_since, 60),
-    "offsets-of-any-outcome": Plant(Groups, "marker_written", _committed_always, 60),
+    "offsets-of-any-outcome": Plant(Groups, "marker_written", _committed_always, 60, first=10),
     "added-and-not-written": Plant(TransactionCoordinator, "_written", _complete_first, 60),
 }
