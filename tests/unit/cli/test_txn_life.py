@@ -1,5 +1,5 @@
-"""One id's life from records and batches: which marker is of which transaction, and what is told
-when steps are missing."""
+"""One id's life from records and batches: which marker is of which transaction, and the
+steps that compaction has left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of what consumers of committed records wait for: of leaders, without what has ended."""
+"""Figures of transactions that hold consumers of committed records: of leaders, of open ones."""
 
 from __future__ import annotations
 
