@@ -50,8 +50,6 @@ ALLOWED: Final = (
     ("kbroker/clock.py", "ManualClock|set_wall_ms|wait_for_sleepers", "tests"),
     ("kbroker/metadata/store/", "watch_count", "tests of several controllers"),
     ("kbroker/peer/network_client.py", "connection_delay_ms", "tests"),
-    ("kbroker/handlers/auto_topics.py", "under_way", "tests"),
-    ("kbroker/coordinator/runtime/_shard_table.pyx", "shard_state", "tests"),
     ("kbroker/_state.pyx", "push|head_ready", "tests of the ring of slots"),
     ("kbroker/core/_lock_order.pyx", "order_allows", "tests"),
     ("kbroker/engine/worker/_worker_mode.pyx", "may_of", "tests"),
