@@ -68,7 +68,8 @@ def unsettled(cluster: Cluster) -> str:
 
 
 def _state_at(running: Running, name: TopicPartition) -> str:
-    (made,) = running.transactions.made()
+    made = running.transactions.made
+    assert made is not None
     wanted = ACTIVE if running.leads(name) else NOT_OWNER
     found = made.table.shard_state(name.partition)
     if found != wanted:

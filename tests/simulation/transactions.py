@@ -123,7 +123,7 @@ class BrokerTransactions(TransactionsOnDemand):
             made.start(self._given.scheduler)
 
     def _parts(self) -> Parts:
-        links = _MarkerLinks(self._image, self._submit)
+        links = _MarkerLinks(self._image, self._submit, self.failures)
         links.peers = self._peers
         return super()._parts()._replace(transport=links)
 
@@ -147,12 +147,8 @@ class BrokerTransactions(TransactionsOnDemand):
             lambda: given.config()[RETRY_MAX_MS],
         )
 
-    def made(self) -> list[Transactions]:
-        """None, where no partition of `__transaction_state` is here."""
-        return [] if self._made is None else [self._made]
-
     def loaders(self) -> list[Loader]:
-        return [each.loader for each in self.made()]
+        return [] if self.made is None else [self.made.loader]
 
     def end(self, *, clean: bool) -> None:
         """`clean`: a stop, else a kill."""
@@ -163,5 +159,5 @@ class BrokerTransactions(TransactionsOnDemand):
 
     @property
     def failures_count(self) -> int:
-        threads = (each.loader.thread for each in self.made())
+        threads = (each.thread for each in self.loaders())
         return self.failures.count + sum(each.failures.count for each in threads)
