@@ -455,9 +455,11 @@ class TransactionCoordinator:
                 transaction.pending = image.state in PREPARED
                 if decision.do is Do.FENCE and not decision.code:  # no client asked for it
                     self.timed_out += 1
-        if not code and image is not None and image.state in PREPARED:
-            self._mark(transactional_id, transaction, image)
-        answer(code or decision.code, NO_PAIR if code else decision.answer)
+        try:
+            if not code and image is not None and image.state in PREPARED:
+                self._mark(transactional_id, transaction, image)
+        finally:  # without its timer the coordinator sends no markers again
+            answer(code or decision.code, NO_PAIR if code else decision.answer)
 
     # --- markers ----------------------------------------------------------------------------------
 
@@ -539,8 +541,8 @@ class TransactionCoordinator:
                 transaction.fence_failed = False
                 transaction.pending = False
                 return
-            if code is ErrorCode.NOT_COORDINATOR:
-                return  # the load of another term goes on
+            # After NOT_COORDINATOR too: a log that is about to lead in a new epoch answers so, and a
+            # write that failed. Where the id goes to another term, its unload ends the retries.
             self.completing_again += 1
         again = partial(self._complete_again, transactional_id, transaction, image)
         self._call_later(COMPLETE_RETRY_MS, again)

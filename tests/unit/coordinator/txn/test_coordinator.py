@@ -125,14 +125,16 @@ def test_a_fence_that_is_not_written(level: int, epochs: list[int]) -> None:
 
 
 def test_complete_is_written_until_it_is_in_the_log() -> None:
+    """A log that fails once, or is about to lead in another epoch, is answered as one that is led
+    elsewhere, and its term stays."""
     world = World()
     pair = world.pair()
     world.add(pair)
     world.markers.holds = True
     world.end(pair)
-    world.log.refuses = [LATER, ErrorCode.UNKNOWN_SERVER_ERROR]
+    world.log.refuses = [LATER, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NOT_COORDINATOR]
     world.markers.write()
-    for _ in range(2):
+    for _ in range(3):
         assert world.state() is State.PREPARE_COMMIT
         assert world.add(pair) is CONCURRENT
         world.run_later()
