@@ -12,7 +12,8 @@ after a load as well (`Machine.active`).
 
 A machine may serve nothing that its partition could still lose (`Machine.waits_for_followers`).
 Then a partition that is loaded turns active when the high watermark has reached the end of the
-loaded records; it is looked at again every FOLLOWERS_MS until then.
+loaded records; it is looked at again after FOLLOWERS_MS, then after twice as long each time, up to
+LATE_MS.
 
 A log that is being changed for long learns late who leads it (`replica/in_sync.py`). Its partition
 is looked at again every LATE_MS until then, and is loaded after that change.
@@ -31,6 +32,7 @@ instead of `start`: between two pieces others have their turn, as beside the thr
 
 from __future__ import annotations
 
+import bisect
 import logging
 import threading
 from collections import deque
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
 STOP_TIMEOUT_S: Final = 10.0
 LATE_MS: Final = 100
 FOLLOWERS_MS: Final = 5
+# A wait for followers that lasts so long has a line in the log, once.
+LONG_WAIT_MS: Final = 5_000
 
 
 @dataclass
@@ -60,7 +64,10 @@ class _Load:
     replica: Replica
     leader_epoch: int  # in which it is ours
     cancelled: bool = False
+    began_ms: int = -1  # the load; before that it waits for its turn
     loaded_to: int = -1  # all up to there is loaded, and waits for the followers
+    pause_ms: int = FOLLOWERS_MS
+    waits_long: bool = False
 
 
 class _Unload(NamedTuple):
@@ -113,7 +120,7 @@ class Loader:
         self._changed = threading.Condition()
         self._jobs: deque[_Load | _Unload | _Deleted] = deque()
         self._current: _Load | _Unload | _Deleted | None = None
-        self._late: deque[tuple[int, _Load]] = deque()  # each with when it is looked at again
+        self._late: list[tuple[int, _Load]] = []  # each with when it is looked at again, in order
         self._piece = threading.Lock()
         self._stopping = self._lost = False
         self.thread: Final = OwnThread(f"kbroker-{machine.name}", self._run, self._given_up)
@@ -220,7 +227,7 @@ class Loader:
 
     def _take_up_late(self) -> None:
         while self._late and self._late[0][0] <= self._clock.monotonic_ns():
-            self._jobs.append(self._late.popleft()[1])
+            self._jobs.append(self._late.pop(0)[1])
 
     def _work(self, job: _Load | _Unload | _Deleted) -> Iterator[None]:
         try:
@@ -237,7 +244,8 @@ class Loader:
         if job.replica.leader_epoch < job.leader_epoch and not job.cancelled:
             self._look_again(job, LATE_MS)
             return
-        began_ms = self._clock.monotonic_ms()
+        if job.began_ms < 0:
+            job.began_ms = self._clock.monotonic_ms()
         name = f"{self._machine.topic}-{job.partition}"
         try:
             if job.loaded_to < 0:
@@ -250,7 +258,7 @@ class Loader:
                 if job.cancelled:
                     return
                 if self._machine.waits_for_followers and not _is_replicated(job):
-                    self._look_again(job, FOLLOWERS_MS)
+                    self._wait_for_followers(job, name)
                     return
                 self._table.activate(job.partition)
         except GeneratorExit:
@@ -277,12 +285,27 @@ class Loader:
             return
         yield
         self._machine.active(job.partition)
-        self.times = self.times.with_one(self._clock.monotonic_ms() - began_ms)
-        self._log_when_done(job.partition, began_ms)
+        self.times = self.times.with_one(self._clock.monotonic_ms() - job.began_ms)
+        self._log_when_done(job.partition, job.began_ms)
+
+    def _wait_for_followers(self, job: _Load, name: str) -> None:
+        if not job.waits_long and self._clock.monotonic_ms() - job.began_ms >= LONG_WAIT_MS:
+            job.waits_long = True
+            self._logger.warning(
+                "%s is loaded up to offset %d, and its high watermark is %d: its %s are served when"
+                " enough followers have the rest; look at its in-sync replicas",
+                name,
+                job.loaded_to,
+                job.replica.high_watermark,
+                self._machine.name,
+            )
+        self._look_again(job, job.pause_ms)
+        job.pause_ms = min(2 * job.pause_ms, LATE_MS)
 
     def _look_again(self, job: _Load, pause_ms: int) -> None:
+        at_ns = self._clock.monotonic_ns() + pause_ms * NS_PER_MS
         with self._changed:
-            self._late.append((self._clock.monotonic_ns() + pause_ms * NS_PER_MS, job))
+            bisect.insort(self._late, (at_ns, job), key=lambda late: late[0])
 
     def _unload(self, job: _Unload) -> None:
         self._machine.unloaded(job.partitions, job.of)
@@ -295,7 +318,8 @@ class Loader:
             counts[name] = counts.get(name, 0) + count
         self._round = round_ = _Round(before.began_ms, before.partitions + 1, tuple(counts.items()))
         with self._changed:
-            more = any(isinstance(job, _Load) for job in self._jobs)
+            waiting = (job for _, job in self._late)
+            more = any(isinstance(job, _Load) for job in (*self._jobs, *waiting))
         if not more:
             self._round = None
             self._logger.info(

@@ -16,7 +16,7 @@ from kbroker.coordinator.runtime._shard_table import (
     Written,
     partition_for,
 )
-from kbroker.coordinator.runtime.loader import FOLLOWERS_MS
+from kbroker.coordinator.runtime.loader import FOLLOWERS_MS, LATE_MS, LONG_WAIT_MS
 from kbroker.errors import ErrorCode
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import ClusterImage, ImageDelta
@@ -92,6 +92,28 @@ def test_a_partition_waits_for_the_followers_to_have_what_was_loaded(
     assert node.values() == {NAME: 1}
     assert node.counters.calls.count(("loaded", PLACE)) == 1
     assert node.counters.calls.count(("active", PLACE)) == 1
+
+
+def test_a_long_wait_for_followers_is_in_the_log_once(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = start()
+    node.lead(NODE, NODE, followers=[FOLLOWER])
+    assert node.add(node.counters.make(NAME)) == [ErrorCode.NONE]
+    node = start()
+    node.counters.waits_for_followers = True
+    node.lead(NODE, NODE, followers=[FOLLOWER])
+    while node.clock.monotonic_ms() < 2 * LONG_WAIT_MS:
+        node.load()
+        node.clock.advance(FOLLOWERS_MS)
+    lines = [each for each in caplog.messages if "its high watermark is" in each]
+    assert len(lines) == 1 and f"-{PLACE} is loaded up to offset 1, " in lines[0]
+    log = node.open[PLACE]
+    log.note_fetch(FOLLOWER, log.log_end_offset, 0)
+    node.clock.advance(LATE_MS)
+    node.load()
+    assert node.table.shard_state(PLACE) == ACTIVE
+    assert node.loader.times.longest_ms >= 2 * LONG_WAIT_MS
 
 
 def test_writes_are_in_the_log_in_the_order_of_the_decisions(start: Start) -> None:
