@@ -171,7 +171,11 @@ class OpenTransactions:
         asked = frozenset(sorted({name.producer_id for name in late})[:ASKED_MAX])
         if asked:
             self._asked = {name: each for name, each in late.items() if name.producer_id in asked}
-            self._ask(asked, self._answered)
+            try:
+                self._ask(asked, self._answered)
+            except BaseException:  # its answer will not come, and the next look asks again
+                self._asked = None
+                raise
 
     def _answered(self, known: Known) -> None:
         self._answer = (known,)

@@ -121,6 +121,24 @@ def test_nothing_is_aborted_while_a_coordinator_does_not_answer(leader: Leader) 
     assert not leader.ended
 
 
+def test_a_question_that_raises_is_asked_again(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(producer_ids: frozenset[int], done: object) -> None:
+        raise RuntimeError("no thread")
+
+    leader.open = {A: [SEVEN]}
+    leader.look()
+    monkeypatch.setattr(leader.watched, "_ask", fails)
+    with pytest.raises(RuntimeError, match="no thread"):
+        leader.look(LIMIT_MS + 1)
+    monkeypatch.undo()
+    leader.look(10_000)
+    leader.answer(frozenset())
+    leader.look(10_000)
+    assert leader.ended == [(A, SEVEN)]
+
+
 def test_a_younger_one_of_the_same_producer_is_not_in_the_question(leader: Leader) -> None:
     """The answer is about the producer; only what was late when it was asked is aborted."""
     leader.open = {A: [SEVEN]}
