@@ -49,6 +49,17 @@ _REPLACED: Final = frozenset(
 _WITHOUT_MARKERS: Final = frozenset(
     {ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION}
 )
+# Errors that pass: the newest image, its leader or its followers will have another answer.
+_PASSING: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    }
+)
 _SLOW: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 
 
@@ -286,6 +297,9 @@ class TransactionMarkers:
             if code in _SLOW:
                 with self._lock:
                     self._slow.add(place)
+            elif code not in _PASSING:
+                message = "%s-%d does not take the marker of %s: %s; it is sent again until it does"
+                self._line(message, sending, place, code)
             self._wait([(sending, place)])
 
     def _over(self, sending: _Sending, place: TopicPartition) -> None:

@@ -140,6 +140,20 @@ def test_errors_that_pass_and_lost_requests_are_tried_again_by_a_newer_image() -
         assert world.over == ["a"]
 
 
+def test_an_error_that_does_not_pass_by_itself_has_a_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
+        world = World()
+        world.order("a", AT_SECOND)
+        world.answer(code)
+        assert len(world.later) == 1
+    assert [each for each in caplog.messages if "t-1" in each] == [
+        "t-1 does not take the marker of a: CLUSTER_AUTHORIZATION_FAILED; it is sent again until"
+        " it does"
+    ]
+
+
 def test_slow_followers_hold_up_the_markers_of_their_own_partitions_only() -> None:
     for code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
         world = World()
