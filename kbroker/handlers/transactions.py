@@ -76,6 +76,7 @@ def handle_list(services: Services, call: Call[list_transactions.Request]) -> No
     now_ms = services.clock.wall_ms()
     pattern = None if services.transactions is None else request.transactional_id_pattern
     matches = _pattern(pattern)
+    producer_ids = frozenset(request.producer_id_filters)  # a list would be searched for each id
     if coordinator is not None and coordinator.is_loading:
         raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     found = [
@@ -86,7 +87,7 @@ def handle_list(services: Services, call: Call[list_transactions.Request]) -> No
         )
         for name, image in (() if coordinator is None else coordinator.listings())
         if (not states or image.state.label in states)
-        and (not request.producer_id_filters or image.producer_id in request.producer_id_filters)
+        and (not producer_ids or image.producer_id in producer_ids)
         and _is_open_for(image, request.duration_filter, now_ms)
         and matches(name)
     ]
