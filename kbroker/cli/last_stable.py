@@ -179,12 +179,14 @@ def _hanging(
     reason: str = "is over",
 ) -> Verdict:
     known = f"no coordinator has a transaction of producer id {producer.producer_id}"
+    ends = "The leader ends it by itself five minutes after transaction.max.timeout.ms"
+    if transaction is not None and transaction.transaction.state in OPEN_STATES:
+        ends = "The leader does not end it while that producer has another transaction open"
     if transaction is not None:
         found = transaction.transaction
         known = f"the transaction of '{found.transactional_id}' {reason} ({found.state})"
     return Verdict(
-        f"hanging: {known}. The leader ends it by itself five minutes after"
-        " transaction.max.timeout.ms; kafka-transactions.sh abort --topic"
+        f"hanging: {known}. {ends}; kafka-transactions.sh abort --topic"
         f" {partition.topic} --partition {partition.partition} --start-offset"
         f" {producer.start_offset} ends it now",
         True,
