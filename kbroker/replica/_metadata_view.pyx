@@ -2,7 +2,7 @@
 """The content of Metadata, as C reads it: one view per published image, constant once published.
 
     ClusterImage published -> view_new from the view before, with the changed topics -> swapped in
-    by
+    by TopicTable.show -> engine/apis/_metadata.pyx encodes answers straight from it
 
 A view is an array of topics by name, two hash tables over them, the live brokers and the cluster's
 id. Topics are shared between views, so a new one copies pointers. It is a structure of its own

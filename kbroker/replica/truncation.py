@@ -4,8 +4,8 @@ A follower asks from the end of its log and names the leader epoch of its last b
 version 12). A leader that does not find both together in its own log answers with the largest epoch
 at or below that one that it knows, and where that ended there (KIP-101, KIP-595). Records of the
 follower with later epochs were never written by the leader, and of that epoch the two share nothing
-after the end of either. Where the follower does not know that epoch it cuts to the
-knows, and asks with that one: the largest epoch that *both* know is found (KIP-279).
+after the end of either. Where the follower does not know that epoch it cuts to the largest below it
+that it knows, and asks with that one: the largest epoch that *both* know is found (KIP-279).
 
 The follower then asks again, from its new end, until the leader finds what it is asked. Each cut
 takes an epoch from the follower or ends in one that both know, so there are at most as many cuts as
