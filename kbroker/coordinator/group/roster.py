@@ -52,7 +52,7 @@ class Roster:
             self.leader = member.member_id
 
     def remove(self, member_id: str) -> Member:
-        """Take a member out; the next leader is the longest member."""
+        """Take a member out; the next leader is the one that joined first."""
         member = self.members.pop(member_id)
         if member.awaiting_join is not None:
             self._awaiting_join -= 1
