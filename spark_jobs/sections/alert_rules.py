@@ -78,6 +78,8 @@ NOT_IN_SAMPLES: Final[dict[str, str]] = {
     "KbrokerUncleanElections": "no rate of late in samples; Several brokers counts them",
     "KbrokerThreadDead": "samples do not name threads, and the one that takes them may be lost",
     "KbrokerStepFailures": "samples do not count what raised",
+    "KbrokerTransactionHoldsConsumers": "samples have no ages of open transactions",
+    "KbrokerHangingTransactions": "samples do not count transactions that hung",
 }
 
 _FOR: Final = re.compile(r"(\d+)([smh])")
