@@ -30,13 +30,14 @@ SAMPLE_WRONG: Final = 16
 FAILURES_MAX: Final = 20
 UNSUPPORTED_VERSION: Final = 35
 UNKNOWN_SERVER_ERROR: Final = -1
-# Where Apache Kafka answers so by intention: an operation that does not exist, a negative count, a
-# name that is null or empty. An unintended failure is in the log as well.
+# Where Apache Kafka answers so by intention: an operation that does not exist, a negative count or
+# number, a name that is null or empty. An unintended failure is in the log as well.
 ANSWER_IT: Final = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
     ApiKey.CREATE_PARTITIONS,
     ApiKey.METADATA,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    ApiKey.WRITE_TXN_MARKERS,
 }
 # Their answers have times that are -1, which kio does not read.
 TIMES_OF_NOTHING: Final = {
