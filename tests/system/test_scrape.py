@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
@@ -55,7 +55,7 @@ def samples_of(text: str) -> Samples:
 
 @pytest.fixture(scope="module")
 def busy() -> Iterator[Broker]:
-    """A broker that has been written to and read from, also by a group."""
+    """A broker that was written to and read from, by a group too, and has a transactional id."""
     with Broker() as broker:
         Admin(broker.bootstrap).create("orders", 2)
         client = Confluent(broker.bootstrap)
@@ -64,6 +64,8 @@ def busy() -> Iterator[Broker]:
         reader = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "readers"})
         reader.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
         reader.close()
+        settings = {"bootstrap.servers": broker.bootstrap, "transactional.id": "payments"}
+        Producer(settings).init_transactions(30)
         yield broker
 
 
