@@ -43,6 +43,10 @@ cdef void aborted_take_back(AbortedIndex* index) noexcept nogil
 cdef int aborted_cut(AbortedIndex* index, const char* path, int64_t end_offset) noexcept nogil
 # Drops all. It has no reader. 0 or an errno.
 cdef int aborted_reset(AbortedIndex* index, const char* path) noexcept nogil
+# Drops all, and leaves a file that the next start takes for unsound, until entries are written.
+# It has no reader. 0 or an errno.
+cdef int aborted_spoil(AbortedIndex* index) noexcept nogil
+cdef int aborted_sync(const AbortedIndex* index) noexcept nogil
 
 # Reads entries from number `at` on, as many as `room`, or less: how many, -1 and an errno. Needs
 # no lock. EAGAIN: it would wait for the disk, and must not.

@@ -190,6 +190,23 @@ cdef int aborted_cut(AbortedIndex* index, const char* path, int64_t end_offset) 
     return status
 
 
+cdef int aborted_spoil(AbortedIndex* index) noexcept nogil:
+    index.count = 0
+    index.unsound = 0
+    if index.fd < 0:
+        return 0
+    while files.ftruncate(index.fd, 1) < 0:    # no whole entry
+        if errno != EINTR:
+            return errno
+    return 0
+
+
+cdef int aborted_sync(const AbortedIndex* index) noexcept nogil:
+    if index.fd >= 0 and files.fdatasync(index.fd) < 0:
+        return errno
+    return 0
+
+
 cdef int aborted_reset(AbortedIndex* index, const char* path) noexcept nogil:
     aborted_close(index)
     index.count = 0

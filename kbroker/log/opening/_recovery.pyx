@@ -18,7 +18,7 @@ from libc.string cimport memcpy
 
 from kbroker.core._atomics cimport kb_store_i64
 from kbroker.log.engine._aborted_index cimport (
-    aborted_check, aborted_publish, aborted_reset, aborted_write)
+    aborted_check, aborted_publish, aborted_reset, aborted_spoil, aborted_sync, aborted_write)
 from kbroker.log.engine._file_operations cimport files
 from kbroker.log.engine._index cimport offset_index_check, time_index_check
 from kbroker.log.engine._markers cimport MARKER_RECORD_BYTES_MAX, may_be_marker
@@ -124,7 +124,7 @@ cdef void recover_segment(
     out.rebuilt = 1
     out.status = segment_reset_indexes(segment, index_bytes)
     if out.status == 0 and drops_aborted:
-        out.status = aborted_reset(&part.aborted, part.aborted_path)
+        out.status = aborted_spoil(&part.aborted)
         part.rebuilds_aborted = 1
     if out.status != 0:
         return
@@ -170,6 +170,8 @@ cdef void recover_segment(
         part.largest_leader_epoch = largest_leader_epoch
         part.has_producers = has_producers
     part.has_markers = has_markers
+    if drops_aborted and not has_markers and out.status == 0:    # its markers are not replayed
+        out.status = aborted_reset(&part.aborted, part.aborted_path)
 
 
 cdef void begin(Segment* segment, Recovered* out) noexcept nogil:
@@ -350,11 +352,15 @@ cdef int rebuild_aborted(ProducerTable* table, Segment* segment) noexcept nogil:
     # What its markers have ended, in the order in which they do. 0 or an errno.
     cdef SegmentPart* part = part_of(segment)
     cdef int status = 0
+    # The segment may be one that no flush looks at again, so what is written is on the disk.
     if part.rebuilds_aborted and table.aborted_count:
         status = aborted_write(
             &part.aborted, part.aborted_path, table.aborted, table.aborted_count)
         if status == 0:
             aborted_publish(&part.aborted, table.aborted_count)
+            status = aborted_sync(&part.aborted)
+    elif part.rebuilds_aborted:
+        status = aborted_reset(&part.aborted, part.aborted_path)
     part.rebuilds_aborted = 0
     table.aborted_count = 0
     return status

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.log.engine.partition_log import PartitionLog
 from kbroker.replica._committed_read import aborted_transactions
 from kbroker.testing.file_faults import Fault, FileFaults
 from tests.support.led_log import LedLog, open_led_log
@@ -358,6 +359,33 @@ def test_an_index_that_is_not_what_was_written_is_made_anew(
     assert path.read_bytes() == _entries()
     assert aborted_transactions(again, 0) == [(7, 0), (7, 2), (8, 4)]
     assert again.last_stable_offset == 6
+
+
+def test_an_index_is_made_anew_also_after_a_start_that_failed(
+    open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a segment that is flushed: between the look at its index and the replay of its markers
+    the file must not be one without entries."""
+    log = open_log()
+    for producer_id, sequence in ((7, 0), (7, 1), (8, 0)):
+        append(log, batch(producer_id, sequence))
+        end(log, producer_id, committed=False)
+    log.roll()
+    append(log, batch(9, 0))
+    log.close()
+    path = log.path / f"{0:020d}.txnindex"
+    path.write_bytes(_entries()[:-5])
+
+    def fails(*given: object) -> None:
+        raise OSError(errno.EIO, "no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PartitionLog, "restore_producers", fails)
+        with pytest.raises(OSError, match="no answer"):
+            open_log(clean=True, recovery_point=7, high_watermark=7)
+    again = open_log(clean=True, recovery_point=7, high_watermark=7)
+    assert path.read_bytes() == _entries()
+    assert aborted_transactions(again, 0) == [(7, 0), (7, 2), (8, 4)]
 
 
 @pytest.mark.parametrize("clean", [True, False])
