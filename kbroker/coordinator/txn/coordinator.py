@@ -541,8 +541,8 @@ class TransactionCoordinator:
                 transaction.fence_failed = False
                 transaction.pending = False
                 return
-            # After NOT_COORDINATOR too: a log that is about to lead in a new epoch answers so, and a
-            # write that failed. Where the id goes to another term, its unload ends the retries.
+            # After NOT_COORDINATOR too: a log that is to lead in a new epoch answers so, and one
+            # whose write failed. Where the id goes to another term, its unload ends the retries.
             self.completing_again += 1
         again = partial(self._complete_again, transactional_id, transaction, image)
         self._call_later(COMPLETE_RETRY_MS, again)
