@@ -1,9 +1,9 @@
 """FindCoordinator (10): which broker looks after a group or a transactional id.
 
-A group's coordinator is the leader of its partition of `__consumer_offsets`. The first request for
-a group creates that topic and is answered COORDINATOR_NOT_AVAILABLE, which means "later" and which
-every client retries. The same is answered while the partition has no leader, and for a share group,
-since there are none here.
+A group's coordinator is the leader of its partition of `__consumer_offsets`. If that topic does not
+exist yet, the first request for a group has it made and is answered COORDINATOR_NOT_AVAILABLE,
+which means "later" and which every client retries. The same is answered while the partition has no
+leader, and for a share group, since there are none here.
 
 The same holds for a transactional id and `__transaction_state`. Where transactions are not served,
 a transactional id is refused for good, with the reason (`transactions.py`).

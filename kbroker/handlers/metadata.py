@@ -2,9 +2,9 @@
 
 A request asks for all topics (null, or in v0 an empty list), for none (empty), for some by name, or
 from v12 for some by id; where ids are given, names are ignored. A name that does not exist is
-UNKNOWN_TOPIC_OR_PARTITION, and is created after the answer if the broker and the request both allow
-it; an invalid name is INVALID_TOPIC_EXCEPTION; an id that does not exist is UNKNOWN_TOPIC_ID with a
-null name. Each topic asked is answered once, in the order of the request.
+UNKNOWN_TOPIC_OR_PARTITION, and its creation begins, which the answer does not wait for, if broker
+and request both allow it; an invalid name is INVALID_TOPIC_EXCEPTION; an id that does not exist is
+UNKNOWN_TOPIC_ID with a null name. Each topic asked is answered once, in the order of the request.
 
 The node that the client is connected to appears under the address that it used, the others under
 the ones they registered. `controller_id` is some live broker, by the number of the connection: it

@@ -15,7 +15,7 @@ from kbroker.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from kbroker.handlers.services import Services
 
-# No request waits for it; the controller does not keep it longer.
+# No client waits for the creation; its request waits at the controller no longer than this.
 TIMEOUT_MS: Final = 30_000
 _VERSION: Final = 7
 

@@ -154,7 +154,7 @@ class LogManager:
 
     @property
     def lossy(self) -> bool:
-        """Whether logs here may be shorter than the records that this broker has acknowledged."""
+        """Whether logs here may lack records that this broker has acknowledged."""
         return any(directory.lossy for directory in self._directories)
 
     def remember_boot(self) -> None:

@@ -8,8 +8,8 @@ leader keeps a request until there is something, so a round takes as long as not
 A round is of a session (`fetcher_session.py`): request and answer carry the changes alone, and so
 the work of a round is that of the changes, however many partitions have none.
 
-A question that comes up meanwhile, such as a partition that was just given another leader, would
-wait for that. It goes over a second lane (`fetcher_lane.py`), in rounds that hardly wait, until the
+A partition that has to be asked meanwhile, such as one that just got another leader, would wait for
+that. It goes over a second lane (`fetcher_lane.py`), in rounds that hardly wait, until the
 first comes back and takes everything along again: the high watermark of a new leader waits for its
 followers.
 

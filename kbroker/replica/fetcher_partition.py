@@ -238,7 +238,7 @@ class FollowedPartition:
         end = asked.fetch_offset
         if records:
             end = replica.append_as_follower(records, self.leader_epoch, now_ms)
-            replica.flush_if_due()  # before it can become the leader with these
+            replica.flush_if_due()  # before it can lead with records that are not on the disk
         self.leader_high_watermark = fetched.high_watermark
         replica.follow_bounds(self.leader_epoch, fetched.high_watermark, fetched.log_start_offset)
         if end > asked.fetch_offset:

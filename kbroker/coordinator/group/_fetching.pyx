@@ -4,7 +4,7 @@
 A topic's partitions are asked as the bytes of the request, and answered as bytes of the answer, so
 that a group of a thousand partitions makes no thousand objects. A partition without a commit has
 offset -1, no text and no error; so has one whose commit was for another topic of the same name. A
-commit above the high watermark is not committed yet: the one before it is answered. A partition
+commit above the high watermark may still be lost: the one before it is answered. A partition
 with an undecided offset of a transaction has offset -1 and UNSTABLE_OFFSET_COMMIT.
 
 A partition takes four bytes to name and its metadata may be 4 KB. It is answered as often as it is

@@ -1,8 +1,8 @@
 # cython: language_level=3
 """Committed offsets that Python has put together, in one batch into the log and into the shard.
 
-A record's offset is readable in the shard after it was appended, and at a load. Records of a
-transaction are appended alone: they are readable with its marker (`_groups`).
+A record's offset is in the shard's memory after it was appended, and at a load. Records of a
+transaction are appended alone: they get there with its marker (`_groups`).
 """
 
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t, uint64_t

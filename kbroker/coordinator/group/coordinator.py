@@ -247,7 +247,7 @@ class GroupCoordinator:
     ) -> None:
         """An empty group goes, with its offsets; `done` is called once, when that lasts.
 
-        Until it is in the log requests for the group are answered to try again, so that the
+        Until it is in the log requests for the group get an error to try again, so that the
         tombstones come before any record of a new group of this id. `unless` is asked when commits
         are refused already; if it says yes the group stays, and the answer is NON_EMPTY_GROUP.
         Where nothing could be written the group is what it was; where it is not known that the

@@ -339,7 +339,7 @@ class Group(Rebalance):
         done(code)
 
     def unload(self) -> None:
-        """Waiting requests are answered to look for the coordinator elsewhere."""
+        """Waiting requests get an error that sends their clients to look for the coordinator."""
         with Step(self) as step:
             self.lost = True
             self.fire(Event.UNLOAD)

@@ -33,7 +33,7 @@ class JoinAsked(NamedTuple):
     session_timeout_ms: int
     rebalance_timeout_ms: int
     needs_id: bool = True  # since version 4 a dynamic member joins under an id it was given
-    may_skip: bool = True  # since version 9 a leader may be answered to assign nothing
+    may_skip: bool = True  # since version 9 the answer may have a leader assign nothing
 
 
 class JoinedMember(NamedTuple):

@@ -1,8 +1,8 @@
 """`__consumer_offsets`: what the topic is, which partition a group has, and its creation.
 
 A group belongs to one partition, found by the hash of its id; the leader of that partition is the
-group's coordinator. The topic appears when the first client asks for a coordinator, which is
-answered to try again (COORDINATOR_NOT_AVAILABLE), as Apache Kafka does. While fewer brokers live
+group's coordinator. The topic appears when the first client asks for a coordinator, which
+gets COORDINATOR_NOT_AVAILABLE and tries again, as with Apache Kafka. While fewer brokers live
 than it shall have replicas it is not made, and every client gets that answer (KIP-115): with fewer,
 the commits of groups would go with one broker for good. Its number of partitions is the topic's own
 from then on, whatever the configuration says later.

@@ -175,8 +175,8 @@ class Rebalance:
     def start_over(self, error: BaseException) -> None:
         """A step raised half way: its state cannot be trusted, so nothing of it is kept.
 
-        Waiting requests are answered to look for the coordinator again; their members are unknown
-        then.
+        Waiting requests get an error: their clients look for the coordinator again, where their
+        members are unknown.
         """
         self.around.failures.note("a step of a group", error)
         before, self.roster = self.roster, Roster()

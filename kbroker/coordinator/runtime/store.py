@@ -247,7 +247,7 @@ class CoordinatorStore(Generic[Written]):
         in_log: Callable[[], object],
         done: Callable[[ErrorCode], object],
     ) -> None:
-        """`append` writes the last record of the key. `in_log` is called when that is in the log,
+        """`append` writes the tombstones of the key. `in_log` is called when they are in the log,
         then `done` as of other writes."""
         writers = self._writers
         if not writers:

@@ -90,5 +90,5 @@ cdef struct FetchPlan:
     int has_news                  # of a high watermark: it waits NEWS_WAIT_MS at most
     int32_t not_there_count
     int leaves_out                # partitions of its session that are missing
-    int32_t known_count           # of these: the session's client has had their errors already
+    int32_t known_count           # of not_there_count: the session's client has had their errors
     NamedLeaders leaders          # what the answer has

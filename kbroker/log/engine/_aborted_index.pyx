@@ -142,7 +142,7 @@ cdef int32_t aborted_read(
 
 
 cdef int is_next(const uint8_t* at, int64_t least, AbortedEntry* entry) noexcept nogil:
-    # Whether there is an entry of a marker at or above an offset.
+    # Whether `at` has the entry of a marker at or above the offset `least`.
     decode(at, entry)
     return (get_i16(at) == VERSION and entry.producer_id >= 0 and entry.last_offset >= least
             and 0 <= entry.first_offset < entry.last_offset

@@ -115,7 +115,7 @@ cdef struct Log:
     int32_t recent_count
     HandedOut handed_out[HANDED_OUT]
     int32_t handed_out_next
-    WarmStretch* warm             # once a reader is older than the tail
+    WarmStretch* warm             # NULL before the first read of records older than the tail
     int32_t warm_next
     ProducerTable producers
     int has_aborted               # atomic: a segment may have aborted transactions

@@ -89,7 +89,7 @@ cdef enum:
     READ_WOULD_WAIT = 32000       # no code of Kafka's
 
 
-# How long a read may wait; beyond it the answer is READ_WOULD_WAIT.
+# The waits that a read may have; where it would have others the answer is READ_WOULD_WAIT.
 cdef enum Patience:
     WAITS_FOR_NOTHING = 0         # not even for a log's lock, which a roll holds
     WAITS_FOR_LOCKS = 1           # not for the disk

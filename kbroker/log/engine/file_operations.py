@@ -1,8 +1,8 @@
 """The files that the log's Python reads, writes, renames and removes; one place for all of them.
 
-The counterpart of `_file_operations` for the log's C: here a test can make any operation fail
-(`hook`), and here it is defined when a file counts as written. Every function raises OSError, as
-those of `os` do.
+What `_file_operations` is for the log's C, this is for its Python: here a test can make any
+operation fail (`hook`), and here it is defined when a file counts as written. Every function raises
+OSError, as those of `os` do.
 """
 
 from __future__ import annotations

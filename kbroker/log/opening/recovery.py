@@ -170,7 +170,7 @@ class Recovery:
         except _GivenUpError:
             pass
         except CheckpointError as unknown:
-            # Only the metadata store knows its topic: the error is raised when that opens it.
+            # Only the metadata store knows its topic: the error is raised when it is opened.
             logger.warning("%s; it is read when its topic is opened", unknown)
         except (OSError, KafkaError) as failed:
             logger.error("%s cannot be recovered: %s", path, failed)

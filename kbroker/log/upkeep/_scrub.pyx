@@ -2,7 +2,7 @@
 """One sealed segment, read and checked as it lies on the disk, a step at a time.
 
 Every batch by its CRC and its place among the others. After one whose CRC is wrong the next one is
-looked for at its end by its length; where there is no batch, the rest of the segment is not read.
+looked for at the place that its length gives; if no batch is there, the rest is not read.
 
 One thread owns a scrub. The log's lock is held to look for the segment alone; its file is read
 without it, through a reference. No GIL. What takes a damaged batch's place is written by

@@ -131,7 +131,7 @@ class LogScrubber:
             self._note(log, base_offset, scrub.damage)
             repaired: set[int] = set()
             for batch in scrub.damage:
-                # Re-read a repaired header: its size gives the next position.
+                # A batch's header says where the next one is: after a repair it is read again.
                 if batch.position not in tried and batch.offset not in repaired:
                     tried.add(batch.position)
                     if self._is_repaired(log, scrub, batch):
