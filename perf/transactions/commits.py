@@ -26,13 +26,12 @@ from perf.process import Watch, cpu_ns
 from perf.requests import Topic
 from perf.stats import estimate
 from perf.tables import interval
-from perf.transactions.driver import Line, commit, connected
+from perf.transactions.driver import SETTLE_S, Line, commit, connected
 from perf.transactions.producer import KINDS, TV1, TV2, Kind, Producer, await_coordinator, values
 
 RECORD_BYTES: Final = 100
 WARM_COMMITS: Final = 1_000
 WARM_BLOCKS, WARM_BLOCKS_MAX, FLAT = 3, 30, 0.05
-SETTLE_S: Final = 0.05
 ONE_RATE_BAR, ONE_P99_BAR = 1 / 3, 0.4
 MANY_RATE_BAR, MANY_CPU_BAR = 1 / 2, 0.7
 INVERSE: Final = "at least n x the commits a second is held as its inverse: the time of one commit"

@@ -17,6 +17,8 @@ from perf.cells import CellError
 from perf.transactions.producer import Producer, Steps, response
 from perf.wire import Reader, WireError, read_exactly
 
+# Between the blocks of two brokers, as between clusters that are held still by turns.
+SETTLE_S: Final = 0.05
 STALL_S: Final = 30.0
 IN_FLIGHT: Final = 5
 

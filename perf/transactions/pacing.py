@@ -22,7 +22,7 @@ from perf.measurement import OURS, THEIRS, Measurement
 from perf.process import Watch, cpu_ns, touch_pages
 from perf.stats import estimate
 from perf.tables import interval
-from perf.transactions.driver import connected, pipeline
+from perf.transactions.driver import SETTLE_S, connected, pipeline
 from perf.transactions.producer import (
     KINDS,
     PLAIN,
@@ -38,7 +38,6 @@ from perf.warm import warm
 RECORD_BYTES: Final = 16 << 10
 COMMIT_EVERY_S: Final = 0.1
 TIME_BAR: Final = 1 / 0.95
-SETTLE_S: Final = 0.05
 WARMING: Final = -1
 TOUCH_BYTES: Final = 512 << 20
 WARM_CELL: Final = "j-100-16x5"

@@ -28,14 +28,13 @@ from perf.requests import Topic
 from perf.spec import Partition, Run, Stream
 from perf.stats import estimate
 from perf.tables import interval
-from perf.transactions.driver import connected, fill
+from perf.transactions.driver import SETTLE_S, connected, fill
 from perf.transactions.producer import TV1, Producer, await_coordinator, values
 from perf.warm import warm
 
 RECORD_BYTES: Final = 16 << 10
 BATCHES_EACH: Final = 4
 LOG_BYTES: Final = 64 << 20
-SETTLE_S: Final = 0.05
 WARM_S: Final = 0.3
 CPU_BAR: Final = 1.1
 WARM_CELL: Final = "f-16k"
