@@ -394,22 +394,22 @@ class Running:
             self.cluster.safety.led(self, replica, partition)
 
     def _say_who_leads(self, sets: InSyncSets, scheduler: Scheduler) -> None:
-        """In the same step in which a replica is told, be it at once or late."""
-        tell = sets._apply
+        """In the same step in which a replica gets its leadership, at once or late."""
+        apply = sets._apply
 
-        def told(replica: Replica, partition: PartitionImage, *how: Any) -> bool:
+        def applied(replica: Replica, partition: PartitionImage, *how: Any) -> bool:
             with scheduler.still():
-                is_told = tell(replica, partition, *how)
-                if is_told and not self.is_copy:
+                is_applied = apply(replica, partition, *how)
+                if is_applied and not self.is_copy:
                     self.cluster.safety.led(self, replica, partition)
-            return is_told
+            return is_applied
 
         def wait_for(led: Any, wanted: Any, brokers: Any) -> dict[int, int]:
             asked = type(sets)._wait_for(sets, led, wanted, brokers)
             self.cluster.safety.asks_for(led.replica, {*asked}.difference(led.partition.isr))
             return asked
 
-        sets._apply = told  # type: ignore[method-assign, assignment]
+        sets._apply = applied  # type: ignore[method-assign, assignment]
         sets._wait_for = wait_for  # type: ignore[method-assign, assignment]
 
     @property

@@ -1,9 +1,9 @@
 """What a log really holds: its files, read as far as they are new.
 
 A record's value says who sent it; in `__consumer_offsets` it is the group and the offset, in
-`__transaction_state` the whole record, and of a marker how the transaction ended. What was cut off
-the log is forgotten, and what stands in its place is read again, so a look at a log after every
-step costs what is new. What was deleted at its beginning counts as there.
+`__transaction_state` the whole record, and of a marker how the transaction ended. Records
+that were cut off the log are forgotten, and those in their place are read, so a look at a log after
+every step costs only its new records. Records that were deleted at its beginning count as present.
 """
 
 from __future__ import annotations
