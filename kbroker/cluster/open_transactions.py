@@ -6,7 +6,7 @@ of those that hang.
     the next look        what no coordinator has is aborted
 
 A transaction is old from the look that has found it first, on this broker's clock: batches have the
-time of their producers' clocks. So another leader begins to count anew.
+time of their producers' clocks. A new leader counts from its own first look.
 
 A transaction that is open for longer than any timeout allows, and that no coordinator has, hangs:
 its marker will never come, and consumers of committed records stand at it. It was looked at before
