@@ -17,7 +17,7 @@ cdef struct AbortedEntry:
 cdef struct AbortedIndex:
     int fd                        # -1: there is no file
     int count                     # atomic; the entries that are in use
-    int unsound                   # the file is not what was written: it is to be made anew
+    int unsound                   # the file is not what was written, and has to be rebuilt
 
 
 # For reading, and for more entries; without a file there are none. 0 or an errno.
