@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
+from kbroker import __version__
 from kbroker.errors import InvariantError
 
 
@@ -84,9 +85,13 @@ class LazyGroup(click.Group):
 
 def root() -> click.Group:
     """The command `kbroker` itself."""
-    return LazyGroup(
+    version = click.version_option(
+        __version__, message="%(prog)s %(version)s", help="Print the version."
+    )
+    group = LazyGroup(
         "kbroker",
         verbs=VERBS,
         help="A message broker that speaks the Apache Kafka wire protocol.",
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
+    return version(group)

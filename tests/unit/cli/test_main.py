@@ -24,6 +24,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith(f"kbroker {VERSION} ")
     assert main(["version", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["version"] == VERSION
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"kbroker {VERSION}\n"
 
 
 def test_version_is_the_packages() -> None:
@@ -147,11 +149,12 @@ def _modules_after(code: str) -> set[str]:
     return set(done.stderr.split())
 
 
-def test_version_imports_no_broker() -> None:
-    modules = _modules_after("from kbroker.cli.main import main\nassert main(['version']) == 0")
+@pytest.mark.parametrize("word", ["version", "--version"])
+def test_version_imports_no_broker(word: str) -> None:
+    modules = _modules_after(f"from kbroker.cli.main import main\nassert main([{word!r}]) == 0")
     assert "click" in modules
-    for heavy in ("kbroker.config", "kio", "numpy", "asyncio", "javaproperties"):
-        assert heavy not in modules
+    slow = {"kbroker.config", "kio", "numpy", "asyncio", "javaproperties", "importlib.metadata"}
+    assert modules & slow == set()
 
 
 def test_start_imports_nothing_slow_before_the_broker() -> None:
