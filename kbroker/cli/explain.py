@@ -81,7 +81,10 @@ def _explain_partition(text: str, bootstrap: str, output: str) -> int:
     if output == "json":
         write_json(facts)
     else:
-        _print(facts, "partition")
+        from kbroker.cli.txn import UNKNOWN_CLIENT
+
+        unknown = {"client": UNKNOWN_CLIENT} if facts.get("client", "") is None else {}
+        _print(facts | unknown, "partition")
     return 0 if facts["verdict"] == ALL_READABLE else 1
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kbroker.cli.moments import shown_moment, shown_span
+from kbroker.cli.txn import client_document
 from kbroker.errors import ErrorCode
 from kbroker.peer.transaction_messages import DescribedProducer, DescribedProducers, Filter
 from kbroker.peer.transactions import ONGOING, OPEN_STATES, Described, Transactions
@@ -56,8 +57,10 @@ class Held(NamedTuple):
                 "first_offset": self.producer.start_offset,
                 "last_batch": shown_moment(self.producer.last_timestamp_ms),
             }
+            facts["client"] = None
         if self.transaction is not None:
             found = self.transaction.transaction
+            facts["client"] = client_document(found.client)
             facts["transaction"] = {
                 "id": found.transactional_id,
                 "state": found.state,

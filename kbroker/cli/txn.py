@@ -16,6 +16,7 @@ from kbroker.cli.partitions import as_cell
 from kbroker.errors import ErrorCode, UsageError
 
 if TYPE_CHECKING:
+    from kbroker.peer.transaction_messages import Client
     from kbroker.peer.transactions import Described
 
 STATES: Final = (
@@ -23,6 +24,7 @@ STATES: Final = (
 )  # fmt: skip
 _BY_LOWER: Final = {state.lower(): state for state in STATES}
 LAST_DEFAULT: Final = 3
+UNKNOWN_CLIENT: Final = "unknown: no coordinator remembers it"
 
 
 @click.group("txn")
@@ -126,6 +128,7 @@ def document(described: Described, now_ms: int) -> dict[str, Any]:
         "coordinator": described.coordinator,
         "producer_id": found.producer_id,
         "producer_epoch": found.epoch,
+        "client": client_document(found.client),
         "timeout_ms": found.timeout_ms,
         "start_ms": began,
         "time_left_ms": found.start_ms + found.timeout_ms - now_ms if is_open else None,
@@ -135,9 +138,16 @@ def document(described: Described, now_ms: int) -> dict[str, Any]:
     }
 
 
+def client_document(client: Client | None) -> dict[str, str] | None:
+    return None if client is None else {"id": client.client_id, "address": client.host}
+
+
 def _print(facts: dict[str, Any]) -> None:
     say(f"{facts['transactional_id']}  {facts['state']}, coordinator {facts['coordinator']}")
     say(f"  producer    id {facts['producer_id']}, epoch {facts['producer_epoch']}")
+    client = facts["client"]
+    known = UNKNOWN_CLIENT if client is None else f"id {client['id']}, address {client['address']}"
+    say(f"  client      {known}")
     say(f"  timeout     {shown_span(facts['timeout_ms'])}")
     if facts["start_ms"] is not None:
         left_ms = facts["time_left_ms"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from kbroker.coordinator.runtime._shard_table import partition_for
 from kbroker.coordinator.txn.image import Pair
 from kbroker.errors import ErrorCode
-from kbroker.handlers.transactions import coordinator_of, fencing_error
+from kbroker.handlers.transactions import coordinator_of, fencing_error, remembering
 from kbroker.metadata.image import OFFSETS_TOPIC
 from kbroker.protocol import messages
 from kbroker.types import TopicPartition
@@ -36,10 +36,11 @@ def handle(services: Services, call: Call[Request]) -> None:
         code = fencing_error(code, call.version, _FENCED_SINCE)
         call.answer(messages.add_offsets_to_txn.Response(error_code=code))
 
-    coordinator_of(services).add_partitions(
+    coordinator = coordinator_of(services)
+    coordinator.add_partitions(
         request.transactional_id,
         Pair(request.producer_id, request.producer_epoch),
         frozenset({place}),
         _CLIENT_VERSION,
-        answer,
+        remembering(coordinator, request.transactional_id, call, answer),
     )

@@ -17,7 +17,7 @@ from kbroker.coordinator.txn.image import RAISES_EPOCHS, Pair
 from kbroker.coordinator.txn.own_requests import Verdicts
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.reply import failures
-from kbroker.handlers.transactions import NO_TRANSACTIONS, fencing_error
+from kbroker.handlers.transactions import NO_TRANSACTIONS, fencing_error, remembering
 from kbroker.metadata.image import INTERNAL_TOPICS
 from kbroker.protocol import messages
 from kbroker.types import TopicPartition
@@ -62,17 +62,17 @@ def handle(services: Services, call: Call[Request]) -> None:
 
     if refused:
         answer(refused)
-    elif not request.v3_and_below_transactional_id:
+    elif not (name := request.v3_and_below_transactional_id):
         answer(ErrorCode.INVALID_REQUEST)
     elif coordinator is None:
         answer(ErrorCode.NOT_COORDINATOR)
     else:
         coordinator.add_partitions(
-            request.v3_and_below_transactional_id,
+            name,
             pair,
             frozenset(partitions),
             _CLIENT_VERSION,
-            answer,
+            remembering(coordinator, name, call, answer),
         )
 
 

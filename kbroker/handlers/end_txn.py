@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.coordinator.txn.image import NO_PAIR, Pair
 from kbroker.errors import ErrorCode
-from kbroker.handlers.transactions import coordinator_of, fencing_error
+from kbroker.handlers.transactions import coordinator_of, fencing_error, remembering
 from kbroker.protocol import messages
 
 if TYPE_CHECKING:
@@ -38,10 +38,11 @@ def handle(services: Services, call: Call[Request]) -> None:
             )
         )
 
-    coordinator_of(services).end(
+    coordinator = coordinator_of(services)
+    coordinator.end(
         request.transactional_id,
         Pair(request.producer_id, request.producer_epoch),
         _RAISING_VERSION if call.version >= _RAISES_SINCE else _CLIENT_VERSION,
-        answer,
+        remembering(coordinator, request.transactional_id, call, answer),
         committed=request.committed,
     )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.coordinator.txn.image import Pair
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.transactions import coordinator_of, fencing_error, refusal
+from kbroker.handlers.transactions import coordinator_of, fencing_error, refusal, remembering
 from kbroker.protocol import messages
 
 if TYPE_CHECKING:
@@ -43,11 +43,12 @@ def handle(services: Services, call: Call[Request]) -> None:
         return
     if services.transactions is None:
         raise KafkaError(refusal(call.request))
-    coordinator_of(services).init_producer_id(
+    coordinator = coordinator_of(services)
+    coordinator.init_producer_id(
         request.transactional_id,
         request.transaction_timeout_ms,
         Pair(request.producer_id, request.producer_epoch),
-        partial(_answer_pair, call),
+        remembering(coordinator, request.transactional_id, call, partial(_answer_pair, call)),
     )
 
 

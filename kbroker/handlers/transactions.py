@@ -11,16 +11,20 @@ refused (`refusal`). FindCoordinator and InitProducerId answer UNSUPPORTED_VERSI
 reason, which the Java client, kafka-python, aiokafka and others take as final. librdkafka takes
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED alone as final, so its versions have that code.
 
+A client of kbroker may ask whose client each id was: the client id and the address of the last
+request of that id that succeeded here.
+
 Any handler thread; holds no lock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.repeats import answers_of
+from kbroker.limits import KEPT_CLIENT_ID_CHARS_MAX
 from kbroker.protocol import messages
 from kbroker.types import ApiKey
 
@@ -58,6 +62,25 @@ def coordinator_of(services: Services) -> TransactionCoordinator:
     if coordinator is None:
         raise KafkaError(ErrorCode.NOT_COORDINATOR)
     return coordinator
+
+
+def remembering(
+    coordinator: TransactionCoordinator,
+    transactional_id: str,
+    call: Call[Any],
+    answer: Callable[..., object],
+) -> Callable[..., None]:
+    """`answer`; where it has no error, the coordinator knows this client as that of the id."""
+    client = call.session
+    if client.client_id is not None and len(client.client_id) > KEPT_CLIENT_ID_CHARS_MAX:
+        client = client._replace(client_id=client.client_id[:KEPT_CLIENT_ID_CHARS_MAX])
+
+    def remember(code: ErrorCode, *result: object) -> None:
+        if not code:
+            coordinator.remember(transactional_id, client)
+        answer(code, *result)
+
+    return remember
 
 
 def fencing_error(code: ErrorCode, version: int, since: int) -> ErrorCode:
@@ -127,6 +150,7 @@ def handle_describe(services: Services, call: Call[describe_transactions.Request
             found = ErrorCode.NOT_COORDINATOR
         if isinstance(found, ErrorCode):
             return table.TransactionState(error_code=found, transactional_id=name)
+        client = coordinator.client_of(name) if coordinator and call.message.with_clients else None
         topics: dict[str, list[int]] = {}
         for topic, index in sorted(found.partitions):
             topics.setdefault(topic, []).append(index)
@@ -142,6 +166,8 @@ def handle_describe(services: Services, call: Call[describe_transactions.Request
                 table.TopicData(topic=topic, partitions=indexes)
                 for topic, indexes in topics.items()
             ],
+            client_id="" if client is None else client.client_id or "",
+            client_host="" if client is None else client.client_host,
         )
 
     found = answers_of(

@@ -37,8 +37,19 @@ class ListedTransaction(NamedTuple):
     state: str
 
 
+class Client(NamedTuple):
+    """A client id and an address."""
+
+    client_id: str
+    host: str
+
+
 class DescribedTransaction(NamedTuple):
-    """`start_ms` is -1 where no transaction has begun."""
+    """`start_ms` is -1 where no transaction has begun.
+
+    `client`: of the last request that succeeded; None where the coordinator knows none, as after
+    its start, or is no kbroker.
+    """
 
     error: ErrorCode
     transactional_id: str
@@ -48,6 +59,7 @@ class DescribedTransaction(NamedTuple):
     producer_id: int
     epoch: int
     partitions: tuple[TopicPartition, ...]
+    client: Client | None = None
 
 
 class DescribedProducer(NamedTuple):
@@ -98,7 +110,9 @@ def decode_list_transactions(reader: Reader, version: int) -> list[ListedTransac
 
 def encode_describe_transactions(version: int, transactional_ids: Sequence[str]) -> bytes:
     table = tables.describe_transactions
-    return table.Request(transactional_ids=list(transactional_ids)).encode(version)
+    return table.Request(transactional_ids=list(transactional_ids), with_clients=True).encode(
+        version
+    )
 
 
 def decode_describe_transactions(reader: Reader, version: int) -> list[DescribedTransaction]:
@@ -117,6 +131,7 @@ def decode_describe_transactions(reader: Reader, version: int) -> list[Described
                 for topic in each.topics
                 for index in topic.partitions
             ),
+            Client(each.client_id, each.client_host) if each.client_host else None,
         )
         for each in response.transaction_states
     ]

@@ -24,6 +24,7 @@ from kbroker.types import ApiKey, TopicPartition
 
 TOPIC = "orders"
 GHOST = 4_000
+CLIENT = {"id": "rdkafka", "address": "127.0.0.1"}
 AGE = "kbroker_last_stable_age_seconds"
 LATE = "kafka_server_ReplicaManager_PartitionsWithLateTransactionsCount"
 ABORTED = "kbroker_transactions_hanging_aborted_total"
@@ -111,6 +112,9 @@ def test_lists_descriptions_and_a_life(
     status, (described,) = run("txn", "describe", "payments")
     assert status == 0 and described["partitions"] == [{"topic": TOPIC, "partition": 0}]
     assert described["producer_id"] == entry["producer_id"]
+    assert described["client"] == CLIENT
+    assert main(["txn", "describe", "payments", "-b", broker.bootstrap]) == 0
+    assert "  client      id rdkafka, address 127.0.0.1\n" in capsys.readouterr().out
     assert 0 < described["time_left_ms"] <= described["timeout_ms"] == 60_000
 
     status, life = run("txn", "explain", "payments")
@@ -145,6 +149,7 @@ def test_why_a_consumer_of_committed_records_does_not_go_on(broker: Broker, run:
     assert status == 1
     assert facts["log"] == {"last_stable": 0, "high_watermark": 1, "waiting": 1}
     assert facts["held_by"]["first_offset"] == 0
+    assert facts["client"] == CLIENT
     assert facts["transaction"]["id"] == "payments"
     assert facts["transaction"]["state"] == "Ongoing"
     assert facts["verdict"].startswith("running: 'payments' has to commit or abort; ")
@@ -162,13 +167,17 @@ def figure(broker: Broker, name: str) -> float:
     return float(line.rpartition(" ")[2])
 
 
-def test_a_transaction_that_hangs_is_listed_and_then_ended(broker: Broker, run: Run) -> None:
+def test_a_transaction_that_hangs_is_listed_and_then_ended(
+    broker: Broker, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     producer_of(broker, "payments")  # so that there are coordinators
     write_without_a_coordinator(broker, 0)
     write_without_a_coordinator(broker, 1)
     explain = ("explain", f"{TOPIC}/0", "--isolation", "read_committed")
     status, facts = run(*explain)
-    assert status == 1 and "transaction" not in facts
+    assert status == 1 and "transaction" not in facts and facts["client"] is None
+    assert main([*explain, "-b", broker.bootstrap]) == 1
+    assert "\n  client     unknown: " in capsys.readouterr().out
     assert facts["verdict"].startswith("hanging: no coordinator has a transaction of producer id 4")
     status, health = run("health")
     assert status == 1

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.coordinator.txn.seams import Done, Generate, Markers, Settings, TransactionLog
     from kbroker.purgatory.timer import CallLater
+    from kbroker.security.session import Session
     from kbroker.types import TopicPartition
 
 NONE: Final = ErrorCode.NONE
@@ -233,6 +234,19 @@ class TransactionCoordinator:
         with self._lock:
             transaction = self._transactions.get(transactional_id)
             return None if transaction is None else transaction.image
+
+    def remember(self, transactional_id: str, client: Session) -> None:
+        """A request of this client has succeeded."""
+        with self._lock:
+            transaction = self._transactions.get(transactional_id)
+            if transaction is not None:
+                transaction.client = client
+
+    def client_of(self, transactional_id: str) -> Session | None:
+        """None: no client has had a request answered since the id was loaded."""
+        with self._lock:
+            transaction = self._transactions.get(transactional_id)
+            return None if transaction is None else transaction.client
 
     def count(self, counts: Counter[State]) -> Iterator[None]:
         """Ids by state, in pieces; each state has a count."""

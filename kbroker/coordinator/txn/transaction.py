@@ -13,6 +13,7 @@ from kbroker.coordinator.txn.states import State
 
 if TYPE_CHECKING:
     from kbroker.coordinator.txn.seams import MarkerOrder
+    from kbroker.security.session import Session
 
 # Timeouts as clients configure them: a few for thousands of ids.
 _SHARED_MAX: Final = 1_000
@@ -26,7 +27,10 @@ def _one(value: int) -> int:
 
 
 class Transaction:
-    """See the module. `term`: for which it may write to its partition; see `ShardTable.term`."""
+    """See the module. `term`: for which it may write to its partition; see `ShardTable.term`.
+
+    `client` is in no record, so it is unknown after a load. It is shared by its ids.
+    """
 
     __slots__ = (
         "_client_version",
@@ -40,6 +44,7 @@ class Transaction:
         "_state",
         "_timeout_ms",
         "_update_ms",
+        "client",
         "fence_failed",
         "order",
         "pending",
@@ -52,6 +57,7 @@ class Transaction:
         self.pending = False
         self.order: MarkerOrder | None = None  # of markers that are being written
         self.fence_failed = False
+        self.client: Session | None = None
         self._state: State | None = None
         if image is not None:
             self.become(image)

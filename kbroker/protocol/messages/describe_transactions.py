@@ -1,11 +1,16 @@
-"""DescribeTransactions (65): transactions by their id."""
+"""DescribeTransactions (65): transactions by their id.
+
+Fields with a tag are kbroker's own: the client of a transactional id, for those who ask for it.
+"""
 
 from __future__ import annotations
 
 from kbroker.protocol.messages.table import (
+    OWN_TAGS_SINCE,
     Message,
     Record,
     array,
+    boolean,
     int16,
     int32,
     int64,
@@ -16,6 +21,7 @@ from kbroker.types import ApiKey
 
 class Request(Message, api=ApiKey.DESCRIBE_TRANSACTIONS, versions=(0, 0)):
     transactional_ids: list[str] = array(string)
+    with_clients: bool = boolean(tag=OWN_TAGS_SINCE, default=False)
 
 
 class TopicData(Record):
@@ -32,6 +38,8 @@ class TransactionState(Record):
     producer_id: int = int64(default=0)
     producer_epoch: int = int16(default=0)
     topics: list[TopicData] = array(TopicData, default=())
+    client_id: str = string(tag=OWN_TAGS_SINCE, default="")
+    client_host: str = string(tag=OWN_TAGS_SINCE + 1, default="")
 
 
 class Response(Message, api=ApiKey.DESCRIBE_TRANSACTIONS, versions=(0, 0)):

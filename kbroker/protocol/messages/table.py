@@ -13,8 +13,9 @@ order of the wire:
 `since` and `until` are the first and last version in which a field is sent. In the others a record
 that is read has the default, and the value of a record that is written is left out. `null` is the
 first version in which the field may be null. `tag` makes it a tagged field (KIP-482), which is sent
-where it differs from the default. The default is 0, False, "", b"", the zero id (None) or an empty
-array where none is given.
+where it differs from the default. A tag from OWN_TAGS_SINCE on is kbroker's own: other clients and
+brokers skip it, and a response has it only where the request asks for it by one. The default is 0,
+False, "", b"", the zero id (None) or an empty array where none is given.
 
 The first use of a version compiles its plan (`protocol/_messages.pyx`). `protocol/versions.py` says
 which versions are flexible; `flexible` does for a message that belongs to no API. Any thread.
@@ -31,6 +32,7 @@ from kbroker.protocol.versions import FLEXIBLE_SINCE, NEVER
 from kbroker.protocol.wire import Reader
 from kbroker.types import ApiKey
 
+OWN_TAGS_SINCE: Final = 10_000
 _LAST: Final = NEVER - 1
 _NOT_GIVEN: Final = object()
 

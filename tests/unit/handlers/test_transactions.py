@@ -10,6 +10,7 @@ from kbroker.coordinator.txn.image import NO_PAIR, Pair
 from kbroker.coordinator.txn.states import State
 from kbroker.errors import ErrorCode
 from kbroker.handlers.registry import REGISTRY
+from kbroker.limits import KEPT_CLIENT_ID_CHARS_MAX
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import OFFSETS_TOPIC, ZERO_UUID, BrokerImage
 from kbroker.protocol import messages
@@ -32,6 +33,7 @@ class Served:
         self.coordinator: Any = self.world.coordinator
         self.broker = FakeBroker()
         self.created: list[int] = []
+        self.client_id = "test"
         self.broker.services.transactions = self
         topics = [
             new_topic_image(name, ZERO_UUID, [(1,)] * count, {})
@@ -45,10 +47,18 @@ class Served:
 
     def ask(self, api: ApiKey, version: int, /, **fields: Any) -> Any:
         table = getattr(messages, api.name.lower())
-        request = FakeRequest(api, version, table.Request(**fields).encode(version))
+        body = table.Request(**fields).encode(version)
+        request = FakeRequest(api, version, body, client_id=self.client_id)
         REGISTRY.dispatch(self.broker.services, request)
         assert request.answer is not None
         return table.Response.decode(request.answer, version)
+
+    def client(self) -> tuple[str, str]:
+        answer = self.ask(
+            ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=[PAY], with_clients=True
+        )
+        (found,) = answer.transaction_states
+        return found.client_id, found.client_host
 
     def init(self, version: int = 5, pair: Pair = NO_PAIR, **fields: Any) -> Any:
         fields = {"transactional_id": PAY, "transaction_timeout_ms": 60_000, **fields}
@@ -259,6 +269,38 @@ def test_ids_are_described(served: Served) -> None:
     assert (pay.error_code, pay.transaction_state, pay.producer_id) == (NONE, "Ongoing", 1_000)
     assert (pay.transaction_timeout_ms, pay.producer_epoch) == (60_000, 0)
     assert [(each.topic, each.partitions) for each in pay.topics] == [("orders", [0, 1])]
+    assert (pay.client_id, pay.client_host) == ("", "")  # not asked for, so not sent
+
+
+@pytest.mark.parametrize("step", ["init", "add", "add offsets", "end"])
+def test_the_client_of_an_id_is_described_to_those_who_ask(served: Served, step: str) -> None:
+    served.add(3)
+    served.coordinator.load({PAY: served.coordinator.find(PAY)}, served.world.log.term)
+    assert served.client() == ("", "")
+    served.client_id = "cashier"
+    served.add(4)  # of a broker
+    assert served.client() == ("", "")
+    match step:
+        case "init":
+            assert served.init().error_code == 51  # the transaction is aborted first
+            assert served.client() == ("", "")
+            served.init()
+        case "add":
+            served.add(3, OLD)
+            assert served.client() == ("", "")
+            served.add(3, FIRST, ("orders", 1))
+        case "add offsets":
+            served.ask(ApiKey.ADD_OFFSETS_TO_TXN, 4, transactional_id=PAY, producer_id=1_000,
+                       producer_epoch=0, group_id="g")  # fmt: skip
+        case "end":
+            served.end(5)
+    assert served.client() == ("cashier", "127.0.0.1")
+
+
+def test_a_long_client_id_is_kept_in_part(served: Served) -> None:
+    served.client_id = "c" * 30_000
+    served.end(5, committed=False)
+    assert served.client() == ("c" * KEPT_CLIENT_ID_CHARS_MAX, "127.0.0.1")
 
 
 @pytest.mark.parametrize(

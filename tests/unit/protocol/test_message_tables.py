@@ -21,7 +21,7 @@ from kio.serial import entity_reader, entity_writer
 
 from kbroker.protocol import messages
 from kbroker.protocol._messages import Encoded, Kind
-from kbroker.protocol.messages.table import Field, Message, Record
+from kbroker.protocol.messages.table import OWN_TAGS_SINCE, Field, Message, Record
 from kbroker.protocol.versions import SERVED
 from kbroker.protocol.wire import ProtocolError
 from kbroker.testing import schemas
@@ -84,7 +84,12 @@ def kio_class(message: type[Message], version: int) -> Any:
 
 
 def present(record: type[Record], version: int) -> dict[str, Field]:
-    return {n: f for n, f in record.fields.items() if f.since <= version <= f.until}
+    """Fields of Kafka's; those of ours are not sent while they have their defaults."""
+    return {
+        name: field
+        for name, field in record.fields.items()
+        if field.since <= version <= field.until and (field.tag or 0) < OWN_TAGS_SINCE
+    }
 
 
 def parts(annotation: Any) -> tuple[Any, bool, bool]:

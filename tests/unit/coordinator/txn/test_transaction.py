@@ -34,7 +34,8 @@ def test_an_idle_id_has_400_bytes_at_most() -> None:
     own: dict[int, object] = {}
     for name in Transaction.__slots__:
         value = getattr(transaction, name)
-        shared = isinstance(value, (State, frozenset)) or name in ("term", "_timeout_ms")
+        shared = value is None or isinstance(value, (State, frozenset))
+        shared |= name in ("term", "_timeout_ms")
         if not shared and not (isinstance(value, int) and -5 <= value <= 256):
             own[id(value)] = value
     size = sum(map(sys.getsizeof, own.values())) + sys.getsizeof("i" * 30)
