@@ -28,6 +28,7 @@ _NAMED_MAX: Final = 3
 # A coordinator looks for timeouts this often (transaction.abort.timed.out...interval.ms).
 _SWEEP_MS: Final = 10_000
 _LATE_MS: Final = 2 * _SWEEP_MS
+_ENDS: Final = "The leader ends it by itself five minutes after transaction.max.timeout.ms"
 _NONE_OPEN: Final = (
     "no transaction is open: the last one has just ended, or its marker is not on every replica in"
     " sync"
@@ -182,14 +183,11 @@ def _hanging(
     reason: str = "is over",
 ) -> Verdict:
     known = f"no coordinator has a transaction of producer id {producer.producer_id}"
-    ends = "The leader ends it by itself five minutes after transaction.max.timeout.ms"
-    if transaction is not None and transaction.transaction.state in OPEN_STATES:
-        ends = "The leader does not end it while that producer has another transaction open"
     if transaction is not None:
         found = transaction.transaction
         known = f"the transaction of '{found.transactional_id}' {reason} ({found.state})"
     return Verdict(
-        f"hanging: {known}. {ends}; kafka-transactions.sh abort --topic"
+        f"hanging: {known}. {_ENDS}; kafka-transactions.sh abort --topic"
         f" {partition.topic} --partition {partition.partition} --start-offset"
         f" {producer.start_offset} ends it now",
         True,

@@ -9,10 +9,11 @@ A transaction is old from the look that has found it first, on this broker's clo
 time of their producers' clocks. A new leader counts from its own first look.
 
 A transaction that is open for longer than any timeout allows, and that no coordinator has, hangs:
-its marker will never come, and consumers of committed records stand at it. It was looked at before
-the coordinators were asked, and its abort is written only if no batch of its producer has come
-since (`replica/_open_transactions.pyx`). So the answer stays true however late it comes: what lay
-there when no coordinator had the producer id is of a transaction that is over.
+its marker will never come, and consumers of committed records stand at it. Its producer may have
+another transaction, in other partitions. It was looked at before the coordinators were asked, and
+its abort is written only if no batch of its producer has come since
+(`replica/_open_transactions.pyx`). So the answer stays true however late it comes: what lay in this
+partition when no coordinator had the producer id in it is of a transaction that is over.
 
 Owner: the scheduler's thread; the answer comes on any, and figures are read by any.
 """
@@ -25,13 +26,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.clock import NS_PER_MS
+from kbroker.cluster.transaction_inquiry import OpenIn
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log_lines import LogLines
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
-    from kbroker.cluster.transaction_inquiry import Known
+    from kbroker.cluster.transaction_inquiry import Asked, Known
     from kbroker.coordinator.txn.seams import Settings
     from kbroker.log.engine._results import MarkerAppended
     from kbroker.replica._open_transactions import OpenTransaction
@@ -54,7 +56,8 @@ ASKED_MAX: Final = 1_000
 Led = Callable[[], Iterable[tuple[TopicPartition, "Replica"]]]
 Read = Callable[["Replica"], "list[OpenTransaction]"]
 End = Callable[[TopicPartition, "OpenTransaction"], "MarkerAppended"]
-Ask = Callable[[frozenset[int], "Callable[[Known], None]"], None]
+# In steps; the callback comes on any thread.
+Ask = Callable[["Asked", "Callable[[Known], None]"], Iterator[None]]
 
 
 class Name(NamedTuple):
@@ -63,6 +66,18 @@ class Name(NamedTuple):
     partition: TopicPartition
     producer_id: int
     first_offset: int
+
+    @property
+    def place(self) -> OpenIn:
+        return OpenIn(self.producer_id, self.partition)
+
+
+@dataclass(eq=False, slots=True)
+class _Question:
+    """About transactions that are open for too long, as they were seen."""
+
+    late: Mapping[Name, OpenTransaction]
+    answer: tuple[Known] | None = None
 
 
 @dataclass(slots=True)
@@ -95,8 +110,7 @@ class OpenTransactions:
         self._end = end
         self._lines: Final = LogLines(logger, clock.monotonic_ns, lines_max=20)
         self._seen: dict[Name, Seen] = {}
-        self._asked: dict[Name, OpenTransaction] | None = None  # a question is under way
-        self._answer: tuple[Known] | None = None
+        self._question: _Question | None = None  # that is under way
         self._aborted = 0
 
     def figures(self) -> Figures:
@@ -128,7 +142,7 @@ class OpenTransactions:
                 yield
         self._seen = seen
         self._name_long_ones()
-        self._ask_about_late_ones()
+        yield from self._ask_about_late_ones()
 
     def _age_ms(self, seen: Seen) -> int:
         return (self._clock.monotonic_ns() - seen.since_ns) // NS_PER_MS
@@ -159,8 +173,8 @@ class OpenTransactions:
 
     # --- those that hang --------------------------------------------------------------------------
 
-    def _ask_about_late_ones(self) -> None:
-        if self._asked is not None or not self._config()[ENABLED]:
+    def _ask_about_late_ones(self) -> Iterator[None]:
+        if self._question is not None or not self._config()[ENABLED]:
             return
         limit_ms = self._limit_ms()
         late = {
@@ -168,27 +182,31 @@ class OpenTransactions:
             for name, seen in self._seen.items()
             if self._age_ms(seen) > limit_ms
         }
-        asked = frozenset(sorted({name.producer_id for name in late})[:ASKED_MAX])
-        if asked:
-            self._asked = {name: each for name, each in late.items() if name.producer_id in asked}
-            try:
-                self._ask(asked, self._answered)
-            except BaseException:  # its answer will not come, and the next look asks again
-                self._asked = None
-                raise
+        producer_ids = frozenset(sorted({name.producer_id for name in late})[:ASKED_MAX])
+        late = {name: each for name, each in late.items() if name.producer_id in producer_ids}
+        if not late:
+            return
+        question = self._question = _Question(late)
 
-    def _answered(self, known: Known) -> None:
-        self._answer = (known,)
+        def answered(known: Known) -> None:
+            question.answer = (known,)
+
+        try:
+            yield from self._ask(frozenset(name.place for name in late), answered)
+        except BaseException:  # its answer may not come, and the next look asks again
+            self._question = None
+            raise
 
     def _end_hanging(self) -> Iterator[None]:
-        if self._asked is None or self._answer is None:
+        question = self._question
+        if question is None or question.answer is None:
             return
-        asked, (known,) = self._asked, self._answer
-        self._asked = self._answer = None
+        self._question = None
+        (known,) = question.answer
         if known is None or not self._config()[ENABLED]:
             return
-        for name, transaction in asked.items():
-            if name.producer_id not in known:
+        for name, transaction in question.late.items():
+            if name.place not in known:
                 self._abort(name, transaction)
                 yield
 
@@ -208,7 +226,7 @@ class OpenTransactions:
         seen = self._seen.get(name)
         logger.warning(
             "a hanging transaction of producer id %d, epoch %d, was aborted in %s: it was open from"
-            " offset %d on for %d s, and no coordinator has it; the marker is at offset %d",
+            " offset %d on for %d s, and no coordinator has it there; the marker is at offset %d",
             name.producer_id,
             transaction.producer_epoch,
             name.partition,

@@ -123,7 +123,7 @@ TRANSACTION_KEYS: Final = (
         " transaction.", dynamic=CLUSTER_WIDE, supported=True),
     Key("kbroker.transaction.hanging.abort.enable", BOOLEAN, True,
         "Abort a transaction that is open in a partition for five minutes longer than"
-        " transaction.max.timeout.ms, where no coordinator has a transaction of its producer id.",
+        " transaction.max.timeout.ms, where no coordinator has it.",
         supported=True, kafka="-"),
     Key("transaction.two.phase.commit.enable", BOOLEAN, False,
         "Let producers take part in two-phase commits."),

@@ -40,7 +40,7 @@ from kbroker.coordinator.txn.image import (
     require_sound,
 )
 from kbroker.coordinator.txn.seams import MarkerOrder
-from kbroker.coordinator.txn.states import PREPARED, Do, State
+from kbroker.coordinator.txn.states import PREPARED, UNFINISHED, Do, State
 from kbroker.coordinator.txn.transaction import Transaction
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.failures import Failures
@@ -61,6 +61,8 @@ MARK_RETRY_MS: Final = 100
 TOMBSTONES_MAX: Final = 500
 # Ids that are looked at in one step of the scheduler.
 _LOOKED_AT_MAX: Final = 2_000
+# And where an image may be made of each.
+_IMAGES_MAX: Final = 250
 
 AnswerPair = Callable[[ErrorCode, Pair], object]
 Answer = Callable[[ErrorCode], object]
@@ -248,6 +250,26 @@ class TransactionCoordinator:
             transaction = self._transactions.get(transactional_id)
             return None if transaction is None else transaction.client
 
+    def unfinished(
+        self, producer_ids: frozenset[int]
+    ) -> Iterator[list[tuple[int, Partitions | None]]]:
+        """Transactions of these producers that are not over, in pieces: the producer id, and the
+        partitions; None: a write is under way that may add any."""
+        for known in self._in_pieces(_IMAGES_MAX):
+            found: list[tuple[int, Partitions | None]] = []
+            with self._lock:
+                for _, each in known:
+                    # First this one: an id is pending until its image has what was written.
+                    pending = each.pending
+                    if not pending and each.state not in UNFINISHED:
+                        continue
+                    image = each.image
+                    if image is None or image.producer_id not in producer_ids:
+                        continue
+                    may_add = pending and image.state not in PREPARED
+                    found.append((image.producer_id, None if may_add else image.partitions))
+            yield found
+
     def count(self, counts: Counter[State]) -> Iterator[None]:
         """Ids by state, in pieces; each state has a count."""
         counts.update({state: 0 for state in State if state >= 0})
@@ -324,11 +346,11 @@ class TransactionCoordinator:
                 if not code and self._transactions.get(name) is transaction:
                     del self._transactions[name]
 
-    def _in_pieces(self) -> Iterator[list[tuple[str, Transaction]]]:
+    def _in_pieces(self, size: int = _LOOKED_AT_MAX) -> Iterator[list[tuple[str, Transaction]]]:
         with self._lock:
             known = list(self._transactions.items())
-        for at in range(0, len(known), _LOOKED_AT_MAX):
-            yield known[at : at + _LOOKED_AT_MAX]
+        for at in range(0, len(known), size):
+            yield known[at : at + size]
 
     # --- the log and leadership -------------------------------------------------------------------
 

@@ -45,6 +45,7 @@ class State(IntEnum):
 
 
 PREPARED: Final = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})  # outcomes
+UNFINISHED: Final = PREPARED | {State.ONGOING}  # a partition may have records without a marker
 
 _LABELS: Final = {
     State.NONE: "unknown",

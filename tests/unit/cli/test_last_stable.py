@@ -101,6 +101,7 @@ def test_what_hangs(judge: Any) -> None:
         assert ("no coordinator has" in found.verdict) is not bool(state)
     found = judge(Cluster("Ongoing", partitions=(B,)))
     assert found.is_trouble and "is open without this partition" in found.verdict
+    assert "The leader ends it by itself" in found.verdict
 
 
 def test_nothing_that_is_open_or_no_leader(judge: Any) -> None:

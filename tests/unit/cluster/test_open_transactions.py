@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from kbroker.cluster.open_transactions import (
     MAX_TIMEOUT,
     OpenTransactions,
 )
-from kbroker.cluster.transaction_inquiry import Known
+from kbroker.cluster.transaction_inquiry import Asked, Known, OpenIn
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.log.engine._results import MarkerAppended
 from kbroker.replica._open_transactions import OpenTransaction
@@ -26,6 +26,7 @@ TIMEOUT_MS = 900_000
 LIMIT_MS = TIMEOUT_MS + MARGIN_MS
 SEVEN = OpenTransaction(7, 1, 4, 10, 12)
 EIGHT = OpenTransaction(8, 0, -1, 20, 20)
+SEVEN_A, SEVEN_B, EIGHT_B = OpenIn(7, A), OpenIn(7, B), OpenIn(8, B)
 
 
 class Leader:
@@ -35,7 +36,7 @@ class Leader:
         self.clock = ManualClock()
         self.config: dict[str, Any] = {MAX_TIMEOUT: TIMEOUT_MS, ENABLED: True}
         self.open: dict[TopicPartition, list[OpenTransaction]] = {}
-        self.asked: list[frozenset[int]] = []
+        self.asked: list[Asked] = []
         self.answer: Callable[[Known], None] = lambda known: None
         self.ended: list[tuple[TopicPartition, OpenTransaction]] = []
         self.error = ErrorCode.NONE
@@ -48,9 +49,10 @@ class Leader:
             self._end,
         )
 
-    def _ask(self, producer_ids: frozenset[int], done: Callable[[Known], None]) -> None:
-        self.asked.append(producer_ids)
+    def _ask(self, asked: Asked, done: Callable[[Known], None]) -> Iterator[None]:
+        self.asked.append(asked)
         self.answer = done
+        yield
 
     def _end(self, name: TopicPartition, transaction: OpenTransaction) -> MarkerAppended:
         if self.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
@@ -95,11 +97,11 @@ def test_what_hangs_is_aborted_when_no_coordinator_has_it(
     leader.look(LIMIT_MS)
     assert not leader.asked and leader.watched.figures().late == 0
     leader.look(1)
-    assert leader.asked == [frozenset({7, 8})]
+    assert leader.asked == [{SEVEN_A, EIGHT_B}]
     assert leader.watched.figures().late == 2
     leader.look(10_000)
     assert len(leader.asked) == 1  # it is still under way
-    leader.answer(frozenset({8}))
+    leader.answer(frozenset({EIGHT_B}))
     caplog.clear()
     leader.look(10_000)
     assert leader.ended == [(A, SEVEN)]
@@ -108,7 +110,7 @@ def test_what_hangs_is_aborted_when_no_coordinator_has_it(
     (line,) = [each for each in caplog.messages if "aborted" in each]
     assert "producer id 7, epoch 1, was aborted in a-0" in line
     assert "offset 10 on for 1220 s" in line and "marker is at offset 99" in line
-    assert leader.asked[1:] == [frozenset({8})]  # what is left is asked about again
+    assert leader.asked[1:] == [{EIGHT_B}]  # what is left is asked about again
 
 
 def test_nothing_is_aborted_while_a_coordinator_does_not_answer(leader: Leader) -> None:
@@ -124,7 +126,8 @@ def test_nothing_is_aborted_while_a_coordinator_does_not_answer(leader: Leader) 
 def test_a_question_that_raises_is_asked_again(
     leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(producer_ids: frozenset[int], done: object) -> None:
+    def fails(asked: Asked, done: object) -> Iterator[None]:
+        yield
         raise RuntimeError("no thread")
 
     leader.open = {A: [SEVEN]}
@@ -137,6 +140,38 @@ def test_a_question_that_raises_is_asked_again(
     leader.answer(frozenset())
     leader.look(10_000)
     assert leader.ended == [(A, SEVEN)]
+
+
+def test_what_hangs_of_a_producer_that_is_busy_elsewhere_is_aborted(leader: Leader) -> None:
+    leader.open = {A: [SEVEN], B: [SEVEN]}
+    leader.look()
+    leader.look(LIMIT_MS + 1)
+    assert leader.asked == [{SEVEN_A, SEVEN_B}]
+    leader.answer(frozenset({SEVEN_B}))
+    leader.look(10_000)
+    assert leader.ended == [(A, SEVEN)]
+
+
+def test_an_answer_that_comes_after_its_question_was_given_up_is_none(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late: list[Callable[[Known], None]] = []
+
+    def fails(asked: Asked, done: Callable[[Known], None]) -> Iterator[None]:
+        late.append(done)
+        yield
+        raise RuntimeError("no thread")
+
+    leader.open = {A: [SEVEN]}
+    leader.look()
+    with monkeypatch.context() as patched:
+        patched.setattr(leader.watched, "_ask", fails)
+        with pytest.raises(RuntimeError, match="no thread"):
+            leader.look(LIMIT_MS + 1)
+    leader.look()
+    late[0](frozenset())
+    leader.look()
+    assert not leader.ended and len(leader.asked) == 1
 
 
 def test_a_younger_one_of_the_same_producer_is_not_in_the_question(leader: Leader) -> None:

@@ -1,4 +1,5 @@
-"""Whether no coordinator has a producer id: known of all of them, or not at all."""
+"""In which partitions coordinators have a producer's transaction: known of all of them, or not at
+all."""
 
 from __future__ import annotations
 
@@ -11,8 +12,13 @@ from typing import Any
 
 import pytest
 
-from kbroker.cluster.transaction_inquiry import Known, TransactionInquiry, an_id_of_each
-from kbroker.coordinator.txn.image import TransactionImage, created
+from kbroker.cluster.transaction_inquiry import (
+    Known,
+    OpenIn,
+    TransactionInquiry,
+    an_id_of_each,
+)
+from kbroker.coordinator.txn.image import TransactionImage
 from kbroker.coordinator.txn.states import State
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.image import (
@@ -26,10 +32,12 @@ from kbroker.metadata.image import (
 from kbroker.peer.address import Address
 from kbroker.protocol.messages import describe_transactions, list_transactions
 from kbroker.protocol.wire import Reader
-from kbroker.types import ApiKey
+from kbroker.types import ApiKey, TopicPartition
 
 OWN, OTHER = 1, 2
-IDS = frozenset({7, 8})
+A, B = TopicPartition("a", 0), TopicPartition("b", 3)
+SEVEN_A, SEVEN_B, EIGHT_A = OpenIn(7, A), OpenIn(7, B), OpenIn(8, A)
+ASKED = frozenset({SEVEN_A, SEVEN_B, EIGHT_A})
 
 
 def place(name: str, count: int) -> int:
@@ -40,19 +48,24 @@ class OwnCoordinator:
     def __init__(self) -> None:
         self.error = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         self.later: list[ErrorCode] = []  # of the answers that follow
-        self.images: list[tuple[str, TransactionImage]] = []
+        self.pieces: list[list[tuple[int, frozenset[TopicPartition] | None]]] = []
 
     def describe(self, name: str) -> TransactionImage | ErrorCode:
         return self.later.pop(0) if self.later else self.error
 
-    def listings(self) -> Iterator[tuple[str, TransactionImage]]:
-        yield from self.images
+    def unfinished(
+        self, producer_ids: frozenset[int]
+    ) -> Iterator[list[tuple[int, frozenset[TopicPartition] | None]]]:
+        assert producer_ids == {7, 8}
+        yield from self.pieces
 
 
 class FakePeers:
     def __init__(self) -> None:
         self.described: list[ErrorCode] = []  # by request; then none is unknown
-        self.listed: list[tuple[int, str]] = []
+        self.listed: dict[str, tuple[int, str]] = {}
+        # What an id is when it is described, which comes after the list.
+        self.then: dict[str, tuple[int, str, list[TopicPartition]]] = {}
         self.error = ErrorCode.NONE
         self.unreachable: KafkaError | None = None
         self.sent: list[tuple[Address, ApiKey]] = []
@@ -70,12 +83,12 @@ class FakePeers:
         self.sent.append((address, api_key))
         if api_key is ApiKey.LIST_TRANSACTIONS:
             wanted = list_transactions.Request.decode(body, version)
-            assert wanted.producer_id_filters == sorted(IDS)
+            assert wanted.producer_id_filters == [7, 8]
             listed = [
                 list_transactions.TransactionState(
-                    transactional_id="x", producer_id=producer_id, transaction_state=state
+                    transactional_id=name, producer_id=producer_id, transaction_state=state
                 )
-                for producer_id, state in self.listed
+                for name, (producer_id, state) in self.listed.items()
             ]
             answer: Any = list_transactions.Response(
                 error_code=self.error, transaction_states=listed
@@ -84,15 +97,26 @@ class FakePeers:
             code = self.described.pop(0) if self.described else ErrorCode.NONE
             names = describe_transactions.Request.decode(body, version).transactional_ids
             answer = describe_transactions.Response(
-                transaction_states=[
-                    describe_transactions.TransactionState(
-                        error_code=code or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
-                        transactional_id=each,
-                    )
-                    for each in names
-                ]
+                transaction_states=[self._described(each, code) for each in names]
             )
         return Reader(answer.encode(version), flexible=True)
+
+    def _described(self, name: str, code: ErrorCode) -> describe_transactions.TransactionState:
+        if code or name not in self.then:
+            return describe_transactions.TransactionState(
+                error_code=code or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id=name
+            )
+        producer_id, state, partitions = self.then[name]
+        return describe_transactions.TransactionState(
+            error_code=ErrorCode.NONE,
+            transactional_id=name,
+            transaction_state=state,
+            producer_id=producer_id,
+            topics=[
+                describe_transactions.TopicData(topic=topic, partitions=[index])
+                for topic, index in partitions
+            ],
+        )
 
 
 class Case:
@@ -123,31 +147,59 @@ class Case:
 
     def ask(self) -> Known:
         answers: list[Known] = []
-        self.inquiry.ask(IDS, answers.append)
+        for _ in self.inquiry.ask(ASKED, answers.append):
+            assert not answers
         (answer,) = answers
         return answer
 
 
-def image(producer_id: int, state: State) -> TransactionImage:
-    return created(producer_id, 60_000, 0)._replace(state=state)
+def at_the_other(
+    case: Case, state: str, *partitions: TopicPartition, listed: str = "Ongoing"
+) -> Known:
+    """What is known where it has one id of producer id 7, in one state as it is listed and in
+    another one as it is described."""
+    case.peers.listed = {"pay": (7, listed), "over": (8, "CompleteCommit")}
+    case.peers.then = {"pay": (7, state, list(partitions)), "over": (8, "Ongoing", [A])}
+    return case.ask()
 
 
-def test_what_is_open_at_either_broker_is_known() -> None:
+def test_the_partitions_at_this_broker_are_known() -> None:
     case = Case([OWN, OTHER, OWN])
     assert case.own is not None
     assert case.ask() == frozenset()
     assert [key for _, key in case.peers.sent] == [
         ApiKey.DESCRIBE_TRANSACTIONS, ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_TRANSACTIONS,
     ]  # fmt: skip
+    case.own.pieces = [[], [(7, frozenset({B, TopicPartition("c", 0)}))], [(8, frozenset())]]
+    assert case.ask() == {SEVEN_B}
+    case.own.pieces = [[(7, frozenset({A}))], [(8, None)]]
+    assert case.ask() == {SEVEN_A, EIGHT_A}
+    case.own.pieces = [[(7, None)]]
+    assert case.ask() == {SEVEN_A, SEVEN_B}
+
+
+def test_the_partitions_at_another_broker_are_known() -> None:
+    case = Case([OWN, OTHER, OWN])
     for state in State:
         if state >= 0:
-            case.own.images = [("a", image(7, state)), ("b", image(9, State.ONGOING))]
             is_open = "Ongoing" in state.label or "Prepare" in state.label
-            assert case.ask() == (frozenset({7}) if is_open else frozenset()), state
-            case.own.images = []
-            case.peers.listed = [(8, state.label)]
-            assert case.ask() == (frozenset({8}) if is_open else frozenset()), state
-            case.peers.listed = []
+            expected = frozenset({SEVEN_B}) if is_open else frozenset()
+            assert at_the_other(case, state.label, B) == expected, state
+            assert at_the_other(case, "Ongoing", B, listed=state.label) == expected, state
+    assert at_the_other(case, "Ongoing", A, B) == {SEVEN_A, SEVEN_B}
+    assert at_the_other(case, "PrepareAbort", B, listed="StateOfALaterVersion") == {SEVEN_B}
+
+
+def test_an_id_that_goes_on_between_its_list_and_its_description() -> None:
+    """Its transaction with partition a was over in between: what lay there before hangs, or has its
+    marker. An id that is forgotten, or has another producer id by then, is over as well."""
+    case = Case([OTHER])
+    assert at_the_other(case, "CompleteCommit") == frozenset()
+    assert at_the_other(case, "Ongoing", B, listed="PrepareCommit") == {SEVEN_B}
+    case.peers.then = {"pay": (9, "Ongoing", [A])}
+    assert case.ask() == frozenset()
+    case.peers.then = {}
+    assert case.ask() == frozenset()
 
 
 def not_loaded(case: Case) -> None:
@@ -173,6 +225,11 @@ def other_lost_meanwhile(case: Case) -> None:
     case.peers.described = [ErrorCode.NONE, ErrorCode.NOT_COORDINATOR]
 
 
+def other_lost_one_that_it_listed(case: Case) -> None:
+    case.peers.listed = {"pay": (7, "Ongoing")}
+    case.peers.described = [ErrorCode.NONE, ErrorCode.NOT_COORDINATOR]
+
+
 def other_does_not_list(case: Case) -> None:
     case.peers.error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
@@ -193,7 +250,7 @@ def no_topic(case: Case) -> None:
     "trouble",
     [
         not_loaded, lost_meanwhile, no_coordinator, other_not_loaded, other_lost_meanwhile,
-        other_does_not_list, other_away, other_unknown, no_topic,
+        other_lost_one_that_it_listed, other_does_not_list, other_away, other_unknown, no_topic,
     ],
 )  # fmt: skip
 def test_without_one_of_them_nothing_is_known(trouble: Callable[[Case], None]) -> None:
@@ -206,7 +263,7 @@ def test_a_partition_without_a_leader_may_have_anything() -> None:
     assert Case([OWN, NO_LEADER]).ask() is None
 
 
-def test_without_a_loop_nothing_is_known() -> None:
+def test_without_a_loop_the_question_raises() -> None:
     case = Case([OTHER])
 
     def refuse(work: Coroutine[Any, Any, None]) -> Future[None]:
@@ -215,8 +272,8 @@ def test_without_a_loop_nothing_is_known() -> None:
     case.inquiry._submit = refuse  # type: ignore[misc]
     answers: list[Known] = []
     with pytest.raises(RuntimeError):
-        case.inquiry.ask(IDS, answers.append)
-    assert answers == [None]
+        list(case.inquiry.ask(ASKED, answers.append))
+    assert answers == []
 
 
 @pytest.mark.parametrize("count", [1, 3, 50])
