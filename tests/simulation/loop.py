@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -22,6 +23,7 @@ from typing import Any, TypeVar
 from kbroker.clock import NS_PER_MS
 
 T = TypeVar("T")
+Scheduled = tuple[float, int, "Callback"]
 START_WALL_MS = 1_700_000_000_000
 
 # The threads of a broker, where it has some (scheduler.py); appends have one for each log.
@@ -30,15 +32,31 @@ HANDLER, GROUPS, LOADER, WAITS, APPENDS = "handler", "groups", "loader", "waits"
 LOOKS = "looks"  # of who watches the simulation
 
 
+class Callback:
+    """As much of asyncio's handles as tasks, futures and timeouts ask for. What runs in a history
+    has no context variables, so no context is kept."""
+
+    __slots__ = ("args", "call", "is_cancelled")
+
+    def __init__(self, call: Callable[..., object], args: tuple[Any, ...]) -> None:
+        self.call = call
+        self.args = args
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        """It stays where it is until its time has come."""
+        self.is_cancelled = True
+
+
 class StepLoop(asyncio.AbstractEventLoop):
     """See the head of this file: as much of a loop as tasks, futures and timeouts ask for."""
 
     def __init__(self, after_step: Callable[[], None]) -> None:
         self._after_step = after_step
         self._now_s = 0.0
-        self._ready: deque[asyncio.Handle] = deque()
+        self._ready: deque[Callback] = deque()
         # By time, and in the order in which they were asked for.
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timers: list[Scheduled] = []
         self._asked = 0
         self._failure: BaseException | None = None
         self.steps = 0
@@ -48,41 +66,46 @@ class StepLoop(asyncio.AbstractEventLoop):
         end_s = end_ms / 1000
         asyncio._set_running_loop(self)
         try:
-            while self._next(end_s):
-                pass
+            self._run_until(end_s)
         finally:
             asyncio._set_running_loop(None)
         self._now_s = max(self._now_s, end_s)
 
     def run_on(self, for_ms: int) -> None:
         """Within a step, what happens meanwhile."""
-        end_s = self._now_s + for_ms / 1000
-        while self._next(end_s):
-            pass
+        self._run_until(self._now_s + for_ms / 1000)
 
-    def _next(self, end_s: float) -> bool:
-        if self._ready:
-            handle = self._ready.popleft()
-        elif self._timers and self._timers[0][0] <= end_s:
-            when, _, handle = heapq.heappop(self._timers)
-            self._now_s = max(self._now_s, when)
-        else:
-            return False
-        if not handle.cancelled():
-            handle._run()
+    def _run_until(self, end_s: float, turns_max: int = sys.maxsize) -> bool:
+        """False: nothing more happens up to then. What was cancelled takes a turn, too."""
+        ready, timers, after_step = self._ready, self._timers, self._after_step
+        for _ in range(turns_max):
+            if ready:
+                callback = ready.popleft()
+            elif timers and timers[0][0] <= end_s:
+                when, _, callback = heapq.heappop(timers)
+                if when > self._now_s:
+                    self._now_s = when
+            else:
+                return False
+            if callback.is_cancelled:
+                continue
+            try:
+                callback.call(*callback.args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                self._fails(error)
             self.steps += 1
             if self._failure is not None:
                 raise self._failure
-            self._after_step()
+            after_step()
         return True
 
     @property
     def now_ms(self) -> int:
         return int(self._now_s * 1000 + 1e-6)
 
-    def later(
-        self, delay_ms: float, call: Callable[..., object], *args: Any
-    ) -> asyncio.TimerHandle:
+    def later(self, delay_ms: float, call: Callable[..., object], *args: Any) -> Callback:
         return self.call_at(self._now_s + delay_ms / 1000, call, *args)
 
     # --- what asyncio asks for --------------------------------------------------------------------
@@ -92,25 +115,25 @@ class StepLoop(asyncio.AbstractEventLoop):
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
-        self._ready.append(handle)
-        return handle
+    ) -> Callback:
+        made = Callback(callback, args)
+        self._ready.append(made)
+        return made
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any,
         context: Context | None = None,
-    ) -> asyncio.TimerHandle:  # fmt: skip
-        return self.call_at(self._now_s + delay, callback, *args, context=context)
+    ) -> Callback:  # fmt: skip
+        return self.call_at(self._now_s + delay, callback, *args)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any,
         context: Context | None = None,
-    ) -> asyncio.TimerHandle:  # fmt: skip
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+    ) -> Callback:  # fmt: skip
+        made = Callback(callback, args)
         self._asked += 1
-        heapq.heappush(self._timers, (when, self._asked, handle))
-        return handle
+        heapq.heappush(self._timers, (when, self._asked, made))
+        return made
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
@@ -122,7 +145,12 @@ class StepLoop(asyncio.AbstractEventLoop):
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        if self._failure is None and error is not None:
+        if error is not None:
+            self._fails(error)
+
+    def _fails(self, error: BaseException) -> None:
+        """The first ends the run."""
+        if self._failure is None:
             self._failure = error
 
     def get_debug(self) -> bool:
@@ -133,9 +161,6 @@ class StepLoop(asyncio.AbstractEventLoop):
 
     def is_closed(self) -> bool:
         return False
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        pass  # it stays where it is until its time has come
 
 
 class LoopClock:

@@ -12,14 +12,13 @@ A broker that is paused is asked when it goes on: then the asker may long have g
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import random
 from collections.abc import Callable, Collection
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.loop import HANDLER, LINKS, Process, StepLoop
+from tests.simulation.loop import HANDLER, LINKS, Callback, Process, StepLoop
 
 if TYPE_CHECKING:
     from tests.simulation.broker import Running
@@ -52,7 +51,7 @@ class Exchange:
         self._done = done
         self.ways = ways
         self.target: Running | None = None
-        self.timer: asyncio.TimerHandle | None = None
+        self.timer: Callback | None = None
         self.over = False
         self.held_up = False  # its answer does not come, or much later
 

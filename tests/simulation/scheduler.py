@@ -460,13 +460,16 @@ class ScheduledLoop(StepLoop):
         scheduler.loop = self
 
     def step(self) -> bool:
-        return self._next(float("inf"))
+        return self._run_until(float("inf"), 1)
+
+    def _run_until(self, end_s: float, turns_max: int = sys.maxsize) -> bool:
+        return all(self._next(end_s) for _ in range(turns_max))
 
     def _next(self, end_s: float) -> bool:
         scheduler = self._scheduler
         able = scheduler.able()
         if not able or (self._ready and not scheduler.prefers_threads()):
-            return super()._next(end_s)
+            return super()._run_until(end_s, 1)
         scheduler.go_on(able)
         self.steps += 1
         if self._failure is not None:
