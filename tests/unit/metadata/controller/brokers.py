@@ -23,7 +23,8 @@ Answers = list[PartitionImage | KafkaError]
 class Wire:
     """Carries updates between brokers of this process, as bytes; loses or holds what a test says.
 
-    Pauses end when the test says so, too.
+    Pauses end when the test says so, too. A broker of a cluster has an end of its own (`end_of`),
+    so that its pauses are not taken for the controller's.
     """
 
     def __init__(self) -> None:
@@ -34,7 +35,10 @@ class Wire:
         self.holds: set[int] = set()
         self._lock = threading.Lock()
         self._held: list[Callable[[], None]] = []
-        self._pauses: list[Callable[[], None]] = []
+        self._pauses: list[tuple[int | None, Callable[[], None]]] = []
+
+    def end_of(self, node_id: int) -> WireEnd:
+        return WireEnd(self, node_id)
 
     def update(
         self, broker: BrokerImage, update: ImageUpdate, done: Callable[[ImageAnswer | None], None]
@@ -56,16 +60,15 @@ class Wire:
                 return
         deliver()
 
-    def later(self, delay_ms: int, call: Callable[[], None]) -> None:
+    def later(self, delay_ms: int, call: Callable[[], None], node_id: int | None = None) -> None:
         assert delay_ms > 0
         with self._lock:
-            self._pauses.append(call)
+            self._pauses.append((node_id, call))
 
-    @property
-    def pauses(self) -> int:
-        """That have begun, and not ended."""
+    def pauses_of(self, node_id: int) -> int:
+        """That have begun at its end, and not ended."""
         with self._lock:
-            return len(self._pauses)
+            return sum(each == node_id for each, _ in self._pauses)
 
     def release(self) -> None:
         with self._lock:
@@ -77,8 +80,20 @@ class Wire:
     def pauses_end(self) -> None:
         with self._lock:
             pauses, self._pauses = self._pauses, []
-        for call in pauses:
+        for _, call in pauses:
             call()
+
+
+class WireEnd:
+    """The wire as one broker has it."""
+
+    def __init__(self, wire: Wire, node_id: int) -> None:
+        self.update = wire.update
+        self._wire = wire
+        self._node_id = node_id
+
+    def later(self, delay_ms: int, call: Callable[[], None]) -> None:
+        self._wire.later(delay_ms, call, self._node_id)
 
 
 class Cluster:
@@ -110,7 +125,7 @@ class Cluster:
             **more,
         }
         if self.wire is not None:
-            options |= {"transport": self.wire, "renew": broker.next_session}
+            options |= {"transport": self.wire.end_of(node_id), "renew": broker.next_session}
         broker.start(one and one.embedded.new_session(), **options)
         eventually(lambda: self.epochs().get(node_id) == broker.controller.broker_epoch)
 

@@ -44,12 +44,12 @@ def test_who_sees_another_in_its_place_leads_nothing_until_that_is_gone(
     before = three.controller.broker_epoch
     wire.holds.add(2)  # it gets no image of the others
     twin = usurp(cluster, 3)
-    eventually(lambda: three.controller.broker_epoch == NO_BROKER_EPOCH and wire.pauses > 0)
+    eventually(lambda: three.controller.broker_epoch == NO_BROKER_EPOCH and wire.pauses_of(3) > 0)
     assert [each.leader for each in three.image.partitions()] == [NO_LEADER]
     wire.pauses_end()  # it tries again, and finds the other one there
-    eventually(lambda: wire.pauses > 0)
+    eventually(lambda: wire.pauses_of(3) > 0)
     assert three.controller.broker_epoch == NO_BROKER_EPOCH
-    assert cluster.epochs()[3] > before
+    eventually(lambda: cluster.epochs()[3] > before)
     twin.close()
     eventually(lambda: (wire.pauses_end(), three.controller.broker_epoch > before)[1])
     wire.release()
@@ -63,11 +63,11 @@ def test_who_lost_its_id_waits_in_one_session_and_says_it_once(
     three = cluster.brokers[3]
     before = three.controller.broker_epoch
     twin = usurp(cluster, 3)
-    eventually(lambda: three.controller.broker_epoch == NO_BROKER_EPOCH and wire.pauses > 0)
+    eventually(lambda: three.controller.broker_epoch == NO_BROKER_EPOCH and wire.pauses_of(3) > 0)
     waiting = three.controller._store
     for _ in range(5):
         wire.pauses_end()
-        eventually(lambda: wire.pauses > 0)
+        eventually(lambda: wire.pauses_of(3) > 0)
         wait(lambda done: three.controller.in_step(lambda: done(None)))
     assert three.controller._store is waiting
     assert caplog.text.count("broker 3 is not registered") == 1
@@ -76,7 +76,7 @@ def test_who_lost_its_id_waits_in_one_session_and_says_it_once(
     eventually(lambda: (wire.pauses_end(), three.controller.broker_epoch > before)[1])
     # Lost once more, it says so once more.
     usurp(cluster, 3)
-    eventually(lambda: three.controller.broker_epoch == NO_BROKER_EPOCH and wire.pauses > 0)
+    eventually(lambda: three.controller.broker_epoch == NO_BROKER_EPOCH and wire.pauses_of(3) > 0)
     assert caplog.text.count("broker 3 is not registered") == 2
 
 
@@ -88,7 +88,7 @@ def test_a_store_that_is_away_is_said_once(
     three.store_is_away = True
     three.embedded.expire()
     for _ in range(5):
-        eventually(lambda: wire.pauses > 0)
+        eventually(lambda: wire.pauses_of(3) > 0)
         wire.pauses_end()
     assert caplog.text.count("broker 3 is not registered") == 1
     three.store_is_away = False
@@ -124,7 +124,7 @@ def test_who_is_not_known_asks_the_store(cluster: Cluster, wire: Wire, is_away: 
     assert [each.leader for each in three.image.partitions()] == [NO_LEADER]
     assert three.controller.thread.failures.count == 0
     wire.pauses_end()
-    eventually(lambda: wire.pauses > 0)
+    eventually(lambda: wire.pauses_of(3) > 0)
     three.store.down = False
     eventually(lambda: (wire.pauses_end(), three.controller.broker_epoch > before)[1])
     follow(cluster)
@@ -138,16 +138,18 @@ def test_a_start_under_an_id_in_use_waits_and_then_says_so(
 
     def start() -> None:
         try:
-            twin.start(three.embedded.new_session(), locks=lambda: ["a copy's"], transport=wire)
+            twin.start(
+                three.embedded.new_session(), locks=lambda: ["a copy's"], transport=wire.end_of(3)
+            )
         except DataDirectoryError as error:
             failures.append(error)
 
     thread = threading.Thread(target=start)
     thread.start()
-    eventually(lambda: wire.pauses > 0)
+    eventually(lambda: wire.pauses_of(3) > 0)
     twin.clock.advance(SETTINGS["zookeeper.session.timeout.ms"])
     wire.pauses_end()
-    eventually(lambda: wire.pauses > 0)
+    eventually(lambda: wire.pauses_of(3) > 0)
     assert not failures
     twin.clock.advance(SESSION_END_MS)
     wire.pauses_end()
@@ -162,13 +164,13 @@ def test_a_start_that_waits_outlives_a_store_that_is_away(
     three, again = cluster.brokers[3], OneBroker(tmp_path, 3)
     session = three.embedded.new_session()
     thread = threading.Thread(
-        target=lambda: again.start(session, locks=lambda: ["other"], transport=wire)
+        target=lambda: again.start(session, locks=lambda: ["other"], transport=wire.end_of(3))
     )
     thread.start()
-    eventually(lambda: wire.pauses > 0)
+    eventually(lambda: wire.pauses_of(3) > 0)
     again.store.down = True
     wire.pauses_end()
-    eventually(lambda: wire.pauses > 0 or not thread.is_alive())
+    eventually(lambda: wire.pauses_of(3) > 0 or not thread.is_alive())
     assert thread.is_alive()
     again.store.down = False
     three.store.down = True
@@ -183,9 +185,9 @@ def test_a_start_that_waits_outlives_a_store_that_is_away(
 def test_who_is_not_registered_is_not_elected(cluster: Cluster, wire: Wire) -> None:
     three = cluster.brokers[3]
     twin = usurp(cluster, 3)
-    eventually(lambda: three.controller.broker_epoch == NO_BROKER_EPOCH and wire.pauses > 0)
+    eventually(lambda: three.controller.broker_epoch == NO_BROKER_EPOCH and wire.pauses_of(3) > 0)
     wire.pauses_end()  # it has a session again, and finds the other one there
-    eventually(lambda: wire.pauses > 0)
+    eventually(lambda: wire.pauses_of(3) > 0)
     cluster.brokers.pop(2).stop()
     cluster.controller.store.down = True
     twin.delete(records.CONTROLLER)
@@ -205,10 +207,10 @@ def test_a_start_goes_on_when_the_other_session_ends_or_it_is_given_up(
     three, again = cluster.brokers[3], OneBroker(tmp_path, 3)
     session = three.embedded.new_session()
     thread = threading.Thread(
-        target=lambda: again.start(session, locks=lambda: ["other"], transport=wire)
+        target=lambda: again.start(session, locks=lambda: ["other"], transport=wire.end_of(3))
     )
     thread.start()
-    eventually(lambda: wire.pauses > 0)
+    eventually(lambda: wire.pauses_of(3) > 0)
     if given_up:
         again.controller.start_given_up = True
     else:
