@@ -3,7 +3,8 @@
 Place in the flow: the handler gives the partition of the group; the log answers by itself where the
 transaction is open there, else it gives a guard, and the coordinator of the transactional id is
 asked (`transaction_adds.py`). From version 5 of TxnOffsetCommit on the partition is added, where it
-is missing. The batch is appended under the guard, which a marker that is written meanwhile ends.
+is missing. The batch is appended under the guard, which a marker that is written meanwhile ends;
+it is let go of when `done` has returned.
 
 Any thread; `done` is called once. No lock.
 """
@@ -11,16 +12,18 @@ Any thread; `done` is called once. No lock.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kbroker.errors import ErrorCode
 from kbroker.metadata.image import OFFSETS_TOPIC
+from kbroker.once import once
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kbroker.cluster.transaction_adds import Done
+    from kbroker.cluster.transaction_adds import Done, Errors
 
 NO_GUARD_NEEDED: Final = -1
 # Of a batch that the group coordinator makes.
@@ -32,6 +35,8 @@ class VerifiedLog(Protocol):
     def begin_verification(
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, bumps_epoch: bool
     ) -> tuple[ErrorCode, int]: ...
+
+    def end_verification(self, producer_id: int, guard: int, *, refused: bool) -> None: ...
 
 
 class Verify(Protocol):
@@ -88,11 +93,25 @@ class OffsetsVerification:
             done(code, guard)
             return
         name = TopicPartition(OFFSETS_TOPIC, partition)
-        self._verify(
-            transactional_id,
-            producer_id,
-            producer_epoch,
-            [name],
-            adds=adds,
-            done=lambda errors: done(errors[name], guard),
-        )
+
+        # Its batches are not numbered: one that comes again overtakes no other.
+        let_go = once(partial(replica.end_verification, producer_id, guard, refused=True))
+
+        def verified(errors: Errors) -> None:
+            try:
+                done(errors[name], guard)  # which appends it
+            finally:
+                let_go()
+
+        try:
+            self._verify(
+                transactional_id,
+                producer_id,
+                producer_epoch,
+                [name],
+                adds=adds,
+                done=verified,
+            )
+        except BaseException:
+            let_go()
+            raise

@@ -59,6 +59,7 @@ from kbroker.engine.apis._produce cimport produce_flush, produce_plan
 from kbroker.engine.apis._produce_checked cimport (
     produce_check, produce_finish_checked, produce_unchecked)
 from kbroker.engine.apis._produce_plan cimport ProducePlan
+from kbroker.engine.apis._produce_verify cimport produce_let_guards_go
 from kbroker.engine.apis._produce_question cimport ProduceQuestions
 from kbroker.engine._run cimport serve_run
 from kbroker.engine.worker._worker_mode cimport MODE_ASIDE, worker_set_mode
@@ -529,6 +530,22 @@ cdef class HotPath:
         if position > request.node.total_bytes or size > request.node.total_bytes - position:
             raise InvariantError(f"the request has no {size} bytes at {position}")
         return (<char*>request.node.data + position)[:size]
+
+    def produce_given_up(self, WrappedRequest request not None):
+        """Nothing of it will be written: it lets its guards go. One that was answered has."""
+        cdef HotWorker* worker = self.cold_worker
+        cdef Snapshot* snapshot
+        cdef ProducePlan* plan
+        if request.node == NULL or request.node.guards == NULL:
+            return
+        with self.cold_lock:
+            snapshot = _enter(worker)
+            with nogil:
+                plan = produce_plan(worker, snapshot, request.node)
+                if plan != NULL:
+                    produce_let_guards_go(plan)
+                snapshot_leave(worker.reader)
+                arena_reset(&worker.arena)
 
     def produce_checked(
         self, WrappedRequest request not None, dict twins, dict stored, dict errors,

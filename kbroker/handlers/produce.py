@@ -68,6 +68,12 @@ class ColdProduce:
     def handle(self, services: Services, request: ColdRequest) -> None:
         if not isinstance(request, _net.WrappedRequest):
             raise InvariantError("a Produce for Python has its frame in the compiled core")
+        try:
+            self._handle(services, request)
+        finally:
+            self._hot.produce_given_up(request)
+
+    def _handle(self, services: Services, request: _net.WrappedRequest) -> None:
         batches = self._batches(services, request)
         opaque: set[int] = set()  # to C
         for _attempt in range(2):
@@ -83,6 +89,7 @@ class ColdProduce:
             if request.answered:
                 return
         # The topic changed twice meanwhile. Nothing is written; the client sends it again.
+        self._hot.produce_given_up(request)
         request.close_connection("the topic's compression changes")
 
     def _watch(self, ticks: list[int]) -> None:

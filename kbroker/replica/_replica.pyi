@@ -75,8 +75,8 @@ class Replica:
         base_sequence: int,
         *,
         bumps_epoch: bool,
-        now_ms: int = -1,
     ) -> tuple[ErrorCode, int]: ...
+    def end_verification(self, producer_id: int, guard: int, *, refused: bool) -> None: ...
     def append_marker(
         self,
         producer_id: int,

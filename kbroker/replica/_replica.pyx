@@ -19,6 +19,7 @@ from kbroker.core._atomics cimport kb_load_i64, kb_load_int, kb_store_int
 from kbroker.core._lock_order cimport lock_now_ns
 from kbroker.core._sync cimport kb_wall_ms
 from kbroker.log.engine._append_follower cimport Followed
+from kbroker.log.engine._guards cimport guards_let_go
 from kbroker.log.engine._slice cimport Slice
 from kbroker.log.engine._storage cimport NEVER_GIVES_UP, lock_log_until
 from kbroker.log.engine._time_search cimport TimedOffset, log_find_by_time, log_find_max_timestamp
@@ -361,12 +362,12 @@ cdef class Replica:
 
     def begin_verification(
         self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence, *,
-        bint bumps_epoch, int64_t now_ms = -1,
+        bint bumps_epoch,
     ) -> tuple:
         """Before the first batch of a transaction: (NONE, guard), with which it is to be appended
-        when its coordinator has said that this partition is in the transaction; (NONE, 0) where the
-        transaction is open here; or an error and 0. `bumps_epoch`: each of the producer's
-        transactions has an epoch of its own."""
+        when its coordinator has said that this partition is in the transaction, and then to be
+        `end_verification`; (NONE, 0) where the transaction is open here; or an error and 0.
+        `bumps_epoch`: each of the producer's transactions has an epoch of its own."""
         cdef Batch batch
         cdef int64_t guard = 0
         cdef int verdict
@@ -377,14 +378,20 @@ cdef class Replica:
         batch.record_count = 1
         batch.api_version = LATEST_PRODUCE_VERSION if bumps_epoch else 0
         with nogil:
-            if now_ms < 0:
-                now_ms = kb_wall_ms()
             partition_lock(self.partition)
-            verdict = transaction_check_locked(self.partition.log, &batch, now_ms, &guard)
+            verdict = transaction_check_locked(self.partition.log, &batch, &guard)
             partition_unlock(self.partition)
         if verdict > 0:
             return ErrorCode(verdict), 0
         return ErrorCode.NONE, guard
+
+    def end_verification(self, int64_t producer_id, int64_t guard, *, bint refused) -> None:
+        """The batch of that guard was appended, or will not be. `refused`: it will not come again
+        either."""
+        with nogil:
+            partition_lock(self.partition)
+            guards_let_go(&self.partition.log.producers.guards, producer_id, guard, refused)
+            partition_unlock(self.partition)
 
     def append_marker(
         self, int64_t producer_id, int16_t producer_epoch, int32_t coordinator_epoch, *,

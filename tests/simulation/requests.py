@@ -39,6 +39,8 @@ _REPLICA_STATE_TAG = 1
 NEWS_WAIT_MS = 8
 # Between what a handler has written and the wait for its followers.
 AWAY_MS = (1, 10, 100, 400)
+# The errors after which a producer sends a batch again.
+SENT_AGAIN = ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 class Position(NamedTuple):
@@ -330,7 +332,6 @@ class Produces:
             sent.producer_epoch,
             sent.sequence,
             bumps_epoch=adds,
-            now_ms=self._broker.clock.wall_ms(),
         )
 
         def append(guard: int) -> None:
@@ -343,6 +344,8 @@ class Produces:
                 done(Produced(code))
             else:
                 append(guard)
+            refused = bool(code) and code not in SENT_AGAIN
+            replica.end_verification(sent.producer_id, guard, refused=refused)
 
         if code:
             done(Produced(code))

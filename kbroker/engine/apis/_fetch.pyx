@@ -120,7 +120,7 @@ cdef enum:
 
 
 cdef WaiterKind _FETCH = WaiterKind(
-    waits_for=WAITS_FOR_BYTES, complete=_complete, free_kept=NULL)
+    waits_for=WAITS_FOR_BYTES, complete=_complete, give_up=NULL, free_kept=NULL)
 
 
 # --- session -------------------------------------------------------------------------------------

@@ -42,9 +42,9 @@ from kbroker.engine.waiting._parked cimport parked_drop, parked_hand_over, parke
 
 
 cdef WaiterKind _GROUP_WRITE = WaiterKind(
-    waits_for=WAITS_FOR_FOLLOWERS, complete=_complete, free_kept=free)
+    waits_for=WAITS_FOR_FOLLOWERS, complete=_complete, give_up=NULL, free_kept=free)
 cdef WaiterKind _DELETION = WaiterKind(
-    waits_for=WAITS_FOR_LOG_STARTS, complete=_complete, free_kept=free)
+    waits_for=WAITS_FOR_LOG_STARTS, complete=_complete, give_up=NULL, free_kept=free)
 
 
 cdef GroupWrite* group_write_new(const Batch* batch, int32_t place_count) noexcept nogil:

@@ -113,7 +113,7 @@ from kbroker.engine.apis._produce_plan cimport (
 )
 from kbroker.engine.apis._produce_unique cimport produce_unique
 from kbroker.engine.apis._produce_verify cimport (
-    produce_note_transactional, produce_take_guards, produce_verify)
+    produce_let_guards_go, produce_note_transactional, produce_take_guards, produce_verify)
 from kbroker.engine.apis._produce_wait cimport produce_answer_or_park, produce_wait
 from kbroker.engine.worker._worker_mode cimport MAY_UNPACK, MAY_WAIT_FOR_DISK
 
@@ -509,6 +509,8 @@ cdef void produce_finish(
     while plan != NULL:
         following = plan.next
         plan.next = NULL
+        if plan.request.guards != NULL:
+            produce_let_guards_go(plan)
         if status == APPENDED_NOTHING:
             plan.frames = NULL    # nothing was written; the connections end
             plan.request.action = ACTION_CLOSE

@@ -23,6 +23,7 @@ from kbroker.engine.worker._answers cimport worker_answer, worker_hand_over
 from kbroker.engine.worker._context cimport REASON_NONE, HotWorker
 from kbroker.engine.apis._produce cimport produce_finish, produce_validate
 from kbroker.engine.apis._produce_plan cimport PlanWalk, ProducePartition, ProducePlan, plan_next
+from kbroker.engine.apis._produce_verify cimport produce_let_guards_go
 
 
 cdef list produce_unchecked(ProducePlan* plan):
@@ -138,6 +139,8 @@ cdef void produce_finish_checked(
     if plan.reason != REASON_NONE:
         # A topic came or changed since Python looked, and its batch has not been checked. Nothing
         # is written; the client sends it again.
+        if plan.request.guards != NULL:
+            produce_let_guards_go(plan)
         plan.request.action = ACTION_CLOSE
         worker_answer(worker, plan.request)
         worker_hand_over(worker)

@@ -3,6 +3,7 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 
 from kbroker.log.engine._types cimport Batch
 from kbroker.engine.worker._context cimport HotContext, HotWorker, ParkedRequest
+from kbroker.replica._partition cimport Partition
 from kbroker.engine.apis._produce_plan cimport ProduceFrame, ProducePlan
 
 cdef enum:
@@ -15,6 +16,8 @@ cdef struct GuardedBatch:
     int16_t error                 # of Produce
     int16_t cause                 # the coordinator's own error, if that is another one
     int64_t guard
+    int64_t producer_id
+    int8_t is_held                # the guard, by this request, for this batch and those like it
 
 
 # The guards of a produce that comes again, freed with its request.
@@ -37,6 +40,7 @@ cdef struct UnverifiedPartition:
     int32_t topic_length
     int32_t index
     int32_t transaction           # its place among them
+    Partition* partition          # one reference
 
 
 # Kept by a request that waits. It does not change, except `guards`, which belong to the thread that
@@ -58,6 +62,9 @@ cdef int produce_verify(HotWorker* worker, ProducePlan* plan) noexcept nogil
 
 # Of a request that comes again: each batch gets its guard, or its error.
 cdef void produce_take_guards(ProducePlan* plan) noexcept nogil
+
+# Its batches were appended, or will not be: it lets its guards go. Once is enough.
+cdef void produce_let_guards_go(ProducePlan* plan) noexcept nogil
 
 # A waiting request that has been moved to done comes again, with the errors that there are.
 cdef void produce_go_on(HotContext* context, ParkedRequest* parked) noexcept nogil

@@ -9,6 +9,7 @@
             handler once more, with its guards (`Request.guards`), and planned again
     append  the log takes the batch only if that guard is still valid: a marker that was written in
             between has ended it (KIP-890)
+    let go  what was appended, or will not be, waits for no guard (`_guards.pyx`)
 
 All partitions of a request, and all frames of a train, wait together and ask once: nothing of it is
 appended before. Its channel gets no notice that it is locally processed and is not read on, so the
@@ -38,8 +39,9 @@ from kbroker.core._error_codes cimport (
 )
 from kbroker.core._figures cimport kb_count
 from kbroker.core._require cimport require, take_reference
-from kbroker.core._sync cimport kb_now_ns, kb_wall_ms
+from kbroker.core._sync cimport kb_now_ns
 from kbroker.core._table cimport Table, table_find_or_put, table_init
+from kbroker.log.engine._guards cimport guards_let_go
 from kbroker.log.engine._records cimport (
     AT_ATTRIBUTES, AT_PRODUCER_EPOCH, AT_PRODUCER_ID, HEADER_BYTES, TRANSACTIONAL_BIT, Header,
     header_read)
@@ -51,7 +53,8 @@ from kbroker.net._request_channel cimport request_channel_push
 from kbroker.net._types cimport ACTION_CLOSE, CAUSE_NO_MEMORY, Request
 from kbroker.protocol._cursor cimport get_i16, get_i64
 from kbroker.replica._partition cimport (
-    FROM_LEADER, Partition, partition_lock, partition_may_answer_locked, partition_unlock)
+    FROM_LEADER, Partition, partition_acquire, partition_lock, partition_may_answer_locked,
+    partition_release, partition_unlock)
 from kbroker.replica._snapshot cimport Snapshot
 from kbroker.engine.worker._answers cimport worker_answer
 from kbroker.engine.worker._context cimport (
@@ -63,7 +66,8 @@ from kbroker.engine.waiting._parked cimport (
 
 
 cdef WaiterKind _VERIFICATION = WaiterKind(
-    waits_for=WAITS_FOR_COORDINATOR, complete=_complete, free_kept=_free)
+    waits_for=WAITS_FOR_COORDINATOR, complete=_complete, give_up=_give_up,
+    free_kept=_free)
 
 
 # A batch that was found to need a guard; in the run's arena.
@@ -73,6 +77,7 @@ cdef struct Found:
     ProducePartition* place
     int32_t ordinal
     int64_t guard
+    int is_held                   # the first with that guard
 
 
 # --- plan ----------------------------------------------------------------------------------------
@@ -107,9 +112,7 @@ cdef int _is_transactional(const Batch* batch) noexcept nogil:
     )
 
 
-cdef int64_t _guard_of(
-    HotWorker* worker, ProducePartition* place, int adds, int64_t now_ms
-) noexcept nogil:
+cdef int64_t _guard_of(HotWorker* worker, ProducePartition* place, int adds) noexcept nogil:
     # The guard of a batch that needs one; 0: it goes on, perhaps with an error.
     cdef Partition* partition = place.partition
     cdef Batch* batch = &place.batch
@@ -127,7 +130,7 @@ cdef int64_t _guard_of(
     batch.record_count = header.record_count
     partition_lock(partition)
     if partition_may_answer_locked(partition, FROM_LEADER) == NO_ERROR:  # else the append says so
-        verdict = transaction_check_locked(partition.log, batch, now_ms, &guard)
+        verdict = transaction_check_locked(partition.log, batch, &guard)
     partition_unlock(partition)
     if verdict == TRANSACTION_NEEDS_GUARD:
         require(guard > 0, "produce: a transaction that is not open here has a guard", guard, 1)
@@ -156,7 +159,6 @@ cdef int produce_verify(HotWorker* worker, ProducePlan* plan) noexcept nogil:
     cdef Table seen               # of a train: a partition may come again
     cdef int32_t ordinal = 0
     cdef int32_t count = 0
-    cdef int64_t now_ms = kb_wall_ms()
     if plan.request.guards != NULL:
         return 0                  # it has been asked for
     found = <Found*>arena_take(
@@ -175,8 +177,9 @@ cdef int produce_verify(HotWorker* worker, ProducePlan* plan) noexcept nogil:
             first = <Found*>table_find_or_put(
                 &seen, <uint32_t>((<size_t>place.partition >> 6) * 2654435761u), _is_of_producer,
                 &found[count])
-            if first == &found[count]:
-                first.guard = _guard_of(worker, place, adds, now_ms)
+            found[count].is_held = first == &found[count]
+            if found[count].is_held:
+                first.guard = _guard_of(worker, place, adds)
             else:
                 found[count].guard = first.guard
                 place.batch.guard = first.place.batch.guard
@@ -250,6 +253,8 @@ cdef Guards* _guards(const ProducePlan* plan, const Found* found, int32_t count)
     for i in range(count):
         guards.batches[i].ordinal = found[i].ordinal
         guards.batches[i].guard = found[i].guard
+        guards.batches[i].producer_id = found[i].frame.producer_id
+        guards.batches[i].is_held = <int8_t>found[i].is_held
         guards.batches[i].error = NOT_ENOUGH_REPLICAS  # until there is an answer
         guards.batches[i].cause = NETWORK_EXCEPTION
     return guards
@@ -292,6 +297,8 @@ cdef Verification* _keep(
         kept.partitions[i].topic_length = found[i].topic.entry.key.name_length
         kept.partitions[i].index = found[i].place.index
         kept.partitions[i].transaction = kept.transaction_count - 1
+        kept.partitions[i].partition = found[i].place.partition
+        partition_acquire(found[i].place.partition)
     return kept
 
 
@@ -356,6 +363,8 @@ cdef int _wait(
     if parked == NULL:            # its client tries again
         for i in range(count):
             _refuse(&found[i].place.batch, NOT_ENOUGH_REPLICAS, NETWORK_EXCEPTION)
+            if found[i].is_held:
+                _let_go(found[i].place.partition, found[i].frame.producer_id, found[i].guard, 0)
         return 0
     take_reference(&parked.refs, "produce: one that waits for a coordinator is held")
     if parked_wait(worker, parked):
@@ -389,9 +398,56 @@ cdef void _complete(
     produce_go_on(worker.context, parked)
 
 
+cdef void _give_up(ParkedRequest* parked) noexcept nogil:
+    # Its client has no other batch on its way either: what it sends next overtakes none.
+    cdef const Verification* kept = <const Verification*>parked.kept
+    cdef const GuardedBatch* guarded
+    cdef int32_t i
+    for i in range(kept.count):
+        guarded = &kept.guards.batches[i]
+        if guarded.is_held:
+            _let_go(kept.partitions[i].partition, guarded.producer_id, guarded.guard, 1)
+
+
 cdef void _free(void* kept) noexcept nogil:
-    free((<Verification*>kept).guards)
+    cdef Verification* verification = <Verification*>kept
+    cdef int32_t i
+    for i in range(verification.count):
+        if verification.partitions[i].partition != NULL:
+            partition_release(verification.partitions[i].partition)
+    free(verification.guards)
     free(kept)
+
+
+cdef void _let_go(
+    Partition* partition, int64_t producer_id, int64_t guard, int refused
+) noexcept nogil:
+    partition_lock(partition)
+    guards_let_go(&partition.log.producers.guards, producer_id, guard, refused)
+    partition_unlock(partition)
+
+
+cdef inline int _is_refused(int16_t error) noexcept nogil:
+    # A client sends the batch again after the other errors.
+    return error not in (NO_ERROR, NOT_ENOUGH_REPLICAS, CONCURRENT_TRANSACTIONS)
+
+
+cdef void produce_let_guards_go(ProducePlan* plan) noexcept nogil:
+    cdef Guards* guards = <Guards*>plan.request.guards
+    cdef PlanWalk walk = PlanWalk(plan.frames, 0, 0)
+    cdef ProducePartition* place = plan_next(&walk)
+    cdef int32_t ordinal = 0
+    cdef int32_t at = 0
+    while place != NULL and at < guards.count:
+        if guards.batches[at].ordinal == ordinal:
+            # Of a partition that is not here any more there are no guards either.
+            if guards.batches[at].is_held and place.partition != NULL:
+                _let_go(place.partition, guards.batches[at].producer_id, guards.batches[at].guard,
+                        _is_refused(guards.batches[at].error))
+            guards.batches[at].is_held = 0
+            at += 1
+        ordinal += 1
+        place = plan_next(&walk)
 
 
 cdef void produce_take_guards(ProducePlan* plan) noexcept nogil:

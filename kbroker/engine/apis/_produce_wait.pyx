@@ -48,7 +48,7 @@ from kbroker.engine.apis._produce_plan cimport ProduceFrame, ProducePartition, P
 
 
 cdef WaiterKind _PRODUCE = WaiterKind(
-    waits_for=WAITS_FOR_FOLLOWERS, complete=_complete, free_kept=_free)
+    waits_for=WAITS_FOR_FOLLOWERS, complete=_complete, give_up=NULL, free_kept=_free)
 
 
 cdef int _count_waiting(const ProducePlan* plan, int32_t* timeout_ms) noexcept nogil:

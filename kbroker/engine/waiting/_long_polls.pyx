@@ -295,6 +295,8 @@ cdef void _end_left(HotWorker* worker, ParkedRequest* parked) noexcept nogil:
         how = parked.request.channel.left
         unlock_ranked(&parked.table.lock, RANK_QUEUE)
         if how == LEFT:
+            if parked.kind.give_up != NULL:
+                parked.kind.give_up(parked)
             parked.request.action = ACTION_NO_OP
             worker_answer(worker, parked.request)
         else:

@@ -50,6 +50,8 @@ cdef struct WaiterKind:
     # Answers a request that was moved to done: once, no lock held, its watches off all lists.
     void (*complete)(
         HotWorker* worker, Snapshot* snapshot, ParkedRequest* parked) noexcept nogil
+    # The same of one whose connection has gone: it is not answered. NULL: that is all.
+    void (*give_up)(ParkedRequest* parked) noexcept nogil
     # Frees what the request keeps for its answer, with the last reference. NULL: it keeps nothing.
     void (*free_kept)(void* kept) noexcept nogil
 

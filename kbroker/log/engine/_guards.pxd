@@ -7,36 +7,44 @@ from kbroker.core._table cimport Table
 
 
 cdef enum:
-    # Of one partition, a megabyte. Full: the verification that no batch has asked for during
-    # GUARD_KEPT_MS, far longer than a batch waits for one, gives way, or the batch is refused.
+    # Of one partition, a megabyte. Full: the idle one that no batch has waited for the longest
+    # gives way, or the batch is refused.
     GUARDS_MAX = 10_000
-    GUARD_KEPT_MS = 300_000
 
 
 cdef struct Verification:
-    Verification* older           # by the last batch that asked for it
+    Verification* older           # of those that are idle, by the last batch that waited for it
     Verification* newer
     int64_t producer_id
     int64_t guard                 # above 0; no other verification of this process has the number
-    int64_t asked_ms              # when a batch asked for it last
-    int32_t lowest_sequence       # of the batches that wait for it
+    int32_t waiting               # so many requests with its batches; 0: it is idle
+    int32_t lowest_sequence       # of the batches that have waited for it
     int16_t epoch
     int8_t bumps_epoch            # its transactions have an epoch each
+    int8_t was_idle               # at the last guards_expire()
 
 
 cdef struct Guards:
     Table by_id
-    Verification* oldest
+    Verification* oldest          # the idle ones
     Verification* newest
 
 
 cdef Verification* guards_find(const Guards* guards, int64_t producer_id) noexcept nogil
 
-# The producer's verification, which begins with the first batch that waits. NULL: there are too
-# many, or there is no memory.
+# The producer's verification, which begins with the first batch that waits; one more request waits
+# for it, until guards_let_go(). NULL: there are too many, or there is no memory.
 cdef Verification* guards_begin(
-    Guards* guards, int64_t producer_id, int16_t epoch, int32_t base_sequence, int bumps_epoch,
-    int64_t now_ms) noexcept nogil
+    Guards* guards, int64_t producer_id, int16_t epoch, int32_t base_sequence, int bumps_epoch
+) noexcept nogil
+
+# A request waits no longer for the verification with that guard, if there still is one. `refused`:
+# its batch will not come again.
+cdef void guards_let_go(
+    Guards* guards, int64_t producer_id, int64_t guard, int refused) noexcept nogil
+
+# Whether a batch of that producer waits, or is about to be appended.
+cdef int guards_wait(const Guards* guards, int64_t producer_id) noexcept nogil
 
 # The batch that it verifies is in the log from now on.
 cdef void guards_end(Guards* guards, int64_t producer_id) noexcept nogil
@@ -45,5 +53,6 @@ cdef void guards_end(Guards* guards, int64_t producer_id) noexcept nogil
 cdef void guards_end_by_marker(
     Guards* guards, int64_t producer_id, int16_t epoch) noexcept nogil
 
-cdef void guards_expire(Guards* guards, int64_t before_ms) noexcept nogil
+# Forgets those that have been idle since it was called before.
+cdef void guards_expire(Guards* guards) noexcept nogil
 cdef void guards_clear(Guards* guards) noexcept nogil

@@ -5,8 +5,12 @@ The first batch of a transaction in a partition waits until the coordinator has 
 partition is in that transaction. Meanwhile the producer has a verification here, whose number, the
 guard, the batch brings along when it is appended. A marker ends the verification: a batch that was
 verified before the marker comes after the transaction, and its guard is not valid any more. A
-second verification of the same producer has another number. One that nothing ends is forgotten
-with the producers that are silent for long, or before that where there are too many.
+second verification of the same producer has another number.
+
+It is waited for by requests, each from the question to the append. The last one lets it go: where
+the coordinator has refused, it ends. Where there was no answer it stays and is idle, for its batch
+comes again, and one with a later sequence must not overtake that. An idle one keeps no other out:
+it is forgotten at the second look at silent producers, or before that where there are too many.
 
 Under the partition's lock. No GIL.
 """
@@ -41,34 +45,34 @@ cdef Verification* guards_find(const Guards* guards, int64_t producer_id) noexce
         &guards.by_id, hash_of_id(producer_id), has_id, &producer_id)
 
 
-cdef void unlink(Guards* guards, Verification* verification) noexcept nogil:
+cdef void unlink_idle(Guards* guards, Verification* verification) noexcept nogil:
     linked_remove(&guards.oldest, &guards.newest, verification, &verification.older,
-                  "guards: neighbours name each other")
+                  "guards: idle neighbours name each other")
 
 
 cdef void drop(Guards* guards, Verification* verification) noexcept nogil:
     table_remove(
         &guards.by_id, verification, hash_of_verification, "guards: one that goes is known")
-    unlink(guards, verification)
+    if verification.waiting == 0:
+        unlink_idle(guards, verification)
     free(verification)
 
 
-cdef int has_room(Guards* guards, int64_t now_ms) noexcept nogil:
+cdef int has_room(Guards* guards) noexcept nogil:
     if guards.by_id.count < GUARDS_MAX:
         return 1
-    if guards.oldest.asked_ms > now_ms - GUARD_KEPT_MS:
+    if guards.oldest == NULL:
         return 0
     drop(guards, guards.oldest)
     return 1
 
 
 cdef Verification* guards_begin(
-    Guards* guards, int64_t producer_id, int16_t epoch, int32_t base_sequence, int bumps_epoch,
-    int64_t now_ms
+    Guards* guards, int64_t producer_id, int16_t epoch, int32_t base_sequence, int bumps_epoch
 ) noexcept nogil:
     cdef Verification* found = guards_find(guards, producer_id)
     if found == NULL:
-        if not has_room(guards, now_ms) or table_room(&guards.by_id, hash_of_verification) != 0:
+        if not has_room(guards) or table_room(&guards.by_id, hash_of_verification) != 0:
             return NULL
         found = <Verification*>calloc(1, sizeof(Verification))
         if found == NULL:
@@ -79,16 +83,36 @@ cdef Verification* guards_begin(
         found.lowest_sequence = base_sequence
         table_put(&guards.by_id, found, hash_of_id(producer_id))
     else:
-        unlink(guards, found)
+        if found.waiting == 0:
+            unlink_idle(guards, found)
         if epoch > found.epoch or base_sequence < found.lowest_sequence and epoch == found.epoch:
             found.epoch = epoch
             found.lowest_sequence = base_sequence
-    found.asked_ms = now_ms
-    linked_append(&guards.oldest, &guards.newest, found, &found.older,
-                  "guards: nothing is after the newest")
+    found.waiting += 1
+    found.was_idle = 0
     if epoch == found.epoch:
         found.bumps_epoch = bumps_epoch
     return found
+
+
+cdef void guards_let_go(
+    Guards* guards, int64_t producer_id, int64_t guard, int refused
+) noexcept nogil:
+    cdef Verification* found = guards_find(guards, producer_id)
+    if found == NULL or found.guard != guard or found.waiting == 0:
+        return
+    if found.waiting == 1 and refused:
+        drop(guards, found)
+        return
+    found.waiting -= 1
+    if found.waiting == 0:
+        linked_append(&guards.oldest, &guards.newest, found, &found.older,
+                      "guards: nothing is after the newest idle one")
+
+
+cdef int guards_wait(const Guards* guards, int64_t producer_id) noexcept nogil:
+    cdef const Verification* found = guards_find(guards, producer_id)
+    return found != NULL and found.waiting > 0
 
 
 cdef void guards_end(Guards* guards, int64_t producer_id) noexcept nogil:
@@ -105,12 +129,23 @@ cdef void guards_end_by_marker(
         drop(guards, found)
 
 
-cdef void guards_expire(Guards* guards, int64_t before_ms) noexcept nogil:
-    while guards.oldest != NULL and guards.oldest.asked_ms < before_ms:
+cdef void guards_expire(Guards* guards) noexcept nogil:
+    cdef Verification* idle
+    while guards.oldest != NULL and guards.oldest.was_idle:
         drop(guards, guards.oldest)
+    idle = guards.oldest
+    while idle != NULL:
+        idle.was_idle = 1
+        idle = idle.newer
+    if guards.by_id.count == 0:
+        table_free(&guards.by_id)
 
 
 cdef void guards_clear(Guards* guards) noexcept nogil:
-    while guards.oldest != NULL:
-        drop(guards, guards.oldest)
+    cdef int64_t place
+    if guards.by_id.places != NULL:
+        for place in range(<int64_t>guards.by_id.mask + 1):
+            free(guards.by_id.places[place])
     table_free(&guards.by_id)
+    guards.oldest = NULL
+    guards.newest = NULL

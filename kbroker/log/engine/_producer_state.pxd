@@ -124,6 +124,6 @@ cdef void producers_replicated(ProducerTable* table, int64_t high_watermark) noe
 cdef void producers_forget_positions(ProducerTable* table, int64_t segment_base) noexcept nogil
 
 # Forgets those whose last batch is before a time, but for those with an open transaction, and
-# verifications begun before it; answers how many producers.
+# verifications that have been idle since the last time; answers how many producers.
 cdef int64_t producers_expire(ProducerTable* table, int64_t before_ms) noexcept nogil
 cdef void producers_clear(ProducerTable* table) noexcept nogil

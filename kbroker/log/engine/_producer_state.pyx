@@ -34,7 +34,8 @@ from kbroker.core._live_objects cimport LIVE_PRODUCERS, live_add
 from kbroker.core._name_hash cimport name_hash
 from kbroker.core._table cimport table_find, table_free, table_put, table_remove, table_room
 from kbroker.log.engine._guards cimport (
-    Verification, guards_clear, guards_end, guards_end_by_marker, guards_expire, guards_find)
+    Verification, guards_clear, guards_end, guards_end_by_marker, guards_expire, guards_find,
+    guards_wait)
 from kbroker.log.engine._markers cimport marker_read, may_be_marker
 from kbroker.log.engine._records cimport CONTROL_BIT, TRANSACTIONAL_BIT, Header, has_producer
 from kbroker.log.engine._types cimport NO_GUARD_NEEDED, Batch, Bound, Marker
@@ -274,7 +275,7 @@ cdef int is_as_seen(
     return (producer != NULL and producer.transaction != NULL
             and producer.transaction.first_offset == marker.first_offset
             and last_offset_of(producer) == marker.last_offset
-            and guards_find(&table.guards, producer.producer_id) == NULL)
+            and not guards_wait(&table.guards, producer.producer_id))
 
 
 cdef int16_t check_marker(
@@ -541,7 +542,7 @@ cdef int64_t producers_expire(ProducerTable* table, int64_t before_ms) noexcept 
             remove(table, producer)
             expired += 1
         producer = following
-    guards_expire(&table.guards, before_ms)
+    guards_expire(&table.guards)
     return expired
 
 

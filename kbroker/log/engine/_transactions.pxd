@@ -12,9 +12,10 @@ cdef enum:
     TRANSACTION_NEEDS_GUARD = -1  # its coordinator is to be asked first, with the guard
 
 # Before an append, of a transactional batch whose header has been read: one of these, or a Kafka
-# error code. With the log's lock held, to look.
+# error code. With the log's lock held, to look. A guard is let go of (guards_let_go) when the batch
+# was appended, or will not be.
 cdef int transaction_check_locked(
-    Log* log, const Batch* batch, int64_t now_ms, int64_t* guard) noexcept nogil
+    Log* log, const Batch* batch, int64_t* guard) noexcept nogil
 
 
 # The last stable offset of a high watermark: `bound` moves back from that to the first batch of

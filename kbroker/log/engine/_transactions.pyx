@@ -26,7 +26,7 @@ cdef enum:
 
 
 cdef int transaction_check_locked(
-    Log* log, const Batch* batch, int64_t now_ms, int64_t* guard
+    Log* log, const Batch* batch, int64_t* guard
 ) noexcept nogil:
     cdef Producer* producer = producers_find(&log.producers, batch.producer_id)
     cdef Verification* verification
@@ -38,7 +38,7 @@ cdef int transaction_check_locked(
             return TRANSACTION_OPEN
     verification = guards_begin(
         &log.producers.guards, batch.producer_id, batch.producer_epoch, batch.base_sequence,
-        batch.api_version >= ADDS_BY_PRODUCE, now_ms)
+        batch.api_version >= ADDS_BY_PRODUCE)
     if verification == NULL:
         return NOT_ENOUGH_REPLICAS    # as where the coordinator cannot be asked: tried again
     guard[0] = verification.guard

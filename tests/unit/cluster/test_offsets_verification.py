@@ -19,12 +19,17 @@ class Log:
     def __init__(self, code: ErrorCode = ErrorCode.NONE, guard: int = 9) -> None:
         self.answer = code, guard
         self.begun: list[tuple[int, int, int, bool]] = []
+        self.ended = 0
 
     def begin_verification(
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, bumps_epoch: bool
     ) -> tuple[ErrorCode, int]:
         self.begun.append((producer_id, producer_epoch, base_sequence, bumps_epoch))
         return self.answer
+
+    def end_verification(self, producer_id: int, guard: int, *, refused: bool) -> None:
+        assert (producer_id, guard, refused) == (7, 9, True)
+        self.ended += 1
 
 
 class Coordinator:
@@ -79,6 +84,30 @@ def test_an_open_transaction_needs_no_coordinator() -> None:
 def test_the_coordinator_s_error_is_the_answer() -> None:
     abortable = ErrorCode.TRANSACTION_ABORTABLE
     assert outcome(Log(), Coordinator(abortable)) == (abortable, 9)
+
+
+def test_the_guard_is_let_go_of_after_the_append() -> None:
+    log = Log()
+    ended: list[int] = []
+    verification = OffsetsVerification(lambda *_: log, Coordinator().verify, lambda: True)
+    verification(3, "id", 7, 2, 5, lambda code, guard: ended.append(log.ended))
+    assert (ended, log.ended) == ([0], 1)
+
+
+def test_the_guard_is_let_go_of_where_a_step_fails() -> None:
+    log, coordinator = Log(), Coordinator()
+    verification = OffsetsVerification(lambda *_: log, coordinator.verify, lambda: True)
+
+    def fails(*given: object, **named: object) -> None:
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        verification(3, "id", 7, 2, 5, fails)
+    assert log.ended == 1
+    verification = OffsetsVerification(lambda *_: log, fails, lambda: True)
+    with pytest.raises(RuntimeError):
+        verification(3, "id", 7, 2, 5, lambda code, guard: None)
+    assert log.ended == 2
 
 
 def test_a_partition_of_another_broker() -> None:

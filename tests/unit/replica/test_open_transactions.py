@@ -85,6 +85,15 @@ def test_a_batch_that_is_being_verified_is_not_shut_out(log: LedLog) -> None:
     append(log, batch(7, 0, epoch=1), guard=guard)
 
 
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_verification_that_is_over_does_not_keep_it(log: LedLog, refused: bool) -> None:
+    append(log, batch(7, 0))
+    (seen,) = open_transactions(log)
+    _, guard = log.begin_verification(7, 1, 0, bumps_epoch=False)
+    log.end_verification(7, guard, refused=refused)
+    assert abort(log, seen, NOW_MS).error is ErrorCode.NONE
+
+
 def test_a_new_epoch_has_other_batches(log: LedLog) -> None:
     append(log, batch(7, 0, epoch=1))
     (seen,) = open_transactions(log)

@@ -206,25 +206,46 @@ def test_a_write_that_fails_leaves_the_guard(log: LedLog) -> None:
 def test_guards_have_a_bound(log: LedLog) -> None:
     """A batch whose transaction cannot be verified now is one that its producer sends again."""
 
-    def begun(producer_id: int, after_ms: int) -> tuple[ErrorCode, int]:
-        return log.begin_verification(
-            producer_id, 0, 0, bumps_epoch=False, now_ms=NOW_MS + after_ms
-        )
+    def begun(producer_id: int) -> tuple[ErrorCode, int]:
+        return log.begin_verification(producer_id, 0, 0, bumps_epoch=False)
 
-    kept_ms, most = 300_000, 10_000
-    guards = [begun(producer_id, 0)[1] for producer_id in range(most)]
+    def let_go(producer_id: int) -> None:
+        log.end_verification(producer_id, guards[producer_id], refused=False)
+
+    most = 10_000
+    guards = [begun(producer_id)[1] for producer_id in range(most)]
     assert len({*guards, 0}) == most + 1
     full = (ErrorCode.NOT_ENOUGH_REPLICAS, 0)
-    assert begun(most, kept_ms - 1) == full
-    assert begun(1, kept_ms - 1) == (ErrorCode.NONE, guards[1])  # one of its batches waits now
+    assert begun(most) == full
+    assert begun(1) == (ErrorCode.NONE, guards[1])  # two requests have batches of it now
     assert append(log, batch(5, 0), guard=guards[5]) == 0
-    assert begun(most, kept_ms - 1)[0] is ErrorCode.NONE
-    assert begun(most + 1, kept_ms - 1) == full
-    assert begun(most + 1, kept_ms)[0] is ErrorCode.NONE
-    # That of 0 was the oldest, and gave way; those of all others are what they were.
-    assert refused(log, batch(0, 0), guard=guards[0]) == ErrorCode.INVALID_TXN_STATE
-    assert append(log, batch(1, 0), guard=guards[1]) == 1
-    assert append(log, batch(2, 0), guard=guards[2]) == 2
+    assert begun(most)[0] is ErrorCode.NONE
+    assert begun(most + 1) == full
+    for producer_id in (1, 2, 0, 3):
+        let_go(producer_id)
+    assert begun(0) == (ErrorCode.NONE, guards[0])  # its batch comes again
+    # Of those that nothing waits for that of 2 is the oldest, and gives way, then that of 3.
+    for fresh in (most + 1, most + 2):
+        assert begun(fresh)[0] is ErrorCode.NONE
+    assert begun(most + 3) == full
+    for gone in (2, 3):
+        assert refused(log, batch(gone, 0), guard=guards[gone]) == ErrorCode.INVALID_TXN_STATE
+    assert append(log, batch(0, 0), guard=guards[0]) == 1
+    assert append(log, batch(1, 0), guard=guards[1]) == 2
+
+
+def test_a_verification_that_was_refused_goes_with_its_last_request(log: LedLog) -> None:
+    _, guard = log.begin_verification(7, 0, 0, bumps_epoch=False)
+    assert log.begin_verification(7, 0, 0, bumps_epoch=False)[1] == guard
+    log.end_verification(7, guard, refused=True)
+    assert log.begin_verification(7, 0, 0, bumps_epoch=False)[1] == guard
+    for _ in range(2):
+        log.end_verification(7, guard, refused=True)
+    log.end_verification(7, guard, refused=True)  # there is none any more
+    _, other = log.begin_verification(7, 0, 0, bumps_epoch=False)
+    assert other not in (0, guard)
+    log.end_verification(7, guard, refused=True)  # it is not that one
+    assert append(log, batch(7, 0), guard=other) == 0
 
 
 def test_a_marker_needs_no_free_space(log: LedLog) -> None:
@@ -252,11 +273,26 @@ def test_what_is_open_does_not_expire(log: LedLog) -> None:
     append(log, batch(7, 0))
     append(log, batch(8, 0))
     end(log, 8)
-    _, guard = log.begin_verification(9, 0, 0, bumps_epoch=False, now_ms=NOW_MS)
     assert log.expire_producers(NOW_MS + 1) == 1
     assert entry(log, 7) == (0, 0, -1, 0)
-    assert refused(log, batch(9, 0), guard=guard) == ErrorCode.INVALID_TXN_STATE
     assert log.last_stable_offset == 0
+
+
+def test_what_waits_for_a_verification_does_not_expire(log: LedLog) -> None:
+    guards = {
+        producer_id: log.begin_verification(producer_id, 0, 0, bumps_epoch=False)[1]
+        for producer_id in (6, 7, 8, 9)
+    }
+    for producer_id in (6, 7, 8):
+        log.end_verification(producer_id, guards[producer_id], refused=False)
+    log.expire_producers(NOW_MS)
+    assert append(log, batch(6, 0), guard=guards[6]) == 0  # only now it is known for idle
+    log.begin_verification(7, 0, 0, bumps_epoch=False)
+    log.end_verification(7, guards[7], refused=False)
+    log.expire_producers(NOW_MS)
+    assert refused(log, batch(8, 0), guard=guards[8]) == ErrorCode.INVALID_TXN_STATE
+    assert append(log, batch(9, 0), guard=guards[9]) == 1
+    assert append(log, batch(7, 0), guard=guards[7]) == 2
 
 
 def test_deleted_records_of_an_open_transaction(log: LedLog) -> None:
