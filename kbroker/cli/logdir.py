@@ -13,7 +13,8 @@ takes over: no broker is asked, and none may run. The source, a directory of log
 Kafka or of another kbroker, is only read: its logs are copied and every batch of them is checked. A
 topic keeps its id, offsets, timestamps and leader epochs. Its settings are not in the files, and
 those of `--config` take their place: a topic that was compacted must be given cleanup.policy again.
-Without them it keeps what it has for good.
+Without them it keeps what it has for good. Transactions that are open end with the copy, each with
+a line.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ def command() -> None:
 @data_dir_option
 @click.option("-t", "--topic", "topics", metavar="TOPIC", multiple=True, help="Else all new ones.")
 @click.option("--groups", is_flag=True, help="And what groups have committed.")
+@click.option("--transactions", is_flag=True, help="And transactional ids.")
 @click.option("-c", "--config", "configs", metavar="KEY=VALUE", multiple=True, help="Topic key.")
 @output_option
 def adopt(
@@ -56,6 +58,7 @@ def adopt(
     data_dir: str,
     topics: tuple[str, ...],
     groups: bool,
+    transactions: bool,
     configs: tuple[str, ...],
     output: str,
 ) -> None:
@@ -63,10 +66,13 @@ def adopt(
 
     Topics keep their ids, offsets and epochs. Their settings are not in the files: name them with
     --config, above all cleanup.policy. Nothing is deleted until retention.ms or retention.bytes
-    says so.
+    says so. Transactions that are open end with the copy: by the outcome that was decided, else
+    aborted.
     """
+    from kbroker.clock import SystemClock
     from kbroker.config.topic import validate_topic_overrides
-    from kbroker.metadata.transfer.adopt import Adoption
+    from kbroker.coordinator.txn.adopted_ids import AdoptedIds
+    from kbroker.metadata.transfer.adopt import Adoption, Own
     from kbroker.server.boot import boot_id
 
     overrides = dict(split_config(text) for text in configs)
@@ -75,8 +81,11 @@ def adopt(
     except KafkaError as error:
         raise UsageError(error.message) from None
     logging.getLogger("kbroker").addHandler(logging.NullHandler())  # what is cut is said below
-    adoption = Adoption(directory_of(data_dir), boot_id(), overrides)
-    copies = adoption.run([directory_of(each) for each in sources], topics, groups=groups)
+    now_ms = SystemClock().wall_ms()
+    ids = AdoptedIds(now_ms)
+    adoption = Adoption(directory_of(data_dir), boot_id(), ids, now_ms, overrides)
+    own = Own(groups=groups, transactions=transactions)
+    copies = adoption.run([directory_of(each) for each in sources], topics, own)
     if output == "json":
         write_json([_fields(each) for each in copies])
         return
@@ -137,6 +146,13 @@ def _show(copy: Copied) -> None:
     )
     for path in copy.cut:
         say(f"  {copy.name}: a crash has torn its end, which is kept as {path}")
+    for each in copy.ended:
+        of_id = "" if each.transactional_id is None else f" of '{each.transactional_id}'"
+        outcome = "committed" if each.committed else "aborted"
+        say(
+            f"  {copy.name}: the transaction{of_id} (producer id {each.producer_id}) that is open"
+            f" from offset {each.first_offset:,} on is {outcome} at offset {each.marker_offset:,}"
+        )
 
 
 def _fields(copy: Copied) -> dict[str, Any]:
@@ -148,4 +164,5 @@ def _fields(copy: Copied) -> dict[str, Any]:
         "leader_epoch": copy.leader_epoch,
         "size_bytes": copy.size_bytes,
         "cut": [str(path) for path in copy.cut],
+        "transactions_ended": [each._asdict() for each in copy.ended],
     }

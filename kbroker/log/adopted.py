@@ -2,8 +2,10 @@
 
     logs_of     the logs in a directory of that broker, which does not run
     check       whether one can be served here as it was there
+    records_of  the records of one, as far as it can be read
     copied      the files of one, in a place beside where it is to be, opened as after a crash (so
-                every batch is read and every index made again) and closed, on the disk
+                every batch is read and every index made again), with an end for each transaction
+                that is open, and closed, on the disk
     placed      those copies under their names, with their lines in the checkpoints
     undone      none of it has been there
 
@@ -29,6 +31,7 @@ from uuid import UUID, uuid4
 
 from kbroker.config.key import INT_MAX
 from kbroker.errors import DataDirectoryError, KafkaError
+from kbroker.log.adopted_ends import Ended, Ends, end_of
 from kbroker.log.engine import file_operations
 from kbroker.log.engine._results import ProducerEntry
 from kbroker.log.engine.checkpoints import (
@@ -46,6 +49,7 @@ from kbroker.log.engine.checkpoints import (
     write_partition_metadata,
 )
 from kbroker.log.engine.leader_epochs import NO_EPOCH
+from kbroker.log.engine.partition_log import PartitionLog
 from kbroker.log.engine.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from kbroker.log.engine.producer_snapshots import SnapshotError, decode, snapshot_files
 from kbroker.log.engine.segment_files import CLEANED_SUFFIX, SWAP_SUFFIX
@@ -62,17 +66,16 @@ from kbroker.log.opening.data_directory import (
     LOCK_FILE,
     DataDirectory,
 )
-from kbroker.log.opening.loader import open_partition_log
+from kbroker.log.opening.loader import UNKNOWN, Checkpointed, open_partition_log
 from kbroker.log.opening.set_aside import CUT_SUFFIX
 from kbroker.protocol.record_batch import (
     ATTRIBUTES_BEGIN,
     BATCH_HEADER,
-    CONTROL,
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
     MAGIC,
     NO_TIMESTAMP,
-    TRANSACTIONAL,
+    Record,
     decode_batches,
 )
 from kbroker.protocol.wire import ProtocolError
@@ -84,7 +87,6 @@ NO_PRODUCER: Final = -1
 LEADER_EPOCH_MAX: Final = INT_MAX - 2
 # Indexes are made again, and deleted files are not copied.
 _COPIED: Final = (".log", SNAPSHOT_SUFFIX)
-_ABORT: Final = (0).to_bytes(2, "big")  # the second half of a marker's key, after its version
 
 
 class ForeignLog(NamedTuple):
@@ -125,6 +127,7 @@ class Copied(NamedTuple):
     producer_id: int
     size_bytes: int
     cut: tuple[Path, ...]  # what its crash has torn, kept under these names
+    ended: tuple[Ended, ...]  # transactions that were open
 
 
 # --- Of the other broker --------------------------------------------------------------------------
@@ -198,7 +201,7 @@ def _segments(directory: Path) -> list[Path]:
 
 def check(log: ForeignLog) -> None:
     """DataDirectoryError for a log that a broker of ours could not serve as the other did: batches
-    in a format of before 2017, records elsewhere, and transactions, unless all were committed."""
+    in a format of before 2017, and records elsewhere."""
     for path in log.path.iterdir():
         if path.name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)):
             raise DataDirectoryError(
@@ -212,13 +215,13 @@ def check(log: ForeignLog) -> None:
             "have Apache Kafka write the topic once more, into a new one",
         )
     for path in segments:
+        base_offset_of(path)  # ValueError: it is no segment's name
         if (found := format_of(path)) not in (None, MAGIC):
             raise DataDirectoryError(
                 f"{path} holds batches of format {found}; only format {MAGIC} is read",
                 "have Apache Kafka write the topic once more, into a new one",
             )
     _check_epoch(log, log.leader_epoch)
-    _highest_producer_id(log, log.path)
 
 
 def _check_epoch(log: ForeignLog, epoch: int) -> None:
@@ -226,41 +229,36 @@ def _check_epoch(log: ForeignLog, epoch: int) -> None:
         raise DataDirectoryError(f"{log.path}: no broker can go on after leader epoch {epoch}")
 
 
-def _highest_producer_id(log: ForeignLog, directory: Path) -> int:
-    """That the log knows whose segments are there, or -1. DataDirectoryError for transactions that
-    were aborted, or have not ended: kbroker would show their records."""
-    snapshots = list(_snapshots(log.path))
-    # Up to there it says itself which have not ended.
-    known_to, newest = snapshots[-1] if snapshots else (-1, [])
-    if not log.clean:
-        known_to = min(known_to, log.recovery_point)
-    in_any = [each.producer_id for _, entries in snapshots for each in entries]
-    highest = max(in_any, default=NO_PRODUCER)
-    transacting: set[int] = set()
+def records_of(log: ForeignLog) -> Iterator[Record]:
+    """Up to the first batch that cannot be read, which only a crash may have left."""
+    for path in _segments(log.path):
+        with SegmentFile(path) as segment:
+            position = 0
+            for header in segment.headers():
+                try:
+                    for batch in decode_batches(segment.bytes_of(header)):
+                        position += header.size_bytes
+                        yield from batch.records
+                except ProtocolError:
+                    break
+                if position <= header.position:
+                    break
+            is_whole = position == segment.size_bytes
+        if not is_whole and log.clean:
+            raise _damaged(log, f"{path} cannot be read from byte {position} on")
+        if not is_whole:
+            return
+
+
+def _highest_producer_id(directory: Path) -> int:
+    """That the log knows whose segments and snapshots are there, or -1."""
+    highest = NO_PRODUCER
+    for _, entries in _snapshots(directory):
+        highest = max(highest, *(each.producer_id for each in entries), NO_PRODUCER)
     for path in _segments(directory):
         with SegmentFile(path) as segment:
             for batch in segment.headers():
                 highest = max(highest, batch.producer_id)
-                if batch.attributes & CONTROL:
-                    transacting.discard(batch.producer_id)
-                    at_or_after = batch.last_offset >= log.start_offset
-                    if at_or_after and _is_abort(segment.bytes_of(batch)):
-                        raise DataDirectoryError(
-                            f"{log.path} holds a transaction that was aborted, at offset"
-                            f" {batch.base_offset}, whose records kbroker cannot hide yet",
-                            "read the topic with isolation.level=read_committed into a new one",
-                        )
-                elif (
-                    batch.attributes & TRANSACTIONAL
-                    and batch.record_count > 0
-                    and batch.last_offset >= known_to
-                ):
-                    transacting.add(batch.producer_id)
-    if transacting or any(each.transaction_first_offset >= 0 for each in newest):
-        raise DataDirectoryError(
-            f"{log.path} holds a transaction that has not ended",
-            "start that broker, let it end, and stop the broker in order",
-        )
     return highest
 
 
@@ -269,15 +267,6 @@ def _snapshots(directory: Path) -> Iterator[tuple[int, list[ProducerEntry]]]:
     for offset, path in snapshot_files(directory):
         with contextlib.suppress(SnapshotError):
             yield offset, decode(file_operations.read_file(path))
-
-
-def _is_abort(control: bytes) -> bool:
-    """What cannot be read is for the opening to cut, or to complain about."""
-    try:
-        records = [record for batch in decode_batches(control) for record in batch.records]
-    except ProtocolError:
-        return False
-    return any((record.key or b"")[2:4] == _ABORT for record in records)
 
 
 # --- Copies ---------------------------------------------------------------------------------------
@@ -293,20 +282,19 @@ def _free_place(directory: Path) -> Path:
     return directory / f"{uuid4().hex}{ADOPTING_SUFFIX}"
 
 
-def copied(log: ForeignLog, directory: Path) -> Copied:
+def copied(log: ForeignLog, directory: Path, ends: Ends, now_ms: int) -> Copied:
     """DataDirectoryError where a batch is damaged, other than by a crash at the end."""
     place = _free_place(directory)
     file_operations.make_directory(place)
-    for path in _files(log.path):
+    for path in _believed(log):
         file_operations.copy_part(path, 0, path.stat().st_size, place / path.name)
     _close_gaps(place)
     write_partition_metadata(place / PARTITION_METADATA_FILE, log.topic_id)
-    try:
-        opened = open_partition_log(place, *log.name, log.topic_id, {}, is_known=True)
-    except KafkaError as error:
-        raise _damaged(log, error.message.replace(str(place), str(log.path))) from error
+    producer_id = _highest_producer_id(place)
+    opened = _opened(log, place)
     start, end = max(opened.log_start_offset, log.start_offset), opened.log_end_offset
-    epoch, size_bytes = max(log.leader_epoch, opened.epochs.latest), opened.size_bytes
+    epoch = max(log.leader_epoch, opened.epochs.latest)
+    known, size_bytes = opened.producer_entries()[1], opened.size_bytes
     opened.close()
     cut = tuple(sorted(place.glob(f"*{CUT_SUFFIX}")))
     if (cut and log.clean) or end < log.recovery_point:
@@ -314,8 +302,37 @@ def copied(log: ForeignLog, directory: Path) -> Copied:
     if end < start:
         raise _damaged(log, f"{log.path} ends at offset {end}, below its start {start}")
     _check_epoch(log, epoch)
-    producer_id = _highest_producer_id(log, place)
-    return Copied(log.name, place, log.lines, start, end, epoch, producer_id, size_bytes, cut)
+    is_open = sorted(
+        (each for each in known if each.transaction_first_offset >= 0),
+        key=lambda each: each.transaction_first_offset,
+    )
+    last = end_of(log.name, end, epoch, is_open, ends, now_ms)
+    if last.data:
+        file_operations.append_to_file(_segments(place)[-1], last.data)
+        opened = _opened(log, place, Checkpointed(recovery_point=end))
+        end, size_bytes = opened.log_end_offset, opened.size_bytes
+        opened.close()
+    return Copied(
+        log.name, place, log.lines, start, end, epoch, producer_id, size_bytes, cut, last.ended
+    )
+
+
+def _opened(log: ForeignLog, place: Path, checkpointed: Checkpointed = UNKNOWN) -> PartitionLog:
+    try:
+        return open_partition_log(place, *log.name, log.topic_id, {}, checkpointed, is_known=True)
+    except KafkaError as error:
+        raise _damaged(log, error.message.replace(str(place), str(log.path))) from error
+
+
+def _believed(log: ForeignLog) -> list[Path]:
+    """Of a broker that was killed no snapshot above the recovery point: a power cut may have taken
+    batches that it knows."""
+    above = (
+        set()
+        if log.clean
+        else {path for offset, path in snapshot_files(log.path) if offset > log.recovery_point}
+    )
+    return [path for path in _files(log.path) if path not in above]
 
 
 def _close_gaps(directory: Path) -> None:

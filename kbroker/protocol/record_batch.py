@@ -135,13 +135,15 @@ def encode_batch(
     producer_epoch: int = -1,
     base_sequence: int = -1,
     base_offset: int = 0,
+    leader_epoch: int = -1,
     transactional: bool = False,
+    control: bool = False,
 ) -> bytes:
     """The bytes of one batch; records without a timestamp want one from the caller first."""
     if not records:
         raise ValueError("a batch holds at least one record")
     base_timestamp_ms = records[0].timestamp_ms
-    attributes = int(codec) | (TRANSACTIONAL if transactional else 0)
+    attributes = int(codec) | (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
     payload = compress(codec, _encode_records(records, base_timestamp_ms))
     covered = (
         _AFTER_CRC.pack(
@@ -157,7 +159,8 @@ def encode_batch(
         + payload
     )
     length = HEADER_BYTES - LOG_OVERHEAD_BYTES - _AFTER_CRC.size + len(covered)
-    return struct.pack(">qiibI", base_offset, length, -1, MAGIC, crc32c(covered)) + covered
+    head = struct.pack(">qiibI", base_offset, length, leader_epoch, MAGIC, crc32c(covered))
+    return head + covered
 
 
 class _Cursor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -16,12 +17,14 @@ from kbroker.log.engine.checkpoints import CLEANER_FILE, RECOVERY_POINT_FILE, re
 from kbroker.log.looking.dump import SegmentFile, base_offset_of
 from kbroker.metadata.image import NO_CONFIGS
 from kbroker.peer.client import Client
+from kbroker.peer.transactions import Transactions
 from kbroker.testing.broker import Broker
 from kbroker.testing.process import ServerProcess
 from kbroker.types import TopicPartition
 from tests.support.kafka import KafkaBroker
 from tests.support.read_topic import EOF_AT_ONCE
 from tests.system.test_dump_log import CODECS, COUNT, WAIT_S, transact, write
+from tests.system.test_kafka_reads_our_files import dump
 from tests.unit.metadata.transfer.foreign import contents
 from tests.unit.net.harness import eventually
 
@@ -29,6 +32,8 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 
 DELETED_TO = 100
 GROUP, COMMITTED = "g", 7  # by `write`
+
+OVER = {"t": "CompleteAbort", "open": "CompleteAbort"}
 
 # Offset, timestamp and its type, key, value.
 Read = list[tuple[int | None, tuple[int, int], bytes | None, bytes | None]]
@@ -178,17 +183,52 @@ def compacted(kafka: ServerProcess) -> None:
     eventually(lambda: is_clean(kafka.data_dir), "a compaction")
 
 
-def test_a_topic_that_apache_kafka_compacted(
+def begin(kafka: ServerProcess) -> confluent_kafka.Producer:
+    """A transaction that is open when its broker ends."""
+    producer = confluent_kafka.Producer({
+        "bootstrap.servers": kafka.bootstrap, "transactional.id": "open",
+        "transaction.timeout.ms": 900_000, "log_level": 0,
+    })  # fmt: skip
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    producer.produce("none", b"never", partition=0)
+    assert producer.flush(WAIT_S) == 0
+    return producer
+
+
+def states(ours: ServerProcess) -> dict[str, str]:
+    with Client(ours.bootstrap) as client:
+        found = Transactions(client).list_transactions()
+    return {each.transaction.transactional_id: each.transaction.state for each in found}
+
+
+def check_by_apache_kafka(log: Path) -> None:
+    """Its tool reads the copy: three markers, and two aborted transactions in the index."""
+    kinds = ("log", "txnindex", "snapshot")
+    files = [str(max(log.glob(f"*.{kind}"))) for kind in kinds]
+    printed = dump("--deep-iteration", "--files", ",".join(files))
+    assert "isvalid: false" not in printed
+    assert re.findall(r"endTxnMarker: (\w+)", printed) == ["COMMIT", "ABORT", "ABORT"]
+    assert re.findall(r"firstOffset: (\d+) lastOffset: (\d+) lastStable", printed) == [
+        ("2", "3"), ("4", "5")
+    ]  # fmt: skip
+    assert set(re.findall(r"currentTxnFirstOffset: (\S+)", printed)) == {"OptionalLong.empty"}
+
+
+def test_what_apache_kafka_compacted_and_transactions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Killed or stopped, and whatever happens here afterwards."""
     what = ["-t", PRICES.topic, "-c", "cleanup.policy=compact"]
-    with KafkaBroker({"log.cleaner.backoff.ms": 100}) as kafka:
+    settings = {"log.cleaner.backoff.ms": 100, "transaction.state.log.num.partitions": 3}
+    with KafkaBroker(settings) as kafka:
         compacted(kafka)
-        wanted = everything(kafka, PRICES.topic)
-        assert len(wanted) < WRITTEN
         create(kafka, "none")
         transact(kafka)
+        left_open = begin(kafka)
+        wanted = {topic: everything(kafka, topic) for topic in (PRICES.topic, "none")}
+        assert len(wanted[PRICES.topic]) < WRITTEN
+        assert [value for *_, value in wanted["none"]] == [b"in it"]
         for end in (kafka.kill9, kafka.stop):
             if not kafka.alive:
                 kafka.start()
@@ -197,15 +237,22 @@ def test_a_topic_that_apache_kafka_compacted(
             before = contents(kafka.data_dir)
             with Broker(data_dir=tmp_path / end.__name__) as ours:
                 ours.stop()
-                assert adopt(kafka, ours) == 5
-                assert "holds a transaction that " in capsys.readouterr().err
                 assert adopt(kafka, ours, *what) == 0, capsys.readouterr().err
                 assert "prices: 1 partition\n" in capsys.readouterr().out
+                assert adopt(kafka, ours, "--transactions") == 0, capsys.readouterr().err
+                said = capsys.readouterr().out
+                assert "__transaction_state: 3 partitions\n" in said
+                assert "  none-0: the transaction of 'open' (producer id " in said
+                assert " that is open from offset 4 on is aborted at offset 5\n" in said
                 assert contents(kafka.data_dir) == before
                 assert gaps(ours.data_dir / str(PRICES)) == 0
+                if end == kafka.stop:
+                    check_by_apache_kafka(ours.data_dir / "none-0")
                 ours.start()
-                assert everything(ours, PRICES.topic) == wanted
+                assert {topic: everything(ours, topic) for topic in wanted} == wanted
+                eventually(lambda: states(ours) == OVER, "the end of the open transaction")
                 ours.kill9()
                 (ours.data_dir / RECOVERY_POINT_FILE).unlink()
                 ours.start()
-                assert everything(ours, PRICES.topic) == wanted
+                assert {topic: everything(ours, topic) for topic in wanted} == wanted
+        del left_open

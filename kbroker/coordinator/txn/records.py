@@ -94,6 +94,11 @@ def value_version(feature_level: int) -> int:
     return VALUE_VERSION if feature_level >= VALUE_VERSION else VALUE_VERSION_BEFORE_FEATURES
 
 
+def version_of(value: bytes) -> int:
+    """Of a value that can be read."""
+    return int(_VERSION.unpack_from(value)[0])
+
+
 def encode_value(image: TransactionImage, version: int) -> bytes:
     value = Value(
         producer_id=image.producer_id,
@@ -120,7 +125,7 @@ def by_topic(partitions: Partitions) -> list[PartitionsSchema]:
 def decode_value(data: bytes) -> TransactionImage:
     body = _body(data, (VALUE_VERSION_BEFORE_FEATURES, VALUE_VERSION))
     try:
-        value = Value.decode(body, _VERSION.unpack_from(data)[0])
+        value = Value.decode(body, version_of(data))
     except ProtocolError as error:
         raise RecordError(f"a transaction: {error}") from error
     state = _STATES.get(value.transaction_status)

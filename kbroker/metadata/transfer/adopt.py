@@ -5,8 +5,9 @@ are held throughout. Everything is looked at before anything is copied, and ever
 before anything has its name; the topics become known last, each at once. A kill in between leaves
 logs of no topic, which the next start sets aside. A topic is as its logs know it: its id, its
 partitions, and leader epochs that go on after theirs. Producer ids that they know are not handed
-out again. What is not in the files, its settings, is the caller's to say; until they are set,
-nothing of it is too old or too much.
+out again. Transactions that are open in them end with the copy (`log/adopted_ends.py`). What is not
+in the files, its settings, is the caller's to say; until they are set, nothing of it is too old or
+too much.
 """
 
 from __future__ import annotations
@@ -17,18 +18,25 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from uuid import UUID
 
 from kbroker.errors import DataDirectoryError, KafkaError, UsageError
 from kbroker.log import adopted
 from kbroker.log.adopted import Copied, ForeignLog
+from kbroker.log.adopted_ends import Ends
 from kbroker.log.opening.data_directory import DataDirectory
 from kbroker.metadata import meta_properties
 from kbroker.metadata.controller import records
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.controller.nodes import MetadataNodes
-from kbroker.metadata.image import INTERNAL_TOPICS, NO_CONFIGS, OFFSETS_TOPIC, TopicImage
+from kbroker.metadata.image import (
+    INTERNAL_TOPICS,
+    NO_CONFIGS,
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    TopicImage,
+)
 from kbroker.metadata.store.base import (
     MULTI_BYTES_MAX,
     Check,
@@ -41,10 +49,21 @@ from kbroker.metadata.store.embedded import DATABASE_FILE, EmbeddedStore
 from kbroker.metadata.topic_names import invalid_topic_name
 from kbroker.types import TopicPartition
 
-# Of Apache Kafka's own workings; what groups have committed is adopted where it is asked for.
+if TYPE_CHECKING:
+    from kbroker.protocol.record_batch import Record
+
+# Of Apache Kafka's own workings; what groups have committed, and transactional ids, are adopted
+# where they are asked for.
 OWN_TOPICS: Final = INTERNAL_TOPICS | {"__cluster_metadata", "__remote_log_metadata"}
-_OFFSETS_CONFIGS: Final = {
-    "cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600",
+_OWN_CONFIGS: Final = {
+    OFFSETS_TOPIC: {
+        "cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600",
+    },
+    TRANSACTIONS_TOPIC: {
+        "cleanup.policy": "compact", "compression.type": "uncompressed",
+        "min.insync.replicas": "1", "segment.bytes": "104857600",
+        "unclean.leader.election.enable": "false",
+    },
 }  # fmt: skip
 _NOTHING_GOES: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
 # Clients of the other broker may have ids that no log knows, since they are idle.
@@ -53,23 +72,54 @@ PRODUCER_IDS_LEFT_OUT: Final = 10_000
 Logs = Mapping[TopicPartition, ForeignLog]
 
 
+class Ids(Ends, Protocol):
+    """Transactional ids of the other broker, read from its log of them."""
+
+    def read(self, partition: int, record: Record) -> None: ...
+    def misplaced(self, partitions: int) -> str | None: ...
+    @property
+    def producer_id(self) -> int: ...
+
+
+class Own(NamedTuple):
+    """Which of Apache Kafka's own topics are adopted: groups' offsets, transactional ids."""
+
+    groups: bool = False
+    transactions: bool = False
+
+    @property
+    def topics(self) -> list[str]:
+        wanted = ((OFFSETS_TOPIC, self.groups), (TRANSACTIONS_TOPIC, self.transactions))
+        return [topic for topic, is_wanted in wanted if is_wanted]
+
+
+NO_OWN_TOPICS: Final = Own()
+
+
 class Adoption:
     """Into the data directory of one broker, the first of its log.dirs."""
 
     def __init__(
-        self, directory: Path, boot_id: str, configs: Mapping[str, str] = NO_CONFIGS
+        self,
+        directory: Path,
+        boot_id: str,
+        ids: Ids,
+        now_ms: int,
+        configs: Mapping[str, str] = NO_CONFIGS,
     ) -> None:
-        """`configs`: what all topics that are adopted set for themselves, but for groups' offsets;
-        checked already. `boot_id`: of the machine."""
+        """`configs`: what all topics that are adopted set for themselves, but for Kafka's own;
+        checked already. `boot_id`: of the machine. `ids`: those of this adoption, none yet."""
         self._directory = directory
         self._boot_id = boot_id
+        self._ids = ids
+        self._now_ms = now_ms
         self._configs = {**_NOTHING_GOES, **configs}
 
     def run(
-        self, sources: Sequence[Path], topics: Collection[str] = (), *, groups: bool = False
+        self, sources: Sequence[Path], topics: Collection[str] = (), own: Own = NO_OWN_TOPICS
     ) -> list[Copied]:
         """The logs that were adopted: of these topics, or of all there but Kafka's own and those
-        that are here; with `groups`, what those have committed. UserError says why nothing was."""
+        that are here; and those of `own`. UserError says why nothing was."""
         try:
             _check_places([*sources, self._directory])
             with ExitStack() as held:
@@ -77,7 +127,7 @@ class Adoption:
                     held.enter_context(adopted.unused(source))
                 _check_brokers(sources)
                 store = held.enter_context(closing(self._opened()))
-                return self._adopt(store, sources, frozenset(topics), groups)
+                return self._adopt(store, sources, frozenset(topics), own)
         except (OSError, StoreError, KafkaError, ValueError) as error:
             raise DataDirectoryError(f"nothing was adopted: {error}") from error
 
@@ -90,12 +140,13 @@ class Adoption:
         return EmbeddedStore.open(self._directory)
 
     def _adopt(
-        self, store: MetadataStore, sources: Sequence[Path], topics: frozenset[str], groups: bool
+        self, store: MetadataStore, sources: Sequence[Path], topics: frozenset[str], own: Own
     ) -> list[Copied]:
         ours = self._ours(store)
         here = _topics_here(store)
-        logs = _found(sources, topics, groups, here)
+        logs = _found(sources, topics, own, here)
         _check_unknown(store, here, logs)
+        self._read_ids(sources, own)
         for log in logs.values():
             adopted.check(log)
         by_topic: dict[str, list[ForeignLog]] = defaultdict(list)
@@ -105,6 +156,19 @@ class Adoption:
         for image in images:
             _check_size(image)
         return self._taken(ours, logs, images)
+
+    def _read_ids(self, sources: Sequence[Path], own: Own) -> None:
+        logs = _logs_of(sources, lambda topic: topic == TRANSACTIONS_TOPIC)
+        for name, log in logs.items():
+            for record in adopted.records_of(log):
+                self._ids.read(name.partition, record)
+        misplaced = self._ids.misplaced(len(logs)) if own.transactions else None
+        if misplaced is not None:
+            raise UsageError(
+                f"'{misplaced}' is not where {TRANSACTIONS_TOPIC} with {len(logs)} partitions has"
+                " it: some are not there",
+                "name all directories of that broker, and one that has all of them",
+            )
 
     def _ours(self, store: MetadataStore) -> _Ours:
         own = meta_properties.load(self._directory)
@@ -121,7 +185,7 @@ class Adoption:
         return _Ours(store, MetadataNodes(store, fence, epoch), own.node_id)
 
     def _image(self, node_id: int, topic: str, logs: Sequence[ForeignLog]) -> TopicImage:
-        configs = _OFFSETS_CONFIGS if topic == OFFSETS_TOPIC else self._configs
+        configs = _OWN_CONFIGS.get(topic, self._configs)
         return new_topic_image(topic, logs[0].topic_id, [(node_id,)] * len(logs), configs)
 
     def _taken(self, ours: _Ours, logs: Logs, images: Sequence[TopicImage]) -> list[Copied]:
@@ -132,10 +196,14 @@ class Adoption:
             last.callback(adopted.remove_left_over, self._directory)
             adopted.remove_left_over(self._directory)
             self._check_room(directory, logs)
-            copies = [adopted.copied(log, self._directory) for _, log in sorted(logs.items())]
+            copies = [
+                adopted.copied(log, self._directory, self._ids, self._now_ms)
+                for _, log in sorted(logs.items())
+            ]
             try:
                 copies = adopted.placed(copies, directory)
-                ours.leave_out_producer_ids(max(each.producer_id for each in copies))
+                in_logs = max(each.producer_id for each in copies)
+                ours.leave_out_producer_ids(max(in_logs, self._ids.producer_id))
                 for image in images:
                     ours.nodes.create_topics([_led(image, copies)])
             except BaseException as error:
@@ -228,32 +296,31 @@ def _topics_here(store: MetadataStore) -> dict[str, UUID]:
 
 
 def _found(
-    sources: Sequence[Path], topics: frozenset[str], groups: bool, here: Mapping[str, UUID]
+    sources: Sequence[Path], topics: frozenset[str], own: Own, here: Mapping[str, UUID]
 ) -> Logs:
     """What is to be adopted; UsageError where that cannot be."""
-    if own := topics & OWN_TOPICS:
+    if named := topics & OWN_TOPICS:
         raise UsageError(
-            f"{min(own)} is of Apache Kafka's own workings",
-            "leave it out; --groups adopts what groups have committed",
+            f"{min(named)} is of Apache Kafka's own workings",
+            "leave it out; --groups adopts what groups have committed, --transactions transactional"
+            " ids",
         )
 
     def looked_at(topic: str) -> bool:
         if topic in OWN_TOPICS:
-            return groups and topic == OFFSETS_TOPIC
-        return groups or not topics or topic in topics
+            return topic in own.topics
+        return own.groups or not topics or topic in topics
 
     def wanted(log: ForeignLog) -> bool:
         topic = log.name.topic
-        if topic == OFFSETS_TOPIC:
+        if topic in OWN_TOPICS:
             return True
         return topic in topics if topics else here.get(topic) != log.topic_id
 
     there = _logs_of(sources, looked_at)
     found = {name: log for name, log in there.items() if wanted(log)}
     names = {name.topic for name in found} | topics
-    if groups:
-        names.add(OFFSETS_TOPIC)
-    for topic in sorted(names):
+    for topic in sorted(names.union(own.topics)):
         _check_topic(topic, [log for name, log in sorted(found.items()) if name.topic == topic])
     if not found:
         raise UsageError(
@@ -261,7 +328,7 @@ def _found(
             "name a directory of a broker's log.dirs",
         )
     for name, log in there.items():
-        if groups and name not in found and here.get(name.topic) != log.topic_id:
+        if own.groups and name not in found and here.get(name.topic) != log.topic_id:
             raise UsageError(
                 f"what groups have committed for {name.topic} would be lost with --groups",
                 "adopt that topic too, or before",
@@ -304,6 +371,8 @@ def _check_unknown(store: MetadataStore, here: Mapping[str, UUID], logs: Logs) -
     for topic_id, topic in {log.topic_id: name.topic for name, log in logs.items()}.items():
         if topic == OFFSETS_TOPIC and topic in here:
             raise UsageError("groups have committed here already", "leave --groups out")
+        if topic == TRANSACTIONS_TOPIC and topic in here:
+            raise UsageError("there are transactional ids here already", "leave --transactions out")
         if topic in here:
             raise UsageError(f"topic {topic} exists", "delete it, or leave the other out")
         if topic_id in names:

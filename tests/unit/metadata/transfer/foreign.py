@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from uuid import UUID
 
+from kbroker.coordinator.txn.adopted_ids import AdoptedIds
 from kbroker.log import adopted
 from kbroker.log.engine.checkpoints import (
     PARTITION_METADATA_FILE,
@@ -16,7 +17,7 @@ from kbroker.log.engine.checkpoints import (
 from kbroker.log.opening.data_directory import CLEAN_SHUTDOWN_FILE
 from kbroker.metadata.controller import records
 from kbroker.metadata.store.embedded import EmbeddedStore
-from kbroker.metadata.transfer.adopt import Adoption
+from kbroker.metadata.transfer.adopt import Adoption, Own
 from kbroker.types import TopicPartition
 from tests.support.led_log import LedLogManager
 from tests.support.record_batches import CODECS, Record, build_batch
@@ -27,6 +28,7 @@ WORDS_0 = TopicPartition("words", 0)
 GROUPS = TopicPartition("__consumer_offsets", 0)
 EPOCH, PRODUCER = 5, LAST_PRODUCER_ID + 500
 BATCHES = 12
+NOW_MS = 1_800_000_000_000
 TRANSACTIONAL, MARKER = 0x10, 0x30
 ABORT, COMMIT = 0, 1
 
@@ -118,9 +120,15 @@ def tree(data: Path) -> dict[str, bytes]:
 
 
 def adopt(
-    data: Path, *sources: Path, topics: tuple[str, ...] = (), groups: bool = False
+    data: Path,
+    *sources: Path,
+    topics: tuple[str, ...] = (),
+    groups: bool = False,
+    transactions: bool = False,
 ) -> list[adopted.Copied]:
-    return Adoption(data, "boot", {"cleanup.policy": "compact"}).run(sources, topics, groups=groups)
+    ids = AdoptedIds(NOW_MS)
+    adoption = Adoption(data, "boot", ids, NOW_MS, {"cleanup.policy": "compact"})
+    return adoption.run(sources, topics, Own(groups, transactions))
 
 
 def read(directory: Path, name: TopicPartition, topic_id: UUID) -> tuple[int, int, bytes]:

@@ -37,19 +37,16 @@ from kbroker.types import TopicPartition
 from tests.support.record_batches import build_batch, parse_batches
 from tests.unit.metadata.transfer.foreign import (
     BATCHES,
-    COMMIT,
     EPOCH,
     GROUPS,
     OFFSETS,
     OTHER,
     PRODUCER,
-    TRANSACTIONAL,
     WORDS,
     WORDS_0,
     adopt,
     batch,
     contents,
-    marker,
     read,
     segments,
     tree,
@@ -256,13 +253,6 @@ def test_ids_of_producers_that_no_snapshot_knows(data: Path, tmp_path: Path) -> 
     segments(source, {0: batch(0, producer=7_000) + batch(1, producer=20)})
     adopt(data, source)
     assert next_producer_id(data) == 7_000 + PRODUCER_IDS_LEFT_OUT
-
-
-def test_transactions_that_were_committed(data: Path, tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    inside = batch(0, 3, attributes=TRANSACTIONAL, producer=9)
-    segments(source, {0: inside + marker(3, COMMIT) + batch(4)})
-    assert adopt(data, source)[0].end_offset == 5
 
 
 def test_the_last_leader_epoch_that_can_be_followed(data: Path, tmp_path: Path) -> None:

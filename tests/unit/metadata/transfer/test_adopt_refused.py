@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from kbroker.errors import DataDirectoryError, UserError
-from kbroker.log.engine import producer_snapshots
-from kbroker.log.engine._results import ProducerEntry
 from kbroker.log.engine.checkpoints import (
     LEADER_EPOCH_FILE,
     LOG_START_FILE,
@@ -24,16 +21,12 @@ from kbroker.metadata.transfer import adopt as adoption
 from kbroker.types import TopicPartition
 from tests.support.record_batches import build_batch
 from tests.unit.metadata.transfer.foreign import (
-    ABORT,
-    COMMIT,
     OTHER,
-    TRANSACTIONAL,
     WORDS,
     WORDS_0,
     adopt,
     batch,
     contents,
-    marker,
     segments,
     tree,
     two,
@@ -175,68 +168,6 @@ def test_files_that_say_nothing(refused: Refusals) -> None:
     (log / "words.log").unlink()
     (refused.source / LOG_START_FILE).write_bytes(b"\xff")
     refused("not text")
-
-
-# --- Transactions ---------------------------------------------------------------------------------
-
-INSIDE = batch(0, 3, attributes=TRANSACTIONAL, producer=9)
-OPEN = "holds a transaction that has not ended"
-ABORTED = "holds a transaction that was aborted, at offset 3"
-
-
-@pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize(
-    ("data_of", "what"),
-    [
-        (INSIDE + marker(3, ABORT), ABORTED),
-        (INSIDE + marker(3, ABORT) + batch(4, attributes=TRANSACTIONAL, producer=9), ABORTED),
-        (INSIDE, OPEN),
-        (INSIDE + marker(3, COMMIT, producer=8), OPEN),
-        (INSIDE + marker(3, COMMIT) + batch(4, attributes=TRANSACTIONAL, producer=9), OPEN),
-    ],
-)
-def test_transactions_that_were_not_committed(
-    refused: Refusals, data_of: bytes, what: str, clean: bool
-) -> None:
-    segments(refused.source, {0: data_of}, clean=clean)
-    refused(what)
-
-
-def test_a_marker_that_a_crash_has_torn(refused: Refusals) -> None:
-    segments(refused.source, {0: INSIDE + marker(3, COMMIT)[:-1]}, clean=False)
-    refused(OPEN)
-
-
-def test_an_aborted_transaction_below_the_start_is_nobodys(data: Path, tmp_path: Path) -> None:
-    of = {0: INSIDE + marker(3, ABORT) + batch(4, 6)}
-    segments(tmp_path / "source", of, lines={LOG_START_FILE: 5})
-    (copy,) = adopt(data, tmp_path / "source")
-    assert (copy.start_offset, copy.end_offset) == (5, 10)
-
-
-def entry(first_offset: int) -> ProducerEntry:
-    return ProducerEntry(9, 0, 0, 2, 2, 1_000, 0, first_offset)
-
-
-def test_a_snapshot_knows_what_has_not_ended(refused: Refusals) -> None:
-    log = segments(refused.source, {0: INSIDE})
-    producer_snapshots.write(log, 3, [entry(0)], sync=False)
-    refused(OPEN)
-
-
-@pytest.mark.parametrize(
-    ("lines", "taken"), [({RECOVERY_POINT_FILE: 3}, True), ({RECOVERY_POINT_FILE: 2}, False)]
-)
-def test_a_snapshot_is_believed_up_to_the_recovery_point(
-    data: Path, refused: Refusals, lines: Mapping[str, int], taken: bool
-) -> None:
-    """The marker of a transaction that ended below has gone with a compaction."""
-    log = segments(refused.source, {0: INSIDE}, clean=False, lines=lines)
-    producer_snapshots.write(log, 3, [entry(-1)], sync=False)
-    if taken:
-        assert adopt(data, refused.source)[0].end_offset == 3
-    else:
-        refused(OPEN)
 
 
 # --- Of the directory that adopts -----------------------------------------------------------------
