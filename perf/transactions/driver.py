@@ -122,10 +122,10 @@ def pipeline(
     batches = commits = 0
     while (now := time.perf_counter()) < ends:
         until = ends if commit_every_s is None else min(ends, now + commit_every_s)
-        _ask(connection, producer.begun())
+        ask(connection, producer.begun())
         batches += _write(producer, connection, until)
         if commit_every_s is not None:
-            _ask(connection, producer.ended())
+            ask(connection, producer.ended())
             commits += 1
     return Written(batches, commits, time.perf_counter() - began)
 
@@ -139,13 +139,13 @@ def fill(
 ) -> None:
     """Transactions of so many batches; those with these numbers are aborted."""
     for number in range(count):
-        _ask(connection, producer.begun())
+        ask(connection, producer.begun())
         for _ in range(batches_each):
-            _ask(connection, producer.written())
-        _ask(connection, producer.ended(committed=number not in aborted))
+            ask(connection, producer.written())
+        ask(connection, producer.ended(committed=number not in aborted))
 
 
-def _ask(connection: socket.socket, steps: Steps) -> None:
+def ask(connection: socket.socket, steps: Steps) -> None:
     try:
         frame = next(steps)
         while True:
@@ -157,7 +157,7 @@ def _ask(connection: socket.socket, steps: Steps) -> None:
 
 def _write(producer: Producer, connection: socket.socket, until: float) -> int:
     """The first batch alone: what may be repeated has none after it."""
-    _ask(connection, producer.written())
+    ask(connection, producer.written())
     sent = done = 1
     frame = b""
     while True:

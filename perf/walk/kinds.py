@@ -23,6 +23,8 @@ from perf.client import LATEST, Client
 from perf.cluster.brokers import KbrokerCluster
 from perf.requests import CREATE_TOPICS, FETCH, Topic
 from perf.spec import Partition
+from perf.transactions.driver import ask, connected
+from perf.transactions.producer import TV1, Producer, await_coordinator, values
 from perf.walk.trace import Call, Trace
 from perf.walk.walk import Walk, walk_of
 from perf.wire import Writer, frame, read_exactly, request_header
@@ -93,6 +95,30 @@ def _create_topics(_client: Client, topic: Topic) -> Frames:
         yield frame(request_header(CREATE_TOPICS, 4), bytes(w.data))
 
 
+def _producer(client: Client, topic: Topic) -> Producer:
+    await_coordinator(client, topic.name)
+    return Producer(client, topic.name, TV1, topic, values(topic.partitions, RECORD_BYTES))
+
+
+def _transactional_produce(client: Client, topic: Topic) -> Frames:
+    """Of one transaction that stays open."""
+    producer = _producer(client, topic)
+    with connected(client.host, client.port) as connection:
+        ask(connection, producer.begun())
+    while True:
+        yield producer.batch()
+
+
+def _end_transaction(client: Client, topic: Topic) -> Frames:
+    """Each commits a record."""
+    producer = _producer(client, topic)
+    with connected(client.host, client.port) as connection:
+        while True:
+            ask(connection, producer.begun())
+            ask(connection, producer.written())
+            yield next(producer.ended())
+
+
 ALONE: Final = (
     Kind("produce", "Produce, acks=1", _produce(1)),
     Kind("fetch", "Fetch of records that are there", _fetch(from_end=False)),
@@ -100,6 +126,8 @@ ALONE: Final = (
     Kind("commit", "OffsetCommit of a member", _commit),
     Kind("first-commit", "OffsetCommit, the first of a group", _first_commit),
     Kind("heartbeat", "Heartbeat", _heartbeat),
+    Kind("txn-produce", "Produce in a transaction, acks=-1", _transactional_produce),
+    Kind("end-txn", "EndTxn that commits in one partition", _end_transaction),
     Kind("create-topics", "CreateTopics", _create_topics),
 )
 REPLICATED: Final = Kind("produce-all", "Produce, acks=-1, a follower; at the leader", _produce(-1))

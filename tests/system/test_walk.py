@@ -25,5 +25,6 @@ def test_a_traced_broker_answers_every_kind(tmp_path: Path) -> None:
     assert {"handlers.topics", "metadata.controller.topic_changes"} <= units["create-topics"]
     assert "handlers.offset_commit" in units["first-commit"]
     assert "engine.waiting.deadlines" in units["fetch-waits"]
-    for hot in ("produce", "fetch", "commit", "heartbeat"):
+    assert {"handlers.end_txn", "cluster.transaction_markers"} <= units["end-txn"]
+    for hot in ("produce", "fetch", "commit", "heartbeat", "txn-produce"):
         assert not {name for name in units[hot] if name.startswith("handlers.")}, hot
