@@ -16,6 +16,7 @@ from kbroker.core._atomics cimport kb_add_int
 
 cdef extern from "require.h" nogil:
     int kb_likely(int condition)
+    void kb_process_has_ended()
 
 
 # The smallest part that holds the wrong value, and cannot be trusted any more.
@@ -50,6 +51,7 @@ cdef inline void require(
 ) noexcept nogil:
     if not kb_likely(holds):
         require_failed(OF_PROCESS, -1, NULL, text, found, required)
+        kb_process_has_ended()
 
 
 # A count that nothing relies on but a bound or a metric, as it is from now on: 0 where it was
