@@ -27,8 +27,12 @@ ctypedef uint32_t (*hash_of)(const void* item) noexcept nogil
 ctypedef int (*is_key)(const void* item, const void* key) noexcept nogil
 
 
+cdef inline int64_t table_places(const Table* table) noexcept nogil:
+    return <int64_t>table.mask + 1 if table.places != NULL else 0
+
+
 cdef inline int64_t table_bytes(const Table* table) noexcept nogil:
-    return (<int64_t>table.mask + 1) * <int64_t>sizeof(void*) if table.places != NULL else 0
+    return table_places(table) * <int64_t>sizeof(void*)
 
 
 # Room for so many, with every other place free, in the arena if there is one. -1: no memory.
@@ -100,11 +104,10 @@ cdef inline int table_resize(Table* table, uint32_t places, hash_of item_hash) n
     fresh.count = 0
     if fresh.places == NULL:
         return -1
-    if table.places != NULL:
-        for place in range(<int64_t>table.mask + 1):
-            if table.places[place] != NULL:
-                table_put(&fresh, table.places[place], item_hash(table.places[place]))
-        table_free(table)
+    for place in range(table_places(table)):
+        if table.places[place] != NULL:
+            table_put(&fresh, table.places[place], item_hash(table.places[place]))
+    table_free(table)
     table[0] = fresh
     return 0
 

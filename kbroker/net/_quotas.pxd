@@ -2,12 +2,9 @@
 from libc.stdint cimport int32_t, uint8_t
 
 from kbroker.core._sync cimport pthread_mutex_t
-
-cdef enum:
-    QUOTA_BUCKETS = 1024
+from kbroker.core._table cimport Table
 
 cdef struct IpEntry:
-    IpEntry* next
     ConnectionQuotas* quotas
     uint8_t address[16]
     int32_t count
@@ -18,7 +15,7 @@ cdef struct ConnectionQuotas:
     int32_t per_ip_max
     int32_t total_max
     int32_t total
-    IpEntry* buckets[QUOTA_BUCKETS]
+    Table entries                 # of IpEntry, by address
 
 cdef ConnectionQuotas* quotas_new(int32_t per_ip_max, int32_t total_max) noexcept nogil
 cdef void quotas_free(ConnectionQuotas* quotas) noexcept nogil

@@ -3,12 +3,12 @@
 
 Acceptors acquire before a connection is handed on, Processors release when it ends, so counts go
 down on every disconnect. An address is its 16 bytes, IPv4 as IPv4-mapped. Entries of addresses
-without connections and without an override are removed, so the table holds no more entries than
-there are connections. One mutex, held for a short chain walk; last in the lock order, with the
-request queue's.
+without connections and without an override are removed, so the table holds no more of those than
+there are connections. One mutex, held for a short search; last in the lock order, with the request
+queue's.
 """
 
-from libc.stdint cimport int32_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
@@ -16,6 +16,8 @@ from kbroker.core._lock_order cimport RANK_QUEUE, kb_mutex_init, lock_ranked, un
 from kbroker.core._name_hash cimport name_hash
 from kbroker.core._require cimport OF_COUNT, require, require_of
 from kbroker.core._sync cimport pthread_mutex_destroy
+from kbroker.core._table cimport (
+    table_find, table_free, table_places, table_put, table_remove, table_room)
 
 
 cdef ConnectionQuotas* quotas_new(int32_t per_ip_max, int32_t total_max) noexcept nogil:
@@ -29,49 +31,43 @@ cdef ConnectionQuotas* quotas_new(int32_t per_ip_max, int32_t total_max) noexcep
 
 cdef void quotas_free(ConnectionQuotas* quotas) noexcept nogil:
     """Once no connection and no acceptor is left."""
-    cdef IpEntry* entry
-    cdef int bucket
+    cdef int64_t place
     if quotas == NULL:
         return
-    for bucket in range(QUOTA_BUCKETS):
-        while quotas.buckets[bucket] != NULL:
-            entry = quotas.buckets[bucket]
-            quotas.buckets[bucket] = entry.next
-            free(entry)
+    for place in range(table_places(&quotas.entries)):
+        free(quotas.entries.places[place])
+    table_free(&quotas.entries)
     pthread_mutex_destroy(&quotas.lock)
     free(quotas)
 
 
-cdef uint32_t _bucket(const uint8_t* address) noexcept nogil:
-    return name_hash(address, 16) % QUOTA_BUCKETS
+cdef uint32_t _hash(const void* entry) noexcept nogil:
+    return name_hash((<const IpEntry*>entry).address, 16)
+
+
+cdef inline int _is_address(const void* entry, const void* address) noexcept nogil:
+    return memcmp((<const IpEntry*>entry).address, address, 16) == 0
 
 
 cdef IpEntry* _entry_locked(ConnectionQuotas* quotas, const uint8_t* address) noexcept nogil:
-    cdef uint32_t bucket = _bucket(address)
-    cdef IpEntry* entry = quotas.buckets[bucket]
-    while entry != NULL and memcmp(entry.address, address, 16) != 0:
-        entry = entry.next
-    if entry == NULL:
-        entry = <IpEntry*>calloc(1, sizeof(IpEntry))
-        if entry == NULL:
-            return NULL
+    cdef uint32_t hash = name_hash(address, 16)
+    cdef IpEntry* entry = <IpEntry*>table_find(&quotas.entries, hash, _is_address, address)
+    if entry != NULL or table_room(&quotas.entries, _hash) != 0:
+        return entry
+    entry = <IpEntry*>calloc(1, sizeof(IpEntry))
+    if entry != NULL:
         memcpy(entry.address, address, 16)
         entry.quotas = quotas
         entry.bound = -1
-        entry.next = quotas.buckets[bucket]
-        quotas.buckets[bucket] = entry
+        table_put(&quotas.entries, entry, hash)
     return entry
 
 
 cdef void _drop_unused_locked(IpEntry* entry) noexcept nogil:
-    cdef IpEntry** place
     if entry.count > 0 or entry.bound >= 0:
         return
-    place = &entry.quotas.buckets[_bucket(entry.address)]
-    while place[0] != entry:
-        require(place[0] != NULL, "connection quotas: an address is in its bucket", 0, 1)
-        place = &place[0].next
-    place[0] = entry.next
+    table_remove(&entry.quotas.entries, entry, _hash,
+                 "connection quotas: an address that leaves is in the table")
     free(entry)
 
 
@@ -80,18 +76,18 @@ cdef void quotas_bound(
 ) noexcept nogil:
     """Other bounds, without overrides, for the connections that are to come."""
     cdef IpEntry* entry
-    cdef IpEntry* following
-    cdef int bucket
+    cdef int64_t place = 0
     lock_ranked(&quotas.lock, RANK_QUEUE)
     quotas.per_ip_max = per_ip_max
     quotas.total_max = total_max
-    for bucket in range(QUOTA_BUCKETS):
-        entry = quotas.buckets[bucket]
-        while entry != NULL:
-            following = entry.next
+    while place < table_places(&quotas.entries):
+        entry = <IpEntry*>quotas.entries.places[place]
+        if entry != NULL:
             entry.bound = -1
             _drop_unused_locked(entry)
-            entry = following
+        # Where one has left, one of those after it may have come to its place.
+        if quotas.entries.places[place] == entry:
+            place += 1
     unlock_ranked(&quotas.lock, RANK_QUEUE)
 
 
@@ -129,12 +125,11 @@ cdef IpEntry* quota_acquire(ConnectionQuotas* quotas, const uint8_t* address) no
 cdef int32_t _counted_locked(const ConnectionQuotas* quotas) noexcept nogil:
     cdef const IpEntry* entry
     cdef int32_t total = 0
-    cdef int bucket
-    for bucket in range(QUOTA_BUCKETS):
-        entry = quotas.buckets[bucket]
-        while entry != NULL:
+    cdef int64_t place
+    for place in range(table_places(&quotas.entries)):
+        entry = <const IpEntry*>quotas.entries.places[place]
+        if entry != NULL:
             total += entry.count
-            entry = entry.next
     return total
 
 

@@ -17,7 +17,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
 
 from kbroker.core._name_hash cimport name_hash
-from kbroker.core._table cimport table_find, table_free, table_put, table_remove, table_room
+from kbroker.core._table cimport (
+    table_find, table_free, table_places, table_put, table_remove, table_room)
 from kbroker.log.engine._markers cimport marker_read, may_be_marker
 from kbroker.log.engine._types cimport Marker
 from kbroker.log.upkeep._batch_filter cimport DELETE_HORIZON_BIT, filter_give_horizon
@@ -39,9 +40,8 @@ cdef inline int is_id(const void* item, const void* key) noexcept nogil:
 
 cdef void markers_close(CleanedMarkers* markers) noexcept nogil:
     cdef int64_t place
-    if markers.with_data.places != NULL:
-        for place in range(<int64_t>markers.with_data.mask + 1):
-            free(markers.with_data.places[place])
+    for place in range(table_places(&markers.with_data)):
+        free(markers.with_data.places[place])
     table_free(&markers.with_data)
     free(markers.gone)
     markers.gone = NULL

@@ -4,6 +4,10 @@
 Keys themselves are not kept: of a thousand million, two with one hash are there once in 10^20
 tables. Both halves are under secret keys, so no client can choose two such. Open addressing: the
 next free place after the hash's own. 24 bytes a key, as in Apache Kafka's, whose hash is MD5.
+
+Not a table of core: that has pointers, which would be 8 bytes and an allocation more for each of
+millions of keys. This one has its size from a bound by bytes, neither grows nor loses a key, and
+its entries are in place.
 """
 
 from libc.errno cimport ENOMEM

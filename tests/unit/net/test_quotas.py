@@ -66,3 +66,15 @@ def test_a_refused_connection_is_not_counted(make_rig: Callable[..., Rig]) -> No
     first.close()
     eventually(lambda: rig.total("connections") == 0, "it is gone")
     assert served(rig.client())
+
+
+def test_hundreds_of_addresses_have_bounds_of_their_own(make_rig: Callable[..., Rig]) -> None:
+    """Those that have overrides and no connection leave the table when the bounds change."""
+    rig = make_rig(overrides={f"127.0.{i // 256}.{i % 256}": 0 for i in range(2, 702)})
+    assert not served(rig.client(host="127.0.2.88"))
+    open_before = [rig.client(host=f"127.0.3.{i}") for i in range(1, 31)]
+    assert all(served(client) for client in open_before)
+    rig.server.bound_connections(100, 1, {"127.0.2.99": 0})
+    assert not served(rig.client(host="127.0.2.99"))
+    assert not any(served(rig.client(host=f"127.0.3.{i}")) for i in range(1, 31))
+    assert all(served(rig.client(host=f"127.0.2.{i}")) for i in range(1, 31))
