@@ -27,6 +27,7 @@ from kbroker._state cimport (
     slots_discard, slots_fill, slots_head_ready, slots_init, slots_pop, slots_push, slots_release)
 from kbroker.core._atomics cimport kb_add_i64, kb_load_i64
 from kbroker.core._figures cimport kb_count
+from kbroker.core._list cimport list_append, list_remove_first
 from kbroker.core._live_objects cimport LIVE_CONNECTIONS, live_add
 from kbroker.core._require cimport OF_CONNECTION, require, require_failed, require_same
 from kbroker.core._sync cimport kb_now_ns
@@ -261,12 +262,8 @@ cdef void channel_turn(Channel* channel) noexcept nogil:
         return
     channel.in_flight += 1
     channel.stalled = request     # until the queue has it
-    request.next = NULL
-    if processor.batch_tail == NULL:
-        processor.batch_head = request
-    else:
-        processor.batch_tail.next = request
-    processor.batch_tail = request
+    list_append(&processor.batch_head, &processor.batch_tail, request, &request.next,
+                "a turn's requests: nothing is after the last")
 
 
 cdef int channel_has_work(Channel* channel) noexcept nogil:
@@ -349,12 +346,8 @@ cdef int _cache(Channel* channel, Request* request, Request* answer) noexcept no
 
 
 cdef void _queue_send(Channel* channel, Request* request) noexcept nogil:
-    request.next = NULL
-    if channel.tx_tail == NULL:
-        channel.tx_head = request
-    else:
-        channel.tx_tail.next = request
-    channel.tx_tail = request
+    list_append(&channel.tx_head, &channel.tx_tail, request, &request.next,
+                "channel: no answer is after the last")
 
 
 cdef void channel_answer(Channel* channel, Request* request) noexcept nogil:
@@ -457,8 +450,6 @@ cdef void _sent(Channel* channel, Request* request) noexcept nogil:
     cdef int _frame
     if request.is_unsent:
         unsent_remove(channel, request)
-    require(request.part_next == request.part_count, "channel: an answer has left whole",
-            request.part_next, request.part_count)
     if request.cached:
         if not channel_requires(channel, channel.cached_frames >= request.frames,
                                 "channel: cached frames are counted", channel.cached_frames,
@@ -492,9 +483,8 @@ cdef void _send_queued(Channel* channel) noexcept nogil:
     while channel.tx_head != NULL and not channel.closed:
         request = channel.tx_head
         if request.part_next == request.part_count:
-            channel.tx_head = request.next
-            if channel.tx_head == NULL:
-                channel.tx_tail = NULL
+            list_remove_first(&channel.tx_head, &channel.tx_tail, request, &request.next,
+                              "channel: the answer that has left is the first")
             _sent(channel, request)
             continue
         if not channel.writable or channel.reads_ahead:

@@ -26,6 +26,7 @@ from posix.unistd cimport close, read
 
 from kbroker.core._atomics cimport kb_cas_int, kb_load_int, kb_load_ptr, kb_store_i64, kb_store_int
 from kbroker.core._figures cimport kb_count
+from kbroker.core._list cimport list_append, list_append_all
 from kbroker.core._live_objects cimport LIVE_CHUNKS, live_add
 from kbroker.core._lock_order cimport (
     RANK_QUEUE, RANK_TURN, kb_mutex_init, lock_ranked, try_lock_ranked, unlock_ranked)
@@ -214,13 +215,8 @@ cdef void processor_push(
     by one of the two functions below."""
     lock_ranked(&processor.lock, RANK_QUEUE)
     if answered.head != NULL:
-        answered.tail.next = NULL
-        if processor.answers_tail == NULL:
-            require_same(processor.answers_head, NULL, "answers: without a last there is no first")
-            processor.answers_head = answered.head
-        else:
-            processor.answers_tail.next = answered.head
-        processor.answers_tail = answered.tail
+        list_append_all(&processor.answers_head, &processor.answers_tail, answered.head,
+                        answered.tail, &answered.tail.next, "answers: nothing is after the last")
     if local.head != NULL:
         local.tail.local_next = processor.local_head
         processor.local_head = local.head
@@ -390,12 +386,9 @@ cdef void _serve_at_once(Processor* processor) noexcept nogil:
         request.dequeued_ns = processor.now_ns
         if request_channel.serve_at_once(request_channel.hot_context, processor, request):
             channel_received(channel, request)
-        elif processor.batch_tail == NULL:
-            processor.batch_head = request
-            processor.batch_tail = request
         else:
-            processor.batch_tail.next = request
-            processor.batch_tail = request
+            list_append(&processor.batch_head, &processor.batch_tail, request, &request.next,
+                        "given back at once: nothing is after the last")
         request = following
 
 
@@ -404,12 +397,8 @@ cdef void _note_channels(Processor* processor) noexcept nogil:
     processor.noted_head = NULL
     processor.noted_tail = NULL
     while request != NULL:
-        request.channel.next_noted = NULL
-        if processor.noted_tail == NULL:
-            processor.noted_head = request.channel
-        else:
-            processor.noted_tail.next_noted = request.channel
-        processor.noted_tail = request.channel
+        list_append(&processor.noted_head, &processor.noted_tail, request.channel,
+                    &request.channel.next_noted, "noted channels: nothing is after the last")
         request = request.next
 
 
@@ -540,7 +529,8 @@ cdef void* _main(void* argument) noexcept nogil:
         _configure_new_connections(processor)
         _process_answers(processor, 0)
         close_unread(processor)
-        channel_end_throttles(processor)
+        if processor.throttled != NULL:
+            channel_end_throttles(processor)
         _process_ready(processor)
         _hand_over(processor)
         if kb_load_int(&processor.stopping) and has_stopped(processor, &drain_until_ns):
