@@ -171,6 +171,7 @@ cdef uint8_t* answer_reserve(Request* request, uint32_t head_bytes, int parts) n
 
 
 cdef inline void _require_room(const Request* request) noexcept nogil:
+    # What a part says is required before it is sent (_required).
     require(request.parts != NULL, "answer: it was reserved", 0, 1)
     require(request.part_count < INLINE_PARTS or request.parts != request.inline_parts,
             "answer: a part of its own for each piece", request.part_count, INLINE_PARTS)
@@ -179,7 +180,6 @@ cdef inline void _require_room(const Request* request) noexcept nogil:
 cdef void answer_bytes(Request* request, uint8_t* data, int64_t length) noexcept nogil:
     cdef Part* part = &request.parts[request.part_count]
     _require_room(request)
-    require(length >= 0, "answer: bytes of a length", length, 0)
     part.data = data
     part.length = length
     part.fd = -1
@@ -194,7 +194,6 @@ cdef void answer_range(
     """A range of a file; the keeper's reference passes to the request."""
     cdef Part* part = &request.parts[request.part_count]
     _require_room(request)
-    require(position >= 0 and length >= 0, "answer: a range of a file", position, length)
     part.data = NULL
     part.length = length
     part.fd = fd
