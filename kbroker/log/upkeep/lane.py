@@ -102,7 +102,7 @@ def at_once(over: Over, clock: Clock) -> Lane:
 class ThreadLane:
     """A worker with a thread, which begins with the first work."""
 
-    def __init__(self, over: Over, clock: Clock) -> None:
+    def __init__(self, over: Over, clock: Clock, name: str = THREAD_NAME) -> None:
         self._over: Final = over
         self._clock: Final = clock
         self._changed: Final = threading.Condition()
@@ -111,7 +111,7 @@ class ThreadLane:
         self._since_ns = 0
         self._awaited: Work | None = None
         self._stopping = self._lost = False
-        self.thread: Final = OwnThread(THREAD_NAME, self._run, self._given_up)
+        self.thread: Final = OwnThread(name, self._run, self._given_up)
 
     def put(self, work: Work) -> None:
         with self._changed:
