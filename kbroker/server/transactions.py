@@ -159,7 +159,11 @@ class TransactionsOnDemand:
         """This broker's coordinator is asked without a socket."""
         from kbroker.coordinator.txn.own_requests import ask
 
-        ask(self.coordinator, transactions, done, self.failures)
+        image = self._image()
+        ask(
+            self.coordinator, transactions, done, self.failures,
+            lambda place: image.partition(*place) is not None,
+        )  # fmt: skip
 
     # --- the controller's thread ------------------------------------------------------------------
 

@@ -1,6 +1,9 @@
 """AddPartitionsToTxn of this broker to its own coordinator, without a socket.
 
-Any thread; `done` is called once, when the last transaction is answered.
+As in a request, a partition that the published image does not have is not added: markers go by that
+image, and one that is missing there counts as deleted. A new topic is led before it is published.
+
+Any thread that may wait for a log; `done` is called once, when the last transaction is answered.
 """
 
 from __future__ import annotations
@@ -76,6 +79,7 @@ def ask(
     transactions: Sequence[Asked],
     done: Done,
     failures: Failures,
+    exists: Callable[[TopicPartition], bool],
 ) -> None:
     """No coordinator: this broker has no transactional id."""
     asked = {each.transactional_id: each for each in transactions}
@@ -87,6 +91,10 @@ def ask(
                 put(ErrorCode.NOT_COORDINATOR)
             elif each.verify_only:
                 put(coordinator.verify_partitions(name, pair, each.partitions))
+            elif unknown := [place for place in each.partitions if not exists(place)]:
+                not_attempted = ErrorCode.OPERATION_NOT_ATTEMPTED
+                errors = dict.fromkeys(each.partitions, not_attempted)
+                put(errors | dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             else:
                 coordinator.add_partitions(
                     name, pair, frozenset(each.partitions), RAISES_EPOCHS, put
