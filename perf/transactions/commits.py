@@ -28,10 +28,10 @@ from perf.stats import estimate
 from perf.tables import interval
 from perf.transactions.driver import SETTLE_S, Line, commit, connected
 from perf.transactions.producer import KINDS, TV1, TV2, Kind, Producer, await_coordinator, values
+from perf.transactions.warming import until_flat
 
 RECORD_BYTES: Final = 100
 WARM_COMMITS: Final = 1_000
-WARM_BLOCKS, WARM_BLOCKS_MAX, FLAT = 3, 30, 0.05
 ONE_RATE_BAR, ONE_P99_BAR = 1 / 3, 0.4
 MANY_RATE_BAR, MANY_CPU_BAR = 1 / 2, 0.7
 INVERSE: Final = "at least n x the commits a second is held as its inverse: the time of one commit"
@@ -131,13 +131,14 @@ class Work:
         self._stack.close()
 
     def warm(self, count: int, say: Callable[[str], None]) -> None:
-        """Until three successive blocks take the same time."""
-        times: list[float] = []
-        while len(times) < WARM_BLOCKS_MAX and not _is_flat(times):
+
+        def block() -> float:
             done = commit(self.lines, count=count)
-            times.append(done.wall_s / len(done.times_ns))
-        why = "flat" if _is_flat(times) else "NOT FLAT"
-        say(f"{self._broker.name} warm: {self.cell.title}: {len(times) * count:,} commits, {why}")
+            return done.wall_s / len(done.times_ns)
+
+        warmed = until_flat(block)
+        commits = warmed.blocks * count
+        say(f"{self._broker.name} warm: {self.cell.title}: {commits:,} commits, {warmed.word}")
 
     def block(self, seconds: float, number: int) -> Committed:
         pid = self._broker.measured_pid
@@ -155,11 +156,6 @@ class Work:
 
     def _repeats(self) -> int:
         return sum(line.producer.repeats for line in self.lines)
-
-
-def _is_flat(times: Sequence[float]) -> bool:
-    last = times[-WARM_BLOCKS:]
-    return len(last) == WARM_BLOCKS and max(last) <= min(last) * (1 + FLAT)
 
 
 def measure(plan: CommitPlan, root: Path, say: Callable[[str], None]) -> list[Committed]:
