@@ -150,7 +150,7 @@ def ask(connection: socket.socket, steps: Steps) -> None:
         frame = next(steps)
         while True:
             connection.sendall(frame)
-            frame = steps.send(_read(connection, frame))
+            frame = steps.send(answered(connection, frame))
     except StopIteration:
         return
 
@@ -168,11 +168,11 @@ def _write(producer: Producer, connection: socket.socket, until: float) -> int:
         elif sent == done:
             return done
         else:
-            if code := producer.produced(_read(connection, frame)):
+            if code := producer.produced(answered(connection, frame)):
                 raise CellError(f"Produce: error code {code}")
             done += 1
 
 
-def _read(connection: socket.socket, frame: bytes) -> Reader:
+def answered(connection: socket.socket, frame: bytes) -> Reader:
     (size,) = struct.unpack(">i", read_exactly(connection, 4))
     return response(frame, read_exactly(connection, size))
