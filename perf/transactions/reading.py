@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -96,22 +96,38 @@ class Log:
             raise CellError(f"{broker.name}: {self.end} records and markers are too few")
 
     def read(self, isolation: int, size: int, seconds: float, connections: int) -> dict[str, Any]:
+        """Round and round, for a time."""
+        stream = self._stream(isolation, size, connections)
+        return self._run(stream, warm_s=WARM_S, window_s=seconds)
+
+    def read_so_often(self, isolation: int, size: int, count: int) -> dict[str, Any]:
+        """So many fetches, one after the other."""
+        stream = replace(self._stream(isolation, size, 1), send_limit=count)
+        return self._run(stream, warm_s=0, window_s=0)
+
+    def _stream(self, isolation: int, size: int, connections: int) -> Stream:
         each = [
             Partition(0, fetch_offset=self.end * number // connections, end_offset=self.end)
             for number in range(connections)
         ]
-        stream = Stream(
+        return Stream(
             "fetch", PLAIN_FETCH,
             tuple(requests.fetch(PLAIN_FETCH, self.topic, [one]) for one in each),
             max_bytes=FETCH_MAX_BYTES, partition_max_bytes=size, isolation=isolation,
         )  # fmt: skip
+
+    def _run(self, stream: Stream, *, warm_s: float, window_s: float) -> dict[str, Any]:
         broker = self._broker
-        return run_load(
+        found = run_load(
             Run(
                 broker.host, broker.port, (stream,), broker_pid=broker.measured_pid,
-                warm_s=WARM_S, window_s=seconds,
+                warm_s=warm_s, window_s=window_s,
             )
         )  # fmt: skip
+        (fetched,) = found["streams"]
+        if fetched["errors"]:
+            raise CellError(f"{broker.name}: a fetch was answered with {fetched['first_error']}")
+        return found
 
 
 def _block(
@@ -122,8 +138,6 @@ def _block(
     found = log.read(ISOLATIONS.index(isolation), size, plan.seconds, plan.connections)
     guard = watch.guard()
     (stream,) = found["streams"]
-    if stream["errors"]:
-        raise CellError(f"{broker.name}: a fetch was answered with {stream['first_error']}")
     wall_s, cpu_s = found["wall_ns"] / 1e9, found["broker_cpu_ns"] / 1e9
     return Fetched(
         broker.name, number, share, size, isolation, stream["requests"] / wall_s,
