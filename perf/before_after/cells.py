@@ -8,8 +8,9 @@ from typing import Final
 
 from perf.before_after import handlers, several
 from perf.before_after.driver import Say, Stage
-from perf.before_after.one_broker import START, Requests, Starts
+from perf.before_after.one_broker import Requests
 from perf.before_after.several import Sizes
+from perf.before_after.starts import START, Starts
 from perf.cells import BY_KEY
 
 GROUPS: Final = {
