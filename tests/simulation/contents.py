@@ -24,7 +24,8 @@ _HEAD = struct.Struct(">qii5xh20xqhii")
 _TRANSACTIONAL, _CONTROL = 0x10, 0x20
 _SIZE_COUNTS_FROM = 12
 _LENGTH_AT = 5  # of the value, in a record without a key: one byte, twice the length
-_FILE_BYTES_MAX = 1 << 20
+# At once; no batch is larger.
+_READ_BYTES = 1 << 16
 # What a group is, with its members: nobody has sent it as it stands there.
 GROUP_STATE = b"group of "
 # A commit that was deleted, whichever: neither has anybody sent that.
@@ -203,6 +204,7 @@ class Contents:
         committed: Sequence[Record],
     ) -> None:
         self.directory = directory
+        self._path = str(directory)
         self.value_of = value_of
         self.records: list[Record] = []
         self._committed = committed
@@ -238,11 +240,11 @@ class Contents:
     def _read(self, base: int, position: int, end_offset: int) -> bool:
         """False: there is no such file."""
         try:
-            file = os.open(self.directory / f"{base:020d}.log", os.O_RDONLY)
+            file = os.open(f"{self._path}/{base:020d}.log", os.O_RDONLY)
         except FileNotFoundError:
             return False
         try:
-            data = os.pread(file, _FILE_BYTES_MAX, position)
+            data = os.pread(file, _READ_BYTES, position)
         finally:
             os.close(file)
         for batch in _batches(data):

@@ -7,13 +7,14 @@ import logging
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from kbroker.config import BrokerConfig, TopicConfig
 from kbroker.replica import manager
 from tests.simulation import living
 from tests.simulation.act import Act
@@ -85,6 +86,20 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
+def _settings_of_logs(own: dict[str, int]) -> Callable[[TopicConfig, int], dict[str, Any]]:
+    """As the broker's, but for these; asked for with every image, and always for the same few."""
+    log_settings = manager.log_settings
+    known: dict[tuple[BrokerConfig, frozenset[tuple[str, str]], int], dict[str, Any]] = {}
+
+    def settings_of(config: TopicConfig, replicas: int) -> dict[str, Any]:
+        key = config.broker, frozenset(config.overrides.items()), replicas
+        if key not in known:
+            known[key] = {**log_settings(config, replicas), **own}
+        return known[key]
+
+    return settings_of
+
+
 def _patience_of_threads() -> AbstractContextManager[Any]:
     """Threads are away for some time, and at a disk until there is another controller."""
     late_ms = EVENT_MAX_MS + 2_000
@@ -117,11 +132,8 @@ def run(
             own = sorted([*own, *transactions_of(seed, end_ms, always=transactions is True)])
     acts = own if schedule is None else list(schedule)
     place = directory or Path(tempfile.mkdtemp(prefix="kbroker-simulation-", dir="/dev/shm"))
-    settings = manager.log_settings
     with (
-        mock.patch.object(
-            manager, "log_settings", lambda *how: {**settings(*how), **SEGMENTS, **special}
-        ),
+        mock.patch.object(manager, "log_settings", _settings_of_logs({**SEGMENTS, **special})),
         _quiet(),
         _patience_of_threads() if threads else nullcontext(),
         scheduled(random.Random(f"threads {seed}")) if threads else nullcontext() as scheduler,

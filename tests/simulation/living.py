@@ -51,12 +51,19 @@ class Living:
         self._cluster = cluster
         self._since: dict[Wrong, int] = {}
         self._ends: dict[TopicPartition, tuple[int, deque[int]]] = {}  # by leader epoch
+        # As of this look.
+        self._reachable: list[Running] = []
+        self._registered: dict[int, int] = {}  # and by which session
 
     def begin(self) -> None:
         self._cluster.loop.later(PERIOD_MS, self._look)
 
     def _look(self) -> None:
         now_ms = self._cluster.loop.now_ms
+        self._reachable = self._cluster.reachable()
+        tree = self._cluster.ensemble.tree
+        nodes = {each: tree.find(records.broker_path(each)) for each in self._cluster.brokers}
+        self._registered = {each: node.owner for each, node in nodes.items() if node is not None}
         found = dict.fromkeys(self._wrong())
         self._since = {each: self._since.get(each, now_ms) for each in found}
         for wrong, since_ms in self._since.items():
@@ -66,7 +73,7 @@ class Living:
 
     def _wrong(self) -> Iterator[Wrong]:
         office = NO_CONTROLLER
-        for running in self._cluster.reachable():
+        for running in self._reachable:
             yield from self._of_broker(running)
             if running.controller.active:
                 office = running.node_id
@@ -77,40 +84,43 @@ class Living:
                 yield from self._of_followers()
 
     def _of_broker(self, running: Running) -> Iterator[Wrong]:
-        node = self._cluster.ensemble.tree.find(records.broker_path(running.node_id))
-        if running.leads_any and (node is None or node.owner != running.session.session_id):
+        if running.leads_any and not self._is_registered(running):
             told = f"broker {running.node_id} leads, and its registration is gone or another's"
             yield Wrong("who leads is registered", told, HEARD_WITHIN_MS)
-        now = running.controller.image.controller_id
-        for asked in running.links.unanswered:
+        unanswered = running.links.unanswered
+        now = running.controller.image.controller_id if unanswered else NO_CONTROLLER
+        for asked in unanswered:
             if now not in (asked, NO_CONTROLLER):
                 told = f"broker {running.node_id} waits for {asked}, and {now} is the controller"
                 yield Wrong("who is no controller is not waited for", told, GIVEN_UP_WITHIN_MS)
 
+    def _is_registered(self, running: Running) -> bool:
+        """Itself, not another in its place."""
+        return self._registered.get(running.node_id) == running.session.session_id
+
     def _of_leaders(self, office: int) -> Iterator[Wrong]:
-        safety, tree = self._cluster.safety, self._cluster.ensemble.tree
+        safety = self._cluster.safety
         for name in self._cluster.logs:
             state = safety.partition(name).state
             if state is None or state.leader == NO_LEADER:
                 continue
-            if tree.find(records.broker_path(state.leader)) is None:
+            if state.leader not in self._registered:
                 told = f"{state.leader} leads {name} under controller {office}"
                 yield Wrong("the dead do not lead", told, HEARD_WITHIN_MS)
-        for running in self._cluster.reachable():
+        for running in self._reachable:
             if running.node_id == office or self._cluster.network.is_whole:
                 yield from self._of_image(running)
 
     def _of_image(self, running: Running) -> Iterator[Wrong]:
         """A broker whose registration is another's refuses what that one is sent."""
-        image, tree = running.controller.image, self._cluster.ensemble.tree
-        node = tree.find(records.broker_path(running.node_id))
-        if node is None or node.owner != running.session.session_id:
+        if not self._is_registered(running):
             return
+        image = running.controller.image
         for name in self._cluster.logs:
             partition = image.partition(*name)
             if partition is None or partition.leader == NO_LEADER:
                 continue
-            if tree.find(records.broker_path(partition.leader)) is None:
+            if partition.leader not in self._registered:
                 told = f"{partition.leader} leads {name}, as broker {running.node_id} has it"
                 yield Wrong("the dead do not lead for anybody", told, HEARD_WITHIN_MS)
 
@@ -121,16 +131,16 @@ class Living:
             state = partition.state
             view = None if state is None else partition.views.get(state.leader)
             leader = None if state is None else self._cluster.brokers.get(state.leader)
-            lives = leader is not None and leader.running in self._cluster.reachable()
+            lives = leader is not None and leader.running in self._reachable
             if state is None or view is None or not (lives and view.leads):
                 self._ends.pop(name, None)
                 continue
             ends = self._ends_of(name, state.leader_epoch, view.end_offset)
             for node_id in state.isr:
                 other, places = partition.views.get(node_id), {office, state.leader, node_id}
-                knows = self._cluster.network.is_whole_between(places)
-                known = other is not None and other.replica is not None
-                if other and known and knows and other.end_offset < ends[0]:
+                if other is None or other.replica is None or other.end_offset >= ends[0]:
+                    continue
+                if self._cluster.network.is_whole_between(places):
                     told = f"broker {node_id}, at {name} led by {state.leader} in epoch"
                     told += f" {state.leader_epoch}"
                     yield Wrong("who lags leaves the in-sync set", told, HEARD_WITHIN_MS)
@@ -143,7 +153,7 @@ class Living:
                 continue
             leader = self._cluster.brokers[state.leader].running
             view = partition.views.get(state.leader)
-            if leader not in self._cluster.reachable() or view is None or not view.leads:
+            if leader not in self._reachable or view is None or not view.leads:
                 continue
             hang = {*state.isr} & {*self._hang(view)}
             where = f"{name}, led by {state.leader} in epoch {state.leader_epoch}"
@@ -172,7 +182,7 @@ class Living:
         now_ns = round(self._cluster.loop.time() * 1e9)
         for node_id, _, _, _, fetched_ns, _ in _followers_of(leader):
             view, running = partition.views.get(node_id), self._cluster.brokers[node_id].running
-            if running not in self._cluster.reachable() or running.disk_failed or view is None:
+            if running not in self._reachable or running.disk_failed or view is None:
                 continue
             busy = running.fetches_slowly or running.fetchers_hang_until_ms > running.process.now_ms
             is_open = view.replica is not None and view.replica.online

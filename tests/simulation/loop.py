@@ -53,7 +53,7 @@ class StepLoop(asyncio.AbstractEventLoop):
 
     def __init__(self, after_step: Callable[[], None]) -> None:
         self._after_step = after_step
-        self._now_s = 0.0
+        self.now_s = 0.0
         self._ready: deque[Callback] = deque()
         # By time, and in the order in which they were asked for.
         self._timers: list[Scheduled] = []
@@ -69,11 +69,11 @@ class StepLoop(asyncio.AbstractEventLoop):
             self._run_until(end_s)
         finally:
             asyncio._set_running_loop(None)
-        self._now_s = max(self._now_s, end_s)
+        self.now_s = max(self.now_s, end_s)
 
     def run_on(self, for_ms: int) -> None:
         """Within a step, what happens meanwhile."""
-        self._run_until(self._now_s + for_ms / 1000)
+        self._run_until(self.now_s + for_ms / 1000)
 
     def _run_until(self, end_s: float, turns_max: int = sys.maxsize) -> bool:
         """False: nothing more happens up to then. What was cancelled takes a turn, too."""
@@ -83,8 +83,8 @@ class StepLoop(asyncio.AbstractEventLoop):
                 callback = ready.popleft()
             elif timers and timers[0][0] <= end_s:
                 when, _, callback = heapq.heappop(timers)
-                if when > self._now_s:
-                    self._now_s = when
+                if when > self.now_s:
+                    self.now_s = when
             else:
                 return False
             if callback.is_cancelled:
@@ -103,15 +103,20 @@ class StepLoop(asyncio.AbstractEventLoop):
 
     @property
     def now_ms(self) -> int:
-        return int(self._now_s * 1000 + 1e-6)
+        return int(self.now_s * 1000 + 1e-6)
 
     def later(self, delay_ms: float, call: Callable[..., object], *args: Any) -> Callback:
-        return self.call_at(self._now_s + delay_ms / 1000, call, *args)
+        return self._add(self.now_s + delay_ms / 1000, Callback(call, args))
+
+    def _add(self, when: float, callback: Callback) -> Callback:
+        self._asked += 1
+        heapq.heappush(self._timers, (when, self._asked, callback))
+        return callback
 
     # --- what asyncio asks for --------------------------------------------------------------------
 
     def time(self) -> float:
-        return self._now_s
+        return self.now_s
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -124,16 +129,13 @@ class StepLoop(asyncio.AbstractEventLoop):
         self, delay: float, callback: Callable[..., object], *args: Any,
         context: Context | None = None,
     ) -> Callback:  # fmt: skip
-        return self.call_at(self._now_s + delay, callback, *args)
+        return self._add(self.now_s + delay, Callback(callback, args))
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any,
         context: Context | None = None,
     ) -> Callback:  # fmt: skip
-        made = Callback(callback, args)
-        self._asked += 1
-        heapq.heappush(self._timers, (when, self._asked, made))
-        return made
+        return self._add(when, Callback(callback, args))
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
@@ -171,10 +173,10 @@ class LoopClock:
         self.shift_ms = 0
 
     def monotonic_ns(self) -> int:
-        return round(self._loop.time() * 1e9)
+        return round(self._loop.now_s * 1e9)
 
     def monotonic_ms(self) -> int:
-        return self.monotonic_ns() // NS_PER_MS
+        return round(self._loop.now_s * 1e9) // NS_PER_MS
 
     def wall_ms(self) -> int:
         return START_WALL_MS + self.monotonic_ms() + self.shift_ms
@@ -212,7 +214,7 @@ class Process:
 
     @property
     def now_ms(self) -> float:
-        return self._loop.time() * 1000
+        return self._loop.now_s * 1000
 
     def later(self, delay_ms: float, call: Callable[[], object], thread: str = "") -> None:
         self._loop.later(delay_ms, self.run, call, thread)

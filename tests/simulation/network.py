@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.dice import below, between
 from tests.simulation.loop import HANDLER, LINKS, Callback, Process, StepLoop
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ Done = Callable[[Any], None]
 
 class Exchange:
     """One request and its answer."""
+
+    __slots__ = ("_done", "_network", "_source", "held_up", "over", "target", "timer", "ways")
 
     def __init__(
         self, network: Network, source: Process, ways: tuple[int, int], done: Done
@@ -130,19 +133,19 @@ class Network:
 
     def delay_of(self, ways: tuple[int, int]) -> int:
         """How much later than most a request along them comes."""
-        if self._late_percent and self._dice.randrange(100) < self._late_percent:
+        if self._late_percent and below(self._dice, 100) < self._late_percent:
             return self._dice.randrange(*LATE_MS)
         return self._delays_ms.get(ways, 0)
 
     def breaks(self) -> bool:
         """Whether the connection does, with the next message on its way."""
-        return bool(self._broken_percent) and self._dice.randrange(100) < self._broken_percent
+        return bool(self._broken_percent) and below(self._dice, 100) < self._broken_percent
 
     def later(self, call: Callable[..., object], *args: object, delay_ms: int = 0) -> None:
         """A moment later, as long as a message is under way."""
         dice = self._dice
-        slow = dice.randrange(100) < self._slow_percent
-        moment_ms = dice.uniform(20, SLOW_MS_MAX) if slow else dice.uniform(0.5, 2)
+        slow = below(dice, 100) < self._slow_percent
+        moment_ms = between(dice, 20, SLOW_MS_MAX) if slow else between(dice, 0.5, 2)
         self._loop.later(delay_ms + moment_ms, call, *args)
 
     def forget(self, exchange: Exchange) -> None:
@@ -173,10 +176,12 @@ class Network:
 
     def is_whole_between(self, places: Collection[int]) -> bool:
         """The same of these."""
-        ways = set(itertools.permutations(places, 2))
+        if self._late_percent:
+            return False
+        ways = {*itertools.permutations(places, 2)}
         slow = {way for way, delay_ms in self._delays_ms.items() if delay_ms}
-        broken = {*filter(self._is_reset, self._resets_until_ms)} | self._held_up()
-        return not self._late_percent and ways.isdisjoint({*self._cut} | slow | broken)
+        broken = {*filter(self._is_reset, self._resets_until_ms)}
+        return ways.isdisjoint({*self._cut} | slow | broken | self._held_up())
 
     def _held_up(self) -> set[tuple[int, int]]:
         """The ways between brokers of what is waited for in vain, or late."""

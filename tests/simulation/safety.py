@@ -75,7 +75,10 @@ class Safety:
             self.violation = Violation(rule, f"{name}{detail} (at {now_ms} ms)")
 
     def partition(self, name: TopicPartition) -> Partition:
-        return self.partitions.setdefault(name, Partition(name))
+        partition = self.partitions.get(name)
+        if partition is None:
+            partition = self.partitions[name] = Partition(name)
+        return partition
 
     # --- what happens -----------------------------------------------------------------------------
 

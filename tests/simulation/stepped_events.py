@@ -8,6 +8,7 @@ from typing import Any
 
 from kbroker.metadata.controller.event_loop import EventLoop
 from kbroker.metadata.controller.events import Event
+from tests.simulation.dice import below
 from tests.simulation.loop import CONTROLLER, Process
 
 
@@ -56,7 +57,7 @@ class SteppedEvents(EventLoop[Event]):
 
     def _takes_ms(self) -> float:
         """The store is slow at times, and there are thousands of logs."""
-        chance = self._dice.randrange(600)
+        chance = below(self._dice, 600)
         if chance == 0:
             return self._dice.uniform(100, 600)
         return self._dice.uniform(5, 60) if chance < 12 else 0.05

@@ -167,11 +167,12 @@ class Session(MetadataStore):
 
     def changed(self, changes: Changes) -> None:
         for type_, path in changes:
+            parent = parent_of(path)
             for watch in list(self.watches):
                 if watch.path == path and watch.kind is WatchKind.DATA:
                     self._fire(watch, type_)
                 elif (
-                    watch.path == parent_of(path)
+                    watch.path == parent
                     and watch.kind is WatchKind.CHILDREN
                     and type_ is not EventType.CHANGED
                 ):
