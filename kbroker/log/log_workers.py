@@ -3,8 +3,9 @@
     timer, loop, controller -> put -> the worker of the log's data directory -> an append
 
 Each data directory has a worker of its own, which begins with the first work, so one that hangs
-keeps no other waiting. What a lane has to open and remove (`log_lanes.py`) does not wait for it. A
-log that is not here has the worker of all such logs: what is asked of it is refused without a disk.
+keeps no other waiting. It is not the lane that opens and removes logs (`log_lanes.py`): a log that
+hangs must not delay those. Logs that are not here have a worker of their own: what is asked of one
+is refused without a disk.
 
 The queue has what callers put into it; each of them says why that is bounded. After `stop` nothing
 is taken any more. Should a worker's thread be lost (own_thread.py), its work is not done, and there
