@@ -75,7 +75,9 @@ class Coordinators(Protocol):
         done: Callable[[Answer], None],
     ) -> None: ...
 
-    def later(self, delay_ms: int, call: Callable[[], None]) -> None: ...
+    def later(self, delay_ms: int, transactional_id: str, call: Callable[[], None]) -> None:
+        """On a thread that may wait for the log of the id's coordinator, if that is this broker."""
+        ...
 
 
 @dataclass(eq=False)
@@ -198,7 +200,9 @@ class TransactionAdds:
             self._end(asked, verdict)
             return
         try:
-            self._coordinators.later(self._retry_backoff_ms(), partial(self._enqueue, asked))
+            transactional_id = asked.transaction.transactional_id
+            again = partial(self._enqueue, asked)
+            self._coordinators.later(self._retry_backoff_ms(), transactional_id, again)
         except Exception as error:
             self._failures.note("asking a transaction coordinator again", error)
             self._end(asked, verdict)

@@ -7,7 +7,9 @@ arrived. A broker of an earlier version, which does not list AddPartitionsToTxn 
 nothing: COORDINATOR_NOT_AVAILABLE, until it has been updated. This broker's own coordinator is
 called without a socket.
 
-Any thread may call; requests are sent on the control loop, which starts with the first one.
+Any thread may call; requests are sent on the control loop, which starts with the first one. What is
+asked later is asked by that loop, but for this broker's own coordinator: that appends to a log, for
+which the loop may not wait.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kbroker.cluster.transaction_adds import AddedTransaction, Answer, Verdict
+from kbroker.coordinator.txn.seams import at_once
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.forwarding import CLIENT_ID
 from kbroker.metadata.image import NO_LEADER
@@ -26,8 +29,9 @@ from kbroker.types import ApiKey, TopicPartition
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from kbroker.coordinator.txn.seams import OnWorker
     from kbroker.failures import Failures
-    from kbroker.metadata.image import BrokerImage, ClusterImage
+    from kbroker.metadata.image import BrokerImage, ClusterImage, TopicImage
     from kbroker.peer.address import Address
 
 STATE_TOPIC: Final = "__transaction_state"
@@ -40,7 +44,7 @@ Submit = Callable[[Coroutine[Any, Any, None]], "Future[None]"]
 
 
 class OwnCoordinator(Protocol):
-    """The coordinator of this broker; any thread, it does not block."""
+    """The coordinator of this broker; any thread that may wait for a log."""
 
     def __call__(
         self,
@@ -76,6 +80,7 @@ class TransactionCoordinators:
         own: OwnCoordinator,
         failures: Failures,
         peers: Callable[[], Peers] | None = None,
+        on_worker: OnWorker = at_once,
     ) -> None:
         """`partition_for` places an id among the partitions of the state topic. `peers` makes the
         client, on the loop."""
@@ -87,14 +92,18 @@ class TransactionCoordinators:
         self._failures: Final = failures
         self._make_peers: Final = peers or _network_client
         self._peers: Peers | None = None
+        self._on_worker: Final = on_worker
 
     def coordinator_of(self, transactional_id: str) -> int | None:
         topic = self._image().topics.get(STATE_TOPIC)
         if topic is None:
             return None
-        at = self._partition_for(transactional_id, len(topic.partitions))
-        leader = topic.partitions[at].leader
+        leader = topic.partitions[self._place_of(transactional_id, topic).partition].leader
         return None if leader == NO_LEADER else leader
+
+    def _place_of(self, transactional_id: str, topic: TopicImage) -> TopicPartition:
+        at = self._partition_for(transactional_id, len(topic.partitions))
+        return TopicPartition(STATE_TOPIC, at)
 
     def is_local(self, node_id: int) -> bool:
         return node_id == self._node_id
@@ -114,8 +123,8 @@ class TransactionCoordinators:
             return
         self._begin(self._ask(broker, transactions, done))
 
-    def later(self, delay_ms: int, call: Callable[[], None]) -> None:
-        self._begin(self._later(delay_ms, call))
+    def later(self, delay_ms: int, transactional_id: str, call: Callable[[], None]) -> None:
+        self._begin(self._later(delay_ms, transactional_id, call))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -154,11 +163,15 @@ class TransactionCoordinators:
         body = encode_request(transactions, version)
         return decode_answer(await self._peers.call(address, key, version, body), version)
 
-    async def _later(self, delay_ms: int, call: Callable[[], None]) -> None:
+    async def _later(self, delay_ms: int, transactional_id: str, call: Callable[[], None]) -> None:
         import asyncio  # not before the control loop wants it
 
         await asyncio.sleep(delay_ms / 1000)
-        call()
+        topic = self._image().topics.get(STATE_TOPIC)
+        if topic is None or self.coordinator_of(transactional_id) != self._node_id:
+            call()
+        else:
+            self._on_worker(self._place_of(transactional_id, topic), call)
 
 
 def _network_client() -> Peers:

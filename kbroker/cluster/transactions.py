@@ -20,28 +20,29 @@ from kbroker.coordinator.runtime._shard_table import ShardTable
 from kbroker.coordinator.runtime.loader import Loader
 from kbroker.coordinator.txn.coordinator import TransactionCoordinator
 from kbroker.coordinator.txn.machine import TransactionMachine
+from kbroker.coordinator.txn.seams import at_once
 from kbroker.coordinator.txn.store import TransactionStore
+from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.cluster.transaction_markers import Transport
     from kbroker.config import BrokerConfig
     from kbroker.coordinator.runtime.machine import LogListener
-    from kbroker.coordinator.txn.seams import Generate, MarkerOrder
+    from kbroker.coordinator.txn.seams import Generate, MarkerOrder, OnWorker
     from kbroker.errors import ErrorCode
     from kbroker.failures import Failures
     from kbroker.metadata.image import ClusterImage, ImageDelta
     from kbroker.protocol.messages import write_txn_markers
     from kbroker.purgatory.timer import CallLater
     from kbroker.scheduler import Scheduler
-    from kbroker.types import TopicPartition
 
 TIMEOUTS_TASK: Final = "transaction-timeouts"
 EXPIRY_TASK: Final = "transactional-id-expiry"
 # Before a partition whose write hangs is looked at again.
 LATE_PAUSE_MS: Final = 100
 
-Results = Mapping[int, Mapping["TopicPartition", "ErrorCode"]]
+Results = Mapping[int, Mapping[TopicPartition, "ErrorCode"]]
 # As handlers/write_txn_markers.py does.
 WriteMarkers = Callable[["Sequence[write_txn_markers.Marker]", Callable[[Results], None]], None]
 
@@ -61,6 +62,7 @@ class Parts(NamedTuple):
     write_markers: WriteMarkers  # here
     failures: Failures
     transport: Transport | None = None  # None: there are no other brokers
+    on_worker: OnWorker = at_once
 
 
 class Transactions:
@@ -92,6 +94,7 @@ class Transactions:
             parts.transport,
             parts.call_later,
             parts.failures,
+            parts.on_worker,
         )
         self.coordinator: Final = TransactionCoordinator(
             parts.config,
@@ -102,6 +105,7 @@ class Transactions:
             parts.generate,
             parts.level,
             failures=parts.failures,
+            on_worker=parts.on_worker,
         )
         self.machine.attach(self.coordinator)
 

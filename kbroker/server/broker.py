@@ -552,7 +552,7 @@ class Broker:
     def _own_threads(self) -> Iterable[OwnThread | None]:
         """Those that there are now; any thread may call it."""
         yield from (self._timer.thread, self._scheduler.thread)
-        yield from (self._groups.loader.thread, self._transactions.thread)
+        yield from (self._groups.loader.thread, *self._transactions.threads)
         yield self._admin.thread
         yield None if self._store is None else self._store.watches.thread
         yield None if self._controller is None else self._controller.thread

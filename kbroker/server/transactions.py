@@ -6,6 +6,8 @@
     handlers             -> coordinator, create_topic
     handler threads      -> verify           a produce that begins a transaction asks a coordinator
 
+Threads that may not wait for a log have workers append to it (`log/log_workers.py`).
+
 `start` and `stop` come in their steps of the broker's life. A lock is between them and the
 controller's thread: what is made after `start` is started at once, after `stop` it is not.
 """
@@ -13,7 +15,8 @@ controller's thread: what is made after `start` is started at once, after `stop`
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, InvariantError
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.txn.coordinator import TransactionCoordinator
     from kbroker.coordinator.txn.state_topic import StateTopicCreation
     from kbroker.handlers.services import Services
+    from kbroker.log.log_workers import LogWorkers
     from kbroker.metadata.controller import Controller
     from kbroker.metadata.image import ClusterImage, ImageDelta
     from kbroker.own_thread import OwnThread
@@ -75,6 +79,7 @@ class TransactionsOnDemand:
         self._watched: OpenTransactions | None = None
         self._is_started = self._is_stopped = False
         self._creation: StateTopicCreation | None = None
+        self._workers: LogWorkers | None = None
 
     def _image(self) -> ClusterImage:
         return self._given.controller().image
@@ -140,8 +145,9 @@ class TransactionsOnDemand:
 
         given = self._given
         coordinators = TransactionCoordinators(
-            self._node_id, self._image, partition_for, given.submit, self._own, self.failures
-        )
+            self._node_id, self._image, partition_for, given.submit, self._own, self.failures,
+            on_worker=self.on_worker,
+        )  # fmt: skip
         return TransactionAdds(
             coordinators,
             given.clock,
@@ -235,7 +241,26 @@ class TransactionsOnDemand:
             self.write_markers,
             self.failures,
             None if given.links is None else MarkerLinks(self._image, given.submit, self.failures),
+            self.on_worker,
         )
+
+    def on_worker(self, place: TopicPartition, call: Callable[[], object]) -> None:
+        """Have it done by a thread that may wait for this partition's log. Any thread."""
+        with self._lock:
+            if self._is_stopped:
+                return
+            if self._workers is None:
+                self._workers = self._make_workers()
+        self._workers.put(place, call)
+
+    def _make_workers(self) -> LogWorkers:
+        from kbroker.log.log_workers import LogWorkers
+
+        def path_of(place: TopicPartition) -> Path | None:
+            replica = self._given.replica_of(*place)
+            return None if replica is None else replica.log.path
+
+        return LogWorkers(path_of, self._given.clock, self.failures)
 
     def write_markers(
         self, markers: Sequence[write_txn_markers.Marker], done: Callable[[Results], None]
@@ -264,11 +289,16 @@ class TransactionsOnDemand:
     def stop(self) -> None:
         with self._lock:
             self._is_stopped = True
-            made = self._made
+            made, workers = self._made, self._workers
         if made is not None:
             made.stop()  # which waits for a thread, perhaps one that has a callback for us
+        if workers is not None:
+            workers.stop()
 
     @property
-    def thread(self) -> OwnThread | None:
-        """Of the loader, if there is one."""
-        return None if self._made is None else self._made.loader.thread
+    def threads(self) -> Iterator[OwnThread]:
+        """Of the loader and the workers, if there are any."""
+        if self._made is not None:
+            yield self._made.loader.thread
+        if self._workers is not None:
+            yield from self._workers.threads

@@ -42,18 +42,22 @@ def _once_written(
     done(ErrorCode.NONE)
 
 
-def _over_at_once(markers: TransactionMarkers, order: Any, done: Callable[[], object]) -> None:
+def _over_at_once(
+    markers: TransactionMarkers, order: Any, done: Callable[[bool], object], *, may_wait: bool
+) -> None:
     """A transaction is complete before its markers are written; they are sent once."""
-    _send(markers, order, lambda: None)
-    done()
+    _send(markers, order, lambda may_wait: None, may_wait=may_wait)
+    done(may_wait)
 
 
 _send = TransactionMarkers.send
 
 
-def _taken_for_written(markers: TransactionMarkers, sending: Any, place: Any, code: Any) -> None:
+def _taken_for_written(
+    markers: TransactionMarkers, sending: Any, place: Any, code: Any, may_wait: bool
+) -> None:
     """A partition that refuses a marker counts as one that has it."""
-    markers._over(sending, place)
+    markers._over(sending, place, may_wait)
 
 
 def _left_prepared(coordinator: TransactionCoordinator, *loaded: Any) -> None:

@@ -19,6 +19,7 @@ from kbroker.cluster.transactions import Parts, Transactions
 from kbroker.coordinator.runtime._shard_table import partition_for
 from kbroker.coordinator.runtime.loader import Loader
 from kbroker.coordinator.txn.image import Limits
+from kbroker.coordinator.txn.seams import at_once
 from kbroker.peer.address import Address
 from kbroker.protocol.wire import Reader
 from kbroker.server.transactions import Given, TransactionsOnDemand
@@ -52,7 +53,7 @@ class _Coordinators(TransactionCoordinators):
 
     process: Process
 
-    def later(self, delay_ms: int, call: Callable[[], None]) -> None:
+    def later(self, delay_ms: int, transactional_id: str, call: Callable[[], None]) -> None:
         self.process.later(delay_ms, call, LINKS)
 
 
@@ -125,7 +126,7 @@ class BrokerTransactions(TransactionsOnDemand):
     def _parts(self) -> Parts:
         links = _MarkerLinks(self._image, self._submit, self.failures)
         links.peers = self._peers
-        return super()._parts()._replace(transport=links)
+        return super()._parts()._replace(transport=links, on_worker=at_once)
 
     def _make_adds(self) -> TransactionAdds:
         given = self._given

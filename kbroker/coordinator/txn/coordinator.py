@@ -6,9 +6,8 @@ write follows without the lock, and its outcome changes the id. So an id has one
 and its records are in the log in the order of the decisions.
 
 An outcome (Prepare*) is in the log, with its followers, before its first marker is sent. Markers
-are sent at once and before the answer: a partition of this broker has its marker when the client
-begins the next transaction. When all are there, Complete* is written; if that fails it is written
-again, until this broker loses the partition. The id is pending from the decision on until Complete*
+are sent at once and before the answer (`outcomes.py`): a partition of this broker has its marker
+when the client begins the next transaction. The id is pending from the decision on until Complete*
 is in the log, so that it has one order of markers at a time.
 
 An id that is pending is so until a callback comes. So each callback comes, also where the log or
@@ -36,27 +35,32 @@ from kbroker.coordinator.txn.image import (
     Pair,
     Partitions,
     TransactionImage,
-    marker_version,
     require_sound,
 )
-from kbroker.coordinator.txn.seams import MarkerOrder
+from kbroker.coordinator.txn.outcomes import Outcomes
+from kbroker.coordinator.txn.seams import at_once
 from kbroker.coordinator.txn.states import PREPARED, UNFINISHED, Do, State
 from kbroker.coordinator.txn.transaction import Transaction
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.failures import Failures
 from kbroker.once import once
 from kbroker.outside_text import can_be_told
+from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
-    from kbroker.coordinator.txn.seams import Done, Generate, Markers, Settings, TransactionLog
+    from kbroker.coordinator.txn.seams import (
+        Done,
+        Generate,
+        Markers,
+        OnWorker,
+        Settings,
+        TransactionLog,
+    )
     from kbroker.purgatory.timer import CallLater
     from kbroker.security.session import Session
-    from kbroker.types import TopicPartition
 
 NONE: Final = ErrorCode.NONE
-COMPLETE_RETRY_MS: Final = 100
-MARK_RETRY_MS: Final = 100
 # Ids that one batch forgets: far below max.message.bytes with ids of common lengths.
 TOMBSTONES_MAX: Final = 500
 # Ids that are looked at in one step of the scheduler.
@@ -93,10 +97,10 @@ class TransactionCoordinator:
         level: Callable[[], int],
         epochs: Limits = LIMITS,
         failures: Failures | None = None,
+        on_worker: OnWorker = at_once,
     ) -> None:
         self._config = config
         self._clock = clock
-        self._call_later = call_later
         self._log = log
         self._markers = markers
         self._generate = generate
@@ -107,7 +111,18 @@ class TransactionCoordinator:
         self._transactions: dict[str, Transaction] = {}
         self._closed = False
         self.timed_out = 0  # transactions that the coordinator has aborted for their timeout
-        self.completing_again = 0  # whose Complete* could not be written, and is to be soon
+        self._outcomes = Outcomes(
+            self._lock,
+            lambda transactional_id: self._transactions.get(transactional_id),
+            log,
+            self._write,
+            markers,
+            call_later,
+            on_worker,
+            lambda: self._epochs,
+            self._now_ms,
+            self.failures,
+        )
 
     # --- producers --------------------------------------------------------------------------------
 
@@ -270,6 +285,11 @@ class TransactionCoordinator:
                     found.append((image.producer_id, None if may_add else image.partitions))
             yield found
 
+    @property
+    def completing_again(self) -> int:
+        """Ids whose Complete* could not be written, and is to be soon."""
+        return self._outcomes.completing_again
+
     def count(self, counts: Counter[State]) -> Iterator[None]:
         """Ids by state, in pieces; each state has a count."""
         counts.update({state: 0 for state in State if state >= 0})
@@ -370,7 +390,7 @@ class TransactionCoordinator:
                 continue
             image = transaction.image
             if image is not None and image.state in PREPARED:
-                self._mark(transactional_id, transaction, image)
+                self._outcomes.mark(transactional_id, transaction, image, may_wait=False)
 
     def unload(self, lost: Callable[[str], bool]) -> int:
         """Forget the ids that `lost` says yes to; how many that were."""
@@ -456,7 +476,8 @@ class TransactionCoordinator:
         if isinstance(fresh, KafkaError):
             answer(fresh.code, NO_PAIR)
         else:
-            self._step(transactional_id, decide, answer, fresh)
+            step = partial(self._step, transactional_id, decide, answer, fresh)
+            self._outcomes.on_worker(transactional_id, step)
 
     def _write(
         self, transactional_id: str, transaction: Transaction, image: TransactionImage, done: Done
@@ -493,102 +514,9 @@ class TransactionCoordinator:
                     self.timed_out += 1
         try:
             if not code and image is not None and image.state in PREPARED:
-                self._mark(transactional_id, transaction, image)
+                self._outcomes.mark(transactional_id, transaction, image, may_wait=True)
         finally:  # without its timer the coordinator sends no markers again
             answer(code or decision.code, NO_PAIR if code else decision.answer)
-
-    # --- markers ----------------------------------------------------------------------------------
-
-    def _mark(
-        self, transactional_id: str, transaction: Transaction, image: TransactionImage
-    ) -> None:
-        """Send the markers of an outcome; the id is pending until Complete* is in the log."""
-        try:
-            is_over = self._send_markers(transactional_id, transaction, image)
-        except Exception as error:
-            self.failures.note("sending a transaction's markers", error)
-            is_over = False
-        if not is_over:
-            again = partial(self._mark, transactional_id, transaction, image)
-            self._call_later(MARK_RETRY_MS, again)
-
-    def _send_markers(
-        self, transactional_id: str, transaction: Transaction, image: TransactionImage
-    ) -> bool:
-        """False: it is to be tried again."""
-        coordinator_epoch = self._log.coordinator_epoch(transactional_id, transaction.term)
-        order = MarkerOrder(
-            transactional_id,
-            image.producer_id,
-            image.epoch,
-            coordinator_epoch,
-            image.state is State.PREPARE_COMMIT,
-            marker_version(image, self._epochs),
-            image.partitions,
-        )
-        with self._lock:
-            if self._transactions.get(transactional_id) is not transaction:
-                return True  # another term's load sends them
-            if coordinator_epoch == NO_EPOCH:
-                return False  # it is about to be unloaded
-            before, transaction.order = transaction.order, order
-        if before is not None:
-            self._markers.drop(lambda each: each is before)
-        marked = partial(self._marked, transactional_id, transaction, order)
-        if order.partitions:
-            self._markers.send(order, marked)
-        else:
-            marked()
-        with self._lock:
-            is_ours = self._transactions.get(transactional_id) is transaction
-        if not is_ours:  # unloaded before the markers had the order
-            self._markers.drop(lambda each: each is order)
-        return True
-
-    def _marked(self, transactional_id: str, transaction: Transaction, order: MarkerOrder) -> None:
-        with self._lock:
-            before = transaction.image
-            is_ours = self._transactions.get(transactional_id) is transaction
-            if not is_ours or transaction.order is not order or before is None:
-                return
-            transaction.order = None
-        image = decisions.complete(before, self._now_ms()).image
-        if image is not None:
-            self._complete(transactional_id, transaction, image)
-
-    def _complete(
-        self, transactional_id: str, transaction: Transaction, image: TransactionImage
-    ) -> None:
-        completed = partial(self._completed, transactional_id, transaction, image)
-        self._write(transactional_id, transaction, image, completed)
-
-    def _completed(
-        self,
-        transactional_id: str,
-        transaction: Transaction,
-        image: TransactionImage,
-        code: ErrorCode,
-    ) -> None:
-        with self._lock:
-            if self._transactions.get(transactional_id) is not transaction:
-                return
-            if not code:
-                transaction.become(image)
-                transaction.fence_failed = False
-                transaction.pending = False
-                return
-            # After NOT_COORDINATOR too: a log that is to lead in a new epoch answers so, and one
-            # whose write failed. Where the id goes to another term, its unload ends the retries.
-            self.completing_again += 1
-        again = partial(self._complete_again, transactional_id, transaction, image)
-        self._call_later(COMPLETE_RETRY_MS, again)
-
-    def _complete_again(
-        self, transactional_id: str, transaction: Transaction, image: TransactionImage
-    ) -> None:
-        with self._lock:
-            self.completing_again -= 1
-        self._complete(transactional_id, transaction, image)
 
 
 def _no_client(code: ErrorCode, pair: Pair) -> None:

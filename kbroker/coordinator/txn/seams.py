@@ -3,18 +3,40 @@
 handlers -> TransactionCoordinator -> TransactionLog (`__transaction_state`, acks=-1)
                  |
                  +-> Markers: the outcome, to every partition of a transaction
+
+An append waits for the disk, which may hang. Handlers and the scheduler may wait for it; the timer,
+a loop and the controller's thread may not, and have such work done by `OnWorker`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from kbroker.coordinator.txn.image import Partitions, TransactionImage
     from kbroker.errors import ErrorCode, KafkaError
+    from kbroker.types import TopicPartition
 
 Done = Callable[["ErrorCode"], object]
+# `on_worker(place, call)`: have it done by a thread that may wait for the log of this partition.
+OnWorker = Callable[["TopicPartition", Callable[[], object]], object]
+# Called with whether its thread may wait for a log.
+Over = Callable[[bool], object]
+
+RETRY_MS: Final = 100
+# As of Apache Kafka's clients, of which its brokers are some: retry.backoff.max.ms.
+RETRY_MS_MAX: Final = 1_000
+
+
+def longer(pause_ms: int) -> int:
+    """The pause before the next attempt, where the one before had this pause."""
+    return min(2 * pause_ms, RETRY_MS_MAX)
+
+
+def at_once(place: TopicPartition, call: Callable[[], object]) -> None:
+    """An `OnWorker` without threads."""
+    call()
 
 
 class TransactionLog(Protocol):
@@ -65,9 +87,9 @@ class MarkerOrder(NamedTuple):
 
 
 class Markers(Protocol):
-    def send(self, order: MarkerOrder, done: Callable[[], object]) -> None:
+    def send(self, order: MarkerOrder, done: Over, *, may_wait: bool) -> None:
         """`done` comes once, when every partition that is there has its marker: perhaps at once,
-        perhaps after days. Never after `drop`."""
+        perhaps after days. Never after `drop`. `may_wait`: this thread, for logs."""
         ...
 
     def drop(self, lost: Callable[[MarkerOrder], bool]) -> None:

@@ -41,6 +41,7 @@ class FakeCoordinators:
     nodes: dict[str, int | None] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)  # and not answered
     timers: list[tuple[int, Callable[[], None]]] = field(default_factory=list)
+    later_ids: list[str] = field(default_factory=list)
     total: int = 0
 
     def coordinator_of(self, transactional_id: str) -> int | None:
@@ -58,7 +59,8 @@ class FakeCoordinators:
         self.total += 1
         self.asked.append(Asked(node_id, list(transactions), done))
 
-    def later(self, delay_ms: int, call: Callable[[], None]) -> None:
+    def later(self, delay_ms: int, transactional_id: str, call: Callable[[], None]) -> None:
+        self.later_ids.append(transactional_id)
         self.timers.append((self.clock.monotonic_ms() + delay_ms, call))
 
     def answer(self, answer: Answer, at: int = 0) -> None:

@@ -8,6 +8,7 @@ import io
 import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import pytest
@@ -109,9 +110,10 @@ class Rig:
         self.own: list[Sequence[AddedTransaction]] = []
         self.answers: list[Answer] = []
         self.loop_is_gone = False
+        self.on_worker: list[tuple[TopicPartition, Callable[[], object]]] = []
         self.coordinators = TransactionCoordinators(
             OWN, self.image, lambda name, count: int(name) % count, self.submit, self.own_answers,
-            self.failures, lambda: peers,
+            self.failures, lambda: peers, lambda *work: self.on_worker.append(work),
         )  # fmt: skip
 
     def image(self) -> ClusterImage:
@@ -239,10 +241,18 @@ def test_without_the_loop_a_caller_gets_an_error(rig: Rig) -> None:
     with pytest.raises(RuntimeError, match="no loop"):
         rig.ask()
     with pytest.raises(RuntimeError, match="no loop"):
-        rig.coordinators.later(5, lambda: None)
+        rig.coordinators.later(5, "0", lambda: None)
 
 
-def test_later(rig: Rig) -> None:
-    called: list[int] = []
-    rig.coordinators.later(0, lambda: called.append(1))
-    assert called == [1]
+def test_what_is_asked_later_is_asked_by_the_loop_but_for_the_coordinator_here(rig: Rig) -> None:
+    """Which appends to a log, for which the loop may not wait."""
+    called: list[str] = []
+    for name in ("0", "1", "2"):
+        rig.coordinators.later(0, name, partial(called.append, name))
+    assert called == ["0", "2"]
+    ((place, call),) = rig.on_worker
+    call()
+    assert place == (STATE_TOPIC, 1) and called[-1] == "1"
+    rig.leaders = {}
+    rig.coordinators.later(0, "1", partial(called.append, "no topic"))
+    assert called[-1] == "no topic"

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
 from typing import Final
 
 import pytest
 
+from kbroker.clock import SystemClock
 from kbroker.cluster.transaction_markers import Marker, Outcome, TransactionMarkers
 from kbroker.coordinator.txn.seams import MarkerOrder
 from kbroker.errors import ErrorCode
 from kbroker.failures import Failures
+from kbroker.log.log_workers import LogWorkers
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import BrokerImage, ClusterImage
+from kbroker.purgatory.timer import Timer
 from kbroker.types import TopicPartition
 
 NODE, SECOND, THIRD, AWAY = 1, 2, 3, 9
@@ -31,10 +37,18 @@ class World:
         self.later: list[Callable[[], object]] = []
         self.failures = Failures("markers")
         self.over: list[str] = []
+        self.may_wait: list[bool] = []  # for logs, the threads on which transactions were over
+        self.on_worker: list[tuple[TopicPartition, Callable[[], object]]] = []
         self.markers = TransactionMarkers(
             NODE, lambda: self.image, lambda *how: self.here.append(how), self, self._call_later,
-            self.failures,
+            self.failures, lambda *work: self.on_worker.append(work),
         )  # fmt: skip
+
+    def work(self) -> None:
+        """What was given to workers."""
+        on_worker, self.on_worker[:] = self.on_worker[:], []
+        for _, call in on_worker:
+            call()
 
     def lead(self, *leaders: int) -> None:
         topic = new_topic_image("t", uuid.UUID(int=5), [(each,) for each in leaders], {})
@@ -55,10 +69,21 @@ class World:
     ) -> None:
         self.requests.append((-node_id if slow else node_id, markers, done))
 
-    def order(self, name: str, *places: TopicPartition, producer_id: int | None = None) -> None:
+    def order(
+        self,
+        name: str,
+        *places: TopicPartition,
+        producer_id: int | None = None,
+        may_wait: bool = True,
+    ) -> None:
         producer_id = sum(name.encode()) if producer_id is None else producer_id
         order = MarkerOrder(name, producer_id, 3, 7, True, 2, frozenset(places))
-        self.markers.send(order, lambda: self.over.append(name))
+
+        def over(may_wait: bool) -> None:
+            self.over.append(name)
+            self.may_wait.append(may_wait)
+
+        self.markers.send(order, over, may_wait=may_wait)
 
     def answer(self, code: ErrorCode | None = NONE) -> None:
         """The first request; None: it is lost."""
@@ -246,7 +271,7 @@ def test_a_write_here_that_raises_is_tried_again() -> None:
     markers = TransactionMarkers(
         NODE, lambda: world.image, broken, None, world._call_later, world.failures
     )
-    markers.send(MarkerOrder("a", 1, 0, 0, False, 0, frozenset({HERE})), lambda: None)
+    markers.send(MarkerOrder("a", 1, 0, 0, False, 0, frozenset({HERE})), print, may_wait=True)
     assert (world.failures.count, len(world.later)) == (1, 1)
 
 
@@ -258,7 +283,7 @@ def test_what_raises_loses_no_other_marker(monkeypatch: pytest.MonkeyPatch) -> N
         raise OSError("no timer")
 
     order = MarkerOrder("broken", 1, 3, 7, True, 2, frozenset({AT_SECOND}))
-    world.markers.send(order, broken)
+    world.markers.send(order, broken, may_wait=True)
     for name in "ab":
         world.order(name, AT_SECOND)
     world.answer()
@@ -289,3 +314,172 @@ def test_what_raises_loses_no_other_marker(monkeypatch: pytest.MonkeyPatch) -> N
     assert (world.failures.count, world.over) == (4, ["a", "b"])
     world.answer()
     assert world.over == ["a", "b", "c"] and not world.later
+
+
+REFUSED = ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+def looks_until_it_is_tried(world: World) -> int:
+    for looks in range(1, 100):
+        world.run_later()
+        world.work()
+        if world.here:
+            return looks
+    raise AssertionError("it is not tried again")
+
+
+def test_a_pause_becomes_longer_until_a_marker_is_written() -> None:
+    """A look every 100 ms; a pause has 1 s at most."""
+    world = World()
+    world.order("a", HERE)
+    pauses = []
+    for _ in range(6):
+        world.here.pop()[2](REFUSED)
+        pauses.append(looks_until_it_is_tried(world))
+    assert pauses == [1, 2, 4, 8, 10, 10]
+    world.order("b", HERE)  # is tried at once, and waits with the other one
+    world.here.pop()[2](REFUSED)
+    world.here.pop()[2](NONE)
+    assert world.over == ["a"]
+    assert looks_until_it_is_tried(world) == 1
+    world.here.pop()[2](REFUSED)
+    assert looks_until_it_is_tried(world) == 1
+    world.here.pop()[2](NONE)
+    assert world.over == ["a", "b"]
+    world.run_later()
+    assert not world.later
+
+
+def test_a_partition_that_pauses_holds_up_no_other() -> None:
+    world = World()
+    world.lead(NODE, NODE, THIRD, AWAY)
+    world.order("a", HERE)
+    for _ in range(4):
+        world.here.pop()[2](REFUSED)
+        looks_until_it_is_tried(world)
+    world.here.pop()[2](REFUSED)
+    world.order("b", AT_SECOND)
+    world.here.pop()[2](REFUSED)
+    assert looks_until_it_is_tried(world) == 1
+    ((order, place, done),) = world.here
+    assert (order.transactional_id, place) == ("b", AT_SECOND)
+    world.here.clear()
+    done(NONE)
+    assert looks_until_it_is_tried(world) == 9
+
+
+def new_leader(world: World) -> None:
+    world.lead(SECOND, SECOND, THIRD, AWAY)
+    world.lead(NODE, SECOND, THIRD, AWAY)
+    topic = world.image.topics["t"]
+    (first, *others) = topic.partitions
+    led_again = replace(first, leader_epoch=first.leader_epoch + 1)
+    world.image = world.image.with_topics([replace(topic, partitions=(led_again, *others))])
+
+
+def new_in_sync_set(world: World) -> None:
+    topic = world.image.topics["t"]
+    (first, *others) = topic.partitions
+    grown = replace(first, partition_epoch=first.partition_epoch + 1)
+    world.image = world.image.with_topics([replace(topic, partitions=(grown, *others))])
+
+
+def new_start(world: World) -> None:
+    world.image = world.image.with_brokers([replace(world.image.brokers[NODE], epoch=77)])
+
+
+@pytest.mark.parametrize("change", [new_leader, new_in_sync_set, new_start])
+def test_what_is_new_ends_a_pause(change: Callable[[World], None]) -> None:
+    world = World()
+    world.order("a", HERE)
+    for _ in range(5):
+        world.here.pop()[2](REFUSED)
+        looks_until_it_is_tried(world)
+    world.here.pop()[2](REFUSED)
+    world.run_later()
+    assert not world.here
+    change(world)
+    assert looks_until_it_is_tried(world) == 1
+    world.here.pop()[2](REFUSED)
+    assert looks_until_it_is_tried(world) == 1  # the first pause of the new one
+
+
+def test_a_pause_ends_with_its_orders() -> None:
+    world = World()
+    world.order("a", HERE)
+    for _ in range(3):
+        world.here.pop()[2](REFUSED)
+        looks_until_it_is_tried(world)
+    world.here.pop()[2](REFUSED)
+    world.markers.drop(lambda order: True)
+    for _ in range(8):
+        world.run_later()
+    assert not world.later and world.markers.waiting == (0, 0)
+    world.order("b", HERE)
+    world.here.pop()[2](REFUSED)
+    assert looks_until_it_is_tried(world) == 1
+
+
+def test_a_thread_that_may_not_wait_for_a_log_has_a_worker_write() -> None:
+    """The timer, which looks again; and one that sends. The answer comes on a thread that may."""
+    world = World()
+    world.order("a", HERE)
+    assert len(world.here) == 1 and not world.on_worker
+    world.here.pop()[2](REFUSED)
+    world.run_later()
+    assert not world.here and [place for place, _ in world.on_worker] == [HERE]
+    world.work()
+    world.here.pop()[2](NONE)
+    world.order("b", HERE, may_wait=False)
+    assert not world.here
+    world.work()
+    world.here.pop()[2](NONE)
+    world.order("c", AT_SECOND)
+    world.answer()  # on the loop of the requests
+    world.order("d", TopicPartition("gone", 0), may_wait=False)
+    world.order("e", TopicPartition("gone", 0))
+    assert world.over == ["a", "b", "c", "d", "e"]
+    assert world.may_wait == [True, True, False, False, True]
+
+
+def test_an_order_that_was_dropped_is_written_by_no_worker() -> None:
+    """The disk may have hung for long: its producer may be in the next transaction by then."""
+    world = World()
+    world.order("a", HERE, may_wait=False)
+    world.markers.drop(lambda order: True)
+    world.work()
+    assert not world.here
+
+
+def test_a_log_that_hangs_stops_no_timer() -> None:
+    """A marker is refused; the next attempt hangs in the log."""
+    world = World()
+    timer = Timer(SystemClock())
+    hangs, goes_on, passed = Event(), Event(), Event()
+    codes = [REFUSED, NONE]
+
+    def write(order: MarkerOrder, place: TopicPartition, done: Callable[[ErrorCode], None]) -> None:
+        if len(codes) == 1:
+            hangs.set()
+            goes_on.wait(60)
+        done(codes.pop(0))
+
+    workers = LogWorkers(lambda place: Path("/data/t-0"), SystemClock(), world.failures)
+    markers = TransactionMarkers(
+        NODE, lambda: world.image, write, None, timer.call_later, world.failures, workers.put
+    )
+    over = Event()
+    order = MarkerOrder("a", 1, 0, 0, False, 0, frozenset({HERE}))
+    timer.start()
+    try:
+        markers.send(order, lambda may_wait: over.set(), may_wait=True)
+        assert hangs.wait(30)
+        timer.call_later(1, passed.set)
+        assert passed.wait(20)
+        goes_on.set()
+        assert over.wait(30)
+    finally:
+        goes_on.set()
+        timer.stop()
+        workers.stop()
+    assert world.failures.count == 0

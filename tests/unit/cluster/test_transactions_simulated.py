@@ -515,7 +515,9 @@ def errors_are_taken_for_written(plant: pytest.MonkeyPatch) -> None:
     answered = TransactionMarkers._answered
     plant.setattr(
         TransactionMarkers, "_answered",
-        lambda markers, sending, place, code: answered(markers, sending, place, NONE),
+        lambda markers, sending, place, code, may_wait: answered(
+            markers, sending, place, NONE, may_wait
+        ),
     )  # fmt: skip
 
 
@@ -533,7 +535,7 @@ def markers_come_before_the_outcome(plant: pytest.MonkeyPatch) -> None:
 
     def marks_first(self: Any, name: str, transaction: Any, image: Any, done: Done) -> None:
         if image.state in PREPARED:
-            self._mark(name, transaction, image)
+            self._outcomes.mark(name, transaction, image, may_wait=True)
         write(self, name, transaction, image, done)
 
     plant.setattr(TransactionCoordinator, "_write", marks_first)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
 
-from kbroker.coordinator.txn.image import NO_PAIR, Limits, Pair, Partitions, created
-from kbroker.coordinator.txn.seams import MarkerOrder
+from kbroker.coordinator.txn.image import NO_PAIR, Limits, Pair, created
+from kbroker.coordinator.txn.seams import MarkerOrder, Over
 from kbroker.coordinator.txn.states import State
 from kbroker.errors import ErrorCode, KafkaError
 from tests.unit.coordinator.txn.world import BILLS, ID, NONE, ORDERS, World
@@ -403,9 +402,9 @@ def test_one_order_of_markers_completes_an_outcome() -> None:
     world = World()
     pair = world.pair()
     world.add(pair)
-    queued: list[Callable[[], object]] = []
+    queued: list[Over] = []
 
-    def queues_and_raises(order: MarkerOrder, done: Callable[[], object]) -> None:
+    def queues_and_raises(order: MarkerOrder, done: Over, *, may_wait: bool) -> None:
         queued.append(done)
         if len(queued) == 1:
             raise OSError("no disk")
@@ -414,7 +413,7 @@ def test_one_order_of_markers_completes_an_outcome() -> None:
     world.end(pair)
     world.run_later()
     for done in queued * 2:
-        done()
+        done(True)
     assert world.log.states()[-2:] == [State.PREPARE_COMMIT, State.COMPLETE_COMMIT]
 
 
@@ -492,9 +491,9 @@ def test_no_order_of_markers_outlives_its_term(monkeypatch: pytest.MonkeyPatch) 
     world.markers.holds = True
     send = world.markers.send
 
-    def lost_meanwhile(order: MarkerOrder, done: Callable[[], object]) -> None:
+    def lost_meanwhile(order: MarkerOrder, done: Over, *, may_wait: bool) -> None:
         world.coordinator.unload(lambda name: True)
-        send(order, done)
+        send(order, done, may_wait=may_wait)
 
     monkeypatch.setattr(world.markers, "send", lost_meanwhile)
     world.end(pair)
@@ -514,52 +513,3 @@ def test_no_markers_have_the_epoch_of_another_term() -> None:
     world.coordinator.unload(lambda name: True)
     world.run_later()
     assert not world.markers.orders and not world.later
-
-
-def unfinished(world: World, *producer_ids: int) -> list[tuple[int, Partitions | None]]:
-    pieces = world.coordinator.unfinished(frozenset(producer_ids))
-    return [each for piece in pieces for each in piece]
-
-
-def test_in_which_partitions_a_producer_has_an_unfinished_transaction() -> None:
-    """While a write is under way that may add a partition, it may be any."""
-    world = World()
-    pair = world.pair()
-    its = pair.producer_id
-    assert unfinished(world, its) == []
-    world.log.holds = True
-    world.add(pair)
-    assert unfinished(world, its) == [(its, None)]
-    world.log.release()
-    assert unfinished(world, its) == [(its, frozenset({ORDERS}))]
-    world.add(pair, BILLS)
-    assert unfinished(world, its) == [(its, None)]
-    world.log.release(ErrorCode.NOT_ENOUGH_REPLICAS)
-    assert unfinished(world, its) == [(its, frozenset({ORDERS}))]
-    world.markers.holds = True
-    world.end(pair)
-    assert unfinished(world, its) == [(its, None)]
-    world.log.release()
-    assert unfinished(world, its, 5) == [(its, frozenset({ORDERS}))]  # until all have their marker
-    world.markers.write()  # Complete is being written
-    assert unfinished(world, its) == [(its, frozenset({ORDERS}))]
-    world.log.release()
-    assert unfinished(world, its) == []
-    world.log.holds = False
-    world.add(pair)
-    assert unfinished(world, its + 1) == []
-
-
-def test_an_id_whose_first_record_is_being_written_has_no_transaction() -> None:
-    world = World()
-    world.log.holds = True
-    world.init()
-    assert unfinished(world, *range(2_000)) == []
-
-
-def test_very_many_ids_are_looked_at_in_pieces() -> None:
-    world = World()
-    image = created(5, 60_000, 0)._replace(state=State.ONGOING, partitions=frozenset({ORDERS}))
-    world.coordinator.load({f"id-{number}": image for number in range(10_000)}, 1)
-    pieces = list(world.coordinator.unfinished(frozenset({5})))
-    assert max(map(len, pieces)) <= 250 and sum(map(len, pieces)) == 10_000

@@ -10,7 +10,7 @@ from kbroker.clock import ManualClock
 from kbroker.coordinator.txn.coordinator import TransactionCoordinator
 from kbroker.coordinator.txn.image import LIMITS, NO_PAIR, Limits, Pair, TransactionImage
 from kbroker.coordinator.txn.records import decode_value, encode_value
-from kbroker.coordinator.txn.seams import Done, MarkerOrder
+from kbroker.coordinator.txn.seams import Done, MarkerOrder, Over
 from kbroker.coordinator.txn.states import State
 from kbroker.errors import ErrorCode
 from kbroker.types import TopicPartition
@@ -97,22 +97,25 @@ class Markers:
     def __init__(self) -> None:
         self.holds = False
         self.orders: list[MarkerOrder] = []
-        self.waiting: list[tuple[MarkerOrder, Callable[[], object]]] = []
+        self.waiting: list[tuple[MarkerOrder, Over]] = []
+        self.may_wait: list[bool] = []  # of each order
 
-    def send(self, order: MarkerOrder, done: Callable[[], object]) -> None:
+    def send(self, order: MarkerOrder, done: Over, *, may_wait: bool) -> None:
         self.orders.append(order)
+        self.may_wait.append(may_wait)
         if self.holds:
             self.waiting.append((order, done))
         else:
-            done()
+            done(may_wait)
 
     def drop(self, lost: Callable[[MarkerOrder], bool]) -> None:
         self.waiting = [each for each in self.waiting if not lost(each[0])]
 
-    def write(self) -> None:
+    def write(self, *, may_wait: bool = True) -> None:
+        """`may_wait`: for logs, the thread on which the last answer comes."""
         waiting, self.waiting = self.waiting, []
         for _, done in waiting:
-            done()
+            done(may_wait)
 
 
 class World:
@@ -129,6 +132,9 @@ class World:
         self.level = level
         self.epochs = epochs
         self.later: list[Callable[[], object]] = []
+        self.pauses_ms: list[int] = []  # of all that was called later
+        self.holds_worker = False
+        self.on_worker: list[tuple[TopicPartition, Callable[[], object]]] = []
         self.ids = itertools.count(1_000)
         self.generate: Callable[..., object] = lambda done: done(next(self.ids))
         self.answers: list[tuple[ErrorCode, Pair]] = []
@@ -138,15 +144,29 @@ class World:
         return TransactionCoordinator(
             lambda: self.config, self.clock, self._call_later, self.log, self.markers,
             lambda done: self.generate(done), lambda: self.level, self.epochs,
+            on_worker=self._on_worker,
         )  # fmt: skip
 
     def _call_later(self, delay_ms: int, call: Callable[[], object]) -> Callable[[], object]:
         self.later.append(call)
+        self.pauses_ms.append(delay_ms)
         return lambda: None
 
     def run_later(self) -> None:
         later, self.later = self.later, []
         for call in later:
+            call()
+
+    def _on_worker(self, place: TopicPartition, call: Callable[[], object]) -> None:
+        if self.holds_worker:
+            self.on_worker.append((place, call))
+        else:
+            call()
+
+    def work(self) -> None:
+        """What was given to workers."""
+        on_worker, self.on_worker = self.on_worker, []
+        for _, call in on_worker:
             call()
 
     def fail_over(self) -> None:

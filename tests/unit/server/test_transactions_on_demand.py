@@ -1,0 +1,44 @@
+"""What a broker has for transactions: nothing before it is needed, and threads that end."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
+
+from kbroker.clock import SystemClock
+from kbroker.log.log_workers import THREAD_NAME
+from kbroker.server.transactions import Given, TransactionsOnDemand
+from kbroker.types import TopicPartition
+
+
+def test_work_on_a_log_is_done_by_a_worker_that_ends_with_the_broker() -> None:
+    replica = SimpleNamespace(log=SimpleNamespace(path=Path("/data/t-0")))
+    asked: list[tuple[str, int]] = []
+
+    def replica_of(*place: Any) -> Any:
+        asked.append(place)
+        return replica
+
+    nothing: Any = None
+    given = Given(
+        lambda: SimpleNamespace(node_id=1),  # type: ignore[arg-type, return-value]
+        SystemClock(), nothing, replica_of, nothing, nothing, nothing, nothing, nothing, nothing,
+    )  # fmt: skip
+    transactions = TransactionsOnDemand(given)
+    assert not list(transactions.threads)
+    threads: list[str] = []
+    done = Event()
+    place = TopicPartition("t", 0)
+    transactions._parts().on_worker(
+        place, lambda: (threads.append(threading.current_thread().name), done.set())
+    )
+    assert done.wait(30)
+    assert threads == [THREAD_NAME] and asked == [place]
+    (thread,) = transactions.threads
+    transactions.stop()
+    assert not thread.is_alive()
+    transactions.on_worker(place, done.clear)
+    assert done.is_set()
