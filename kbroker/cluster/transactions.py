@@ -22,6 +22,7 @@ from kbroker.coordinator.txn.coordinator import TransactionCoordinator
 from kbroker.coordinator.txn.machine import TransactionMachine
 from kbroker.coordinator.txn.seams import at_once
 from kbroker.coordinator.txn.store import TransactionStore
+from kbroker.metadata.image import TRANSACTIONS_TOPIC
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Transactions:
         settings = parts.config()
         self._parts = parts
         self.table: Final = ShardTable(parts.listener, any_size=True, base_sequence=-1)
-        self.machine: Final = TransactionMachine(self.table)
+        self.machine: Final = TransactionMachine(self.table, self._when_published)
         self.loader: Final = make_loader(
             self.table,
             self.machine,
@@ -108,6 +109,16 @@ class Transactions:
             on_worker=parts.on_worker,
         )
         self.machine.attach(self.coordinator)
+
+    def _when_published(self, partition: int, call: Callable[[], object]) -> None:
+        """Have it done when the image is published in which a partition of the state topic is ours:
+        a topic of a transaction may be new in it, too."""
+        place = TopicPartition(TRANSACTIONS_TOPIC, partition)
+
+        def begin() -> None:
+            self._parts.on_worker(place, call)
+
+        self._parts.in_step(begin)
 
     def _write_here(
         self, order: MarkerOrder, place: TopicPartition, done: Callable[[ErrorCode], None]

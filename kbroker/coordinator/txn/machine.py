@@ -2,13 +2,15 @@
 
 Of each id the last record counts. A record of a version that this broker does not know is skipped,
 one that cannot be read is left out with a line. Outcomes without a Complete record (Prepare*) are
-completed as soon as their partition is active.
+completed when their partition is active and the image is published in which it is this broker's: in
+an older one a topic that is new counts as deleted, and needs no marker.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kbroker.coordinator.runtime._shard_table import partition_for
@@ -31,6 +33,11 @@ if TYPE_CHECKING:
 
 logger: Final = logging.getLogger("kbroker.transactions")
 lines: Final = LogLines(logger, lines_max=LOG_GROUP_LINES_MAX)
+
+
+# `when_published(partition, call)`: have it done when the image is published in which a partition
+# of the state topic is this broker's.
+WhenPublished = Callable[[int, Callable[[], object]], object]
 
 
 class Table(Protocol):
@@ -60,8 +67,9 @@ class TransactionMachine:
     log_lines_max: Final = LOG_GROUP_LINES_MAX
     waits_for_followers: Final = True  # markers are sent for outcomes that were loaded
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, when_published: WhenPublished) -> None:
         self._table = table
+        self._when_published = when_published
         self._transactions: Transactions | None = None
         self._loaded: dict[int, int] = {}  # ids by partition
         self._outcomes: dict[int, tuple[list[str], int]] = {}  # to be completed, and their term
@@ -87,7 +95,9 @@ class TransactionMachine:
 
     def active(self, partition: int) -> None:
         outcomes, term = self._outcomes.pop(partition, ([], -1))
-        self._attached().complete_loaded(outcomes, term)
+        if outcomes:
+            complete = partial(self._attached().complete_loaded, outcomes, term)
+            self._when_published(partition, complete)
 
     def unloaded(self, partitions: frozenset[int], count: int) -> None:
         self._attached().unload(lambda each: partition_for(each, count) in partitions)
