@@ -22,7 +22,7 @@ from tests.clients.adapters.confluent import eventually
 from tests.support import servers
 from tests.system.copier import ENDED_BY_AN_ERROR
 
-pytestmark = [pytest.mark.client, pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.client, pytest.mark.timeout(300)]
 
 FROM, TO, GROUP, ID = "orders", "invoices", "biller", "biller-1"
 PARTITIONS = 3
