@@ -10,9 +10,9 @@ PYTHON ?= python3
 VENV ?= .venv
 PY = $(VENV)/bin/python
 JOBS ?= $(shell nproc)
-# Processes that `make test` runs at once, each with its own brokers and JVMs; 0: in this one. Two
-# more than there are processors, since a test often waits.
-TEST_PROCESSES ?= $(shell expr $(JOBS) + 2)
+# Processes that `make test` runs at once, each with its own brokers and JVMs; 0: in this one. Four
+# more than there are processors, since a test waits half of its time.
+TEST_PROCESSES ?= $(shell expr $(JOBS) + 4)
 # Two jobs at once, unless the make that is asked has some already.
 IN_PARALLEL = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j 2)
 # Extra words for the program that a target runs, such as ARGS='-k kcat -x'.
@@ -41,7 +41,7 @@ REQUIREMENTS = import sys, tomllib; \
   [print(*project["optional-dependencies"][extra], sep="\n") for extra in sys.argv[1:]]
 
 .DEFAULT_GOAL = help
-.PHONY: help run cluster build unit test test-fast test-debug test-debug-short test-asan test-tsan fuzz simulate soak parity setup bench walk report lint clean
+.PHONY: help run cluster build unit test tested collected test-fast test-debug test-debug-short test-asan test-tsan fuzz simulate soak parity setup bench walk report lint clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -65,11 +65,16 @@ test-fast: build $(VENV)/.test ## everything but the slow and the Java tests, wi
 	$(PY) -m pytest -m 'not slow and not java' $(ARGS)
 
 test: ## everything, set-up included; KBROKER_REQUIRE=all: no skips
-	@$(MAKE) --no-print-directory $(IN_PARALLEL) setup  # packages come while the compilers work
-	@# Each process reads all tests: what pytest makes of them is written down before, by two.
+	@$(MAKE) --no-print-directory $(IN_PARALLEL) tested  # packages come while the compilers work
+
+tested: setup collected
+	$(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+# Each process reads all tests: what pytest makes of them is written down before, by two, while
+# set-up waits for a JVM.
+collected: build $(VENV)/.test $(VENV)/.spark
 	@$(PY) -m pytest -qq --collect-only tests/unit >/dev/null & \
 	  $(PY) -m pytest -qq --collect-only --ignore=tests/unit >/dev/null; wait
-	$(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 parity: setup ## record Apache Kafka's answers again, then compare ours with them
 	$(PY) -m tests.parity.record $(ARGS)
