@@ -17,8 +17,14 @@ from typing import Any, Final
 from tests.support import class_archive
 
 ARCHIVE: Final = Path(sys.prefix, "spark-classes.jsa")
-# Short jobs: the first compiler is enough, and one thread collects.
-SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Short jobs: the first compiler is enough, and one thread collects. The room for compiled code is
+# that of a whole session: by default it is full after some minutes, and Java removes and compiles
+# the same methods again and again. A file of Hadoop's costs a `chmod`: one program for each,
+# without a helper that starts it.
+SHORT_LIVED: Final = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=192m"
+    " -Djdk.lang.Process.launchMechanism=VFORK"
+)
 # Each query is another one, and of a few rows: it is done before it would be compiled, or planned
 # again by its findings.
 SHORT_QUERIES: Final = {
