@@ -59,9 +59,7 @@ def test_ids_in_a_state_are_counted() -> None:
     table = messages.list_transactions
     found = table.Response(error_code=0, unknown_state_filters=["no"])
     found.transaction_states = [
-        table.TransactionState(
-            transactional_id="x", producer_id=1, transaction_state="Empty"
-        )
+        table.TransactionState(transactional_id="x", producer_id=1, transaction_state="Empty")
     ] * 3
     body = found.encode(0)
     client: Any = FakeClient(body)
