@@ -281,9 +281,12 @@ class FollowedPartition:
     def _begin_again_locked(self, end: int, leader_start: int) -> Outcome:
         """Nothing says that what lies below the leader's start is what the leader had there. Its
         producers would be refused, or taken for known, once this broker leads."""
-        logger.info(
-            "%s: begins again at %d, where its leader's log begins; its own ended at %d",
-            self.name, leader_start, end,
+        start = self.replica.log_start_offset
+        logger.log(
+            logging.WARNING if start < end else logging.INFO,  # there were records, or none
+            "%s: lets go of its whole log, from %d to %d; it begins again at %d, where its leader's"
+            " begins",
+            self.name, start, end, leader_start,
         )  # fmt: skip
         self.replica.begin_again(leader_start)
         return Outcome.CUT

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -159,9 +160,10 @@ def test_a_leader_that_lost_everything_is_followed(tell: Tell) -> None:
 
 @pytest.mark.parametrize("away", [False, True])
 def test_below_the_leader_s_start_it_empties_itself_and_begins_there(
-    tell: Tell, away: bool
+    tell: Tell, away: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A replica that is new, or was away while its leader deleted what it had."""
+    """A replica that is new, or was away while its leader deleted what it had: then records go here
+    that an operator may look for."""
 
     async def story(cluster: Cluster) -> None:
         words = cluster.create("words")
@@ -182,7 +184,10 @@ def test_below_the_leader_s_start_it_empties_itself_and_begins_there(
         assert follower.log_start_offset == start and follower.epochs.latest == (1 if away else 0)
         assert values(cluster, 2, words) == numbered(*range(170, 180))
 
+    caplog.set_level(logging.INFO, "kbroker")
     tell(story)
+    (line,) = (each for each in caplog.records if "lets go of its whole log" in each.getMessage())
+    assert line.levelno == (logging.WARNING if away else logging.INFO)
 
 
 def test_an_empty_log_beyond_the_leader_s_end_goes_back(tell: Tell) -> None:
