@@ -26,6 +26,7 @@ cdef struct BatchFilter:
     int64_t mapped_end            # keys of all others below it are in the map
     int64_t now_ms
     int64_t delete_retention_ms
+    int64_t room_bytes            # a batch may be larger by so many than it came
     Buffer key                    # of a record whose key comes in pieces
     Buffer out                    # the batch that is made, or what is next of its records
     Passed passed
@@ -52,6 +53,11 @@ cdef Step filter_batch(
 cdef Step filter_write(
     BatchFilter* filter, const Header* header, int64_t out_bytes_max, Trouble* trouble
 ) noexcept nogil
+
+# Whether there is room for a delete horizon of a batch with so many records: to each its distance
+# is noted, by as many bytes as there are in a varint more than before, and of its length one.
+cdef inline int filter_has_room(const BatchFilter* filter, int64_t records) noexcept nogil:
+    return records * 10 <= filter.room_bytes
 
 # The batch with a delete horizon, into `out`; all of its records stay. They are not packed.
 cdef Step filter_give_horizon(

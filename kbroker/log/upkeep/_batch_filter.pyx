@@ -429,7 +429,8 @@ cdef Step filter_batch(
     if step != STEP_DONE:
         return step
     if (filter.passed.tombstones and end <= filter.mapped_end
-            and not attributes & DELETE_HORIZON_BIT):
+            and not attributes & DELETE_HORIZON_BIT
+            and filter_has_room(filter, filter.passed.kept)):
         base_ms = horizon_ms(filter)
         attributes |= DELETE_HORIZON_BIT
     if filter.passed.kept == 0 or (

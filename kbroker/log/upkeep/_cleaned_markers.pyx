@@ -21,7 +21,8 @@ from kbroker.core._table cimport (
     table_find, table_free, table_places, table_put, table_remove, table_room)
 from kbroker.log.engine._markers cimport marker_read, may_be_marker
 from kbroker.log.engine._types cimport Marker
-from kbroker.log.upkeep._batch_filter cimport DELETE_HORIZON_BIT, filter_give_horizon
+from kbroker.log.upkeep._batch_filter cimport (
+    DELETE_HORIZON_BIT, filter_give_horizon, filter_has_room)
 from kbroker.log.upkeep._batch_source cimport STEP_DONE, STEP_FAILED
 
 cdef enum Fate:
@@ -111,9 +112,9 @@ cdef Step filter_marker(
     cdef Fate fate = fate_of(markers, header, records, length, filter.now_ms)
     filter.out.size = 0
     filter.passed.seen = filter.passed.kept = header.record_count
-    if fate == GETS_HORIZON:
+    if fate == GETS_HORIZON and filter_has_room(filter, header.record_count):
         return filter_give_horizon(filter, header, batch, records, length, trouble)
-    if fate == STAYS or is_needed:
+    if fate != GOES or is_needed:
         return STEP_DONE
     filter.passed.kept = 0
     trouble.status = note_gone(markers, header.base_offset)

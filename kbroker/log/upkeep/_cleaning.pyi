@@ -16,6 +16,7 @@ class Cleaning:
         load_factor: float,
         now_ms: int,
         delete_retention_ms: int,
+        segment_bytes_max: int = ...,
     ) -> None: ...
     @property
     def mapped_end(self) -> int: ...

@@ -94,6 +94,8 @@ cdef class Cleaning:
     cdef Buffer waiting           # whole batches, to be written
     cdef Segment* fresh           # the new one; NULL: there is none
     cdef int64_t fresh_bytes      # in its file
+    cdef int64_t fresh_bytes_max
+    cdef int64_t group_bytes      # that are still to be read, with the batch at hand
     cdef int32_t group_at, group_end
     cdef int32_t cleaned_end      # after the last segment of the last group
     cdef bint swapped_in          # the new one is the log's, whatever its files are called
@@ -110,13 +112,16 @@ cdef class Cleaning:
     def __init__(
         self, log, int64_t first_dirty, int64_t end_offset, *, int64_t map_bytes_max,
         double load_factor, int64_t now_ms, int64_t delete_retention_ms,
+        int64_t segment_bytes_max = INT32_MAX,
     ):
         """Of the segments that end at or below `end_offset`, where one begins.
 
-        What lies below `first_dirty` was cleaned before. OSError, MemoryError.
+        What lies below `first_dirty` was cleaned before. No segment becomes larger than
+        `segment_bytes_max`, the most that its indexes can say. OSError, MemoryError.
         """
         cdef int status
         self.end_offset = end_offset
+        self.fresh_bytes_max = segment_bytes_max
         self.filter.first_dirty = first_dirty
         self.filter.mapped_end = first_dirty
         self.filter.now_ms = now_ms
@@ -289,12 +294,16 @@ cdef class Cleaning:
         """What `clean` reads from now on, and `swap_in` replaces. OSError, MemoryError."""
         cdef int status = ENOMEM
         cdef char* directory
+        cdef int32_t at
         self._drop_fresh()
         self.swapped_in = False
         self.group_at = first
         self.group_end = end
         self.waiting.size = 0
         self.fresh_bytes = 0
+        self.group_bytes = 0
+        for at in range(first, end):
+            self.group_bytes += self.sizes[at]
         self.markers.gone_count = 0
         source_begin(&self.source, first, end)
         with nogil:
@@ -328,6 +337,9 @@ cdef class Cleaning:
         # STEP_DONE: what stays of the batch at hand is among what waits to be written.
         cdef const Header* header = &self.source.header
         cdef Step step
+        # Where no byte more fits a delete horizon is left for a later cleaning.
+        self.filter.room_bytes = (
+            self.fresh_bytes_max - self.fresh_bytes - self.waiting.size - self.group_bytes)
         if header.attributes & CONTROL_BIT:
             step = filter_marker(
                 &self.markers, &self.filter, header, self.source.batch, records, length,
@@ -355,6 +367,7 @@ cdef class Cleaning:
 
     cdef void _advance(self) noexcept nogil:
         self.bytes_read += self.source.header.size_bytes
+        self.group_bytes -= self.source.header.size_bytes
         source_advance(&self.source)
 
     cdef Step _clean_some(self, int64_t bytes_max) noexcept nogil:
@@ -434,7 +447,7 @@ cdef class Cleaning:
     cdef Step _emit(self, const uint8_t* data, int64_t size_bytes) noexcept nogil:
         cdef int64_t at = self.fresh_bytes + self.waiting.size
         cdef Header header
-        self.trouble.status = EFBIG if at + size_bytes > INT32_MAX else 0
+        self.trouble.status = EFBIG if at + size_bytes > self.fresh_bytes_max else 0
         if self.trouble.status == 0:
             self.trouble.status = segment_reserve(self.fresh, 1)
         if self.trouble.status == 0:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kbroker.log.looking.verify import verify
+from kbroker.log.upkeep._cleaning import Cleaning
 from kbroker.replica._committed_read import aborted_transactions
 from tests.support.record_batches import ParsedBatch, parse_batches
 from tests.unit.log.compacted_log import CONTROL, NOW_MS, RETENTION_MS, TRANSACTIONAL, Compacted
@@ -95,6 +96,37 @@ def test_the_last_that_is_cleaned_leaves_the_end_of_the_log(compacted: Compacted
     compacted.stop()
     compacted.start()
     assert compacted.log.log_end_offset == 5
+
+
+def test_a_segment_as_large_as_there_can_be(compacted: Compacted) -> None:
+    """A delete horizon makes a marker larger: where that does not fit it waits."""
+    for producer_id in (7, 8, 9):
+        compacted.end(producer_id, committed=True)
+    compacted.append(b"a")
+    compacted.log.roll()
+    path = compacted.log.path / f"{0:020d}.log"
+    data = path.read_bytes()
+
+    def cleaned(more_bytes: int) -> list[int]:
+        """Offsets of the markers with a horizon."""
+        cleaning = Cleaning(
+            compacted.log.log, 0, 4, map_bytes_max=1 << 20, load_factor=0.9, now_ms=NOW_MS,
+            delete_retention_ms=RETENTION_MS, segment_bytes_max=len(data) + more_bytes,
+        )  # fmt: skip
+        while cleaning.map_keys(1 << 20):
+            pass
+        ((first, end),) = cleaning.groups(1 << 30)
+        cleaning.begin_group(first, end)
+        while cleaning.clean(1 << 20):
+            pass
+        cleaning.finish()
+        fresh = parse_batches((path.parent / f"{path.name}.cleaned").read_bytes())
+        cleaning.give_up()
+        return [each.base_offset for each in fresh if each.attributes & HORIZON]
+
+    assert cleaned(1000) == [0, 1, 2]
+    assert cleaned(10) == [0]
+    assert cleaned(9) == []
 
 
 class Cleaned(RuleBasedStateMachine):
