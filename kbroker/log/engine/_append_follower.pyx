@@ -60,32 +60,41 @@ cdef void begin_answer(Followed* out) noexcept nogil:
     out.begin_again_at = -1
 
 
+cdef const char* trouble_with(
+    const uint8_t* batch, const Header* header, int64_t next_offset, int32_t epoch
+) noexcept nogil:
+    cdef Marker _marker
+    if header.base_offset < next_offset:
+        return "an offset goes back"
+    if header.leader_epoch < epoch:
+        return "a leader epoch goes back"
+    if batch_crc(batch, header.size_bytes) != header.crc:
+        return "a batch's CRC is wrong"
+    if may_be_marker(header) and header.record_count > 0 and not marker_read(
+            header, batch + HEADER_BYTES, header.size_bytes - HEADER_BYTES, &_marker):
+        return "a transaction's marker cannot be read"
+    return NULL
+
+
 cdef int64_t followed_bytes(const uint8_t* data, int64_t length, Followed* out) noexcept nogil:
     cdef int64_t at = 0, next_offset = 0
     cdef int32_t epoch = -1
+    cdef const char* trouble = NULL
     cdef Header header
-    cdef Marker _marker
     begin_answer(out)
     while length - at >= HEADER_BYTES:
         header_read(data + at, &header)
         if not header_plausible(&header):
-            end_with(out, CORRUPT_MESSAGE, "there is no record batch")
-            return 0
-        if header.size_bytes > length - at:
+            trouble = "there is no record batch"
+        elif header.size_bytes > length - at:
             break
-        if header.base_offset < next_offset:
-            end_with(out, CORRUPT_MESSAGE, "an offset goes back")
-            return 0
-        if header.leader_epoch < epoch:
-            end_with(out, CORRUPT_MESSAGE, "a leader epoch goes back")
-            return 0
-        if batch_crc(data + at, header.size_bytes) != header.crc:
-            end_with(out, CORRUPT_MESSAGE, "a batch's CRC is wrong")
-            return 0
-        if may_be_marker(&header) and header.record_count > 0 and not marker_read(
-                &header, data + at + HEADER_BYTES, header.size_bytes - HEADER_BYTES, &_marker):
-            end_with(out, CORRUPT_MESSAGE, "a transaction's marker cannot be read")
-            return 0
+        else:
+            trouble = trouble_with(data + at, &header, next_offset, epoch)
+        if trouble != NULL:
+            # What lies before it is sound; the next answer begins with it.
+            if at == 0:
+                end_with(out, CORRUPT_MESSAGE, trouble)
+            return at
         next_offset = end_of(&header)
         epoch = header.leader_epoch
         at += header.size_bytes

@@ -9,7 +9,9 @@ from kbroker.log.engine._types cimport Batch, Marker
 cdef enum:
     MARKER_RECORD_BYTES = 17
     MARKER_BYTES = HEADER_BYTES + MARKER_RECORD_BYTES
-    MARKER_RECORD_BYTES_MAX = 64  # bytes read for one: a later version may hold more
+    # No more of its records is looked at, by those who have all of them either: a later version
+    # may hold more after what is known.
+    MARKER_RECORD_BYTES_MAX = 256
 
 
 # The batch in MARKER_BYTES of memory, but for its offset and leader epoch, to be appended as with
@@ -22,6 +24,7 @@ cdef void marker_prepare(
 cdef inline int may_be_marker(const Header* header) noexcept nogil:
     return (header.attributes & 0x30) == 0x30 and header.producer_id >= 0
 
-# From so many bytes of its records. 0: it has none, which compaction leaves, or no marker's.
+# From so many bytes of its records, all or the first of them. 0: it has none, which compaction
+# leaves, or no marker's.
 cdef int marker_read(
     const Header* header, const uint8_t* records, int64_t length, Marker* marker) noexcept nogil

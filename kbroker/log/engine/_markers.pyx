@@ -88,9 +88,10 @@ cdef int marker_read(
     const Header* header, const uint8_t* records, int64_t length, Marker* marker
 ) noexcept nogil:
     cdef const uint8_t* at = records
-    cdef const uint8_t* end = records + length
+    cdef const uint8_t* end = records + min(length, <int64_t>MARKER_RECORD_BYTES_MAX)
     cdef const uint8_t* key = NULL
     cdef const uint8_t* value = NULL
+    cdef int64_t record_bytes = header.size_bytes - HEADER_BYTES
     cdef int32_t number = 0
     cdef int64_t skipped
     cdef int part, _delta
@@ -110,13 +111,17 @@ cdef int marker_read(
         if at >= end:
             return 0
         at = take_varint(at, end, &number)
-        if at == NULL or number < (VALUE_BYTES if part else KEY_BYTES) or number > end - at:
+        if at == NULL or number > record_bytes - (at - records):
             return 0
         if part:
+            if number < VALUE_BYTES or end - at < VALUE_BYTES:
+                return 0
             value = at
         else:
+            if number < KEY_BYTES or number > end - at:
+                return 0
             key = at
-        at += number
+            at += number
     if get_i16(key) < 0 or get_i16(value) < 0 or get_i16(key + 2) not in (TYPE_ABORT, TYPE_COMMIT):
         return 0
     marker.coordinator_epoch = get_i32(value + 2)

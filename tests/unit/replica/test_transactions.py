@@ -13,7 +13,9 @@ from kbroker.log.engine.partition_log import PartitionLog
 from kbroker.replica._committed_read import aborted_transactions
 from kbroker.testing.file_faults import Fault, FileFaults
 from tests.support.led_log import LedLog, open_led_log
-from tests.support.record_batches import Record, build_batch, parse_batches, seal
+from kbroker.log.opening.loader import Checkpointed
+from tests.support.record_batches import Record, build_batch, parse_batches, seal, varint
+from tests.support.same_hash import cpu_ratio
 from tests.unit.log.conftest import TOPIC_ID, OpenLog
 
 TRANSACTIONAL = 0x10
@@ -349,12 +351,13 @@ def test_a_follower_takes_no_marker_that_it_cannot_read(log: LedLog, tmp_path: P
     data[type_at] = 9
     follower = open_led_log(tmp_path / "follower", "words", 0, TOPIC_ID, {})
     follower.set_leadership(2, False, 0, 1)
-    wrong = bytes(data[:-MARKER_BYTES]) + seal(bytes(data[-MARKER_BYTES:]))
+    wrong = seal(bytes(data[-MARKER_BYTES:]))
+    assert follower.append_as_follower(bytes(data[:-MARKER_BYTES]) + wrong, 0) == 1
     with pytest.raises(KafkaError, match="marker") as caught:
         follower.append_as_follower(wrong, 0)
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
-    assert follower.log_end_offset == 0
-    assert follower.append_as_follower(log.read(0), 0) == 2
+    assert follower.log_end_offset == 1
+    assert follower.append_as_follower(log.read(1), 0) == 2
     follower.close(clean=False)
 
 
@@ -380,6 +383,35 @@ def _entries(*changed: tuple[int, ...]) -> bytes:
     ],
 )
 def test_an_index_that_is_not_what_was_written_is_made_anew(
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_marker_of_a_later_version_is_read_again(
+    log: LedLog, tmp_path: Path, clean: bool
+) -> None:
+    """Which has more in its value than we know."""
+    append(log, batch(7, 0))
+    end(log, 7, committed=False)
+    first, marker = log.read(0)[:-MARKER_BYTES], log.read(1)
+    key, value = marker[61 + 4 : 61 + 9], marker[61 + 10 : 61 + 16]
+    assert (len(key), key[:1], value[:2]) == (5, bytes([8]), bytes(2))
+    body = bytes(3) + key + varint(300) + value + bytes(294) + bytes(1)
+    records = varint(len(body)) + body
+    size = struct.pack(">i", 61 + len(records) - 12)
+    later = seal(marker[:8] + size + marker[12:61] + records)
+    follower = open_led_log(tmp_path / "follower", "words", 0, TOPIC_ID, {})
+    follower.set_leadership(2, False, 0, 1)
+    follower.append_as_follower(first + later, 0)
+    assert index_of(follower) == [(0, 7, 0, 1, 2)]
+    follower.close(clean=clean)
+    for path in follower.path.glob("*.snapshot"):
+        path.unlink()
+    again = open_led_log(
+        tmp_path / "follower", "words", 0, TOPIC_ID, {}, Checkpointed(clean, 2 * clean, 2)
+    )
+    assert again.first_undecided_offset > 2
+    assert index_of(again) == [(0, 7, 0, 1, 2)]
+    again.close(clean=False)
+
+
     open_log: OpenLog, damaged: bytes
 ) -> None:
     """After a clean stop, too: of a disk that lost some of it, or put zeros in its place."""
