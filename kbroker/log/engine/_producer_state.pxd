@@ -39,6 +39,7 @@ cdef struct Producer:
     Producer* newer
     int64_t producer_id
     int64_t last_timestamp_ms
+    int64_t written_in            # the write that noted it last: while it lasts it is in `undo`
     Transaction* transaction      # the open one, or NULL
     int32_t coordinator_epoch
     int16_t epoch
@@ -68,6 +69,7 @@ cdef struct ProducerTable:
     ProducerUndo* undo
     int32_t undo_count
     int32_t undo_max
+    int64_t write                 # the number of the one that is under way, or comes next
     int64_t evicted
 
 

@@ -97,14 +97,14 @@ cdef void remove(ProducerTable* table, Producer* producer) noexcept nogil:
 
 
 cdef void evict(ProducerTable* table) noexcept nogil:
-    # The oldest that has no open transaction; those that have one count as new. None goes where
-    # the oldest ones all have one: they are looked at by one new producer each, not all by all.
+    # The oldest that has no open transaction and may not have to be what it was before this write;
+    # those that have one count as new. None goes where the oldest ones all have one: they are
+    # looked at by one new producer each, not all by all.
     cdef Producer* producer
     cdef uint32_t _look
-    cdef uint32_t undoable = <uint32_t>table.undo_count   # which are the newest
-    for _look in range(min(<uint32_t>EVICTION_LOOKS_MAX, table.by_id.count - undoable)):
+    for _look in range(min(<uint32_t>EVICTION_LOOKS_MAX, table.by_id.count)):
         producer = table.oldest
-        if producer.transaction == NULL:
+        if producer.transaction == NULL and producer.written_in != table.write:
             remove(table, producer)
             table.evicted += 1
             return
@@ -125,6 +125,7 @@ cdef Producer* insert(ProducerTable* table, int64_t producer_id) noexcept nogil:
     producer.producer_id = producer_id
     producer.coordinator_epoch = -1
     producer.epoch = -1
+    producer.written_in = -1
     table_put(&table.by_id, producer, hash_of_id(producer_id))
     make_newest(table, producer)
     return producer
@@ -370,6 +371,7 @@ cdef Producer* to_change(
         if is_new:
             remove(table, producer)
         return NULL
+    producer.written_in = table.write
     return producer
 
 
@@ -491,6 +493,7 @@ cdef void take_back(ProducerTable* table) noexcept nogil:
     if before != NULL and before.marker_offset >= 0:
         unlink_ended(table, before)
         before.marker_offset = -1
+    table.write += 1
     if undo.is_new:
         remove(table, producer)
         return
@@ -521,6 +524,16 @@ cdef int producers_restore(
     producer.last_timestamp_ms = last.timestamp_ms
     producer.batch_count = 0
     if last.last_offset >= 0:
+    table.write += 1
+
+
+cdef inline Bound unknown_bound(int64_t offset) noexcept nogil:
+    # Where it lies in the files is looked up when that is needed.
+    cdef Bound bound
+    bound.offset = offset
+    bound.segment_base = -1
+    bound.position = -1
+    return bound
         producer.batches[0] = last[0]
         producer.batch_count = 1
     if transaction_first_offset < 0 or producer.transaction != NULL:
