@@ -79,8 +79,9 @@ cdef Producer* producers_find(ProducerTable* table, int64_t producer_id) noexcep
 cdef inline int has_transaction(const Producer* producer, int16_t epoch) noexcept nogil:
     return producer != NULL and producer.transaction != NULL and producer.epoch == epoch
 
-# Whether it is one of the last five of this epoch.
-cdef int is_duplicate(Producer* producer, const Batch* batch) noexcept nogil
+# Whether it is one of the last five of this epoch, and written: below that end.
+cdef int is_duplicate(
+    Producer* producer, const Batch* batch, int64_t log_end_offset) noexcept nogil
 
 # Of its last batch; -1: none is known.
 cdef inline int64_t last_offset_of(const Producer* producer) noexcept nogil:

@@ -239,11 +239,15 @@ cdef ProducerBatch* find_duplicate(
     return NULL
 
 
-cdef int is_duplicate(Producer* producer, const Batch* batch) noexcept nogil:
-    return (batch.producer_epoch == producer.epoch and batch.base_sequence >= 0
-            and find_duplicate(
-                producer, batch.base_sequence,
-                sequence_after(batch.base_sequence, batch.record_count - 1)) != NULL)
+cdef int is_duplicate(
+    Producer* producer, const Batch* batch, int64_t log_end_offset
+) noexcept nogil:
+    cdef ProducerBatch* found = NULL
+    if batch.producer_epoch == producer.epoch and batch.base_sequence >= 0:
+        found = find_duplicate(
+            producer, batch.base_sequence,
+            sequence_after(batch.base_sequence, batch.record_count - 1))
+    return found != NULL and found.last_offset < log_end_offset
 
 
 cdef int16_t check_batch(

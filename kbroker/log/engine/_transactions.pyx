@@ -34,7 +34,11 @@ cdef int transaction_check_locked(
     if producer != NULL:
         if batch.producer_epoch < producer.epoch:
             return INVALID_PRODUCER_EPOCH
-        if has_transaction(producer, batch.producer_epoch) or is_duplicate(producer, batch):
+        # What is noted at or above the log's end is being written now, and may fail.
+        if has_transaction(producer, batch.producer_epoch) and (
+                producer.transaction.first_offset < log.log_end_offset):
+            return TRANSACTION_OPEN
+        if is_duplicate(producer, batch, log.log_end_offset):
             return TRANSACTION_OPEN
     verification = guards_begin(
         &log.producers.guards, batch.producer_id, batch.producer_epoch, batch.base_sequence,

@@ -208,6 +208,25 @@ def test_a_write_that_fails_leaves_the_guard(log: LedLog) -> None:
 def test_guards_have_a_bound(log: LedLog) -> None:
     """A batch whose transaction cannot be verified now is one that its producer sends again."""
 
+def test_a_batch_that_comes_while_the_first_is_written(log: LedLog) -> None:
+    """The write may fail: then it is not one without a transaction, which would end its producer,
+    but one whose verification lasts."""
+    _, guard = log.begin_verification(7, 0, 0, bumps_epoch=False)
+    meanwhile = []
+
+    def before(operation: str, path: str) -> None:
+        if operation == "write" and path.endswith(".log"):
+            for sequence in (1, 0):  # the second is the same batch, from another connection
+                meanwhile.append(log.begin_verification(7, 0, sequence, bumps_epoch=False))
+
+    with FileFaults(Fault(("write",), ".log", error=errno.ENOSPC), before=before):
+        assert refused(log, batch(7, 0), guard=guard) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert meanwhile == [(ErrorCode.NONE, guard)] * 2
+    assert refused(log, batch(7, 1), guard=guard) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert append(log, batch(7, 0), guard=guard) == 0
+    assert append(log, batch(7, 1), guard=guard) == 1
+
+
     def begun(producer_id: int) -> tuple[ErrorCode, int]:
         return log.begin_verification(producer_id, 0, 0, bumps_epoch=False)
 
