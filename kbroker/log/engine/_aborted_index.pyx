@@ -103,10 +103,8 @@ cdef void aborted_publish(AbortedIndex* index, int32_t count) noexcept nogil:
     kb_store_int(&index.count, index.count + count)
 
 
-cdef void aborted_take_back(AbortedIndex* index) noexcept nogil:
-    # What is left of it the next entry is written over, or a recovery drops.
-    if index.fd >= 0:
-        shorten(index, index.count)
+cdef int aborted_take_back(const AbortedIndex* index) noexcept nogil:
+    return shorten(index, index.count) if index.fd >= 0 else 0
 
 
 cdef int32_t read_bytes(

@@ -219,8 +219,8 @@ cdef void aborted_after_write(Log* log, Segment* segment, int is_written) noexce
             log.named_base_offset = -1       # the next flush has its file's name on the disk, too
         aborted_publish(&part.aborted, log.producers.aborted_count)
         kb_store_int(&log.has_aborted, 1)
-    else:
-        aborted_take_back(&part.aborted)
+    elif aborted_take_back(&part.aborted) != 0:
+        kb_store_int(&log.online, 0)
     log.producers.aborted_count = 0
 
 
