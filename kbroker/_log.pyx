@@ -23,7 +23,8 @@ from kbroker.log.engine._epochs cimport epochs_replace
 from kbroker.log.engine._flush_times cimport (
     FlushTimes, flush_figures_acquire, flush_figures_release)
 from kbroker.log.engine._producer_state cimport (
-    Producer, ProducerBatch, producers_expire, producers_restore, transaction_first_offset)
+    Producer, ProducerBatch, Transaction, producers_clear, producers_expire, producers_restore,
+    producers_restore_ended, transaction_first_offset)
 from kbroker.log.engine._segment cimport (
     part_of, segment_create, segment_drop_reference, segment_end_times)
 from kbroker.log.engine._storage cimport (
@@ -31,12 +32,13 @@ from kbroker.log.engine._storage cimport (
     active_of, lock_log, lock_to_look, log_add_segment, log_drop_segments_after, log_new,
     log_release, log_roll, log_seal, log_size_bytes, recent_clear, unlock_log)
 from kbroker.log.engine._types cimport Segment
-from kbroker.log.opening._recovery cimport find_newer_epoch, replay_producers
+from kbroker.log.opening._recovery cimport (
+    find_newer_epoch, has_marker_between, replay_producers)
 from kbroker.log.upkeep._flush cimport (
     FLUSH_RECORDS, FLUSH_ROLLED, FLUSH_SYNCED_VOLUME, FLUSH_WHOLE, FlushDepth, log_flush)
 
 from kbroker.errors import InvariantError
-from kbroker.log.engine._results import ProducerEntry
+from kbroker.log.engine._results import EndedTransaction, ProducerEntry
 
 
 cdef object os_error(int status, str path):
@@ -212,6 +214,73 @@ cdef class LocalLog:
         free(copies)
         free(first_offsets)
         return end, entries
+
+    def restore_ended(self, ended: EndedTransaction) -> None:
+        """A transaction that has ended, and whose marker the high watermark may not have passed; in
+        the order of their markers, before those that are replayed."""
+        cdef int64_t producer_id = ended.producer_id
+        cdef int64_t first_offset = ended.first_offset
+        cdef int64_t marker_offset = ended.marker_offset
+        cdef Log* log = self.storage
+        cdef int status
+        with nogil:
+            lock_log(log)
+            status = producers_restore_ended(
+                &log.producers, producer_id, first_offset, marker_offset)
+            unlock_log(log)
+        if status:
+            raise MemoryError
+
+    def forget_producers(self) -> list:
+        """Everything about them; answers the transactions that have ended, but whose markers the
+        high watermark has not passed: EndedTransaction, in the order of their markers."""
+        cdef Log* log = self.storage
+        cdef Transaction* transaction
+        cdef Transaction* copies
+        cdef int64_t count = 0, at
+        with nogil:
+            lock_log(log)
+            transaction = log.producers.first_ended
+            while transaction != NULL:
+                count += 1
+                transaction = transaction.ended_after
+            copies = <Transaction*>calloc(<size_t>count + 1, sizeof(Transaction))
+            if copies != NULL:
+                transaction = log.producers.first_ended
+                for at in range(count):
+                    copies[at] = transaction[0]
+                    transaction = transaction.ended_after
+                producers_clear(&log.producers)
+            unlock_log(log)
+        if copies == NULL:
+            raise MemoryError
+        ended = [
+            EndedTransaction(
+                copies[at].producer_id, copies[at].first_offset, copies[at].marker_offset)
+            for at in range(count)
+        ]
+        free(copies)
+        return ended
+
+    def has_marker_between(self, int64_t from_offset, int64_t end_offset) -> bool:
+        """Whether a transaction's marker may lie in the log from one offset on, below the other."""
+        cdef Log* log = self.storage
+        cdef int32_t at
+        cdef int found = 0, status = 0
+        with nogil:
+            lock_log(log)
+            for at in range(log.segment_count):
+                if log.segments[at].base_offset >= end_offset:
+                    break
+                if at + 1 < log.segment_count and log.segments[at + 1].base_offset <= from_offset:
+                    continue
+                found = has_marker_between(log.segments[at], from_offset, end_offset, &status)
+                if found or status:
+                    break
+            unlock_log(log)
+        if status:
+            raise os_error(status, self.directory)
+        return bool(found)
 
     def rebuilt_from(self) -> int:
         """The base offset of the first segment whose aborted transactions a replay has to find

@@ -129,7 +129,7 @@ class Safety:
         if view not in self._live:
             self._live.append(view)
         view.replica, view.leader_epoch, view.partition_epoch = replica, replica.leader_epoch, -1
-        view.end_offset = view.opened_at = replica.log_end_offset
+        view.end_offset = replica.log_end_offset
         self._read(partition, view, view.end_offset)
         start = view.log_start = replica.log_start_offset
         view.contents.begins_at(start)

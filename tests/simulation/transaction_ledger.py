@@ -254,31 +254,12 @@ class TransactionLedger:
         view.stable, view.stable_in = stable, view.leader_epoch
         if mark != len(partition.committed):
             return
-        first, known = self._first_offsets(partition.name, view, mark)
+        offsets = [each.first_offset for (at, _), each in self._open.items() if at == partition.name]
+        first = min(offsets, default=mark)
         deleted = first < view.log_start or partition.is_deleted(first)
-        if stable not in (first, known) and not deleted:
+        if stable != first and not deleted:
             at = f"broker {view.node_id} has {stable}, of {mark}, and it is {first}"
             self._fail("the last stable offset is that of an open transaction", at, partition)
-
-    def _first_offsets(self, name: TopicPartition, view: View, mark: int) -> tuple[int, int]:
-        """Where the first open transaction begins, and the same as a log that was opened may know
-        it."""
-        found = [
-            (each.first_offset, self._outcome_in(view, producer_id) is not None)
-            for (at, producer_id), each in self._open.items()
-            if at == name
-        ]
-        offsets = [offset for offset, _ in found]
-        known = [offset for offset, is_ended in found if not is_ended]
-        return min(offsets, default=mark), min(known, default=mark)
-
-    def _outcome_in(self, view: View, producer_id: int) -> bool | None:
-        """A log that was opened knows no more that a marker in it is not committed yet: neither
-        does Apache Kafka's."""
-        for record in view.contents.records[view.high_watermark : view.opened_at]:
-            if record.is_marker and record.producer_id == producer_id:
-                return record.value.startswith(COMMIT)
-        return None
 
     # --- readers ----------------------------------------------------------------------------------
 
@@ -292,13 +273,11 @@ class TransactionLedger:
         """By a read_committed reader, which leaves these out as aborted."""
         self._cluster.safety.look()
         partition = self._partition(name)
-        outcomes, view = self._outcomes.get(name, {}), partition.views[node_id]
+        outcomes = self._outcomes.get(name, {})
         for offset, record in records:
             if record.is_marker or not record.is_transactional:
                 continue
             wanted, outcome = offset not in left_out, outcomes.get(offset)
-            if outcome is None:
-                outcome = self._outcome_in(view, record.producer_id)
             if outcome is not wanted:
                 got = "reads" if wanted else "does not read"
                 said = f"a reader {got} {record} at {offset}: {outcome}"

@@ -25,7 +25,6 @@ class View:
     contents: Contents
     replica: Replica | None = None  # None: its broker is down
     high_watermark: int = 0
-    opened_at: int = 0  # its end then
     stable: int = 0  # the last stable offset, while it leads in that epoch
     stable_in: int = -1
     end_offset: int = 0

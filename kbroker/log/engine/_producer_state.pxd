@@ -120,6 +120,12 @@ cdef int producers_restore(
     ProducerTable* table, int64_t producer_id, int16_t epoch, int32_t coordinator_epoch,
     const ProducerBatch* last, int64_t transaction_first_offset) noexcept nogil
 
+# A transaction that has ended, of which the high watermark has not passed the marker; of those that
+# are restored the first ones first. 0 or ENOMEM.
+cdef int producers_restore_ended(
+    ProducerTable* table, int64_t producer_id, int64_t first_offset, int64_t marker_offset
+) noexcept nogil
+
 # The high watermark is there: transactions that ended below it are forgotten.
 cdef void producers_replicated(ProducerTable* table, int64_t high_watermark) noexcept nogil
 

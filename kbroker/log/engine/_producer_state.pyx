@@ -116,7 +116,7 @@ cdef Producer* insert(ProducerTable* table, int64_t producer_id) noexcept nogil:
     cdef Producer* producer
     if table_room(&table.by_id, hash_of_producer) != 0:
         return NULL
-    if table.by_id.count >= PRODUCERS_MAX and <uint32_t>table.undo_count < table.by_id.count:
+    if table.by_id.count >= PRODUCERS_MAX:
         evict(table)
     producer = <Producer*>calloc(1, sizeof(Producer))
     if producer == NULL:
@@ -133,15 +133,15 @@ cdef Producer* insert(ProducerTable* table, int64_t producer_id) noexcept nogil:
 
 # --- Transactions ---------------------------------------------------------------------------------
 
-cdef int begin_transaction(
-    ProducerTable* table, Producer* producer, int64_t first_offset, const Bound* start
+cdef Transaction* new_transaction(
+    ProducerTable* table, int64_t producer_id, int64_t first_offset, const Bound* start
 ) noexcept nogil:
-    # 0 or ENOMEM.
+    # NULL: no memory.
     cdef Transaction* before = table.last_transaction
     cdef Transaction* transaction = <Transaction*>calloc(1, sizeof(Transaction))
     if transaction == NULL:
-        return ENOMEM
-    transaction.producer_id = producer.producer_id
+        return NULL
+    transaction.producer_id = producer_id
     transaction.first_offset = first_offset
     transaction.marker_offset = -1
     transaction.start = start[0]
@@ -149,8 +149,15 @@ cdef int begin_transaction(
         before = before.earlier
     linked_insert(&table.first_transaction, &table.last_transaction, transaction,
                   &transaction.earlier, before, "transactions: neighbours name each other")
-    producer.transaction = transaction
-    return 0
+    return transaction
+
+
+cdef int begin_transaction(
+    ProducerTable* table, Producer* producer, int64_t first_offset, const Bound* start
+) noexcept nogil:
+    # 0 or ENOMEM.
+    producer.transaction = new_transaction(table, producer.producer_id, first_offset, start)
+    return 0 if producer.transaction != NULL else ENOMEM
 
 
 cdef void forget_transaction(ProducerTable* table, Transaction* transaction) noexcept nogil:
@@ -206,6 +213,14 @@ cdef int room_for_aborted(ProducerTable* table) noexcept nogil:
     return 0
 
 
+cdef void end_with_marker(
+    ProducerTable* table, Transaction* transaction, int64_t offset
+) noexcept nogil:
+    transaction.marker_offset = offset
+    linked_append(&table.first_ended, &table.last_ended, transaction, &transaction.ended_before,
+                  "transactions: nothing has ended after the last")
+
+
 cdef void end_transaction(
     ProducerTable* table, Producer* producer, const Marker* marker, int64_t offset
 ) noexcept nogil:
@@ -220,9 +235,7 @@ cdef void end_transaction(
         entry.first_offset = transaction.first_offset
         entry.last_offset = offset
         entry.last_stable = last_stable_after(table, transaction, offset)
-    transaction.marker_offset = offset
-    linked_append(&table.first_ended, &table.last_ended, transaction, &transaction.ended_before,
-                  "transactions: nothing has ended after the last")
+    end_with_marker(table, transaction, offset)
     producer.transaction = NULL
 
 
@@ -358,6 +371,7 @@ cdef int remember(
     table.undo[table.undo_count].is_new = is_new
     table.undo[table.undo_count].is_marker = is_marker
     table.undo_count += 1
+    producer.written_in = table.write
     return 0
 
 
@@ -375,7 +389,6 @@ cdef Producer* to_change(
         if is_new:
             remove(table, producer)
         return NULL
-    producer.written_in = table.write
     return producer
 
 
@@ -480,6 +493,7 @@ cdef void producers_commit(ProducerTable* table) noexcept nogil:
     if table.guards.by_id.count:
         end_guards(table)
     table.undo_count = 0
+    table.write += 1
 
 
 cdef void take_back(ProducerTable* table) noexcept nogil:
@@ -497,7 +511,6 @@ cdef void take_back(ProducerTable* table) noexcept nogil:
     if before != NULL and before.marker_offset >= 0:
         unlink_ended(table, before)
         before.marker_offset = -1
-    table.write += 1
     if undo.is_new:
         remove(table, producer)
         return
@@ -511,23 +524,6 @@ cdef void producers_roll_back(ProducerTable* table) noexcept nogil:
     while table.undo_count > 0:
         take_back(table)
     table.aborted_count = 0
-
-
-cdef int producers_restore(
-    ProducerTable* table, int64_t producer_id, int16_t epoch, int32_t coordinator_epoch,
-    const ProducerBatch* last, int64_t transaction_first_offset
-) noexcept nogil:
-    cdef Producer* producer = producers_find(table, producer_id)
-    cdef Bound start
-    if producer == NULL:
-        producer = insert(table, producer_id)
-    if producer == NULL:
-        return ENOMEM
-    producer.epoch = epoch
-    producer.coordinator_epoch = coordinator_epoch
-    producer.last_timestamp_ms = last.timestamp_ms
-    producer.batch_count = 0
-    if last.last_offset >= 0:
     table.write += 1
 
 
@@ -538,14 +534,39 @@ cdef inline Bound unknown_bound(int64_t offset) noexcept nogil:
     bound.segment_base = -1
     bound.position = -1
     return bound
+
+
+cdef int producers_restore(
+    ProducerTable* table, int64_t producer_id, int16_t epoch, int32_t coordinator_epoch,
+    const ProducerBatch* last, int64_t transaction_first_offset
+) noexcept nogil:
+    cdef Producer* producer = producers_find(table, producer_id)
+    cdef Bound start = unknown_bound(transaction_first_offset)
+    if producer == NULL:
+        producer = insert(table, producer_id)
+    if producer == NULL:
+        return ENOMEM
+    producer.epoch = epoch
+    producer.coordinator_epoch = coordinator_epoch
+    producer.last_timestamp_ms = last.timestamp_ms
+    producer.batch_count = 0
+    if last.last_offset >= 0:
         producer.batches[0] = last[0]
         producer.batch_count = 1
     if transaction_first_offset < 0 or producer.transaction != NULL:
         return 0
-    start.offset = transaction_first_offset
-    start.segment_base = -1
-    start.position = -1
     return begin_transaction(table, producer, transaction_first_offset, &start)
+
+
+cdef int producers_restore_ended(
+    ProducerTable* table, int64_t producer_id, int64_t first_offset, int64_t marker_offset
+) noexcept nogil:
+    cdef Bound start = unknown_bound(first_offset)
+    cdef Transaction* transaction = new_transaction(table, producer_id, first_offset, &start)
+    if transaction == NULL:
+        return ENOMEM
+    end_with_marker(table, transaction, marker_offset)
+    return 0
 
 
 cdef int64_t producers_expire(ProducerTable* table, int64_t before_ms) noexcept nogil:

@@ -62,6 +62,14 @@ class ProducerEntry(NamedTuple):
     transaction_first_offset: int
 
 
+class EndedTransaction(NamedTuple):
+    """Of a producer: where it began in the log, and where its marker lies."""
+
+    producer_id: int
+    first_offset: int
+    marker_offset: int
+
+
 class LogFiles(NamedTuple):
     """The content of a log's directory: the bytes of each file (of one that holds no records 0, or
     its bytes), -1 for anything else; and the content of `partition.metadata` and

@@ -16,9 +16,10 @@ from __future__ import annotations
 import errno
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -45,6 +46,7 @@ from kbroker.log.upkeep._truncate import (
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
+    from kbroker.log.engine._results import EndedTransaction, ProducerEntry
     from kbroker.log.upkeep._cleaning import Cleaning
     from kbroker.log.upkeep._scrub import SegmentScrub
 
@@ -103,7 +105,7 @@ class PartitionLog(_log.LocalLog):
         self.path = path or Path(directory)
         self.name = TopicPartition(topic, index)
         self.epochs = LeaderEpochs(self.path, self.set_epochs, epochs)
-        # What the last checkpoint said, for the replica to begin with.
+        # What the last checkpoint said, for the replica to begin with, and for a later start.
         self.checkpointed_high_watermark = 0
         # Where a later start of the broker lets it begin, at least.
         self.start_on_file = 0
@@ -386,14 +388,56 @@ class PartitionLog(_log.LocalLog):
 
     def restore_producers(self, end_offset: int, sizes: Mapping[str, int] | None = None) -> None:
         """From the newest snapshot at or below the log's end, and the batches after it. `sizes`: of
-        the files that there are, if they were listed already."""
-        # To find the aborted transactions of a segment again, those that were open at its start.
-        rebuilt = self.rebuilt_from()
-        offset, entries = producer_snapshots.load_newest(
-            self.path, end_offset, sizes, at_most=rebuilt if rebuilt >= 0 else None
-        )
+        the files that there are, if they were listed already.
+
+        A snapshot does not say which transactions have ended before it: where that has to be known,
+        the batches since an older one are read before. Producers that have no batch in the log any
+        more are in the newest alone.
+        """
+        offset, entries = producer_snapshots.load_newest(self.path, end_offset, sizes)
+        known_from = self._transactions_known_from(offset, entries)
+        ended: list[EndedTransaction] = []
+        if known_from < offset:
+            older = producer_snapshots.load_newest(self.path, end_offset, at_most=known_from)
+            self._restore_producers(*older)
+            ended = [each for each in self.forget_producers() if each.marker_offset < offset]
+        self._restore_producers(offset, entries, ended)
+
+    def _transactions_known_from(self, offset: int, entries: Iterable[ProducerEntry]) -> int:
+        """Up to the snapshot's offset, or below it, from where on each transaction has to be known
+        that was open there or began later."""
+        known_from, rebuilt = offset, self.rebuilt_from()
+        if rebuilt >= 0:  # to find the aborted ones of a segment again
+            known_from = min(known_from, rebuilt)
+        # A marker above the high watermark decides nothing yet. Without a checkpoint of that, which
+        # would have the whole log read, it is taken for passed.
+        mark = self.checkpointed_high_watermark
+        if (
+            0 < mark < known_from
+            and any(entry.coordinator_epoch >= 0 for entry in entries)
+            and self.has_marker_between(mark, offset)
+        ):
+            known_from = mark
+        return known_from
+
+    def _restore_producers(
+        self,
+        offset: int,
+        entries: Iterable[ProducerEntry],
+        ended: Iterable[EndedTransaction] = (),
+    ) -> None:
+        # Producers in the order of their last batches, transactions in that of their first ones.
+        open_there = []
         for entry in entries:
+            if entry.transaction_first_offset >= 0:
+                open_there.append(entry)
+                self.restore_producer(entry._replace(transaction_first_offset=-1))
+            else:
+                self.restore_producer(entry)
+        for entry in sorted(open_there, key=attrgetter("transaction_first_offset")):
             self.restore_producer(entry)
+        for each in ended:
+            self.restore_ended(each)
         self.replay_producers(
             max(offset, segments_from(self, 0)[0]), self.checkpointed_high_watermark
         )
@@ -424,7 +468,11 @@ class PartitionLog(_log.LocalLog):
         if offset == self._snapshot_offset or (not entries and self._snapshot_offset < 0):
             return False
         producer_snapshots.write(
-            self.path, offset, entries, sync=sync, recovered_from=self._recovered_from()
+            self.path,
+            offset,
+            entries,
+            sync=sync,
+            needed_from=(self._recovered_from(), self.checkpointed_high_watermark),
         )
         self._snapshot_offset = offset
         return True

@@ -85,15 +85,15 @@ def write(
     entries: Iterable[ProducerEntry],
     *,
     sync: bool,
-    recovered_from: int = -1,
+    needed_from: Iterable[int] = (),
 ) -> None:
-    """Writes the snapshot as of `offset` and removes those that no start needs any more: a recovery
-    would begin with the newest at or below `recovered_from`, if it has to."""
+    """Writes the snapshot as of `offset` and removes those that no start needs any more: one that
+    has to look at older batches would begin with the newest at or below one of `needed_from`."""
     file_operations.replace_file(directory / f"{offset:020d}{SUFFIX}", encode(entries), sync=sync)
     older = snapshot_files(directory)[:-KEPT_FILES]
-    kept = max((at for at, _ in older if at <= recovered_from), default=-1)
+    kept = {max((at for at, _ in older if at <= each), default=-1) for each in needed_from}
     for at, old in older:
-        if at != kept:
+        if at not in kept:
             file_operations.unlink(old)
 
 

@@ -169,8 +169,10 @@ cdef void recover_segment(
     if out.reason == NULL and out.status == 0:
         part.largest_leader_epoch = largest_leader_epoch
         part.has_producers = has_producers
-    part.has_markers = has_markers
-    if drops_aborted and not has_markers and out.status == 0:    # its markers are not replayed
+        part.has_markers = has_markers
+    else:
+        part.has_markers = 1
+    if drops_aborted and not part.has_markers and out.status == 0:    # they are not replayed
         out.status = aborted_reset(&part.aborted, part.aborted_path)
 
 
@@ -325,6 +327,24 @@ cdef int find_newer_epoch(
     if found < 0 and scan.status == 0:
         return 0
     return found
+
+
+cdef int has_marker_between(
+    Segment* segment, int64_t from_offset, int64_t end_offset, int* status
+) noexcept nogil:
+    cdef Scan scan
+    cdef int found
+    scan_begin(
+        &scan, segment.fd, segment_scan_start(segment, from_offset), segment.size_bytes)
+    scan_from_index(&scan, from_offset)
+    found = scan_to_offset(&scan, from_offset)
+    while found == 1 and scan.header.base_offset < end_offset:
+        if may_be_marker(&scan.header):
+            return 1
+        scan_advance(&scan)
+        found = scan_next(&scan)
+    status[0] = scan.status if found < 0 else 0
+    return 0
 
 
 cdef int truncate_segment(Segment* segment, int64_t size_bytes) noexcept nogil:

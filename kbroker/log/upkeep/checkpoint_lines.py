@@ -20,7 +20,8 @@ def line_of(file: str, log: PartitionLog, listener: LogListener) -> int:
     if file == RECOVERY_POINT_FILE:
         return log.settled_recovery_point
     if file == HIGH_WATERMARK_FILE:
-        return listener.high_watermark_of(log)
+        log.checkpointed_high_watermark = listener.high_watermark_of(log)
+        return log.checkpointed_high_watermark
     if file == CLEANER_FILE:
         return log.cleaned_to if log.compacts else 0
     return log.log_start_offset

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import errno
 import struct
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.log.engine import producer_snapshots
+from kbroker.log.engine._results import ProducerEntry
 from kbroker.log.engine.partition_log import PartitionLog
+from kbroker.log.opening.loader import Checkpointed
 from kbroker.replica._committed_read import aborted_transactions
 from kbroker.testing.file_faults import Fault, FileFaults
 from tests.support.led_log import LedLog, open_led_log
-from kbroker.log.opening.loader import Checkpointed
 from tests.support.record_batches import Record, build_batch, parse_batches, seal, varint
 from tests.support.same_hash import cpu_ratio
 from tests.unit.log.conftest import TOPIC_ID, OpenLog
@@ -205,9 +208,6 @@ def test_a_write_that_fails_leaves_the_guard(log: LedLog) -> None:
     assert refused(log, batch(7, 1), guard=guard) == ErrorCode.INVALID_TXN_STATE
 
 
-def test_guards_have_a_bound(log: LedLog) -> None:
-    """A batch whose transaction cannot be verified now is one that its producer sends again."""
-
 def test_a_batch_that_comes_while_the_first_is_written(log: LedLog) -> None:
     """The write may fail: then it is not one without a transaction, which would end its producer,
     but one whose verification lasts."""
@@ -226,6 +226,9 @@ def test_a_batch_that_comes_while_the_first_is_written(log: LedLog) -> None:
     assert append(log, batch(7, 0), guard=guard) == 0
     assert append(log, batch(7, 1), guard=guard) == 1
 
+
+def test_guards_have_a_bound(log: LedLog) -> None:
+    """A batch whose transaction cannot be verified now is one that its producer sends again."""
 
     def begun(producer_id: int) -> tuple[ErrorCode, int]:
         return log.begin_verification(producer_id, 0, 0, bumps_epoch=False)
@@ -380,28 +383,6 @@ def test_a_follower_takes_no_marker_that_it_cannot_read(log: LedLog, tmp_path: P
     follower.close(clean=False)
 
 
-def _entries(*changed: tuple[int, ...]) -> bytes:
-    sound = [(0, 7, 0, 1, 2), (0, 7, 2, 3, 4), (0, 8, 4, 5, 6)]
-    sound[: len(changed)] = changed  # type: ignore[assignment]
-    return b"".join(struct.pack(">hqqqq", *each) for each in sound)
-
-
-@pytest.mark.parametrize(
-    "damaged",
-    [
-        _entries()[:-1],
-        _entries((0, 7, 0, 1, 2), (0, 7, 2, 1, 4)),
-        _entries((0, 7, 2, 3, 4), (0, 7, 0, 1, 2)),
-        _entries((1, 7, 0, 1, 2)),
-        _entries((0, -7, 0, 1, 2)),
-        _entries((0, 7, 1, 1, 2)),
-        _entries((0, 7, -1, 1, 2)),
-        _entries((0, 7, 0, 1, 3)),
-        _entries((0, 7, 0, 1, 2), (0, 7, 2, 3, 4), (0, 8, 4, 6, 7)),
-        _entries((0, 0, 0, 0, 0), (0, 0, 0, 0, 0), (0, 0, 0, 0, 0)),
-    ],
-)
-def test_an_index_that_is_not_what_was_written_is_made_anew(
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_marker_of_a_later_version_is_read_again(
     log: LedLog, tmp_path: Path, clean: bool
@@ -431,6 +412,28 @@ def test_a_marker_of_a_later_version_is_read_again(
     again.close(clean=False)
 
 
+def _entries(*changed: tuple[int, ...]) -> bytes:
+    sound = [(0, 7, 0, 1, 2), (0, 7, 2, 3, 4), (0, 8, 4, 5, 6)]
+    sound[: len(changed)] = changed  # type: ignore[assignment]
+    return b"".join(struct.pack(">hqqqq", *each) for each in sound)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        _entries()[:-1],
+        _entries((0, 7, 0, 1, 2), (0, 7, 2, 1, 4)),
+        _entries((0, 7, 2, 3, 4), (0, 7, 0, 1, 2)),
+        _entries((1, 7, 0, 1, 2)),
+        _entries((0, -7, 0, 1, 2)),
+        _entries((0, 7, 1, 1, 2)),
+        _entries((0, 7, -1, 1, 2)),
+        _entries((0, 7, 0, 1, 3)),
+        _entries((0, 7, 0, 1, 2), (0, 7, 2, 3, 4), (0, 8, 4, 6, 7)),
+        _entries((0, 0, 0, 0, 0), (0, 0, 0, 0, 0), (0, 0, 0, 0, 0)),
+    ],
+)
+def test_an_index_that_is_not_what_was_written_is_made_anew(
     open_log: OpenLog, damaged: bytes
 ) -> None:
     """After a clean stop, too: of a disk that lost some of it, or put zeros in its place."""
@@ -475,6 +478,38 @@ def test_an_index_is_made_anew_also_after_a_start_that_failed(
     assert aborted_transactions(again, 0) == [(7, 0), (7, 2), (8, 4)]
 
 
+def test_an_entry_that_cannot_be_taken_back_ends_the_log(log: LedLog) -> None:
+    """Its marker was not written: a later start would drop what the transaction commits."""
+    append(log, batch(7, 0))
+    no_space = Fault(("write",), ".log", error=errno.ENOSPC)
+    broken = Fault(("truncate",), ".txnindex", error=errno.EIO)
+    with FileFaults(no_space):
+        assert end(log, 7, committed=False) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.online and index_of(log) == []
+    with FileFaults(no_space, broken):
+        assert end(log, 7, committed=False) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert not log.online
+    assert end(log, 7) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_open_transactions_of_a_snapshot_need_no_search(open_log: OpenLog, tmp_path: Path) -> None:
+    """Its order is that of the producers' last batches: a client may turn that of the first ones
+    around."""
+    end = 30_000
+    log = open_log(log_start_offset=end)
+
+    def restored(first_offsets: Iterable[int]) -> None:
+        entries = [ProducerEntry(at, 0, 0, at, 0, 5, 0, at) for at in first_offsets]
+        producer_snapshots.write(log.path, end, entries, sync=False)
+        again = open_led_log(
+            tmp_path / "words-0", "words", 0, TOPIC_ID, {}, Checkpointed(log_start_offset=end)
+        )
+        assert again.first_undecided_offset == 1
+        again.close(clean=False)
+
+    assert cpu_ratio(restored, range(end, 0, -1), range(1, end + 1)) < 4
+
+
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("snapshots", [True, False])
 def test_all_of_it_survives(open_log: OpenLog, clean: bool, snapshots: bool) -> None:
@@ -506,3 +541,94 @@ def test_all_of_it_survives(open_log: OpenLog, clean: bool, snapshots: bool) -> 
     assert again.last_stable_offset == 6
     assert aborted_transactions(again, 0) == [(7, 0)]  # of the first segment, which ends at 1
     assert aborted_transactions(again, 1) == [(7, 0), (9, 3)]
+
+
+def _damage(log: LedLog, base_offset: int, at: int) -> None:
+    """A byte of the segment's file, which its batch's CRC covers."""
+    path = log.path / f"{base_offset:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def test_an_index_is_made_anew_beyond_a_damaged_batch(open_log: OpenLog) -> None:
+    """What lies after it in a full segment is read by consumers."""
+    log = open_log()
+    append(log, plain())
+    damaged = len(log.read(0)) - 1
+    append(log, batch(7, 0))
+    end(log, 7, committed=False)
+    log.roll()
+    append(log, batch(8, 0))
+    log.close()
+    path = log.path / f"{0:020d}.txnindex"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5])
+    _damage(log, 0, damaged)
+    again = open_log(clean=True, recovery_point=4, high_watermark=4)
+    assert path.read_bytes() == whole
+    assert aborted_transactions(again, 1) == [(7, 1)]
+    assert again.last_stable_offset == 3
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_an_index_that_is_made_anew_costs_no_producer(open_log: OpenLog, clean: bool) -> None:
+    """One whose records were deleted is in the newest snapshot alone."""
+    log = open_log()
+    append(log, batch(6, 0, transactional=False))
+    append(log, batch(5, 0))
+    end(log, 5)
+    log.roll()
+    append(log, batch(7, 0))
+    end(log, 7, committed=False)
+    log.roll()
+    append(log, batch(8, 0))
+    log.delete_records(3)
+    log.trim()
+    append(log, batch(7, 1))
+    log.close(clean=clean)
+    before = log.path / f"{3:020d}.txnindex"
+    before.write_bytes(before.read_bytes()[:-5])
+    settled = 7 if clean else 3
+    again = open_log(clean=clean, recovery_point=settled, high_watermark=7, log_start_offset=3)
+    assert index_of(again, 3) == [(0, 7, 3, 4, 5)]
+    assert entry(again, 6) == (0, 0, -1, -1)
+    assert entry(again, 5) == (0, 0, 0, -1)
+    assert entry(again, 7) == (0, 1, 0, 6)
+    assert again.last_stable_offset == 5
+    assert refused(again, batch(6, 5, transactional=False)) == 45
+
+
+@pytest.mark.parametrize("older", [True, False])
+def test_a_marker_above_the_high_watermark_decides_nothing_after_a_start(
+    open_log: OpenLog, older: bool
+) -> None:
+    """Though the snapshot of the producers was written after it."""
+    log = open_log()
+    append(log, plain())
+    log.set_leadership(1, True, 1, 2, {2: True})
+    log.note_fetch(2, 1, 1)
+    append(log, batch(7, 0))
+    log.log.checkpointed_high_watermark = 2  # as the checkpoint says at times
+    if older:
+        log.write_snapshot()
+    append(log, batch(8, 0))
+    end(log, 8)
+    append(log, batch(7, 1))
+    log.note_fetch(2, 3, 2)
+    assert (log.high_watermark, log.last_stable_offset) == (3, 1)
+    end(log, 7, committed=False)
+    append(log, batch(9, 0))
+    log.write_snapshot()
+    append(log, plain())
+    assert (log.high_watermark, log.last_stable_offset) == (3, 1)
+    log.close()
+    assert len([*log.path.glob("*.snapshot")]) == 2 + older
+    again = open_log(lead=False, clean=True, recovery_point=8, high_watermark=3)
+    assert (again.high_watermark, again.last_stable_offset) == (3, 1)
+    again.set_leadership(1, True, 2, 2, {2: True})
+    for offset, stable in ((4, 1), (5, 1), (6, 6), (7, 6), (8, 6)):
+        again.note_fetch(2, offset, offset)
+        assert (again.high_watermark, again.last_stable_offset) == (offset, stable)
+    assert index_of(again) == [(0, 7, 1, 5, 6)]
+    assert aborted_transactions(again, 0) == [(7, 1)]
