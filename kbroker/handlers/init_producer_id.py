@@ -16,12 +16,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kbroker.coordinator.txn.image import Pair
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.transactions import coordinator_of, fencing_error, refusal, remembering
 from kbroker.protocol import messages
 
 if TYPE_CHECKING:
+    from kbroker.coordinator.txn.image import Pair
     from kbroker.handlers.call import Call
     from kbroker.handlers.services import Services
     from kbroker.protocol.messages.init_producer_id import Request, Response
@@ -43,6 +43,8 @@ def handle(services: Services, call: Call[Request]) -> None:
         return
     if services.transactions is None:
         raise KafkaError(refusal(call.request))
+    from kbroker.coordinator.txn.image import Pair  # what few brokers need
+
     coordinator = coordinator_of(services)
     coordinator.init_producer_id(
         request.transactional_id,

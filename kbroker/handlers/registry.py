@@ -27,47 +27,22 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers import (
-    acls,
-    alter_configs,
-    alter_log_dirs,
     alter_partition,
-    client_quotas,
-    cluster,
     configs,
     controlled_shutdown,
-    delegation_tokens,
-    delete_groups,
-    delete_records,
-    describe_groups,
-    describe_producers,
-    describe_topic_partitions,
-    elect_leaders,
     envelope,
     find_coordinator,
     heartbeat,
     init_producer_id,
     join_group,
     leave_group,
-    list_config_resources,
-    list_groups,
     list_offsets,
-    log_dirs,
     metadata,
     offset_commit,
-    offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
-    partitions,
-    reassignments,
-    scram_credentials,
     sync_group,
-    topics,
-    transactions,
-    txn_offset_commit,
-    unregister_broker,
-    update_features,
     update_metadata,
-    write_txn_markers,
 )
 from kbroker.handlers.api_versions import ApiVersions
 from kbroker.handlers.authorization import authorize
@@ -303,21 +278,31 @@ def _between_brokers(
     return Api(key, None, None, rights, throttle, call=call, between_brokers=versions)
 
 
-def _late(name: str) -> HandleCall:
-    """The handler of a module that is imported at the first request: few brokers need it."""
+def _late(module: str, function: str = "handle") -> HandleCall:
+    """A handler that is imported at the first request: few brokers need it, or seldom."""
 
     def handle(services: Services, call: Call[Any]) -> None:
-        import_module(f"kbroker.handlers.{name}").handle(services, call)
+        getattr(import_module(f"kbroker.handlers.{module}"), function)(services, call)
 
     return handle
 
 
-def _late_failure(name: str) -> Shape:
+def _late_failure(module: str, function: str = "failure") -> Shape:
     def failure(call: Call[Any], code: ErrorCode, message: str | None) -> Message:
-        made: Message = import_module(f"kbroker.handlers.{name}").failure(call, code, message)
+        made: Message = getattr(import_module(f"kbroker.handlers.{module}"), function)(
+            call, code, message
+        )
         return made
 
     return failure
+
+
+def _late_for_controller(module: str) -> ForController:
+    def is_for_controller(services: Services, message: Any) -> bool:
+        found = import_module(f"kbroker.handlers.{module}").is_for_controller(services, message)
+        return bool(found)
+
+    return is_for_controller
 
 
 APIS: Final[tuple[Api, ...]] = (
@@ -338,23 +323,28 @@ APIS: Final[tuple[Api, ...]] = (
     _api(ApiKey.HEARTBEAT, heartbeat.handle, hot=True),
     _api(ApiKey.LEAVE_GROUP, leave_group.handle, memory_factor=25),
     _api(ApiKey.SYNC_GROUP, sync_group.handle, memory_factor=25),
-    _api(ApiKey.DESCRIBE_GROUPS, describe_groups.handle, describe_groups.failure),
-    _api(ApiKey.LIST_GROUPS, list_groups.handle),
+    _api(ApiKey.DESCRIBE_GROUPS, _late("describe_groups"), _late_failure("describe_groups")),
+    _api(ApiKey.LIST_GROUPS, _late("list_groups")),
     _api(
         ApiKey.CREATE_TOPICS,
-        topics.handle_create,
+        _late("topics", "handle_create"),
         throttle=Throttle.MUTATION,
         for_controller=always,
         memory_factor=25,
     ),
     _api(
         ApiKey.DELETE_TOPICS,
-        topics.handle_delete,
-        topics.delete_failure,
+        _late("topics", "handle_delete"),
+        _late_failure("topics", "delete_failure"),
         Throttle.MUTATION,
         for_controller=always,
     ),
-    _api(ApiKey.DELETE_RECORDS, delete_records.handle, delete_records.failure, memory_factor=45),
+    _api(
+        ApiKey.DELETE_RECORDS,
+        _late("delete_records"),
+        _late_failure("delete_records"),
+        memory_factor=45,
+    ),
     _api(
         ApiKey.INIT_PRODUCER_ID,
         init_producer_id.handle,
@@ -377,99 +367,109 @@ APIS: Final[tuple[Api, ...]] = (
     ),
     _api(
         ApiKey.CREATE_PARTITIONS,
-        partitions.handle,
+        _late("partitions"),
         throttle=Throttle.MUTATION,
         for_controller=always,
         memory_factor=60,
     ),
-    _api(ApiKey.OFFSET_DELETE, offset_delete.handle, memory_factor=25),
+    _api(ApiKey.OFFSET_DELETE, _late("offset_delete"), memory_factor=25),
     _api(
         ApiKey.TXN_OFFSET_COMMIT,
-        txn_offset_commit.handle,
-        txn_offset_commit.failure,
+        _late("txn_offset_commit"),
+        _late_failure("txn_offset_commit"),
         memory_factor=45,
     ),
-    _api(ApiKey.DELETE_GROUPS, delete_groups.handle),
+    _api(ApiKey.DELETE_GROUPS, _late("delete_groups")),
     _api(ApiKey.DESCRIBE_CONFIGS, configs.handle_describe, memory_factor=35),
     _api(
         ApiKey.ALTER_CONFIGS,
-        alter_configs.handle_alter,
-        for_controller=alter_configs.is_for_controller,
+        _late("alter_configs", "handle_alter"),
+        for_controller=_late_for_controller("alter_configs"),
         memory_factor=35,
     ),
     _api(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        alter_configs.handle_incremental,
-        for_controller=alter_configs.is_for_controller,
+        _late("alter_configs", "handle_incremental"),
+        for_controller=_late_for_controller("alter_configs"),
         memory_factor=35,
     ),
     _api(
         ApiKey.ELECT_LEADERS,
-        elect_leaders.handle,
-        elect_leaders.failure,
+        _late("elect_leaders"),
+        _late_failure("elect_leaders"),
         for_controller=always,
         memory_factor=45,
     ),
     _api(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        reassignments.handle_alter,
-        reassignments.alter_failure,
+        _late("reassignments", "handle_alter"),
+        _late_failure("reassignments", "alter_failure"),
         for_controller=always,
         memory_factor=45,
     ),
     _api(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
-        reassignments.handle_list,
+        _late("reassignments", "handle_list"),
         for_controller=always,
         memory_factor=45,
     ),
-    _api(ApiKey.DESCRIBE_CLIENT_QUOTAS, client_quotas.handle, memory_factor=20),
+    _api(ApiKey.DESCRIBE_CLIENT_QUOTAS, _late("client_quotas"), memory_factor=20),
     _api(
         ApiKey.ALTER_REPLICA_LOG_DIRS,
-        alter_log_dirs.handle,
-        alter_log_dirs.failure,
+        _late("alter_log_dirs"),
+        _late_failure("alter_log_dirs"),
         memory_factor=45,
     ),
-    _api(ApiKey.DESCRIBE_LOG_DIRS, log_dirs.handle, memory_factor=45),
-    _api(ApiKey.DESCRIBE_PRODUCERS, describe_producers.handle, memory_factor=45),
-    _api(ApiKey.LIST_CONFIG_RESOURCES, list_config_resources.handle),
-    _api(ApiKey.DESCRIBE_CLUSTER, cluster.handle, cluster.failure),
+    _api(ApiKey.DESCRIBE_LOG_DIRS, _late("log_dirs"), memory_factor=45),
+    _api(ApiKey.DESCRIBE_PRODUCERS, _late("describe_producers"), memory_factor=45),
+    _api(ApiKey.LIST_CONFIG_RESOURCES, _late("list_config_resources")),
+    _api(ApiKey.DESCRIBE_CLUSTER, _late("cluster"), _late_failure("cluster")),
     _api(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-        describe_topic_partitions.handle,
-        describe_topic_partitions.failure,
+        _late("describe_topic_partitions"),
+        _late_failure("describe_topic_partitions"),
         memory_factor=30,
     ),
-    _api(ApiKey.UNREGISTER_BROKER, unregister_broker.handle, for_controller=always),
+    _api(ApiKey.UNREGISTER_BROKER, _late("unregister_broker"), for_controller=always),
     _api(
         ApiKey.UPDATE_FEATURES,
-        update_features.handle,
-        update_features.failure,
+        _late("update_features"),
+        _late_failure("update_features"),
         for_controller=always,
         memory_factor=25,
     ),
-    _api(ApiKey.WRITE_TXN_MARKERS, write_txn_markers.handle, memory_factor=45),
+    _api(ApiKey.WRITE_TXN_MARKERS, _late("write_txn_markers"), memory_factor=45),
     # What is not there, as Apache Kafka answers where it is not configured.
-    _api(ApiKey.DESCRIBE_ACLS, acls.handle_describe),
-    _api(ApiKey.CREATE_ACLS, acls.handle_create, acls.create_failure, memory_factor=15),
-    _api(ApiKey.DELETE_ACLS, acls.handle_delete, acls.delete_failure, memory_factor=15),
+    _api(ApiKey.DESCRIBE_ACLS, _late("acls", "handle_describe")),
+    _api(
+        ApiKey.CREATE_ACLS,
+        _late("acls", "handle_create"),
+        _late_failure("acls", "create_failure"),
+        memory_factor=15,
+    ),
+    _api(
+        ApiKey.DELETE_ACLS,
+        _late("acls", "handle_delete"),
+        _late_failure("acls", "delete_failure"),
+        memory_factor=15,
+    ),
     _api(
         ApiKey.CREATE_DELEGATION_TOKEN,
-        delegation_tokens.handle,
-        delegation_tokens.create_failure,
+        _late("delegation_tokens"),
+        _late_failure("delegation_tokens", "create_failure"),
         memory_factor=25,
     ),
-    _api(ApiKey.RENEW_DELEGATION_TOKEN, delegation_tokens.handle),
-    _api(ApiKey.EXPIRE_DELEGATION_TOKEN, delegation_tokens.handle),
-    _api(ApiKey.DESCRIBE_DELEGATION_TOKEN, delegation_tokens.handle, memory_factor=25),
+    _api(ApiKey.RENEW_DELEGATION_TOKEN, _late("delegation_tokens")),
+    _api(ApiKey.EXPIRE_DELEGATION_TOKEN, _late("delegation_tokens")),
+    _api(ApiKey.DESCRIBE_DELEGATION_TOKEN, _late("delegation_tokens"), memory_factor=25),
     _api(
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-        scram_credentials.handle,
-        scram_credentials.failure,
+        _late("scram_credentials"),
+        _late_failure("scram_credentials"),
         memory_factor=30,
     ),
-    _api(ApiKey.DESCRIBE_TRANSACTIONS, transactions.handle_describe),
-    _api(ApiKey.LIST_TRANSACTIONS, transactions.handle_list),
+    _api(ApiKey.DESCRIBE_TRANSACTIONS, _late("transactions", "handle_describe")),
+    _api(ApiKey.LIST_TRANSACTIONS, _late("transactions", "handle_list")),
     _between_brokers(
         UPDATE_KEY, UPDATE_VERSION, update_metadata.handle, last_version=UPDATE_PART_VERSION
     ),

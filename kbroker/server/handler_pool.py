@@ -16,19 +16,18 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
 from kbroker.clock import Clock, SystemClock
 from kbroker.engine._hot import CLOSED, IDLE
-from kbroker.engine.verifications import Verifications
 from kbroker.failures import Failures
 from kbroker.own_thread import OwnThread
 
 if TYPE_CHECKING:
     from kbroker._net import WrappedRequest
     from kbroker.engine._hot import HotPath
-    from kbroker.engine.verifications import Verify
+    from kbroker.engine.verifications import Verifications, Verify
 
 logger: Final = logging.getLogger("kbroker.request")
 
@@ -56,7 +55,7 @@ class HandlerPool:
         self._hot = hot
         self._dispatch = dispatch
         self._watch_deadline = watch_deadline
-        self._verifications = Verifications(hot, verify)
+        self._verify = verify
         hot.watch_deadline = self._watch
         self._lock = threading.Lock()
         self._started = False
@@ -162,6 +161,13 @@ class HandlerPool:
             except BaseException as error:
                 # Whatever it is: those after it are called.
                 self.failures.note("the caller that waited for a group's write", error)
+
+    @cached_property
+    def _verifications(self) -> Verifications:
+        """Imported for the first produce that begins a transaction."""
+        from kbroker.engine.verifications import Verifications
+
+        return Verifications(self._hot, self._verify)
 
     def _ask_coordinators(self, worker: int) -> None:
         for asked in self._hot.take_asking(worker):

@@ -20,7 +20,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kbroker.clock import Clock
 from kbroker.log.engine._results import Uncleanable
@@ -28,11 +28,13 @@ from kbroker.log.engine.checkpoints import CLEANER_FILE, RECOVERY_POINT_FILE
 from kbroker.log.engine.listener import LogListener
 from kbroker.log.engine.partition_log import PartitionLog
 from kbroker.log.looking._describe import segment_figures
-from kbroker.log.upkeep._cleaning import Cleaning
 from kbroker.log.upkeep.checkpointing import Checkpointing
 from kbroker.log.upkeep.cleanable import Cleanable, look
 from kbroker.own_thread import OwnThread
 from kbroker.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kbroker.log.upkeep._cleaning import Cleaning
 
 logger: Final = logging.getLogger("kbroker.log")
 
@@ -236,6 +238,8 @@ class LogCleaner:
             self._uncleanable[log] = why
 
     def _clean(self, log: PartitionLog, found: Cleanable) -> None:
+        from kbroker.log.upkeep._cleaning import Cleaning  # many brokers never clean a log
+
         settings = self._settings()
         began_ms = self._clock.monotonic_ms()
         cleaning = Cleaning(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from kbroker.errors import ErrorCode, InvariantError, KafkaError
@@ -41,11 +41,13 @@ from kbroker.metadata.controller.events import (
     UnregisterBroker,
     UpdateFeatures,
 )
-from kbroker.metadata.controller.feature_changes import FeatureUpdate
 from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.partition_states import InSyncChange
 from kbroker.metadata.controller.producer_ids import BlockCallback
 from kbroker.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kbroker.metadata.controller.feature_changes import FeatureUpdate
 
 PRODUCER_IDS_AT_ONCE_MAX: Final = 1_000_000
 

@@ -63,7 +63,6 @@ from kbroker.metadata.controller.events import (
     UnregisterBroker,
     UpdateFeatures,
 )
-from kbroker.metadata.controller.feature_changes import update_features
 from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
 from kbroker.metadata.controller.nodes import (
     FencedError,
@@ -284,6 +283,8 @@ class Controller(Asking):
                 unregister(self._office(), self._partitions, self._alter, self.image, event.node_id)
                 return partial(event.done, None)
             case UpdateFeatures(updates, validate_only, done):
+                from kbroker.metadata.controller.feature_changes import update_features
+
                 update_features(self._office(), self._propagation, updates, validate_only)
                 return partial(done, None)
             case AllocateProducerIds():

@@ -8,7 +8,7 @@ what the controller decided or through `fail` with one error for all of it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from uuid import UUID
 
 from kbroker.errors import KafkaError
@@ -19,12 +19,14 @@ from kbroker.metadata.controller.decisions import (
     NewTopic,
     TopicResult,
 )
-from kbroker.metadata.controller.feature_changes import FeatureUpdate
 from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate, Sent
 from kbroker.metadata.controller.partition_states import InSyncChange
 from kbroker.metadata.controller.producer_ids import BlockCallback
 from kbroker.metadata.image import ZERO_UUID, PartitionImage
 from kbroker.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kbroker.metadata.controller.feature_changes import FeatureUpdate
 
 TopicsCallback = Callable[[list[TopicResult]], None]
 # One for each change that was asked for, in their order: the partition as it is now, or why not.
