@@ -88,6 +88,14 @@ class Seen:
     named_after_ms: int = LONG_MS
 
 
+class Holder(NamedTuple):
+    """A transaction that holds the last stable offset of its partition."""
+
+    partition: TopicPartition
+    transaction: OpenTransaction
+    open_s: float
+
+
 class Figures(NamedTuple):
     """Ages in seconds, of the transaction that holds each partition's last stable offset."""
 
@@ -114,17 +122,17 @@ class OpenTransactions:
         self._aborted = 0
 
     def figures(self) -> Figures:
+        ages = {each.partition: each.open_s for each in self.holders()}
+        late_s = self._limit_ms() / 1000
+        return Figures(ages, sum(age_s > late_s for age_s in ages.values()), self._aborted)
+
+    def holders(self) -> list[Holder]:
         now_ns = self._clock.monotonic_ns()
-        seen = self._seen
-        holders = {
-            name.partition: now_ns - each.since_ns for name, each in seen.items() if each.holds
-        }
-        late_ns = self._limit_ms() * NS_PER_MS
-        return Figures(
-            {name: age_ns / 1e9 for name, age_ns in holders.items()},
-            sum(age_ns > late_ns for age_ns in holders.values()),
-            self._aborted,
-        )
+        return [
+            Holder(name.partition, each.transaction, (now_ns - each.since_ns) / 1e9)
+            for name, each in self._seen.items()
+            if each.holds
+        ]
 
     def look(self) -> Iterator[None]:
         """One look, in steps."""

@@ -380,6 +380,11 @@ _TRANSACTIONS: Final = (
     _plain("gauge", "transactional_ids", "kbroker_transactional_ids",
            "Transactional ids that this broker coordinates, by state; Ongoing is an open"
            " transaction.", "ids", ("state",)),
+    _plain("counter", "transactions_committed", "kbroker_transactions_committed_total",
+           "Transactions that this broker has committed as their coordinator.", "transactions"),
+    _plain("counter", "transactions_aborted", "kbroker_transactions_aborted_total",
+           "Transactions that this broker has aborted as their coordinator: for their producers,"
+           " for the next producer of the id, or for their timeout.", "transactions"),
     _plain("counter", "transactions_timed_out", "kbroker_transactions_timed_out_total",
            "Transactions that this broker has aborted since they were open for longer than their"
            " timeout.", "transactions"),

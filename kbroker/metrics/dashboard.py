@@ -147,6 +147,11 @@ ROWS: Final = (
     Row("Transactions", (
         Panel("Transactional ids, by state", "none", (
             Query("sum by (state) (" + _of("kbroker_transactional_ids") + ")", "{{state}}"),)),
+        Panel("Transactions a second", "none", (
+            Query(_rate("kbroker_transactions_committed_total"), "committed {{instance}}"),
+            Query(_rate("kbroker_transactions_aborted_total"), "aborted {{instance}}"),
+            Query(_rate("kbroker_transactions_timed_out_total"), "timed out {{instance}}")),
+            "By the coordinators, when the outcome is decided."),
         Panel("Markers that wait", "none", (
             Query(_of("kbroker_transaction_markers_queued"), "queued {{instance}}"),
             Query(_of("kafka_coordinator_transaction_TransactionMarkerChannelManager"

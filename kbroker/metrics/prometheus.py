@@ -62,6 +62,9 @@ NETWORK_NAMES: Final = (
     "PartitionsWithLateTransactionsCount",
     "kbroker_transactions_hanging_aborted_total",
     "kbroker_transactional_ids",
+    "kbroker_transactions_committed_total",
+    "kbroker_transactions_aborted_total",
+    "kbroker_transactions_timed_out_total",
     "kbroker_transaction_markers_queued",
     "UnknownDestinationQueueSize",
 )

@@ -132,6 +132,50 @@ GROUP_LAG: Final = Kind(
     ),
 )  # fmt: skip
 GROUP_LAGS_MAX: Final = 1_000  # in a round
+ABORTED_TRANSACTIONS: Final = Kind(
+    "AbortedTransactions", OFTEN_S, "broker",
+    "Aborted transactions of a transactional id, by its coordinator. Left out where there were "
+    "none; of very many ids, those that aborted last.",
+    (
+        Field("transactional_id", "string", "The transactional id."),
+        Field("transactions_aborted", "long", "Aborted, for whatever reason.", growth=True),
+        Field("transactions_timed_out", "long", "Of them: open for longer than their timeout.",
+              growth=True),
+        Field("client_id", "string", "Of the id's last client, where its coordinator knows it."),
+        Field("client_host", "string", "The address of that client."),
+    ),
+)  # fmt: skip
+OPEN_TRANSACTION: Final = Kind(
+    "OpenTransaction", OFTEN_S, "broker",
+    "A transaction that has been open for ten seconds, by its coordinator; of very many, those "
+    "that began first.",
+    (
+        Field("transactional_id", "string", "The transactional id."),
+        Field("producer_id", "long", "The producer's id."),
+        Field("producer_epoch", "long", "The producer's epoch."),
+        Field("transaction_state", "string", "Ongoing, PrepareCommit or PrepareAbort."),
+        Field("open_s", "double", "How long it has been open."),
+        Field("timeout_ms", "long", "After so long its coordinator aborts it."),
+        Field("transaction_partitions", "long", "Partitions in it."),
+        Field("client_id", "string", "Of the id's last client, where its coordinator knows it."),
+        Field("client_host", "string", "The address of that client."),
+    ),
+)  # fmt: skip
+LAST_STABLE_OFFSET: Final = Kind(
+    "LastStableOffset", OFTEN_S, "partition",
+    "A partition whose last stable offset a transaction has held for ten seconds, by its leader; "
+    "of very many, those held longest.",
+    (
+        *_PARTITION,
+        Field("producer_id", "long", "The producer's id."),
+        Field("producer_epoch", "long", "The producer's epoch."),
+        Field("last_stable_offset", "long", "Consumers of committed records read below it."),
+        Field("open_s", "double", "How long it has been open."),
+        Field("waiting_records", "long", "Records from there to the high watermark."),
+    ),
+)  # fmt: skip
+OPEN_MIN_S: Final = 10.0  # before it is sampled
+OPEN_MAX: Final = 1_000  # of each kind, in a round
 # Filled from the catalogue's figures alone.
 FROM_FIGURES: Final = (
     Kind(
@@ -207,6 +251,25 @@ FROM_FIGURES: Final = (
         ),
     ),
     Kind(
+        "Transactions", OFTEN_S, "broker",
+        "Transactions that this broker coordinates, and those in partitions that it leads.",
+        (
+            Field("transactions_committed", "long", "Committed.", "transactions_committed", True),
+            Field("transactions_aborted", "long", "Aborted, for whatever reason.",
+                  "transactions_aborted", True),
+            Field("transactions_timed_out", "long", "Of them: open for longer than their timeout.",
+                  "transactions_timed_out", True),
+            Field("hanging_aborted", "long", "Hanging ones that were ended in a partition.",
+                  "hanging_transactions", True),
+            Field("late_partitions", "long", "Partitions with a transaction that is older than "
+                  "any timeout.", "late_transactions"),
+            Field("stable_age_s", "double", "How long, at most, one has held the last stable "
+                  "offset of a partition.", "last_stable_age"),
+            Field("stable_lag", "long", "The most records of a partition that consumers of "
+                  "committed records cannot read yet.", "last_stable_lag"),
+        ),
+    ),
+    Kind(
         "LogDirectory", SELDOM_S, "broker", "Space, for the forecast of when it ends.",
         (
             Field("directory", "string", "The log directory."),
@@ -261,7 +324,8 @@ SAMPLING: Final = Kind(
 )  # fmt: skip
 
 KINDS: Final[tuple[Kind, ...]] = (
-    PARTITION_MESSAGES, PARTITION_LOG, REQUEST_TIME, LOG_FLUSH, GROUP_LAG, *FROM_FIGURES, SAMPLING,
+    PARTITION_MESSAGES, PARTITION_LOG, REQUEST_TIME, LOG_FLUSH, GROUP_LAG, ABORTED_TRANSACTIONS,
+    OPEN_TRANSACTION, LAST_STABLE_OFFSET, *FROM_FIGURES, SAMPLING,
 )  # fmt: skip
 
 

@@ -21,16 +21,20 @@ if TYPE_CHECKING:
 def samples(transactions: Transactions | None) -> Iterator[Samples]:
     """None: this broker has coordinated nothing yet."""
     counts: Counter[State] = Counter()
-    times, queued, later, again, timed_out = LoadTimes(), 0, 0, 0, 0
+    times, queued, later, again = LoadTimes(), 0, 0, 0
+    committed = aborted = timed_out = 0
     if transactions is not None:
         coordinator = transactions.coordinator
         for _ in coordinator.count(counts):
             yield {}
         times = transactions.loader.times
         queued, later = transactions.markers.waiting
-        again, timed_out = coordinator.completing_again, coordinator.timed_out
+        again, ended = coordinator.completing_again, coordinator.counts
+        committed, aborted, timed_out = ended.committed, ended.aborted, ended.timed_out
     yield {
         "transactional_ids": [((state.label,), counts[state]) for state in sorted(counts)],
+        "transactions_committed": [((), committed)],
+        "transactions_aborted": [((), aborted)],
         "transactions_timed_out": [((), timed_out)],
         "transactions_load_max": [((), times.longest_ms)],
         "transactions_load_avg": [((), times.average_ms)],

@@ -14,17 +14,20 @@ import heapq
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kbroker.clock import Clock
 from kbroker.metrics.catalogue import BY_KEY
 from kbroker.metrics.model import Figures, Histogram, Meter, Value
 from kbroker.metrics.samples import (
+    ABORTED_TRANSACTIONS,
     FROM_FIGURES,
     GROUP_LAG,
     GROUP_LAGS_MAX,
+    LAST_STABLE_OFFSET,
     LOG_FLUSH,
     OFTEN_S,
+    OPEN_TRANSACTION,
     PARTITION_LOG,
     PARTITION_MESSAGES,
     REQUEST_TIME,
@@ -35,6 +38,9 @@ from kbroker.metrics.samples import (
     Field,
     Kind,
 )
+
+if TYPE_CHECKING:
+    from kbroker.observe.seen_transactions import SeenTransactions
 
 Buckets = Sequence[tuple[float, int]]
 
@@ -73,6 +79,7 @@ class Source(Protocol):
     def partitions(self) -> Iterable[Replica]: ...
     def request_times(self) -> Iterable[RequestTimes]: ...
     def flush_times(self) -> Buckets: ...
+    def transactions(self) -> SeenTransactions: ...
 
 
 class Sample(NamedTuple):
@@ -125,6 +132,7 @@ class Sampler:
             yield from self._partition_messages()
             yield from self._request_times()
             yield from self._flush_times()
+            yield from self._transactions()
         else:
             self._slow_rounds += 1
             yield from self._partition_logs()
@@ -187,6 +195,30 @@ class Sampler:
         for lag, (group, topic) in heapq.nlargest(GROUP_LAGS_MAX, changed):
             fields = {"consumer_group": group, "topic": topic, "lag": lag}
             yield GROUP_LAG, "", {**fields, "members": members.get(group)}
+
+    def _transactions(self) -> Iterator[tuple[Kind, str, dict[str, Any]]]:
+        found = self._source.transactions()
+        for name, aborted, timed_out, client in found.aborted:
+            where = (ABORTED_TRANSACTIONS.metric_name, name)
+            counts = {
+                "transactions_aborted": self._growth((*where, "aborted"), aborted),
+                "transactions_timed_out": self._growth((*where, "timed out"), timed_out),
+            }
+            if counts["transactions_aborted"]:
+                fields = {"transactional_id": name, **counts, **client._asdict()}
+                yield ABORTED_TRANSACTIONS, "", fields
+        for each in found.is_open:
+            yield OPEN_TRANSACTION, "", {
+                "transactional_id": each.transactional_id, "producer_id": each.producer_id,
+                "producer_epoch": each.producer_epoch, "transaction_state": each.state,
+                "open_s": each.open_s, "timeout_ms": each.timeout_ms,
+                "transaction_partitions": each.partitions, **each.client._asdict(),
+            }  # fmt: skip
+        for (topic, index), *rest in found.held:
+            names = ("producer_id", "producer_epoch", "last_stable_offset", "open_s",
+                     "waiting_records")  # fmt: skip
+            named = {"topic": topic, "partition": index, **dict(zip(names, rest, strict=True))}
+            yield LAST_STABLE_OFFSET, f":{topic}:{index}", named
 
     def _from_figures(self, kind: Kind, figures: Figures) -> Iterator[dict[str, Any]]:
         filled = [field for field in kind.fields if field.figure in figures]

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from kbroker._net import SocketServer
     from kbroker.clock import Clock
     from kbroker.cluster.open_transactions import Figures as OpenFigures
+    from kbroker.cluster.open_transactions import Holder
     from kbroker.cluster.replication import Replication
     from kbroker.cluster.transactions import Transactions
     from kbroker.coordinator.groups import Groups
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from kbroker.observe.health import Health
     from kbroker.observe.metrics_sampler import RequestTimes
     from kbroker.observe.readiness import Readiness
+    from kbroker.observe.seen_transactions import SeenTransactions
     from kbroker.purgatory.purgatory import Purgatory
     from kbroker.replica._partition_figures import PartitionFigures
     from kbroker.replica._replica import Replica
@@ -71,6 +73,8 @@ class OfTransactions(Protocol):
     def made(self) -> Transactions | None: ...
 
     def figures(self) -> OpenFigures | None: ...
+
+    def holders(self) -> list[Holder]: ...
 
 
 @dataclass(slots=True)
@@ -232,6 +236,25 @@ class Observer:
     def flush_times(self) -> Sequence[tuple[float, int]]:
         """Durations of logs' flushes since the start, by their bounds in ms, not cumulative."""
         return self._parts.log_tasks.flush_times.histogram()
+
+    def partitions(self) -> Iterable[Replica]:
+        """The replicas of all partitions here."""
+        return self._parts.replicas().values()
+
+    def transactions(self) -> SeenTransactions:
+        """Those that were aborted, are open for long, or hold consumers."""
+        from kbroker.observe.seen_transactions import NONE_SEEN, seen  # for the metrics topic alone
+
+        transactions = self._parts.transactions
+        if transactions is None:
+            return NONE_SEEN
+        coordinator = None if transactions.made is None else transactions.made.coordinator
+        return seen(
+            coordinator,
+            transactions.holders(),
+            self._parts.replicas().get,
+            self._clock.wall_ms(),
+        )
 
     def _pieces(self, every_partition: bool) -> Iterator[Mapping[str, list[Sample]]]:
         topics = TopicTotals()

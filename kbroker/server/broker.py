@@ -82,7 +82,6 @@ if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.metadata.image import ClusterImage, ImageDelta
     from kbroker.metrics.model import Figures
-    from kbroker.observe.metrics_sampler import RequestTimes
     from kbroker.observe.metrics_topic import MetricsTopic
     from kbroker.observe.observer import Observer
     from kbroker.own_thread import OwnThread
@@ -538,7 +537,7 @@ class Broker:
 
         host, port = self._bound[self.config.listeners.inter_broker_name][0]
         at = format_address(reachable(host), port)
-        self._metrics_topic = metrics_topic_of(self, self.config, self._clock, at)
+        self._metrics_topic = metrics_topic_of(self._observe(), self.config, self._clock, at)
         self._metrics_topic.start()
 
     def _stop_metrics_topic(self) -> None:
@@ -572,18 +571,6 @@ class Broker:
     def figures(self, *, every_partition: bool | None = None) -> Figures:
         """What was measured just now; parts that are not up yet are left out."""
         return self._observe().figures(every_partition=every_partition)
-
-    def partitions(self) -> Iterable[Replica]:
-        """The replicas of all partitions here."""
-        return self._replicas.replicas().values()
-
-    def request_times(self) -> Iterable[RequestTimes]:
-        """Durations by kind and part of request, since the start."""
-        return self._observe().request_times()
-
-    def flush_times(self) -> Sequence[tuple[float, int]]:
-        """Durations of logs' flushes since the start."""
-        return self._observe().flush_times()
 
     # --- the admin port ---------------------------------------------------------------------------
 

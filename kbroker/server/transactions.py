@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.cluster.broker_links import BrokerLinks, Submit
     from kbroker.cluster.offsets_verification import OffsetsVerification
-    from kbroker.cluster.open_transactions import Figures, OpenTransactions
+    from kbroker.cluster.open_transactions import Figures, Holder, OpenTransactions
     from kbroker.cluster.transaction_adds import AddedTransaction, Done, TransactionAdds, Verdict
     from kbroker.cluster.transactions import Parts, Results, Transactions
     from kbroker.config import BrokerConfig
@@ -206,6 +206,9 @@ class TransactionsOnDemand:
     def figures(self) -> Figures | None:
         """Of open transactions; None: there has been none."""
         return None if self._watched is None else self._watched.figures()
+
+    def holders(self) -> list[Holder]:
+        return [] if self._watched is None else self._watched.holders()
 
     def _is_here(self, image: ClusterImage) -> bool:
         topic = image.topic(TRANSACTIONS_TOPIC)

@@ -51,6 +51,7 @@ def everything(
         stages,
         studies,
         traffic,
+        transactions,
     )
 
     measured: list[blocks.Block] = []
@@ -73,6 +74,7 @@ def everything(
         (figures.KEY, figures.TITLE, lambda: figures.section(inputs)),
         (traffic.KEY, traffic.TITLE, lambda: traffic.section(inputs, listened())),
         (replication.KEY, replication.TITLE, lambda: replication.section(inputs, listened())),
+        (transactions.KEY, transactions.TITLE, lambda: transactions.section(inputs, listened())),
         (stages.KEY, stages.TITLE, lambda: stages.section(inputs, listened())),
         (inside.KEY, inside.TITLE, lambda: inside.section(inputs, listened())),
         (history.KEY, history.TITLE, lambda: history.section(inputs)),

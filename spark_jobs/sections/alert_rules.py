@@ -23,7 +23,7 @@ from kbroker.metrics.alerts import (
     alert_groups,
 )
 
-Unit = Literal["", "share", "ms", "B/s", "h", "min"]
+Unit = Literal["", "share", "ms", "s", "B/s", "h", "min"]
 
 
 class Rule(NamedTuple):
@@ -63,6 +63,8 @@ RULES: Final = (
     Rule("KbrokerConsumerLagGrows", "group_lag", ">", 1000, "",
          "least of 15 min in which it grew; a group without a lag has no samples"),
     Rule("KbrokerGroupWithoutMembers", "group_unread", ">", 0, "", "by topic"),
+    Rule("KbrokerTransactionHoldsConsumers", "stable_age", ">", 900, "s"),
+    Rule("KbrokerHangingTransactions", "hanging_aborted", ">", 0, "", "in each sample"),
     Rule("KbrokerRequestHandlersBusy", "handler_idle", "<", 0.4, "share"),
     Rule("KbrokerDiskSpaceLow", "free_share", "<", 0.15, "share"),
 )  # fmt: skip
@@ -78,8 +80,6 @@ NOT_IN_SAMPLES: Final[dict[str, str]] = {
     "KbrokerUncleanElections": "no rate of late in samples; Several brokers counts them",
     "KbrokerThreadDead": "samples do not name threads, and the one that takes them may be lost",
     "KbrokerStepFailures": "samples do not count what raised",
-    "KbrokerTransactionHoldsConsumers": "samples have no ages of open transactions",
-    "KbrokerHangingTransactions": "samples do not count transactions that hung",
 }
 
 _FOR: Final = re.compile(r"(\d+)([smh])")

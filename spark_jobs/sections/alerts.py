@@ -87,6 +87,10 @@ _PLAIN: Final[dict[str, tuple[str, str, str, str]]] = {
         "try_divide((CAST(read_bytes AS DOUBLE) + written_bytes) * 1000, interval_ms)",
         "read_bytes IS NOT NULL AND written_bytes IS NOT NULL AND interval_ms <> 0",
     ),
+    "stable_age": ("Transactions", "", "stable_age_s", "stable_age_s IS NOT NULL"),
+    "hanging_aborted": (
+        "Transactions", "", "CAST(hanging_aborted AS DOUBLE)", "hanging_aborted IS NOT NULL",
+    ),
     "group_unread": (
         "GroupLag", GROUP, "CASE WHEN members = 0 THEN CAST(lag AS DOUBLE) ELSE 0.0 END",
         "lag IS NOT NULL AND members IS NOT NULL",
@@ -122,6 +126,9 @@ _TOLD: Final[dict[str, tuple[str, str]]] = {
     "disk_rate": ("a device moves {}", "Traffic and health: disks"),
     "produce_p99": ("99 % of produce requests take up to {}", "Traffic and health: requests"),
     "fetch_p99": ("99 % of fetch requests take up to {}", "Traffic and health: requests"),
+    "stable_age": ("a transaction has held consumers of committed records for {}",
+                   "Transactions; kbroker explain TOPIC/PARTITION --isolation read_committed"),
+    "hanging_aborted": ("{} hanging transactions were ended", "Transactions; its log"),
     "group_lag": ("a lag of more than {} records, and it grows",
                   "its consumers; Where the time goes: groups"),
     "group_unread": ("no member, and up to {} records to read",

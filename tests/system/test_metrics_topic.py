@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from typing import Any
 
+import confluent_kafka
 import pytest
 
 from kbroker.metrics.samples import TOPIC, columns
@@ -28,15 +29,28 @@ def read(client: type[Client], broker: Broker) -> list[tuple[bytes, dict[str, An
     return [(record.key or b"", json.loads(record.value or b"")) for record in records]
 
 
+def abort(broker: Broker) -> None:
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": broker.bootstrap, "transactional.id": "pay"}
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("orders", b"never", partition=2)
+    assert producer.flush(30) == 0
+    producer.abort_transaction(30)
+
+
 @pytest.mark.parametrize("client", CLIENTS)
 def test_clients_read_what_was_written(make_broker: MakeBroker, client: type[Client]) -> None:
     # No round is due but the one at the end, however long what is between takes.
     hour = {"metrics.topic.interval.ms": 3_600_000}
-    broker = make_broker({"metrics.topic.enable": True, **hour}).start()
-    Admin(broker.bootstrap).create("orders", 2)
+    one = {"transaction.state.log.num.partitions": 1}
+    broker = make_broker({"metrics.topic.enable": True, **hour, **one}).start()
+    Admin(broker.bootstrap).create("orders", 3)
     Confluent(broker.bootstrap).produce("orders", [Record(b"x" * 100)] * 7, partition=1)
     with PeerClient(broker.bootstrap) as peer:
         Groups(peer).commit("shop", {TopicPartition("orders", 1): 3})
+    abort(broker)
     broker.restart()  # the end of a run writes its last round
     found = read(client, broker)
     assert found
@@ -53,10 +67,15 @@ def test_clients_read_what_was_written(make_broker: MakeBroker, client: type[Cli
     assert counts["orders", 1] == 7
     assert ("orders", 0) not in counts
     sizes = [v for _, v in found if v["metric_name"] == "PartitionLog" and v["topic"] == "orders"]
-    assert {(v["partition"], v["log_end_offset"]) for v in sizes} == {(0, 0), (1, 7)}
+    assert {(v["partition"], v["log_end_offset"]) for v in sizes} == {(0, 0), (1, 7), (2, 2)}
     assert {v["directory"] for v in sizes} == {str(broker.data_dir)}
     lags = [v for _, v in found if v["metric_name"] == "GroupLag"]
     assert [(v["consumer_group"], v["topic"], v["lag"]) for v in lags] == [("shop", "orders", 4)]
+    (aborted,) = (v for _, v in found if v["metric_name"] == "AbortedTransactions")
+    assert (aborted["transactional_id"], aborted["transactions_aborted"]) == ("pay", 1)
+    assert (aborted["client_id"], aborted["client_host"]) == ("rdkafka", "127.0.0.1")
+    (outcomes,) = (v for _, v in found if v["metric_name"] == "Transactions")
+    assert (outcomes["transactions_committed"], outcomes["transactions_aborted"]) == (0, 1)
     (muted,) = (v for _, v in found if v["metric_name"] == "MutedSockets")
     assert (muted["listener"], muted["muted_waiting"]) == ("PLAINTEXT", 0)
 

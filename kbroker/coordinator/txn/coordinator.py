@@ -37,6 +37,7 @@ from kbroker.coordinator.txn.image import (
     TransactionImage,
     require_sound,
 )
+from kbroker.coordinator.txn.outcome_counts import OutcomeCounts
 from kbroker.coordinator.txn.outcomes import Outcomes
 from kbroker.coordinator.txn.seams import at_once
 from kbroker.coordinator.txn.states import PREPARED, UNFINISHED, Do, State
@@ -110,7 +111,7 @@ class TransactionCoordinator:
         self._lock = threading.Lock()
         self._transactions: dict[str, Transaction] = {}
         self._closed = False
-        self.timed_out = 0  # transactions that the coordinator has aborted for their timeout
+        self.counts: Final = OutcomeCounts()
         self._outcomes = Outcomes(
             self._lock,
             lambda transactional_id: self._transactions.get(transactional_id),
@@ -289,6 +290,11 @@ class TransactionCoordinator:
     def completing_again(self) -> int:
         """Ids whose Complete* could not be written, and is to be soon."""
         return self._outcomes.completing_again
+
+    def open_transactions(self) -> Iterator[list[tuple[str, Transaction]]]:
+        """Ids with a transaction that is not over, in pieces."""
+        for known in self._in_pieces():
+            yield [each for each in known if each[1].state in UNFINISHED]
 
     def count(self, counts: Counter[State]) -> Iterator[None]:
         """Ids by state, in pieces; each state has a count."""
@@ -510,8 +516,7 @@ class TransactionCoordinator:
             elif image is not None:
                 transaction.become(image)
                 transaction.pending = image.state in PREPARED
-                if decision.do is Do.FENCE and not decision.code:  # no client asked for it
-                    self.timed_out += 1
+                self.counts.note(transactional_id, image, decision)
         try:
             if not code and image is not None and image.state in PREPARED:
                 self._outcomes.mark(transactional_id, transaction, image, may_wait=True)

@@ -61,6 +61,7 @@ def test_ids_loads_and_markers() -> None:
     world.look()
     figures = found(served(world, times, (0, 0)))
     assert figures["transactions_append_retry"] == [((), 0)]
-    assert figures["transactions_timed_out"] == [((), 1)]
+    assert figures["transactions_timed_out"] == figures["transactions_aborted"] == [((), 1)]
+    assert figures["transactions_committed"] == [((), 1)]
     counts = {labels[0]: count for labels, count in figures["transactional_ids"]}
     assert (counts["CompleteCommit"], counts["CompleteAbort"]) == (1, 1)

@@ -12,6 +12,15 @@ from kbroker.metrics.model import Figures, Histogram, Meter
 from kbroker.metrics.samples import columns
 from kbroker.observe import metrics_sampler
 from kbroker.observe.metrics_sampler import RequestTimes, Sample, Sampler
+from kbroker.observe.seen_transactions import (
+    NONE_SEEN,
+    AbortedTransactions,
+    Client,
+    HeldOffset,
+    OpenTransaction,
+    SeenTransactions,
+)
+from kbroker.types import TopicPartition
 
 INF = float("inf")
 
@@ -47,6 +56,7 @@ class FakeSource:
         self.times: list[RequestTimes] = []
         self.flushes: list[tuple[float, int]] = []
         self.measured: dict[str, Any] = {}
+        self.seen = NONE_SEEN
 
     def figures(self) -> Figures:
         return Figures(0, self.measured)
@@ -59,6 +69,9 @@ class FakeSource:
 
     def flush_times(self) -> list[tuple[float, int]]:
         return self.flushes
+
+    def transactions(self) -> SeenTransactions:
+        return self.seen
 
 
 class Rounds:
@@ -262,3 +275,42 @@ def test_members_beside_the_lag() -> None:
     assert sorted(picked(sampled, "consumer_group", "members")) == [
         ("gone", None), ("left", 0), ("read", 2),
     ]  # fmt: skip
+
+
+CASHIER = Client("cashier", "10.1.2.3")
+
+
+def test_aborted_transactions_are_what_came_since() -> None:
+    rounds = Rounds()
+    names = ("transactional_id", "transactions_aborted", "transactions_timed_out", "client_id")
+
+    def aborted(*found: tuple[str, int, int, Client]) -> list[tuple[Any, ...]]:
+        each = [AbortedTransactions(*one) for one in found]
+        rounds.source.seen = SeenTransactions(each, [], [])
+        return picked(rounds.next().get("AbortedTransactions", []), *names)
+
+    pay, bill = ("pay", 5, 2, CASHIER), ("bill", 1, 0, Client())
+    assert aborted(pay, bill) == [("pay", 5, 2, "cashier"), ("bill", 1, 0, None)]
+    assert aborted(pay, bill) == []
+    assert aborted(("pay", 6, 2, CASHIER), bill) == [("pay", 1, 0, "cashier")]
+    assert aborted(("pay", 1, 1, CASHIER)) == [("pay", 1, 1, "cashier")], "counted anew"
+
+
+def test_open_transactions_and_what_they_hold() -> None:
+    rounds = Rounds()
+    is_open = OpenTransaction("pay", 1_000, 4, "Ongoing", 12.5, 60_000, 3, CASHIER)
+    held = HeldOffset(TopicPartition("t", 7), 1_000, 4, 52, 11.0, 8)
+    rounds.source.seen = SeenTransactions([], [is_open], [held])
+    found = rounds.next()
+    (value,) = found["OpenTransaction"]
+    assert {name: value[name] for name in list(value)[7:]} == {
+        "transactional_id": "pay", "producer_id": 1_000, "producer_epoch": 4,
+        "transaction_state": "Ongoing", "open_s": 12.5, "timeout_ms": 60_000,
+        "transaction_partitions": 3, "client_id": "cashier", "client_host": "10.1.2.3",
+    }  # fmt: skip
+    (value,) = found["LastStableOffset"]
+    assert {name: value[name] for name in list(value)[7:]} == {
+        "topic": "t", "partition": 7, "producer_id": 1_000, "producer_epoch": 4,
+        "last_stable_offset": 52, "open_s": 11.0, "waiting_records": 8,
+    }  # fmt: skip
+    assert rounds.raw[-1].key == b"7:t:7"

@@ -241,9 +241,9 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted() -> None:
     assert world.state() is State.ONGOING
     world.pass_ms(1)
     world.look()
-    assert (world.state(), world.coordinator.timed_out) == (State.COMPLETE_ABORT, 1)
+    assert (world.state(), world.coordinator.counts.timed_out) == (State.COMPLETE_ABORT, 1)
     world.look()
-    assert world.coordinator.timed_out == 1
+    assert world.coordinator.counts.timed_out == 1
     assert world.end(pair, version=TV2) == (ErrorCode.INVALID_TXN_STATE, NO_PAIR)
     assert world.end(pair, False, TV2) == (NONE, Pair(pair.producer_id, 1))
 

@@ -1,0 +1,129 @@
+"""Which transactions were aborted, are open, or hold consumers: for the metrics topic.
+
+A coordinator knows the transactional ids and their clients, a leader the producer ids that hold the
+last stable offset of its partitions. Any thread; a coordinator's lock is held by pieces.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from kbroker.metrics.samples import OPEN_MAX, OPEN_MIN_S
+from kbroker.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kbroker.cluster.open_transactions import Holder
+    from kbroker.coordinator.txn.coordinator import TransactionCoordinator
+    from kbroker.replica._replica import Replica
+    from kbroker.security.session import Session
+
+
+class Client(NamedTuple):
+    """None where the coordinator does not know it."""
+
+    client_id: str | None = None
+    client_host: str | None = None
+
+
+class AbortedTransactions(NamedTuple):
+    """Of one transactional id, since it was first counted."""
+
+    transactional_id: str
+    aborted: int
+    timed_out: int
+    client: Client
+
+
+class OpenTransaction(NamedTuple):
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    state: str
+    open_s: float
+    timeout_ms: int
+    partitions: int
+    client: Client
+
+
+class HeldOffset(NamedTuple):
+    """A partition whose last stable offset a transaction holds."""
+
+    partition: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    last_stable_offset: int
+    open_s: float
+    waiting_records: int
+
+
+class SeenTransactions(NamedTuple):
+    aborted: list[AbortedTransactions]
+    is_open: list[OpenTransaction]
+    held: list[HeldOffset]
+
+
+NONE_SEEN = SeenTransactions([], [], [])
+
+
+def seen(
+    coordinator: TransactionCoordinator | None,
+    holders: list[Holder],
+    replica_of: Callable[[TopicPartition], Replica | None],
+    now_ms: int,
+) -> SeenTransactions:
+    """`coordinator`: None where this broker coordinates nothing."""
+    return SeenTransactions(
+        [] if coordinator is None else _aborted(coordinator),
+        [] if coordinator is None else _open(coordinator, now_ms),
+        _held(holders, replica_of),
+    )
+
+
+def _client(session: Session | None) -> Client:
+    return Client() if session is None else Client(session.client_id, session.client_host)
+
+
+def _aborted(coordinator: TransactionCoordinator) -> list[AbortedTransactions]:
+    return [
+        AbortedTransactions(name, *counts, _client(coordinator.client_of(name)))
+        for name, counts in coordinator.counts.aborts()
+    ]
+
+
+def _open(coordinator: TransactionCoordinator, now_ms: int) -> list[OpenTransaction]:
+    found: list[OpenTransaction] = []
+    for piece in coordinator.open_transactions():
+        for name, transaction in piece:
+            image = transaction.image
+            if image is None or (open_s := (now_ms - image.start_ms) / 1000) < OPEN_MIN_S:
+                continue
+            found.append(
+                OpenTransaction(
+                    name, image.producer_id, image.epoch, image.state.label, open_s,
+                    image.timeout_ms, len(image.partitions), _client(transaction.client),
+                )
+            )  # fmt: skip
+    return heapq.nlargest(OPEN_MAX, found, key=lambda each: each.open_s)
+
+
+def _held(
+    holders: list[Holder], replica_of: Callable[[TopicPartition], Replica | None]
+) -> list[HeldOffset]:
+    found: list[HeldOffset] = []
+    longest = heapq.nlargest(OPEN_MAX, holders, key=lambda each: each.open_s)
+    for partition, transaction, open_s in longest:
+        replica = replica_of(partition)
+        if replica is None or open_s < OPEN_MIN_S:
+            continue
+        first = transaction.first_offset
+        waiting = replica.statistics()["high_watermark"] - first
+        if waiting > 0:
+            found.append(
+                HeldOffset(
+                    partition, transaction.producer_id, transaction.producer_epoch, first, open_s,
+                    waiting,
+                )
+            )  # fmt: skip
+    return found
