@@ -41,7 +41,7 @@ REQUIREMENTS = import sys, tomllib; \
   [print(*project["optional-dependencies"][extra], sep="\n") for extra in sys.argv[1:]]
 
 .DEFAULT_GOAL = help
-.PHONY: help run cluster build unit test tested collected test-fast test-debug test-debug-short test-asan test-tsan fuzz simulate soak parity setup bench walk report lint clean
+.PHONY: help run cluster build unit test tested collected test-fast test-debug test-debug-short test-asan test-tsan fuzz simulate soak exactly-once parity setup bench walk report lint clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -101,6 +101,9 @@ simulate: build $(VENV)/.test ## histories of a simulated cluster: SEEDS=FIRST..
 
 soak: setup ## faults of three brokers and ZooKeeper under load: FAULTS= of them from SEED=; half an hour; as root all kinds
 	@nice -n 19 $(PY) -m tests.cluster --faults $(FAULTS) --seed $(SEED) $(ARGS)
+
+exactly-once: setup ## users' scenarios of transactions under kills, by real clients; a quarter of an hour; Java, Go
+	@$(PY) -m tests.exactly_once $(ARGS)
 
 setup: build $(VENV)/.test $(VENV)/.spark ## what the tests need: kcat, promtool, jars, client programs
 	@$(PY) -m tests.support.setup

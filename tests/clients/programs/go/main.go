@@ -1,6 +1,7 @@
 // An agent for Go's two Kafka clients: commands in JSON lines on stdin, answers on stdout.
 //
 //	agent franz-go|sarama HOST:PORT
+//	agent copy ...                   another program: copier.go
 //
 // tests/clients/agents/driver.py says what each command means. Everything of a library is in its
 // own file; this one only reads, dispatches and writes.
@@ -115,6 +116,9 @@ func version(library string) string {
 
 func main() {
 	library, bootstrap := os.Args[1], os.Args[2]
+	if library == "copy" {
+		copyRecords(os.Args[2:])
+	}
 	var clients client
 	switch library {
 	case "franz-go":

@@ -1,12 +1,4 @@
-"""Copies records from one topic to another, each once: consume, produce, commit both in one
-transaction.
-
-    python -m tests.system.copier HOST:PORT TRANSACTIONAL_ID GROUP FROM TO
-
-It is written as librdkafka's documentation says: an error that asks for it aborts the transaction
-and goes back to its committed offsets; a fatal one ends the process (status 3), and the next start
-goes on. One line on standard output for each transaction that is committed.
-"""
+"""A copier by confluent-kafka, that is librdkafka: see the package."""
 
 from __future__ import annotations
 
@@ -15,10 +7,12 @@ from typing import Any, Final
 
 import confluent_kafka
 
+from tests.exactly_once.copiers import COMMITTED, ENDED_BY_AN_ERROR, OFFSETS, SENT, TAKEN, step
+
 RECORDS_MAX: Final = 50
 POLL_S: Final = 0.1
 TIMEOUT_S: Final = 60.0
-ENDED_BY_AN_ERROR: Final = 3
+SESSION_MS: Final = 2_000
 
 
 class Copier:
@@ -39,7 +33,8 @@ class Copier:
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed",
-                "session.timeout.ms": 6_000,
+                "session.timeout.ms": SESSION_MS,
+                "heartbeat.interval.ms": SESSION_MS // 4,
             }
         )
         self._consumer.subscribe([source])
@@ -59,17 +54,21 @@ class Copier:
             records = self._consumer.consume(RECORDS_MAX, POLL_S)
             taken = [each for each in records if each.error() is None]
             if taken and self._copied(taken):
-                print(len(taken), flush=True)
+                step(COMMITTED)
 
     def _copied(self, taken: list[Any]) -> bool:
         self._producer.begin_transaction()
+        step(TAKEN)
         try:
             for each in taken:
                 self._producer.produce(self._target, each.value(), partition=each.partition())
+            self._producer.flush(TIMEOUT_S)
+            step(SENT)
             offsets = self._consumer.position(self._consumer.assignment())
             known = [each for each in offsets if each.offset >= 0]
             group = self._consumer.consumer_group_metadata()
             self._again(lambda: self._producer.send_offsets_to_transaction(known, group, TIMEOUT_S))
+            step(OFFSETS)
             self._again(lambda: self._producer.commit_transaction(TIMEOUT_S))
         except confluent_kafka.KafkaException as error:
             if not error.args[0].txn_requires_abort():
