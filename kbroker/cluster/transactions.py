@@ -18,6 +18,7 @@ from kbroker.cluster.marker_links import as_message
 from kbroker.cluster.transaction_markers import Marker, TransactionMarkers
 from kbroker.coordinator.runtime._shard_table import ShardTable
 from kbroker.coordinator.runtime.loader import Loader
+from kbroker.coordinator.txn._ids import TransactionalIds
 from kbroker.coordinator.txn.coordinator import TransactionCoordinator
 from kbroker.coordinator.txn.machine import TransactionMachine
 from kbroker.coordinator.txn.seams import at_once
@@ -72,6 +73,7 @@ class Transactions:
     def __init__(self, parts: Parts, make_loader: Callable[..., Loader] = Loader) -> None:
         settings = parts.config()
         self._parts = parts
+        self.ids: Final = TransactionalIds()
         self.table: Final = ShardTable(parts.listener, any_size=True, base_sequence=-1)
         self.machine: Final = TransactionMachine(self.table, self._when_published)
         self.loader: Final = make_loader(
@@ -107,6 +109,7 @@ class Transactions:
             parts.level,
             failures=parts.failures,
             on_worker=parts.on_worker,
+            ids=self.ids,
         )
         self.machine.attach(self.coordinator)
 

@@ -50,6 +50,9 @@ class _HotPathStatistics(TypedDict):
     heartbeat_requests: int
     commit_requests: int
     commit_offsets: int
+    transaction_adds: int
+    transaction_ends: int
+    transaction_joins: int
     # Answers by error code, those that were given.
     produce_codes: dict[int, int]
     fetch_codes: dict[int, int]

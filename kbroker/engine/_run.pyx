@@ -1,8 +1,8 @@
 # cython: language_level=3
 """One run: requests of the hot APIs that a handler has taken, served and answered.
 
-    Produce, Fetch, Heartbeat -> answers to their Processors in one push each -> OffsetCommit
-    -> what has to be on the disk first -> Metadata -> produces with much to unpack in small
+    Produce, Fetch, Heartbeat -> answers to their Processors in one push each -> OffsetCommit,
+    AddPartitionsToTxn, EndTxn -> what has to be on the disk first -> Metadata -> produces with much to unpack in small
     batches, some at a time -> those with large batches, one by one
 
 The first of this order wait for no other request, and no other request waits for the last ones.
@@ -13,12 +13,16 @@ from libc.stdint cimport int64_t
 from libc.string cimport memset
 
 from kbroker.core._arena cimport Arena, arena_free, arena_reset
+from kbroker.core._atomics cimport kb_load_ptr
 from kbroker.core._sync cimport kb_now_ns
 from kbroker.net._types cimport READ_AHEAD, Request, RequestList
-from kbroker.protocol._versions cimport API_FETCH, API_HEARTBEAT, API_METADATA, API_PRODUCE
+from kbroker.protocol._versions cimport (
+    API_ADD_PARTITIONS_TO_TXN, API_END_TXN, API_FETCH, API_HEARTBEAT, API_METADATA, API_PRODUCE)
 from kbroker.replica._snapshot cimport Snapshot, snapshot_enter, snapshot_leave
-from kbroker.engine.worker._answers cimport worker_give_up_role, worker_hand_over
-from kbroker.engine.worker._context cimport HotWorker
+from kbroker.engine.worker._answers cimport (
+    cold_push, worker_give_up_role, worker_hand_over)
+from kbroker.engine.worker._context cimport (
+    REASON_TRANSACTION, HotWorker, TransactionHooks)
 from kbroker.engine.apis._fetch cimport fetch_run
 from kbroker.engine.apis._heartbeat cimport heartbeat_run
 from kbroker.engine.apis._metadata cimport metadata_run
@@ -40,6 +44,8 @@ cdef struct Shares:
     Request* metadata
     Request* heartbeats
     Request* commits
+    Request* adds
+    Request* ends
     Request* reads_ahead
 
 
@@ -51,6 +57,8 @@ cdef int64_t _split(Request* run, Shares* shares) noexcept nogil:
     cdef Request** metadata = &shares.metadata
     cdef Request** heartbeats = &shares.heartbeats
     cdef Request** commits = &shares.commits
+    cdef Request** adds = &shares.adds
+    cdef Request** ends = &shares.ends
     cdef Request** reads_ahead = &shares.reads_ahead
     cdef Request* following
     cdef int64_t run_bytes = 0
@@ -71,6 +79,12 @@ cdef int64_t _split(Request* run, Shares* shares) noexcept nogil:
         elif run.api_key == API_HEARTBEAT:
             heartbeats[0] = run
             heartbeats = &run.next
+        elif run.api_key == API_ADD_PARTITIONS_TO_TXN:
+            adds[0] = run
+            adds = &run.next
+        elif run.api_key == API_END_TXN:
+            ends[0] = run
+            ends = &run.next
         elif run.kind == READ_AHEAD:
             reads_ahead[0] = run
             reads_ahead = &run.next
@@ -133,6 +147,8 @@ cdef void _do_share(HotWorker* worker, Request* run) noexcept nogil:
     worker_hand_over(worker)
     if shares.commits != NULL:
         offset_commit_run(worker, snapshot, shares.commits)
+    if shares.adds != NULL or shares.ends != NULL:
+        _transactions(worker, snapshot, &shares)
     snapshot_leave(worker.reader)
     if worker.flushes != NULL:
         _wait_for_disk(worker, shares.metadata)
@@ -140,6 +156,29 @@ cdef void _do_share(HotWorker* worker, Request* run) noexcept nogil:
     arena_reset(&worker.arena)
     if shares.metadata != NULL:
         metadata_run(worker, shares.metadata)
+
+
+cdef void _transactions(HotWorker* worker, Snapshot* snapshot, Shares* shares) noexcept nogil:
+    cdef TransactionHooks* hooks = <TransactionHooks*>kb_load_ptr(
+        <void**>&worker.context.transactions)
+    if hooks == NULL:
+        _leave_to_python(worker, shares.adds)
+        _leave_to_python(worker, shares.ends)
+        return
+    if shares.adds != NULL:
+        hooks.add_partitions_run(worker, snapshot, shares.adds)
+    if shares.ends != NULL:
+        hooks.end_txn_run(worker, snapshot, shares.ends)
+
+
+cdef void _leave_to_python(HotWorker* worker, Request* first) noexcept nogil:
+    cdef Request* request = first
+    cdef Request* following
+    while request != NULL:
+        following = request.next
+        request.next = NULL
+        cold_push(worker, request, REASON_TRANSACTION)
+        request = following
 
 
 cdef void _wait_for_disk(HotWorker* worker, Request* metadata) noexcept nogil:

@@ -2,9 +2,10 @@
 
 Each row joins the versions of `protocol/versions.py` to the function of one API family and to the
 function that makes that family's error answers. ApiVersions answers exactly these rows, so an API
-is advertised when, and only when, it is here. Produce, Fetch, Metadata, OffsetCommit and Heartbeat
-are "hot": the compiled request path serves whole runs of them, and passes on those that it cannot
-decide. The cold half of Produce needs that path, so the server puts it in with `with_hot`.
+is advertised when, and only when, it is here. Produce, Fetch, Metadata, OffsetCommit, Heartbeat,
+AddPartitionsToTxn and EndTxn are "hot": the compiled request path serves whole runs of them, and
+passes on those that it cannot decide. The cold half of Produce needs that path, so the server puts
+it in with `with_hot`.
 
 A row says all that the dispatch has to know of an API: the rights that it needs, the quota that it
 counts for, whether only the controller serves it, and whether it is between brokers. An API between
@@ -355,10 +356,11 @@ APIS: Final[tuple[Api, ...]] = (
         ApiKey.ADD_PARTITIONS_TO_TXN,
         _late("add_partitions_to_txn"),
         _late_failure("add_partitions_to_txn"),
+        hot=True,
         memory_factor=45,
     ),
     _api(ApiKey.ADD_OFFSETS_TO_TXN, _late("add_offsets_to_txn")),
-    _api(ApiKey.END_TXN, _late("end_txn")),
+    _api(ApiKey.END_TXN, _late("end_txn"), hot=True),
     _api(
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
         offset_for_leader_epoch.handle,

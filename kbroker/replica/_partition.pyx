@@ -441,6 +441,8 @@ cdef int partition_append(Partition* partition, Batch* first, int64_t now_ms) no
         # A marker is no producer's, and small; what waits for it is compacted or deleted after it.
         refuse_batches(
             first, KAFKA_STORAGE_ERROR, "the data directory is nearly full: log.dir.min.free.bytes")
+    elif log.online and first.alone and partition.followers.count > 0:
+        refuse_batches(first, NOT_ENOUGH_REPLICAS, "the write is not to wait for followers")
     elif log.online and partition.in_sync_count < log.settings.min_in_sync:
         _refuse_too_few_in_sync(partition, first)
     log_append_locked(log, first, partition.leader_epoch, now_ms)

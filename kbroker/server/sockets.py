@@ -35,7 +35,11 @@ HOT: Final = (
     ApiKey.METADATA,
     ApiKey.HEARTBEAT,
     ApiKey.OFFSET_COMMIT,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.END_TXN,
 )
+# Where C has not all served versions: the last one. Later ones are brokers'.
+HOT_UNTIL: Final = {ApiKey.ADD_PARTITIONS_TO_TXN: 3}
 
 
 VERIFIES: Final = "transaction.partition.verification.enable"
@@ -85,10 +89,14 @@ def socket_server(config: BrokerConfig) -> SocketServer:
     for address, bound in config.connections_per_ip_overrides.items():
         server.override_connections(address, bound)
     for key in HOT:
-        server.set_hot(key, SERVED[key].min, SERVED[key].max)
+        set_hot(server, key)
     for api_key, version in FLEXIBLE_SINCE.items():
         server.set_flexible_from(api_key, version)
     return server
+
+
+def set_hot(server: SocketServer, key: ApiKey) -> None:
+    server.set_hot(key, SERVED[key].min, HOT_UNTIL.get(key, SERVED[key].max))
 
 
 def unsent_bytes_max(config: BrokerConfig) -> int:

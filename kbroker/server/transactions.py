@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from kbroker.coordinator.runtime.machine import LogListener
     from kbroker.coordinator.txn.coordinator import TransactionCoordinator
     from kbroker.coordinator.txn.state_topic import StateTopicCreation
+    from kbroker.engine._hot import HotPath
+    from kbroker.engine._transactions import HotTransactions
     from kbroker.handlers.services import Services
     from kbroker.log.log_workers import LogWorkers
     from kbroker.metadata.controller import Controller
@@ -63,6 +65,14 @@ class Given(NamedTuple):
     submit: Submit
     scheduler: Scheduler
     links: BrokerLinks | None  # None: this broker is alone
+    hot: HotPath | None = None  # None: Python serves all of it
+
+
+def value_version_in(image: ClusterImage) -> int:
+    """Of the records of `__transaction_state` that are written with this image."""
+    from kbroker.coordinator.txn.records import value_version
+
+    return value_version(image.features.level(TRANSACTION_VERSION))
 
 
 class TransactionsOnDemand:
@@ -77,6 +87,7 @@ class TransactionsOnDemand:
         self._adds: TransactionAdds | None = None
         self._offsets: OffsetsVerification | None = None
         self._watched: OpenTransactions | None = None
+        self._in_c: HotTransactions | None = None
         self._is_started = self._is_stopped = False
         self._creation: StateTopicCreation | None = None
         self._workers: LogWorkers | None = None
@@ -182,6 +193,8 @@ class TransactionsOnDemand:
             self._make()
         if self._made is not None:
             self._made.follow(image, delta)
+        if self._in_c is not None:
+            self._in_c.follow_version(value_version_in(image))
         if self._watched is None and image.topic(TRANSACTIONS_TOPIC) is not None:
             self._watch()
 
@@ -220,9 +233,22 @@ class TransactionsOnDemand:
         from kbroker.cluster.transactions import Transactions
 
         with self._lock:
-            self._made = Transactions(self._parts())
+            made = self._made = Transactions(self._parts())
+            self._make_hot(made)
             if self._is_started and not self._is_stopped:
                 self._made.start(self._given.scheduler)
+
+    def _make_hot(self, made: Transactions) -> None:
+        """What is plainly right is served without Python."""
+        from kbroker.coordinator.txn.image import LIMITS
+        from kbroker.engine._transactions import HotTransactions
+
+        hot = self._given.hot
+        if hot is not None:
+            version = value_version_in(self._image())
+            self._in_c = HotTransactions(
+                hot, made.table, made.ids, epoch_max=LIMITS.epoch_max, value_version=version
+            )
 
     def _parts(self) -> Parts:
         from kbroker.cluster.given_producer_ids import GivenProducerIds

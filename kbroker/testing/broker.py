@@ -204,7 +204,7 @@ class Broker(PlainBroker, Inspected):
         connection without an answer, or (neither) serve them.
 
         With `lose_answer` they are served, and the connection ends instead of the answer; not of
-        APIs that are served in C. With `throttle_ms`, of Produce and Fetch, they are served as to a
+        Produce and Fetch, which C serves alone. With `throttle_ms`, of Produce and Fetch, they are served as to a
         client over its quota (KIP-219): the answer comes at once and names that time, and the
         connection is not read for as long. For the next `times` requests, or until the rule is
         removed; of one client id, or of all. The first rule that fits counts. A request that is
@@ -213,7 +213,7 @@ class Broker(PlainBroker, Inspected):
         """
         if drop and error is not None:
             raise ValueError("a connection that is dropped has no answer to be an error")
-        if lose_answer and (drop or error is not None or throttle_ms or _is_hot(api)):
+        if lose_answer and (drop or error is not None or throttle_ms or api in THROTTLED):
             raise ValueError("an answer is lost of a request that Python serves, and nothing else")
         if throttle_ms and (drop or error is not None or api not in THROTTLED):
             raise ValueError("who is throttled is served; Produce and Fetch have such quotas")
@@ -312,12 +312,6 @@ class Broker(PlainBroker, Inspected):
         if self._inspection is None:
             self._inspection = Inspection(self.bootstrap)
         return self._inspection
-
-
-def _is_hot(api: ApiKey) -> bool:
-    from kbroker.server.sockets import HOT  # it brings much of the broker along
-
-    return api in HOT
 
 
 def _error_code(error: str | ErrorCode) -> ErrorCode:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kbroker.server.transactions import Given, TransactionsOnDemand
 
 if TYPE_CHECKING:
-    from kbroker.cluster.transactions import Results
+    from kbroker.cluster.transactions import Results, Transactions
     from kbroker.protocol.messages import write_txn_markers
 
 Held = tuple["Sequence[write_txn_markers.Marker]", "Callable[[Results], None]"]
@@ -25,6 +25,7 @@ class HeldMarkers(TransactionsOnDemand):
         super().__init__(given)
         self._holding = threading.Lock()
         self._holds = False
+        self._shift_ms = 0
         self._held: list[Held] = []
 
     def write_markers(
@@ -45,12 +46,30 @@ class HeldMarkers(TransactionsOnDemand):
     def hold(self) -> None:
         with self._holding:
             self._holds = True
+        self._serve_in_c(False)
+
+    def _serve_in_c(self, serves: bool) -> None:
+        """What C writes is not held."""
+        if self._in_c is not None:
+            self._in_c.serve(serves)
+
+    def _make_hot(self, made: Transactions) -> None:
+        made.table.set_clock_shift_ms(self._shift_ms)
+        super()._make_hot(made)
+        self._serve_in_c(not self._holds)
+
+    def shift_clock(self, shift_ms: int) -> None:
+        """Beside the machine's, for what C does."""
+        self._shift_ms = shift_ms
+        if self._made is not None:
+            self._made.table.set_clock_shift_ms(shift_ms)
 
     def let_go(self) -> int:
         """What was held is written, in its order, and nothing is held any more; how many."""
         with self._holding:
             self._holds = False
             held, self._held = self._held, []
+        self._serve_in_c(True)
         for markers, done in held:
             super().write_markers(markers, done)
         return sum(len(markers) for markers, _ in held)

@@ -32,7 +32,7 @@ from kbroker.protocol.versions import SERVED
 from kbroker.protocol.wire import ProtocolError
 from kbroker.server.broker import Broker, Dispatch, ServeAdmin
 from kbroker.server.lifecycle import nothing
-from kbroker.server.sockets import HOT
+from kbroker.server.sockets import HOT, set_hot
 from kbroker.testing import failures
 from kbroker.testing.faults import INSPECTOR_CLIENT_ID, Fault, Faults, Trace, Unanswered
 from kbroker.testing.hanging_files import HangingFiles
@@ -156,7 +156,7 @@ class InspectedBroker(Broker):
                 if self._tracing or key in watched:
                     self._server.set_cold(key)
                 else:
-                    self._server.set_hot(key, SERVED[key].min, SERVED[key].max)
+                    set_hot(self._server, key)
 
     # --- control ----------------------------------------------------------------------------------
 
@@ -225,6 +225,7 @@ class InspectedBroker(Broker):
     def _do_advance(self, *, ms: float) -> None:
         self._shifted.advance(ms)
         self._groups.table.set_clock_shift_ms(self._shifted.shift_ms)
+        self._held_markers().shift_clock(self._shifted.shift_ms)
 
     def _do_now_ms(self) -> int:
         return self._shifted.wall_ms()

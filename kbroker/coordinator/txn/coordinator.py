@@ -25,7 +25,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kbroker.coordinator.txn import decisions
+from kbroker.coordinator.txn._ids import Transaction, TransactionalIds
 from kbroker.coordinator.txn.decisions import Decision
+from kbroker.coordinator.txn.expiration import Expiration
 from kbroker.coordinator.txn.image import (
     LIMITS,
     NO_EPOCH,
@@ -41,7 +43,6 @@ from kbroker.coordinator.txn.outcome_counts import OutcomeCounts
 from kbroker.coordinator.txn.outcomes import Outcomes
 from kbroker.coordinator.txn.seams import at_once
 from kbroker.coordinator.txn.states import PREPARED, UNFINISHED, Do, State
-from kbroker.coordinator.txn.transaction import Transaction
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.failures import Failures
 from kbroker.once import once
@@ -62,8 +63,6 @@ if TYPE_CHECKING:
     from kbroker.security.session import Session
 
 NONE: Final = ErrorCode.NONE
-# Ids that one batch forgets: far below max.message.bytes with ids of common lengths.
-TOMBSTONES_MAX: Final = 500
 # Ids that are looked at in one step of the scheduler.
 _LOOKED_AT_MAX: Final = 2_000
 # And where an image may be made of each.
@@ -99,6 +98,7 @@ class TransactionCoordinator:
         epochs: Limits = LIMITS,
         failures: Failures | None = None,
         on_worker: OnWorker = at_once,
+        ids: TransactionalIds | None = None,
     ) -> None:
         self._config = config
         self._clock = clock
@@ -109,7 +109,8 @@ class TransactionCoordinator:
         self._epochs = epochs
         self.failures: Final = failures or Failures("transactions")
         self._lock = threading.Lock()
-        self._transactions: dict[str, Transaction] = {}
+        self._transactions = TransactionalIds() if ids is None else ids
+        self._expiration = Expiration(self._transactions, self._lock, log, self.failures)
         self._closed = False
         self.counts: Final = OutcomeCounts()
         self._outcomes = Outcomes(
@@ -223,6 +224,7 @@ class TransactionCoordinator:
         if not transactional_id:
             answer(ErrorCode.INVALID_REQUEST, NO_PAIR)
             return
+        self._outcomes.go_on(transactional_id)
         self._step(transactional_id, decide, answer)
 
     # --- tools ------------------------------------------------------------------------------------
@@ -242,7 +244,7 @@ class TransactionCoordinator:
     def listings(self) -> Iterator[tuple[str, TransactionImage]]:
         """All ids of this broker, of those that are loaded."""
         with self._lock:
-            known = list(self._transactions.items())
+            known = self._transactions.items()
         for transactional_id, transaction in known:
             image = transaction.image
             if image is not None:
@@ -311,6 +313,8 @@ class TransactionCoordinator:
             for transactional_id, transaction in known:
                 if transaction.is_open:
                     self._step(transactional_id, self._time_out, _no_client)
+                else:
+                    self._outcomes.go_on(transactional_id)
             yield
 
     def _time_out(
@@ -330,51 +334,13 @@ class TransactionCoordinator:
         )  # fmt: skip
 
     def expire(self) -> Iterator[None]:
-        """Forget ids that were not used for long, those of a partition together."""
-        before_ms = self._now_ms() - self._config()["transactional.id.expiration.ms"]
-        by_term: dict[tuple[int, int], list[str]] = {}
-        for known in self._in_pieces():
-            for transactional_id, transaction in known:
-                if transaction.unused_since(before_ms):
-                    place = self._log.partition_of(transactional_id), transaction.term
-                    by_term.setdefault(place, []).append(transactional_id)
-            yield
-        for (_, term), names in by_term.items():
-            for at in range(0, len(names), TOMBSTONES_MAX):
-                self._forget(names[at : at + TOMBSTONES_MAX], term, before_ms)
-                yield
-
-    def _forget(self, names: list[str], term: int, before_ms: int) -> None:
-        gone: list[tuple[str, Transaction]] = []
-        with self._lock:
-            for name in names:
-                transaction = self._transactions.get(name)
-                image = None if transaction is None else transaction.image
-                if transaction is None or image is None or image.update_ms > before_ms:
-                    continue
-                decision = decisions.expire(image, pending=transaction.pending)
-                if decision.do is Do.FORGET and transaction.term == term:
-                    transaction.pending = True
-                    gone.append((name, transaction))
-        if not gone:
-            return
-        forgotten = once(partial(self._forgotten, gone))
-        try:
-            self._log.forget([name for name, _ in gone], term, forgotten)
-        except Exception as error:
-            self.failures.note("forgetting transactional ids", error)
-            forgotten(ErrorCode.UNKNOWN_SERVER_ERROR)
-
-    def _forgotten(self, gone: list[tuple[str, Transaction]], code: ErrorCode) -> None:
-        with self._lock:
-            for name, transaction in gone:
-                transaction.pending = False
-                if not code and self._transactions.get(name) is transaction:
-                    del self._transactions[name]
+        """Forget ids that were not used for long."""
+        period_ms = self._config()["transactional.id.expiration.ms"]
+        yield from self._expiration.expire(self._in_pieces(), self._now_ms() - period_ms)
 
     def _in_pieces(self, size: int = _LOOKED_AT_MAX) -> Iterator[list[tuple[str, Transaction]]]:
         with self._lock:
-            known = list(self._transactions.items())
+            known = self._transactions.items()
         for at in range(0, len(known), size):
             yield known[at : at + size]
 
@@ -384,8 +350,9 @@ class TransactionCoordinator:
         """Ids as the log has them, before their partition is active."""
         with self._lock:
             for transactional_id, image in images.items():
-                transaction = self._transactions[transactional_id] = Transaction(image, term)
+                transaction = Transaction(image, term)
                 transaction.pending = image.state in PREPARED
+                self._transactions.put(transactional_id, transaction)
 
     def complete_loaded(self, transactional_ids: Iterable[str], term: int) -> None:
         """Send the markers of outcomes that the load of this term has found."""
@@ -401,9 +368,9 @@ class TransactionCoordinator:
     def unload(self, lost: Callable[[str], bool]) -> int:
         """Forget the ids that `lost` says yes to; how many that were."""
         with self._lock:
-            gone = [name for name in self._transactions if lost(name)]
+            gone = [name for name, _ in self._transactions.items() if lost(name)]
             for name in gone:
-                del self._transactions[name]
+                self._transactions.drop(name)
         self._markers.drop(lambda order: lost(order.transactional_id))
         return len(gone)
 
@@ -452,17 +419,26 @@ class TransactionCoordinator:
             return Decision(Do.REFUSE, code), None
         with self._lock:
             transaction = self._transactions.get(transactional_id)
-            decision = decide(
-                None if transaction is None else transaction.image,
-                pending=transaction is not None and transaction.pending,
-                fence_failed=transaction is not None and transaction.fence_failed,
-                fresh_id=fresh_id,
-            )
+            claimed = transaction is not None and transaction.claim()
+            writes = False
+            try:
+                decision = decide(
+                    None if transaction is None else transaction.image,
+                    pending=transaction is not None and not claimed,
+                    fence_failed=transaction is not None and transaction.fence_failed,
+                    fresh_id=fresh_id,
+                )
+                if decision.image is not None:
+                    require_sound(decision.image, self._epochs)
+                    writes = True
+            finally:
+                if transaction is not None and claimed and not writes:
+                    transaction.pending = False
             if decision.image is not None:
-                require_sound(decision.image, self._epochs)
                 if transaction is None:
-                    transaction = self._transactions[transactional_id] = Transaction(None, term)
-                transaction.pending = True
+                    transaction = Transaction(None, term)
+                    transaction.pending = True
+                    self._transactions.put(transactional_id, transaction)
                 if _raises_at_once(decision):
                     _raise_epoch(transaction, decision.image.epoch)
         return decision, transaction
@@ -512,7 +488,7 @@ class TransactionCoordinator:
                 transaction.pending = False
                 transaction.fence_failed |= _raises_at_once(decision)
                 if transaction.image is None:
-                    del self._transactions[transactional_id]
+                    self._transactions.drop(transactional_id)
             elif image is not None:
                 transaction.become(image)
                 transaction.pending = image.state in PREPARED

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 from kbroker.coordinator.txn import decisions
 from kbroker.coordinator.txn.image import NO_EPOCH, Limits, TransactionImage, marker_version
 from kbroker.coordinator.txn.seams import RETRY_MS, MarkerOrder, longer
-from kbroker.coordinator.txn.states import State
+from kbroker.coordinator.txn.states import PREPARED, State
 from kbroker.metadata.image import TRANSACTIONS_TOPIC
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
+    from kbroker.coordinator.txn._ids import Transaction
     from kbroker.coordinator.txn.seams import Done, Markers, OnWorker, TransactionLog
-    from kbroker.coordinator.txn.transaction import Transaction
     from kbroker.errors import ErrorCode
     from kbroker.failures import Failures
     from kbroker.purgatory.timer import CallLater
@@ -100,6 +100,16 @@ class Outcomes:
                 self.mark, transactional_id, transaction, image, longer(pause_ms), may_wait=False
             )
             self._call_later(pause_ms, again)
+
+    def go_on(self, transactional_id: str) -> None:
+        """A handler without Python may have written an outcome, and not all that follows. Its
+        request comes here; if that was lost, the next look for timeouts does. May wait for logs."""
+        with self._lock:
+            transaction = self._known(transactional_id)
+            left = transaction is not None and transaction.take_left()
+            image = None if transaction is None else transaction.image
+        if left and transaction is not None and image is not None and image.state in PREPARED:
+            self.mark(transactional_id, transaction, image, may_wait=True)
 
     def _send_markers(
         self,

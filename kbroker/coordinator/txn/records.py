@@ -8,6 +8,8 @@
 Version 1 is flexible, and is written from level 1 of transaction.version on. Partitions are null
 in Empty only. Keys and values of other versions are of brokers to come and are skipped (KIP-915).
 
+C writes the values (`_records.pyx`), its own and those of Python's writes (`_images.pyx`).
+
 The bytes come from a disk and are hostile: what does not fit is a `RecordError`, which costs one
 id, not the partition. Pure functions; any thread.
 """
@@ -97,29 +99,6 @@ def value_version(feature_level: int) -> int:
 def version_of(value: bytes) -> int:
     """Of a value that can be read."""
     return int(_VERSION.unpack_from(value)[0])
-
-
-def encode_value(image: TransactionImage, version: int) -> bytes:
-    value = Value(
-        producer_id=image.producer_id,
-        previous_producer_id=image.previous_producer_id,
-        next_producer_id=image.next_producer_id,
-        producer_epoch=image.epoch,
-        client_transaction_version=image.client_version,
-        transaction_timeout_ms=image.timeout_ms,
-        transaction_status=image.state,
-        transaction_partitions=None if image.state is State.EMPTY else by_topic(image.partitions),
-        transaction_last_update_timestamp_ms=image.update_ms,
-        transaction_start_timestamp_ms=image.start_ms,
-    )
-    return _VERSION.pack(version) + value.encode(version)
-
-
-def by_topic(partitions: Partitions) -> list[PartitionsSchema]:
-    topics: dict[str, list[int]] = {}
-    for topic, index in sorted(partitions):
-        topics.setdefault(topic, []).append(index)
-    return [PartitionsSchema(topic=name, partition_ids=ids) for name, ids in topics.items()]
 
 
 def decode_value(data: bytes) -> TransactionImage:

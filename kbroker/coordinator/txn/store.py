@@ -19,7 +19,8 @@ from kbroker.coordinator.runtime._shard_table import (
     partition_for,
 )
 from kbroker.coordinator.runtime.store import CoordinatorStore
-from kbroker.coordinator.txn.records import encode_key, encode_value, value_version
+from kbroker.coordinator.txn._images import encode_value
+from kbroker.coordinator.txn.records import encode_key, value_version
 from kbroker.errors import ErrorCode
 from kbroker.metadata.image import TRANSACTIONS_TOPIC
 

@@ -113,7 +113,8 @@ from kbroker.engine.apis._produce_plan cimport (
 )
 from kbroker.engine.apis._produce_unique cimport produce_unique
 from kbroker.engine.apis._produce_verify cimport (
-    produce_let_guards_go, produce_note_transactional, produce_take_guards, produce_verify)
+    produce_await_coordinator, produce_let_found_go, produce_let_guards_go,
+    produce_note_transactional, produce_take_guards, produce_verify)
 from kbroker.engine.apis._produce_wait cimport produce_answer_or_park, produce_wait
 from kbroker.engine.worker._worker_mode cimport MAY_UNPACK, MAY_WAIT_FOR_DISK
 
@@ -495,6 +496,12 @@ cdef void produce_flush(HotWorker* worker) noexcept nogil:
 
 # --- the run -------------------------------------------------------------------------------------
 
+cdef int _any_joins(const ProducePlan* plan) noexcept nogil:
+    while plan != NULL and not plan.joins:
+        plan = plan.next
+    return plan != NULL
+
+
 cdef void produce_finish(
     HotWorker* worker, Snapshot* snapshot, ProducePlan* plans,
 ) noexcept nogil:
@@ -503,7 +510,11 @@ cdef void produce_finish(
     cdef ProducePlan* plan = plans
     cdef ProducePlan* following
     cdef ProducePlan** place = <ProducePlan**>&worker.unflushed
-    cdef int status = _append_all(worker, plans, kb_wall_ms())
+    cdef int status
+    if _any_joins(plans):
+        plan = <ProducePlan*>worker.context.transactions.produce_join(worker, snapshot, plans)
+        plans = plan
+    status = _append_all(worker, plans, kb_wall_ms())
     while place[0] != NULL:       # of an earlier step of the run
         place = &place[0].next
     while plan != NULL:
@@ -511,6 +522,8 @@ cdef void produce_finish(
         plan.next = NULL
         if plan.request.guards != NULL:
             produce_let_guards_go(plan)
+        if plan.unverified != NULL:
+            produce_let_found_go(plan)
         if status == APPENDED_NOTHING:
             plan.frames = NULL    # nothing was written; the connections end
             plan.request.action = ACTION_CLOSE
@@ -541,8 +554,6 @@ cdef ProducePlan* _plan_or_pass_on(
         request.cause = CAUSE_NO_MEMORY
         worker_answer(worker, request)
         return NULL
-    if plan.transactional_count > 0 and produce_verify(worker, plan):
-        return NULL
     if plan.slow != NULL and not worker.may & MAY_WAIT_FOR_DISK and request_channel_set_aside(
         worker.context.request_channel, request, plan.slow, log_late_from_ns(plan.slow),
         plan.slow_hangs == WRITE_HANGS,
@@ -554,9 +565,13 @@ cdef ProducePlan* _plan_or_pass_on(
             worker_give_up_role(worker)
         put_off_push(worker, request, plan.largest_bytes >= PUT_OFF_BYTES)
         return NULL
+    if plan.transactional_count > 0 and produce_verify(worker, plan):
+        return NULL
     if plan.reason == REASON_NONE:
         produce_validate(worker, plan)
     if plan.reason != REASON_NONE:
+        if plan.unverified != NULL:
+            return NULL if produce_await_coordinator(worker, plan) else plan
         cold_push(worker, request, plan.reason)
         return NULL
     return plan

@@ -47,6 +47,16 @@ cdef struct ProduceFrame:
     ProduceTopic* topics
 
 
+# A batch that was found to need a guard; in the run's arena.
+cdef struct FoundBatch:
+    const ProduceFrame* frame
+    const ProduceTopic* topic
+    ProducePartition* place
+    int32_t ordinal               # of the request's batches, as plan_next() has them
+    int64_t guard
+    int is_held                   # the first with that guard
+
+
 cdef struct ProducePlan:
     ProducePlan* next
     Request* request
@@ -56,6 +66,9 @@ cdef struct ProducePlan:
     int slow_hangs                # WRITE_HANGS: one of them is under way
     int32_t batch_count
     int32_t transactional_count   # of them
+    FoundBatch* unverified        # those whose guards C has given them; NULL: there are none
+    int32_t unverified_count
+    int joins                     # their partitions are to be added to the transaction first
     int64_t compressed_bytes      # of its batches that are to be unpacked
     int64_t largest_bytes         # of one of them
     int unpacks_slowly            # one of them is of such a codec

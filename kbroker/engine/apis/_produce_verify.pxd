@@ -4,7 +4,7 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 from kbroker.log.engine._types cimport Batch
 from kbroker.engine.worker._context cimport HotContext, HotWorker, ParkedRequest
 from kbroker.replica._partition cimport Partition
-from kbroker.engine.apis._produce_plan cimport ProduceFrame, ProducePlan
+from kbroker.engine.apis._produce_plan cimport FoundBatch, ProduceFrame, ProducePlan
 
 cdef enum:
     ADDS_FROM = 12                # of a version: what is not in the transaction yet is added (TV2)
@@ -60,11 +60,21 @@ cdef int16_t produce_note_transactional(
 # 1: the request waits, and comes again with its guards. 0: it goes on.
 cdef int produce_verify(HotWorker* worker, ProducePlan* plan) noexcept nogil
 
+# A planned request that was to go on with guards that C has given it waits after all: 1. 0: it
+# cannot, and each of its batches has an error.
+cdef int produce_await_coordinator(HotWorker* worker, ProducePlan* plan) noexcept nogil
+
+# Whether two batches are of one.
+cdef int same_transaction(const FoundBatch* one, const FoundBatch* two) noexcept nogil
+
 # Of a request that comes again: each batch gets its guard, or its error.
 cdef void produce_take_guards(ProducePlan* plan) noexcept nogil
 
 # Its batches were appended, or will not be: it lets its guards go. Once is enough.
 cdef void produce_let_guards_go(ProducePlan* plan) noexcept nogil
+
+# The same of guards that C has given it (`plan.unverified`), which lets them go.
+cdef void produce_let_found_go(ProducePlan* plan) noexcept nogil
 
 # A waiting request that has been moved to done comes again, with the errors that there are.
 cdef void produce_go_on(HotContext* context, ParkedRequest* parked) noexcept nogil

@@ -5,6 +5,8 @@
             is open there at its epoch, it goes on as any batch does
     guard   otherwise the log makes a guard, and the whole request is parked (`_parked`) with a copy
             of its frames and no watch; Python asks the coordinator (`_hot`, take_asking)
+            where this broker is the coordinator and all is plainly right, C answers at once
+            (`_produce_join`), and the request goes on
     again   the answer, the deadline or the connection's end completes it. It is queued for a
             handler once more, with its guards (`Request.guards`), and planned again
     append  the log takes the batch only if that guard is still valid: a marker that was written in
@@ -25,7 +27,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
 from kbroker.core._arena cimport arena_take
-from kbroker.core._atomics cimport kb_load_int
+from kbroker.core._atomics cimport kb_load_int, kb_load_ptr
 from kbroker.core._error_codes cimport (
     CONCURRENT_TRANSACTIONS,
     COORDINATOR_LOAD_IN_PROGRESS,
@@ -58,9 +60,10 @@ from kbroker.replica._partition cimport (
 from kbroker.replica._snapshot cimport Snapshot
 from kbroker.engine.worker._answers cimport worker_answer
 from kbroker.engine.worker._context cimport (
-    WAITS_FOR_COORDINATOR, HotContext, HotWorker, ParkedRequest, WaiterKind)
+    REASON_NONE, WAITS_FOR_COORDINATOR, HotContext, HotWorker, ParkedRequest, TransactionHooks,
+    WaiterKind)
 from kbroker.engine.apis._produce_plan cimport (
-    PlanWalk, ProduceFrame, ProducePartition, ProducePlan, ProduceTopic, plan_next)
+    FoundBatch, PlanWalk, ProduceFrame, ProducePartition, ProducePlan, plan_next)
 from kbroker.engine.waiting._parked cimport (
     parked_abandon, parked_ask, parked_drop, parked_new, parked_wait)
 
@@ -68,16 +71,6 @@ from kbroker.engine.waiting._parked cimport (
 cdef WaiterKind _VERIFICATION = WaiterKind(
     waits_for=WAITS_FOR_COORDINATOR, complete=_complete, give_up=_give_up,
     free_kept=_free)
-
-
-# A batch that was found to need a guard; in the run's arena.
-cdef struct Found:
-    const ProduceFrame* frame
-    const ProduceTopic* topic
-    ProducePartition* place
-    int32_t ordinal
-    int64_t guard
-    int is_held                   # the first with that guard
 
 
 # --- plan ----------------------------------------------------------------------------------------
@@ -141,8 +134,8 @@ cdef int64_t _guard_of(HotWorker* worker, ProducePartition* place, int adds) noe
 
 
 cdef int _is_of_producer(const void* item, const void* other) noexcept nogil:
-    cdef const Found* one = <const Found*>item
-    cdef const Found* two = <const Found*>other
+    cdef const FoundBatch* one = <const FoundBatch*>item
+    cdef const FoundBatch* two = <const FoundBatch*>other
     return (
         one.place.partition == two.place.partition
         and one.frame.producer_id == two.frame.producer_id
@@ -154,15 +147,15 @@ cdef int produce_verify(HotWorker* worker, ProducePlan* plan) noexcept nogil:
     cdef int adds = plan.request.api_version >= ADDS_FROM
     cdef PlanWalk walk = PlanWalk(plan.frames, 0, 0)
     cdef ProducePartition* place = plan_next(&walk)
-    cdef Found* found
-    cdef Found* first
+    cdef FoundBatch* found
+    cdef FoundBatch* first
     cdef Table seen               # of a train: a partition may come again
     cdef int32_t ordinal = 0
     cdef int32_t count = 0
     if plan.request.guards != NULL:
         return 0                  # it has been asked for
-    found = <Found*>arena_take(
-        &worker.arena, sizeof(Found) * (<size_t>plan.transactional_count + 1))
+    found = <FoundBatch*>arena_take(
+        &worker.arena, sizeof(FoundBatch) * (<size_t>plan.transactional_count + 1))
     if found == NULL or table_init(&seen, &worker.arena, plan.transactional_count) != 0:
         plan.request.action = ACTION_CLOSE
         plan.request.cause = CAUSE_NO_MEMORY
@@ -174,7 +167,7 @@ cdef int produce_verify(HotWorker* worker, ProducePlan* plan) noexcept nogil:
             found[count].topic = &walk.frame.topics[walk.topic]
             found[count].place = place
             found[count].ordinal = ordinal
-            first = <Found*>table_find_or_put(
+            first = <FoundBatch*>table_find_or_put(
                 &seen, <uint32_t>((<size_t>place.partition >> 6) * 2654435761u), _is_of_producer,
                 &found[count])
             found[count].is_held = first == &found[count]
@@ -186,10 +179,44 @@ cdef int produce_verify(HotWorker* worker, ProducePlan* plan) noexcept nogil:
             count += 1
         ordinal += 1
         place = plan_next(&walk)
-    return _wait(worker, plan, found, _only_guarded(found, count))
+    count = _only_guarded(found, count)
+    if count == 0 or _is_verified_here(worker, plan, found, count):
+        return 0
+    return _wait(worker, plan, found, count)
 
 
-cdef int32_t _only_guarded(Found* found, int32_t count) noexcept nogil:
+cdef int _is_verified_here(
+    HotWorker* worker, ProducePlan* plan, FoundBatch* found, int32_t count
+) noexcept nogil:
+    # Where this broker is the coordinator. A request that Python looks into waits as well: it comes
+    # again with its guards.
+    cdef TransactionHooks* hooks = <TransactionHooks*>kb_load_ptr(
+        <void**>&worker.context.transactions)
+    if hooks == NULL or plan.reason != REASON_NONE:
+        return 0
+    plan.unverified = found
+    plan.unverified_count = count
+    if hooks.produce_verify(worker, plan):
+        return 1
+    plan.unverified = NULL
+    return 0
+
+
+cdef int produce_await_coordinator(HotWorker* worker, ProducePlan* plan) noexcept nogil:
+    cdef PlanWalk walk = PlanWalk(plan.frames, 0, 0)
+    cdef ProducePartition* place
+    if _wait(worker, plan, plan.unverified, plan.unverified_count):
+        return 1
+    plan.unverified = NULL        # they were let go
+    place = plan_next(&walk)
+    while place != NULL:
+        if place.batch.error == NO_ERROR:
+            _refuse(&place.batch, NOT_ENOUGH_REPLICAS, NETWORK_EXCEPTION)
+        place = plan_next(&walk)
+    return 0
+
+
+cdef int32_t _only_guarded(FoundBatch* found, int32_t count) noexcept nogil:
     cdef int32_t kept = 0
     cdef int32_t i
     for i in range(count):
@@ -217,7 +244,7 @@ cdef uint8_t* _copied(uint8_t** at, const uint8_t* source, int32_t length) noexc
     return place
 
 
-cdef int _same_transaction(const Found* one, const Found* two) noexcept nogil:
+cdef int same_transaction(const FoundBatch* one, const FoundBatch* two) noexcept nogil:
     # Frames of a train are of one, unless a proxy gathers frames of several clients.
     cdef const ProduceFrame* a = one.frame
     cdef const ProduceFrame* b = two.frame
@@ -229,19 +256,19 @@ cdef int _same_transaction(const Found* one, const Found* two) noexcept nogil:
     )
 
 
-cdef size_t _bytes_of(const Found* found, int32_t count) noexcept nogil:
+cdef size_t _bytes_of(const FoundBatch* found, int32_t count) noexcept nogil:
     cdef size_t total = _rounded(sizeof(Verification))
     cdef int32_t i
     for i in range(count):
         total += _rounded(sizeof(UnverifiedPartition))
         total += _rounded(<size_t>found[i].topic.entry.key.name_length)
-        if i == 0 or not _same_transaction(&found[i], &found[i - 1]):
+        if i == 0 or not same_transaction(&found[i], &found[i - 1]):
             total += _rounded(sizeof(UnverifiedTransaction))
             total += _rounded(<size_t>found[i].frame.transactional_id_length)
     return total
 
 
-cdef Guards* _guards(const ProducePlan* plan, const Found* found, int32_t count) noexcept nogil:
+cdef Guards* _guards(const ProducePlan* plan, const FoundBatch* found, int32_t count) noexcept nogil:
     cdef Guards* guards = <Guards*>calloc(
         1, sizeof(Guards) + sizeof(GuardedBatch) * <size_t>count)
     cdef int32_t i
@@ -261,7 +288,7 @@ cdef Guards* _guards(const ProducePlan* plan, const Found* found, int32_t count)
 
 
 cdef Verification* _keep(
-    const ProducePlan* plan, const Found* found, int32_t count, size_t size_bytes
+    const ProducePlan* plan, const FoundBatch* found, int32_t count, size_t size_bytes
 ) noexcept nogil:
     cdef uint8_t* at = <uint8_t*>calloc(1, size_bytes)
     cdef Verification* kept
@@ -271,7 +298,7 @@ cdef Verification* _keep(
     if at == NULL:
         return NULL
     for i in range(1, count):
-        transactions += not _same_transaction(&found[i], &found[i - 1])
+        transactions += not same_transaction(&found[i], &found[i - 1])
     kept = <Verification*>_room(&at, sizeof(Verification))
     kept.guards = _guards(plan, found, count)
     if kept.guards == NULL:
@@ -284,7 +311,7 @@ cdef Verification* _keep(
     kept.transactions = <UnverifiedTransaction*>_room(
         &at, sizeof(UnverifiedTransaction) * <size_t>transactions)
     for i in range(count):
-        if i == 0 or not _same_transaction(&found[i], &found[i - 1]):
+        if i == 0 or not same_transaction(&found[i], &found[i - 1]):
             transaction = &kept.transactions[kept.transaction_count]
             kept.transaction_count += 1
             transaction.transactional_id = _copied(
@@ -303,7 +330,7 @@ cdef Verification* _keep(
 
 
 cdef ParkedRequest* _parked(
-    HotWorker* worker, ProducePlan* plan, const Found* found, int32_t count
+    HotWorker* worker, ProducePlan* plan, const FoundBatch* found, int32_t count
 ) noexcept nogil:
     # NULL: it cannot wait.
     cdef size_t size_bytes = _bytes_of(found, count)
@@ -353,7 +380,7 @@ cdef void _refuse(Batch* batch, int16_t error, int16_t cause) noexcept nogil:
 
 
 cdef int _wait(
-    HotWorker* worker, ProducePlan* plan, const Found* found, int32_t count
+    HotWorker* worker, ProducePlan* plan, const FoundBatch* found, int32_t count
 ) noexcept nogil:
     cdef ParkedRequest* parked
     cdef int32_t i
@@ -430,6 +457,16 @@ cdef void _let_go(
 cdef inline int _is_refused(int16_t error) noexcept nogil:
     # A client sends the batch again after the other errors.
     return error not in (NO_ERROR, NOT_ENOUGH_REPLICAS, CONCURRENT_TRANSACTIONS)
+
+
+cdef void produce_let_found_go(ProducePlan* plan) noexcept nogil:
+    cdef const FoundBatch* found
+    cdef int32_t i
+    for i in range(plan.unverified_count):
+        found = &plan.unverified[i]
+        if found.is_held:
+            _let_go(found.place.partition, found.frame.producer_id, found.guard, 0)
+    plan.unverified = NULL
 
 
 cdef void produce_let_guards_go(ProducePlan* plan) noexcept nogil:

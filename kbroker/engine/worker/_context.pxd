@@ -4,6 +4,7 @@
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kbroker.coordinator.runtime._structs cimport Shards
+from kbroker.coordinator.txn._structs cimport TxnIds
 from kbroker.core._arena cimport Arena
 from kbroker.core._limits cimport LISTENERS_MAX, PROCESSORS_MAX
 from kbroker.core._sync cimport pthread_mutex_t
@@ -33,6 +34,7 @@ cdef enum HotReason:
     REASON_RECOMPRESS = 3         # the topic wants another codec
     REASON_METADATA = 4           # a topic to create, an error; see _metadata
     REASON_GROUP = 5              # of a group, and not plainly right; see _offset_commit
+    REASON_TRANSACTION = 6        # of a transaction, and not plainly right; see _end_txn
 
 
 # The conditions that the watches of a parked request can wait for.
@@ -139,6 +141,24 @@ cdef struct OwnNode:
     OwnAddress addresses[LISTENERS_MAX]
 
 
+# Transactions without Python, once this broker coordinates some (`engine/_transactions`). Plans are
+# those of Produce.
+cdef struct TransactionHooks:
+    Shards* shards                # of __transaction_state
+    const TxnIds* ids
+    int serves                    # atomic; 0: Python serves all of it
+    int value_version             # atomic: of the records
+    int16_t epoch_max             # the last epoch of a producer id
+    void (*add_partitions_run)(
+        HotWorker* worker, Snapshot* snapshot, Request* first) noexcept nogil
+    void (*end_txn_run)(HotWorker* worker, Snapshot* snapshot, Request* first) noexcept nogil
+    # 1: the batches that begin a transaction in their partitions may be written, or the plan is to
+    # be among those of `produce_join`. 0: their coordinator is to be asked.
+    int (*produce_verify)(HotWorker* worker, void* plan) noexcept nogil
+    # The plans of a run that go on. The others wait for an answer of their coordinator.
+    void* (*produce_join)(HotWorker* worker, Snapshot* snapshot, void* plans) noexcept nogil
+
+
 cdef struct HotContext:
     RequestChannel* request_channel
     SnapshotRegistry* registry
@@ -147,6 +167,7 @@ cdef struct HotContext:
     SessionCache* sessions
     uint64_t hash_seed            # secret: names that a client chooses do not choose places
     Shards* groups                # NULL: Python answers everything of groups
+    TransactionHooks* transactions  # atomic; NULL: Python answers everything of transactions
     int64_t offset_metadata_max   # bytes: offset.metadata.max.bytes
     ParkedTable parked
     HotWorker* at_once[PROCESSORS_MAX]  # atomic: each Processor's own, or NULL
@@ -223,5 +244,8 @@ cdef struct HotWorker:
     int64_t heartbeat_requests    # those that Python did not answer
     int64_t commit_requests
     int64_t commit_offsets
+    int64_t transaction_adds      # requests that Python did not answer
+    int64_t transaction_ends
+    int64_t transaction_joins     # produces that added their partitions, or had them verified
     int64_t gil_waits[GIL_WAIT_BUCKETS]
     int64_t gil_wait_ns

@@ -34,6 +34,9 @@ cdef int _add(HotWorker* worker, dict totals, dict produce_codes, dict fetch_cod
     totals["heartbeat_requests"] += kb_figure(&worker.heartbeat_requests)
     totals["commit_requests"] += kb_figure(&worker.commit_requests)
     totals["commit_offsets"] += kb_figure(&worker.commit_offsets)
+    totals["transaction_adds"] += kb_figure(&worker.transaction_adds)
+    totals["transaction_ends"] += kb_figure(&worker.transaction_ends)
+    totals["transaction_joins"] += kb_figure(&worker.transaction_joins)
     totals["parked_fetches"] += kb_figure(&worker.parked_fetches)
     totals["parked_produces"] += kb_figure(&worker.parked_produces)
     for place in range(ERROR_CODES):
@@ -73,7 +76,8 @@ cdef dict hot_statistics(
         "produce_bytes", "produce_errors", "rejected_bytes", "fetch_requests",
         "fetch_partitions", "fetch_bytes", "replicated_bytes", "fetch_errors", "parked_fetches",
         "parked_produces", "metadata_requests", "metadata_bytes", "heartbeat_requests",
-        "commit_requests", "commit_offsets"), 0)
+        "commit_requests", "commit_offsets", "transaction_adds", "transaction_ends",
+        "transaction_joins"), 0)
     for at in range(count):
         _add(workers[at], totals, produce_codes, fetch_codes)
     for at in range(PROCESSORS_MAX):

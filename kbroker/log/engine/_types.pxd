@@ -57,6 +57,7 @@ cdef struct Batch:
     int8_t api_version            # the request's (zstd needs >= 7)
     int8_t prechecked             # its compressed records were validated by the caller
     int8_t repacked               # the caller has the batch that is stored instead
+    int8_t alone                  # in, for all of a group: refused where there are followers
     int8_t awaits_flush           # for the caller: its log was due when it was appended
     int8_t awaits_followers       # out: acks is -1, and it lies above the high watermark
     int16_t error                 # in and out: a Kafka error code; not 0: the batch is left out

@@ -26,9 +26,10 @@ from kbroker.clock import ManualClock
 from kbroker.cluster.transaction_markers import TransactionMarkers
 from kbroker.coordinator.txn import decisions
 from kbroker.coordinator.txn import image as images
+from kbroker.coordinator.txn._images import encode_value
 from kbroker.coordinator.txn.coordinator import TransactionCoordinator
 from kbroker.coordinator.txn.image import NO_PAIR, Limits, Pair, TransactionImage
-from kbroker.coordinator.txn.records import decode_value, encode_value
+from kbroker.coordinator.txn.records import decode_value
 from kbroker.coordinator.txn.seams import Done, MarkerOrder
 from kbroker.coordinator.txn.states import PREPARED, State
 from kbroker.errors import ErrorCode

@@ -7,14 +7,16 @@ from typing import Final
 
 import pytest
 
+from kbroker.coordinator.txn._images import encode_value
 from kbroker.coordinator.txn.image import TransactionImage
 from kbroker.coordinator.txn.records import (
+    PartitionsSchema,
     RecordError,
     UnknownVersionError,
+    Value,
     decode_key,
     decode_value,
     encode_key,
-    encode_value,
     value_version,
 )
 from kbroker.coordinator.txn.states import State
@@ -59,6 +61,45 @@ def test_a_record_is_read_as_it_was_written(version: int, state: State) -> None:
     if version == 0:
         image = image._replace(previous_producer_id=-1, client_version=0)
     assert decode_value(encode_value(image, version)) == image
+
+
+def drawn(dice: random.Random) -> TransactionImage:
+    """Fields at their edges, names that sort by bytes and by length."""
+    names = ("a", "aa", "b", "a.b", "\u00e9", "\uffff", "\U0001f600", "x" * 300)
+    numbers = (-(2**31), -1, 0, 1, 127, 128, 2**31 - 1)
+    places = {
+        TopicPartition(dice.choice(names), dice.choice(numbers)) for _ in range(dice.randrange(40))
+    }
+    return TransactionImage(
+        dice.choice((0, 2**63 - 1)), dice.choice((0, 2**15 - 1)), dice.choice((0, 2**31 - 1)),
+        dice.choice([each for each in State if each >= 0]), dice.choice((-1, 2**63 - 1)),
+        dice.choice((-1, 0)), frozenset(places), dice.choice((-1, 0, 5)), dice.choice((-1, 7)),
+        client_version=dice.choice((-1, 0, 2)),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_c_writes_what_the_table_of_the_message_says(version: int) -> None:
+    dice = random.Random(1)
+    for _ in range(200):
+        image = drawn(dice)
+        topics: dict[str, list[int]] = {}
+        for topic, index in sorted(image.partitions):
+            topics.setdefault(topic, []).append(index)
+        listed = [PartitionsSchema(topic=name, partition_ids=ids) for name, ids in topics.items()]
+        value = Value(
+            producer_id=image.producer_id,
+            previous_producer_id=image.previous_producer_id,
+            next_producer_id=image.next_producer_id,
+            producer_epoch=image.epoch,
+            client_transaction_version=image.client_version,
+            transaction_timeout_ms=image.timeout_ms,
+            transaction_status=image.state,
+            transaction_partitions=None if image.state is State.EMPTY else listed,
+            transaction_last_update_timestamp_ms=image.update_ms,
+            transaction_start_timestamp_ms=image.start_ms,
+        )
+        assert encode_value(image, version)[2:] == value.encode(version)
 
 
 def test_a_new_producer_id_that_begins_with_the_end_of_a_transaction() -> None:

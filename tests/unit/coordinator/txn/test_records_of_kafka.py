@@ -7,11 +7,11 @@ from typing import Final
 
 import pytest
 
+from kbroker.coordinator.txn._images import encode_value
 from kbroker.coordinator.txn.records import (
     decode_key,
     decode_value,
     encode_key,
-    encode_value,
     value_version,
 )
 from kbroker.coordinator.txn.states import State

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kbroker.clock import ManualClock
+from kbroker.coordinator.txn._images import encode_value
 from kbroker.coordinator.txn.coordinator import TransactionCoordinator
 from kbroker.coordinator.txn.image import LIMITS, NO_PAIR, Limits, Pair, TransactionImage
-from kbroker.coordinator.txn.records import decode_value, encode_value
+from kbroker.coordinator.txn.records import decode_value
 from kbroker.coordinator.txn.seams import Done, MarkerOrder, Over
 from kbroker.coordinator.txn.states import State
 from kbroker.errors import ErrorCode
