@@ -2,8 +2,9 @@
 """One run: requests of the hot APIs that a handler has taken, served and answered.
 
     Produce, Fetch, Heartbeat -> answers to their Processors in one push each -> OffsetCommit,
-    AddPartitionsToTxn, EndTxn -> what has to be on the disk first -> Metadata -> produces with much to unpack in small
-    batches, some at a time -> those with large batches, one by one
+    AddPartitionsToTxn, EndTxn -> what has to be on the disk first -> Metadata
+    -> produces with much to unpack in small batches, some at a time -> those with large batches,
+    one by one
 
 The first of this order wait for no other request, and no other request waits for the last ones.
 Requests that need Python are left in the worker's lists. The handler's thread, no GIL.
@@ -19,10 +20,8 @@ from kbroker.net._types cimport READ_AHEAD, Request, RequestList
 from kbroker.protocol._versions cimport (
     API_ADD_PARTITIONS_TO_TXN, API_END_TXN, API_FETCH, API_HEARTBEAT, API_METADATA, API_PRODUCE)
 from kbroker.replica._snapshot cimport Snapshot, snapshot_enter, snapshot_leave
-from kbroker.engine.worker._answers cimport (
-    cold_push, worker_give_up_role, worker_hand_over)
-from kbroker.engine.worker._context cimport (
-    REASON_TRANSACTION, HotWorker, TransactionHooks)
+from kbroker.engine.worker._answers cimport cold_push, worker_give_up_role, worker_hand_over
+from kbroker.engine.worker._context cimport REASON_TRANSACTION, HotWorker, TransactionHooks
 from kbroker.engine.apis._fetch cimport fetch_run
 from kbroker.engine.apis._heartbeat cimport heartbeat_run
 from kbroker.engine.apis._metadata cimport metadata_run

@@ -3,7 +3,7 @@
 
 Until it is made, AddPartitionsToTxn, EndTxn and produces that begin a transaction go to Python, and
 nothing of this is imported: `TransactionHooks` in the hot path's context has the functions. It
-lives as long as the hot path. Made by one thread; `serve` and `follow_version` may be called by any.
+lives as long as the hot path. Made by one thread; any may call `serve` and `follow_version`.
 """
 
 from kbroker.coordinator.runtime._shard_table cimport ShardTable

@@ -99,6 +99,10 @@ def set_hot(server: SocketServer, key: ApiKey) -> None:
     server.set_hot(key, SERVED[key].min, HOT_UNTIL.get(key, SERVED[key].max))
 
 
+def is_hot(key: ApiKey, version: int) -> bool:
+    return key in HOT and version <= HOT_UNTIL.get(key, SERVED[key].max)
+
+
 def unsent_bytes_max(config: BrokerConfig) -> int:
     """Of answers that wait in memory, over all connections."""
     bound = config["queued.max.response.bytes"]

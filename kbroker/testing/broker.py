@@ -204,12 +204,12 @@ class Broker(PlainBroker, Inspected):
         connection without an answer, or (neither) serve them.
 
         With `lose_answer` they are served, and the connection ends instead of the answer; not of
-        Produce and Fetch, which C serves alone. With `throttle_ms`, of Produce and Fetch, they are served as to a
-        client over its quota (KIP-219): the answer comes at once and names that time, and the
-        connection is not read for as long. For the next `times` requests, or until the rule is
-        removed; of one client id, or of all. The first rule that fits counts. A request that is
-        answered with an error, or dropped, has no effect. ValueError for an error or an API that is
-        not known.
+        Produce and Fetch, which C serves alone. With `throttle_ms`, of Produce and Fetch, they are
+        served as to a client over its quota (KIP-219): the answer comes at once and names that
+        time, and the connection is not read for as long. For the next `times` requests, or until
+        the rule is removed; of one client id, or of all. The first rule that fits counts. A request
+        that is answered with an error, or dropped, has no effect. ValueError for an error or an API
+        that is not known.
         """
         if drop and error is not None:
             raise ValueError("a connection that is dropped has no answer to be an error")

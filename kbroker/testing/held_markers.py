@@ -59,7 +59,7 @@ class HeldMarkers(TransactionsOnDemand):
         self._serve_in_c(not self._holds)
 
     def shift_clock(self, shift_ms: int) -> None:
-        """Beside the machine's, for what C does."""
+        """Beside the machine's, for the steps in C."""
         self._shift_ms = shift_ms
         if self._made is not None:
             self._made.table.set_clock_shift_ms(shift_ms)

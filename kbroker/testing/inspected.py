@@ -32,7 +32,7 @@ from kbroker.protocol.versions import SERVED
 from kbroker.protocol.wire import ProtocolError
 from kbroker.server.broker import Broker, Dispatch, ServeAdmin
 from kbroker.server.lifecycle import nothing
-from kbroker.server.sockets import HOT, set_hot
+from kbroker.server.sockets import HOT, is_hot, set_hot
 from kbroker.testing import failures
 from kbroker.testing.faults import INSPECTOR_CLIENT_ID, Fault, Faults, Trace, Unanswered
 from kbroker.testing.hanging_files import HangingFiles
@@ -134,7 +134,8 @@ class InspectedBroker(Broker):
             request.respond(body)
 
     def _serve(self, request: WrappedRequest) -> None:
-        if request.reason != "cold" or request.api_key not in HOT or not _is_served(request):
+        returns = request.reason == "cold" and _is_served(request)
+        if not returns or not is_hot(ApiKey(request.api_key), request.api_version):
             self._dispatch_cold(request)
             return
         cold, ticks = self._hot.pass_on(request)

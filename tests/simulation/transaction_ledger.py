@@ -254,8 +254,8 @@ class TransactionLedger:
         view.stable, view.stable_in = stable, view.leader_epoch
         if mark != len(partition.committed):
             return
-        offsets = [each.first_offset for (at, _), each in self._open.items() if at == partition.name]
-        first = min(offsets, default=mark)
+        begun = (each.first_offset for (at, _), each in self._open.items() if at == partition.name)
+        first = min(begun, default=mark)
         deleted = first < view.log_start or partition.is_deleted(first)
         if stable != first and not deleted:
             at = f"broker {view.node_id} has {stable}, of {mark}, and it is {first}"

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The records of moves (`_moves`), appended to `__transaction_state` by the handler that makes them.
+"""The records of moves (`_moves`), appended to `__transaction_state` by the handler that moves.
 
 Each id's record is a batch of its own; those of a run for one partition are one write, under the
 lock of its shard, as all writes to the topic. Nothing is appended in another term than a move was

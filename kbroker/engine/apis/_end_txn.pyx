@@ -16,7 +16,7 @@ transaction that is not open, an id that is unknown, of another producer or with
 one that has to begin a new producer id, offsets of a group, partitions that another broker leads or
 that have followers, a log that refuses. Up to that moment nothing has been written. Where a marker
 or Complete* fails after that, the outcome is Python's from then on: the request goes to Python, too
-(`TransactionCoordinator.end` goes on with what was left), which has its client come again.
+(`TransactionCoordinator.end` goes on with it), and its client has to come again.
 
 Protocol: EndTxnRequest 0-5 (flexible from 3; from 5 on each outcome raises the epoch, and the
 response has the pair). Threads: the worker's own. Locks: that of the ids, a shard's, a partition's.

@@ -60,11 +60,7 @@ from kbroker.log.engine._validate cimport log_repacks, log_validate
 from kbroker.log.upkeep._flush cimport FLUSH_RECORDS
 from kbroker.net._request_channel cimport (
     request_channel_set_aside, request_channel_shorten_runs)
-from kbroker.net._types cimport (
-    ACTION_CLOSE,
-    CAUSE_NO_MEMORY,
-    Request,
-)
+from kbroker.net._types cimport ACTION_CLOSE, CAUSE_NO_MEMORY, Request
 from kbroker.protocol._cursor cimport (
     Cursor,
     RequestHeader,
@@ -80,12 +76,7 @@ from kbroker.protocol._cursor cimport (
 )
 from kbroker.protocol._versions cimport PRODUCE_FLEXIBLE_SINCE
 from kbroker.replica._partition cimport (
-    Partition,
-    partition_acquire,
-    partition_append,
-    partition_flush,
-    partition_release,
-)
+    Partition, partition_acquire, partition_append, partition_flush, partition_release)
 from kbroker.replica._snapshot cimport (
     Snapshot, TopicEntry, snapshot_by_id, snapshot_by_name, snapshot_enter, snapshot_leave)
 from kbroker.engine.worker._answers cimport (
@@ -114,7 +105,7 @@ from kbroker.engine.apis._produce_plan cimport (
 from kbroker.engine.apis._produce_unique cimport produce_unique
 from kbroker.engine.apis._produce_verify cimport (
     produce_await_coordinator, produce_let_found_go, produce_let_guards_go,
-    produce_note_transactional, produce_take_guards, produce_verify)
+    produce_note_transactional, produce_take_guards, produce_those_joined, produce_verify)
 from kbroker.engine.apis._produce_wait cimport produce_answer_or_park, produce_wait
 from kbroker.engine.worker._worker_mode cimport MAY_UNPACK, MAY_WAIT_FOR_DISK
 
@@ -496,25 +487,15 @@ cdef void produce_flush(HotWorker* worker) noexcept nogil:
 
 # --- the run -------------------------------------------------------------------------------------
 
-cdef int _any_joins(const ProducePlan* plan) noexcept nogil:
-    while plan != NULL and not plan.joins:
-        plan = plan.next
-    return plan != NULL
-
-
 cdef void produce_finish(
     HotWorker* worker, Snapshot* snapshot, ProducePlan* plans,
 ) noexcept nogil:
     """Appends and answers planned and validated requests, then wakes those that wait for
     records."""
-    cdef ProducePlan* plan = plans
+    cdef ProducePlan* plan = produce_those_joined(worker, snapshot, plans)
     cdef ProducePlan* following
     cdef ProducePlan** place = <ProducePlan**>&worker.unflushed
-    cdef int status
-    if _any_joins(plans):
-        plan = <ProducePlan*>worker.context.transactions.produce_join(worker, snapshot, plans)
-        plans = plan
-    status = _append_all(worker, plans, kb_wall_ms())
+    cdef int status = _append_all(worker, plan, kb_wall_ms())
     while place[0] != NULL:       # of an earlier step of the run
         place = &place[0].next
     while plan != NULL:

@@ -1,8 +1,8 @@
 # cython: language_level=3
 """Produces that begin a transaction in a partition, where this broker is the coordinator: no wait.
 
-    verify  (up to Produce 11) the partitions are in the producer's open transaction: a look into the
-            ids, when the request is planned
+    verify  (up to Produce 11) the partitions are in the producer's open transaction: a look into
+            the ids, when the request is planned
     join    (from 12 on) they are added to it: all those of a run, one write for each partition of
             __transaction_state, before the first of their batches is appended
 

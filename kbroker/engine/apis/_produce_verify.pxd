@@ -4,6 +4,7 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 from kbroker.log.engine._types cimport Batch
 from kbroker.engine.worker._context cimport HotContext, HotWorker, ParkedRequest
 from kbroker.replica._partition cimport Partition
+from kbroker.replica._snapshot cimport Snapshot
 from kbroker.engine.apis._produce_plan cimport FoundBatch, ProduceFrame, ProducePlan
 
 cdef enum:
@@ -72,6 +73,10 @@ cdef void produce_take_guards(ProducePlan* plan) noexcept nogil
 
 # Its batches were appended, or will not be: it lets its guards go. Once is enough.
 cdef void produce_let_guards_go(ProducePlan* plan) noexcept nogil
+
+# The plans of a run that go on, once those that join their transactions have been written.
+cdef ProducePlan* produce_those_joined(
+    HotWorker* worker, Snapshot* snapshot, ProducePlan* plans) noexcept nogil
 
 # The same of guards that C has given it (`plan.unverified`), which lets them go.
 cdef void produce_let_found_go(ProducePlan* plan) noexcept nogil

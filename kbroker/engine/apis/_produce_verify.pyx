@@ -268,7 +268,9 @@ cdef size_t _bytes_of(const FoundBatch* found, int32_t count) noexcept nogil:
     return total
 
 
-cdef Guards* _guards(const ProducePlan* plan, const FoundBatch* found, int32_t count) noexcept nogil:
+cdef Guards* _guards(
+    const ProducePlan* plan, const FoundBatch* found, int32_t count
+) noexcept nogil:
     cdef Guards* guards = <Guards*>calloc(
         1, sizeof(Guards) + sizeof(GuardedBatch) * <size_t>count)
     cdef int32_t i
@@ -457,6 +459,17 @@ cdef void _let_go(
 cdef inline int _is_refused(int16_t error) noexcept nogil:
     # A client sends the batch again after the other errors.
     return error not in (NO_ERROR, NOT_ENOUGH_REPLICAS, CONCURRENT_TRANSACTIONS)
+
+
+cdef ProducePlan* produce_those_joined(
+    HotWorker* worker, Snapshot* snapshot, ProducePlan* plans
+) noexcept nogil:
+    cdef ProducePlan* plan = plans
+    while plan != NULL and not plan.joins:
+        plan = plan.next
+    if plan == NULL:
+        return plans
+    return <ProducePlan*>worker.context.transactions.produce_join(worker, snapshot, plans)
 
 
 cdef void produce_let_found_go(ProducePlan* plan) noexcept nogil:

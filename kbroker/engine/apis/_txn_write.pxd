@@ -18,7 +18,7 @@ cdef struct TxnTouched:
     int capacity
 
 
-# What handlers serve of transactions; NULL: Python serves all.
+# The transactions that handlers serve without Python; NULL: Python serves all.
 cdef TransactionHooks* transactions_of(HotWorker* worker) noexcept nogil
 # As the coordinator's clock has it.
 cdef int64_t transactions_now_ms(const TransactionHooks* hooks) noexcept nogil

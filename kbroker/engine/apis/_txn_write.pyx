@@ -45,7 +45,7 @@ cdef int touched_init(HotWorker* worker, TxnTouched* touched, int capacity) noex
 
 
 cdef void touched_add(TxnTouched* touched, Partition* partition) noexcept nogil:
-    require(touched.count < touched.capacity, "transactions: there is room for what is touched",
+    require(touched.count < touched.capacity, "transactions: touched partitions have room",
             touched.count, touched.capacity)
     touched.partitions[touched.count] = partition
     touched.count += 1

@@ -36,7 +36,7 @@ cdef int aborted_write(
     AbortedIndex* index, const char* path, const AbortedEntry* entries, int32_t count
 ) noexcept nogil
 cdef void aborted_publish(AbortedIndex* index, int32_t count) noexcept nogil
-# What was written goes. 0 or an errno: a later start may take it for the log's.
+# The entries that were written go. 0 or an errno: a later start may take it for the log's.
 cdef int aborted_take_back(const AbortedIndex* index) noexcept nogil
 
 # Drops the entries whose markers are at or above an offset; without any the file goes. It may be

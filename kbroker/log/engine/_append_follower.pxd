@@ -17,8 +17,8 @@ cdef struct Followed:
     int64_t begin_again_at
 
 
-# How many bytes of a fetch's answer are whole batches whose CRC is right, one after the other, up to
-# a batch that is not sound or that the answer's bound has cut off. Without a lock. Where already
+# The bytes of a fetch's answer that are whole batches whose CRC is right, one after the other, up
+# to a batch that is not sound or that the answer's bound has cut off. Without a lock. Where already
 # the first is not sound `out` has the error.
 cdef int64_t followed_bytes(const uint8_t* data, int64_t length, Followed* out) noexcept nogil
 

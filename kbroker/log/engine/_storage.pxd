@@ -212,6 +212,9 @@ cdef void log_drop_segments_after(Log* log, int32_t keep) noexcept nogil
 cdef int32_t log_find_segment(const Log* log, int64_t offset) noexcept nogil
 # Whether it is still the log's: one whose end was cut off, or that was dropped, is not.
 cdef int log_has_segment(const Log* log, const Segment* segment) noexcept nogil
+# The place of the first of these neighbours; -1: they are not all the log's, or one is its last.
+cdef int32_t log_find_sealed(
+    const Log* log, Segment* const* segments, int32_t count) noexcept nogil
 # Puts one in the place of `count` from place `at` on, and takes over its reference; theirs are
 # dropped. Known places in their files are forgotten. 0: there are not so many, and the log is
 # offline.

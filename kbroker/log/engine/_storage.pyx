@@ -260,6 +260,19 @@ cdef int log_has_segment(const Log* log, const Segment* segment) noexcept nogil:
     return at >= 0 and log.segments[at] == segment
 
 
+cdef int32_t log_find_sealed(
+    const Log* log, Segment* const* segments, int32_t count
+) noexcept nogil:
+    cdef int32_t at = log_find_segment(log, segments[0].base_offset)
+    cdef int32_t member
+    if at < 0 or at + count >= log.segment_count:
+        return -1
+    for member in range(count):
+        if log.segments[at + member] != segments[member]:
+            return -1
+    return at
+
+
 cdef int log_replace_segments(
     Log* log, int32_t at, int32_t count, Segment* fresh
 ) noexcept nogil:

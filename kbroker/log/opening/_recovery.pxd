@@ -36,8 +36,8 @@ cdef int find_readable_end(
 cdef int find_newer_epoch(
     Segment* segment, int32_t* epoch, int64_t* offset, int* status) noexcept nogil
 
-# Whether a transaction's marker may lie there, before the first damage. 0, too, with an errno if the
-# file cannot be read.
+# Whether a transaction's marker may lie there, before the first damage. 0, too, with an errno if
+# the file cannot be read.
 cdef int has_marker_between(
     Segment* segment, int64_t from_offset, int64_t end_offset, int* status) noexcept nogil
 

@@ -42,7 +42,7 @@ from kbroker.log.engine._segment cimport (
     segment_file_bytes, segment_note_batch, segment_renamed, segment_reserve, segment_seal,
     segment_sync, segment_unlink)
 from kbroker.log.engine._storage cimport (
-    Log, lock_log, lock_to_look, log_find_segment, log_replace_segments, unlock_log)
+    Log, lock_log, lock_to_look, log_find_sealed, log_replace_segments, unlock_log)
 from kbroker.log.engine._types cimport Segment
 from kbroker.log.upkeep._aborted_copy cimport (
     AbortedSet, aborted_copy, aborted_set_close, aborted_set_has, aborted_set_open)
@@ -57,17 +57,13 @@ from kbroker.log.upkeep._cleaned_markers cimport (
 from kbroker.log.upkeep._key_map cimport key_map_open
 from kbroker.log.upkeep._known_producers cimport (
     KnownProducers, known_producers_end_with, known_producers_free, known_producers_take)
-from kbroker.log.upkeep._whole_io cimport write_whole
+from kbroker.log.upkeep._whole_io cimport begin_write_back, write_whole
 
 import os
 
 from kbroker.compression import PACKINGS, Codec, CompressionError, decompress_in_python
 from kbroker.log.engine._results import Uncleanable
 from kbroker.protocol.record_batch import repacked
-
-cdef extern from "<fcntl.h>" nogil:
-    unsigned int SYNC_FILE_RANGE_WRITE
-    int sync_file_range(int fd, int64_t offset, int64_t length, unsigned int flags)
 
 cdef enum:
     WRITE_BYTES = 1 << 20         # are written at once
@@ -94,8 +90,7 @@ cdef class Cleaning:
     cdef Buffer waiting           # whole batches, to be written
     cdef Segment* fresh           # the new one; NULL: there is none
     cdef int64_t fresh_bytes      # in its file
-    cdef int64_t fresh_bytes_max
-    cdef int64_t group_bytes      # that are still to be read, with the batch at hand
+    cdef int64_t fresh_bytes_max, group_bytes  # to be read, with the batch at hand
     cdef int32_t group_at, group_end
     cdef int32_t cleaned_end      # after the last segment of the last group
     cdef bint swapped_in          # the new one is the log's, whatever its files are called
@@ -469,9 +464,8 @@ cdef class Cleaning:
             self.fresh.fd, self.waiting.data, size_bytes, self.fresh_bytes)
         if self.trouble.status != 0:
             return STEP_FAILED
-        # The kernel is to begin now, or the whole segment waits for the sync after it, and with it
-        # new writes of producers. Promises nothing.
-        sync_file_range(self.fresh.fd, self.fresh_bytes, size_bytes, SYNC_FILE_RANGE_WRITE)
+        # Now, or the sync of the segment waits for all of it, and new writes of producers with it.
+        begin_write_back(self.fresh.fd, self.fresh_bytes, size_bytes)
         self.fresh_bytes += size_bytes
         self.bytes_written += size_bytes
         self.waiting.size = 0
@@ -515,17 +509,10 @@ cdef class Cleaning:
 
     cdef int32_t _found_in_log_locked(self) noexcept nogil:
         # Where the group is in the log; -1: it is no longer what was read.
-        cdef Log* log = self.storage
-        cdef int32_t at, member, members = self.group_end - self.group_at
-        if not log.online or log.cuts != self.cuts:
+        if not self.storage.online or self.storage.cuts != self.cuts:
             return -1
-        at = log_find_segment(log, self.segments[self.group_at].base_offset)
-        if at < 0 or at + members >= log.segment_count:
-            return -1
-        for member in range(members):
-            if log.segments[at + member] != self.segments[self.group_at + member]:
-                return -1
-        return at
+        return log_find_sealed(
+            self.storage, self.segments + self.group_at, self.group_end - self.group_at)
 
     @property
     def same_history(self) -> bool:

@@ -6,6 +6,15 @@ from libc.stdint cimport int64_t, uint8_t
 
 from kbroker.log.engine._file_operations cimport files, iovec
 
+cdef extern from "<fcntl.h>" nogil:
+    unsigned int SYNC_FILE_RANGE_WRITE
+    int sync_file_range(int fd, int64_t offset, int64_t length, unsigned int flags)
+
+
+cdef inline void begin_write_back(int fd, int64_t position, int64_t length) noexcept nogil:
+    # The kernel is asked to begin to write; nothing is promised.
+    sync_file_range(fd, position, length, SYNC_FILE_RANGE_WRITE)
+
 
 cdef inline int write_whole(
     int fd, const uint8_t* data, int64_t length, int64_t position

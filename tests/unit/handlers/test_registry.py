@@ -46,6 +46,8 @@ def test_one_row_for_every_served_api() -> None:
         ApiKey.METADATA,
         ApiKey.OFFSET_COMMIT,
         ApiKey.HEARTBEAT,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.END_TXN,
     ]
     for api in REGISTRY.apis:
         served = api.call is not None or (api.handle is not None and api.failure is not None)
