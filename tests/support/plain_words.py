@@ -2,10 +2,11 @@
 
 Prose is to read as Apache Kafka's own documentation does: subject, verb, object; the cause before
 the effect. `LEFT` lists the rooms of code and the documents that still have such words, each with
-its count: a ceiling, which is lowered in the commit that rewrites the room. What is not listed has
-none of them.
+its count: a ceiling, which is lowered in the commit that rewrites the room. A room that is not
+listed has none of them. `NAMES_LEFT` is the same for the names of tests, which are prose, too: in
+them a `who` or a `what` is a clause in the place of a noun.
 
-    python -m tests.support.plain_words            the counts of today, as lines of LEFT
+    python -m tests.support.plain_words            the counts of today, as lines of both
     python -m tests.support.plain_words PATH...    each place in these files
 """
 
@@ -69,6 +70,9 @@ _NOT_PROSE: Final = (
 )
 _CODE_IN_LINE: Final = re.compile(r"`[^`]*`")
 _TARGET: Final = re.compile(r"\]\([^)]*\)")
+# A test's name, and a clause in it.
+_TEST: Final = re.compile(r"^ *(?:async )?def (test_\w+)", re.MULTILINE)
+_CLAUSE: Final = re.compile(r"_(?:who|what)(?=_|$)")
 _WRAP: Final = re.compile(r"[ \t]*\n(?=[a-z(`])")
 
 
@@ -116,6 +120,23 @@ def counts() -> Counter[str]:
     return +total
 
 
+def found_names(text: str) -> list[str]:
+    """The names of tests in a file that have one of the words."""
+    return [
+        name
+        for name in _TEST.findall(text)
+        if _CLAUSE.search(name) or next(found(name.replace("_", " ")), None)
+    ]
+
+
+def name_counts() -> Counter[str]:
+    """How many tests of each room have such a name."""
+    total: Counter[str] = Counter()
+    for path in source_files("tests", suffixes=(".py",)):
+        total[room_of(relative(path))] += len(found_names(path.read_text(encoding="utf-8")))
+    return +total
+
+
 def _files(path: Path) -> list[Path]:
     inside = (each for each in path.rglob("*") if each.suffix in (*SUFFIXES, ".md"))
     return sorted(inside) if path.is_dir() else [path]
@@ -125,14 +146,29 @@ def main(paths: list[str]) -> None:
     for path in (each for name in paths for each in _files(Path(name))):
         for where, word in found(text_of(path)):
             sys.stdout.write(f"{path}: {where}: instead: {word.instead}\n")
+        for name in found_names(path.read_text(encoding="utf-8")):
+            sys.stdout.write(f"{path}: {name}: instead: a noun in the place of the clause\n")
     if not paths:
-        for room, count in sorted(counts().items()):
-            sys.stdout.write(f'    "{room}": {count},\n')
+        for title, found_today in (("LEFT", counts()), ("NAMES_LEFT", name_counts())):
+            sys.stdout.write(f"{title}\n")
+            for room, count in sorted(found_today.items()):
+                sys.stdout.write(f'    "{room}": {count},\n')
 
 
 LEFT: Final = {
     "tests/parity": 74,
     "tests/simulation": 361,
+}
+NAMES_LEFT: Final = {
+    "tests/clients": 5,
+    "tests/cluster": 4,
+    "tests/fuzz": 3,
+    "tests/sample_project": 1,
+    "tests/simulation": 11,
+    "tests/spark": 18,
+    "tests/support": 1,
+    "tests/system": 43,
+    "tests/unit": 412,
 }
 
 if __name__ == "__main__":

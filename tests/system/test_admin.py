@@ -117,7 +117,7 @@ def test_connections_are_bounded(broker: Broker) -> None:
         b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n",
     ],
 )
-def test_what_is_no_request_is_refused_and_closed(broker: Broker, sent: bytes) -> None:
+def test_bytes_that_are_no_request_are_refused_and_closed(broker: Broker, sent: bytes) -> None:
     with socket.create_connection(address(broker), timeout=60) as rude:
         answer = b""
         try:

@@ -182,7 +182,7 @@ class Mover:
         return self._tool.run(command, action, *plan, *arguments)
 
 
-def test_kafka_reassign_partitions_moves_what_is_written(
+def test_kafka_reassign_partitions_moves_partitions_under_load(
     cluster: Cluster, agents: list[Agent], tmp_path: Path
 ) -> None:
     tools = Tools()

@@ -67,7 +67,7 @@ def lines(output: str) -> list[str]:
     return [line for line in output.splitlines() if f"Topic: {TOPIC}" in line]
 
 
-def test_kafka_topics_shows_what_lacks_a_broker(cluster: Cluster, tool: Tool) -> None:
+def test_kafka_topics_lists_partitions_without_a_broker(cluster: Cluster, tool: Tool) -> None:
     describe = ("TopicCommand", "--describe", "--topic", TOPIC)
     assert len(lines(tool.run(*describe))) == 1 + 3
     assert lines(tool.run(*describe, "--under-replicated-partitions")) == []
@@ -163,7 +163,7 @@ def test_kafka_cluster_unregisters_a_broker(cluster: Cluster, tool: Tool) -> Non
     cluster.heal()
 
 
-def test_every_broker_says_what_it_speaks(cluster: Cluster, tool: Tool) -> None:
+def test_every_broker_says_its_versions(cluster: Cluster, tool: Tool) -> None:
     output = tool.run("BrokerApiVersionsCommand")
     assert output.count("(id: ") == 3
     assert cluster.bootstrap.count(",") == 2

@@ -122,7 +122,7 @@ def test_it_stays_small_and_every_key_is_there(make_broker: MakeBroker) -> None:
 
 
 @pytest.mark.java
-def test_apache_kafkas_tool_reads_what_was_cleaned(make_broker: MakeBroker) -> None:
+def test_apache_kafkas_tool_reads_cleaned_logs(make_broker: MakeBroker) -> None:
     broker = make_broker(AT_ONCE).start()
     create(broker, "users")
     writer, log = Writer(2), broker.data_dir / "users-0"

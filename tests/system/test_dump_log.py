@@ -80,7 +80,7 @@ def explained(broker: ServerProcess, offset: int, capsys: pytest.CaptureFixture[
     return str(json.loads(capsys.readouterr().out)["visible"])
 
 
-def test_what_our_broker_left_is_sound(
+def test_a_log_of_our_broker_is_sound(
     make_broker: MakeBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broker = make_broker().start()
@@ -98,7 +98,7 @@ def test_what_our_broker_left_is_sound(
 
 
 @pytest.mark.java
-def test_what_apache_kafka_left_is_sound(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_of_apache_kafka_is_sound(capsys: pytest.CaptureFixture[str]) -> None:
     with KafkaBroker() as broker:
         write(broker)
         transact(broker)

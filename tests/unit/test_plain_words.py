@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.plain_words import LEFT, ROOT, counts, found, prose_of, text_of
+from tests.support.plain_words import (
+    LEFT,
+    NAMES_LEFT,
+    ROOT,
+    counts,
+    found,
+    found_names,
+    name_counts,
+    prose_of,
+    text_of,
+)
 
 
 def test_no_room_has_more_of_the_words_than_it_is_allowed() -> None:
@@ -18,6 +28,31 @@ def test_no_room_has_more_of_the_words_than_it_is_allowed() -> None:
 
 def test_a_room_without_such_words_is_not_in_the_list() -> None:
     assert not LEFT.keys() - counts().keys()
+    assert not NAMES_LEFT.keys() - name_counts().keys()
+
+
+def test_no_room_has_more_such_names_of_tests_than_it_is_allowed() -> None:
+    more = [
+        f"{room}: {count} of {NAMES_LEFT.get(room, 0)}: python -m tests.support.plain_words {room}"
+        for room, count in name_counts().items()
+        if count > NAMES_LEFT.get(room, 0)
+    ]
+    assert not more, "\n".join(more)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_found"),
+    [
+        ("test_what_is_acknowledged_stays", True),
+        ("test_the_deadline_answers_who_waits", True),
+        ("test_a_fetch_says_what", True),
+        ("test_nobody_waits", True),
+        ("test_a_whole_request_is_somewhat_large", False),
+        ("whatever_is_no_test", False),
+    ],
+)
+def test_names_of_tests(name: str, is_found: bool) -> None:
+    assert bool(found_names(f"    def {name}(self) -> None:")) is is_found
 
 
 @pytest.mark.parametrize(

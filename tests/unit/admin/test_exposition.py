@@ -73,7 +73,7 @@ class Given:
 
 
 @pytest.mark.parametrize("openmetrics", [False, True])
-def test_it_is_what_the_library_writes(openmetrics: bool) -> None:
+def test_it_is_the_text_of_the_library(openmetrics: bool) -> None:
     read = read_openmetrics if openmetrics else read_text
     assert list(read(written(openmetrics))) == list(read(by_the_library(openmetrics)))
 

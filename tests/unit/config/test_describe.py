@@ -142,7 +142,7 @@ def test_a_coarser_key_alone_gives_the_value_and_does_not_show() -> None:
     assert _topic({})["remote.storage.enable"].synonyms == []
 
 
-def test_groups_have_what_the_broker_gives_them() -> None:
+def test_groups_have_the_defaults_of_the_broker() -> None:
     config = BrokerConfig.load(overrides=["group.consumer.session.timeout.ms=46000"])
     entries = {entry.name: entry for entry in describe_group(config, {})}
     assert list(entries) == sorted(entries) and len(entries) == 17

@@ -28,7 +28,7 @@ def test_what_is_none(text: str) -> None:
     assert not is_expression(text)
 
 
-def test_only_what_both_languages_know_is_looked_for() -> None:
+def test_only_common_syntax_is_looked_for() -> None:
     """Most texts that Python refuses are refused; none for words that Java alone knows."""
     let_through = {text for text in GOOD if _refused_by_python(text)}
     assert let_through == {"(?<name>a)"}

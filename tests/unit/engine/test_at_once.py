@@ -28,7 +28,7 @@ def is_served_by_a_processor(rig: Rig, client: Client, asks: list[Ask], **option
     return runs(rig) == before
 
 
-def test_what_is_in_memory_needs_no_handler(rig: Rig) -> None:
+def test_records_in_memory_need_no_handler(rig: Rig) -> None:
     topic = rig.create("t", partitions=16)
     for log in topic.logs:
         log.append(BATCH)
@@ -77,7 +77,7 @@ def test_a_session_of_many_partitions_is_a_handlers(rig: Rig) -> None:
     assert rig.hot.statistics()["fetch_requests"] == 20
 
 
-def test_what_has_to_wait_waits_and_is_counted_once(rig: Rig) -> None:
+def test_a_fetch_that_has_to_wait_is_counted_once(rig: Rig) -> None:
     topic = rig.create("t")
     client = rig.client()
     client.send(fetch_frame(12, [Ask(topic)], max_wait_ms=LONG_MS))

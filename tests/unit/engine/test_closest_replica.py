@@ -81,7 +81,7 @@ def ask(
     return fetch(rig.client(), version, asks, rack=rack, **options).only
 
 
-def test_who_is_asked_to_read_elsewhere_is_answered_at_once_with_nothing(aware: Rig) -> None:
+def test_a_client_that_is_to_read_elsewhere_is_answered_at_once_with_nothing(aware: Rig) -> None:
     topic = led(aware, {ONE: At(3)})
     for version in VERSIONS:
         found = ask(aware, topic, version=version, max_wait_ms=LONG_MS)

@@ -35,7 +35,7 @@ BATCH = build_batch([b"a", b"b"])
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_what_is_answered_is_on_the_disk(rig: Rig, acks: int) -> None:
+def test_answered_records_are_on_the_disk(rig: Rig, acks: int) -> None:
     topic = rig.create("t", flush_messages=1)
     client = rig.client()
     before = rig.flushes()
@@ -99,7 +99,7 @@ def test_many_connections(make_rig: Callable[..., Rig]) -> None:
 
 
 @pytest.mark.parametrize(("flush_messages", "runs"), [(1, 4), (1 << 40, 1)])
-def test_handlers_share_what_waits_for_the_disk(
+def test_handlers_share_requests_that_wait_for_the_disk(
     make_rig: Callable[..., Rig], flush_messages: int, runs: int
 ) -> None:
     """Twelve produces are queued before there are two handlers: shared, 6 + 3 + 2 + 1."""
@@ -132,7 +132,7 @@ def _runs(rig: Rig) -> int:
     return sum(handler["runs"] for handler in rig.hot.statistics()["handlers"])
 
 
-def test_a_waiting_fetch_gets_what_has_been_flushed(rig: Rig) -> None:
+def test_a_waiting_fetch_gets_flushed_records(rig: Rig) -> None:
     topic = rig.create("t", flush_messages=1)
     reader = rig.client()
     reader.send(fetch_frame(12, [Ask(topic)], max_wait_ms=600_000, min_bytes=1))
@@ -160,7 +160,7 @@ def test_a_topic_may_go_while_its_answer_waits(make_rig: Callable[..., Rig]) -> 
         }  # fmt: skip
 
 
-def test_who_does_not_write_does_not_wait_for_the_disk(make_rig: Callable[..., Rig]) -> None:
+def test_a_request_without_a_write_does_not_wait_for_the_disk(make_rig: Callable[..., Rig]) -> None:
     """Of the run whose handler waits for the disk: a fetch has its deadline, and what needs Python
     is answered, by another handler."""
     inside, go_on = threading.Event(), threading.Event()

@@ -88,7 +88,9 @@ def test_followers_come_where_brokers_do(rig: Rig, led: Topic) -> None:
     assert led.logs[0].high_watermark == 5
 
 
-def test_the_last_follower_wakes_who_waits_for_the_high_watermark(rig: Rig, led: Topic) -> None:
+def test_the_last_follower_wakes_fetches_that_wait_for_the_high_watermark(
+    rig: Rig, led: Topic
+) -> None:
     reader = rig.client()
     reader.send(fetch_frame(13, [Ask(led)], max_wait_ms=LONG_MS))
     rig.wait_parked(1)
@@ -146,7 +148,7 @@ def test_a_follower_that_waits_gets_the_high_watermark(rig: Rig, led: Topic) -> 
     rig.wait_parked(1)  # it has everything
 
 
-def test_who_moves_the_high_watermark_waits_for_the_next_records_with_it(
+def test_a_follower_that_moves_the_high_watermark_waits_for_the_next_records_with_it(
     rig: Rig, led: Topic
 ) -> None:
     """An answer that says nothing but where the high watermark is would cost the records that come
@@ -206,7 +208,9 @@ def follower_of(topic: Topic, broker: int) -> tuple[int, bool, int, int, int, in
 
 
 @every_version
-def test_who_has_no_replica_is_refused_and_says_nothing(rig: Rig, led: Topic, version: int) -> None:
+def test_a_broker_without_a_replica_is_refused_and_says_nothing(
+    rig: Rig, led: Topic, version: int
+) -> None:
     answer = fetch(
         rig.client(), version, [Ask(led, 0, 5)], replica_id=ELSEWHERE, max_wait_ms=LONG_MS
     ).only

@@ -140,7 +140,7 @@ def test_it_waits_for_as_much_as_its_last_answer_brought(patient: Rig) -> None:
     assert follower.receives() == 4
 
 
-def test_what_came_meanwhile_leaves_with_what_comes(patient: Rig) -> None:
+def test_records_that_came_meanwhile_leave_with_the_next(patient: Rig) -> None:
     topic = led(patient, *[BATCH] * 4)
     follower = Follower(patient, topic)
     append(patient, topic.logs[0], BATCH)
@@ -155,7 +155,9 @@ def test_what_came_meanwhile_leaves_with_what_comes(patient: Rig) -> None:
 
 
 @pytest.mark.parametrize("meanwhile", [0, 1])
-def test_after_a_moment_it_takes_what_there_is(make_rig: MakeRig, meanwhile: int) -> None:
+def test_after_a_moment_it_takes_the_records_that_are_there(
+    make_rig: MakeRig, meanwhile: int
+) -> None:
     rig = make_rig(hot={"gather_ns": 1_000_000})
     topic = led(rig, *[BATCH] * 4)
     follower = Follower(rig, topic)
@@ -169,7 +171,7 @@ def test_after_a_moment_it_takes_what_there_is(make_rig: MakeRig, meanwhile: int
     assert follower.receives() == 1
 
 
-def test_what_comes_in_two_turns_becomes_one(patient: Rig) -> None:
+def test_records_of_two_turns_become_one_answer(patient: Rig) -> None:
     """Each turn has what came while the other was under way, so there is always something."""
     topic = led(patient, *[BATCH] * 3)
     follower = Follower(patient, topic)
@@ -208,7 +210,7 @@ def test_after_a_large_answer_there_is_no_waiting(patient: Rig) -> None:
     assert follower.receives() == 1
 
 
-def test_a_consumer_waits_for_what_it_asks_for(patient: Rig) -> None:
+def test_a_consumer_waits_for_its_minimum_of_bytes(patient: Rig) -> None:
     topic = led(patient, *[BATCH] * 4)
     topic.logs[0].note_fetch(FOLLOWER, 4, 1)
     consumer = patient.client()
@@ -253,7 +255,9 @@ def test_another_follower_is_answered_at_once_while_one_waits(make_rig: MakeRig)
     assert second.receives() == 1
 
 
-def test_what_comes_by_itself_is_not_waited_for_although_a_wait_brings_it(patient: Rig) -> None:
+def test_records_that_come_by_themselves_are_not_waited_for_although_a_wait_brings_them(
+    patient: Rig,
+) -> None:
     """Faster than a moment is long: a trial has its fill, and the fetch after it finds no less."""
     topic = led(patient, BATCH)
     follower = Follower(patient, topic)
@@ -383,7 +387,7 @@ def test_waiters_for_writes_are_answered_when_there_is_memory_again(
 
 
 @pytest.mark.parametrize("waited_for", [True, False])
-def test_who_is_to_join_the_in_sync_set_is_held_up_by_nothing(
+def test_a_replica_that_is_to_join_the_in_sync_set_is_held_up_by_nothing(
     patient: Rig, waited_for: bool
 ) -> None:
     """It must be seen where the high watermark is, which goes on without it."""

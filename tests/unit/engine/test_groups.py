@@ -266,7 +266,7 @@ ODD: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("odd", list(ODD))
-def test_what_is_not_plainly_right_is_for_python(beside: Beside, odd: str) -> None:
+def test_requests_that_are_not_plainly_right_are_for_python(beside: Beside, odd: str) -> None:
     beside.show()
     beside.verdict.code = ErrorCode.FENCED_INSTANCE_ID
     answer = beside.ask(beside.commit(9, SHAPES["one"], **ODD[odd]))

@@ -60,7 +60,7 @@ def test_a_rate_of_nothing(rig: Rig, led: Topic, version: int) -> None:
     assert copied(rig, led, version=version)
 
 
-def test_what_was_sent_is_paid_for_by_all(rig: Rig, led: Topic) -> None:
+def test_sent_bytes_are_paid_for_by_all(rig: Rig, led: Topic) -> None:
     other, free = throttled(rig, "u"), throttled(rig, "v")
     free.logs[0].throttle(False)
     rig.hot.throttle_leader(SLOW)
@@ -70,7 +70,7 @@ def test_what_was_sent_is_paid_for_by_all(rig: Rig, led: Topic) -> None:
     assert copied(rig, other, IN_SYNC)
 
 
-def test_what_others_get_costs_nothing(rig: Rig, led: Topic) -> None:
+def test_bytes_for_others_cost_nothing(rig: Rig, led: Topic) -> None:
     rig.hot.throttle_leader(SLOW)
     led.logs[0].note_fetch(IN_SYNC, 5, 1)
     assert copied(rig, led, IN_SYNC)
@@ -110,7 +110,7 @@ def waiting(rig: Rig, topic: Topic, offset: int = 0) -> Fetched:
     return fetched_in(17, follower.receive()).only
 
 
-def test_who_is_held_back_waits_whatever_comes(rig: Rig, led: Topic) -> None:
+def test_a_throttled_follower_waits_whatever_comes(rig: Rig, led: Topic) -> None:
     """Else it would be answered with nothing, and ask again, as fast as both can."""
     rig.hot.throttle_leader(0)
     found = waiting(rig, led)

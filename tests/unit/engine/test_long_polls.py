@@ -49,7 +49,7 @@ def test_an_append_on_another_connection_wakes(rig: Rig, version: int) -> None:
 
 
 @every_version
-def test_the_deadline_answers_with_what_there_is(rig: Rig, version: int) -> None:
+def test_the_deadline_answers_with_the_records_that_are_there(rig: Rig, version: int) -> None:
     topic = rig.create("t")
     topic.logs[0].append(BATCH)
     reader = rig.client()
@@ -109,7 +109,7 @@ def test_more_bytes_than_an_answer_may_hold_are_not_waited_for(rig: Rig) -> None
     assert answer.only.records is not None and len(answer.only.records) == len(BATCH)
 
 
-def test_who_reads_an_older_segment_is_not_kept_waiting(rig: Rig) -> None:
+def test_a_reader_of_an_older_segment_does_not_wait(rig: Rig) -> None:
     # Each append would have to look up in a file what is there for him, for each who waits so.
     topic = rig.create("t")
     for _ in range(3):
@@ -183,7 +183,7 @@ def test_a_deadline_is_not_early_and_hardly_late(rig: Rig, wait_ms: int) -> None
     assert before_ms + wait_ms <= deadline_ms <= after_ms + wait_ms + 4 + wait_ms // 128
 
 
-def test_a_deadline_that_has_come_is_announced_again_for_who_is_late(rig: Rig) -> None:
+def test_a_deadline_that_has_come_is_announced_again_for_a_late_fetch(rig: Rig) -> None:
     topic = rig.create("t")
     first, second = rig.client(), rig.client()
     first.send(fetch_frame(12, [Ask(topic)], max_wait_ms=LONG_MS))
@@ -280,7 +280,7 @@ def test_a_client_that_leaves_while_it_waits(rig: Rig) -> None:
     assert writer.receive_cold() == (1, b"alive")
 
 
-def test_the_end_of_the_broker_answers_who_waits(make_rig: Callable[..., Rig]) -> None:
+def test_the_end_of_the_broker_answers_waiting_fetches(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig()
     topic = rig.create("t")
     readers = [rig.client() for _ in range(20)]
@@ -403,7 +403,7 @@ def test_a_partition_named_very_often_is_one_partition(rig: Rig, version: int) -
 
 
 @every_version
-def test_what_was_asked_last_counts(rig: Rig, version: int) -> None:
+def test_the_last_mention_of_a_partition_counts(rig: Rig, version: int) -> None:
     topic = rig.create("t", partitions=2)
     for _ in range(3):
         topic.logs[0].append(BATCH)
@@ -440,7 +440,7 @@ def test_a_fetch_ends_with_its_connection(rig: Rig) -> None:
     assert (figures["parked_bytes"], figures["parked_left"], figures["parked_expired"]) == (0, 2, 0)
 
 
-def test_who_sends_no_more_gets_what_there_is_at_once(rig: Rig) -> None:
+def test_a_client_that_sends_no_more_gets_its_records_at_once(rig: Rig) -> None:
     topic = rig.create("t")
     topic.logs[0].append(BATCH)
     reader = rig.client()
@@ -503,7 +503,7 @@ def test_a_connection_that_goes_as_the_broker_stops(rig: Rig, turn: int) -> None
 # --- how much may wait ----------------------------------------------------------------------------
 
 
-def test_memory_of_what_waits_is_counted_and_given_back(rig: Rig) -> None:
+def test_memory_of_waiting_fetches_is_counted_and_given_back(rig: Rig) -> None:
     topic = rig.create("t", partitions=10)
     reader = rig.client()
     reader.send(fetch_frame(12, [Ask(topic, i) for i in range(10)], max_wait_ms=LONG_MS))

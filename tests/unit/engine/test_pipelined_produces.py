@@ -272,7 +272,7 @@ def test_a_connection_holds_so_many_bytes(make_rig: Callable[..., Rig]) -> None:
     stops_at(rig, rig.client(), topic, 4, batch)  # the last may go beyond
 
 
-def test_a_small_request_counts_for_what_it_takes_to_wait(make_rig: Callable[..., Rig]) -> None:
+def test_a_small_request_counts_for_the_memory_of_its_wait(make_rig: Callable[..., Rig]) -> None:
     rig, topic = bound_rig(make_rig, pipelined_bytes_max=2048 * 9)
     stops_at(rig, rig.client(), topic, 9, BATCH)
 
@@ -306,7 +306,7 @@ def test_all_connections_have_one_budget(make_rig: Callable[..., Rig]) -> None:
 # --- the leader's view ----------------------------------------------------------------------------
 
 
-def test_who_leads_is_looked_at_for_each(rig: Rig) -> None:
+def test_leadership_is_looked_at_for_each(rig: Rig) -> None:
     """One that comes after the loss is refused at once, and still answered after the others."""
     topic = replicated(rig, partitions=2)
     client = rig.client()

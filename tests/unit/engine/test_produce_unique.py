@@ -107,7 +107,7 @@ def test_a_missing_partition_is_answered_once(rig: Rig, version: int) -> None:
     assert values(topic) == [b"d"]
 
 
-def test_acks_0_closes_for_what_is_kept_alone(rig: Rig) -> None:
+def test_acks_0_closes_for_the_kept_partition_alone(rig: Rig) -> None:
     topic = rig.create("t")
     client = rig.client()
     bad = bytearray(batch(b"bad"))

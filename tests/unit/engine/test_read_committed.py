@@ -110,7 +110,7 @@ def test_aborted_transactions_are_listed(rig: Rig, version: int) -> None:
     assert aborted(ask(rig, topic, version=version, read_committed=False)) is None
 
 
-def test_the_list_is_of_what_is_returned(rig: Rig) -> None:
+def test_the_list_is_of_the_returned_records(rig: Rig) -> None:
     """A transaction that begins after the records of an answer may be left out, no other one."""
     topic = rig.create("t")
     (log,) = topic.logs
@@ -224,7 +224,7 @@ def test_a_marker_wakes_once_the_followers_have_it(rig: Rig) -> None:
     assert (got.last_stable_offset, aborted(got)) == (3, [(7, 0)])
 
 
-def test_who_waits_at_the_last_stable_offset_does_not_spin_over_segments(rig: Rig) -> None:
+def test_a_fetch_at_the_last_stable_offset_does_not_spin_over_segments(rig: Rig) -> None:
     """The high watermark is in a later segment: a reader up to it would be answered at once."""
     topic = rig.create("t")
     (log,) = topic.logs

@@ -150,7 +150,7 @@ def test_the_high_watermark_wakes_and_records_alone_do_not(rig: Rig, followed: T
     assert found.records is not None and len(found.records) == 2 * len(BATCH)
 
 
-def test_who_is_ahead_of_what_is_committed_here_waits_for_it(rig: Rig, followed: Topic) -> None:
+def test_a_fetch_above_the_high_watermark_of_here_waits_for_it(rig: Rig, followed: Topic) -> None:
     """It has read at the leader what this replica does not know to be committed."""
     reader = parked(rig, followed, 5)
     from_leader(followed.logs[0], 0, 5)
@@ -161,7 +161,7 @@ def test_who_is_ahead_of_what_is_committed_here_waits_for_it(rig: Rig, followed:
     assert read(reader).records
 
 
-def test_the_start_of_the_log_wakes_who_is_below_it(rig: Rig, followed: Topic) -> None:
+def test_the_start_of_the_log_wakes_fetches_below_it(rig: Rig, followed: Topic) -> None:
     reader = parked(rig, followed, 3)
     from_leader(followed.logs[0], 0, 5, log_start=4)
     rig.hot.wake(followed.logs[0])
@@ -175,7 +175,7 @@ def test_a_cut_wakes_readers_beyond_the_end(rig: Rig, followed: Topic) -> None:
     assert read(reader).error == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_another_epoch_wakes_who_believes_in_the_old_one(rig: Rig, followed: Topic) -> None:
+def test_another_epoch_wakes_fetches_of_the_old_one(rig: Rig, followed: Topic) -> None:
     log = followed.logs[0]
     reader = parked(rig, followed, 3, leader_epoch=EPOCH)
     log.set_leadership(OTHER, False, EPOCH + 1, 2)
@@ -189,7 +189,7 @@ def test_another_epoch_wakes_who_believes_in_the_old_one(rig: Rig, followed: Top
     assert read(reader).records
 
 
-def test_who_waited_at_the_leader_goes_on_at_the_follower(rig: Rig) -> None:
+def test_a_fetch_that_waited_at_the_leader_goes_on_at_the_follower(rig: Rig) -> None:
     topic = rig.create("t")
     log = topic.logs[0]
     reader = parked(rig, topic, 0)

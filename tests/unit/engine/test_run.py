@@ -111,7 +111,9 @@ def test_small_batches_with_much_to_unpack_are_one_append(make_rig: Callable[...
     served_in_one_run(make_rig, *frames, offsets=[3, 1, 2, 0], writes=3)
 
 
-def test_what_is_validated_does_not_wait_for_what_takes_long(make_rig: Callable[..., Rig]) -> None:
+def test_validated_batches_do_not_wait_for_those_that_take_long(
+    make_rig: Callable[..., Rig],
+) -> None:
     """Two of these take ten milliseconds and more to unpack. How long the first of them takes
     that was not known before, so earlier batches are appended with it; the second is by itself."""
     slow = build_batch([Record(bytes(10_000_000))], codec="gzip")

@@ -43,7 +43,7 @@ def figures(rig: Rig) -> tuple[int, int]:
     return found["fetch_sessions"], found["fetch_session_partitions"]
 
 
-def test_the_gauges_follow_what_sessions_hold(rig: Rig) -> None:
+def test_the_gauges_follow_the_sessions(rig: Rig) -> None:
     client = rig.client()
     assert figures(rig) == (0, 0)
     _, first = ask_many(client, range(1000), (0, 0))
@@ -104,7 +104,7 @@ def test_without_room_for_all_a_client_is_served_without_a_session(rig: Rig) -> 
     assert ask_many(client, range(PARTITIONS_MAX), (0, 0), name=long_name)[1], "room again"
 
 
-def test_who_grows_where_there_is_no_room_loses_its_session(rig: Rig) -> None:
+def test_a_client_that_grows_where_there_is_no_room_loses_its_session(rig: Rig) -> None:
     client = rig.client()
     _, session = ask_many(client, range(10), (0, 0))
     while ask_many(client, range(PARTITIONS_MAX), (0, 0), name="n" * 249)[1]:

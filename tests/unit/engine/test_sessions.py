@@ -68,7 +68,7 @@ def test_a_full_fetch_makes_a_session_and_tells_everything(rig: Rig, version: in
 
 
 @every_version
-def test_only_what_changed_is_answered(rig: Rig, version: int) -> None:
+def test_only_changed_partitions_are_answered(rig: Rig, version: int) -> None:
     topic = rig.create("t", partitions=3)
     session = Session(rig.client(), version, [Ask(topic, i) for i in range(3)])
     nothing = session.next()
@@ -223,7 +223,7 @@ def test_an_error_is_answered_until_it_is_gone(rig: Rig, version: int) -> None:
     assert session.next().partitions == {}
 
 
-def test_who_got_data_goes_to_the_end(rig: Rig) -> None:
+def test_a_partition_with_data_goes_to_the_end(rig: Rig) -> None:
     # One batch fits: without the turn the first partition would starve the others.
     topic = rig.create("t", partitions=3)
     for index in range(3):
@@ -324,7 +324,7 @@ def test_a_client_that_knows_that_nothing_is_there_waits(rig: Rig, version: int)
 
 
 @every_version
-def test_what_comes_back_is_not_waited_for_as_long_as_the_client_would(
+def test_a_returning_partition_is_not_waited_for_as_long_as_the_client_would(
     rig: Rig, version: int
 ) -> None:
     """Nothing wakes a fetch that is on no partition."""
@@ -399,7 +399,7 @@ def test_a_follower_s_fetch_that_names_nothing_repeats_all_positions(rig: Rig) -
     assert noted(topic, 1)[1] < noted(topic, 2)[1], "it lags now, and was caught up before"
 
 
-def test_a_follower_gets_what_moved_and_nothing_else(rig: Rig) -> None:
+def test_a_follower_gets_moved_partitions_and_no_others(rig: Rig) -> None:
     topic = followed(rig)
     log = topic.logs[1]
     session = FollowerSession(rig, ends(topic, 0, 1, 2))
@@ -432,7 +432,7 @@ def test_a_follower_s_other_history_is_answered_in_its_session(rig: Rig) -> None
     assert noted(topic, 0)[0] == -1, "what diverges says nothing"
 
 
-def test_what_a_follower_has_forgotten_says_nothing_any_more(rig: Rig) -> None:
+def test_a_partition_that_a_follower_has_forgotten_says_nothing_any_more(rig: Rig) -> None:
     topic = followed(rig, 2)
     session = FollowerSession(rig, ends(topic, 0, 1))
     _, before = noted(topic, 0)
@@ -469,7 +469,7 @@ def test_clients_give_way_to_a_follower_and_not_the_other_way_round(
     assert rig.hot.statistics()["fetch_sessions"] == 2
 
 
-def test_who_says_elsewhere_that_it_is_a_follower_takes_no_client_s_place(
+def test_a_false_follower_takes_no_clients_place(
     make_rig: Callable[..., Rig],
 ) -> None:
     rig = make_rig(hot={"session_slots_max": 1, "session_eviction_ms_min": 600_000})

@@ -61,7 +61,7 @@ def test_an_index_of_another_disk_is_read_meanwhile(make_rig: Callable[..., Rig]
 
 
 @pytest.mark.parametrize("max_bytes", [1, 1_000])
-def test_what_is_in_the_page_cache_is_read_in_a_run(rig: Rig, max_bytes: int) -> None:
+def test_an_index_in_the_page_cache_is_read_in_a_run(rig: Rig, max_bytes: int) -> None:
     """Batch by batch, or several at a time, without knowing where the next begin."""
     topic = rig.create("words", **SETTINGS)
     for number in range(COUNT):

@@ -84,7 +84,7 @@ def test_of_a_fetch_too(throttled: Callable[..., Rig], version: int) -> None:
     assert time.monotonic() - began >= SOME_MS / 1000
 
 
-def test_others_are_not_kept_waiting_and_who_goes_is_forgotten(
+def test_other_clients_do_not_wait_and_a_closed_channel_leaves_the_list(
     throttled: Callable[..., Rig],
 ) -> None:
     rig = throttled(LONG_MS, LONG_MS)

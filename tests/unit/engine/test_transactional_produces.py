@@ -82,7 +82,7 @@ def test_batches_after_it_wait_no_more(rig: Rig, coordinator: Coordinator, versi
         (ErrorCode.NOT_COORDINATOR, "NOT_COORDINATOR"),
     ],
 )
-def test_what_is_over_soon_is_tried_again(
+def test_a_refusal_that_is_over_soon_is_tried_again(
     rig: Rig, coordinator: Coordinator, version: int, code: ErrorCode, message: str
 ) -> None:
     topic = rig.create("t")
@@ -299,7 +299,9 @@ def test_a_connection_that_goes_takes_its_request_with_it(
     nothing_waits(rig)
 
 
-def test_who_sends_no_more_is_answered_at_once(rig: Rig, coordinator: Coordinator) -> None:
+def test_a_producer_that_sends_no_more_is_answered_at_once(
+    rig: Rig, coordinator: Coordinator
+) -> None:
     topic = rig.create("t")
     client = rig.client()
     send(client, (topic, {0: batch()}))
@@ -341,7 +343,9 @@ def test_another_broker_leads_meanwhile(rig: Rig, coordinator: Coordinator) -> N
     assert ends(topic) == [0]
 
 
-def test_who_leads_no_partition_of_it_asks_for_nothing(rig: Rig, coordinator: Coordinator) -> None:
+def test_a_broker_that_leads_no_partition_of_it_asks_for_nothing(
+    rig: Rig, coordinator: Coordinator
+) -> None:
     topic = rig.create("t")
     topic.logs[0].set_leadership(2, False, 1, 1)
     client = rig.client()
@@ -350,7 +354,7 @@ def test_who_leads_no_partition_of_it_asks_for_nothing(rig: Rig, coordinator: Co
     assert coordinator.asked == []
 
 
-def test_what_cannot_be_kept_is_answered_at_once(
+def test_a_request_that_cannot_be_kept_is_answered_at_once(
     make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As everything that waits; here since the broker is about to stop."""

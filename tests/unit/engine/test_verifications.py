@@ -104,7 +104,7 @@ def test_without_a_coordinator_clients_try_again() -> None:
         (ErrorCode.INVALID_PRODUCER_ID_MAPPING, {3: 49, 10: 49, 11: 49, 12: 49, 13: 49}),
     ],
 )
-def test_what_a_produce_says_of_a_coordinators_error(
+def test_errors_of_a_coordinator_in_a_produces_answer(
     code: ErrorCode, by_version: dict[int, int]
 ) -> None:
     assert {version: int(produce_error(code, version)) for version in by_version} == by_version

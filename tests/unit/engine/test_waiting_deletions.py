@@ -99,7 +99,7 @@ def test_each_waits_for_its_own_offset(deletion: Deletion) -> None:
     nothing_waits(deletion.rig)
 
 
-def test_who_is_not_registered_is_not_waited_for(deletion: Deletion) -> None:
+def test_an_unregistered_replica_is_not_waited_for(deletion: Deletion) -> None:
     deletion.delete(4)
     deletion.fetch(FOLLOWER, 4)
     deletion.lead(b2=11)

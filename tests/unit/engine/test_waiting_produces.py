@@ -123,7 +123,7 @@ def test_those_passed_are_answered_and_the_others_wait_on(rig: Rig) -> None:
         assert codes(client) == [0]
 
 
-def test_an_append_that_moves_the_high_watermark_answers_who_waited(rig: Rig) -> None:
+def test_an_append_that_moves_the_high_watermark_answers_waiting_produces(rig: Rig) -> None:
     topic = replicated(rig, min_insync_replicas=2)
     lead(topic.logs[0], in_sync=2)
     waiting, writer = rig.client(), rig.client()
@@ -214,7 +214,7 @@ def test_a_smaller_set_that_has_it_answers(rig: Rig) -> None:
 
 
 @every_version
-def test_the_timeout_answers_who_still_waits_and_the_records_stay(rig: Rig, version: int) -> None:
+def test_the_timeout_answers_waiting_produces_and_the_records_stay(rig: Rig, version: int) -> None:
     topic = replicated(rig, partitions=3)
     client = rig.client()
     send(client, topic, 0, 1, 2, version=version)
@@ -380,7 +380,7 @@ def test_it_ends_with_its_connection(rig: Rig, leave: Callable[[Client], None]) 
         assert not log.has_watchers
 
 
-def test_who_sends_no_more_does_not_begin_to_wait(rig: Rig) -> None:
+def test_a_client_that_sends_no_more_does_not_begin_to_wait(rig: Rig) -> None:
     topic = replicated(rig)
     client = rig.client()
     send(client, topic)

@@ -347,7 +347,7 @@ class History:
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("pipelined", [False, True])
-def test_every_request_is_answered_once_with_what_became_of_it(
+def test_every_request_is_answered_once_with_its_outcome(
     make_rig: Callable[..., Rig], pipelined: bool, seed: int
 ) -> None:
     before = {kind: live_counts()[kind] for kind in KINDS}

@@ -115,7 +115,7 @@ def test_a_stock_channel_is_not_read_while_it_waits(make_rig: Callable[..., Rig]
 # --- the replica manager --------------------------------------------------------------------------
 
 
-def test_a_change_that_the_controller_tells_wakes_who_waits(rig: Rig, tmp_path: Path) -> None:
+def test_a_change_by_the_controller_wakes_waiting_produces(rig: Rig, tmp_path: Path) -> None:
     woken: list[Replica] = []
 
     def wake(replica: Replica) -> None:
@@ -185,7 +185,7 @@ class Held:
 
 
 @pytest.mark.parametrize("of", ["topic", "broker"])
-def test_a_lower_minimum_answers_who_waited_for_the_high_watermark(
+def test_a_lower_minimum_answers_produces_that_waited_for_the_high_watermark(
     rig: Rig, tmp_path: Path, of: str
 ) -> None:
     key = "min.insync.replicas"
@@ -241,7 +241,7 @@ def test_a_log_that_goes_offline_answers_waiting_requests(rig: Rig, tmp_path: Pa
     held.logs.stop()
 
 
-def test_a_replica_that_is_taken_away_answers_who_waits(rig: Rig, tmp_path: Path) -> None:
+def test_a_replica_that_is_taken_away_answers_waiting_produces(rig: Rig, tmp_path: Path) -> None:
     held = Held(rig, tmp_path)
     client = rig.client()
     send(client, held.topic)
@@ -285,7 +285,7 @@ def test_first_to_the_disk_then_the_followers(rig: Rig) -> None:
     assert rig.hot.statistics()["parked_produces"] == 1
 
 
-def test_a_flush_that_moves_the_high_watermark_answers_who_waited(rig: Rig) -> None:
+def test_a_flush_that_moves_the_high_watermark_answers_waiting_produces(rig: Rig) -> None:
     topic = replicated(rig, flush_messages=3)
     waiting, writer = rig.client(), rig.client()
     send(waiting, topic)
@@ -299,7 +299,7 @@ def test_a_flush_that_moves_the_high_watermark_answers_who_waited(rig: Rig) -> N
     assert codes(waiting) == [0]
 
 
-def test_what_python_unpacked_waits_with_a_deadline(make_rig: Callable[..., Rig]) -> None:
+def test_a_produce_that_python_unpacked_waits_with_a_deadline(make_rig: Callable[..., Rig]) -> None:
     ticks: list[int] = []
 
     def dispatch(request: WrappedRequest) -> None:
@@ -336,7 +336,7 @@ def test_a_deadline_that_cannot_be_set_has_come() -> None:
 # --- memory ---------------------------------------------------------------------------------------
 
 
-def test_the_frame_is_let_go_and_what_is_kept_is_counted(rig: Rig) -> None:
+def test_the_frame_is_let_go_and_the_kept_memory_is_counted(rig: Rig) -> None:
     topic = replicated(rig, partitions=10)
     large = build_batch([b"x" * 100_000])
     chunks = live_counts()["chunks"]

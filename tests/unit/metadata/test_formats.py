@@ -32,7 +32,7 @@ def test_nothing_is_needed_before_there_are_transactions() -> None:
     assert needed(transactions=True) == dict.fromkeys(Format, 1)
 
 
-def test_a_higher_number_is_refused_with_who_can_read_it() -> None:
+def test_a_higher_number_is_refused_with_the_release_that_reads_it() -> None:
     for each in Format:
         check(each, newest(each), "here", "0.1.0")
     with pytest.raises(DataDirectoryError) as caught:

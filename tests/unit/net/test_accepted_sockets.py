@@ -45,7 +45,7 @@ def connected(rig: Rig) -> int:
     return accepted(client)
 
 
-def test_answers_leave_at_once_and_who_is_gone_is_noticed(rig: Rig) -> None:
+def test_answers_leave_at_once_and_a_lost_client_is_noticed(rig: Rig) -> None:
     fd = connected(rig)
     assert option(fd, socket.IPPROTO_TCP, socket.TCP_NODELAY)
     assert option(fd, socket.SOL_SOCKET, socket.SO_KEEPALIVE)

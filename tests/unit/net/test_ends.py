@@ -104,7 +104,7 @@ def test_a_connection_that_is_dropped_unanswered_ends(make_rig: Callable[..., Ri
     assert client.ended()
 
 
-def test_close_connection_sends_what_was_answered_before(make_rig: Callable[..., Rig]) -> None:
+def test_close_connection_sends_earlier_answers(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig()
     rig.dispatch = lambda request: (
         request.close_connection("enough") if request.body == b"end" else request.respond(b"ok")

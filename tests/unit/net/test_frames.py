@@ -137,7 +137,7 @@ def test_announced_bytes_cost_no_memory(make_rig: Callable[..., Rig]) -> None:
     assert grown < 16 << 20, f"{grown} bytes for 5 GB announced"
 
 
-def test_what_a_slow_peer_sent_of_a_frame_survives_the_move_to_a_chunk_of_its_own(
+def test_a_slow_peers_part_of_a_frame_survives_the_move_to_a_chunk_of_its_own(
     rig: Rig,
 ) -> None:
     # A connection that is silent for a second gives the shared chunk back: more than a small

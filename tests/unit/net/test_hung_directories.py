@@ -40,7 +40,7 @@ def held_handlers(rig: Rig) -> list[int]:
     return [at for at, it in enumerate(handlers) if it["serving"] and rig.hot.is_held(at)]
 
 
-def test_what_waits_for_a_write_is_looked_at_again_when_that_is_over(
+def test_requests_that_wait_for_a_write_are_looked_at_again_when_that_is_over(
     make_rig: Callable[..., Rig],
 ) -> None:
     """Handlers hang elsewhere, as many as may: a request to the log has no turn among them."""
@@ -95,7 +95,7 @@ def test_handlers_that_were_taken_away_while_they_hang_have_no_place_at_files(
     assert_served(other, fine)
 
 
-def test_a_handler_that_is_back_from_a_write_has_what_it_is_sent_to(
+def test_a_handler_that_is_back_from_a_write_finds_its_requests(
     make_rig: Callable[..., Rig],
 ) -> None:
     """Another handler sets a request aside for it before it has slept since."""

@@ -101,7 +101,7 @@ def test_a_file_that_hangs_keeps_no_other_from_handlers_that_are_busy(
 
 
 @pytest.mark.parametrize("what", ["roll", "close"])
-def test_who_leaves_does_not_wait_for_a_log_that_hangs(
+def test_a_closed_connection_does_not_wait_for_a_log_that_hangs(
     make_rig: Callable[..., Rig], what: str
 ) -> None:
     """The one handler ends the waits of clients that have left, in its turn between two runs."""

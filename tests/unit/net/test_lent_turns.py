@@ -87,7 +87,7 @@ def test_answers_leave_while_the_network_thread_sleeps(rig: Rig) -> None:
     eventually(lambda: topic.logs[0].log_end_offset == rig.total("responses"))
 
 
-def test_what_came_while_it_was_answered_is_read_at_once(rig: Rig, gate: Gate) -> None:
+def test_bytes_that_came_while_it_was_answered_are_read_at_once(rig: Rig, gate: Gate) -> None:
     """The socket says once that there are bytes, and its channel is not read at that moment. Who
     left that to the thread's next look would wait for the rest of its sleep, 300 ms."""
     client, topic = rig.client(), rig.create("t")

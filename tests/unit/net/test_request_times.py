@@ -90,7 +90,7 @@ def test_a_handlers_work_is_local(make_rig: Callable[..., Rig]) -> None:
     assert found["total_time"] >= found["local_time"]
 
 
-def test_what_a_handler_leaves_unanswered_is_remote(make_rig: Callable[..., Rig]) -> None:
+def test_time_after_a_handler_has_let_go_is_remote(make_rig: Callable[..., Rig]) -> None:
     held: list[WrappedRequest] = []
     rig = make_rig(dispatch=held.append)
     figures = figures_of(rig)

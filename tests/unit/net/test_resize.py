@@ -62,7 +62,9 @@ def test_more_network_threads_take_connections(rig: Rig) -> None:
     assert old[0].receive_cold() == (1, b"still here")
 
 
-def test_what_stays_is_not_touched_and_what_goes_is_closed(make_rig: Callable[..., Rig]) -> None:
+def test_connections_of_a_removed_thread_are_closed_and_no_others(
+    make_rig: Callable[..., Rig],
+) -> None:
     rig = make_rig(processors=3)
     clients = connected(rig, 6)
     rig.server.resize(1)
@@ -153,7 +155,7 @@ def test_a_number_that_cannot_be(rig: Rig, count: int) -> None:
         rig.server.resize(count)
 
 
-def test_bounds_of_connections_hold_for_what_connects_from_now_on(rig: Rig) -> None:
+def test_bounds_of_connections_hold_for_new_connections(rig: Rig) -> None:
     old = connected(rig, 3)
     rig.server.bound_connections(1000, 2, {})
     assert rig.client().ended()

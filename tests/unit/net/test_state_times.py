@@ -76,7 +76,7 @@ def test_a_wait_is_of_the_waiting_request_not_of_the_next(make_rig: Callable[...
     nothing_waits(rig)
 
 
-def test_time_counts_under_what_was_asked_for_at_its_end(rig: Rig) -> None:
+def test_time_counts_under_the_last_kind_of_request(rig: Rig) -> None:
     """A producer that was silent is not taken for the consumer that it becomes later."""
     topic = rig.create("t")
     client = rig.client()

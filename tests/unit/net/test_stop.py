@@ -95,7 +95,7 @@ def test_a_resize_beside_a_stop_leaves_no_thread() -> None:
     eventually(lambda: network_threads() <= before, "a thread that was not stopped")
 
 
-def test_who_connects_beside_a_stop_is_let_go() -> None:
+def test_a_connection_beside_a_stop_is_closed() -> None:
     for _ in range(50):
         server = SocketServer(**SETTINGS)
         (bound,) = server.listen("PLAINTEXT", [("127.0.0.1", 0)], principal=None)

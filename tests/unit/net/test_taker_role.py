@@ -129,7 +129,7 @@ def test_requests_while_all_handlers_are_in_python_are_served_after_it(
         assert client.receive_cold() == (1, b"x")
 
 
-def test_one_handler_stays_for_what_needs_no_python(
+def test_one_handler_stays_for_requests_without_python(
     make_rig: Callable[..., Rig], stopped: Stopped
 ) -> None:
     """However many requests need Python, straight from the queue or after a run."""

@@ -37,7 +37,7 @@ def long_answers(rig: Rig) -> None:
     rig.dispatch = lambda request: request.respond(b"x" * LONG)
 
 
-def test_what_a_client_does_not_read_is_counted_until_it_has(rig: Rig) -> None:
+def test_unread_answers_are_counted_until_the_client_reads_them(rig: Rig) -> None:
     long_answers(rig)
     client = rig.client(receive_bytes=4096)
     client.send(cold_frame())

@@ -121,7 +121,7 @@ def test_a_topic_that_was_made_again_begins_anew() -> None:
     assert picked(rounds.next()["PartitionMessages"], "message_count", "bytes_in") == [(3, 300)]
 
 
-def test_what_all_records_have() -> None:
+def test_fields_that_all_records_have() -> None:
     rounds = Rounds()
     rounds.source.logs = [Log("t", 0, 1, 1), Log("t", 1, 1, 1)]
     first, second = rounds.next()["PartitionMessages"]

@@ -98,7 +98,7 @@ def test_the_end_writes_a_last_round_of_everything(feed: Feed) -> None:
     assert feed.writer.written == [b"1.0", b"1.1"]
 
 
-def test_what_cannot_be_written_waits(feed: Feed, caplog: pytest.LogCaptureFixture) -> None:
+def test_samples_that_cannot_be_written_wait(feed: Feed, caplog: pytest.LogCaptureFixture) -> None:
     feed.writer.error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     with caplog.at_level(logging.INFO, "kbroker.metrics"):
         feed.pass_s(15)

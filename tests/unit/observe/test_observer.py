@@ -277,7 +277,7 @@ def test_an_unclean_election_has_a_rate(rig: Rig, before: int) -> None:
     assert watched.observer._rates.rate(("unclean_elections", ())) == 0.2
 
 
-def test_what_followers_fetch_is_no_traffic_of_consumers(rig: Rig) -> None:
+def test_fetches_of_followers_are_no_traffic_of_consumers(rig: Rig) -> None:
     watched = Watched(rig, ManualClock())
     topic = rig.create("orders")
     batch = produce(rig, topic, 50)

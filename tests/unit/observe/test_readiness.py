@@ -29,7 +29,7 @@ def test_a_directory_that_is_gone(tmp_path: Path) -> None:
     assert failing(readiness) == [(f"log-dir {gone}", "is gone")]
 
 
-def test_what_failed_and_is_tried_again_is_said(tmp_path: Path) -> None:
+def test_a_failure_that_is_tried_again_is_reported(tmp_path: Path) -> None:
     waiting = {"task log-cleaner": "OSError: no descriptors"}
     readiness = Readiness([str(tmp_path)], failing=lambda: waiting)
     readiness.phase = RUNNING
@@ -39,7 +39,7 @@ def test_what_failed_and_is_tried_again_is_said(tmp_path: Path) -> None:
     assert failing(readiness) == []
 
 
-def test_what_is_still_to_be_read_is_said_and_no_hindrance(tmp_path: Path) -> None:
+def test_logs_that_are_still_to_be_read_are_reported_and_no_hindrance(tmp_path: Path) -> None:
     left = {tmp_path: 2}
     readiness = Readiness([str(tmp_path)])
     readiness.follow_directories((), tuple, lambda path: left[path])

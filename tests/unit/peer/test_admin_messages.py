@@ -19,7 +19,7 @@ from tests.unit.peer.fake_broker import kio_error, make, module
 from tests.unit.peer.test_messages import A0, A1, B0, none, read_request, reader_of, versions
 
 
-def test_we_speak_what_we_serve() -> None:
+def test_we_speak_the_versions_that_we_serve() -> None:
     for api in (ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_RECORDS):
         assert VERSIONS[api] == SERVED[api][:2]
 

@@ -21,7 +21,7 @@ def test_a_coroutine_runs_on_the_loops_own_thread() -> None:
         loop.stop()
 
 
-def test_stopping_cancels_what_still_runs() -> None:
+def test_stopping_cancels_running_tasks() -> None:
     loop = ControlLoop()
     loop.start()
     started = threading.Event()

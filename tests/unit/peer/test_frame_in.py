@@ -71,7 +71,7 @@ def test_frames_of_all_lengths_in_pieces_of_all_lengths(seed: int) -> None:
 
 
 @pytest.mark.parametrize("size", [-1, 0, 3, 1_000_001])
-def test_a_size_out_of_bounds_ends_it_after_what_came_before(size: int) -> None:
+def test_a_size_out_of_bounds_ends_it_after_earlier_frames(size: int) -> None:
     pieces = [framed(b"whole") + struct.pack(">i", size) + b"and more"]
     connection = received(pieces, response_bytes_max=1_000_000)
     assert connection.frames == [b"whole"]

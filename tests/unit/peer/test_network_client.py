@@ -417,7 +417,7 @@ def test_a_waiter_is_served_after_the_back_off() -> None:
     run(scenario)
 
 
-def test_a_timer_that_rings_early_wakes_who_waits() -> None:
+def test_a_timer_that_rings_early_wakes_the_waiting_call() -> None:
     """uvloop's do, by part of a millisecond: the waiter is not woken again."""
 
     async def scenario(server: Server) -> None:
@@ -505,7 +505,7 @@ def test_a_malformed_or_refused_apiversions(body: bytes) -> None:
     run(scenario, versions=False)
 
 
-def test_close_fails_what_is_in_flight_and_refuses_more() -> None:
+def test_close_fails_requests_in_flight_and_refuses_more() -> None:
     async def scenario(server: Server) -> None:
         network = client()
         future = await must_send(network, server.address)

@@ -23,7 +23,7 @@ LIST = ApiKey.LIST_PARTITION_REASSIGNMENTS
 ELECT = ApiKey.ELECT_LEADERS
 
 
-def test_we_speak_what_we_serve() -> None:
+def test_we_speak_the_versions_that_we_serve() -> None:
     for api in (REASSIGN, LIST):
         assert VERSIONS[api] == SERVED[api][:2]
     assert VERSIONS[ELECT][1] == SERVED[ELECT][1]

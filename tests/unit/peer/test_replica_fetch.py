@@ -29,7 +29,7 @@ ONE, TWO = UUID(int=1), UUID(int=2)
 LIMITS = FetchLimits(max_wait_ms=500, min_bytes=1, max_bytes=1000, partition_max_bytes=100)
 
 
-def test_a_fetch_says_who_asks_and_from_where() -> None:
+def test_a_fetch_names_its_follower_and_offsets() -> None:
     asked = {
         TWO: [Asked(TWO, 3, 5, 1 << 40, 4, 7)],
         ONE: [Asked(ONE, 0, 9, 0, -1, 0), Asked(ONE, 1, 9, 10, 8, 0)],
@@ -52,7 +52,7 @@ def test_a_fetch_says_who_asks_and_from_where() -> None:
     assert {each.partition_max_bytes for t in request.topics for each in t.partitions} == {100}
 
 
-def test_a_fetch_in_a_session_says_which_and_what_leaves_it() -> None:
+def test_a_fetch_in_a_session_names_it_and_forgotten_partitions() -> None:
     body = encode_fetch(
         12, 1, {ONE: [Asked(ONE, 4, 0, 1, 0, 0)]}, LIMITS, FetchMetadata(77, 3),
         {TWO: [1, 5], ONE: [0]},

@@ -259,7 +259,7 @@ def test_a_field_that_a_version_lacks_is_left_out_and_has_its_default() -> None:
     assert HEARTBEAT.Request.decode(request.encode(2), 2).group_instance_id is None
 
 
-def test_what_a_field_cannot_hold_is_refused() -> None:
+def test_values_that_a_field_cannot_hold_are_refused() -> None:
     with pytest.raises(OverflowError):
         HEARTBEAT.Request(group_id="g", generation_id=2**31, member_id="m").encode(0)
     with pytest.raises(TypeError, match="groop_id"):
@@ -294,7 +294,7 @@ def test_records_do_not_share_an_array_that_is_not_given() -> None:
     assert other.protocols == []
 
 
-def test_what_is_encoded_already_is_written_as_it_is() -> None:
+def test_encoded_bytes_are_written_as_they_are() -> None:
     member = JOIN.Member(member_id="m", metadata=b"x")
     answered = JOIN.Response(
         error_code=0, protocol_name="", leader="", member_id="m", members=[member]

@@ -214,7 +214,7 @@ def test_the_records_of_a_damaged_batch_are_not_given_out() -> None:
             packed_records(damaged)
 
 
-def test_what_c_knows_of_the_header_is_the_same() -> None:
+def test_the_header_is_the_same_in_c() -> None:
     ours = {
         name: getattr(record_batch, name.removesuffix("_BIT"))
         for name in OF_C

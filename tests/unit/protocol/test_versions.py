@@ -34,7 +34,7 @@ KAFKA_4_3 = {
 }
 
 
-def test_what_is_served_has_the_range_of_that_release() -> None:
+def test_served_apis_have_the_range_of_that_release() -> None:
     for key, served in SERVED.items():
         assert KAFKA_4_3[int(key)] == (served.advertised_min, served.max), key
 

@@ -94,7 +94,7 @@ def test_null_where_it_may_not_be(flexible: bool) -> None:
         Reader(null.getvalue(), flexible=flexible).array()
 
 
-def test_what_is_no_utf8_becomes_replacement_characters() -> None:
+def test_bytes_that_are_no_utf8_become_replacement_characters() -> None:
     assert Reader(b"\x04a\xffb", flexible=True).string() == "a\ufffdb"
 
 

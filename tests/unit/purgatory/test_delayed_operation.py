@@ -109,7 +109,7 @@ def test_a_look_may_cause_the_event_it_waits_for() -> None:
     assert operation.ends == ["complete"]
 
 
-def test_who_ends_it_is_decided_in_one_step() -> None:
+def test_one_step_decides_which_thread_ends_it() -> None:
     """Another caller comes in at the worst moment: right before the lock answers."""
     operation = Probe()
     inner: list[bool] = []

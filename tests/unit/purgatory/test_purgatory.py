@@ -34,7 +34,7 @@ def empty(purgatory: Purgatory, timer: Timer) -> bool:
     )  # fmt: skip
 
 
-def test_what_can_end_now_is_not_parked(purgatory: Purgatory, timer: Timer) -> None:
+def test_an_operation_that_can_end_now_is_not_parked(purgatory: Purgatory, timer: Timer) -> None:
     operation = Probe()
     operation.ready = True
     assert purgatory.try_complete_else_watch(operation, ["a"])

@@ -192,7 +192,7 @@ def test_two_side_by_side_are_had_one_after_the_other(filled: LedLog, others: Ot
     assert path.read_bytes() == before and scrub.damaged == {} and scrub.repaired == 2
 
 
-def test_who_does_not_answer_or_has_rot_is_not_the_last_to_be_asked(
+def test_a_replica_without_an_answer_or_with_rot_is_not_the_last_to_be_asked(
     filled: LedLog, others: Others
 ) -> None:
     path = first_segment(filled)
@@ -236,7 +236,7 @@ def changed(data: bytes, position: int, value: bytes) -> bytes:
         pytest.param(lambda it: lambda offset: changed(it, 8, b"\x7f\xff\xff\xff"), id="no length"),
     ],
 )
-def test_what_does_not_fit_changes_nothing(
+def test_a_batch_that_does_not_fit_changes_nothing(
     filled: LedLog, others: Others, answer: Callable[[bytes], Answer]
 ) -> None:
     path = first_segment(filled)
@@ -250,9 +250,7 @@ def test_what_does_not_fit_changes_nothing(
         assert len(scrub.damaged[NAME]) == 1 and scrub.repaired == 0
 
 
-def test_what_is_not_committed_is_not_asked_for_its_truth(
-    open_log: OpenLog, others: Others
-) -> None:
+def test_uncommitted_batches_are_not_compared(open_log: OpenLog, others: Others) -> None:
     log = open_log(segment_bytes=400, lead=False)
     log.set_leadership(LEADER, False, 3, 1)
     batches = b"".join(

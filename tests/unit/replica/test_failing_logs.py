@@ -83,7 +83,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 @pytest.mark.parametrize("operation", ["write", "open"])
-def test_who_refuses_writes_is_named_for_a_while(disk: Disk, operation: str) -> None:
+def test_a_log_that_refuses_writes_is_named_for_a_while(disk: Disk, operation: str) -> None:
     """At an append, and at a roll."""
     disk.append()
     assert disk.look() == frozenset()
@@ -102,7 +102,7 @@ def test_who_refuses_writes_is_named_for_a_while(disk: Disk, operation: str) -> 
 
 
 @pytest.mark.parametrize("lost", ["sync", "what cannot be undone"])
-def test_who_lost_a_write_is_named_for_good(disk: Disk, lost: str) -> None:
+def test_a_log_that_lost_a_write_is_named_for_good(disk: Disk, lost: str) -> None:
     disk.append()
     if lost == "sync":
         disk.fail(disk.log.flush, "sync")

@@ -41,7 +41,7 @@ def numbered(*numbers: int) -> list[bytes]:
     return [b"%06d" % number for number in numbers]
 
 
-def test_a_follower_has_what_its_leader_has(tell: Tell) -> None:
+def test_a_follower_has_the_records_of_its_leader(tell: Tell) -> None:
     async def story(cluster: Cluster) -> None:
         words = cluster.create("words")
         cluster.elect(words, 1)
@@ -54,7 +54,7 @@ def test_a_follower_has_what_its_leader_has(tell: Tell) -> None:
     tell(story)
 
 
-def test_what_is_appended_later_is_there_soon_and_nothing_costs_little(tell: Tell) -> None:
+def test_later_records_are_there_soon_and_empty_fetches_cost_little(tell: Tell) -> None:
     async def story(cluster: Cluster) -> None:
         words = cluster.create("words")
         cluster.elect(words, 1)
@@ -456,7 +456,7 @@ def test_an_answer_that_is_none_is_no_answer(
     tell(story)
 
 
-def test_what_was_not_asked_and_what_was_left_out_do_no_harm(
+def test_partitions_that_were_not_requested_or_are_left_out_do_no_harm(
     tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(cluster: Cluster) -> None:

@@ -36,7 +36,7 @@ def test_the_same_word_again_changes_nothing(tell: Tell) -> None:
     tell(story)
 
 
-def test_what_is_removed_is_fetched_no_more(tell: Tell) -> None:
+def test_a_removed_partition_is_fetched_no_more(tell: Tell) -> None:
     async def story(cluster: Cluster) -> None:
         words, others = cluster.create("words"), cluster.create("others")
         cluster.elect(words, 1)

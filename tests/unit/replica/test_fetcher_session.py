@@ -34,7 +34,7 @@ def begun(*positions: Asked) -> FetchSession:
     return session
 
 
-def test_the_first_request_is_full_and_the_next_name_what_is_new() -> None:
+def test_the_first_request_is_full_and_the_next_name_changed_partitions() -> None:
     session = FetchSession()
     session.ask(asked(0))
     session.ask(asked(1))
@@ -230,7 +230,7 @@ def test_without_room_at_the_leader_it_is_followed_all_the_same(tell: Tell) -> N
     tell(story)
 
 
-def test_what_is_followed_no_more_leaves_the_session(tell: Tell) -> None:
+def test_a_partition_that_is_followed_no_more_leaves_the_session(tell: Tell) -> None:
     async def story(cluster: Cluster) -> None:
         names = fill(cluster, 3)
         await settled(cluster, names)
@@ -246,7 +246,7 @@ def test_what_is_followed_no_more_leaves_the_session(tell: Tell) -> None:
     tell(story)
 
 
-def test_what_was_said_beside_a_cut_is_said_again(tell: Tell) -> None:
+def test_a_partition_sent_beside_a_cut_is_sent_again(tell: Tell) -> None:
     """The answer that cuts names the leader's high watermark, which holds for its own log."""
 
     async def story(cluster: Cluster) -> None:
@@ -268,7 +268,7 @@ def test_what_was_said_beside_a_cut_is_said_again(tell: Tell) -> None:
     tell(story)
 
 
-def test_what_is_dropped_is_said_again(tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dropped_partition_is_sent_again(tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here of the only partition of its lane, which says nothing until it is back."""
 
     async def story(cluster: Cluster) -> None:
@@ -292,7 +292,7 @@ def test_what_is_dropped_is_said_again(tell: Tell, monkeypatch: pytest.MonkeyPat
     tell(story)
 
 
-def test_no_session_speaks_for_what_another_has(tell: Tell) -> None:
+def test_no_session_answers_for_partitions_of_another(tell: Tell) -> None:
     """A partition that came over the second link, and has moved on over the first."""
 
     async def story(cluster: Cluster) -> None:

@@ -78,19 +78,19 @@ def take(followed: FollowedPartition, records: bytearray) -> Outcome:
     return followed.apply(asked, fetched, 0)
 
 
-def test_a_follower_claims_what_came(followed: FollowedPartition) -> None:
+def test_a_follower_claims_the_records_that_came(followed: FollowedPartition) -> None:
     assert take(followed, batches(0, 1)) is Outcome.APPENDED
     assert claimed(followed) == 2
 
 
-def test_a_follower_claims_what_came_before_a_fault(followed: FollowedPartition) -> None:
+def test_a_follower_claims_records_before_a_fault(followed: FollowedPartition) -> None:
     second = Fault(("write",), ".log", nth=2, error=errno.ENOSPC)
     with FileFaults(second):
         assert take(followed, batches(0, 1, epochs=(0, 1))) is Outcome.FAULT
     assert claimed(followed) == 1
 
 
-def test_a_follower_claims_what_a_cut_has_left(followed: FollowedPartition) -> None:
+def test_a_follower_claims_the_records_that_a_cut_has_left(followed: FollowedPartition) -> None:
     take(followed, batches(0, 1))
     take(followed, batches(2, 3))
     followed.replica.truncate_to(3)
@@ -113,7 +113,7 @@ def test_a_follower_whose_disk_lost_a_write_asks_no_more(
     assert not followed.replica.online
 
 
-def test_a_leader_counts_what_is_on_its_own_disk(log: LedLog) -> None:
+def test_a_leader_counts_records_on_its_own_disk(log: LedLog) -> None:
     log.set_leadership(NODE, True, 0, 2, {OTHER: True})
     with FileFaults(PASSES), pytest.raises(OSError):
         log.append(build_batch())
@@ -124,7 +124,7 @@ def test_a_leader_counts_what_is_on_its_own_disk(log: LedLog) -> None:
 
 
 @pytest.mark.parametrize("leads", [True, False])
-def test_what_a_killed_broker_has_left_is_synced_before_it_counts(
+def test_records_of_a_killed_broker_are_synced_before_they_count(
     log: LedLog, tmp_path: Path, leads: bool
 ) -> None:
     log.set_leadership(NODE, True, 0, 1)
@@ -143,7 +143,7 @@ def test_what_a_killed_broker_has_left_is_synced_before_it_counts(
     again.close()
 
 
-def test_who_becomes_the_leader_has_it_on_the_disk(followed: FollowedPartition) -> None:
+def test_a_new_leader_has_its_records_on_the_disk(followed: FollowedPartition) -> None:
     """Nothing would flush it, and the high watermark stay, until something is appended."""
     replica = followed.replica
     with FileFaults(PASSES):
@@ -154,7 +154,7 @@ def test_who_becomes_the_leader_has_it_on_the_disk(followed: FollowedPartition) 
     assert replica.high_watermark == replica.log.recovery_point == 2
 
 
-def test_who_may_not_wait_for_the_disk_has_it_there_soon(tmp_path: Path) -> None:
+def test_a_leader_that_may_not_wait_for_the_disk_has_them_there_soon(tmp_path: Path) -> None:
     """Where nothing is appended, the high watermark waits for the background alone."""
     woken: list[Replica] = []
     held = HeldReplicas(woken.append)

@@ -51,7 +51,7 @@ def test_the_high_watermark_is_where_the_slowest_in_sync_is(open_leader: Open) -
     assert marks == [0, 0, 0, 4, 7, 10]
 
 
-def test_a_fetch_says_what_the_follower_had_before_it(open_leader: Open) -> None:
+def test_a_fetch_says_where_the_follower_was_before_it(open_leader: Open) -> None:
     """Two fetches: the first brings the record, the second tells that it is there."""
     log = open_leader(2, {ONE: True})
     fill(log, 1)
@@ -61,14 +61,14 @@ def test_a_fetch_says_what_the_follower_had_before_it(open_leader: Open) -> None
     assert log.high_watermark == 1
 
 
-def test_who_is_not_in_sync_is_not_waited_for(open_leader: Open) -> None:
+def test_a_follower_out_of_sync_is_not_waited_for(open_leader: Open) -> None:
     log = open_leader(2, {ONE: True, TWO: False})
     fill(log, 5)
     log.note_fetch(ONE, 5, 1)
     assert log.high_watermark == 5
 
 
-def test_who_is_being_added_is_waited_for_before_the_controller_has_said_so(
+def test_a_follower_that_is_to_join_is_waited_for_before_the_controller_has_said_so(
     open_leader: Open,
 ) -> None:
     log = open_leader(2, {ONE: True, TWO: False})
@@ -136,7 +136,7 @@ def test_when_a_follower_was_caught_up(open_leader: Open) -> None:
     assert caught_up() == 30
 
 
-def test_who_has_no_replica_is_not_one(open_leader: Open) -> None:
+def test_a_broker_without_a_replica_is_no_follower(open_leader: Open) -> None:
     log = open_leader()
     with pytest.raises(KafkaError) as caught:
         log.note_fetch(ELSEWHERE, 0, 1)

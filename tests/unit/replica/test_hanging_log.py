@@ -34,7 +34,7 @@ def fill(replica: Replica) -> None:
         replica.append(build_batch([b"x" * 1_000]))
 
 
-def test_who_looks_goes_on_while_a_segment_is_begun(replica: Replica) -> None:
+def test_readers_go_on_while_a_segment_is_begun(replica: Replica) -> None:
     fill(replica)
     end = replica.log_end_offset
     batch = build_batch([b"y" * 1_000])
@@ -59,7 +59,7 @@ def test_another_leads_while_a_write_hangs_and_its_producer_is_answered(replica:
     assert (replica.log_end_offset, replica.high_watermark) == (1, 0)
 
 
-def test_who_is_to_lead_waits_for_the_write_and_no_longer_than_it_may(replica: Replica) -> None:
+def test_a_new_leader_waits_for_the_write_and_no_longer_than_it_may(replica: Replica) -> None:
     with standing(("write", ".log")) as disk:
         writing = disk.begin(lambda: replica.append(build_batch()))
         assert not disk.soon(lambda: replica.set_leadership(1, True, 5, 1, wait_ns=WAIT_NS))
@@ -88,7 +88,7 @@ def test_a_change_of_topics_does_not_wait_for_a_handler_at_a_log_that_hangs(
     eventually(lambda: rig.table.reclaim() == 0)
 
 
-def test_who_looks_goes_on_while_a_log_is_closed(replica: Replica) -> None:
+def test_readers_go_on_while_a_log_is_closed(replica: Replica) -> None:
     replica.append(build_batch())
     with standing(("open", ".index")) as disk:
         closing = disk.begin(replica.log.abandon)

@@ -97,7 +97,7 @@ def test_a_log_that_is_being_changed_gets_its_role_when_that_is_over(rig: Rig) -
     assert (rig.log.leader_epoch, rig.log.epochs.entries[-1]) == (5, (5, 1))
 
 
-def test_who_has_had_nothing_new_for_too_long_is_to_leave(rig: Rig) -> None:
+def test_a_follower_without_new_records_for_too_long_is_to_leave(rig: Rig) -> None:
     rig.lead(LEADER, ONE, TWO)
     rig.fill(3)
     rig.fetch(ONE, 3)
@@ -111,7 +111,7 @@ def test_who_has_had_nothing_new_for_too_long_is_to_leave(rig: Rig) -> None:
     assert (change.leader_epoch, change.partition_epoch) == (4, 7)
 
 
-def test_what_has_become_of_a_set_is_counted_and_not_what_was_asked_for(rig: Rig) -> None:
+def test_sets_in_effect_are_counted_and_not_requested_ones(rig: Rig) -> None:
     rig.lead(LEADER, ONE, TWO)
     rig.fill(3)
     rig.fetch(ONE, 3)
@@ -130,7 +130,7 @@ def test_what_has_become_of_a_set_is_counted_and_not_what_was_asked_for(rig: Rig
         assert (rig.sets.shrinks, rig.sets.expands) == counted
 
 
-def test_what_is_settled_at_a_glance_is_so_in_detail(rig: Rig) -> None:
+def test_a_set_that_is_settled_at_a_glance_is_so_in_detail(rig: Rig) -> None:
     """A thousand partitions at rest are passed over without a look at each follower."""
     dice = random.Random(5)
     at_a_glance = 0
@@ -153,7 +153,7 @@ def test_what_is_settled_at_a_glance_is_so_in_detail(rig: Rig) -> None:
     assert at_a_glance > 100
 
 
-def test_who_has_everything_stays_however_long_nothing_comes(rig: Rig) -> None:
+def test_a_follower_with_all_records_stays_however_long_nothing_comes(rig: Rig) -> None:
     rig.lead(LEADER, ONE, TWO)
     rig.fetch(ONE, 0)
     rig.fetch(TWO, 0)
@@ -182,7 +182,7 @@ def test_a_leaver_is_waited_for_until_the_controller_has_said_so(rig: Rig) -> No
     assert rig.log.high_watermark == 3
 
 
-def test_who_has_caught_up_is_to_join_and_is_waited_for_from_then_on(rig: Rig) -> None:
+def test_a_follower_that_has_caught_up_is_to_join_and_is_waited_for_from_then_on(rig: Rig) -> None:
     rig.lead(LEADER)
     rig.fill(3)
     assert rig.log.high_watermark == 3
@@ -209,7 +209,7 @@ def before_it_waits(
     monkeypatch.setattr(in_sync, "set_leadership", applies)
 
 
-def test_who_is_overtaken_before_it_is_waited_for_is_not_asked_for(
+def test_a_follower_that_lags_again_before_it_is_waited_for_is_not_requested(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Elected, it would lead without a record that is committed."""
@@ -223,7 +223,7 @@ def test_who_is_overtaken_before_it_is_waited_for_is_not_asked_for(
     assert rig.look() == [(LEADER, ONE)]
 
 
-def test_who_is_overtaken_keeps_no_other_from_joining(
+def test_a_follower_that_lags_again_keeps_no_other_from_joining(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.lead(LEADER)
@@ -251,7 +251,7 @@ def behind_by_one(rig: Rig) -> None:
     assert rig.log.high_watermark == 5
 
 
-def test_the_high_watermark_waits_for_who_is_about_to_reach_it(rig: Rig) -> None:
+def test_the_high_watermark_waits_for_a_replica_that_is_about_to_reach_it(rig: Rig) -> None:
     """Or under load, which never stops, it would be reached by chance."""
     behind_by_one(rig)
     assert rig.look() == []  # and from now on it waits
@@ -300,7 +300,7 @@ def test_it_waits_for_none_that_lags_far(rig: Rig) -> None:
     assert rig.log.high_watermark == 6
 
 
-def test_who_would_have_to_leave_at_once_does_not_join(rig: Rig) -> None:
+def test_a_follower_that_would_have_to_leave_at_once_does_not_join(rig: Rig) -> None:
     """It is beyond what the slowest member has, and still a long way from the leader's end."""
     rig.lead(LEADER, TWO)
     rig.fill(4)
@@ -343,7 +343,7 @@ def test_the_dead_and_those_of_another_start_do_not_join(rig: Rig, brokers: set[
     assert rig.look({each: BROKERS[each] for each in brokers}) == []
 
 
-def test_who_has_started_again_is_known_without_a_change_of_the_partition(rig: Rig) -> None:
+def test_a_restarted_follower_is_known_without_a_change_of_the_partition(rig: Rig) -> None:
     """It was not in sync, so nothing changed for the partition when it came back."""
     rig.sets.know(BROKERS)
     rig.lead(LEADER)
@@ -378,7 +378,7 @@ def test_a_log_that_takes_no_epoch_keeps_no_other_from_hearing_of_starts(
     broken.close()
 
 
-def test_who_is_refused_is_not_waited_for(rig: Rig) -> None:
+def test_a_refused_follower_is_not_waited_for(rig: Rig) -> None:
     rig.lead(LEADER)
     rig.fetch(ONE, 0)
     assert rig.look() == [(LEADER, ONE)]
@@ -450,9 +450,7 @@ def test_brokers_that_were_refused_together_are_asked_for_apart(
     rig.answer([None])
 
 
-def test_what_is_refused_again_and_again_is_said_once(
-    rig: Rig, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_repeated_refusal_has_one_line(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     def is_refused() -> list[str]:
         caplog.clear()
         assert rig.look() == [(LEADER, ONE)]
@@ -500,7 +498,7 @@ def test_an_answer_that_was_lost_keeps_both_sets_and_asks_the_same_again(rig: Ri
         ErrorCode.UNKNOWN_TOPIC_ID,
     ],
 )
-def test_who_may_have_joined_for_all_that_is_known_is_waited_for(rig: Rig, code: ErrorCode) -> None:
+def test_a_follower_that_may_have_joined_is_waited_for(rig: Rig, code: ErrorCode) -> None:
     rig.lead(LEADER)
     rig.fetch(ONE, 0)
     rig.look()
@@ -543,7 +541,7 @@ def test_one_partition_that_is_asked_for_again_keeps_no_other_waiting(
     other.close()
 
 
-def test_another_epoch_ends_what_was_asked_for(rig: Rig) -> None:
+def test_another_epoch_ends_a_requested_set(rig: Rig) -> None:
     rig.lead(LEADER)
     rig.fetch(ONE, 0)
     rig.look()
@@ -554,7 +552,7 @@ def test_another_epoch_ends_what_was_asked_for(rig: Rig) -> None:
     assert rig.look() == []
 
 
-def test_who_leads_no_more_asks_for_nothing(rig: Rig) -> None:
+def test_a_former_leader_requests_nothing(rig: Rig) -> None:
     rig.lead(LEADER)
     rig.fetch(ONE, 0)
     rig.sets.lead(rig.log, replace(PARTITION, leader=ONE, leader_epoch=5))

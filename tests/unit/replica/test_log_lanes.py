@@ -120,7 +120,7 @@ def held(tmp_path: Path) -> Iterator[Held]:
     made.stop()
 
 
-def test_what_other_directories_have_is_led_while_a_log_does_not_open(held: Held) -> None:
+def test_logs_of_other_directories_are_led_while_a_log_does_not_open(held: Held) -> None:
     hung, other = held.topic("hung"), held.topic("other")
     name = TopicPartition("hung", 0)
     with standing(("mkdir", "hung-0")) as disk:

@@ -18,7 +18,7 @@ def log(open_log: OpenLog) -> LedLog:
     return open_log()
 
 
-def test_the_oldest_is_first_and_what_has_ended_is_left_out(log: LedLog) -> None:
+def test_the_oldest_is_first_and_ended_ones_are_left_out(log: LedLog) -> None:
     assert open_transactions(log) == []
     append(log, plain())
     append(log, batch(9, 0, epoch=3, count=2))
@@ -42,7 +42,7 @@ def test_a_partition_may_have_very_many(log: LedLog) -> None:
     assert [each.producer_id for each in open_transactions(log)] == list(range(64))
 
 
-def test_what_hangs_is_aborted(log: LedLog) -> None:
+def test_a_hanging_transaction_is_aborted(log: LedLog) -> None:
     append(log, batch(7, 0, count=2))
     end(log, 7, coordinator_epoch=5)
     append(log, batch(7, 2))

@@ -101,7 +101,7 @@ def test_a_topic_that_is_deleted_before_its_logs_are_read(held: Held, gate: Gate
     assert all(held.log("a", index).log_end_offset == 0 for index in range(3))
 
 
-def test_what_is_not_named_is_not_tried_again(
+def test_a_log_that_is_not_named_is_not_tried_again(
     held: Held, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A log that cannot be read says so once, not with each of its topic's that is read."""

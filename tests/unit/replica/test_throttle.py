@@ -27,7 +27,7 @@ def throttle(bytes_per_s: int, **more: Any) -> tuple[FollowerThrottle, ManualClo
     return FollowerThrottle(clock, lambda name: name == NAME, bytes_per_s), clock
 
 
-def test_what_came_is_paid_for_afterwards() -> None:
+def test_bytes_are_paid_for_after_they_came() -> None:
     held, clock = throttle(1_000)
     assert held.pause_ms(NAME) == 0
     held.note_copied(NAME, 1_500)  # of which a second's worth was saved up
@@ -60,7 +60,7 @@ def test_a_pause_ends_with_its_rate() -> None:
 
 
 @pytest.mark.parametrize("between", [(), (UNLIMITED,), (0,), (UNLIMITED, 0)])
-def test_what_is_owed_is_paid_at_the_rate_that_holds_now(between: tuple[int, ...]) -> None:
+def test_owed_bytes_are_paid_at_the_rate_that_holds_now(between: tuple[int, ...]) -> None:
     """Else a rate that was one by mistake would hold copies up for days after it was mended."""
     held, clock = throttle(1)
     held.note_copied(NAME, 1_000_001)

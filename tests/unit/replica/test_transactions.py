@@ -289,7 +289,7 @@ def test_an_old_epoch_is_answered_before_a_verification(log: LedLog) -> None:
     assert refused(log, batch(7, 0, epoch=3), guard=0) == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_what_is_open_does_not_expire(log: LedLog) -> None:
+def test_an_open_transaction_does_not_expire(log: LedLog) -> None:
     append(log, batch(7, 0))
     append(log, batch(8, 0))
     end(log, 8)
@@ -429,9 +429,7 @@ def _entries(*changed: tuple[int, ...]) -> bytes:
         _entries((0, 0, 0, 0, 0), (0, 0, 0, 0, 0), (0, 0, 0, 0, 0)),
     ],
 )
-def test_an_index_that_is_not_what_was_written_is_made_anew(
-    open_log: OpenLog, damaged: bytes
-) -> None:
+def test_an_index_that_differs_from_its_log_is_made_anew(open_log: OpenLog, damaged: bytes) -> None:
     """After a clean stop, too: of a disk that lost some of it, or put zeros in its place."""
     log = open_log()
     for producer_id, sequence in ((7, 0), (7, 1), (8, 0)):

@@ -52,7 +52,7 @@ def append_again(log: LedLog, batch: ParsedBatch, data: bytes) -> None:
     assert found.error is ErrorCode.NONE
 
 
-def test_what_a_leader_writes(open_log: OpenLog) -> None:
+def test_batches_of_a_leader(open_log: OpenLog) -> None:
     """Records and markers, the index of aborted transactions, and the snapshot of a stop."""
     log = open_log(segment_ms=NEVER)
     at = 0

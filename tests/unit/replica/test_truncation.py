@@ -89,7 +89,7 @@ def catch_up(follower: History, leader: History) -> int:
 
 
 @pytest.mark.parametrize("led_before", [False, True])
-def test_all_small_histories_end_in_what_both_have(led_before: bool) -> None:
+def test_all_small_histories_end_in_the_records_of_both(led_before: bool) -> None:
     """`led_before`: the follower led an epoch of which it wrote nothing, newer than its records."""
     tried = most = 0
     for common, follower_tail, leader_tail in pairs():

@@ -89,7 +89,7 @@ def test_new_replicas_come_online_when_there_is_room(
     broker.logs.stop()
 
 
-def test_logs_that_are_there_come_online_with_what_they_have(tmp_path: Path) -> None:
+def test_logs_that_are_there_come_online_with_their_records(tmp_path: Path) -> None:
     broker, topic = made(tmp_path)
     with FileFaults(Fault(("open",), f"{broker.path}/a-", times=FOREVER, error=errno.ENOSPC)):
         assert broker.read(topic) == NAMES
@@ -141,7 +141,7 @@ def test_other_trouble_waits_for_a_person(tmp_path: Path, code: int) -> None:
     broker.logs.stop()
 
 
-def test_what_is_deleted_meanwhile_is_not_tried(tmp_path: Path) -> None:
+def test_a_log_that_is_deleted_meanwhile_is_not_tried(tmp_path: Path) -> None:
     broker, topic = made(tmp_path)
     with FileFaults(Fault((), f"{broker.path}/a-", times=FOREVER, error=errno.ENOSPC)):
         broker.read(topic)

@@ -121,7 +121,7 @@ def test_the_ring_is_allocated_late_grows_in_place_and_is_given_back() -> None:
     assert slots.push(106, 1) is Status.OK
 
 
-def test_discard_takes_what_has_no_answer_yet() -> None:
+def test_discard_takes_slots_without_an_answer_too() -> None:
     slots = ResponseSlots(8, 1000)
     slots.push(0, 7)
     slots.push(1, 8, "b")

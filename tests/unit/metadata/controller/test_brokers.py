@@ -263,7 +263,7 @@ def test_a_log_that_is_offline_here_is_not_elected_again_and_again(cluster: Clus
     assert cluster.controller.embedded.get(path) == before
 
 
-def test_the_next_controller_goes_on_with_what_the_last_one_decided(cluster: Cluster) -> None:
+def test_the_next_controller_goes_on_with_decisions_of_the_last_one(cluster: Cluster) -> None:
     cluster.make(3, 2)
     cluster.alter(3, 3)
     cluster.brokers.pop(1).stop()

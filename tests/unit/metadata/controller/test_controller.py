@@ -126,7 +126,7 @@ def test_a_created_topic_is_open_before_it_is_visible_and_visible_before_the_ans
     assert broker.replicas.calls[-1] == ImageDelta(created=(topic,))
 
 
-def test_the_answer_says_what_was_made(broker: OneBroker) -> None:
+def test_the_answer_describes_the_new_topic(broker: OneBroker) -> None:
     (result,) = broker.create(NewTopic("t", configs={"retention.ms": "5"}))
     topic = broker.image.topics["t"]
     assert result == TopicResult(
@@ -202,7 +202,7 @@ def test_a_topic_made_again_is_another_topic(broker: OneBroker) -> None:
     assert broker.image.topic_by_id(first.topic_id) is None
 
 
-def test_deletion_by_name_by_id_and_of_what_is_not_there(broker: OneBroker) -> None:
+def test_deletion_by_name_by_id_and_of_unknown_topics(broker: OneBroker) -> None:
     broker.create("a", "b", "c")
     topics = broker.image.topics
     unknown = UUID(int=7)

@@ -184,7 +184,7 @@ def test_config_changes_are_incremental_or_replace_everything() -> None:
     assert change(set={"c": None}) is E.INVALID_CONFIG
 
 
-def test_lists_are_edited_from_what_the_topic_had() -> None:
+def test_lists_are_edited_from_the_topics_own() -> None:
     assert change(append={"a": "x"}) == {"a": "1+x", "b": "2"}
     assert change(subtract={"b": "y"}, append={"c": "x"}) == {"a": "1", "b": "2-y", "c": "+x"}
     assert change(append={"bad": "x"}) is E.INVALID_CONFIG

@@ -119,7 +119,7 @@ class Applied:
         self.image = image
 
 
-def test_what_was_overtaken_by_what_came_after_it_deletes_nothing() -> None:
+def test_an_overtaken_update_deletes_nothing() -> None:
     """It was sent once more, over another connection, and then the first one was read."""
     applied: Any = Applied(ClusterImage(cluster_id="c"))
     follower = ImageFollower(applied, lambda: 1)

@@ -24,7 +24,7 @@ ADDED = TopicPartition("t", 1)
 
 
 @pytest.mark.parametrize("broken", [1, 2], ids=["the controller", "another"])
-def test_others_lead_what_does_not_open(cluster: Cluster, broken: int) -> None:
+def test_other_brokers_lead_partitions_that_do_not_open(cluster: Cluster, broken: int) -> None:
     follow(cluster)
     cluster.brokers[broken].replicas.offline = [NAME]
     cluster.make(broken, 3)
@@ -82,7 +82,7 @@ def test_a_disk_that_fails_in_another_way_is_no_other_case(cluster: Cluster, bro
     follow(cluster)
 
 
-def test_another_broker_knows_what_is_new(cluster: Cluster) -> None:
+def test_another_broker_knows_new_partitions(cluster: Cluster) -> None:
     """It has no log of that yet, be a data directory of it missing or not."""
     follow(cluster)
     two = cluster.brokers[2]

@@ -83,7 +83,7 @@ def test_brokers_come_and_go(
     assert all(each.partition_epoch == 9 for each in changed)
 
 
-def test_an_unclean_election_is_for_who_allows_it() -> None:
+def test_an_unclean_election_is_for_topics_that_allow_it() -> None:
     cluster = image(leader=1, isr=(1,))
     unclean = ElectionRules(2, unclean=True)
     assert [

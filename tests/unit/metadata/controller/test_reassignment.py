@@ -82,7 +82,7 @@ def test_no_dead_broker_is_elected_by_the_end() -> None:
     assert finished(leaderless, ALIVE, ONE) is leaderless
 
 
-def test_a_cancellation_leaves_what_there_was() -> None:
+def test_a_cancellation_leaves_the_former_replicas() -> None:
     moving = reassigned(HELD, (4, 5), ALIVE, TWO)
     back = cancelled(moving, ALIVE, TWO)
     assert {*back.replicas} == {1, 2, 3} and not back.is_reassigned
@@ -102,7 +102,7 @@ def test_no_cancellation_leaves_too_few_in_sync() -> None:
     assert cancelled(few, ALIVE, TWO).isr == (1,)
 
 
-def test_another_target_is_one_of_what_there_was() -> None:
+def test_another_target_is_of_the_former_replicas() -> None:
     moving = replace(reassigned(HELD, (4, 5), ALIVE, TWO), isr=(4, 1, 2, 3))
     other = reassigned(moving, (5, 2), ALIVE, TWO)
     assert (other.replicas, other.adding, other.removing) == ((5, 2, 1, 3), (5,), (1, 3))

@@ -110,7 +110,7 @@ def test_neither_do_the_dead_those_that_stop_and_those_whose_log_fails() -> None
     assert decided.now == before == (1, (1,))
 
 
-def test_an_election_for_another_reason_prefers_who_has_room() -> None:
+def test_an_election_for_another_reason_prefers_a_replica_with_room() -> None:
     decided = Decided()
     decided.refuse(2)
     decided.changes.brokers_changed(decided.nodes, decided.brokers[1:])

@@ -87,7 +87,7 @@ def test_unclean_elections_that_are_allowed_everywhere_are_made_at_once(
     assert (cluster.state.leader, cluster.state.isr) == (2, (2,))
 
 
-def test_a_controller_elects_by_what_the_store_says_last(
+def test_a_controller_elects_by_the_latest_state_of_the_store(
     cluster: Configured, wire: Wire, tmp_path: Path
 ) -> None:
     """And not by an earlier image, in which unclean elections are allowed."""

@@ -47,7 +47,7 @@ def test_what_fits_is_sent_whole() -> None:
     ]
 
 
-def test_the_last_part_completes_what_was_cut() -> None:
+def test_the_last_part_completes_a_cut_update() -> None:
     received = PartsReceived()
     *first, last = parts()
     assert [received.take(part) for part in first] == [ErrorCode.NONE] * 3
@@ -95,7 +95,7 @@ def test_more_bytes_than_an_image_may_have_are_not_kept() -> None:
     assert taken == [none, none, too_large, unknown]
 
 
-def test_a_whole_update_ends_what_was_not_complete() -> None:
+def test_a_whole_update_ends_an_incomplete_one() -> None:
     received = PartsReceived()
     first, second, *_ = parts()
     received.take(first)

@@ -408,7 +408,7 @@ def test_a_one_shot_data_watch_fires_once(store: MetadataStore) -> None:
         (lambda store: store.delete("/old"), EventType.DELETED),
     ],
 )
-def test_a_data_watch_says_what_happened(
+def test_a_data_watch_names_its_event(
     store: MetadataStore, change: Callable[[MetadataStore], object], type_: EventType
 ) -> None:
     store.create("/old")

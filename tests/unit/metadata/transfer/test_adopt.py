@@ -225,7 +225,7 @@ def test_what_is_torn_in_the_middle_is_no_gap(data: Path, tmp_path: Path) -> Non
     ]  # fmt: skip
 
 
-def test_the_command_says_what_it_did(
+def test_the_command_reports_its_steps(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sound = batch(0, 5)
