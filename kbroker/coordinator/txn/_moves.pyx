@@ -14,7 +14,7 @@ another term; an entry has a number, so that the one that was claimed is known.
 Locks: that of the ids, for one look each. No GIL.
 """
 
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
 from kbroker.coordinator.txn._ids cimport ids_find_locked, ids_lock, ids_unlock

@@ -15,13 +15,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from kbroker.coordinator.runtime._shard_table import partition_for
+from kbroker.coordinator.txn._images import encode_value
 from kbroker.coordinator.txn.image import LIMITS, TransactionImage, fenced
 from kbroker.coordinator.txn.records import (
     RecordError,
     decode_key,
     decode_value,
     encode_key,
-    encode_value,
     version_of,
 )
 from kbroker.coordinator.txn.states import PREPARED, State

@@ -92,13 +92,13 @@ cdef int _take_topic(
     cdef int32_t count = take_count(cursor, flexible, 4)
     cdef TopicEntry* entry
     cdef Place* place
-    cdef int32_t i
+    cdef int32_t _i
     if name == NULL or cursor.failed or plan.place_count + count > REQUEST_PARTITIONS_MAX:
         return -1
     entry = snapshot_by_name(snapshot, name, <int32_t>length)
     if entry == NULL or entry.internal:
         return -1
-    for i in range(count):
+    for _i in range(count):
         place = &plan.places[plan.place_count]
         place.topic = name
         place.topic_length = <int32_t>length
@@ -117,7 +117,7 @@ cdef int _parse(HotWorker* worker, Snapshot* snapshot, AddPlan* plan) noexcept n
     cdef Cursor cursor
     cdef RequestHeader header
     cdef int64_t length = 0
-    cdef int32_t i
+    cdef int32_t _i
     take_header(&cursor, &header, plan.request.data, plan.request.length_bytes, flexible)
     plan.correlation_id = header.correlation_id
     plan.move.id = take_string(&cursor, flexible, &length)
@@ -134,7 +134,7 @@ cdef int _parse(HotWorker* worker, Snapshot* snapshot, AddPlan* plan) noexcept n
             <int64_t>(cursor.left // 4) + 1, <int64_t>REQUEST_PARTITIONS_MAX + 1))
     if plan.places == NULL:
         return -1
-    for i in range(plan.topic_count):
+    for _i in range(plan.topic_count):
         if _take_topic(worker, snapshot, plan, &cursor, flexible) != 0:
             return -1
     skip_tags(&cursor, flexible)
@@ -164,10 +164,10 @@ cdef uint8_t* _put_topic(uint8_t* at, Cursor* asked, int flexible) noexcept nogi
     cdef int64_t length = 0
     cdef uint8_t* name = take_string(asked, flexible, &length)
     cdef int32_t count = take_count(asked, flexible, 4)
-    cdef int32_t i
+    cdef int32_t _i
     at = put_string(at, flexible, name, <int32_t>length)
     at = put_count(at, flexible, count)
-    for i in range(count):
+    for _i in range(count):
         at = put_i32(at, take_i32(asked))
         at = put_i16(at, 0)
         at = put_no_tags(at, flexible)
@@ -181,7 +181,7 @@ cdef void _answer(HotWorker* worker, AddPlan* plan) noexcept nogil:
         TOPIC_BYTES_MAX * <size_t>plan.topic_count + PARTITION_BYTES * <size_t>plan.place_count)
     cdef uint8_t* head = answer_reserve(plan.request, <uint32_t>bound, 1)
     cdef uint8_t* at
-    cdef int32_t i
+    cdef int32_t _i
     if head == NULL:
         cold_push(worker, plan.request, REASON_TRANSACTION)  # once more, which changes nothing
         return
@@ -190,7 +190,7 @@ cdef void _answer(HotWorker* worker, AddPlan* plan) noexcept nogil:
     at = put_i32(at, 0)           # throttle time
     take_count(&plan.topics, flexible, TOPIC_BYTES_MIN)
     at = put_count(at, flexible, plan.topic_count)
-    for i in range(plan.topic_count):
+    for _i in range(plan.topic_count):
         at = _put_topic(at, &plan.topics, flexible)
     at = put_no_tags(at, flexible)
     kb_put_u32(head, <uint32_t>(at - head - 4))

@@ -10,7 +10,7 @@ wait for no follower is compared under the partition's lock (`Batch.alone`). The
 thread, no GIL. Locks: a partition's, one at a time.
 """
 
-from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
 
 from kbroker.coordinator.txn._moves cimport TxnMove
 from kbroker.coordinator.txn._places cimport Place, PlacesWalk, places_next, places_walk
@@ -22,7 +22,7 @@ from kbroker.core._table cimport Table, table_find_or_put, table_init
 from kbroker.engine.apis._txn_write cimport TxnTouched, touched_add
 from kbroker.engine.worker._context cimport HotWorker
 from kbroker.log.engine._markers cimport MARKER_BYTES, marker_prepare
-from kbroker.log.engine._storage cimport Log, log_is_slow
+from kbroker.log.engine._storage cimport log_is_slow
 from kbroker.log.engine._types cimport Batch
 from kbroker.log.upkeep._flush cimport FLUSH_RECORDS
 from kbroker.replica._partition cimport (

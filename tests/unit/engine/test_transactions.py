@@ -38,8 +38,8 @@ from tests.unit.engine.transactional import batch, send
 from tests.unit.engine.wire import Ask, fetch_frame, fetched_in
 from tests.unit.net.harness import framed, header, running
 
-TV1: Final = [(0, 3, 0), (1, 8, 2), (2, 9, 3), (3, 11, 4)]
-TV2: Final = [(None, 12, 5), (None, 13, 5)]
+TV1: Final[list[tuple[int | None, int, int]]] = [(0, 3, 0), (1, 8, 2), (2, 9, 3), (3, 11, 4)]
+TV2: Final[list[tuple[int | None, int, int]]] = [(None, 12, 5), (None, 13, 5)]
 
 
 @pytest.fixture
@@ -228,6 +228,7 @@ def test_requests_of_one_run_are_few_writes(both: list[Coordinated]) -> None:
             transactions.setdefault(producer_id, []).append((epoch, control))
         expected = [(n + control, control) for n in range(rounds) for control in (False, True)]
         assert list(transactions.values()) == [expected] * len(names)
+        assert image is not None
         assert each.replayed()[name] == image._replace(last_epoch=-1)
 
 

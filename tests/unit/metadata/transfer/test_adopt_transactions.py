@@ -12,8 +12,9 @@ import pytest
 
 from kbroker.cli.main import main
 from kbroker.coordinator.runtime._shard_table import partition_for
+from kbroker.coordinator.txn._images import encode_value
 from kbroker.coordinator.txn.image import TransactionImage
-from kbroker.coordinator.txn.records import decode_key, decode_value, encode_key, encode_value
+from kbroker.coordinator.txn.records import decode_key, decode_value, encode_key
 from kbroker.coordinator.txn.states import State
 from kbroker.errors import UserError
 from kbroker.log.adopted import Copied
