@@ -123,7 +123,7 @@ class Producer:
         batch = self._batch
         struct.pack_into(">h", batch, ATTRIBUTES_AT, attributes)
         struct.pack_into(">qhi", batch, PRODUCER_AT, self.producer_id, self.epoch, self._sequence)
-        struct.pack_into(">I", batch, CRC_AT, crc32c(memoryview(batch)[ATTRIBUTES_AT:]))
+        struct.pack_into(">I", batch, CRC_AT, crc32c(bytes(batch[ATTRIBUTES_AT:])))
         data = self._frame
         for at in self._batches_at:  # one is like the other
             data[at : at + self.batch_bytes] = batch

@@ -46,7 +46,7 @@ def test_an_aborted_record_that_is_read() -> None:
     assert none_aborted([b"3"], WANTED) == ["partition 1: aborted, and read: 1: b'3'"]
 
 
-def test_what_is_open() -> None:
+def test_open_transactions() -> None:
     over = Ends({"a-0": 5, "b-0": 0}, {"a-0": 5, "b-0": 0})
     assert nothing_open([], over) == []
     assert nothing_open(["one in Ongoing"], over) == ["open at its coordinator: one in Ongoing"]

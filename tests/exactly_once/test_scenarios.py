@@ -24,7 +24,7 @@ KILLS = (
 )  # fmt: skip
 
 
-def test_each_record_is_copied_once_whatever_is_killed() -> None:
+def test_each_record_is_copied_once_under_kills() -> None:
     assert copies.run("confluent-kafka", random.Random(SEED), print, kills=KILLS) == []
 
 
@@ -34,6 +34,6 @@ def test_a_producer_that_dies_for_good_holds_no_reader_for_long() -> None:
 
 
 @pytest.mark.java
-def test_another_process_ends_what_one_has_left_open() -> None:
+def test_another_process_ends_an_open_transaction() -> None:
     dice = random.Random(SEED)
     assert resumed.run(dice, print, len(resumed.OUTCOMES), kills=False) == []
