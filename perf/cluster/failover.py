@@ -128,7 +128,7 @@ def kill(cluster: Cluster, departures: Departures, turn: int, partitions: int) -
         killed_s = time.monotonic()
         cluster.nodes[victim].kill()
         knows_s = _when_moved(clients, victim, partitions)
-    noticed_s = _noticed(departures, victim)
+    noticed_s = min(_noticed(departures, victim), *knows_s.values())
     return Failover(
         turn,
         victim,
@@ -156,7 +156,7 @@ def _when_moved(clients: Mapping[int, Client], dead: int, partitions: int) -> di
 
 
 def _noticed(departures: Departures, node: int) -> float:
-    """When its registration went; the watch may come a little after its consequences."""
+    """When its registration went; the watch may come a little after, even after its consequences."""
     found: list[float] = []
 
     def fired() -> bool:
