@@ -156,7 +156,7 @@ def _when_moved(clients: Mapping[int, Client], dead: int, partitions: int) -> di
 
 
 def _noticed(departures: Departures, node: int) -> float:
-    """When its registration went; the watch may come a little after, even after its consequences."""
+    """When its registration went; the watch may come a little after its consequences."""
     found: list[float] = []
 
     def fired() -> bool:

@@ -24,7 +24,7 @@ from kbroker.protocol._cursor cimport (
 
 cdef enum:
     KEY_VERSION = 0
-    FLEXIBLE_SINCE = 1
+    VALUE_FLEXIBLE_FROM = 1
     TAG_PREVIOUS = 0
     TAG_NEXT = 1
     TAG_CLIENT_VERSION = 2
@@ -86,7 +86,7 @@ cdef uint8_t* _put_tags(uint8_t* at, const TxnImage* image) noexcept nogil:
 
 
 cdef uint8_t* txn_put_value(uint8_t* at, const TxnImage* image, int version) noexcept nogil:
-    cdef int flexible = version >= FLEXIBLE_SINCE
+    cdef int flexible = version >= VALUE_FLEXIBLE_FROM
     at = put_i16(at, <int16_t>version)
     at = put_i64(at, image.producer_id)
     at = put_i16(at, image.epoch)
