@@ -2,11 +2,16 @@
 
     python -m tests.exactly_once                               all of them: make exactly-once
     python -m tests.exactly_once copies --libraries java,aiokafka --rounds 5 --seed 7
-    KBROKER_TEST_REFERENCE=kafka python -m tests.exactly_once copies    against Apache Kafka
+    KBROKER_TEST_REFERENCE=kafka python -m tests.exactly_once streams    against Apache Kafka
+
+With Apache Kafka `rolling` has three kbrokers, too.
 
     copies      consume, transform, produce, by each library; kills of both parties at each step
+    streams     Kafka Streams with exactly_once_v2: one instance, three, one
+    connect     Kafka Connect with exactly.once.source.support
     resumed     Flink's way: a process ends what another one has left open
     dead        producers that are killed between send and commit, for good
+    rolling     three brokers, restarted one after the other under copiers of every library
 
 Each says a line for each kill, then what it has found; 1 is the exit status where something that
 was committed is not read once and in order, an aborted record is read, or a transaction stays open.
@@ -23,7 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from tests.exactly_once.copiers import COMMANDS
-from tests.exactly_once.scenarios import copies, dead, resumed
+from tests.exactly_once.scenarios import connect, copies, dead, resumed, rolling, streams
 
 CHECKPOINTS: Final = 60  # of `resumed`, in a round
 Run = Callable[[], list[str]]
@@ -37,15 +42,18 @@ def chosen(options: argparse.Namespace, dice: random.Random) -> dict[str, Run]:
             f"copies {library}": lambda library=library: copies.run(library, dice, say, rounds)
             for library in libraries
         },
+        "streams": lambda: streams.run(dice, say, rounds),
+        "connect": lambda: connect.run(dice, say, rounds),
         "resumed": lambda: resumed.run(dice, say, CHECKPOINTS * rounds),
         "dead": lambda: dead.run(say),
+        "rolling": lambda: rolling.run(dice, say, libraries, rounds),
     }
     wanted = {*options.scenarios} or {name.partition(" ")[0] for name in every}
     return {name: run for name, run in every.items() if name.partition(" ")[0] in wanted}
 
 
 def main() -> int:
-    names = ("copies", "resumed", "dead")
+    names = ("copies", "streams", "connect", "resumed", "dead", "rolling")
     parser = argparse.ArgumentParser(
         prog="python -m tests.exactly_once", description=(__doc__ or "").splitlines()[0]
     )
