@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from perf.transactions import (
     unused,
     visible,
 )
-from tests.support import zookeeper
+from tests.support import requirements, zookeeper
 from tests.support.source_tree import ROOT
 from tests.unit.perf.test_report import MACHINE
 
@@ -69,8 +68,7 @@ def test_reading(tmp_path: Path) -> None:
 
 def test_sendfiles(tmp_path: Path) -> None:
     """Every byte of the records leaves by sendfile, at either level."""
-    if shutil.which("strace") is None:
-        pytest.skip("no strace on this machine")
+    requirements.program("strace", "`make test` or `apt-get install strace` installs it")
     plan = sendfiles.SendfilePlan(rounds=1, shares=(50,), sizes=(16 << 10,), log_bytes=1 << 20)
     found = sendfiles.measure(plan, tmp_path, lambda text: None)
     assert [one.isolation for one in found] == ["uncommitted", "committed"]
