@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
@@ -73,13 +73,12 @@ def create(bootstrap: str, *topics: str, partitions: int = PARTITIONS) -> None:
         admin.create(topic, partitions)
 
 
-def until(holds: object, what: str, timeout_s: float = TIMEOUT_S) -> None:
-    """`holds` is called until it is true."""
-    assert callable(holds)
+def until(holds: Callable[[], object], what: str, timeout_s: float = TIMEOUT_S) -> None:
+    """`holds` is called until it is true. TimeoutError."""
     end_s = time.monotonic() + timeout_s
     while not holds():
         if time.monotonic() > end_s:
-            raise TimeoutError(f"it did not come to be in {timeout_s:g} s: {what}")
+            raise TimeoutError(f"not true within {timeout_s:g} s: {what}")
         time.sleep(POLL_S)
 
 
@@ -151,7 +150,7 @@ def settled(
                 if time.monotonic() > end_s:
                     return found
             if time.monotonic() > end_s + timeout_s:
-                raise TimeoutError("the brokers do not tell what is open")
+                raise TimeoutError("the brokers do not list their open transactions")
             time.sleep(POLL_S)
 
 

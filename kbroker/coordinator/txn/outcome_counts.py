@@ -1,8 +1,8 @@
-"""What became of the transactions of a coordinator, since the start, and whose were aborted.
+"""Counts of the outcomes of a coordinator's transactions since the start, and of ids that abort.
 
-Of an id that aborts the counts are kept until IDS_MAX others have aborted since; then they begin
-anew. An outcome counts when it is in the log. An abort of no partition does not: a client that
-aborts what it has not begun has lost nothing.
+An id that aborts has counts of its own, until IDS_MAX others have aborted after it; its next abort
+is its first one again. An outcome counts when it is in the log. An abort of no partition does not
+count: such a client has lost no record.
 
 Lock: one, a leaf. Any thread.
 """

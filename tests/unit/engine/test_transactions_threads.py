@@ -1,8 +1,9 @@
 """Handlers in C and threads in Python at the same transactional ids, at the same time.
 
-Producers of both kinds commit and abort; each now and then begins anew, while its transaction may
-be open or its outcome under way. Another thread aborts what is open for long, with a timeout that
-is over at once for some. At the end all is over, and the logs say what the memory says.
+Producers of both kinds commit and abort; each now and then asks for a new epoch, while its
+transaction may be open or its outcome under way. Another thread aborts what is open for long, with
+a timeout that is over at once for some. At the end all is over, and the logs say what the memory
+says.
 """
 
 from __future__ import annotations

@@ -293,7 +293,7 @@ def test_aborted_transactions_are_what_came_since() -> None:
     assert aborted(pay, bill) == [("pay", 5, 2, "cashier"), ("bill", 1, 0, None)]
     assert aborted(pay, bill) == []
     assert aborted(("pay", 6, 2, CASHIER), bill) == [("pay", 1, 0, "cashier")]
-    assert aborted(("pay", 1, 1, CASHIER)) == [("pay", 1, 1, "cashier")], "counted anew"
+    assert aborted(("pay", 1, 1, CASHIER)) == [("pay", 1, 1, "cashier")], "counted from zero again"
 
 
 def test_open_transactions_and_what_they_hold() -> None:
