@@ -10,7 +10,14 @@ from typing import Any
 
 from kbroker.types import ApiKey
 from tests.parity.book import Book
-from tests.parity.cases._groups import Member, commit, delete_groups, fetch_offsets, stable
+from tests.parity.cases._groups import (
+    Member,
+    commit,
+    delete_groups,
+    delete_offsets,
+    fetch_offsets,
+    stable,
+)
 from tests.parity.cases._transactions import (
     END_AND_RAISE,
     Pair,
@@ -232,4 +239,66 @@ def deleted(talk: Talk, version: int) -> None:
     one.commit()
     fetched(talk, group, name)
     talk.ask(delete_groups(2, group))
+    fetched(talk, group, name)
+
+
+@book.case(
+    "a group with offsets that is deleted meanwhile",
+    versions=(3,),
+    over=OUTCOMES,
+    setup=IN_TRANSACTIONS,
+)
+def deleted_with_offsets(talk: Talk, version: int, committed: bool) -> None:
+    """An offset that the transaction commits after that is of a new group."""
+    name, group, one = talk.topic(partitions=2), talk.name("g"), Producer(talk)
+    talk.quietly(commit(talk, 7, group, (name, {0: 1, 1: 1})))
+    begun(talk, one, group)
+    talk.ask(commit_offsets(version, one.name, one.pair, group, name, {0: 5}))
+    talk.ask(delete_groups(2, group))
+    fetched(talk, group, name)
+    talk.ask(commit_offsets(version, one.name, one.pair, group, name, {1: 6}))
+    fetched(talk, group, name)
+    one.end(committed=committed)
+    fetched(talk, group, name)
+    talk.ask(delete_groups(2, group))
+
+
+@book.case("a group of two producers that is deleted meanwhile", setup=IN_TRANSACTIONS)
+def deleted_of_two(talk: Talk) -> None:
+    name, group, other = talk.topic(partitions=2), talk.name("g"), talk.name("h")
+    one, two = Producer(talk, "a"), Producer(talk, "b")
+    for each in (one, two):
+        begun(talk, each, group)
+        begun(talk, each, other)
+        talk.ask(commit_offsets(3, each.name, each.pair, group, name, {0: 5}))
+        talk.ask(commit_offsets(3, each.name, each.pair, other, name, {0: 7}))
+    talk.ask(delete_groups(2, group))
+    one.abort()
+    two.commit()
+    fetched(talk, group, name)
+    fetched(talk, other, name)
+
+
+@book.case("offsets that are deleted meanwhile", over=OUTCOMES, setup=IN_TRANSACTIONS)
+def deleted_offsets(talk: Talk, committed: bool) -> None:
+    """One that was committed before, and one that is only pending."""
+    name, group, one = talk.topic(partitions=2), talk.name("g"), Producer(talk)
+    talk.quietly(commit(talk, 7, group, (name, {0: 1})))
+    begun(talk, one, group)
+    talk.ask(commit_offsets(3, one.name, one.pair, group, name, {0: 5, 1: 6}))
+    talk.ask(delete_offsets(group, (name, [0, 1])))
+    fetched(talk, group, name)
+    one.end(committed=committed)
+    fetched(talk, group, name)
+    talk.ask(delete_groups(2, group))
+
+
+@book.case("an offset that is only pending is deleted", setup=IN_TRANSACTIONS)
+def deleted_pending(talk: Talk) -> None:
+    name, group, one = talk.topic(partitions=2), talk.name("g"), Producer(talk)
+    begun(talk, one, group)
+    talk.ask(commit_offsets(3, one.name, one.pair, group, name, {0: 5}))
+    talk.ask(delete_offsets(group, (name, [0, 1])))
+    fetched(talk, group, name)
+    one.commit()
     fetched(talk, group, name)
