@@ -324,11 +324,6 @@ TRANSACTIONS: Final = [
         "Apache Kafka takes the epoch before an outcome of EndTxn 4 for a lost response, and gives "
         "a replaced producer the pair of the one that has replaced it",
     ),
-    Difference(
-        "txn_offset_commit: a group that is deleted meanwhile v*",
-        "*",
-        "an offset of an open transaction is not deleted with its group: the outcome decides",
-    ),
 ]
 
 DIFFERENCES: Final = [

@@ -97,7 +97,8 @@ class GroupTable(ShardTable):
         commit has been written of a partition, that stays."""
 
     def pending(self, group_id: str) -> frozenset[tuple[str, int]]:
-        """The partitions of which a transaction has an offset that is not decided."""
+        """The partitions of which a transaction has an offset that is not decided. A tombstone of a
+        partition ends what is pending of it."""
 
     def pending_groups(self, partition: int) -> set[str]: ...
 
@@ -111,8 +112,9 @@ class GroupTable(ShardTable):
         topic_id: bytes | None = None,
         written: Written | None = None,
     ) -> int:
-        """Tombstones for those that are there, with a time >= 0 only for those committed by then,
-        with an id only for those that were not committed for a topic with another one.
+        """Tombstones for those that are there, also if they are only pending; with a time >= 0 only
+        for those committed by then, with an id only for those that were not committed for a topic
+        with another one.
 
         Decided under the lock of the append. An error code. If none is there `written` is all that
         was written before: another caller's tombstone may be among it.

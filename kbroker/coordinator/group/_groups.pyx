@@ -325,6 +325,29 @@ cdef class GroupTable(ShardTable):
             for (index, _), records in list(self.open_transactions.items()) if index == partition
             for record in list(records) if (named := partition_of_key(record.key)) is not None]
 
+    def _tombstones_of_pending(self, str group_id, named=None):
+        # Under the transaction lock: what is pending of a group, or of these (topic, partition) of
+        # it, as (group, topic, partition); and tombstones for those of them without an offset that
+        # holds, as that has one anyway.
+        pending = self.pending(group_id)
+        if named is not None:
+            pending &= named
+        if not pending:
+            return set(), []
+        there = {(each.topic, each.partition) for each in self.offsets(group_id)}
+        tombstones = [(offset_key(group_id, *each), None) for each in sorted(pending - there)]
+        return {(group_id, *each) for each in pending}, tombstones
+
+    def _drop_pending(self, int partition, names):
+        # Under the transaction lock: offsets of these (group, topic, partition).
+        for place in [place for place in list(self.open_transactions) if place[0] == partition]:
+            records = self.open_transactions.get(place, ())
+            left = [record for record in records if partition_of_key(record.key) not in names]
+            if left:
+                self.open_transactions[place] = left
+            else:
+                self.open_transactions.pop(place, None)
+
     def _transaction_lock(self, partition):
         return self.transaction_locks.setdefault(partition, threading.Lock())
 
@@ -338,9 +361,11 @@ cdef class GroupTable(ShardTable):
         cdef bytes group
         # Each once: a tombstone repeats the group's name, 8,000 times what it took to be named.
         cdef list names = [(name_bytes(topic), at) for topic, at in dict.fromkeys(partitions)]
-        cdef Py_ssize_t count = len(names)
+        cdef int64_t count = len(names)
         cdef Arena arena
         cdef OffsetKey* keys
+        cdef MoreRecords more
+        cdef list alone
         cdef const uint8_t* of_topic = topic_id_at(topic_id)
         cdef Appended appended = Appended(-1, -1, 0)
         cdef int error
@@ -357,14 +382,24 @@ cdef class GroupTable(ShardTable):
                 keys[i].group = text_of(group)
                 keys[i].topic = text_of(names[i][0])
                 keys[i].partition = names[i][1]
-            with nogil:
-                group_shard_lock(shard)
-                error = shard_error(&shard.base)
-                if error == 0:
-                    error = offsets_remove_locked(
-                        shard, &arena, keys, count, committed_until_ms, of_topic,
-                        kb_wall_ms() + self._shift_ms(), &appended)
-                shard_unlock(&shard.base)
+            # From the append to the end of what is pending nothing becomes pending, or holds.
+            with self._transaction_lock(shard.base.index):
+                named = set(partitions) if committed_until_ms < 0 and topic_id is None else set()
+                pending, alone = self._tombstones_of_pending(group_id, named)
+                more.texts = texts_of(&arena, alone)
+                more.count = len(alone)
+                with nogil:
+                    group_shard_lock(shard)
+                    error = shard_error(&shard.base)
+                    if error == 0:
+                        error = offsets_remove_locked(
+                            shard, keys, &count, &more, committed_until_ms, of_topic,
+                            kb_wall_ms() + self._shift_ms(), &appended)
+                    shard_unlock(&shard.base)
+                if error == 0 and self.open_transactions:
+                    self._drop_pending(shard.base.index, pending | {
+                        (group_id, str_of(&keys[i].topic), keys[i].partition)
+                        for i in range(count)})
         finally:
             arena_free(&arena)
         return self._written(&shard.base, error, &appended, written)
@@ -372,7 +407,7 @@ cdef class GroupTable(ShardTable):
     def delete_group(self, str group_id not None, records=(), Written written=None):
         cdef GroupShard* shard = self._group_shard_of(group_id)
         cdef bytes id
-        cdef list pairs = list(records)
+        cdef list pairs
         cdef Arena arena
         cdef MoreRecords more
         cdef Text text
@@ -384,18 +419,24 @@ cdef class GroupTable(ShardTable):
         text = text_of(id)
         arena.block = NULL
         try:
-            more.texts = texts_of(&arena, pairs)
-            more.count = len(pairs)
-            with nogil:
-                group_shard_lock(shard)
-                error = shard_error(&shard.base)
-                if error == 0:
-                    error = group_delete_locked(
-                        shard, &arena, group_find_locked(shard, text.at, text.length), &more,
-                        kb_wall_ms() + self._shift_ms(), &appended)
-                if error == 0:
-                    group_hide_locked(shard, &text)
-                shard_unlock(&shard.base)
+            # From the append to the end of what is pending nothing becomes pending, or holds.
+            with self._transaction_lock(shard.base.index):
+                pending, pairs = self._tombstones_of_pending(group_id)
+                pairs += records
+                more.texts = texts_of(&arena, pairs)
+                more.count = len(pairs)
+                with nogil:
+                    group_shard_lock(shard)
+                    error = shard_error(&shard.base)
+                    if error == 0:
+                        error = group_delete_locked(
+                            shard, &arena, group_find_locked(shard, text.at, text.length), &more,
+                            kb_wall_ms() + self._shift_ms(), &appended)
+                    if error == 0:
+                        group_hide_locked(shard, &text)
+                    shard_unlock(&shard.base)
+                if error == 0 and pending:
+                    self._drop_pending(shard.base.index, pending)
         finally:
             arena_free(&arena)
         return self._written(&shard.base, error, &appended, written)

@@ -17,11 +17,12 @@ cdef struct MoreRecords:
 # Appends tombstones for those keys that are there, with `until_ms` >= 0 only for those committed
 # by then, with a `topic_id` only for those of no other topic; then they are gone. 0, or an error as
 # a coordinator says it. `appended` becomes the last batch; if there is none, all that was written.
+# `keys` and `count` become those that have one. `more` follows them.
 cdef int offsets_remove_locked(
-    GroupShard* shard, Arena* arena, const OffsetKey* keys, int64_t count, int64_t until_ms,
+    GroupShard* shard, OffsetKey* keys, int64_t* count, const MoreRecords* more, int64_t until_ms,
     const uint8_t* topic_id, int64_t now_ms, Appended* appended) noexcept nogil
 
-# The same for all offsets of a group, which may be NULL, followed by these records.
+# The same for all offsets of a group, which may be NULL.
 cdef int group_delete_locked(
     GroupShard* shard, Arena* arena, Group* group, const MoreRecords* more, int64_t now_ms,
     Appended* appended) noexcept nogil

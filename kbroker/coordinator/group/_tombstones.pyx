@@ -7,6 +7,8 @@ answered so when the followers have all that was written: an earlier caller's to
 among it. A group of many offsets takes several batches, in one write up to WRITE_BYTES_MAX: that is
 refused as a whole, before anything is gone. If the disk fails half way the first ones are in the
 log, and the log is led elsewhere.
+
+A tombstone also ends what open transactions have pending for its partition: `_groups` does that.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -184,26 +186,20 @@ cdef void _forget_locked(
 
 
 cdef int offsets_remove_locked(
-    GroupShard* shard, Arena* arena, const OffsetKey* keys, int64_t count, int64_t until_ms,
+    GroupShard* shard, OffsetKey* keys, int64_t* count, const MoreRecords* more, int64_t until_ms,
     const uint8_t* topic_id, int64_t now_ms, Appended* appended,
 ) noexcept nogil:
-    cdef OffsetKey* there = <OffsetKey*>arena_take(
-        arena, sizeof(OffsetKey) * <size_t>(count + 1))
     cdef int64_t found = 0
     cdef int64_t i
-    cdef MoreRecords nothing
-    if there == NULL:
-        return UNKNOWN_SERVER_ERROR
-    for i in range(count):
+    for i in range(count[0]):
         if _is_there(shard, &keys[i], until_ms, topic_id):
-            there[found] = keys[i]
+            keys[found] = keys[i]
             found += 1
-    if found == 0:
+    count[0] = found
+    if found + more.count == 0:
         appended[0] = shard_written_locked(&shard.base)
         return 0
-    nothing.texts = NULL
-    nothing.count = 0
-    return _write_locked(shard, there, found, &nothing, now_ms, appended)
+    return _write_locked(shard, keys, found, more, now_ms, appended)
 
 
 cdef int group_delete_locked(

@@ -14,10 +14,10 @@ cdef struct Others:
 
 
 # Applies uncompressed records, or only lists them all; 0 or NO_MEMORY. What cannot be read is
-# counted and left out.
+# counted and left out. Tombstones are listed in `tombstones` as well, if it is not NULL.
 cdef int load_records(
     Shard* shard, uint8_t* records, int64_t length, int32_t count, int64_t base_offset,
-    int64_t base_timestamp_ms, int apply, Others* others) noexcept nogil
+    int64_t base_timestamp_ms, int apply, Others* others, Others* tombstones) noexcept nogil
 # One record that was listed: APPLIED, FOR_PYTHON or NO_MEMORY.
 cdef int record_load(
     Shard* shard, const Text* key, const Text* value, int64_t log_offset) noexcept nogil

@@ -85,7 +85,7 @@ cdef int _list(Others* others, const RecordView* record) noexcept nogil:
 
 cdef int _load_locked(
     Shard* shard, kb_stream* stream, int32_t count, int64_t base_offset,
-    int64_t base_timestamp_ms, int apply, Others* others,
+    int64_t base_timestamp_ms, int apply, Others* others, Others* tombstones,
 ) noexcept nogil:
     cdef RecordView record
     cdef int status
@@ -98,6 +98,8 @@ cdef int _load_locked(
         if status == REST_UNREADABLE:
             others.unreadable += count - number
             break
+        if tombstones != NULL and record.value.length < 0 and _list(tombstones, &record) != 0:
+            return NO_MEMORY
         status = FOR_PYTHON
         if apply:
             status = record_apply_locked(shard, &record.key, &record.value, record.offset)
@@ -122,14 +124,14 @@ cdef int record_load(
 
 cdef int load_records(
     Shard* shard, uint8_t* records, int64_t length, int32_t count, int64_t base_offset,
-    int64_t base_timestamp_ms, int apply, Others* others,
+    int64_t base_timestamp_ms, int apply, Others* others, Others* tombstones,
 ) noexcept nogil:
     cdef kb_stream stream
     cdef int status
     kb_stream_open(&stream, KB_CODEC_NONE, records, <size_t>length, length)
     shard_lock(shard)
     status = _load_locked(
-        shard, &stream, count, base_offset, base_timestamp_ms, apply, others)
+        shard, &stream, count, base_offset, base_timestamp_ms, apply, others, tombstones)
     shard_unlock(shard)
     kb_stream_close(&stream)
     return status

@@ -146,8 +146,9 @@ cdef object _load_sound_batch(
     cdef bytes unpacked
     cdef uint8_t* records = <uint8_t*><char*>data + at + HEADER_BYTES
     cdef int64_t length = header.size_bytes - HEADER_BYTES
-    cdef Others others
-    cdef int status, transactional = header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT)
+    cdef Others others, tombstones
+    cdef int status, has_pending
+    cdef int transactional = header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT)
     if header.attributes & CODEC_MASK:
         try:
             unpacked = decompress(
@@ -158,11 +159,14 @@ cdef object _load_sound_batch(
         records = <uint8_t*><char*>unpacked
         length = len(unpacked)
     memset(&others, 0, sizeof(others))
+    memset(&tombstones, 0, sizeof(tombstones))
+    has_pending = not transactional and len(open_transactions) > 0
     try:
         with nogil:
             status = load_records(
                 shard, records, length, header.record_count, header.base_offset,
-                header.base_timestamp_ms, not transactional, &others)
+                header.base_timestamp_ms, not transactional, &others,
+                &tombstones if has_pending else NULL)
         if status == NO_MEMORY:
             raise MemoryError
         listed = [
@@ -171,8 +175,12 @@ cdef object _load_sound_batch(
                 nullable_bytes(&others.items[i].key), nullable_bytes(&others.items[i].value))
             for i in range(others.count)
         ]
+        if tombstones.count > 0:
+            _end_pending(shard.index, open_transactions, {
+                nullable_bytes(&tombstones.items[i].key) for i in range(tombstones.count)})
     finally:
         free(others.items)
+        free(tombstones.items)
     if transactional:
         _load_transactional(
             shard, header.producer_id, header.attributes & CONTROL_BIT, listed, found,
@@ -182,6 +190,18 @@ cdef object _load_sound_batch(
     if others.unreadable:
         return f"{others.unreadable} of its {header.record_count} records are not well formed"
     return None
+
+
+cdef int _end_pending(int32_t partition, dict open_transactions, set keys) except -1:
+    # A tombstone ends what is pending for its key, as it does to what holds.
+    # Other threads have those of other partitions.
+    for place in list(open_transactions):
+        if place[0] != partition:
+            continue
+        records = open_transactions.pop(place, ())
+        if left := [record for record in records if record.key not in keys]:
+            open_transactions[place] = left
+    return 0
 
 
 cdef int _load_transactional(

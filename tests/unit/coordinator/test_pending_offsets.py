@@ -188,3 +188,66 @@ def test_a_transaction_under_a_guard_ends_with_the_marker_of_its_log(
         assert fetched(each, 0) == [(11, 0) if commits else NOT_THERE]
     assert commit(12, guard) == ErrorCode.INVALID_PRODUCER_EPOCH  # of a zombie
     assert table.pending("g") == frozenset()
+
+
+def both(table: GroupTable, log: LedLog) -> list[GroupTable]:
+    """As it is, and as another broker loads it."""
+    return [table, reloaded(log)]
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_group_that_is_deleted_has_nothing_pending(
+    table: GroupTable, log: LedLog, commits: bool
+) -> None:
+    """An offset that was committed before has one tombstone, one that is only pending as well."""
+    table.commit("g", [committed(0, 1), committed(1, 2)])
+    pend(table, 7, committed(0, 10), committed(2, 30))
+    pend(table, 8, committed(2, 31), committed(3, 40))
+    pend(table, 8, committed(0, 50), group="h")
+    before = log.log_end_offset
+    assert table.delete_group("g", [(b"\0\2g", None)]) == 0
+    assert log.log_end_offset - before == 5
+    for each in both(table, log):
+        assert each.pending("g") == frozenset() and each.pending_groups(0) == {"h"}
+        assert fetched(each, 0, 1, 2, 3) == [NOT_THERE] * 4
+    pend(table, 7, committed(1, 60))  # of a new group
+    for producer_id in (7, 8):
+        marker = log.append_marker(producer_id, 0, 0, committed=commits, transaction_version=0)
+        assert marker.error is ErrorCode.NONE
+        table.marker_written(0, producer_id, commits, marker.offset)
+    for each in both(table, log):
+        last = (60, 0) if commits else NOT_THERE
+        assert fetched(each, 0, 1, 2, 3) == [NOT_THERE, last, NOT_THERE, NOT_THERE]
+        assert fetched(each, 0, group="h") == [(50, 0) if commits else NOT_THERE]
+
+
+def test_offsets_that_are_removed_are_not_pending_either(table: GroupTable, log: LedLog) -> None:
+    """One that was committed before, and one that is only pending."""
+    table.commit("g", [committed(0, 1), committed(1, 2)])
+    pend(table, 7, committed(0, 10), committed(1, 20), committed(2, 30))
+    pend(table, 7, committed(2, 31), group="h")
+    before = log.log_end_offset
+    assert table.remove_offsets("g", [(TOPIC, 0), (TOPIC, 2), (TOPIC, 9)]) == 0
+    assert log.log_end_offset - before == 2
+    for each in both(table, log):
+        assert each.pending("g") == {(TOPIC, 1)} and each.pending("h") == {(TOPIC, 2)}
+    marker = log.append_marker(7, 0, 0, committed=True, transaction_version=0)
+    table.marker_written(0, 7, True, marker.offset)
+    for each in both(table, log):
+        assert fetched(each, 0, 1, 2) == [NOT_THERE, (20, 0), NOT_THERE]
+        assert fetched(each, 2, group="h") == [(31, 0)]
+
+
+def test_an_offset_that_expires_leaves_what_is_pending_alone(table: GroupTable) -> None:
+    """And so does one of a topic that is gone: what is only pending has no tombstone then."""
+    pend(table, 7, committed(0, 10))
+    assert table.remove_offsets("g", [(TOPIC, 0)], committed_until_ms=5_000) == 0
+    assert table.remove_offsets("g", [(TOPIC, 0)], topic_id=ID) == 0
+    assert table.pending("g") == {(TOPIC, 0)}
+
+
+def test_a_deletion_that_is_not_written_leaves_what_is_pending(table: GroupTable) -> None:
+    pend(table, 7, committed(0, 10))
+    too_large = [(b"key", bytes(1 << 21))]
+    assert table.delete_group("g", too_large) == ErrorCode.MESSAGE_TOO_LARGE
+    assert table.pending("g") == {(TOPIC, 0)}
