@@ -6,15 +6,18 @@ asked (`transaction_adds.py`). From version 5 of TxnOffsetCommit on the partitio
 is missing. The batch is appended under the guard, which a marker that is written meanwhile ends;
 it is let go of when `done` has returned.
 
-Any thread; `done` is called once. No lock.
+Any thread that may wait for a log; `done` is called once, on this thread or on such another one: a
+coordinator's answer may come on a loop. No lock.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
+from kbroker.coordinator.txn.seams import at_once
 from kbroker.errors import ErrorCode
 from kbroker.metadata.image import OFFSETS_TOPIC
 from kbroker.once import once
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kbroker.cluster.transaction_adds import Done, Errors
+    from kbroker.coordinator.txn.seams import OnWorker
 
 NO_GUARD_NEEDED: Final = -1
 # Of a batch that the group coordinator makes.
@@ -62,12 +66,14 @@ class OffsetsVerification:
         replica_of: Callable[[str, int], VerifiedLog | None],
         verify: Verify,
         is_enabled: Callable[[], bool],
+        on_worker: OnWorker = at_once,
     ) -> None:
         """`is_enabled`: transaction.partition.verification.enable, which does not concern
         partitions that are added."""
         self._replica_of: Final = replica_of
         self._verify: Final = verify
         self._is_enabled: Final = is_enabled
+        self._on_worker: Final = on_worker
 
     def __call__(
         self,
@@ -96,12 +102,23 @@ class OffsetsVerification:
 
         # Its batches are not numbered: one that comes again overtakes no other.
         let_go = once(partial(replica.end_verification, producer_id, guard, refused=True))
+        thread = threading.get_ident()
 
-        def verified(errors: Errors) -> None:
+        def verified(code: ErrorCode) -> None:
             try:
-                done(errors[name], guard)  # which appends it
+                done(code, guard)  # which appends it
             finally:
                 let_go()
+
+        def answered(errors: Errors) -> None:
+            if threading.get_ident() == thread:
+                verified(errors[name])
+                return
+            try:
+                self._on_worker(name, partial(verified, errors[name]))
+            except BaseException:
+                let_go()
+                raise
 
         try:
             self._verify(
@@ -110,7 +127,7 @@ class OffsetsVerification:
                 producer_epoch,
                 [name],
                 adds=adds,
-                done=verified,
+                done=answered,
             )
         except BaseException:
             let_go()

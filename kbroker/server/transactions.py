@@ -147,7 +147,9 @@ class TransactionsOnDemand:
         from kbroker.cluster.offsets_verification import OffsetsVerification
 
         given = self._given
-        return OffsetsVerification(given.replica_of, self.verify, lambda: given.config()[VERIFIES])
+        return OffsetsVerification(
+            given.replica_of, self.verify, lambda: given.config()[VERIFIES], self.on_worker
+        )
 
     def _make_adds(self) -> TransactionAdds:
         from kbroker.cluster.transaction_adds import RETRY_BACKOFF_MS, RETRY_MAX_MS, TransactionAdds

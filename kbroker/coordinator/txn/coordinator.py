@@ -444,7 +444,8 @@ class TransactionCoordinator:
         return decision, transaction
 
     def _ask_for_id(self, transactional_id: str, decide: Decide, answer: AnswerPair) -> None:
-        given = once(partial(self._with_id, transactional_id, decide, answer))
+        thread = threading.get_ident()
+        given = once(partial(self._with_id, transactional_id, decide, answer, thread))
         try:
             self._generate(given)
         except Exception as error:
@@ -452,13 +453,22 @@ class TransactionCoordinator:
             given(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def _with_id(
-        self, transactional_id: str, decide: Decide, answer: AnswerPair, fresh: int | KafkaError
+        self,
+        transactional_id: str,
+        decide: Decide,
+        answer: AnswerPair,
+        thread: int,
+        fresh: int | KafkaError,
     ) -> None:
-        """The id may have changed meanwhile, so the request is decided again."""
+        """The id may have changed meanwhile, so the request is decided again. `thread` has asked;
+        another one may be the controller's, or a loop's."""
         if isinstance(fresh, KafkaError):
             answer(fresh.code, NO_PAIR)
+            return
+        step = partial(self._step, transactional_id, decide, answer, fresh)
+        if threading.get_ident() == thread:
+            step()
         else:
-            step = partial(self._step, transactional_id, decide, answer, fresh)
             self._outcomes.on_worker(transactional_id, step)
 
     def _write(

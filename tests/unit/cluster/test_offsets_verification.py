@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -71,6 +72,28 @@ def test_the_coordinator_is_asked_with_a_guard(version: int, adds: bool) -> None
     assert outcome(log, coordinator, version) == (ErrorCode.NONE, 9)
     assert log.begun == [(7, 2, -1, adds)]
     assert coordinator.asked == [("id", 7, 2, [NAME], adds)]
+
+
+def test_an_answer_on_another_thread_goes_on_at_a_worker() -> None:
+    """It may be a loop, which may not wait for the log of the offsets."""
+    asked: list[Callable[[Errors], None]] = []
+
+    def verify(*what: object, adds: bool, done: Callable[[Errors], None]) -> None:
+        asked.append(done)
+
+    on_worker: list[tuple[TopicPartition, Callable[[], object]]] = []
+    found: list[tuple[ErrorCode, int]] = []
+    verification = OffsetsVerification(
+        lambda topic, index: Log(), verify, lambda: True, lambda *work: on_worker.append(work)
+    )
+    verification(3, "id", 7, 2, 4, lambda code, guard: found.append((code, guard)))
+    thread = threading.Thread(target=asked[0], args=({NAME: ErrorCode.NONE},))
+    thread.start()
+    thread.join()
+    ((place, call),) = on_worker
+    assert place == NAME and not found
+    call()
+    assert found == [(ErrorCode.NONE, 9)]
 
 
 def test_an_open_transaction_needs_no_coordinator() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Final
 
 import pytest
@@ -98,12 +100,20 @@ def test_an_abort_of_nothing_that_a_load_has_found_is_written_by_a_worker() -> N
 
 
 def test_an_id_whose_producer_id_came_on_another_thread_is_written_by_a_worker() -> None:
-    """It comes on the controller's, or on a loop."""
+    """It may come on the controller's, or on a loop."""
     world = World()
     world.holds_worker = True
+    assert world.init(name="at once") == (NONE, Pair(1_000, 0)) and not world.on_worker
+
+    def elsewhere(done: Callable[[int], None]) -> None:
+        thread = threading.Thread(target=done, args=(5,))
+        thread.start()
+        thread.join()
+
+    world.generate = elsewhere
     assert world.init() is None and places(world) == [STATE]
     world.work()
-    assert world.answers == [(NONE, Pair(1_000, 0))]
+    assert world.answers == [(NONE, Pair(5, 0))]
 
 
 def test_a_worker_that_cannot_begin_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
