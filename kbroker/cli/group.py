@@ -13,9 +13,15 @@ import click
 
 from kbroker.cli import group_reset
 from kbroker.cli.connect import bootstrap_option, connect
-from kbroker.cli.output import output_option, print_table, say, write_json
-from kbroker.cli.partitions import (
+from kbroker.cli.output import (
     as_cell,
+    output_option,
+    print_table,
+    say,
+    write_json,
+    write_rows,
+)
+from kbroker.cli.partitions import (
     by_partition,
     existing,
     lag,
@@ -69,13 +75,7 @@ def list_groups(states: tuple[str, ...], bootstrap: str, output: str) -> None:
         }
         for listed in found
     ]
-    if output == "json":
-        write_json(rows)
-        return
-    print_table(
-        ("GROUP", "STATE", "TYPE", "COORDINATOR"),
-        [[as_cell(cell) for cell in row.values()] for row in rows],
-    )
+    write_rows(rows, ("GROUP", "STATE", "TYPE", "COORDINATOR"), output)
 
 
 @command.command("describe")

@@ -14,10 +14,9 @@ import click
 
 from kbroker.cli.connect import bootstrap_option, connect, refuse
 from kbroker.cli.moments import parse_moment, parse_span
-from kbroker.cli.output import output_option, print_table, say, write_json
+from kbroker.cli.output import as_cell, output_option, print_table, say, write_json
 from kbroker.cli.partitions import (
     Chosen,
-    as_cell,
     by_partition,
     existing,
     log_ends,

@@ -11,9 +11,8 @@ import click
 
 from kbroker.cli.connect import bootstrap_option, connect
 from kbroker.cli.moments import parse_moment
-from kbroker.cli.output import output_option, print_table, write_json
+from kbroker.cli.output import output_option, write_rows
 from kbroker.cli.partitions import (
-    as_cell,
     by_partition,
     existing,
     log_ends,
@@ -65,11 +64,8 @@ def command(
         if at is not None:
             row["at"] = found[where] if found[where] >= 0 else None
         rows.append(row)
-    if output == "json":
-        write_json(rows)
-        return
     titles = ["TOPIC", "PARTITION", "START", "END", "RECORDS", *(["AT"] if at is not None else [])]
-    print_table(titles, [[as_cell(cell) for cell in row.values()] for row in rows])
+    write_rows(rows, titles, output)
 
 
 def _every(client: Client, *, internal: bool) -> list[TopicPartition]:

@@ -9,7 +9,7 @@ Text may quote what clients have sent, so it is printed by `say` and `print_tabl
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -42,6 +42,18 @@ def write_json(document: object) -> None:
 def say(line: str, *, err: bool = False) -> None:
     """One line for people. Ids and names are others' text: what moves a cursor is escaped."""
     click.echo(escaped(line), err=err)
+
+
+def as_cell(value: object) -> str:
+    return "-" if value is None or value == "" else str(value)
+
+
+def write_rows(rows: Sequence[Mapping[str, object]], titles: Sequence[str], output: str) -> None:
+    """Rows of one kind, in the form that is asked for; each title is that of a field."""
+    if output == "json":
+        write_json(rows)
+    else:
+        print_table(titles, [[as_cell(value) for value in row.values()] for row in rows])
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

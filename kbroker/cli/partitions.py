@@ -99,10 +99,6 @@ def total(lags: Iterable[int | None]) -> int:
     return sum(each for each in lags if each is not None)
 
 
-def as_cell(value: object) -> str:
-    return "-" if value is None or value == "" else str(value)
-
-
 def by_partition(offsets: Mapping[TopicPartition, int]) -> list[TopicPartition]:
     return sorted(offsets, key=lambda where: (where.topic, where.partition))
 

@@ -17,8 +17,7 @@ import click
 
 from kbroker.cli.checks import size
 from kbroker.cli.connect import bootstrap_option, connect
-from kbroker.cli.output import output_option, print_table, say
-from kbroker.cli.partitions import as_cell
+from kbroker.cli.output import as_cell, output_option, print_table, say
 from kbroker.errors import KafkaError, UserError
 from kbroker.outside_text import escaped
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kbroker.cli.connect import bootstrap_option, connect, refuse
-from kbroker.cli.output import output_option, print_table, say, write_json
+from kbroker.cli.output import output_option, print_table, say, write_json, write_rows
 from kbroker.errors import ErrorCode, UsageError
 from kbroker.types import TopicPartition, uuid_text
 
@@ -134,10 +134,7 @@ def list_topics(internal: bool, bootstrap: str, output: str) -> None:
         }
         for topic in listed
     ]
-    if output == "json":
-        write_json(rows)
-        return
-    print_table(("NAME", "PARTITIONS", "REPLICAS"), [list(row.values()) for row in rows])
+    write_rows(rows, ("NAME", "PARTITIONS", "REPLICAS"), output)
 
 
 @command.command("describe")

@@ -11,8 +11,7 @@ import click
 
 from kbroker.cli.connect import bootstrap_option, connect
 from kbroker.cli.moments import parse_span, shown_moment, shown_span
-from kbroker.cli.output import output_option, print_table, say, write_json
-from kbroker.cli.partitions import as_cell
+from kbroker.cli.output import output_option, print_table, say, write_json, write_rows
 from kbroker.errors import ErrorCode, UsageError
 
 if TYPE_CHECKING:
@@ -66,13 +65,7 @@ def list_transactions(
         }
         for listed in found
     ]
-    if output == "json":
-        write_json(rows)
-        return
-    print_table(
-        ("TRANSACTIONAL ID", "STATE", "PRODUCER ID", "COORDINATOR"),
-        [[as_cell(cell) for cell in row.values()] for row in rows],
-    )
+    write_rows(rows, ("TRANSACTIONAL ID", "STATE", "PRODUCER ID", "COORDINATOR"), output)
 
 
 def _state(text: str) -> str:

@@ -10,7 +10,7 @@ Nothing happens between two calls: no heartbeat, no refresh. Owner: the thread o
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from kbroker.clock import NS_PER_MS, Clock
@@ -227,6 +227,27 @@ class Cluster:
             [Ask(self.brokers[node_id], api_key, encode, decode) for node_id in node_ids]
         )
         return dict(zip(node_ids, answers, strict=True))
+
+    def listed_everywhere(
+        self,
+        api_key: ApiKey,
+        encode: Encode,
+        decode: Decode[list[Result]],
+        may_lack: Collection[ErrorCode] = (),
+    ) -> list[tuple[int, Result]]:
+        """What all brokers list, each with its broker's id; one that still loads is waited for. One
+        that is refused with an error of `may_lack` has nothing in the list."""
+
+        def attempt() -> list[tuple[int, Result]]:
+            listed: list[tuple[int, Result]] = []
+            for node_id, found in self.everywhere(api_key, encode, decode).items():
+                if not isinstance(found, KafkaError):
+                    listed += [(node_id, each) for each in found]
+                elif found.code not in may_lack:
+                    raise found
+            return listed
+
+        return self.retrying(attempt)
 
     # --- topics and their leaders ---
 

@@ -47,31 +47,17 @@ class Groups:
     def list_groups(self, states: Sequence[str] = (), *, of_all: bool = True) -> list[Listed]:
         """The groups of every broker; those that still load are waited for. Not `of_all`: of those
         that answer."""
-
-        def attempt() -> list[Listed]:
-            answers = self._cluster.everywhere(
-                ApiKey.LIST_GROUPS,
-                lambda version: messages.encode_list_groups(version, states),
-                messages.decode_list_groups,
-            )
-            listed: list[Listed] = []
-            for node_id, groups in answers.items():
-                if isinstance(groups, KafkaError):
-                    if of_all or groups.code not in _SILENT:
-                        raise groups
-                    continue
-                listed += [Listed(node_id, group) for group in groups]
-            return listed
-
-        wanted = {state.lower() for state in states}
-        return sorted(
-            (
-                listed
-                for listed in self._cluster.retrying(attempt)
-                if not wanted or listed.group.state.lower() in wanted
-            ),
-            key=lambda listed: listed.group.group,
+        found = self._cluster.listed_everywhere(
+            ApiKey.LIST_GROUPS,
+            lambda version: messages.encode_list_groups(version, states),
+            messages.decode_list_groups,
+            () if of_all else _SILENT,
         )
+        wanted = {state.lower() for state in states}
+        listed = [Listed(*each) for each in found]
+        if wanted:
+            listed = [each for each in listed if each.group.state.lower() in wanted]
+        return sorted(listed, key=lambda each: each.group.group)
 
     def coordinator(self, group: str) -> tuple[int, Address]:
         """The broker's id and where it is."""

@@ -50,22 +50,13 @@ class Transactions:
 
     def list_transactions(self, wanted: Filter = ALL) -> list[Listed]:
         """The ids of every broker; a broker that still loads is waited for."""
-
-        def attempt() -> list[Listed]:
-            answers = self._cluster.everywhere(
-                ApiKey.LIST_TRANSACTIONS,
-                lambda version: messages.encode_list_transactions(version, wanted),
-                messages.decode_list_transactions,
-            )
-            listed: list[Listed] = []
-            for node_id, transactions in answers.items():
-                if isinstance(transactions, KafkaError):
-                    raise transactions
-                listed += [Listed(node_id, each) for each in transactions]
-            return listed
-
-        found = self._cluster.retrying(attempt)
-        return sorted(found, key=lambda each: each.transaction.transactional_id)
+        found = self._cluster.listed_everywhere(
+            ApiKey.LIST_TRANSACTIONS,
+            lambda version: messages.encode_list_transactions(version, wanted),
+            messages.decode_list_transactions,
+        )
+        listed = [Listed(*each) for each in found]
+        return sorted(listed, key=lambda each: each.transaction.transactional_id)
 
     def describe(self, transactional_ids: Sequence[str]) -> dict[str, Described]:
         """By id. One that does not exist has the error TRANSACTIONAL_ID_NOT_FOUND."""

@@ -7,35 +7,22 @@ than it shall have replicas it is not made, and every client gets that answer (K
 the commits of groups would go with one broker for good. Its number of partitions is the topic's own
 from then on, whatever the configuration says later.
 
-Pure but for `OffsetsTopicCreation`, which holds one flag under a leaf lock and may be called from
-any thread.
+Pure but for `OffsetsTopicCreation`, which any thread may call.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from kbroker.errors import ErrorCode
-from kbroker.log_lines import LogLines
+from kbroker.coordinator.runtime.topic_creation import TopicCreation
 from kbroker.metadata.controller.decisions import NewTopic
 from kbroker.metadata.image import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
-    from kbroker.metadata.controller.decisions import TopicResult
+    from kbroker.coordinator.runtime.topic_creation import Controller
 
 logger: Final = logging.getLogger("kbroker.groups")
-
-
-class Controller(Protocol):
-    def create_topics(
-        self,
-        specs: Sequence[NewTopic],
-        validate_only: bool,
-        done: Callable[[Sequence[TopicResult]], None],
-    ) -> None: ...
 
 
 class Settings(Protocol):
@@ -61,39 +48,15 @@ def new_topic(config: Settings) -> NewTopic:
 class OffsetsTopicCreation:
     """Has the topic made when a group needs it."""
 
-    __slots__ = ("_lines", "_lock", "_under_way")
+    __slots__ = ("_creation",)
 
     def __init__(self) -> None:
-        self._lines = LogLines(logger)  # clients ask many times a second until it is there
-        self._lock = threading.Lock()
-        self._under_way = False
+        self._creation = TopicCreation(
+            logger,
+            f"{OFFSETS_TOPIC} cannot be created yet, so no group has a coordinator: %s; it needs as"
+            " many brokers as offsets.topic.replication.factor says",
+        )
 
     def ensure(self, controller: Controller, config: Settings) -> None:
         """Returns at once. Several callers cause one creation."""
-        with self._lock:
-            if self._under_way:
-                return
-            self._under_way = True
-        try:
-            controller.create_topics([new_topic(config)], False, self._created)
-        except BaseException:
-            self._end()
-            raise
-
-    def _created(self, results: Sequence[TopicResult]) -> None:
-        self._end()
-        for result in results:
-            if result.error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                self._lines.write(
-                    logging.WARNING,
-                    f"not created {result.error.name}",
-                    "%s cannot be created yet, so no group has a coordinator: %s %s; it needs as"
-                    " many brokers as offsets.topic.replication.factor says",
-                    OFFSETS_TOPIC,
-                    result.error.name,
-                    result.message or "",
-                )
-
-    def _end(self) -> None:
-        with self._lock:
-            self._under_way = False
+        self._creation.begin(controller, lambda: new_topic(config))

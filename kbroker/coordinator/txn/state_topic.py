@@ -13,31 +13,19 @@ as there are brokers, and a `min.insync.replicas` of no more than that, with a w
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from kbroker.errors import ErrorCode
-from kbroker.log_lines import LogLines
+from kbroker.coordinator.runtime.topic_creation import TopicCreation
 from kbroker.metadata.controller.decisions import NewTopic
 from kbroker.metadata.image import TRANSACTIONS_TOPIC
 
 if TYPE_CHECKING:
+    from kbroker.coordinator.runtime.topic_creation import Controller
     from kbroker.coordinator.txn.seams import Settings
-    from kbroker.metadata.controller.decisions import TopicResult
 
 logger: Final = logging.getLogger("kbroker.transactions")
 
 REPLICATION_FACTOR: Final = "transaction.state.log.replication.factor"
-
-
-class Controller(Protocol):
-    def create_topics(
-        self,
-        specs: Sequence[NewTopic],
-        validate_only: bool,
-        done: Callable[[Sequence[TopicResult]], None],
-    ) -> None: ...
 
 
 def new_topic(config: Settings, brokers: int) -> NewTopic:
@@ -60,49 +48,29 @@ def new_topic(config: Settings, brokers: int) -> NewTopic:
 class StateTopicCreation:
     """Has the topic created when a client needs it."""
 
-    __slots__ = ("_lines", "_lock", "_under_way")
+    __slots__ = ("_creation",)
 
     def __init__(self) -> None:
-        self._lines = LogLines(logger)  # clients ask many times a second until it is there
-        self._lock = threading.Lock()
-        self._under_way = False
+        self._creation = TopicCreation(
+            logger,
+            f"{TRANSACTIONS_TOPIC} cannot be created yet, so no transactional id has a coordinator:"
+            " %s",
+        )
 
     def ensure(self, controller: Controller, config: Settings, brokers: int) -> None:
         """Returns at once. Several callers cause one creation."""
-        with self._lock:
-            if self._under_way:
-                return
-            self._under_way = True
-        try:
-            if brokers < config[REPLICATION_FACTOR]:
-                self._lines.write(
-                    logging.WARNING,
-                    "few brokers",
-                    "%s is created with %d replicas, not with the %d of %s: no more brokers live;"
-                    " add replicas by a reassignment when they do",
-                    TRANSACTIONS_TOPIC,
-                    max(1, brokers),
-                    config[REPLICATION_FACTOR],
-                    REPLICATION_FACTOR,
-                )
-            controller.create_topics([new_topic(config, brokers)], False, self._created)
-        except BaseException:
-            self._end()
-            raise
+        self._creation.begin(controller, lambda: self._topic(config, brokers))
 
-    def _created(self, results: Sequence[TopicResult]) -> None:
-        self._end()
-        for result in results:
-            if result.error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                self._lines.write(
-                    logging.WARNING,
-                    f"not created {result.error.name}",
-                    "%s cannot be created yet, so no transactional id has a coordinator: %s %s",
-                    TRANSACTIONS_TOPIC,
-                    result.error.name,
-                    result.message or "",
-                )
-
-    def _end(self) -> None:
-        with self._lock:
-            self._under_way = False
+    def _topic(self, config: Settings, brokers: int) -> NewTopic:
+        if brokers < config[REPLICATION_FACTOR]:
+            self._creation.lines.write(
+                logging.WARNING,
+                "few brokers",
+                "%s is created with %d replicas, not with the %d of %s: no more brokers live; add"
+                " replicas by a reassignment when they do",
+                TRANSACTIONS_TOPIC,
+                max(1, brokers),
+                config[REPLICATION_FACTOR],
+                REPLICATION_FACTOR,
+            )
+        return new_topic(config, brokers)

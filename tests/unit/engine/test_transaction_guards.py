@@ -26,13 +26,6 @@ from tests.unit.net.harness import Rig, Topic, eventually
 every_version = pytest.mark.parametrize("version", PRODUCE_VERSIONS)
 
 
-@pytest.fixture
-def coordinator(rig: Rig) -> Coordinator:
-    coordinator = Coordinator()
-    rig.verify = coordinator.verify
-    return coordinator
-
-
 def end_transaction(
     topic: Topic, *, epoch: int = 0, version: int = 1, committed: bool = True
 ) -> None:

@@ -29,13 +29,6 @@ from tests.unit.net.harness import Rig, eventually
 every_version = pytest.mark.parametrize("version", PRODUCE_VERSIONS)
 
 
-@pytest.fixture
-def coordinator(rig: Rig) -> Coordinator:
-    coordinator = Coordinator()
-    rig.verify = coordinator.verify
-    return coordinator
-
-
 # --- one request ----------------------------------------------------------------------------------
 
 
