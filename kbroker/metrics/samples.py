@@ -135,7 +135,7 @@ GROUP_LAGS_MAX: Final = 1_000  # in a round
 ABORTED_TRANSACTIONS: Final = Kind(
     "AbortedTransactions", OFTEN_S, "broker",
     "Aborted transactions of a transactional id, by its coordinator. Left out where there were "
-    "none; of very many ids, those that aborted last.",
+    "none; of very many ids, those with most.",
     (
         Field("transactional_id", "string", "The transactional id."),
         Field("transactions_aborted", "long", "Aborted, for whatever reason.", growth=True),
@@ -175,7 +175,7 @@ LAST_STABLE_OFFSET: Final = Kind(
     ),
 )  # fmt: skip
 OPEN_MIN_S: Final = 10.0  # before it is sampled
-OPEN_MAX: Final = 1_000  # of each kind, in a round
+OPEN_MAX: Final = 1_000  # of each of these kinds, in a round
 # Filled from the catalogue's figures alone.
 FROM_FIGURES: Final = (
     Kind(

@@ -27,6 +27,7 @@ from kbroker.metrics.samples import (
     LAST_STABLE_OFFSET,
     LOG_FLUSH,
     OFTEN_S,
+    OPEN_MAX,
     OPEN_TRANSACTION,
     PARTITION_LOG,
     PARTITION_MESSAGES,
@@ -198,21 +199,24 @@ class Sampler:
 
     def _transactions(self) -> Iterator[tuple[Kind, str, dict[str, Any]]]:
         found = self._source.transactions()
-        for name, aborted, timed_out, client in found.aborted:
-            where = (ABORTED_TRANSACTIONS.metric_name, name)
-            counts = {
-                "transactions_aborted": self._growth((*where, "aborted"), aborted),
-                "transactions_timed_out": self._growth((*where, "timed out"), timed_out),
-            }
-            if counts["transactions_aborted"]:
-                fields = {"transactional_id": name, **counts, **client._asdict()}
-                yield ABORTED_TRANSACTIONS, "", fields
-        for each in found.is_open:
+        aborted = []
+        for each in found.aborted:
+            where = (ABORTED_TRANSACTIONS.metric_name, each.transactional_id)
+            count = self._growth((*where, "aborted"), each.aborted)
+            timed_out = self._growth((*where, "timed out"), each.timed_out)
+            if count:
+                aborted.append((count, timed_out, each))
+        for count, timed_out, each in heapq.nlargest(OPEN_MAX, aborted, key=lambda row: row[0]):
+            yield ABORTED_TRANSACTIONS, "", {
+                "transactional_id": each.transactional_id, "transactions_aborted": count,
+                "transactions_timed_out": timed_out, **each.client._asdict(),
+            }  # fmt: skip
+        for one in found.is_open:
             yield OPEN_TRANSACTION, "", {
-                "transactional_id": each.transactional_id, "producer_id": each.producer_id,
-                "producer_epoch": each.producer_epoch, "transaction_state": each.state,
-                "open_s": each.open_s, "timeout_ms": each.timeout_ms,
-                "transaction_partitions": each.partitions, **each.client._asdict(),
+                "transactional_id": one.transactional_id, "producer_id": one.producer_id,
+                "producer_epoch": one.producer_epoch, "transaction_state": one.state,
+                "open_s": one.open_s, "timeout_ms": one.timeout_ms,
+                "transaction_partitions": one.partitions, **one.client._asdict(),
             }  # fmt: skip
         for (topic, index), *rest in found.held:
             names = ("producer_id", "producer_epoch", "last_stable_offset", "open_s",

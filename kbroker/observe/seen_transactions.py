@@ -28,7 +28,7 @@ class Client(NamedTuple):
 
 
 class AbortedTransactions(NamedTuple):
-    """Of one transactional id, since it was first counted."""
+    """Of one transactional id, since its coordinator has loaded it."""
 
     transactional_id: str
     aborted: int
@@ -74,38 +74,37 @@ def seen(
     now_ms: int,
 ) -> SeenTransactions:
     """`coordinator`: None where this broker coordinates nothing."""
-    return SeenTransactions(
-        [] if coordinator is None else _aborted(coordinator),
-        [] if coordinator is None else _open(coordinator, now_ms),
-        _held(holders, replica_of),
-    )
+    aborted, is_open = ([], []) if coordinator is None else _of_ids(coordinator, now_ms)
+    return SeenTransactions(aborted, is_open, _held(holders, replica_of))
 
 
 def _client(session: Session | None) -> Client:
     return Client() if session is None else Client(session.client_id, session.client_host)
 
 
-def _aborted(coordinator: TransactionCoordinator) -> list[AbortedTransactions]:
-    return [
-        AbortedTransactions(name, *counts, _client(coordinator.client_of(name)))
-        for name, counts in coordinator.counts.aborts()
-    ]
+def _of_ids(
+    coordinator: TransactionCoordinator, now_ms: int
+) -> tuple[list[AbortedTransactions], list[OpenTransaction]]:
+    from kbroker.coordinator.txn.states import UNFINISHED  # of brokers that coordinate
 
-
-def _open(coordinator: TransactionCoordinator, now_ms: int) -> list[OpenTransaction]:
-    found: list[OpenTransaction] = []
-    for piece in coordinator.open_transactions():
+    aborted: list[AbortedTransactions] = []
+    is_open: list[OpenTransaction] = []
+    for piece in coordinator.pieces():
         for name, transaction in piece:
-            image = transaction.image
+            aborts = transaction.aborts
+            if aborts[0]:
+                aborted.append(AbortedTransactions(name, *aborts, _client(transaction.client)))
+            image = transaction.image if transaction.state in UNFINISHED else None
             if image is None or (open_s := (now_ms - image.start_ms) / 1000) < OPEN_MIN_S:
                 continue
-            found.append(
+            is_open.append(
                 OpenTransaction(
                     name, image.producer_id, image.epoch, image.state.label, open_s,
                     image.timeout_ms, len(image.partitions), _client(transaction.client),
                 )
             )  # fmt: skip
-    return heapq.nlargest(OPEN_MAX, found, key=lambda each: each.open_s)
+    longest = heapq.nlargest(OPEN_MAX, is_open, key=lambda each: each.open_s)
+    return aborted, longest
 
 
 def _held(

@@ -3,7 +3,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from kbroker.coordinator.txn._structs cimport TxnEntry, TxnIds
+from kbroker.coordinator.txn._structs cimport TxnEnded, TxnEntry, TxnIds
 
 # Around every look at an entry. Nothing is called or waited for while it is held.
 cdef void ids_lock() noexcept nogil
@@ -23,4 +23,5 @@ cdef class Transaction:
 
 cdef class TransactionalIds:
     cdef TxnIds ids
+    cdef TxnEnded its_ended
     cdef dict known               # by name

@@ -50,6 +50,13 @@ class Transaction:
 
     @property
     def is_open(self) -> bool: ...
+    @property
+    def aborts(self) -> tuple[int, int]:
+        """Aborted transactions since the id was loaded, and those of them that timed out."""
+
+    def count_abort(self, timed_out: bool) -> None:
+        """C counts those that it aborts."""
+
     def unused_since(self, before_ms: int) -> bool: ...
 
 @disjoint_base
@@ -58,6 +65,10 @@ class TransactionalIds:
 
     def __new__(cls) -> TransactionalIds: ...
     def __len__(self) -> int: ...
+    @property
+    def ended(self) -> tuple[int, int]:
+        """Transactions that handlers without Python have committed, and aborted."""
+
     def get(self, name: str) -> Transaction | None: ...
     def items(self) -> list[tuple[str, Transaction]]: ...
     def put(self, name: str, transaction: Transaction) -> None:

@@ -216,6 +216,20 @@ cdef class Transaction:
     def is_open(self):
         return _state_of(self.entry) == TXN_ONGOING
 
+    @property
+    def aborts(self):
+        cdef int32_t aborted, timed_out
+        _lock_from_python()
+        aborted, timed_out = self.entry.aborted, self.entry.timed_out
+        ids_unlock()
+        return aborted, timed_out
+
+    def count_abort(self, bint timed_out):
+        _lock_from_python()
+        self.entry.aborted += 1
+        self.entry.timed_out += timed_out
+        ids_unlock()
+
     def unused_since(self, int64_t before_ms):
         cdef int unused
         _lock_from_python()
@@ -231,6 +245,7 @@ cdef class TransactionalIds:
 
     def __cinit__(self):
         self.known = {}
+        self.ids.ended = &self.its_ended
 
     def __dealloc__(self):
         # The entries are freed with their transactions.
@@ -238,6 +253,14 @@ cdef class TransactionalIds:
 
     def __len__(self):
         return len(self.known)
+
+    @property
+    def ended(self):
+        cdef TxnEnded ended
+        _lock_from_python()
+        ended = self.its_ended
+        ids_unlock()
+        return ended.committed, ended.aborted
 
     def get(self, str name not None):
         return self.known.get(name)

@@ -28,6 +28,7 @@ from kbroker.coordinator.txn._structs cimport (
     TXN_PREPARE_ABORT,
     TXN_PREPARE_COMMIT,
     Places,
+    TxnEnded,
     TxnEntry,
     TxnIds,
     TxnImage,
@@ -167,6 +168,14 @@ cdef TxnEntry* _claimed_locked(const TxnIds* ids, const TxnMove* move) noexcept 
     return entry if entry != NULL and entry.number == move.number else NULL
 
 
+cdef void _count_locked(TxnEnded* ended, TxnEntry* entry) noexcept nogil:
+    if entry.image.state == TXN_PREPARE_COMMIT:
+        ended.committed += 1
+    else:
+        ended.aborted += 1
+        entry.aborted += 1
+
+
 cdef int move_apply(const TxnIds* ids, TxnMove* move) noexcept nogil:
     cdef TxnEntry* entry
     cdef Places* places
@@ -179,6 +188,7 @@ cdef int move_apply(const TxnIds* ids, TxnMove* move) noexcept nogil:
         entry.pending = 1
         if move.after.state in (TXN_PREPARE_COMMIT, TXN_PREPARE_ABORT):
             entry.image.places = places  # the move's are a copy
+            _count_locked(ids.ended, entry)
         else:
             freed = places
             entry.pending = 0

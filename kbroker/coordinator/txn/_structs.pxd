@@ -55,8 +55,17 @@ cdef struct TxnEntry:
     int8_t fence_failed
     int8_t has_client             # one has had a request answered since the id was loaded
     int8_t left                   # an outcome that C has written, whose markers are Python's
+    int32_t aborted               # transactions, since the id was loaded
+    int32_t timed_out             # of them
+
+
+# Transactions that C has ended.
+cdef struct TxnEnded:
+    int64_t committed
+    int64_t aborted
 
 
 # Those of one broker that have an ASCII name.
 cdef struct TxnIds:
     Table by_name
+    TxnEnded* ended

@@ -112,7 +112,7 @@ class TransactionCoordinator:
         self._transactions = TransactionalIds() if ids is None else ids
         self._expiration = Expiration(self._transactions, self._lock, log, self.failures)
         self._closed = False
-        self.counts: Final = OutcomeCounts()
+        self.counts: Final = OutcomeCounts(self._transactions)
         self._outcomes = Outcomes(
             self._lock,
             lambda transactional_id: self._transactions.get(transactional_id),
@@ -293,10 +293,9 @@ class TransactionCoordinator:
         """Ids whose Complete* could not be written, and is to be soon."""
         return self._outcomes.completing_again
 
-    def open_transactions(self) -> Iterator[list[tuple[str, Transaction]]]:
-        """Ids with a transaction that is not over, in pieces."""
-        for known in self._in_pieces():
-            yield [each for each in known if each[1].state in UNFINISHED]
+    def pieces(self) -> Iterator[list[tuple[str, Transaction]]]:
+        """All ids of this broker, of those that are loaded."""
+        return self._in_pieces()
 
     def count(self, counts: Counter[State]) -> Iterator[None]:
         """Ids by state, in pieces; each state has a count."""
@@ -502,7 +501,7 @@ class TransactionCoordinator:
             elif image is not None:
                 transaction.become(image)
                 transaction.pending = image.state in PREPARED
-                self.counts.note(transactional_id, image, decision)
+                self.counts.note(transaction, image, decision)
         try:
             if not code and image is not None and image.state in PREPARED:
                 self._outcomes.mark(transactional_id, transaction, image, may_wait=True)

@@ -1,65 +1,46 @@
-"""Counts of the outcomes of a coordinator's transactions since the start, and of ids that abort.
+"""What became of the transactions of a coordinator, since the start.
 
-An id that aborts has counts of its own, until IDS_MAX others have aborted after it; its next abort
-is its first one again. An outcome counts when it is in the log. An abort of no partition does not
-count: such a client has lost no record.
-
-Lock: one, a leaf. Any thread.
+An outcome counts when it is in the log; one of no partition does not: a client that aborts what it
+has not begun has lost nothing. Handlers without Python count those that they end beside the ids
+(`_moves.pyx`). Changed under the coordinator's lock, read by any thread.
 """
 
 from __future__ import annotations
 
-import threading
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
 
 from kbroker.coordinator.txn.states import Do, State
 
 if TYPE_CHECKING:
+    from kbroker.coordinator.txn._ids import Transaction, TransactionalIds
     from kbroker.coordinator.txn.decisions import Decision
     from kbroker.coordinator.txn.image import TransactionImage
-
-IDS_MAX: Final = 1_000
-
-
-class Aborts(NamedTuple):
-    """Of one id. `timed_out`: of them, those that were open for longer than their timeout."""
-
-    aborted: int = 0
-    timed_out: int = 0
-
-
-NO_ABORTS: Final = Aborts()
 
 
 class OutcomeCounts:
     """See the head of this file."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._by_id: dict[str, Aborts] = {}  # the one that aborted last at the end
-        self.committed = 0
-        self.aborted = 0
+    def __init__(self, ids: TransactionalIds) -> None:
+        self._ids = ids
+        self._committed = 0
+        self._aborted = 0
         self.timed_out = 0
 
-    def note(self, transactional_id: str, image: TransactionImage, decision: Decision) -> None:
+    @property
+    def committed(self) -> int:
+        return self._committed + self._ids.ended[0]
+
+    @property
+    def aborted(self) -> int:
+        return self._aborted + self._ids.ended[1]
+
+    def note(self, transaction: Transaction, image: TransactionImage, decision: Decision) -> None:
         """A decision whose image is in the log now."""
         if image.state is State.PREPARE_COMMIT:
-            with self._lock:
-                self.committed += 1
+            self._committed += 1
         elif image.state is State.PREPARE_ABORT and image.partitions:
             # A client that fences another one is answered with an error; a timeout has no client.
-            self._abort(transactional_id, decision.do is Do.FENCE and not decision.code)
-
-    def _abort(self, transactional_id: str, timed_out: bool) -> None:
-        with self._lock:
-            self.aborted += 1
+            timed_out = decision.do is Do.FENCE and not decision.code
+            self._aborted += 1
             self.timed_out += timed_out
-            before = self._by_id.pop(transactional_id, NO_ABORTS)
-            after = Aborts(before.aborted + 1, before.timed_out + timed_out)
-            self._by_id[transactional_id] = after
-            if len(self._by_id) > IDS_MAX:
-                del self._by_id[next(iter(self._by_id))]
-
-    def aborts(self) -> list[tuple[str, Aborts]]:
-        with self._lock:
-            return list(self._by_id.items())
+            transaction.count_abort(timed_out)

@@ -72,6 +72,10 @@ def test_a_day_of_a_producer(
     assert talks[0] == talks[1]
     assert both[0].everything() == both[1].everything()
     assert both[0].in_python == [] and both[0].questions == []
+    for each in both:
+        counts, transaction = each.coordinator.counts, each.ids.get(PAY)
+        assert (counts.committed, counts.aborted, counts.timed_out) == (2, 1, 0)
+        assert transaction is not None and transaction.aborts == (1, 0)
 
 
 # --- every cell -----------------------------------------------------------------------------------
