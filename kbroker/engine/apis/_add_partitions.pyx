@@ -27,8 +27,8 @@ from kbroker.core._figures cimport kb_count
 from kbroker.core._limits cimport REQUEST_PARTITIONS_MAX, RUN_REQUESTS_MAX
 from kbroker.core._list cimport list_append
 from kbroker.engine.apis._txn_write cimport (
-    TxnTouched, is_set_aside, touched_init, touched_wake, transactions_now_ms, transactions_of,
-    txn_write)
+    TxnTouched, is_set_aside, published_topic, touched_init, touched_wake, transactions_now_ms,
+    transactions_of, txn_write)
 from kbroker.engine.worker._answers cimport cold_push, worker_answer, worker_hand_over
 from kbroker.engine.worker._context cimport REASON_TRANSACTION, HotWorker, TransactionHooks
 from kbroker.net._request cimport answer_bytes, answer_reserve
@@ -51,7 +51,8 @@ from kbroker.protocol._cursor cimport (
     take_string,
 )
 from kbroker.protocol._versions cimport ADD_PARTITIONS_TO_TXN_FLEXIBLE_SINCE
-from kbroker.replica._snapshot cimport Snapshot, TopicEntry, snapshot_by_name
+from kbroker.replica._metadata_view cimport ViewTopic
+from kbroker.replica._snapshot cimport Snapshot
 
 cdef enum:
     VERSION_MAX = 3               # later ones are brokers'
@@ -84,26 +85,26 @@ cdef struct AddPlan:
 # --- plan ----------------------------------------------------------------------------------------
 
 cdef int _take_topic(
-    HotWorker* worker, Snapshot* snapshot, AddPlan* plan, Cursor* cursor, int flexible
+    HotWorker* worker, AddPlan* plan, Cursor* cursor, int flexible
 ) noexcept nogil:
     # -1: for Python.
     cdef int64_t length = 0
     cdef uint8_t* name = take_string(cursor, flexible, &length)
     cdef int32_t count = take_count(cursor, flexible, 4)
-    cdef TopicEntry* entry
+    cdef const ViewTopic* topic
     cdef Place* place
     cdef int32_t _i
     if name == NULL or cursor.failed or plan.place_count + count > REQUEST_PARTITIONS_MAX:
         return -1
-    entry = snapshot_by_name(snapshot, name, <int32_t>length)
-    if entry == NULL or entry.internal:
+    topic = published_topic(worker, name, <int32_t>length)
+    if topic == NULL or topic.internal:
         return -1
     for _i in range(count):
         place = &plan.places[plan.place_count]
         place.topic = name
         place.topic_length = <int32_t>length
         place.index = take_i32(cursor)
-        if place.index < 0 or place.index >= entry.partition_count:
+        if place.index < 0 or place.index >= topic.partition_count:
             return -1
         plan.place_count += 1
     plan.names_bytes += <size_t>length
@@ -111,7 +112,7 @@ cdef int _take_topic(
     return 0
 
 
-cdef int _parse(HotWorker* worker, Snapshot* snapshot, AddPlan* plan) noexcept nogil:
+cdef int _parse(HotWorker* worker, AddPlan* plan) noexcept nogil:
     # -1: for Python.
     cdef int flexible = plan.request.api_version >= ADD_PARTITIONS_TO_TXN_FLEXIBLE_SINCE
     cdef Cursor cursor
@@ -135,16 +136,16 @@ cdef int _parse(HotWorker* worker, Snapshot* snapshot, AddPlan* plan) noexcept n
     if plan.places == NULL:
         return -1
     for _i in range(plan.topic_count):
-        if _take_topic(worker, snapshot, plan, &cursor, flexible) != 0:
+        if _take_topic(worker, plan, &cursor, flexible) != 0:
             return -1
     skip_tags(&cursor, flexible)
     return -1 if cursor.failed else 0
 
 
 cdef int _plan(
-    HotWorker* worker, Snapshot* snapshot, TransactionHooks* hooks, AddPlan* plan, int64_t now_ms
+    HotWorker* worker, TransactionHooks* hooks, AddPlan* plan, int64_t now_ms
 ) noexcept nogil:
-    if plan.request.api_version > VERSION_MAX or _parse(worker, snapshot, plan) != 0:
+    if plan.request.api_version > VERSION_MAX or _parse(worker, plan) != 0:
         return FOR_PYTHON
     plan.move.shard = shard_for(hooks.shards, plan.move.id, plan.move.id_length)
     if plan.move.shard == NULL:
@@ -244,7 +245,7 @@ cdef void add_partitions_run(
         status = FOR_PYTHON
         if plan != NULL:
             plan.request = request
-            status = _plan(worker, snapshot, hooks, plan, now_ms)
+            status = _plan(worker, hooks, plan, now_ms)
         if status == FOR_PYTHON:
             cold_push(worker, request, REASON_TRANSACTION)
         elif status == PLANNED:

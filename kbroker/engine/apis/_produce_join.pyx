@@ -30,8 +30,10 @@ from kbroker.engine.apis._produce_plan cimport ProduceFrame, ProducePlan
 from kbroker.engine.apis._produce_verify cimport (
     ADDS_FROM, FoundBatch, produce_await_coordinator, same_transaction)
 from kbroker.engine.apis._txn_write cimport (
-    TxnTouched, touched_init, touched_wake, transactions_now_ms, transactions_of, txn_write)
+    TxnTouched, published_topic, touched_init, touched_wake, transactions_now_ms, transactions_of,
+    txn_write)
 from kbroker.engine.worker._context cimport HotWorker, TransactionHooks
+from kbroker.replica._metadata_view cimport ViewTopic
 from kbroker.replica._snapshot cimport Snapshot
 
 cdef enum:
@@ -59,6 +61,17 @@ cdef Place* _places(HotWorker* worker, const ProducePlan* plan, int32_t* count) 
         places[i].index = found[i].place.index
     count[0] = places_sort(places, plan.unverified_count)
     return places
+
+
+cdef int _are_published(HotWorker* worker, const Place* places, int32_t count) noexcept nogil:
+    cdef const ViewTopic* topic = NULL
+    cdef int32_t i
+    for i in range(count):
+        if i == 0 or places[i].topic != places[i - 1].topic:
+            topic = published_topic(worker, places[i].topic, places[i].topic_length)
+        if topic == NULL or places[i].index >= topic.partition_count:
+            return 0
+    return 1
 
 
 cdef int _is_one_transaction(const ProducePlan* plan) noexcept nogil:
@@ -118,7 +131,8 @@ cdef void _claim(
     joining.move.id = frame.transactional_id
     joining.move.id_length = frame.transactional_id_length
     joining.move.shard = shard_for(hooks.shards, joining.move.id, joining.move.id_length)
-    if places != NULL and joining.move.shard != NULL:
+    if (places != NULL and joining.move.shard != NULL
+            and _are_published(worker, places, count)):
         joining.verdict = move_add(
             hooks.ids, &joining.move, frame.producer_id, frame.producer_epoch, places, count,
             CLIENT_VERSION, now_ms)

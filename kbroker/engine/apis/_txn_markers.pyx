@@ -30,6 +30,10 @@ from kbroker.replica._partition cimport (
 from kbroker.replica._snapshot cimport Snapshot, TopicEntry, snapshot_by_name
 
 
+cdef enum:
+    MARKERS_MAX = 1_000           # of one outcome; a run has 64
+
+
 # The markers of one partition.
 cdef struct Group:
     Partition* partition
@@ -60,6 +64,8 @@ cdef int markers_plan(
     markers.count = 0
     markers.slow = NULL
     markers.slow_hangs = 0
+    if markers.move.after.places.count > MARKERS_MAX:
+        return -1
     markers.partitions = <PartitionMarker*>arena_take(
         &worker.arena, sizeof(PartitionMarker) * <size_t>markers.move.after.places.count)
     if markers.partitions == NULL:

@@ -1,10 +1,11 @@
 # cython: language_level=3
 """The records of a run's transactions; see _txn_write.pyx."""
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kbroker.coordinator.txn._writes cimport RunMoves
 from kbroker.net._types cimport Request
+from kbroker.replica._metadata_view cimport ViewTopic
 from kbroker.replica._partition cimport Partition
 from kbroker.replica._snapshot cimport Snapshot
 from kbroker.coordinator.runtime._structs cimport Shard
@@ -22,6 +23,11 @@ cdef struct TxnTouched:
 cdef TransactionHooks* transactions_of(HotWorker* worker) noexcept nogil
 # As the coordinator's clock has it.
 cdef int64_t transactions_now_ms(const TransactionHooks* hooks) noexcept nogil
+
+# Of the published image, by which Python writes markers: a topic that is new there later counts as
+# deleted. NULL: it does not have the topic, or Python alone knows.
+cdef const ViewTopic* published_topic(
+    HotWorker* worker, const uint8_t* name, int32_t length) noexcept nogil
 
 # Room for so many. -1: no memory.
 cdef int touched_init(HotWorker* worker, TxnTouched* touched, int capacity) noexcept nogil

@@ -5,7 +5,7 @@ What these have in common: the moves of a run are written shard by shard, and re
 the records are called when the run has been answered. The worker's own thread, no GIL.
 """
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kbroker.coordinator.runtime._shards cimport shard_is_slow, shard_late_from_ns
 from kbroker.coordinator.runtime._structs cimport Shard
@@ -20,8 +20,10 @@ from kbroker.engine.worker._worker_mode cimport MAY_WAIT_FOR_DISK
 from kbroker.log.engine._storage cimport WRITE_HANGS
 from kbroker.net._request_channel cimport request_channel_set_aside
 from kbroker.net._types cimport Request
+from kbroker.replica._metadata_view cimport MetadataView, ViewTopic
 from kbroker.replica._partition cimport Partition, partition_release
 from kbroker.replica._snapshot cimport Snapshot
+from kbroker.replica._topic_index cimport topic_place_by_name
 
 
 cdef TransactionHooks* transactions_of(HotWorker* worker) noexcept nogil:
@@ -34,6 +36,15 @@ cdef TransactionHooks* transactions_of(HotWorker* worker) noexcept nogil:
 
 cdef int64_t transactions_now_ms(const TransactionHooks* hooks) noexcept nogil:
     return kb_wall_ms() + kb_load_i64(&hooks.shards.clock_shift_ms)
+
+
+cdef const ViewTopic* published_topic(
+    HotWorker* worker, const uint8_t* name, int32_t length
+) noexcept nogil:
+    cdef MetadataView* view = <MetadataView*>kb_load_ptr(<void**>worker.context.published)
+    if view == NULL:
+        return NULL
+    return <const ViewTopic*>topic_place_by_name(&view.index, name, length)[0]
 
 
 cdef int touched_init(HotWorker* worker, TxnTouched* touched, int capacity) noexcept nogil:

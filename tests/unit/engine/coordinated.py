@@ -28,6 +28,7 @@ from kbroker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.protocol import messages
 from kbroker.protocol.record_batch import RecordBatch, decode_batches
 from kbroker.protocol.versions import is_flexible
+from kbroker.replica.metadata_publisher import MetadataPublisher
 from kbroker.security.session import ANONYMOUS, session_of
 from kbroker.types import ApiKey, TopicPartition
 from tests.support.record_batches import build_batch
@@ -70,6 +71,8 @@ class Coordinated:
             new_topic_image(name, topic.topic_id, [(1,)] * len(topic.logs), {})
             for name, topic in self.topics.items()
         )
+        self.publisher = MetadataPublisher(rig.table)
+        self.publish()
         self.later: list[Callable[[], object]] = []
         self.table = ShardTable(rig.hot, any_size=True, base_sequence=-1)
         self.table.set_partition_count(STATE_PARTITIONS)
@@ -90,6 +93,11 @@ class Coordinated:
         rig.dispatch = self._dispatch
         rig.verify = self._verify
         self.client: Client = rig.client()
+
+    def publish(self) -> None:
+        """The image, for C."""
+        controller: Any = self.broker.services.controller
+        self.publisher.show(controller.image)
 
     def _coordinator(self, controller: Any) -> TransactionCoordinator:
         loader: Any = None

@@ -16,10 +16,11 @@ import pytest
 
 from kbroker.coordinator.runtime._shard_table import partition_for
 from kbroker.coordinator.txn.image import EPOCH_MAX, NO_PARTITIONS, Pair, TransactionImage
-from kbroker.coordinator.txn.states import State
+from kbroker.coordinator.txn.states import PREPARED, State
 from kbroker.errors import ErrorCode
 from kbroker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.types import ApiKey, TopicPartition
+from tests.support.standing_disk import standing
 from tests.unit.engine.coordinated import (
     ADD,
     ADD_UNTIL,
@@ -414,3 +415,59 @@ def test_the_version_of_the_records(both: list[Coordinated]) -> None:
     each.hot.follow_version(1)
     each.end(4, pair)
     assert each.last_value_version() == 1
+
+
+@pytest.mark.parametrize("produces", [False, True])
+def test_a_topic_that_is_not_published_yet_is_python_s(
+    both: list[Coordinated], produces: bool
+) -> None:
+    """Its partitions are led already; markers go by the published image."""
+    each = both[0]
+    pair = each.init()
+    each.topics["new"] = each.rig.create("new")
+    for _ in range(2):
+        if produces:
+            each.produce(12, pair, {"new": [0]})
+        else:
+            each.add(3, pair, {"new": [0]})
+    assert each.questions == [PAY] or each.in_python == [(ADD, "transaction")] * 2
+    assert each.rig.hot.statistics()["transaction_adds"] == 0
+
+
+def test_an_outcome_that_hangs_while_its_id_is_loaded_anew(both: list[Coordinated]) -> None:
+    """The write is over in the end, and changes nothing of what was loaded meanwhile."""
+    each = both[0]
+    pair = each.init()
+    each.add(3, pair)
+    image = each.coordinator.find(PAY)
+    where = f"{TRANSACTIONS_TOPIC}-{partition_for(PAY, STATE_PARTITIONS)}/{0:020}.log"
+    with standing(("write", where)) as disk:
+        ending = disk.begin(lambda: each.end(4, pair))
+        assert each.is_pending()
+        each.coordinator.unload(lambda name: True)
+        each.put(image)
+        assert not each.is_pending()
+        disk.go_on()
+        assert error_of_end(ending.result()) is ErrorCode.NONE
+    assert each.in_python == [(END, "transaction")]
+    found = each.image()
+    assert found is not None and found.state is State.COMPLETE_COMMIT
+    prepared = [image for _, image in each.states() if image and image.state in PREPARED]
+    assert len(prepared) == 2
+
+
+def test_markers_that_hang_while_the_id_goes_to_another_broker(both: list[Coordinated]) -> None:
+    """Nothing more is written for it here."""
+    each = both[0]
+    pair = each.init()
+    each.add(3, pair, {"bills": [0]})
+    each.produce(11, pair, {"bills": [0]})
+    index = partition_for(PAY, STATE_PARTITIONS)
+    with standing(("write", f"bills-0/{2:020}.log")) as disk:
+        ending = disk.begin(lambda: each.end(4, pair))
+        disk.soon(lambda: each.table.close(index))
+        each.coordinator.unload(lambda name: True)
+        disk.go_on()
+        assert error_of_end(ending.result()) is ErrorCode.NOT_COORDINATOR
+    states = [image.state for _, image in each.states() if image]
+    assert states == [State.EMPTY, State.ONGOING, State.PREPARE_COMMIT]
