@@ -30,7 +30,7 @@ from kbroker.net._aside cimport aside_take
 from kbroker.net._in_python cimport python_leave
 from kbroker.net._sleep cimport wake_processor
 from kbroker.net._types cimport (
-    ACTION_NONE, AsideRequests, Channel, Handler, Processor, Request)
+    ACTION_NONE, AsideRequests, Channel, Handler, Part, Processor, Request)
 from kbroker.net._unsent cimport unsent_add, unsent_remove
 from kbroker.replica._fetch_session cimport FetchSession
 from kbroker.replica._partition cimport Partition, partition_append
@@ -39,6 +39,8 @@ from kbroker.engine.worker._context cimport PARKED_BUCKETS, ParkedRequest, Parke
 from kbroker.engine._hot cimport HotPath
 
 from kbroker.core._live_objects import live_counts
+
+cdef Request _never_queued
 
 
 cdef class HeldTurn:
@@ -191,6 +193,11 @@ def _slice_before_file(_Place place):
     place.log.recent[place.log.recent_first].position = -1
 
 
+def _recent_batch_longer_than_its_file(_Place place):
+    # A fetch of few bytes is to get a batch whole.
+    place.log.recent[place.log.recent_first].size_bytes = 1 << 20
+
+
 cdef _append_with(_Place place, int64_t length, int32_t records, int without_data, uint8_t magic):
     # A batch of one record as validation leaves it, but for one thing.
     cdef uint8_t data[100]
@@ -249,6 +256,25 @@ def _answer_without_bytes(_Place place):
     place.answer.parts[0].data = NULL
 
 
+cdef _add_part(_Place place, int fd, int64_t position):
+    # One more piece, without a byte: the answer is as long as before.
+    cdef Part* part = &place.answer.parts[place.answer.part_count]
+    _must_be(place.answer.compact, 0)
+    _must_be(place.answer.part_count, 1)
+    memset(part, 0, sizeof(Part))
+    part.fd = fd
+    part.position = position
+    place.answer.part_count = 2
+
+
+def _answer_piece_lost(_Place place):
+    _add_part(place, -1, 0)
+
+
+def _answer_range_before_file(_Place place):
+    _add_part(place, 0, -1)
+
+
 def _answer_of_no_request(_Place place):
     place.answer.request_id = 1 << 40
 
@@ -305,6 +331,20 @@ def _oldest_channel_lost(_Place place):
 
 def _newest_channel_lost(_Place place):
     place.processor.newest = NULL
+
+
+def _shared_chunk_not_held(_Place place):
+    place.processor.shared.refs = 0
+
+
+def _queue_without_end(_Place place):
+    # Of the last request that was queued, which has long been freed, the queue still knows.
+    place.processor.request_channel.tail = &_never_queued
+    _never_queued.next = &_never_queued
+
+
+def _ready_channel_that_is_not(_Place place):
+    place.processor.ready_head = place.channel
 
 
 def _requests_forgotten(_Place place):

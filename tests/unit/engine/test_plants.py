@@ -127,6 +127,11 @@ def fetches(planted: Planted) -> None:
     assert (found.error, found.records or b"") == (STORAGE_ERROR, b"")
 
 
+def fetches_little(planted: Planted) -> None:
+    found = fetch(planted.first, FETCH_VERSION, [Ask(planted.topic, max_bytes=1)]).only
+    assert (found.error, found.records or b"") == (STORAGE_ERROR, b"")
+
+
 def advances(planted: Planted) -> None:
     planted.tell("advance")
 
@@ -170,6 +175,8 @@ OF_PARTITION: Final[tuple[tuple[str, Meets, str], ...]] = (
     ("follower_ahead", advances, "in-sync replicas: none is ahead of the leader"),
     ("start_moves_beyond_end", does_nothing, "log start: it is at or before the end"),
     ("slice_before_file", fetches, "read: a slice has a place"),
+    ("recent_batch_longer_than_its_file", fetches_little,
+     "read: a slice ends in what was written"),
     ("batch_longer_than_its_header", does_nothing, "append: a batch is as long as its header says"),
     ("batch_without_header", does_nothing, "append: a batch has a header"),
     ("batch_without_data", does_nothing, "append: a batch has a header"),
@@ -230,6 +237,8 @@ OF_CONNECTION: Final[tuple[tuple[str, str], ...]] = (
     ("answer_longer", "channel: an answer is as long as its size says"),
     ("answer_size_wrong", "channel: an answer is as long as its size says"),
     ("answer_without_bytes", "channel: an answer begins with its size"),
+    ("answer_piece_lost", "channel: bytes that are sent are there"),
+    ("answer_range_before_file", "channel: a range that is sent is in its file"),
     ("answer_of_no_request", "channel: an answer is to a request that was read"),
     ("answer_sent_in_part", "channel: nothing of a new answer was sent"),
     ("answer_to_no_frame", "channel: an answer is to a frame"),
@@ -370,6 +379,10 @@ OF_PROCESS: Final[tuple[tuple[str, Meets, Meets, str], ...]] = (
      "closed channel: neighbours by activity name each other"),
     ("newest_channel_lost", only_serves, leaves,
      "closed channel: neighbours by activity name each other"),
+    ("shared_chunk_not_held", only_serves, asks, "chunk: one with a reference gets another"),
+    ("queue_without_end", only_serves, asks_python, "request queue: nothing follows the last"),
+    ("ready_channel_that_is_not", only_serves, does_nothing,
+     "ready channels: each of them is one"),
     ("requests_forgotten", only_serves, asks, "request: freed as often as made"),
     ("free_requests_forgotten", only_serves, asks, "request: free ones are counted"),
     ("parked_not_held", parks, expires, "long poll: one whose time is over is held"),
