@@ -25,12 +25,12 @@ from kbroker._state cimport (
     REQUEST_LOCAL_PROCESSED, REQUEST_RECEIVED, RESPONSE_SENT, RESPONSE_SENT_LAST, SLOT_OK,
     THROTTLE_ENDED, THROTTLE_STARTED, Slot, UNMUTE, channel_next, channel_readable, slots_count,
     slots_discard, slots_fill, slots_head_ready, slots_init, slots_pop, slots_push, slots_release)
-from kbroker.core._atomics cimport kb_add_i64, kb_load_i64
 from kbroker.core._figures cimport kb_count
 from kbroker.core._list cimport list_append, list_remove_first
 from kbroker.core._live_objects cimport LIVE_CONNECTIONS, live_add
 from kbroker.core._require cimport OF_CONNECTION, require, require_failed, require_same
 from kbroker.core._sync cimport kb_now_ns
+from kbroker.net._cached cimport cached_bytes, may_cache, note_cached
 from kbroker.net._frames cimport (
     FRAMES_BAD, FRAMES_ENDED, FRAMES_GOT, FRAMES_NONE, frames_bound, frames_drop, frames_next,
     frames_receive)
@@ -61,9 +61,6 @@ cdef extern from "socket_io.h" nogil:
 
 cdef enum:
     SEND_BYTES_PER_TURN = 4 << 20
-    # What a frame whose answer waits counts for at least: it is let go, its request, its watches
-    # and what the answer will say are kept.
-    CACHED_BYTES_MIN = 2048
     # Steps of handshakes in a round: each may take half a millisecond, and others wait meanwhile.
     HANDSHAKES_MAX = 4
 
@@ -90,29 +87,9 @@ cdef int _may_read(Channel* channel) noexcept nogil:
         and channel.stalled == NULL
         and not channel.closing
         and not channel.closed
-        and (channel.cached_frames == 0 or _may_cache(channel))
+        and (channel.cached_frames == 0 or may_cache(channel))
         and (channel.unsent_bytes == 0 or unsent_may_read(channel))
     )
-
-
-cdef int _may_cache(Channel* channel) noexcept nogil:
-    # Bounds of the pipeline: the connection's by count and bytes, and all connections' by bytes.
-    # A channel that caches nothing may always be read, or no answer would wake it.
-    cdef NetworkSettings* settings = channel.processor.settings
-    return (
-        channel.cached_frames < settings.pipelined_requests_max
-        and channel.cached_bytes < settings.pipelined_bytes_max
-        and kb_load_i64(&settings.pipelined_total) < settings.pipelined_total_max
-    )
-
-
-cdef uint32_t _cached_bytes(const Request* request) noexcept nogil:
-    return max(request.total_bytes, <uint32_t>request.frames * <uint32_t>CACHED_BYTES_MIN)
-
-
-cdef void _note_cached(Channel* channel, int64_t delta_bytes) noexcept nogil:
-    channel.cached_bytes += delta_bytes
-    kb_add_i64(&channel.processor.settings.pipelined_total, delta_bytes)
 
 
 # --- birth ---------------------------------------------------------------------------------------
@@ -324,7 +301,7 @@ cdef int _cache(Channel* channel, Request* request, Request* answer) noexcept no
     cdef int frame
     if answer == NULL or slots_count(&channel.slots) > 0:
         if slots_push(
-            &channel.slots, request.request_id, _cached_bytes(request), answer
+            &channel.slots, request.request_id, cached_bytes(request), answer
         ) == SLOT_OK:
             in_slot = 1
         else:
@@ -332,7 +309,7 @@ cdef int _cache(Channel* channel, Request* request, Request* answer) noexcept no
     if not channel.closed:
         request.cached = 1
         channel.cached_frames += request.frames
-        _note_cached(channel, _cached_bytes(request))
+        note_cached(channel, cached_bytes(request))
         for frame in range(request.frames):
             if frame > 0 and _fire(channel, REQUEST_RECEIVED) != 0:
                 break
@@ -457,7 +434,7 @@ cdef void _sent(Channel* channel, Request* request) noexcept nogil:
             request_free(request)
             channel_close(channel)
             return
-        _note_cached(channel, -<int64_t>_cached_bytes(request))
+        note_cached(channel, -<int64_t>cached_bytes(request))
         for _frame in range(request.frames):
             channel.cached_frames -= 1
             if _fire(channel, RESPONSE_SENT if channel.cached_frames else RESPONSE_SENT_LAST):
@@ -543,7 +520,7 @@ cdef void channel_close(Channel* channel) noexcept nogil:
     if channel.closed:
         return
     channel.closed = 1
-    _note_cached(channel, -channel.cached_bytes)
+    note_cached(channel, -channel.cached_bytes)
     unsent_remove_all(channel)
     # Taken out by name: a process that was forked and has not yet called exec holds the socket too,
     # and until then closing it here would leave this struct's address in the epoll set.
