@@ -139,7 +139,9 @@ cdef int _has_copies(Processor* processor) noexcept nogil:
     return processor.copies != NULL
 
 
-cdef int _read_ahead(Channel* channel, Part* part, int64_t length) noexcept nogil:
+cdef int _read_ahead(
+    Channel* channel, Part* part, int64_t position, int64_t length
+) noexcept nogil:
     # 0: it cannot be, so the range is sent as it is.
     cdef Request* request = request_new(channel.processor, 0)
     cdef Part* piece
@@ -151,8 +153,8 @@ cdef int _read_ahead(Channel* channel, Part* part, int64_t length) noexcept nogi
     request.frames = 1
     piece = &request.parts[0]
     piece.fd = dup(part.fd)       # the channel may close meanwhile, and let go of the file
-    piece.position = part.position
-    piece.length = length
+    piece.position = position
+    piece.length = min(length, <int64_t>RANGE_BYTES_MAX)
     piece.keeper = NULL
     if piece.fd >= 0 and request_channel_set_aside(
         channel.processor.request_channel, request, part.keeper, NULL, 1
@@ -173,8 +175,10 @@ cdef void send_read_ahead_done(Channel* channel, Request* request) noexcept nogi
     channel.reads_ahead = 0
     if not channel.closed and channel.tx_head != NULL:
         part = &channel.tx_head.parts[channel.tx_head.part_next]
-        part.warm_until = part.position + piece.length
-        channel.tx_head.warmed_ns = channel.processor.now_ns
+        if part.keeper == request.slow_file and part.position == piece.position:
+            part.warm_until = part.position + piece.length
+            channel.tx_head.warmed_ns = channel.processor.now_ns
+        # Else it is of bytes that the transport is to be given again, however warm they are.
     request_free(request)
 
 
@@ -183,7 +187,7 @@ cdef int _send_range(Channel* channel, Request* request, int64_t* budget_bytes) 
     cdef int64_t want = part.length if part.length < RANGE_BYTES_MAX else RANGE_BYTES_MAX
     cdef ssize_t sent
     if not _is_warm(channel, request, part):
-        if _read_ahead(channel, part, want):
+        if _read_ahead(channel, part, part.position, want):
             return SEND_READS
     elif want > part.warm_until - part.position:
         want = part.warm_until - part.position
@@ -202,22 +206,26 @@ cdef int _send_range(Channel* channel, Request* request, int64_t* budget_bytes) 
 
 
 cdef int64_t _range_into(
-    Channel* channel, Request* request, Part* part, int64_t done, int64_t at, int64_t length
+    Channel* channel, Request* request, Part* part, int64_t done, int64_t at, int64_t length,
+    int waits
 ) noexcept nogil:
     # Copies what follows the first `done` bytes of a range to `at` in the piece. 0: it is not in
-    # memory. Bytes offered before have been there.
+    # memory, and the caller does not wait.
     cdef int64_t position = part.position + done
+    cdef uint8_t* into = channel.processor.copies + at
     cdef int64_t got
-    if at < channel.offered_bytes:
+    if waits:
+        got = pread(part.fd, into, <size_t>length, position)
+        return got if got > 0 else -1
+    if at < channel.offered_bytes:  # it has been there
         length = min(length, channel.offered_bytes - at)
-        got = pread(part.fd, channel.processor.copies + at, <size_t>length, position)
     elif position >= part.warm_until or not _is_warm(channel, request, part):
         return 0
     else:
         length = min(length, part.warm_until - position)
-        got = kb_pread_now(part.fd, channel.processor.copies + at, <size_t>length, position)
-        if got < 0 and errno == EAGAIN:
-            return 0
+    got = kb_pread_now(part.fd, into, <size_t>length, position)
+    if got < 0 and errno == EAGAIN:
+        return 0
     return got if got > 0 else -1
 
 
@@ -227,6 +235,7 @@ cdef int _copy_piece(Channel* channel, int64_t* copied) noexcept nogil:
     cdef Part* part
     cdef int64_t taken
     cdef int64_t done             # of this part
+    cdef int waits = 0
     cdef int i
     copied[0] = 0
     while request != NULL:
@@ -240,13 +249,15 @@ cdef int _copy_piece(Channel* channel, int64_t* copied) noexcept nogil:
                 if part.fd < 0:
                     memcpy(channel.processor.copies + copied[0], part.data + done, <size_t>taken)
                 else:
-                    taken = _range_into(channel, request, part, done, copied[0], taken)
+                    taken = _range_into(channel, request, part, done, copied[0], taken, waits)
                     if taken < 0:
                         return SEND_FAILED
-                    if taken == 0 and copied[0] > 0:
-                        return SEND_DONE
                     if taken == 0:
-                        return SEND_READS
+                        if copied[0] > 0 and copied[0] >= channel.offered_bytes:
+                            return SEND_DONE
+                        if _read_ahead(channel, part, part.position + done, part.length - done):
+                            return SEND_READS
+                        waits = 1  # nothing can read it ahead
                 copied[0] += taken
                 done += taken
             if copied[0] == PIECE_BYTES_MAX:
@@ -257,20 +268,12 @@ cdef int _copy_piece(Channel* channel, int64_t* copied) noexcept nogil:
 
 cdef int send_piece(Channel* channel, int64_t* budget_bytes) noexcept nogil:
     """A piece of the queue, which must not be empty, through a transport that is not plain."""
-    cdef Part* part = &channel.tx_head.parts[channel.tx_head.part_next]
     cdef int64_t length
     cdef int64_t sent
     cdef int status
     if not _has_copies(channel.processor):
         return SEND_FAILED
     status = _copy_piece(channel, &length)
-    if status == SEND_READS:
-        if _read_ahead(channel, part, min(part.length, <int64_t>RANGE_BYTES_MAX)):
-            return SEND_READS
-        # Nothing can read it ahead, so this thread waits for it.
-        length = pread(part.fd, channel.processor.copies,
-                       <size_t>min(part.length, <int64_t>PIECE_BYTES_MAX), part.position)
-        status = SEND_DONE if length > 0 else SEND_FAILED
     if status != SEND_DONE:
         return status
     if not channel_requires(channel, length >= channel.offered_bytes,

@@ -53,6 +53,9 @@ class MaskedClient(Client):
         self.socket.sendall(_length(UPDATE))
         self._zeros += UPDATE_BYTES
 
+    def acknowledge(self) -> None:
+        self.socket.sendall(_length(ACK))
+
     def read(self, count: int) -> bytes:
         while len(self._plain) < count and not self.ended_well:
             prefix = super().read(2)
@@ -65,7 +68,7 @@ class MaskedClient(Client):
             self.ended_well = length == 0
             self._plain += _mask(super().read(length))
             if self._acks:
-                self.socket.sendall(_length(ACK))
+                self.acknowledge()
         taken = bytes(self._plain[:count])
         del self._plain[:count]
         return taken

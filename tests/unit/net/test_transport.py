@@ -6,6 +6,7 @@ import os
 import random
 import struct
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ class Masked:
         self._acks = bool(acks_every)
 
     def client(self, **options: Any) -> MaskedClient:
-        return self.rig.connected(MaskedClient(self.rig.port, acks=self._acks, **options))
+        return self.rig.connected(MaskedClient(self.rig.port, **({"acks": self._acks} | options)))
 
     def closes(self, reason: str) -> int:
         return self.rig.server.closes()[reason]
@@ -212,6 +213,40 @@ def test_a_peer_that_reads_slowly_gets_the_same_bytes(make_rig: MakeRig, acks_ev
         assert fetched_in(12, slow.receive()).only.records == wanted
     assert over.transport.changed == 0
     assert (over.transport.starved > 0) is bool(acks_every)
+
+
+def is_in_memory(path: Path) -> bool:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.preadv(file, [bytearray(1)], 0, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:  # of a file system that is memory
+        return True
+    finally:
+        os.close(file)
+    return True
+
+
+def test_a_range_that_is_given_again_is_read_ahead_if_it_is_not_in_memory(
+    make_rig: MakeRig,
+) -> None:
+    over = Masked(make_rig, record_bytes=16_000, acks_every=1, hot={"inline_range_bytes": 0})
+    topic = over.rig.create("t")
+    wanted = fill(topic, 1, 24_000)
+    client = over.client(acks=False)
+    client.send(fetch_frame(12, [Ask(topic)], correlation_id=5))
+    head = client.read(16_000)  # one record, and the rest is offered, which waits for an ACK
+    eventually(lambda: over.transport.starved == 1)
+    (path,) = over.rig.directory.glob("t-0/*.log")
+    stays = is_in_memory(path)
+    client.acknowledge()
+    (size,) = struct.unpack(">i", head[:4])
+    answer = fetched_in(12, head[4:] + client.read(size - len(head) + 4))
+    assert answer.only.records == wanted
+    assert over.rig.server.statistics()["requests_set_aside"] == (0 if stays else 1)
 
 
 def test_short_answers_leave_together(make_rig: MakeRig) -> None:
