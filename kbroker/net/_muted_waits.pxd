@@ -8,14 +8,12 @@ from kbroker.net._transport cimport transport_has_bytes
 from kbroker.net._types cimport PEER_ENDED, WAIT_BUCKETS, Channel, MutedWaits
 
 
-# A peer that only went away after its long poll has none, nor has a transport that is `readable`
-# until it is asked.
+# A peer that only went away after its long poll has none.
 cdef inline void note_waits(Channel* channel) noexcept nogil:
     if channel.waiting_since_ns != 0:
         return
     if (
-        channel.rx == NULL
-        and (channel.readable == PEER_ENDED or channel.transport != NULL)
+        channel.rx == NULL and channel.readable == PEER_ENDED
         and not transport_has_bytes(channel)
     ):
         return

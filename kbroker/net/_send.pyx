@@ -281,6 +281,8 @@ cdef int send_piece(Channel* channel, int64_t* budget_bytes) noexcept nogil:
                             channel.offered_bytes):
         return SEND_FAILED
     sent = channel.transport.send(channel.transport_own, channel.processor.copies, length)
+    if not channel.readable and channel.transport.has_bytes(channel.transport_own):
+        channel.readable = 1      # the send has received them, so no event may announce them
     if sent == TRANSPORT_WANTS_READ or sent == TRANSPORT_WANTS_WRITE:
         channel.offered_bytes = length
         channel.send_wants_read = sent == TRANSPORT_WANTS_READ

@@ -7,7 +7,9 @@ than it could, hold bytes that no event of the socket announces, and want to wri
 or to read in order to write; it never waits. In the Processor's turn, without the GIL.
 
 Epoll is edge-triggered. So of a transport that is not the plain one a channel stays `readable`
-until the transport itself wants a read, and a short write does not mean that the socket is full.
+until the transport wants a read, or neither it nor the socket has more after a receive: one look,
+instead of one for each request that is served meanwhile, and of a thread that wakes to find
+nothing. A short write does not mean that the socket is full.
 """
 
 from libc.errno cimport EAGAIN, errno
@@ -20,6 +22,14 @@ cdef extern from "socket_io.h" nogil:
     ssize_t kb_recv(int fd, void* data, size_t length)
     int kb_has_bytes(int fd)
     void kb_end_sending(int fd)
+    int kb_discard(int fd)
+
+
+# Whether there are bytes to be received, and not just the end.
+cdef inline int transport_has_bytes(Channel* channel) noexcept nogil:
+    return (
+        channel.transport != NULL and channel.transport.has_bytes(channel.transport_own)
+    ) or kb_has_bytes(channel.fd)
 
 
 # The bytes that came, 0 at the peer's end, or a TransportStatus below 0; `drained`: the next byte
@@ -29,8 +39,9 @@ cdef inline int64_t transport_receive(
 ) noexcept nogil:
     cdef int64_t got
     if channel.transport != NULL:
-        drained[0] = 0
-        return channel.transport.receive(channel.transport_own, into, room)
+        got = channel.transport.receive(channel.transport_own, into, room)
+        drained[0] = 0 < got < room and not transport_has_bytes(channel)
+        return got
     got = kb_recv(channel.fd, into, <size_t>room)
     drained[0] = got < room
     if got < 0:
@@ -44,13 +55,6 @@ cdef inline void transport_wants(Channel* channel, int64_t status) noexcept nogi
     if status == TRANSPORT_WANTS_WRITE:
         channel.writable = 0
         channel.receive_wants_write = 1
-
-
-# Whether there are bytes to be received, and not just the end.
-cdef inline int transport_has_bytes(Channel* channel) noexcept nogil:
-    return (
-        channel.transport != NULL and channel.transport.has_bytes(channel.transport_own)
-    ) or kb_has_bytes(channel.fd)
 
 
 # Ends the sending side, after everything that was sent.

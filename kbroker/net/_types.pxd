@@ -143,7 +143,8 @@ cdef struct Transport:
     int64_t (*receive)(void* own, uint8_t* into, int64_t room) noexcept nogil
     # After it wanted something the same bytes are given again, with others after them or not.
     int64_t (*send)(void* own, const uint8_t* data, int64_t length) noexcept nogil
-    int (*has_bytes)(void* own) noexcept nogil  # received, and not yet given out
+    # Received and not yet given out; not what the socket has.
+    int (*has_bytes)(void* own) noexcept nogil
     void (*end_sending)(void* own) noexcept nogil
     void (*close)(void* own) noexcept nogil     # without waiting; the socket is closed after it
 

@@ -62,6 +62,7 @@ cdef struct Options:
     int64_t changed               # sends that were given other bytes than before
     int64_t starved               # sends that waited for an ACK
     int64_t says_late             # of an UPDATE: it wants to write when all of it has been sent
+    int64_t receives
 
 
 cdef struct Masked:
@@ -221,6 +222,7 @@ cdef int64_t _receive(void* own, uint8_t* into, int64_t room) noexcept nogil:
             pass
         if masked.update_left > 0:
             if masked.out_start < masked.out_end:
+    kb_add_i64(&masked.options.receives, 1)
                 return TRANSPORT_WANTS_WRITE
             status = _update(masked)
             if status == TRANSPORT_WANTS_WRITE and masked.options.says_late:
@@ -339,3 +341,7 @@ cdef class MaskedTransport(ListenerTransport):
     @property
     def changed(self):
         return kb_load_i64(&self.options.changed)
+    @property
+    def receives(self):
+        return kb_load_i64(&self.options.receives)
+

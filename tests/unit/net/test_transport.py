@@ -270,6 +270,19 @@ def test_a_receive_that_wants_to_write_goes_on_when_it_can(
     for turn in range(3):
         client.update()
         client.send(b"".join(cold_frame(b"%d" % i, i) for i in range(20)))
+def test_an_empty_socket_is_not_read_again(make_rig: MakeRig) -> None:
+    over = Masked(make_rig, move_bytes=1 << 20)
+    topic = over.rig.create("t")
+    client = over.client()
+    before = over.transport.receives
+    for at in range(100):
+        client.send(cold_frame(b"%d" % at, at))
+        assert client.receive_cold() == (at, b"%d" % at)
+        assert produce_one(client, topic, build_batch([b"v"])).error == 0
+    assert over.rig.total("turns_lent") > 20
+    assert over.transport.receives - before < 220
+
+
         if not says_late:
             client.all_delivered()
         for i in range(20):
