@@ -14,6 +14,7 @@ import socket as _socket
 import threading
 
 from kbroker._state import State
+from kbroker.limits import OPENING_MS_MAX
 from kbroker.net._listening import listening_socket
 from kbroker.net._wrapped_request import WrappedRequest  # no-cython-lint: a name of this face
 
@@ -53,7 +54,9 @@ from kbroker.net._types cimport (
     CAUSE_HEADER,
     CAUSE_INVARIANT,
     CAUSE_MALFORMED,
+    CAUSE_NOT_TAKEN,
     CAUSE_NO_MEMORY,
+    CAUSE_OPENING,
     CAUSE_SILENT_ERROR,
     CAUSE_STATE,
     CAUSE_UNREAD,
@@ -82,6 +85,8 @@ _CLOSE_CAUSES = {
     CAUSE_INVARIANT: "a broken invariant; standard error names it",
     CAUSE_HANDSHAKE: "a handshake that failed",
     CAUSE_AUTHENTICATION: "an authentication that failed",
+    CAUSE_NOT_TAKEN: "no memory for a connection, or a transport that did not open",
+    CAUSE_OPENING: "a handshake or an authentication that took too long",
 }
 
 _USES = {USE_PRODUCE: "Produce", USE_FETCH: "Fetch", USE_OTHER: "other"}
@@ -104,6 +109,7 @@ cdef class SocketServer:
         int connections_per_ip_max, bint pipelined, int pipelined_requests_max,
         long long pipelined_bytes_max, long long pipelined_total_bytes_max,
         long long unsent_bytes_max, int send_buffer_bytes, int receive_buffer_bytes,
+        int opening_ms_max=OPENING_MS_MAX,
     ):
         if not 1 <= processors <= PROCESSORS_MAX:
             raise ValueError(
@@ -113,6 +119,7 @@ cdef class SocketServer:
         self.resizing = threading.Lock()
         self.settings.request_bytes_max = request_bytes_max
         self.settings.idle_ns_max = idle_ms_max * 1000000
+        self.settings.opening_ns_max = opening_ms_max * <int64_t>1000000
         self.settings.pipelined = pipelined
         self.settings.pipelined_requests_max = pipelined_requests_max
         self.settings.pipelined_bytes_max = pipelined_bytes_max

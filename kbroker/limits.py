@@ -37,6 +37,10 @@ REQUEST_PARTITIONS_MAX: Final = 100_000
 # is refused.
 PROCESSORS_MAX: Final = 64
 LISTENERS_MAX: Final = 16
+# What a connection has for its handshake, and then for each frame of its authentication, however
+# often a byte of it comes: it is one of max.connections, and has no principal yet. Longer: it is
+# closed. connections.max.idle.ms is for clients that were served, and may be no bound at all.
+OPENING_MS_MAX: Final = 60_000
 
 # --- Request handlers -----------------------------------------------------------------------------
 

@@ -35,7 +35,8 @@ from kbroker.net._frames cimport (
     FRAMES_BAD, FRAMES_ENDED, FRAMES_GOT, FRAMES_NONE, frames_bound, frames_drop, frames_next,
     frames_receive)
 from kbroker.net._muted_waits cimport note_waited, note_waits
-from kbroker.net._processor_lists cimport channel_make_ready, note_active, remove_recent
+from kbroker.net._processor_lists cimport (
+    add_opening, channel_is_opening, channel_make_ready, note_active, remove_opening, remove_recent)
 from kbroker.net._quotas cimport quota_release
 from kbroker.net._request cimport chunk_release, request_free
 from kbroker.net._request_times cimport request_note_sent
@@ -45,11 +46,11 @@ from kbroker.net._send cimport (
 from kbroker.net._sessions cimport session_drop, session_take
 from kbroker.net._state_times cimport state_times_begin, state_times_enter, state_times_use
 from kbroker.net._throttle cimport throttle_over, throttle_until
-from kbroker.net._transport cimport transport_close, transport_wants
+from kbroker.net._transport cimport transport_close, transport_end, transport_wants
 from kbroker.net._types cimport (
-    ACTION_CLOSE, ACTION_OPEN, CAUSE_FRAME_SIZE, CAUSE_HANDSHAKE, CAUSE_STATE, LEFT, LEFT_SENDING,
-    PEER_ENDED, READ_AHEAD, TRANSPORT_DONE, TRANSPORT_FAILED, Channel, Listener,
-    NetworkSettings, NewConnection, Processor, Request, RequestChannel)
+    ACTION_CLOSE, ACTION_OPEN, CAUSE_FRAME_SIZE, CAUSE_HANDSHAKE, CAUSE_NOT_TAKEN, CAUSE_STATE,
+    LEFT, LEFT_SENDING, PEER_ENDED, READ_AHEAD, TRANSPORT_DONE, TRANSPORT_FAILED, Channel,
+    Listener, NewConnection, Processor, Request, RequestChannel)
 from kbroker.net._unsent cimport (
     unsent_add, unsent_add_queued, unsent_may_read, unsent_remove, unsent_remove_all)
 
@@ -99,9 +100,7 @@ cdef Channel* channel_open(Processor* processor, NewConnection* connection) noex
     cdef Channel* channel = <Channel*>calloc(1, sizeof(Channel))
     cdef const Listener* listener = connection.listener
     if channel == NULL:
-        close(connection.fd)
-        quota_release(connection.ip_entry)
-        return NULL
+        return _not_taken(processor, connection)
     channel.processor = processor
     channel.fd = connection.fd
     channel.listener = listener.index
@@ -127,17 +126,24 @@ cdef Channel* channel_open(Processor* processor, NewConnection* connection) noex
             listener.transport_context, channel.fd, &channel.transport_own) != 0
     ) or kb_epoll_add(processor.epoll_fd, channel.fd, channel) != 0:
         transport_close(channel)
-        close(channel.fd)
-        quota_release(channel.ip_entry)
         free(channel)
-        return NULL
+        return _not_taken(processor, connection)
     session_take(channel.session)
     live_add(LIVE_CONNECTIONS, 1)
     kb_count(&processor.connection_count, 1)
     kb_count(&processor.muted[channel.listener].connections, 1)
     state_times_begin(channel)
     note_active(channel)
+    if channel_is_opening(channel):
+        add_opening(channel)
     return channel
+
+
+cdef Channel* _not_taken(Processor* processor, NewConnection* connection) noexcept nogil:
+    kb_count(&processor.closes[CAUSE_NOT_TAKEN], 1)
+    close(connection.fd)
+    quota_release(connection.ip_entry)
+    return NULL
 
 
 cdef unsigned long long _next_connection_id(Processor* processor) noexcept nogil:
@@ -172,9 +178,11 @@ cdef void _handshake(Channel* channel) noexcept nogil:
 
 cdef int _open(Channel* channel) noexcept nogil:
     # From now on requests are read. -1: the channel is closed.
-    cdef int status = _fire(channel, AUTHENTICATION_COMPLETE)
+    if _fire(channel, AUTHENTICATION_COMPLETE) != 0:
+        return -1
+    remove_opening(channel)
     frames_bound(channel)
-    return status
+    return 0
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -221,7 +229,10 @@ cdef void channel_turn(Channel* channel) noexcept nogil:
     if channel.closed:
         return
     if not _may_read(channel):
-        if channel.state == HANDSHAKING:
+        if channel.ended_ns != 0:
+            if transport_end(channel):
+                channel_close(channel)
+        elif channel.state == HANDSHAKING:
             _handshake(channel)
         elif channel.readable or channel.rx != NULL:
             note_waits(channel)
@@ -445,7 +456,9 @@ cdef void _sent(Channel* channel, Request* request) noexcept nogil:
     kb_count(&channel.processor.responses, request.frames)  # who sees it finds the times, too
     request_free(request)
     if closes:
-        channel_close(channel)
+        # A client that was refused may have sent more, and is to get the answer that says why.
+        if not channel_is_opening(channel) or transport_end(channel):
+            channel_close(channel)
     elif channel.state == MUTED and channel.stalled == NULL:
         # With a frame in hand that the queue has no room for it stays muted, as after
         # FRAME_COMPLETE: REQUEST_RECEIVED comes next.
@@ -534,6 +547,8 @@ cdef void channel_close(Channel* channel) noexcept nogil:
     kb_count(&processor.connection_count, -1)
     kb_count(&processor.muted[channel.listener].connections, -1)
     remove_recent(channel)
+    if channel_is_opening(channel):
+        remove_opening(channel)
     if channel.rx != NULL:
         chunk_release(channel.rx)
         channel.rx = NULL

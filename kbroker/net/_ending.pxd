@@ -5,6 +5,9 @@ from kbroker.net._types cimport Processor
 
 # Connections that have sent nothing for connections.max.idle.ms.
 cdef void close_idle(Processor* processor) noexcept nogil
+# Those whose handshake, or a frame of whose authentication, has taken too long, and those that were
+# refused and do not end their side. To be called once a second.
+cdef void close_opening(Processor* processor) noexcept nogil
 # Those of whose answers too much waits in memory: of the most first, until it is little enough.
 cdef void close_unread(Processor* processor) noexcept nogil
 # The memory of closed connections whose requests have all come back.

@@ -17,18 +17,17 @@ parked for longer than RETIRE_NS_MAX loses its connection.
 
 from libc.stdint cimport int64_t
 
+from kbroker._state cimport AUTHENTICATING_AND_RESPONSE_PENDING
 from kbroker.core._atomics cimport kb_load_i64, kb_load_int, kb_store_i64
 from kbroker.core._figures cimport kb_count
 from kbroker.core._lock_order cimport RANK_QUEUE, lock_ranked, unlock_ranked
 from kbroker.core._sync cimport kb_now_ns
 from kbroker.net._channel cimport channel_close, channel_reap
 from kbroker.net._sleep cimport wake_processor
-from kbroker.net._transport cimport transport_end_sending
-from kbroker.net._types cimport CAUSE_UNREAD, STOP_AT_ONCE, STOP_RETIRE, Channel, Processor
+from kbroker.net._transport cimport transport_end
+from kbroker.net._types cimport (
+    CAUSE_OPENING, CAUSE_UNREAD, STOP_AT_ONCE, STOP_RETIRE, Channel, Processor)
 from kbroker.net._unsent cimport unsent_are_too_many, unsent_is_alone
-
-cdef extern from "socket_io.h" nogil:
-    int kb_discard(int fd)
 
 cdef enum:
     DRAIN_NS_MAX = 1000000000     # for answers that are on their way when the broker stops
@@ -46,6 +45,23 @@ cdef void close_idle(Processor* processor) noexcept nogil:
     ):
         kb_count(&processor.idle_closed, 1)
         channel_close(processor.oldest)
+
+
+cdef void close_opening(Processor* processor) noexcept nogil:
+    cdef Channel* channel = processor.opening
+    cdef Channel* following
+    while channel != NULL:
+        following = channel.opening_after
+        if channel.ended_ns != 0:
+            if processor.now_ns - channel.ended_ns > <int64_t>LINGER_NS:
+                channel_close(channel)
+        elif (
+            channel.state != AUTHENTICATING_AND_RESPONSE_PENDING  # a handler has the frame
+            and processor.now_ns - channel.state_since_ns > processor.settings.opening_ns_max
+        ):
+            kb_count(&processor.closes[CAUSE_OPENING], 1)
+            channel_close(channel)
+        channel = following
 
 
 cdef void close_unread(Processor* processor) noexcept nogil:
@@ -157,8 +173,5 @@ cdef void _retire_channel(Processor* processor, Channel* channel, int overdue) n
         return
     if channel.in_flight > 0 or channel.tx_head != NULL:
         return
-    if channel.ended_ns == 0:
-        channel.ended_ns = processor.now_ns
-        transport_end_sending(channel)
-    if kb_discard(channel.fd) or processor.now_ns - channel.ended_ns > <int64_t>LINGER_NS:
+    if transport_end(channel) or processor.now_ns - channel.ended_ns > <int64_t>LINGER_NS:
         channel_close(channel)

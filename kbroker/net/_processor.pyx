@@ -37,7 +37,8 @@ from kbroker.net._channel cimport (
     channel_answer, channel_close, channel_end_throttles, channel_has_work, channel_local_processed,
     channel_on_readable, channel_on_writable, channel_open, channel_received,
     channel_turn)
-from kbroker.net._ending cimport close_idle, close_unread, has_stopped, reap_closed
+from kbroker.net._ending cimport (
+    close_idle, close_opening, close_unread, has_stopped, reap_closed)
 from kbroker.net._frames cimport frames_compact
 from kbroker.net._processor_lists cimport channel_make_ready
 from kbroker.net._request cimport chunk_release
@@ -451,11 +452,14 @@ cdef void _process_events(Processor* processor, epoll_event* events, int count) 
 
 
 cdef void _compact(Processor* processor) noexcept nogil:
-    # Once a second: what slow peers have sent of a frame leaves the shared chunks.
-    cdef Channel* channel = processor.oldest
+    # Once a second: what slow peers have sent of a frame leaves the shared chunks, and those that
+    # do not open are closed.
+    cdef Channel* channel
     if processor.now_ns - processor.compacted_ns < <int64_t>COMPACT_NS:
         return
     processor.compacted_ns = processor.now_ns
+    close_opening(processor)
+    channel = processor.oldest
     while channel != NULL and processor.now_ns - channel.last_active_ns > <int64_t>COMPACT_NS:
         frames_compact(channel)
         channel = channel.newer

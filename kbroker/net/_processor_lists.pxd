@@ -1,10 +1,12 @@
 # cython: language_level=3
-"""The lists of a Processor's open channels: by their last activity, and those that are ready.
+"""The lists of a Processor's channels: by their last activity, those that are ready, and those
+that are not open yet.
 
 Inline, no module of its own. In the Processor's turn.
 """
 
-from kbroker.core._list cimport linked_append, linked_remove, list_append
+from kbroker._state cimport HANDSHAKING
+from kbroker.core._list cimport linked_append, linked_insert, linked_remove, list_append
 from kbroker.net._types cimport Channel, Processor
 
 
@@ -28,6 +30,20 @@ cdef inline void remove_recent(Channel* channel) noexcept nogil:
     cdef Processor* processor = channel.processor
     linked_remove(&processor.oldest, &processor.newest, channel, &channel.older,
                   "closed channel: neighbours by activity name each other")
+
+
+cdef inline int channel_is_opening(const Channel* channel) noexcept nogil:
+    return channel.state >= HANDSHAKING
+
+
+cdef inline void add_opening(Channel* channel) noexcept nogil:
+    linked_insert(&channel.processor.opening, NULL, channel, &channel.opening_before, NULL,
+                  "opening channels: nothing is before the first")
+
+
+cdef inline void remove_opening(Channel* channel) noexcept nogil:
+    linked_remove(&channel.processor.opening, NULL, channel, &channel.opening_before,
+                  "opening channels: neighbours name each other")
 
 
 # It has something to do that no event will announce.

@@ -64,6 +64,15 @@ cdef inline void transport_end_sending(Channel* channel) noexcept nogil:
     kb_end_sending(channel.fd)
 
 
+# After the last answer. 1: the peer has ended its side, too. A socket that is closed while bytes
+# wait in it resets the connection, and the peer may lose what it has not read: they are discarded.
+cdef inline int transport_end(Channel* channel) noexcept nogil:
+    if channel.ended_ns == 0:
+        channel.ended_ns = channel.processor.now_ns
+        transport_end_sending(channel)
+    return kb_discard(channel.fd)
+
+
 # Before the socket is closed.
 cdef inline void transport_close(Channel* channel) noexcept nogil:
     if channel.transport != NULL and channel.transport_own != NULL:

@@ -72,7 +72,9 @@ cdef enum:
     CAUSE_INVARIANT = 8           # its own state cannot be trusted: _require
     CAUSE_HANDSHAKE = 9
     CAUSE_AUTHENTICATION = 10     # failed
-    CAUSES = 11
+    CAUSE_NOT_TAKEN = 11          # no memory for it, or its transport did not open
+    CAUSE_OPENING = 12            # its handshake or authentication took too long
+    CAUSES = 13
 
 
 cdef struct Request:
@@ -189,6 +191,8 @@ cdef struct Channel:
     Channel* next_closed
     Channel* next_noted           # while the turn's requests are handed over
     Channel* next_throttled
+    Channel* opening_before       # of those that are not open yet
+    Channel* opening_after
     Processor* processor
     int fd
     int8_t state                  # ChannelState
@@ -287,6 +291,7 @@ cdef struct RequestTimes:
 cdef struct NetworkSettings:
     int32_t request_bytes_max     # socket.request.max.bytes
     int64_t idle_ns_max           # connections.max.idle.ms
+    int64_t opening_ns_max        # of a handshake, and of each frame of an authentication
     int32_t pipelined             # channel.pipelining.enable
     int32_t pipelined_requests_max
     int64_t pipelined_bytes_max
@@ -337,6 +342,7 @@ cdef struct Processor:
     Channel* newest
     Channel* closed_head
     Channel* throttled
+    Channel* opening
     Channel* closed_before_sleep   # the heads of both when it went to sleep: what a lender adds
     Channel* throttled_before_sleep  # is news to it
     Request* batch_head           # complete in this turn, pushed to the queue in one go

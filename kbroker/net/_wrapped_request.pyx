@@ -124,6 +124,8 @@ cdef class WrappedRequest:
         (KIP-219). Call this before it is answered or passed on."""
         if self.node == NULL:
             raise InvariantError(f"request {self.correlation_id} was answered already")
+        if self.authenticates:
+            raise InvariantError("a frame of an authentication is not throttled")
         self.node.throttle_ms = max(throttle_ms, 0)
 
     def note_waiting(self):

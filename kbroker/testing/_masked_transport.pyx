@@ -11,7 +11,8 @@ A peer that meets a byte which did not go through the transport reads nonsense. 
 - a record of UPDATE makes the server send UPDATE_BYTES before it receives anything else;
 - with `says_late` it wants to write only when all of an UPDATE has been sent;
 - after `acks_every` records (0: never) it waits for a record of ACK before it sends the next;
-- an empty record is the end.
+- an empty record is the end;
+- with `opens` false it opens for no connection.
 
 A test's process only: the broker never imports it.
 """
@@ -61,8 +62,9 @@ cdef struct Options:
     int64_t closed
     int64_t changed               # sends that were given other bytes than before
     int64_t starved               # sends that waited for an ACK
-    int64_t says_late             # of an UPDATE: it wants to write when all of it has been sent
     int64_t receives
+    int64_t says_late             # of an UPDATE: it wants to write when all of it has been sent
+    int64_t opens
 
 
 cdef struct Masked:
@@ -87,7 +89,10 @@ cdef struct Masked:
 
 
 cdef int _open(void* context, int fd, void** own) noexcept nogil:
-    cdef Masked* masked = <Masked*>calloc(1, sizeof(Masked))
+    cdef Masked* masked
+    if not (<Options*>context).opens:
+        return -1
+    masked = <Masked*>calloc(1, sizeof(Masked))
     if masked == NULL:
         return -1
     masked.options = <Options*>context
@@ -217,12 +222,12 @@ cdef int64_t _receive(void* own, uint8_t* into, int64_t room) noexcept nogil:
     cdef Masked* masked = <Masked*>own
     cdef int64_t status
     cdef int64_t count
+    kb_add_i64(&masked.options.receives, 1)
     while True:
         while masked.update_left == 0 and _unmask(masked):
             pass
         if masked.update_left > 0:
             if masked.out_start < masked.out_end:
-    kb_add_i64(&masked.options.receives, 1)
                 return TRANSPORT_WANTS_WRITE
             status = _update(masked)
             if status == TRANSPORT_WANTS_WRITE and masked.options.says_late:
@@ -314,7 +319,8 @@ cdef class MaskedTransport(ListenerTransport):
     cdef Options options
 
     def __cinit__(
-        self, int record_bytes=1000, int move_bytes=700, int acks_every=0, bint says_late=False
+        self, int record_bytes=1000, int move_bytes=700, int acks_every=0, bint says_late=False,
+        bint opens=True,
     ):
         if not (0 < record_bytes <= RECORD_BYTES_MAX and move_bytes > 0):
             raise ValueError(f"records of {record_bytes} bytes, moves of {move_bytes}")
@@ -323,6 +329,7 @@ cdef class MaskedTransport(ListenerTransport):
         self.options.move_bytes = move_bytes
         self.options.acks_every = acks_every
         self.options.says_late = says_late
+        self.options.opens = opens
         self.operations = &OPERATIONS
         self.context = &self.options
 
@@ -339,9 +346,9 @@ cdef class MaskedTransport(ListenerTransport):
         return kb_load_i64(&self.options.starved)
 
     @property
-    def changed(self):
-        return kb_load_i64(&self.options.changed)
-    @property
     def receives(self):
         return kb_load_i64(&self.options.receives)
 
+    @property
+    def changed(self):
+        return kb_load_i64(&self.options.changed)

@@ -8,23 +8,25 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
 from kbroker._net import WrappedRequest
 from kbroker.errors import InvariantError
 from kbroker.net._sessions import references
-from kbroker.security.session import Principal
+from kbroker.security.session import ANONYMOUS, Principal
 from kbroker.testing._masked_transport import MaskedTransport
 from tests.support.record_batches import build_batch
 from tests.unit.engine.wire import produce_frame, produced_in
-from tests.unit.net.harness import Client, Rig, cold_frame, eventually, framed
+from tests.unit.net.harness import Client, Gate, Rig, cold_frame, echo, eventually, framed
 from tests.unit.net.masked import MaskedClient
 
 TOKEN_BYTES_MAX = 512 << 10
 ALICE = Principal("User", "alice")
 BOB = Principal("User", "bob")
 FAILED = "an authentication that failed"
+LATE = "a handshake or an authentication that took too long"
 
 
 class Authenticator:
@@ -104,7 +106,7 @@ def test_tokens_are_answered_as_they_are_and_then_requests_follow(
     assert authenticator.tokens[-1] == b"let me in"
 
 
-def test_what_follows_the_last_token_is_read_as_requests(
+def test_frames_after_the_last_token_are_requests(
     connect: Callable[[], Client], authenticator: Authenticator
 ) -> None:
     topic = rig_of(connect).create("t")
@@ -138,6 +140,80 @@ def test_a_refusal_is_sent_and_then_the_end(connect: Callable[[], Client]) -> No
     assert client.receive() == b"never"
     assert client.ended()
     assert closes(connect, FAILED) == 1
+
+
+def test_a_refusal_is_not_lost_to_a_reset(connect: Callable[[], Client]) -> None:
+    """A socket that is closed while bytes wait in it resets the connection."""
+    client = connect()
+    client.send(framed(b"no") + framed(b"x" * 500_000))
+    assert client.receive() == b"never"
+    client.send(framed(b"y" * 100_000))
+    assert client.read(1) == b""
+    client.close()
+    eventually(lambda: rig_of(connect).total("connections") == 0)
+
+
+def test_a_client_that_stays_after_its_refusal_is_closed(connect: Callable[[], Client]) -> None:
+    client = connect()
+    client.send(framed(b"no"))
+    assert client.receive() == b"never"
+    assert client.ended()
+    eventually(lambda: rig_of(connect).total("connections") == 0)
+    assert closes(connect, LATE) == 0
+
+
+def test_a_frame_of_an_authentication_has_its_time(make_rig: Callable[..., Rig]) -> None:
+    """However often a byte of it comes."""
+    rig = make_rig(
+        dispatch=echo, opening_ms_max=100, listener={"authenticates": True, "principal": ANONYMOUS}
+    )
+    client = rig.client()
+    client.send(framed(b"first"))
+    assert client.receive() == b"first"
+    token = iter(framed(b"x" * 1000))
+
+    def is_closed() -> bool:
+        with suppress(ConnectionError):
+            client.send(bytes([next(token)]))
+        return rig.total("connections") == 0
+
+    eventually(is_closed)
+    assert rig.server.closes()[LATE] == 1
+
+
+def test_a_handler_has_its_time(make_rig: Callable[..., Rig]) -> None:
+    gate = Gate()
+    rig = make_rig(
+        dispatch=gate, opening_ms_max=1, listener={"authenticates": True, "principal": ANONYMOUS}
+    )
+    client = rig.client()
+    client.send(framed(b"first"))
+    gate.wait_for(1)
+    eventually(rig.silent_for_a_second)
+    (request,) = gate.held
+    request.open_channel(b"welcome", BOB)
+    assert client.receive() == b"welcome"
+    eventually(rig.silent_for_a_second)
+    rig.dispatch = echo
+    client.send(cold_frame(b"x", 1))
+    assert client.receive_cold() == (1, b"x")
+
+
+def test_a_frame_of_an_authentication_is_not_throttled(connect: Callable[[], Client]) -> None:
+    said = []
+
+    def throttles(request: WrappedRequest) -> None:
+        with pytest.raises(InvariantError) as raised:
+            request.throttle(100)
+        said.append(str(raised.value))
+        request.open_channel(b"welcome", BOB)
+
+    rig_of(connect).dispatch = throttles
+    client = connect()
+    client.send(framed(b"x"))
+    assert client.receive() == b"welcome"
+    assert said == ["a frame of an authentication is not throttled"]
+    assert sum(rig_of(connect).server.closes().values()) == 0
 
 
 def test_a_refusal_without_words(connect: Callable[[], Client]) -> None:

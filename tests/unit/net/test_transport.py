@@ -18,7 +18,7 @@ from tests.unit.net.harness import Gate, Rig, Topic, cold_frame, eventually
 from tests.unit.net.masked import MASK, MaskedClient, masked
 
 MakeRig = Callable[..., Rig]
-SHAPE = ("record_bytes", "move_bytes", "says_late")  # of the transport
+SHAPE = ("record_bytes", "move_bytes", "says_late", "opens")  # of the transport
 
 
 class Masked:
@@ -114,6 +114,27 @@ def test_a_handshake_that_fails_closes_and_is_counted(make_rig: MakeRig, sent: b
     eventually(lambda: over.transport.closed == 1)
 
 
+def test_a_transport_that_does_not_open_is_counted(make_rig: MakeRig) -> None:
+    over = Masked(make_rig, opens=False)
+    assert over.client(handshake=False).ended()
+    assert over.closes("no memory for a connection, or a transport that did not open") == 1
+    assert over.rig.total("connections") == 0
+
+
+@pytest.mark.parametrize("sent", [b"", b"HE", b"HELO"])
+def test_a_handshake_has_its_time(make_rig: MakeRig, sent: bytes) -> None:
+    over = Masked(make_rig, opening_ms_max=100)
+    served = over.client()
+    late = over.client(handshake=False)
+    late.socket.sendall(sent)
+    if sent == b"HELO":
+        assert late.socket.recv(4) == b"OLEH"
+    assert late.socket.recv(1) == b""
+    assert over.closes("a handshake or an authentication that took too long") == 1
+    served.send(cold_frame(b"x", 1))
+    assert served.receive_cold() == (1, b"x")
+
+
 @pytest.mark.parametrize("sent", [b"", b"HE", b"HELO"])
 def test_an_end_in_the_midst_of_a_handshake(make_rig: MakeRig, sent: bytes) -> None:
     over = Masked(make_rig)
@@ -194,27 +215,6 @@ def test_ranges_that_are_not_in_memory_are_read_ahead(make_rig: MakeRig) -> None
     assert answer.only.records == wanted
 
 
-@pytest.mark.parametrize("acks_every", [0, 1])
-def test_a_peer_that_reads_slowly_gets_the_same_bytes(make_rig: MakeRig, acks_every: int) -> None:
-    over = Masked(make_rig, record_bytes=16_000, send_buffer_bytes=8192, acks_every=acks_every)
-    topic = over.rig.create("t", partitions=1)
-    wanted = fill(topic, 20, 50_000)
-    slow = over.client(receive_bytes=8192)
-    neighbour = over.client()
-    asked = fetch_frame(12, [Ask(topic, max_bytes=50 << 20)], correlation_id=5)
-    slow.send(asked * 3)
-    head = slow.read(4 + 30_000)
-    neighbour.send(cold_frame(b"meanwhile", 1))
-    assert neighbour.receive_cold() == (1, b"meanwhile")
-    (size,) = struct.unpack(">i", head[:4])
-    first = fetched_in(12, head[4:] + slow.read(size - 30_000))
-    assert first.only.records == wanted
-    for _ in range(2):
-        assert fetched_in(12, slow.receive()).only.records == wanted
-    assert over.transport.changed == 0
-    assert (over.transport.starved > 0) is bool(acks_every)
-
-
 def is_in_memory(path: Path) -> bool:
     file = os.open(path, os.O_RDONLY)
     try:
@@ -249,6 +249,40 @@ def test_a_range_that_is_given_again_is_read_ahead_if_it_is_not_in_memory(
     assert over.rig.server.statistics()["requests_set_aside"] == (0 if stays else 1)
 
 
+@pytest.mark.parametrize("acks_every", [0, 1])
+def test_a_peer_that_reads_slowly_gets_the_same_bytes(make_rig: MakeRig, acks_every: int) -> None:
+    over = Masked(make_rig, record_bytes=16_000, send_buffer_bytes=8192, acks_every=acks_every)
+    topic = over.rig.create("t", partitions=1)
+    wanted = fill(topic, 20, 50_000)
+    slow = over.client(receive_bytes=8192)
+    neighbour = over.client()
+    asked = fetch_frame(12, [Ask(topic, max_bytes=50 << 20)], correlation_id=5)
+    slow.send(asked * 3)
+    head = slow.read(4 + 30_000)
+    neighbour.send(cold_frame(b"meanwhile", 1))
+    assert neighbour.receive_cold() == (1, b"meanwhile")
+    (size,) = struct.unpack(">i", head[:4])
+    first = fetched_in(12, head[4:] + slow.read(size - 30_000))
+    assert first.only.records == wanted
+    for _ in range(2):
+        assert fetched_in(12, slow.receive()).only.records == wanted
+    assert over.transport.changed == 0
+    assert (over.transport.starved > 0) is bool(acks_every)
+
+
+def test_an_empty_socket_is_not_read_again(make_rig: MakeRig) -> None:
+    over = Masked(make_rig, move_bytes=1 << 20)
+    topic = over.rig.create("t")
+    client = over.client()
+    before = over.transport.receives
+    for at in range(100):
+        client.send(cold_frame(b"%d" % at, at))
+        assert client.receive_cold() == (at, b"%d" % at)
+        assert produce_one(client, topic, build_batch([b"v"])).error == 0
+    assert over.rig.total("turns_lent") > 20
+    assert over.transport.receives - before < 220
+
+
 def test_short_answers_leave_together(make_rig: MakeRig) -> None:
     gate = Gate()
     over = Masked(make_rig, dispatch=gate, record_bytes=16_000)
@@ -270,19 +304,6 @@ def test_a_receive_that_wants_to_write_goes_on_when_it_can(
     for turn in range(3):
         client.update()
         client.send(b"".join(cold_frame(b"%d" % i, i) for i in range(20)))
-def test_an_empty_socket_is_not_read_again(make_rig: MakeRig) -> None:
-    over = Masked(make_rig, move_bytes=1 << 20)
-    topic = over.rig.create("t")
-    client = over.client()
-    before = over.transport.receives
-    for at in range(100):
-        client.send(cold_frame(b"%d" % at, at))
-        assert client.receive_cold() == (at, b"%d" % at)
-        assert produce_one(client, topic, build_batch([b"v"])).error == 0
-    assert over.rig.total("turns_lent") > 20
-    assert over.transport.receives - before < 220
-
-
         if not says_late:
             client.all_delivered()
         for i in range(20):
@@ -325,7 +346,7 @@ def test_an_end_without_notice_ends_the_channel_after_its_answers(make_rig: Make
     assert client.ended()
 
 
-def test_a_stop_sends_what_is_answered_and_the_end(make_rig: MakeRig) -> None:
+def test_a_stop_sends_answers_and_the_end(make_rig: MakeRig) -> None:
     gate = Gate()
     over = Masked(make_rig, dispatch=gate)
     idle, waiting = over.client(), over.client()
