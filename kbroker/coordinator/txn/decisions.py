@@ -248,7 +248,9 @@ def time_out(
 
 
 def is_late(image: TransactionImage, now_ms: int) -> bool:
-    return image.state is State.ONGOING and image.start_ms + image.timeout_ms < now_ms
+    """A start as far in the future is from before the clock was set back: the transaction would
+    stay open, and hold consumers, until that time comes again."""
+    return image.state is State.ONGOING and abs(now_ms - image.start_ms) > image.timeout_ms
 
 
 def complete(image: TransactionImage, now_ms: int) -> Decision:
