@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import random
+from pathlib import Path
+
 import pytest
 
+from tests.simulation.cluster import Cluster
 from tests.simulation.history import run
 from tests.simulation.planted_transactions import PLANTED_IN_TRANSACTIONS
 
@@ -16,6 +20,22 @@ def test_everything_holds_in_transactions() -> None:
     assert sum(each.committed for each in outcomes) > 10 * len(SEEDS) / 4
     assert sum(each.aborted for each in outcomes) > len(SEEDS)
     assert sum(each.left_out for each in outcomes) > len(SEEDS)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_partition_that_lost_its_marker_does_not_say_how_a_transaction_ended(
+    tmp_path: Path, lost: bool
+) -> None:
+    """Records without their marker are ended by that of a later transaction (history 185)."""
+    cluster = Cluster(tmp_path, random.Random("lost"))
+    here, there = cluster.names
+    transaction = cluster.ledger.begin(object())
+    transaction.acknowledged[b"x"] = there
+    transaction.outcomes.update({here: True, there: False})
+    cluster.safety.partition(here).lost = lost
+    cluster.ledger.look_at_all()
+    assert (cluster.safety.violation is None) is lost
+    cluster.close()
 
 
 @pytest.mark.parametrize("name", PLANTED_IN_TRANSACTIONS)

@@ -198,18 +198,21 @@ class TransactionLedger:
 
     def _has(self, transaction: Transaction, partition: Partition | None = None) -> None:
         """The outcomes that it may have."""
-        outcomes = {
-            outcome
-            for name, outcome in transaction.outcomes.items()
-            if not self._partition(name).lost
-        }
-        if transaction.answered is not None:
-            outcomes.add(transaction.answered)
+        outcomes = self._outcomes_of(transaction)
         if len(outcomes) > 1:
             ends = f"{transaction}: {transaction.outcomes}, answered {transaction.answered}"
             self._fail("a transaction has one outcome", ends, partition)
         elif outcomes == {True} and True not in transaction.asked:
             self._fail("only a producer commits", f"{transaction}", partition)
+
+    def _outcomes_of(self, transaction: Transaction) -> set[bool]:
+        """As it was answered, and as it was ended where no marker may be lost."""
+        outcomes = {
+            outcome
+            for name, outcome in transaction.outcomes.items()
+            if not self._partition(name).lost
+        }
+        return outcomes if transaction.answered is None else outcomes | {transaction.answered}
 
     def _goes_forward(self, partition: Partition, record: Record) -> None:
         key = partition.name, record.producer_id
@@ -310,7 +313,7 @@ class TransactionLedger:
     def look_at_all(self) -> None:
         """Nothing is under way any more."""
         for transaction in self.transactions:
-            if True not in {transaction.answered, *transaction.outcomes.values()}:
+            if True not in self._outcomes_of(transaction):
                 continue
             for value, name in transaction.acknowledged.items():
                 partition = self._partition(name)
