@@ -24,6 +24,7 @@ from kbroker.cluster.cluster_member import FLUSH_LOOK_MS
 from kbroker.cluster.replication import Replication
 from kbroker.config import BrokerConfig, edit_topic_list, validate_topic_overrides
 from kbroker.coordinator.groups import Groups
+from kbroker.coordinator.runtime.loader import Loader
 from kbroker.failures import Failures
 from kbroker.handlers import envelope
 from kbroker.handlers.delayed import Purgatories
@@ -145,6 +146,7 @@ class Running:
             SimpleNamespace(wake=self.wake, await_followers=self.produces.await_followers),
             partial(SteppedLoader, self.process, random.Random(cluster.dice.random())),
         )
+        self.at_pieces(self._groups.loader)
         self.config = broker.config
         self.groups, self.offsets = self._groups.coordinator, self._groups.table
         self.offsets.set_clock_shift_ms(shift_to(self.clock))
@@ -420,6 +422,11 @@ class Running:
         for loader in (self._groups.loader, *self.transactions.loaders()):
             assert isinstance(loader, SteppedLoader)
             loader.slow_until_ms = self.process.now_ms + for_ms
+
+    def at_pieces(self, loader: Loader) -> None:
+        """Faults may happen at each."""
+        assert isinstance(loader, SteppedLoader)
+        loader.at_piece = partial(self.cluster.fault_points.happens, "loading", self.node_id)
 
     @property
     def leads_any(self) -> bool:

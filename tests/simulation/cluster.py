@@ -157,7 +157,7 @@ class Cluster(DiskActs, TransactionActs):
         self.crowd = Crowd(self, random.Random(dice.getstate()[1][0]))
         self.topics = Topics(self, BROKERS)
         self._prepare_transactions(random.Random(f"transactions {dice.getstate()[1][0]}"))
-        self._full: list[int] = []
+        self._full: list[tuple[int, int]] = []  # and with which error
         self._disk_faults: FileFaults | None = None
         self.boots = dict.fromkeys(BROKERS, 1)
         self._to_start_again: set[Running] = set()  # as soon as they have started
@@ -209,7 +209,7 @@ class Cluster(DiskActs, TransactionActs):
         if broker.running is not None or broker.starting is not None:
             return
         running = broker.starting = Running(self, broker)
-        running.disk_failed = node_id in self._full
+        running.disk_failed = self.is_full(node_id)
         if broker.isolated:
             self._cut_off(running)
         started: Any = partial(self._started, broker, running)

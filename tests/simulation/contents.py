@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kbroker.coordinator.txn.image import TransactionImage
+from kbroker.coordinator.txn.image import Pair, TransactionImage
 from kbroker.coordinator.txn.records import decode_key, decode_value
 from kbroker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tests.support.record_batches import build_batch
@@ -146,6 +146,12 @@ def records_in(data: bytes) -> list[tuple[int, Record]]:
         for batch in _batches(data)
         for index, record in enumerate(batch.records(data, value_in))
     ]
+
+
+def producer_of(data: bytes) -> tuple[Pair, int]:
+    """Of a batch: its pair and its sequence."""
+    batch = next(_batches(data))
+    return Pair(batch.producer_id, batch.producer_epoch), batch.sequence
 
 
 class _Batch(NamedTuple):

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from tests.simulation.scheduler import Scheduler
 
 
+# The operations that fail so.
+_LIMITED = {errno.ENOSPC: ("write", "allocate"), errno.EIO: ("write", "allocate", "sync")}
+
+
 class DiskActs:
     """See the head of this file."""
 
@@ -22,33 +26,41 @@ class DiskActs:
     names: list[TopicPartition]
     loop: StepLoop
     scheduler: Scheduler | None
-    _full: list[int]
+    _full: list[tuple[int, int]]
     _disk_faults: FileFaults | None
 
     def fill_disk(self, node_id: int, for_ms: int) -> None:
         """No byte more is taken."""
-        self._full.append(node_id)
+        self._refuse_bytes(node_id, errno.ENOSPC, for_ms)
+
+    def fail_disk(self, node_id: int, for_ms: int) -> None:
+        """None is written and brought to the disk."""
+        self._refuse_bytes(node_id, errno.EIO, for_ms)
+
+    def _refuse_bytes(self, node_id: int, error: int, for_ms: int) -> None:
+        limit = node_id, error
+        self._full.append(limit)
         self._limit_disks()
         broker = self.brokers[node_id]
         for running in (broker.running, broker.starting):
             if running is not None:
                 running.disk_failed = True
-        self.loop.later(for_ms, self._make_room, node_id)
+        self.loop.later(for_ms, self._make_room, limit)
 
-    def _make_room(self, node_id: int) -> None:
-        if node_id in self._full:
-            self._full.remove(node_id)
+    def _make_room(self, limit: tuple[int, int]) -> None:
+        if limit in self._full:
+            self._full.remove(limit)
             self._limit_disks()
 
     def _limit_disks(self) -> None:
         faults = [
             Fault(
-                ("write", "allocate"),
+                _LIMITED[error],
                 f"{self.brokers[node_id].directory}/",
                 times=FOREVER,
-                error=errno.ENOSPC,
+                error=error,
             )
-            for node_id in sorted({*self._full})
+            for node_id, error in sorted({*self._full})
         ]
         if self.scheduler is not None:
             self.scheduler.watch_files(faults)
@@ -92,4 +104,4 @@ class DiskActs:
                 replica.log.refuse_producers(refuses)
 
     def is_full(self, node_id: int) -> bool:
-        return node_id in self._full
+        return any(node_id == each for each, _ in self._full)

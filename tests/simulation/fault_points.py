@@ -1,7 +1,7 @@
 """Faults at the steps of a transaction: the broker that takes one fails right after it.
 
 A point is armed by an act of the schedule, for its next time. Some points are records that a leader
-appends, others are answers that a broker gives, whether they arrive or not.
+appends, others are answers that a broker gives, whether they arrive or not, or what it reads.
 """
 
 from __future__ import annotations
@@ -12,12 +12,17 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
 
 # Records of `__transaction_state`, by state; then what is written to partitions; then answers.
-POINTS = (
+FIRST_POINTS = (
     "empty", "ongoing", "prepare", "complete",
     "data", "offsets", "marker",
     "added", "produced", "offsets committed", "ended",
 )  # fmt: skip
-FAULTS = ("kill", "cut_power", "alone", "pause", "fill_disk", "isolate")
+# A piece of a coordinator's log is read; a leader knows that a partition is in its transaction.
+MORE_POINTS = ("loading", "verified")
+POINTS = FIRST_POINTS + MORE_POINTS
+FIRST_FAULTS = ("kill", "cut_power", "alone", "pause", "fill_disk", "isolate")
+MORE_FAULTS = ("fail_disk", "advance_clock")
+FAULTS = FIRST_FAULTS + MORE_FAULTS
 
 
 class FaultPoints:

@@ -50,6 +50,7 @@ class SteppedLoader(Loader):
         self._process = process
         self._dice = dice
         self._walk: Iterator[None] | None = None
+        self.at_piece: Callable[[], None] = lambda: None
         self.slow_until_ms = 0.0
         self._is_slow = False  # as long as there is something to be loaded
 
@@ -83,6 +84,7 @@ class SteppedLoader(Loader):
         walk = self._walk
         if walk is None:
             return
+        self.at_piece()
         try:
             next(walk)
         except StopIteration:

@@ -18,7 +18,9 @@ from kbroker.handlers import write_txn_markers
 from kbroker.handlers.services import led_replica
 from kbroker.replica._replica import Replica
 from tests.simulation import requests, transaction_clients
+from tests.simulation.contents import producer_of
 from tests.simulation.plant import Plant
+from tests.simulation.requests import Produces
 from tests.simulation.transactions import BrokerTransactions
 
 _PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
@@ -161,6 +163,21 @@ def _complete_first(
     _written(coordinator, name, transaction, decision, answer, code)
 
 
+def _under_any_guard(
+    produces: Produces, name: Any, replica: Replica, batch: bytes, acks: int, timeout_ms: int,
+    done: Any, how: Any = None,
+) -> None:  # fmt: skip
+    """A marker leaves the guards of its producer as they are."""
+    if how and how["guard"]:
+        pair, sequence = producer_of(batch)
+        _, guard = replica.begin_verification(*pair, sequence, bumps_epoch=False)
+        how = {**how, "guard": guard}
+    _append(produces, name, replica, batch, acks, timeout_ms, done, how or {})
+
+
+_append = Produces._append
+
+
 PLANTED_IN_TRANSACTIONS: dict[str, Plant] = {
     "outcome-before-followers": Plant(TransactionStore, "write", _once_written, 60),
     "complete-before-markers": Plant(TransactionMarkers, "send", _over_at_once, 60),
@@ -181,5 +198,6 @@ PLANTED_IN_TRANSACTIONS: dict[str, Plant] = {
     ),
     "aborted-before-the-fetch": Plant(transaction_clients, "fetch_committed", _begun_since, 60),
     "offsets-of-any-outcome": Plant(Groups, "marker_written", _committed_always, 60, first=10),
+    "guard-outlives-its-marker": Plant(Produces, "_append", _under_any_guard, 60),
     "added-and-not-written": Plant(TransactionCoordinator, "_written", _complete_first, 60),
 }

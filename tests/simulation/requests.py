@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 _REPLICA_STATE_TAG = 1
 NEWS_WAIT_MS = 8
-# Between what a handler has written and the wait for its followers.
+# Between what a handler has written and the wait for its followers, and between what a coordinator
+# has verified and the append.
 AWAY_MS = (1, 10, 100, 400)
 # The errors after which a producer sends a batch again.
 SENT_AGAIN = ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS
@@ -130,7 +131,7 @@ class Fetches:
         follower = self._broker.cluster.brokers[fetch.follower].running
         if follower is not None and follower.fetches_slowly:
             fetch.bytes_max = 1  # a batch comes all the same
-        fetch.names = [self._name_of(each) for each in fetch.positions]
+        fetch.names = self._names_of(fetch.positions)
         if self._try(fetch, first=True, last=fetch.max_wait_ms <= 0):
             return
         wait_ms = min(fetch.max_wait_ms, NEWS_WAIT_MS) if fetch.has_news else fetch.max_wait_ms
@@ -178,9 +179,13 @@ class Fetches:
             if name is not None and read.answered.error is ErrorCode.NONE:
                 self._told[name, fetch.follower, each.leader_epoch] = read.answered.high_watermark
 
-    def _name_of(self, at: Position) -> TopicPartition | None:
-        topic = self._broker.controller.image.topic_by_id(at.topic_id)
-        return None if topic is None else TopicPartition(topic.name, at.partition)
+    def _names_of(self, positions: list[Position]) -> list[TopicPartition | None]:
+        image = self._broker.controller.image
+        topics = [image.topic_by_id(each.topic_id) for each in positions]
+        return [
+            None if topic is None else TopicPartition(topic.name, at.partition)
+            for topic, at in zip(topics, positions, strict=True)
+        ]
 
     def _read(
         self, fetch: _Fetch, name: TopicPartition | None, at: Position, left: int, first: bool,
@@ -289,6 +294,7 @@ class Transactional(NamedTuple):
     sequence: int
     version: int
     batch: bytes
+    away_ms: int = 0  # between what its coordinator says and the append
 
 
 class Produces:
@@ -297,7 +303,9 @@ class Produces:
     def __init__(self, broker: Running) -> None:
         self._broker = broker
         self._waits = Waits(broker.process)
-        self._dice = random.Random(f"waits {broker.node_id} {broker.clock.monotonic_ns()}")
+        now_ns = broker.clock.monotonic_ns()
+        self._dice = random.Random(f"waits {broker.node_id} {now_ns}")
+        self._between = random.Random(f"verified {broker.node_id} {now_ns}")
 
     @property
     def waiting(self) -> int:
@@ -339,7 +347,15 @@ class Produces:
             self._append(name, replica, sent.batch, -1, timeout_ms, done, how)
 
         def verified(errors: Mapping[TopicPartition, ErrorCode]) -> None:
-            code = produce_error(errors[name], sent.version)
+            self._broker.cluster.fault_points.happens("verified", self._broker.node_id)
+            go_on = partial(answered, produce_error(errors[name], sent.version))
+            if sent.away_ms or not self._between.randrange(8):
+                away_ms = sent.away_ms or self._between.choice(AWAY_MS)
+                self._broker.process.later(away_ms, go_on, HANDLER)
+            else:
+                go_on()
+
+        def answered(code: ErrorCode) -> None:
             if code:
                 done(Produced(code))
             else:

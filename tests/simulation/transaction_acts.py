@@ -28,9 +28,11 @@ if TYPE_CHECKING:
 
 # Ids of producers, and whether they are modern. Two have one id: each fences the other.
 PRODUCERS = (("x", True), ("x", False), ("y", True))
+OLD = 1  # the place of the old one
 # Of a producer id.
 FEW_EPOCHS = 3
 LEVEL = 2
+HOUR_MS = 3_600_000
 _RETRY_MS = 100
 _CONFIGS = {"cleanup.policy": "compact", "min.insync.replicas": "2"}
 
@@ -116,6 +118,10 @@ class TransactionActs:
     def crash(self, producer: int) -> None:
         self.transactional[producer].crash()
 
+    def hurry(self, producer: int, pause_ms: int, away_ms: int) -> None:
+        """In its next transaction of TV1, which is aborted while a batch is under way."""
+        self.transactional[producer].hurry = pause_ms, away_ms
+
     def read_committed(self, index: int) -> None:
         self.committed_reader.read(self.names[index])
 
@@ -132,12 +138,16 @@ class TransactionActs:
             running.clock.shift_ms = by_ms
             self.loop.later(for_ms, setattr, running.clock, "shift_ms", 0)
 
+    def advance_clock(self, node_id: int, for_ms: int) -> None:
+        self.step_clock(node_id, HOUR_MS, for_ms)
+
     def _end_transactions(self) -> None:
         """Producers end where they are; what they have left open ends by its timeout."""
         self.is_healed = True
         self.fault_points.disarm()
         for producer in self.transactional:
             producer.crash()
+            producer.hurry = None
         for broker in self.brokers.values():
             if broker.running is not None:
                 broker.running.clock.shift_ms = 0

@@ -130,6 +130,8 @@ class TransactionalProducer(Client):
         self._dice = dice
         self._modern = modern
         self._timeout_ms = dice.choice(TIMEOUTS_MS)
+        # A batch of TV1 that is aborted on its way: its producer's wait, its leader's absence.
+        self.hurry: tuple[int, int] | None = None
         self._steps: Steps[None] | None = None
         self._turn = 0
         self._records = 0
@@ -378,7 +380,8 @@ class TransactionalProducer(Client):
         sequence = self._sequences.get(name, 0)
         batch = batch_of(value, *self._pair, sequence, transactional=True)
         version = _PRODUCE_VERSIONS[raises]
-        sent = Transactional(self._id, *self._pair, sequence, version, batch)
+        pause_ms, away_ms = (None if raises else self.hurry) or (0, 0)
+        sent = Transactional(self._id, *self._pair, sequence, version, batch, away_ms)
 
         def serve(running: Running, answer: Answer) -> None:
             def done(produced: Produced) -> None:
@@ -391,6 +394,11 @@ class TransactionalProducer(Client):
 
             running.produces.serve_transactional(name, sent, PRODUCE_TIMEOUT_MS, done)
 
+        if pause_ms:
+            self.hurry = None
+            self._send(name, lambda: serve, lambda result: None)
+            yield self._pause(pause_ms)
+            raise _AbortError(unresolved=True)
         if not self._cluster.is_healed and self._dice.random() < IMPATIENT:
             late_ms = self._dice.choice(SOON_MS)
             send = partial(self._send, name, lambda: serve, lambda result: None)

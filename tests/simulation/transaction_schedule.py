@@ -5,14 +5,21 @@ is the same with them and without.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 from tests.simulation.act import Act
 from tests.simulation.cluster import BROKERS, PARTITIONS, STATES
-from tests.simulation.fault_points import FAULTS, POINTS
-from tests.simulation.transaction_acts import FEW_EPOCHS, LEVEL, PRODUCERS
+from tests.simulation.fault_points import (
+    FAULTS,
+    FIRST_FAULTS,
+    FIRST_POINTS,
+    MORE_FAULTS,
+    MORE_POINTS,
+    POINTS,
+)
+from tests.simulation.transaction_acts import FEW_EPOCHS, HOUR_MS, LEVEL, OLD, PRODUCERS
 
 HAVE_TRANSACTIONS = 0.3  # of all histories
-HOUR_MS = 3_600_000
 
 
 def transactions_of(seed: int, end_ms: int, *, always: bool = False) -> list[Act]:
@@ -42,15 +49,37 @@ def transactions_of(seed: int, end_ms: int, *, always: bool = False) -> list[Act
     if dice.random() < 0.1:
         how = dice.choice(BROKERS), -HOUR_MS, dice.randint(200, 3_000)
         acts.append(Act(dice.randrange(end_ms), "step_clock", how))
+    # Drawn last: what schedules had before they had these is the same.
+    for _ in range(dice.choice((0, 0, 1, 2))):
+        points, faults = dice.choice(((MORE_POINTS, FAULTS), (POINTS, MORE_FAULTS)))
+        acts.append(_fault(dice, end_ms, points, faults))
+    for _ in range(dice.choice((0, 0, 1, 3))):
+        acts += _hurried(dice, end_ms)
+    if dice.random() < 0.05:
+        how = dice.choice(BROKERS), HOUR_MS, dice.randint(200, 3_000)
+        acts.append(Act(dice.randrange(end_ms), "step_clock", how))
     return acts
 
 
-def _fault(dice: random.Random, end_ms: int) -> Act:
-    """A broker fails at a step of a transaction."""
+def _fault(
+    dice: random.Random,
+    end_ms: int,
+    points: Sequence[str] = FIRST_POINTS,
+    faults: Sequence[str] = FIRST_FAULTS,
+) -> Act:
+    """A broker fails at a step of a transaction, one of these."""
     for_ms = round(dice.choice((30, 200, 1_000, 2_500)) * dice.uniform(0.5, 1.5))
     delay_ms = dice.choice((0, 0, 0, dice.randint(1, 5)))
-    how = dice.randrange(len(POINTS)), dice.randrange(len(FAULTS)), delay_ms, for_ms
+    point, fault = dice.randrange(len(points)), dice.randrange(len(faults))
+    how = POINTS.index(points[point]), FAULTS.index(faults[fault]), delay_ms, for_ms
     return Act(dice.randrange(end_ms), "arm", how)
+
+
+def _hurried(dice: random.Random, end_ms: int) -> list[Act]:
+    """The marker of a transaction comes between the look at a batch of it and the append."""
+    at_ms = dice.randrange(end_ms)
+    how = OLD, dice.randint(3, 10), dice.choice((20, 50, 150, 400))
+    return [Act(at_ms, "hurry", how), Act(at_ms + 1, "transact", (OLD,))]
 
 
 def _moved(dice: random.Random, end_ms: int) -> list[Act]:

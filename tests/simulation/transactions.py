@@ -120,6 +120,7 @@ class BrokerTransactions(TransactionsOnDemand):
         dice = random.Random(f"transactions {self._node_id} {own.clock.monotonic_ns()}")
         made = self._made = Transactions(self._parts(), partial(SteppedLoader, own.process, dice))
         made.coordinator._epochs = Limits(own.cluster.epoch_max)
+        own.at_pieces(made.loader)
         if self._is_started and not self._is_stopped:
             made.start(self._given.scheduler)
 
