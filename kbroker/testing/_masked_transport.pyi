@@ -19,8 +19,8 @@ class MaskedTransport(ListenerTransport):
         says_late: bool = False,
         opens: bool = True,
     ) -> Self: ...
-    # Connections, sends that waited for an ACK, receives, and sends that were given other bytes than
-    # before.
+    # Connections, sends that waited for an ACK, receives, and sends that were given other bytes
+    # than before.
     @property
     def opened(self) -> int: ...
     @property
