@@ -12,11 +12,12 @@ from typing import Final, TypeVar
 
 END: Final = "<!-- end -->"
 
-Event, State = TypeVar("Event", bound=Enum), TypeVar("State", bound=Enum)
+Event = TypeVar("Event", bound=Enum)
+State = TypeVar("State", bound=Enum)
 
 
 def replaced(page: str, begin: str, drawn: str) -> str:
-    """The page with its generated part drawn anew; the prose around it stays.
+    """The page with its generated part drawn again; the prose around it stays.
 
     Raises ValueError if a marker is missing.
     """
