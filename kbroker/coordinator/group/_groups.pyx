@@ -382,7 +382,7 @@ cdef class GroupTable(ShardTable):
                 keys[i].group = text_of(group)
                 keys[i].topic = text_of(names[i][0])
                 keys[i].partition = names[i][1]
-            # From the append to the end of what is pending nothing becomes pending, or holds.
+            # From the append to the end of pending offsets no offset becomes pending, or holds.
             with self._transaction_lock(shard.base.index):
                 named = set(partitions) if committed_until_ms < 0 and topic_id is None else set()
                 pending, alone = self._tombstones_of_pending(group_id, named)
@@ -419,7 +419,7 @@ cdef class GroupTable(ShardTable):
         text = text_of(id)
         arena.block = NULL
         try:
-            # From the append to the end of what is pending nothing becomes pending, or holds.
+            # From the append to the end of pending offsets no offset becomes pending, or holds.
             with self._transaction_lock(shard.base.index):
                 pending, pairs = self._tombstones_of_pending(group_id)
                 pairs += records

@@ -193,7 +193,7 @@ cdef object _load_sound_batch(
 
 
 cdef int _end_pending(int32_t partition, dict open_transactions, set keys) except -1:
-    # A tombstone ends what is pending for its key, as it does to what holds.
+    # A tombstone ends pending offsets of its key, as it ends an offset that holds.
     # Other threads have those of other partitions.
     for place in list(open_transactions):
         if place[0] != partition:

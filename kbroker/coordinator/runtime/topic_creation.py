@@ -41,7 +41,7 @@ class TopicCreation:
         self._under_way = False
 
     def begin(self, controller: Controller, topic: Callable[[], NewTopic]) -> None:
-        """Returns at once. `topic` is asked for what is created, unless that is under way."""
+        """Returns at once. `topic` describes the topic; it is not called while one is created."""
         with self._lock:
             if self._under_way:
                 return

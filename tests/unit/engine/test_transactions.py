@@ -434,8 +434,8 @@ def test_a_topic_that_is_not_published_yet_is_python_s(
     assert each.rig.hot.statistics()["transaction_adds"] == 0
 
 
-def test_an_outcome_that_hangs_while_its_id_is_loaded_anew(both: list[Coordinated]) -> None:
-    """The write is over in the end, and changes nothing of what was loaded meanwhile."""
+def test_an_outcome_that_hangs_while_its_id_is_loaded_again(both: list[Coordinated]) -> None:
+    """The write ends, and changes nothing of the image that was loaded meanwhile."""
     each = both[0]
     pair = each.init()
     each.add(3, pair)

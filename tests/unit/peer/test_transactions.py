@@ -10,6 +10,7 @@ import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.peer import transaction_messages as messages
+from kbroker.peer.cluster import Cluster
 from kbroker.peer.transaction_messages import Filter
 from kbroker.peer.transactions import Transactions
 from kbroker.protocol.messages import describe_producers, describe_transactions, list_transactions
@@ -23,6 +24,8 @@ UNKNOWN = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 class FakeCluster:
     """Of brokers that answer with bodies; a body may be an error."""
+
+    listed_everywhere: Any = Cluster.listed_everywhere
 
     def __init__(self) -> None:
         self.answers: dict[int, Callable[[bytes, int], bytes] | KafkaError] = {}
