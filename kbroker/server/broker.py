@@ -198,7 +198,7 @@ class Broker:
         return self._make_transactions(Given(
             lambda: self.config, self._clock, self._timer.call_later, self._replica_of, self._hot,
             self._running_controller, lambda: self._services, self._loop.submit, self._scheduler,
-            self._member.links if self._member else None,
+            self._member.links if self._member else None, self._hot,
         ))  # fmt: skip
 
     def _logs_ready(self, names: Sequence[TopicPartition]) -> None:
