@@ -207,6 +207,8 @@ class HandlerPool:
                 for tick in ticks:
                     self._hot.expire(tick)
                 self._call_settled(worker)
+                for number, *_ in self._hot.take_asking(worker):
+                    self._hot.coordinator_answered(number, [])  # its client tries again
                 self._end_all(deque(requests))
             except BaseException as error:
                 self.failures.note("what the last handler does when it is lost", error)

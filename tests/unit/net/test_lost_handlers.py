@@ -13,6 +13,7 @@ from kbroker.errors import ErrorCode
 from kbroker.own_thread import OwnThread
 from kbroker.server.handler_pool import HandlerPool
 from tests.support.record_batches import build_batch
+from tests.unit.engine.transactional import batch, codes, send
 from tests.unit.engine.wire import produce_one
 from tests.unit.net.harness import Rig, cold_frame, eventually
 
@@ -75,6 +76,18 @@ def test_requests_that_none_is_left_to_serve_are_ended(
     client = rig.client()
     client.send(cold_frame(b"x"))
     assert client.receive_cold() == (1, b"x")
+
+
+def test_a_coordinator_that_none_is_left_to_ask_holds_up_nothing(
+    make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = make_rig(handlers=1)
+    topic = rig.create("t")
+    lose_a_handler(rig, monkeypatch)
+    client = rig.client()
+    send(client, (topic, {0: batch()}))
+    assert codes(client) == [ErrorCode.NOT_ENOUGH_REPLICAS]
+    assert produce_one(rig.client(), topic, build_batch()).error == 0
 
 
 def test_a_deadline_that_cannot_be_set_is_due_at_once_whatever_was_raised(
