@@ -350,6 +350,7 @@ class Broker:
 
     def _show(self, image: ClusterImage) -> None:
         self._formats.follow(image)
+        self._transactions.show(image)
         show = self._publisher.show
         show(image) if self._member is None else self._member.follow(image, show)
 

@@ -3,6 +3,7 @@
     controller's thread  -> before, follow   the coordinator is made when the image has the state
                                              topic with a replica here; open transactions are
                                              watched when there is such a topic
+                            show             C writes records in the format of the published level
     handlers             -> coordinator, create_topic
     handler threads      -> verify           a produce that begins a transaction asks a coordinator
 
@@ -195,10 +196,13 @@ class TransactionsOnDemand:
             self._make()
         if self._made is not None:
             self._made.follow(image, delta)
-        if self._in_c is not None:
-            self._in_c.follow_version(value_version_in(image))
         if self._watched is None and image.topic(TRANSACTIONS_TOPIC) is not None:
             self._watch()
+
+    def show(self, image: ClusterImage) -> None:
+        """This is the published image now. A feature's level changes without a topic."""
+        if self._in_c is not None:
+            self._in_c.follow_version(value_version_in(image))
 
     def _watch(self) -> None:
         from kbroker.server.watched_transactions import watched

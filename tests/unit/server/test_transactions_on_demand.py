@@ -10,8 +10,19 @@ from typing import Any
 
 from kbroker.clock import SystemClock
 from kbroker.log.log_workers import THREAD_NAME
+from kbroker.metadata.features import TRANSACTION_VERSION, FinalizedFeatures
+from kbroker.metadata.image import ClusterImage
 from kbroker.server.transactions import Given, TransactionsOnDemand
 from kbroker.types import TopicPartition
+
+
+def on_demand(replica_of: Any = None) -> TransactionsOnDemand:
+    nothing: Any = None
+    given = Given(
+        lambda: SimpleNamespace(node_id=1),  # type: ignore[arg-type, return-value]
+        SystemClock(), nothing, replica_of, nothing, nothing, nothing, nothing, nothing, nothing,
+    )  # fmt: skip
+    return TransactionsOnDemand(given)
 
 
 def test_work_on_a_log_is_done_by_a_worker_that_ends_with_the_broker() -> None:
@@ -22,12 +33,7 @@ def test_work_on_a_log_is_done_by_a_worker_that_ends_with_the_broker() -> None:
         asked.append(place)
         return replica
 
-    nothing: Any = None
-    given = Given(
-        lambda: SimpleNamespace(node_id=1),  # type: ignore[arg-type, return-value]
-        SystemClock(), nothing, replica_of, nothing, nothing, nothing, nothing, nothing, nothing,
-    )  # fmt: skip
-    transactions = TransactionsOnDemand(given)
+    transactions = on_demand(replica_of)
     assert not list(transactions.threads)
     threads: list[str] = []
     done = Event()
@@ -42,3 +48,16 @@ def test_work_on_a_log_is_done_by_a_worker_that_ends_with_the_broker() -> None:
     assert not thread.is_alive()
     transactions.on_worker(place, done.clear)
     assert done.is_set()
+
+
+def test_c_writes_records_of_the_published_level_of_transactions() -> None:
+    """A feature's level changes without a topic."""
+    versions: list[int] = []
+    transactions = on_demand()
+    transactions.show(ClusterImage())  # C does not serve yet
+    in_c: Any = SimpleNamespace(follow_version=versions.append)
+    transactions._in_c = in_c
+    for level in (0, 2, 1):
+        features = FinalizedFeatures().changed({TRANSACTION_VERSION: level})
+        transactions.show(ClusterImage().with_features(features))
+    assert versions == [0, 1, 1]
