@@ -240,9 +240,12 @@ class TransactionsOnDemand:
 
         with self._lock:
             made = self._made = Transactions(self._parts())
-            self._make_hot(made)
             if self._is_started and not self._is_stopped:
-                self._made.start(self._given.scheduler)
+                made.start(self._given.scheduler)
+        try:
+            self._make_hot(made)
+        except Exception as error:  # Python serves all of it, until the next start
+            self.failures.note("serving transactions in C", error)
 
     def _make_hot(self, made: Transactions) -> None:
         """What is plainly right is served without Python."""

@@ -8,6 +8,8 @@ from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from kbroker.clock import SystemClock
 from kbroker.log.log_workers import THREAD_NAME
 from kbroker.metadata.features import TRANSACTION_VERSION, FinalizedFeatures
@@ -61,3 +63,21 @@ def test_c_writes_records_of_the_published_level_of_transactions() -> None:
         features = FinalizedFeatures().changed({TRANSACTION_VERSION: level})
         transactions.show(ClusterImage().with_features(features))
     assert versions == [0, 1, 1]
+
+
+def test_python_serves_transactions_where_c_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its modules are imported at the first one, and memory may be short then."""
+    began: list[Any] = []
+    made: Any = SimpleNamespace(start=began.append)
+    monkeypatch.setattr("kbroker.cluster.transactions.Transactions", lambda parts: made)
+
+    def fail(of: Any) -> None:
+        raise MemoryError
+
+    transactions = on_demand()
+    monkeypatch.setattr(transactions, "_make_hot", fail)
+    transactions.start()
+    transactions._make()
+    assert transactions.made is made
+    assert began == [None]  # it loads
+    assert transactions.failures.count == 1
