@@ -20,6 +20,7 @@ from kbroker.core._lock_order cimport lock_now_ns
 from kbroker.core._sync cimport kb_wall_ms
 from kbroker.log.engine._append_follower cimport Followed
 from kbroker.log.engine._guards cimport guards_let_go
+from kbroker.log.engine._records cimport batch_put_time
 from kbroker.log.engine._slice cimport Slice
 from kbroker.log.engine._storage cimport NEVER_GIVES_UP, lock_log_until
 from kbroker.log.engine._time_search cimport TimedOffset, log_find_by_time, log_find_max_timestamp
@@ -341,6 +342,8 @@ cdef class Replica:
                     now_ms = kb_wall_ms()
                 for at in range(count):
                     verdict |= log_validate(self.partition.log, &group[at], now_ms)
+                    if group[at].error == 0:
+                        batch_put_time(&group[at])
                 if verdict == 0 and count:
                     partition_append(self.partition, group, now_ms)
                     if kb_load_int(&self.partition.log.flush_due):

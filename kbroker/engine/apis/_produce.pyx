@@ -52,6 +52,7 @@ from kbroker.log.engine._records cimport (
     OUTLINE_DAMAGED,
     OUTLINE_NORMAL,
     batch_outline,
+    batch_put_time,
     unpacked_bytes_max,
 )
 from kbroker.log.engine._storage cimport WRITE_HANGS, log_is_slow, log_late_from_ns
@@ -365,6 +366,7 @@ cdef void _gather(Table* table, Group* groups, ProducePlan* plan) noexcept nogil
     cdef Group* group
     while place != NULL:
         if place.batch.error == 0:
+            batch_put_time(&place.batch)
             group = _group_of(table, groups, place.partition)
             list_append(&group.first, &group.last, &place.batch, &place.batch.next,
                         "a partition's batches: nothing is after the last")

@@ -94,6 +94,8 @@ cdef int _check(ProducePartition* place) except -1:
     with nogil:
         verdict = log_validate(place.partition.log, &place.batch, kb_wall_ms())
     place.batch.prechecked = verdict == VALIDATED
+    if place.batch.prechecked and place.batch.error == 0:
+        _put_max_timestamp(&place.batch)
     return place.batch.prechecked
 
 

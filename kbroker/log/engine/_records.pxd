@@ -123,3 +123,7 @@ cdef int records_walk(
 cdef int batch_validate(
     Batch* batch, const Rules* rules, int64_t max_message_bytes, int log_append_time,
     int64_t now_ms) noexcept nogil
+
+# The time of a valid batch goes into its bytes, right before it is appended: until then it may have
+# to wait, and is validated again as it came.
+cdef void batch_put_time(Batch* batch) noexcept nogil

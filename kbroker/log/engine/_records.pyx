@@ -318,15 +318,20 @@ cdef void batch_settle_time(
     Batch* batch, const Header* header, int log_append_time, int64_t now_ms
 ) noexcept nogil:
     # The broker's time where the topic wants it, else the largest timestamp that the records have.
-    cdef int16_t attributes = header.attributes & ~LOG_APPEND_TIME_BIT
+    batch.attributes = header.attributes & ~LOG_APPEND_TIME_BIT
     if log_append_time:
-        attributes |= LOG_APPEND_TIME_BIT
+        batch.attributes |= LOG_APPEND_TIME_BIT
         batch.append_time_ms = now_ms
         batch.max_timestamp_ms = now_ms
-    if attributes == header.attributes and batch.max_timestamp_ms == header.max_timestamp_ms:
+
+
+cdef void batch_put_time(Batch* batch) noexcept nogil:
+    cdef Header header
+    header_read(batch.data, &header)
+    if (batch.attributes == header.attributes
+            and batch.max_timestamp_ms == header.max_timestamp_ms):
         return
-    batch.attributes = attributes
-    kb_put_u16(batch.data + AT_ATTRIBUTES, <uint32_t>attributes & 0xFFFF)
+    kb_put_u16(batch.data + AT_ATTRIBUTES, <uint32_t>batch.attributes & 0xFFFF)
     kb_put_u64(batch.data + AT_MAX_TIMESTAMP, <uint64_t>batch.max_timestamp_ms)
     kb_put_u32(batch.data + AT_CRC, batch_crc(batch.data, batch.length_bytes))
 

@@ -8,7 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
+from kbroker._net import WrappedRequest
 from kbroker.errors import ErrorCode
+from kbroker.types import ApiKey
 from tests.support.record_batches import Record, build_batch, parse_batches, seal
 from tests.unit.engine.wire import (
     PRODUCE_BY_ID,
@@ -21,6 +23,7 @@ from tests.unit.engine.wire import (
 )
 from tests.unit.net.harness import Rig, Topic, eventually, framed
 
+LOG_APPEND_TIME = 0x08
 UNKNOWN_ID = uuid.UUID(int=5)
 every_version = pytest.mark.parametrize("version", PRODUCE_VERSIONS)
 
@@ -203,6 +206,25 @@ def test_log_append_time_is_answered(rig: Rig) -> None:
     before_ms = time.time_ns() // 1_000_000
     result = produce_one(rig.client(), topic, build_batch())
     assert before_ms <= result.append_time_ms <= time.time_ns() // 1_000_000
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_log_append_time_of_a_batch_that_python_looks_into(
+    make_rig: Callable[..., Rig], codec: str
+) -> None:
+    """It is validated twice, and the client has not set the time."""
+
+    def dispatch(request: WrappedRequest) -> None:
+        assert rig.hot.produce_checked(request, {}, {}, {}) == ([], [])
+
+    rig = make_rig(dispatch=dispatch)
+    topic = rig.create("t", log_append_time=True)
+    rig.server.set_cold(ApiKey.PRODUCE)
+    result = produce_one(rig.client(), topic, build_batch(codec=codec))
+    assert (result.error, result.message) == (0, None)
+    (batch,) = parse_batches(topic.logs[0].read(0))
+    assert batch.max_timestamp_ms == result.append_time_ms
+    assert batch.attributes & LOG_APPEND_TIME
 
 
 def test_an_internal_topic_is_refused(rig: Rig) -> None:
