@@ -17,7 +17,7 @@ Threads: the worker's own. Locks: that of the ids, a shard's, below it the parti
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
-from kbroker.coordinator.runtime._shards cimport shard_for
+from kbroker.coordinator.runtime._shards cimport shard_error, shard_for
 from kbroker.coordinator.txn._moves cimport (
     MOVE_FOR_PYTHON, MOVE_TO_WRITE, MoveVerdict, TxnMove, move_add, move_apply, move_let_go)
 from kbroker.coordinator.txn._places cimport Place, places_sort
@@ -148,8 +148,8 @@ cdef int _plan(
     if plan.request.api_version > VERSION_MAX or _parse(worker, plan) != 0:
         return FOR_PYTHON
     plan.move.shard = shard_for(hooks.shards, plan.move.id, plan.move.id_length)
-    if plan.move.shard == NULL:
-        return FOR_PYTHON
+    if plan.move.shard == NULL or shard_error(plan.move.shard) != 0:
+        return FOR_PYTHON         # what is still in memory may be old, and a write there may hang
     if is_set_aside(worker, plan.request, plan.move.shard):
         return SET_ASIDE
     plan.verdict = move_add(

@@ -257,6 +257,18 @@ def test_an_id_of_another_broker(both: list[Coordinated]) -> None:
     assert both[0].everything() == both[1].everything()
 
 
+def test_partitions_that_are_known_are_another_broker_s_at_once(both: list[Coordinated]) -> None:
+    """Before the ids are forgotten here: that waits for a write that hangs."""
+    found = []
+    for each in both:
+        pair = each.init()
+        answers = [each.add(3, pair)]
+        each.table.close(partition_for(PAY, STATE_PARTITIONS))
+        found.append([*answers, each.add(3, pair)])
+    assert found[0] == found[1]
+    assert both[0].in_python == [(ADD, "transaction")]
+
+
 @pytest.mark.parametrize("where", [TRANSACTIONS_TOPIC, "orders"])
 def test_where_followers_are_to_have_it_first(both: list[Coordinated], where: str) -> None:
     """Nothing is written before Python has the request."""
