@@ -205,6 +205,7 @@ cdef int _is_verified_here(
 cdef int produce_await_coordinator(HotWorker* worker, ProducePlan* plan) noexcept nogil:
     cdef PlanWalk walk = PlanWalk(plan.frames, 0, 0)
     cdef ProducePartition* place
+    plan.joins = 0
     if _wait(worker, plan, plan.unverified, plan.unverified_count):
         return 1
     plan.unverified = NULL        # they were let go

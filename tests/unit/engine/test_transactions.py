@@ -7,6 +7,7 @@ request says why C passed it on; the other one serves all of it in Python.
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +21,8 @@ from kbroker.coordinator.txn.states import PREPARED, State
 from kbroker.errors import ErrorCode
 from kbroker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.types import ApiKey, TopicPartition
+from tests.support import record_batches
+from tests.support.record_batches import build_batch
 from tests.support.standing_disk import standing
 from tests.unit.engine.coordinated import (
     ADD,
@@ -29,6 +32,7 @@ from tests.unit.engine.coordinated import (
     PARTITIONS,
     PAY,
     STATE_PARTITIONS,
+    TRANSACTIONAL,
     Coordinated,
     Topics,
     error_of_end,
@@ -388,6 +392,59 @@ def test_a_produce_that_python_looks_into_has_its_guards(
         assert [p.error for p in produced(version, each.client)] == [0]
         assert each.questions == [PAY]
     assert both[0].everything() == both[1].everything()
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_a_batch_with_the_broker_s_time_that_waits_for_python(
+    both: list[Coordinated], version: int
+) -> None:
+    """Its client has not set that time."""
+    name = "p\u00e4y"
+    answers = []
+    for each in both:
+        pair = each.init(name)
+        each.add(3, pair, {"bills": [0]}, name=name)
+        each.log("bills", 0).configure(log_append_time=True)
+        (answer,) = each.produce(version, pair, {"bills": [0]}, name=name)
+        assert answer.append_time_ms > 0
+        answers.append((answer.error, answer.message))
+    assert answers == [(ErrorCode.NONE, None)] * 2
+    assert both[0].questions == [name]
+
+
+def test_a_produce_that_cannot_wait_until_python_unpacks_it(
+    both: list[Coordinated], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was to join its transaction in C; then its broker stops, and nothing waits any more."""
+    monkeypatch.setattr(record_batches, "compress", copied_from_far_back)
+    head = random.Random(1).randbytes(200_000)
+    packed = build_batch(
+        [head + head[:4]], producer_id=1_000, producer_epoch=0, base_sequence=0,
+        attributes=TRANSACTIONAL, codec="snappy",
+    )  # fmt: skip
+    answers = []
+    for each in both:
+        pair = each.init()
+        assert pair == Pair(1_000, 0)
+        each.rig.hot.close_parked()
+        send(each.client, (each.topics["bills"], {0: packed}), version=12, transactional_id=PAY)
+        answers.append([(p.error, p.message) for p in produced(12, each.client)])
+    assert answers[0] == answers[1]
+    assert answers[0][0][0] == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert both[0].everything() == both[1].everything()
+
+
+def copied_from_far_back(codec: str, data: bytes) -> bytes:
+    """Snappy, with a copy from 200,000 bytes before, which C does not follow."""
+    length, left = len(data), bytearray()
+    while length >= 0x80:
+        left.append(length & 0x7F | 0x80)
+        length >>= 7
+    left.append(length)
+    literal, end = data[:-5], data[-1:]
+    left += bytes([62 << 2]) + (len(literal) - 1).to_bytes(3, "little") + literal
+    left += bytes([3 << 2 | 3]) + (200_000).to_bytes(4, "little")
+    return bytes(left) + b"\0" + end
 
 
 def test_consumers_are_called_when_a_transaction_ends(both: list[Coordinated]) -> None:
