@@ -106,9 +106,10 @@ class Outcomes:
         request comes here; if that was lost, the next look for timeouts does. May wait for logs."""
         with self._lock:
             transaction = self._known(transactional_id)
-            left = transaction is not None and transaction.take_left()
-            image = None if transaction is None else transaction.image
-        if left and transaction is not None and image is not None and image.state in PREPARED:
+            if transaction is None or not transaction.take_left():
+                return
+            image = transaction.image
+        if image is not None and image.state in PREPARED:
             self.mark(transactional_id, transaction, image, may_wait=True)
 
     def _send_markers(

@@ -129,3 +129,23 @@ def test_a_worker_that_cannot_begin_is_asked_again(monkeypatch: pytest.MonkeyPat
     world.run_later()
     world.work()
     assert world.state() is State.COMPLETE_COMMIT
+
+
+class _Idle:
+    """An id of which C has left nothing."""
+
+    def take_left(self) -> bool:
+        return False
+
+    @property
+    def image(self) -> object:
+        raise AssertionError("an image was made")
+
+
+def test_a_look_makes_no_image_of_an_id_of_which_nothing_was_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There may be many: each is looked at every ten seconds, and by each EndTxn."""
+    outcomes = World().coordinator._outcomes
+    monkeypatch.setattr(outcomes, "_known", lambda transactional_id: _Idle())
+    outcomes.go_on("pay")
