@@ -24,6 +24,7 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from kbroker.coordinator.txn._images cimport image_of, image_take
 from kbroker.coordinator.txn._places cimport places_free
 from kbroker.coordinator.txn._structs cimport TXN_NONE, TXN_ONGOING, Places, TxnImage
+from kbroker.core._limits cimport TEXT_BYTES_MAX
 from kbroker.core._lock_order cimport (
     RANK_QUEUE, kb_mutex_init, lock_ranked, try_lock_ranked, unlock_ranked)
 from kbroker.core._name_hash cimport name_hash
@@ -72,6 +73,8 @@ cdef TxnEntry* ids_find_locked(
     const TxnIds* ids, const uint8_t* name, int32_t length
 ) noexcept nogil:
     cdef Name wanted = Name(name, length)
+    if length > TEXT_BYTES_MAX:   # of no id; a request may bring megabytes, and others wait
+        return NULL
     return <TxnEntry*>table_find(&ids.by_name, name_hash(name, length), _has_name, &wanted)
 
 
@@ -274,6 +277,8 @@ cdef class TransactionalIds:
         cdef const char* text = NULL
         cdef int failed = 0
         self.drop(name)
+        transaction.name = name
+        self.known[name] = transaction  # first, since it may fail: C finds no freed entry
         if name.isascii():
             text = PyUnicode_AsUTF8AndSize(name, &length)
         if text != NULL:
@@ -286,9 +291,8 @@ cdef class TransactionalIds:
                 table_put(&self.ids.by_name, entry, entry.hash)
             ids_unlock()
         if failed:
+            self.drop(name)
             raise MemoryError
-        transaction.name = name
-        self.known[name] = transaction
 
     def drop(self, str name not None):
         cdef Transaction transaction = self.known.pop(name, None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import struct
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -186,6 +187,15 @@ def test_partitions_as_they_are_named(both: list[Coordinated]) -> None:
             each.end(4, pair)
     assert both[0].everything() == both[1].everything()
     assert both[0].in_python == []
+
+
+def test_an_id_that_is_longer_than_any_ends_the_connection(both: list[Coordinated]) -> None:
+    name = b"\xc1\xb8\x02" + b"p" * 40_000
+    for each in both:
+        body = name + struct.pack(">qhb", 1_000, 0, 1) + b"\0"
+        each.client.send(framed(header(END, 3) + body))
+        assert each.client.ended()
+    assert both[0].in_python == [(END, "transaction")]
 
 
 @pytest.mark.parametrize("key", [ADD, END])
