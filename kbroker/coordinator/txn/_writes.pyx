@@ -69,6 +69,7 @@ cdef Partition* moves_write(
     cdef Batch* first = NULL
     cdef Batch** place = &first
     cdef int32_t leader_epoch = -1
+    cdef int waiting = 0
     while move != NULL:
         move.fails = _build(move, version, now_ms, arena) != 0
         move = move.next
@@ -82,12 +83,13 @@ cdef Partition* moves_write(
             place = &move.batch.next
         move = move.next
     if first != NULL:
-        shard_append_locked(shard, first, now_ms)
+        waiting = shard_append_locked(shard, first, now_ms)
         leader_epoch = kb_load_int(&shard.partition.leader_epoch)
         partition = shard.partition
         partition_acquire(partition)
     shard_unlock(shard)
-    if partition != NULL and kb_load_int(&partition.log.flush_due):
+    # Where another thread has flushed these, too, none is due any more, and they are settled here.
+    if partition != NULL and (waiting or kb_load_int(&partition.log.flush_due)):
         _flush(partition, first)
     move = moves.first
     while move != NULL:
