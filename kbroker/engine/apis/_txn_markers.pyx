@@ -26,7 +26,8 @@ from kbroker.log.engine._storage cimport log_is_slow
 from kbroker.log.engine._types cimport Batch
 from kbroker.log.upkeep._flush cimport FLUSH_RECORDS
 from kbroker.replica._partition cimport (
-    Partition, partition_acquire, partition_append, partition_flush)
+    Partition, partition_acquire, partition_append, partition_flush, partition_lock,
+    partition_unlock)
 from kbroker.replica._snapshot cimport Snapshot, TopicEntry, snapshot_by_name
 
 
@@ -43,13 +44,15 @@ cdef struct Group:
 
 # --- plan ----------------------------------------------------------------------------------------
 
-cdef int _is_alone(const Partition* partition) noexcept nogil:
-    # Without the lock: as it is now.
-    return (
-        partition.is_leader and partition.followers.count == 0
-        and kb_load_int(<int*>&partition.log.online)
-        and partition.log.settings.flush_messages == INT64_MAX
-    )
+cdef int _is_alone(Partition* partition) noexcept nogil:
+    # As it is now.
+    cdef int is_alone
+    partition_lock(partition)
+    is_alone = (
+        partition.is_leader and partition.followers.count == 0 and partition.log.online
+        and partition.log.settings.flush_messages == INT64_MAX)
+    partition_unlock(partition)
+    return is_alone
 
 
 cdef int markers_plan(
@@ -129,8 +132,9 @@ cdef int _gather(
 cdef void _append(Group* group, TxnTouched* touched, int64_t now_ms) noexcept nogil:
     cdef Partition* partition = group.partition
     cdef Batch* batch = group.first
-    partition_append(partition, batch, now_ms)
-    if kb_load_int(&partition.log.flush_due) and partition_flush(
+    cdef int waiting = partition_append(partition, batch, now_ms)
+    # The flush of another thread may have had these, too.
+    if (waiting or kb_load_int(&partition.log.flush_due)) and partition_flush(
         partition, FLUSH_RECORDS, batch
     ) != 0:
         while batch != NULL:
