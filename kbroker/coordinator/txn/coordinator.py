@@ -43,6 +43,7 @@ from kbroker.coordinator.txn.outcome_counts import OutcomeCounts
 from kbroker.coordinator.txn.outcomes import Outcomes
 from kbroker.coordinator.txn.seams import at_once
 from kbroker.coordinator.txn.states import PREPARED, UNFINISHED, Do, State
+from kbroker.coordinator.txn.timeouts import Timeouts
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.failures import Failures
 from kbroker.once import once
@@ -111,6 +112,7 @@ class TransactionCoordinator:
         self._lock = threading.Lock()
         self._transactions = TransactionalIds() if ids is None else ids
         self._expiration = Expiration(self._transactions, self._lock, log, self.failures)
+        self._timeouts = Timeouts(clock)
         self._closed = False
         self.counts: Final = OutcomeCounts(self._transactions)
         self._outcomes = Outcomes(
@@ -311,24 +313,27 @@ class TransactionCoordinator:
         for known in self._in_pieces():
             for transactional_id, transaction in known:
                 if transaction.is_open:
-                    self._step(transactional_id, self._time_out, _no_client)
+                    time_out = partial(self._time_out, transactional_id)
+                    self._step(transactional_id, time_out, _no_client)
                 else:
                     self._outcomes.go_on(transactional_id)
             yield
+        with self._lock:
+            self._timeouts.end_round()
 
     def _time_out(
         self,
+        transactional_id: str,
         image: TransactionImage | None,
         *,
         pending: bool,
         fence_failed: bool,
         fresh_id: int | None,
     ) -> Decision:
-        now_ms = self._now_ms()
-        if image is None or not decisions.is_late(image, now_ms):
+        if image is None or not self._timeouts.is_late(transactional_id, image):
             return Decision(Do.NOTHING)
         return decisions.time_out(
-            image, self._level(), now_ms, pending=pending, fence_failed=fence_failed,
+            image, self._level(), self._now_ms(), pending=pending, fence_failed=fence_failed,
             fresh_id=fresh_id, limits=self._epochs,
         )  # fmt: skip
 

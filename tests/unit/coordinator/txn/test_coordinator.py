@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -246,6 +247,56 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted() -> None:
     assert world.coordinator.counts.timed_out == 1
     assert world.end(pair, version=TV2) == (ErrorCode.INVALID_TXN_STATE, NO_PAIR)
     assert world.end(pair, False, TV2) == (NONE, Pair(pair.producer_id, 1))
+
+
+@pytest.mark.parametrize("by_ms", [1, 60_001, 3_600_000])
+@pytest.mark.parametrize("fails_over", [False, True])
+def test_a_transaction_of_the_future_has_its_timeout(by_ms: int, fails_over: bool) -> None:
+    """The clock was set back, or another broker's lags. By an hour, the transaction would be open
+    for an hour (history 5), or its producer would lose it while all is well."""
+    world = World()
+    pair = world.pair()
+    world.add(pair)
+    if fails_over:
+        world.fail_over()
+    world.clock.set_wall_ms(world.clock.wall_ms() - by_ms)
+    for _ in range(3):
+        world.look()
+        assert world.state() is State.ONGOING
+        world.pass_ms(20_000)
+    assert world.state() is State.ONGOING
+    world.pass_ms(20_000)
+    world.look()
+    assert world.state() is State.COMPLETE_ABORT
+
+
+def test_each_transaction_of_the_future_has_its_own_timeout() -> None:
+    world = World()
+    pair = world.pair()
+    for _ in range(3):
+        world.add(pair)
+        world.clock.set_wall_ms(world.clock.wall_ms() - 3_600_000)
+        world.look()
+        world.pass_ms(50_000)
+        world.look()
+        assert world.end(pair) == (NONE, pair)
+
+
+def test_a_transaction_of_the_future_that_needs_a_producer_id_is_aborted() -> None:
+    """Where the id comes after more looks it is late all the same."""
+    world = World(epochs=Limits(1))
+    pair = world.pair()
+    world.add(pair)
+    world.clock.set_wall_ms(world.clock.wall_ms() - 3_600_000)
+    world.look()
+    world.pass_ms(60_001)
+    given: list[Callable[[int], None]] = []
+    world.generate = given.append
+    world.look()
+    world.look()
+    assert world.state() is State.ONGOING and len(given) == 2
+    given[0](5)
+    assert world.state() is State.COMPLETE_ABORT
 
 
 def test_an_id_that_is_not_used_is_forgotten() -> None:

@@ -269,13 +269,6 @@ def test_after_a_timeout_the_client_may_abort_and_not_commit(
     assert decisions.end(after, Pair(ID, 3), TV1, T2, committed=committed).code == 90
 
 
-def test_a_transaction_that_begins_in_the_future_is_late_by_the_same_time() -> None:
-    """The clock was set back: by an hour, it would be open for an hour (history 5)."""
-    image = ongoing(3)
-    assert not decisions.is_late(image, T1 - TIMEOUT)
-    assert decisions.is_late(image, T1 - TIMEOUT - 1)
-
-
 # --- partitions -----------------------------------------------------------------------------------
 
 
