@@ -37,7 +37,7 @@ from kbroker.coordinator.runtime._batches cimport Records, Text, batch_of_record
 from kbroker.coordinator.runtime._loading cimport record_load
 from kbroker.coordinator.runtime._python import LoadedRecord
 from kbroker.coordinator.runtime._python cimport (
-    name_bytes, records_take, str_of, text_of, texts_of)
+    name_bytes, nullable_text_of, records_take, str_of, text_of, texts_of)
 from kbroker.coordinator.runtime._shard_table cimport ShardTable, Written
 from kbroker.coordinator.runtime._shards cimport (
     appended_of, high_watermark_of, shard_error, shard_hangs, shard_unlock, shard_written_locked)
@@ -295,16 +295,17 @@ cdef class GroupTable(ShardTable):
             if later := [record for record in waiting if record.offset >= offset]:
                 self.open_transactions[place] = later
             for record in waiting:
-                if not committed or record.offset >= offset:
+                named = partition_of_key(record.key)
+                if not committed or record.offset >= offset or named is None:
                     continue
                 key = text_of(record.key)
-                value = text_of(record.value)
+                value = nullable_text_of(record.value)
                 log_offset = record.offset
                 with nogil:
                     status = record_load(&shard.base, &key, &value, log_offset)
                 if status == NO_MEMORY:
                     raise MemoryError
-                groups.add(partition_of_key(record.key)[0])
+                groups.add(named[0])
         return groups
 
     def pending(self, str group_id not None):

@@ -8,6 +8,8 @@ from kbroker.core._arena cimport Arena
 # String.hashCode of Java.
 cdef int java_hash(str text) except? -1
 cdef Text text_of(bytes data) noexcept
+# Of None: a length of -1.
+cdef Text nullable_text_of(bytes data) noexcept
 # Keys and values in turn, good while the list lives; a value may be None.
 cdef Text* texts_of(Arena* arena, list pairs) except NULL
 # The same, with memory for a batch of them.

@@ -65,6 +65,15 @@ cdef Text text_of(bytes data) noexcept:
     return text
 
 
+cdef Text nullable_text_of(bytes data) noexcept:
+    cdef Text text
+    if data is not None:
+        return text_of(data)
+    text.at = NULL
+    text.length = -1
+    return text
+
+
 cdef Text* texts_of(Arena* arena, list pairs) except NULL:
     cdef Py_ssize_t count = len(pairs)
     cdef Text* texts = <Text*>arena_take(arena, 2 * sizeof(Text) * <size_t>(count + 1))
@@ -74,9 +83,7 @@ cdef Text* texts_of(Arena* arena, list pairs) except NULL:
     for i in range(count):
         key, value = pairs[i]
         texts[2 * i] = text_of(key)
-        texts[2 * i + 1].length = -1
-        if value is not None:
-            texts[2 * i + 1] = text_of(value)
+        texts[2 * i + 1] = nullable_text_of(value)
     return texts
 
 
@@ -208,26 +215,22 @@ cdef int _load_transactional(
     Shard* shard, int64_t producer_id, int control, list records, list found,
     dict open_transactions,
 ) except -1:
-    # What a transaction has written counts with its marker, or never.
+    # What a transaction has written counts with its marker, or never; nothing is without a key.
     cdef Text key, value
     cdef int64_t offset
     cdef int status
     place = (shard.index, producer_id)
     if not control:
-        open_transactions.setdefault(place, []).extend(records)
+        open_transactions.setdefault(place, []).extend([
+            record for record in records if record.key is not None])
         return 0
     for marker in records:
         waiting = open_transactions.pop(place, ())
         if marker.key is None or marker.key[2:4] != b"\0\1":
             continue
         for record in waiting:
-            if record.key is None:
-                continue
             key = text_of(record.key)
-            value.at = NULL
-            value.length = -1
-            if record.value is not None:
-                value = text_of(record.value)
+            value = nullable_text_of(record.value)
             offset = record.offset
             with nogil:
                 status = record_load(shard, &key, &value, offset)

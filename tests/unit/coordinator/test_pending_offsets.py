@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.coordinator.group._groups import CommittedOffset, GroupTable
+from kbroker.coordinator.group._groups import CommittedOffset, GroupTable, offset_key
 from kbroker.coordinator.group.seams import Committer
 from kbroker.coordinator.runtime._shard_table import Written
 from kbroker.errors import ErrorCode
 from kbroker.protocol.record_batch import decode_batches
 from tests.support.led_log import LedLog
+from tests.support.record_batches import Record, build_batch
 from tests.unit.coordinator.tables import ID, committed, reloaded
 
 UNSTABLE = int(ErrorCode.UNSTABLE_OFFSET_COMMIT)
@@ -244,6 +245,23 @@ def test_an_offset_that_expires_leaves_what_is_pending_alone(table: GroupTable) 
     assert table.remove_offsets("g", [(TOPIC, 0)], committed_until_ms=5_000) == 0
     assert table.remove_offsets("g", [(TOPIC, 0)], topic_id=ID) == 0
     assert table.pending("g") == {(TOPIC, 0)}
+
+
+def test_records_of_a_transaction_that_no_coordinator_writes(table: GroupTable) -> None:
+    """As an administrator's producer may: without a value, of a group; and without a key, which
+    only a log from elsewhere has. A marker that was written after a load ended the process."""
+    records = [
+        Record(key=offset_key("g", TOPIC, 0), value=None),
+        Record(key=b"\0\2g", value=None),
+        Record(key=b"\0\2g", value=b"\0\3"),
+        Record(key=None, value=None),
+    ]
+    batch = build_batch(records, producer_id=7, producer_epoch=0, base_sequence=0, attributes=0x10)
+    assert table.load_batches(0, batch).left_out == []
+    assert table.pending_groups(0) == {"g"} and table.pending("g") == {(TOPIC, 0)}
+    assert table.remove_offsets("h", [(TOPIC, 0)]) == 0
+    assert table.marker_written(0, 7, True, 4) == {"g"}
+    assert table.pending("g") == frozenset() and fetched(table, 0) == [NOT_THERE]
 
 
 def test_a_deletion_that_is_not_written_leaves_what_is_pending(table: GroupTable) -> None:
