@@ -114,7 +114,8 @@ class GroupTable(ShardTable):
     ) -> int:
         """Tombstones for those that are there, also if they are only pending; with a time >= 0 only
         for those committed by then, with an id only for those that were not committed for a topic
-        with another one.
+        with another one; and then for none of which a transaction has an offset that is not
+        decided, with an id of a topic with another one.
 
         Decided under the lock of the append. An error code. If none is there `written` is all that
         was written before: another caller's tombstone may be among it.

@@ -21,7 +21,7 @@ from kbroker.coordinator.group._members cimport member_find_locked, member_free
 from kbroker.coordinator.group._offset_records cimport OffsetKey
 from kbroker.coordinator.group._python cimport (
     committed_of, committer_of, encoded_key, fetched_init, fetched_topics, member_of,
-    published_group, topic_id_at)
+    published_group, topic_id_at, topic_id_in)
 from kbroker.coordinator.group._python import (
     CommittedOffset, ShardStatistics, offset_key, offset_value, partition_of_key)
 from kbroker.coordinator.group._shards cimport (
@@ -71,6 +71,12 @@ def _unstable(pending, name, indexes):
     if not of_topic:
         return None
     return bytes([index in of_topic for (index,) in struct.iter_unpack(">i", indexes)])
+
+
+def _is_of_another(record, topic_id):
+    # Whether it is for a topic that has another id.
+    its_id = topic_id_in(record.value)
+    return its_id is not None and its_id != topic_id
 
 
 def _partitions_of(offsets, topic_id_of):
@@ -313,18 +319,28 @@ cdef class GroupTable(ShardTable):
             return frozenset()
         return frozenset([
             (topic, partition)
-            for group, topic, partition in self._pending_in(self._index_of(group_id))
+            for (group, topic, partition), _ in self._pending_in(self._index_of(group_id))
             if group == group_id])
 
     def pending_groups(self, int partition):
-        return {group for group, _, _ in self._pending_in(partition)}
+        return {group for (group, _, _), _ in self._pending_in(partition)}
 
     def _pending_in(self, partition):
-        # (group, topic, partition) of the offsets in open transactions of one partition.
+        # Of the offsets in open transactions of one partition: (group, topic, partition), record.
         return [
-            named
+            (named, record)
             for (index, _), records in list(self.open_transactions.items()) if index == partition
             for record in list(records) if (named := partition_of_key(record.key)) is not None]
+
+    def _pending_of_others(self, str group_id, bytes topic_id):
+        # (topic, partition) of a group; with an id where it is of a topic with another one.
+        found = set()
+        if not self.open_transactions:
+            return found
+        for (group, topic, partition), record in self._pending_in(self._index_of(group_id)):
+            if group == group_id and (topic_id is None or _is_of_another(record, topic_id)):
+                found.add((topic, partition))
+        return found
 
     def _tombstones_of_pending(self, str group_id, named=None):
         # Under the transaction lock: what is pending of a group, or of these (topic, partition) of
@@ -332,7 +348,7 @@ cdef class GroupTable(ShardTable):
         # holds, as that has one anyway.
         pending = self.pending(group_id)
         if named is not None:
-            pending &= named
+            pending = pending.intersection(named)
         if not pending:
             return set(), []
         there = {(each.topic, each.partition) for each in self.offsets(group_id)}
@@ -361,8 +377,8 @@ cdef class GroupTable(ShardTable):
         cdef GroupShard* shard = self._group_shard_of(group_id)
         cdef bytes group
         # Each once: a tombstone repeats the group's name, 8,000 times what it took to be named.
-        cdef list names = [(name_bytes(topic), at) for topic, at in dict.fromkeys(partitions)]
-        cdef int64_t count = len(names)
+        cdef dict names = {each: name_bytes(each[0]) for each in partitions}
+        cdef int64_t count = 0
         cdef Arena arena
         cdef OffsetKey* keys
         cdef MoreRecords more
@@ -376,17 +392,22 @@ cdef class GroupTable(ShardTable):
         group = name_bytes(group_id)
         arena.block = NULL
         try:
-            keys = <OffsetKey*>arena_take(&arena, sizeof(OffsetKey) * <size_t>(count + 1))
+            keys = <OffsetKey*>arena_take(&arena, sizeof(OffsetKey) * <size_t>(len(names) + 1))
             if keys == NULL:
                 raise MemoryError
-            for i in range(count):
-                keys[i].group = text_of(group)
-                keys[i].topic = text_of(names[i][0])
-                keys[i].partition = names[i][1]
             # From the append to the end of pending offsets no offset becomes pending, or holds.
             with self._transaction_lock(shard.base.index):
-                named = set(partitions) if committed_until_ms < 0 and topic_id is None else set()
-                pending, alone = self._tombstones_of_pending(group_id, named)
+                pending, alone, stay = set(), [], set()
+                if committed_until_ms < 0 and topic_id is None:
+                    pending, alone = self._tombstones_of_pending(group_id, names)
+                else:  # a tombstone would drop an offset that a transaction is about to commit
+                    stay = self._pending_of_others(group_id, topic_id)
+                for each, topic in names.items():
+                    if each not in stay:
+                        keys[count].group = text_of(group)
+                        keys[count].topic = text_of(topic)
+                        keys[count].partition = each[1]
+                        count += 1
                 more.texts = texts_of(&arena, alone)
                 more.count = len(alone)
                 with nogil:

@@ -12,6 +12,8 @@ from kbroker.core._arena cimport Arena
 cdef list committer_of(Committer* checked, bytes group, committer)
 cdef const uint8_t* topic_id_at(bytes topic_id) except? NULL
 cdef bytes encoded_key(bytes group, bytes topic, int32_t partition)
+# Of the value of a committed offset; None: it has none, or is another one.
+cdef bytes topic_id_in(bytes value)
 cdef int fetched_init(
     Fetched* fetched, list asked, int64_t texts_again_max, bint named_before) except -1
 cdef list fetched_topics(const Fetched* fetched, list asked, topic_id_of)

@@ -21,11 +21,11 @@ from kbroker.coordinator.group._members cimport (
 )
 from kbroker.coordinator.group._offset_records cimport (
     OffsetKey, OffsetValue, offset_key_bytes, offset_value_bytes, put_offset_key, put_offset_value,
-    read_offset_key)
+    read_offset_key, read_offset_value)
 from kbroker.coordinator.group._shards cimport group_find_locked, group_shard_lock
 from kbroker.coordinator.group._structs cimport GroupShard, Member
 from kbroker.coordinator.runtime._batches cimport Text
-from kbroker.coordinator.runtime._python cimport name_bytes, str_of, text_of
+from kbroker.coordinator.runtime._python cimport name_bytes, nullable_text_of, str_of, text_of
 from kbroker.coordinator.runtime._shards cimport shard_unlock
 from kbroker.coordinator.group.seams import PublishedGroup
 
@@ -100,6 +100,14 @@ def offset_value(offset):
     data = bytes(offset_value_bytes(&value))
     put_offset_value(<uint8_t*><char*>data, &value)
     return data
+
+
+cdef bytes topic_id_in(bytes value):
+    cdef OffsetValue read
+    cdef Text text = nullable_text_of(value)
+    if read_offset_value(&text, &read) != 1 or read.topic_id == NULL:
+        return None
+    return (<const char*>read.topic_id)[:16]
 
 
 cdef object committed_of(const Copy* copied):

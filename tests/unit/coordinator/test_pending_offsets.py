@@ -247,6 +247,41 @@ def test_an_offset_that_expires_leaves_what_is_pending_alone(table: GroupTable) 
     assert table.pending("g") == {(TOPIC, 0)}
 
 
+@pytest.mark.parametrize("commits", [True, False])
+def test_an_offset_that_becomes_pending_does_not_expire(
+    table: GroupTable, log: LedLog, commits: bool
+) -> None:
+    """Between the look at pending offsets and the write. In Apache Kafka it stays, too."""
+    table.commit("g", [committed(0, 1), committed(1, 2)])
+    pend(table, 7, committed(0, 10))
+    assert table.remove_offsets("g", [(TOPIC, 0), (TOPIC, 1)], committed_until_ms=5_000) == 0
+    for each in both(table, log):
+        assert each.pending("g") == {(TOPIC, 0)}
+        assert fetched(each, 0, 1) == [(-1, UNSTABLE), NOT_THERE]
+    marker = log.append_marker(7, 0, 0, committed=commits, transaction_version=0)
+    table.marker_written(0, 7, commits, marker.offset)
+    for each in both(table, log):
+        assert fetched(each, 0, 1) == [(10 if commits else 1, 0), NOT_THERE]
+
+
+def test_a_pending_offset_of_a_new_topic_outlives_the_old_topic_of_its_name(
+    table: GroupTable, log: LedLog
+) -> None:
+    """An old offset of that partition goes with the outcome; others, and pending offsets of the old
+    topic, go at once."""
+    new = bytes(reversed(ID))
+    table.commit("g", [committed(0, 1), committed(1, 2)])
+    pend(table, 7, committed(0, 10)._replace(topic_id=new))
+    pend(table, 8, committed(1, 20))
+    assert table.remove_offsets("g", [(TOPIC, 0), (TOPIC, 1)], topic_id=ID) == 0
+    for each in both(table, log):
+        assert each.pending("g") == {(TOPIC, 0)}
+    marker = log.append_marker(7, 0, 0, committed=True, transaction_version=0)
+    table.marker_written(0, 7, True, marker.offset)
+    for each in both(table, log):
+        assert [(each.offset, each.topic_id) for each in each.offsets("g")] == [(10, new)]
+
+
 def test_records_of_a_transaction_that_no_coordinator_writes(table: GroupTable) -> None:
     """As an administrator's producer may: without a value, of a group; and without a key, which
     only a log from elsewhere has. A marker that was written after a load ended the process."""
