@@ -19,6 +19,7 @@ from kbroker.coordinator.txn.coordinator import TransactionCoordinator
 from kbroker.coordinator.txn.image import EPOCH_MAX, NO_PAIR, Pair, TransactionImage
 from kbroker.coordinator.txn.records import decode_key, decode_value
 from kbroker.coordinator.txn.seams import MarkerOrder
+from kbroker.coordinator.txn.states import PREPARED
 from kbroker.coordinator.txn.store import TransactionStore
 from kbroker.engine._transactions import HotTransactions
 from kbroker.errors import ErrorCode
@@ -187,6 +188,26 @@ class Coordinated:
             term = self.table.term(partition_for(name, STATE_PARTITIONS))
             self.coordinator.load({name: image}, term)
             self.remember(name)
+
+    def load_again(self, index: int) -> None:
+        """A partition of the state topic is lost, and gained again."""
+        log = self.log(TRANSACTIONS_TOPIC, index)
+        while not self.table.close(index):
+            pass  # a write is under way
+        self.coordinator.unload(lambda name: partition_for(name, STATE_PARTITIONS) == index)
+        images = {}
+        for batch in batches_of(log):
+            for record in batch.records:
+                images[decode_key(record.key or b"")] = decode_value(record.value or b"")
+        while not self.table.open(index, log):
+            pass
+        term = self.table.term(index)
+        self.coordinator.load(images, term)
+        for name in images:
+            self.remember(name)
+        self.table.activate(index)
+        outcomes = [name for name, image in images.items() if image.state in PREPARED]
+        self.coordinator.complete_loaded(outcomes, term)
 
     def ask(self, key: ApiKey, version: int, body: bytes, client: Client | None = None) -> bytes:
         """The body of the answer."""

@@ -2,12 +2,13 @@
 
 Producers of both kinds commit and abort; each now and then asks for a new epoch, while its
 transaction may be open or its outcome under way. Another thread aborts what is open for long, with
-a timeout that is over at once for some. At the end all is over, and the logs say what the memory
-says.
+a timeout that is over at once for some, and now and then loads a partition of the ids again. At the
+end all is over, and the logs say what the memory says.
 """
 
 from __future__ import annotations
 
+import itertools
 import queue
 import random
 import threading
@@ -16,12 +17,27 @@ from typing import Any
 from kbroker.coordinator.txn.image import NO_PAIR, Pair
 from kbroker.coordinator.txn.states import State
 from kbroker.errors import ErrorCode
-from tests.unit.engine.coordinated import END, PARTITIONS, Coordinated, error_of_end, produced
+from tests.unit.engine.coordinated import (
+    END,
+    PARTITIONS,
+    STATE_PARTITIONS,
+    Coordinated,
+    error_of_end,
+    produced,
+)
 from tests.unit.net.harness import Client, Rig, framed, header
 
 TRANSACTIONS = 40
 PRODUCERS = 6
-AGAIN = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS})
+LOADS_EVERY = 20
+AGAIN = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
 
 
 class Producer(threading.Thread):
@@ -86,10 +102,14 @@ def test_producers_in_c_and_in_python(make_rig: Any) -> None:
     over = threading.Event()
 
     def sweep() -> None:
-        while not over.is_set():
+        for look in itertools.count(1):
+            if over.is_set():
+                return
             for _ in world.coordinator.abort_timed_out():
                 pass
             world.run_later()
+            if look % LOADS_EVERY == 0:
+                world.load_again(look // LOADS_EVERY % STATE_PARTITIONS)
 
     sweeper = threading.Thread(target=sweep)
     for thread in (*producers, sweeper):
