@@ -122,20 +122,28 @@ cdef int places_hold(const Places* places, const Place* sorted, int32_t count) n
 cdef int places_join(
     const Places* places, const Place* sorted, int32_t count, Places** made
 ) noexcept nogil:
+    # Both in their order: one merge.
     cdef PlacesWalk walk = places_walk(places)
     cdef int64_t total = <int64_t>count + (places.count if places != NULL else 0)
     cdef Place* all = <Place*>calloc(<size_t>total + 1, sizeof(Place))
+    cdef Place known
+    cdef int more = places_next(&walk, &known)
     cdef int32_t at = 0
-    cdef int32_t i
+    cdef int32_t i = 0
+    cdef int order
     cdef int status
     made[0] = NULL
     if all == NULL:
         return -1
-    while places_next(&walk, &all[at]):
+    while more or i < count:
+        order = -1 if i == count else 1
+        if more and i < count:
+            order = _compare(&known, &sorted[i])
+        all[at] = known if order <= 0 else sorted[i]
         at += 1
-    for i in range(count):
-        all[at] = sorted[i]
-        at += 1
-    status = places_new(all, places_sort(all, at), made)
+        i += order >= 0
+        if order <= 0:
+            more = places_next(&walk, &known)
+    status = places_new(all, at, made)
     free(all)
     return status
