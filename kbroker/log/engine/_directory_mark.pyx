@@ -1,10 +1,10 @@
 # cython: language_level=3
 """One mark for each data directory: a write to one of its logs has been under way for too long.
 
-A disk that hangs holds the thread that writes to it. Without a mark every log of that disk would
-cost one more handler, since each log knows of its own writes alone. So a write that begins notes
-in the mark of its directory from which moment on it is late, and its end takes the note back. A
-request to any log of the directory reads the mark before it writes (`log_is_slow`).
+A write that begins notes in the mark of its directory from which moment on it is late, and its end
+takes the note back. A request that was set aside for a slow log of the directory, and has no turn,
+is looked at again where no write is late (`net/_aside`). Whether a request is set aside is for each
+log to say, by its own writes (`log_is_slow`): others of the directory may answer.
 
 There is room for one write. One that begins beside another is not noted; if it is the one that
 hangs, the next write of the directory is noted, and hangs as well. Two writes that begin in the
