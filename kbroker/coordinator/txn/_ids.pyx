@@ -81,9 +81,12 @@ cdef TxnEntry* ids_find_locked(
 # --- Python ---------------------------------------------------------------------------------------
 
 cdef inline void _lock_from_python() noexcept:
-    if not try_lock_ranked(&_lock, RANK_QUEUE):
+    # The end of `nogil` waits for the GIL, so the lock is given back before it; handlers in C would
+    # wait for the lock as long.
+    while not try_lock_ranked(&_lock, RANK_QUEUE):
         with nogil:
             ids_lock()
+            ids_unlock()
 
 
 cdef Places* _copied(const Places* places) noexcept nogil:
