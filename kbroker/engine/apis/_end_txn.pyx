@@ -24,7 +24,7 @@ response has the pair). Threads: the worker's own. Locks: that of the ids, a sha
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 
-from kbroker.coordinator.runtime._shards cimport shard_for
+from kbroker.coordinator.runtime._shards cimport shard_error, shard_for
 from kbroker.coordinator.txn._moves cimport (
     MOVE_TO_WRITE, TxnMove, move_apply, move_complete, move_end, move_leave, move_let_go)
 from kbroker.coordinator.txn._writes cimport RunMoves, moves_add, moves_init
@@ -136,8 +136,8 @@ cdef int _plan(
     if _parse(plan) != 0:
         return FOR_PYTHON
     plan.move.shard = shard_for(run.hooks.shards, plan.move.id, plan.move.id_length)
-    if plan.move.shard == NULL:
-        return FOR_PYTHON
+    if plan.move.shard == NULL or shard_error(plan.move.shard) != 0:
+        return FOR_PYTHON         # a write there may hang, and Python answers at once
     if is_set_aside(worker, plan.request, plan.move.shard):
         return SET_ASIDE
     markers.move = &plan.move
