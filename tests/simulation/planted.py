@@ -429,10 +429,12 @@ PLANTED: dict[str, Plant] = {
         FollowedPartition, "__init__", _cut_to_the_high_watermark, 100
     ),
     "without-epochs": Plant(FollowedPartition, "asked", _without_epochs, 40),
-    "over-the-committed-set": Plant(in_sync, "set_leadership", _over_the_committed_set, 300),
+    "over-the-committed-set": Plant(
+        in_sync, "set_leadership", _over_the_committed_set, 300, first=75
+    ),
     "over-all-replicas": Plant(in_sync, "set_leadership", _over_all, 60),
     "compared-before-waited-for": Plant(in_sync.InSyncSets, "_wait_for", _compared_before, 100),
-    "old-controller-obeyed": Plant(ImageFollower, "follow", _obeyed, 600, first=110),
+    "old-controller-obeyed": Plant(ImageFollower, "follow", _obeyed, 600, first=137),
     "unfenced": Plant(MetadataNodes, "_multi", _unfenced, 80),
     "producers-kept": Plant(PartitionLog, "truncate_to", _with_its_producers, 100),
     "duplicate-at-once": Plant(requests, "must_wait", _at_once, 40),
@@ -447,12 +449,14 @@ PLANTED: dict[str, Plant] = {
             (partition_states, "_check_members", _of_any_start),
         ),
     ),
-    "stale-at-the-controller": Plant(partition_states, "_check_members", _of_any_start, 150),
+    "stale-at-the-controller": Plant(
+        partition_states, "_check_members", _of_any_start, 150, first=121
+    ),
     "commit-at-once": Plant(requests.Produces, "await_followers", _not_awaited, 20),
     "load-of-the-committed": Plant(Loader, "_read", _load_what_is_committed, 200),
     "a-shard-kept": Plant(CoordinatorStore, "_lose", _nothing_lost, 40, first=25),
     "members-not-loaded": Plant(GroupCoordinator, "load", _no_members, 40),
-    "unstable-told": Plant(offset_fetch, "_found", _stable_or_not, 150, first=30),
+    "unstable-told": Plant(offset_fetch, "_found", _stable_or_not, 150, first=96),
     "in-sync-when-added": Plant(partition_changes, "finished", _in_sync_when_added, 60),
     "minimum-of-its-own": Plant(manager, "needed_in_sync", _by_its_own_minimum, 40, first=20),
     "the-dead-kept": Plant(partition_states, "_among", _with_the_dead, 40),
