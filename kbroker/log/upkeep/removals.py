@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,10 +85,10 @@ def _remove_steps(path: Path) -> Iterator[None]:
             return
         for entry in file_operations.list_directory(path):
             if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path, ignore_errors=True)
+                yield from _remove_steps(Path(entry.path))
             else:
                 file_operations.unlink(Path(entry.path))
-            yield
+                yield
         os.rmdir(path)
     except FileNotFoundError:
         pass
