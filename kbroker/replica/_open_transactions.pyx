@@ -74,6 +74,19 @@ def open_transactions(Replica replica not None) -> list:
     ]
 
 
+cdef int64_t transaction_begun(
+    Partition* partition, int64_t producer_id, int64_t offset,
+) noexcept nogil:
+    cdef Producer* producer
+    cdef int64_t first_offset = offset
+    partition_lock(partition)
+    producer = producers_find(&partition.log.producers, producer_id)
+    if producer != NULL and producer.transaction != NULL:
+        first_offset = min(offset, producer.transaction.first_offset)
+    partition_unlock(partition)
+    return first_offset
+
+
 def abort(Replica replica not None, transaction, int64_t now_ms = -1):
     """Append the marker that aborts it; the error is INVALID_TXN_STATE (48) if a batch has come
     since, or another transaction of the producer is open, or about to begin."""

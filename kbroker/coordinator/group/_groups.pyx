@@ -42,11 +42,13 @@ from kbroker.coordinator.runtime._shard_table cimport ShardTable, Written
 from kbroker.coordinator.runtime._shards cimport (
     appended_of, high_watermark_of, shard_error, shard_hangs, shard_unlock, shard_written_locked)
 from kbroker.coordinator.runtime._structs cimport NO_MEMORY, SHARD_NOT_OWNER, Appended, ShardKind
+from kbroker.coordinator.runtime.open_transactions import OpenTransactions
 from kbroker.core._arena cimport Arena, arena_free, arena_take
 from kbroker.core._atomics cimport kb_load_int
 from kbroker.core._error_codes cimport COORDINATOR_NOT_AVAILABLE, MESSAGE_TOO_LARGE
 from kbroker.core._sync cimport kb_now_ns, kb_wall_ms
 from kbroker.log.engine._types cimport NO_GUARD_NEEDED, Batch
+from kbroker.replica._open_transactions cimport transaction_begun
 
 __all__ = [
     "CommittedOffset",
@@ -97,6 +99,7 @@ cdef class GroupTable(ShardTable):
     ):
         self.shards.kind = &_GROUPS
         self.metadata_bytes_max = metadata_bytes_max
+        self.open_transactions = OpenTransactions(partition_of_key)
         self.transaction_locks = {}
 
     cdef GroupShard* _group_shard(self, int partition) except NULL:
@@ -251,6 +254,7 @@ cdef class GroupTable(ShardTable):
         cdef Records records
         cdef Batch batch
         cdef Appended appended
+        cdef int64_t first_offset = -1
         cdef int error
         if shard == NULL:
             return COORDINATOR_NOT_AVAILABLE
@@ -276,11 +280,14 @@ cdef class GroupTable(ShardTable):
                     error = shard_error(&shard.base)
                     if error == 0:
                         error = transaction_write_locked(shard, &batch, &checked if kept else NULL)
+                    if error == 0:
+                        first_offset = transaction_begun(
+                            shard.base.partition, producer_id, batch.base_offset)
                     shard_unlock(&shard.base)
                 if error == 0:
-                    self.open_transactions.setdefault((shard.base.index, producer_id), []).extend([
+                    self.open_transactions.add(shard.base.index, producer_id, [
                         LoadedRecord(batch.base_offset + i, batch.max_timestamp_ms, key, value)
-                        for i, (key, value) in enumerate(pairs)])
+                        for i, (key, value) in enumerate(pairs)], first_offset)
             appended = appended_of(&batch)
         finally:
             arena_free(&arena)
@@ -293,16 +300,13 @@ cdef class GroupTable(ShardTable):
         cdef Text key, value
         cdef int64_t log_offset
         cdef int status
-        place = (partition, producer_id)
         groups = set()
         with self._transaction_lock(partition):
-            waiting = self.open_transactions.pop(place, ())
-            # A batch after the marker is of the producer's next transaction.
-            if later := [record for record in waiting if record.offset >= offset]:
-                self.open_transactions[place] = later
-            for record in waiting:
+            # What is committed holds before it is not pending any more: a fetch of stable offsets,
+            # which looks without this lock, has one or the other.
+            for record in self.open_transactions.before(partition, producer_id, offset):
                 named = partition_of_key(record.key)
-                if not committed or record.offset >= offset or named is None:
+                if not committed or named is None:
                     continue
                 key = text_of(record.key)
                 value = nullable_text_of(record.value)
@@ -312,35 +316,27 @@ cdef class GroupTable(ShardTable):
                 if status == NO_MEMORY:
                     raise MemoryError
                 groups.add(named[0])
+            self.open_transactions.end(partition, producer_id, offset)
         return groups
 
     def pending(self, str group_id not None):
         if not self.open_transactions:
             return frozenset()
-        return frozenset([
-            (topic, partition)
-            for (group, topic, partition), _ in self._pending_in(self._index_of(group_id))
-            if group == group_id])
+        named = self.open_transactions.keys(self._index_of(group_id), group_id)
+        return frozenset([(topic, partition) for _, topic, partition in named.values()])
 
     def pending_groups(self, int partition):
-        return {group for (group, _, _), _ in self._pending_in(partition)}
-
-    def _pending_in(self, partition):
-        # Of the offsets in open transactions of one partition: (group, topic, partition), record.
-        return [
-            (named, record)
-            for (index, _), records in list(self.open_transactions.items()) if index == partition
-            for record in list(records) if (named := partition_of_key(record.key)) is not None]
+        return self.open_transactions.owners(partition)
 
     def _pending_of_others(self, str group_id, bytes topic_id):
         # (topic, partition) of a group; with an id where it is of a topic with another one.
-        found = set()
-        if not self.open_transactions:
-            return found
-        for (group, topic, partition), record in self._pending_in(self._index_of(group_id)):
-            if group == group_id and (topic_id is None or _is_of_another(record, topic_id)):
-                found.add((topic, partition))
-        return found
+        index = self._index_of(group_id)
+        return {
+            (topic, partition)
+            for key, (_, topic, partition) in self.open_transactions.keys(index, group_id).items()
+            if topic_id is None or any([
+                _is_of_another(record, topic_id)
+                for record in self.open_transactions.records(index, key)])}
 
     def _tombstones_of_pending(self, str group_id, named=None):
         # Under the transaction lock: what is pending of a group, or of these (topic, partition) of
@@ -355,15 +351,11 @@ cdef class GroupTable(ShardTable):
         tombstones = [(offset_key(group_id, *each), None) for each in sorted(pending - there)]
         return {(group_id, *each) for each in pending}, tombstones
 
-    def _drop_pending(self, int partition, names):
+    def _drop_pending(self, int partition, str group_id, names):
         # Under the transaction lock: offsets of these (group, topic, partition).
-        for place in [place for place in list(self.open_transactions) if place[0] == partition]:
-            records = self.open_transactions.get(place, ())
-            left = [record for record in records if partition_of_key(record.key) not in names]
-            if left:
-                self.open_transactions[place] = left
-            else:
-                self.open_transactions.pop(place, None)
+        self.open_transactions.drop(partition, [
+            key for key, named in self.open_transactions.keys(partition, group_id).items()
+            if named in names])
 
     def _transaction_lock(self, partition):
         return self.transaction_locks.setdefault(partition, threading.Lock())
@@ -419,7 +411,7 @@ cdef class GroupTable(ShardTable):
                             kb_wall_ms() + self._shift_ms(), &appended)
                     shard_unlock(&shard.base)
                 if error == 0 and self.open_transactions:
-                    self._drop_pending(shard.base.index, pending | {
+                    self._drop_pending(shard.base.index, group_id, pending | {
                         (group_id, str_of(&keys[i].topic), keys[i].partition)
                         for i in range(count)})
         finally:
@@ -458,7 +450,7 @@ cdef class GroupTable(ShardTable):
                         group_hide_locked(shard, &text)
                     shard_unlock(&shard.base)
                 if error == 0 and pending:
-                    self._drop_pending(shard.base.index, pending)
+                    self._drop_pending(shard.base.index, group_id, pending)
         finally:
             arena_free(&arena)
         return self._written(&shard.base, error, &appended, written)

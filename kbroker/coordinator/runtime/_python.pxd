@@ -19,7 +19,7 @@ cdef str str_of(const Text* text)
 
 # The batch at a place of `data`: its size, or 0 if it is cut off. What C does not apply goes to
 # `found`, what cannot be read to `left_out`, as (offset of the batch, why); `open_transactions`
-# holds what waits for a marker, by (partition, producer id).
+# holds what waits for a marker.
 cdef int load_batch(
-    Shard* shard, bytes data, Py_ssize_t at, list found, list left_out, dict open_transactions,
+    Shard* shard, bytes data, Py_ssize_t at, list found, list left_out, open_transactions,
     int64_t* next_offset) except -1

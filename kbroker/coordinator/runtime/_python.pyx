@@ -118,7 +118,7 @@ cdef object nullable_bytes(const Text* text):
 # --- loading -------------------------------------------------------------------------------------
 
 cdef int load_batch(
-    Shard* shard, bytes data, Py_ssize_t at, list found, list left_out, dict open_transactions,
+    Shard* shard, bytes data, Py_ssize_t at, list found, list left_out, open_transactions,
     int64_t* next_offset,
 ) except -1:
     # Its size; 0: it is cut off.
@@ -147,7 +147,7 @@ cdef int _has_its_crc(const uint8_t* start, const Header* header) noexcept:
 
 cdef object _load_sound_batch(
     Shard* shard, const Header* header, bytes data, Py_ssize_t at, list found,
-    dict open_transactions,
+    open_transactions,
 ):
     # What cannot be read of it, or None.
     cdef bytes unpacked
@@ -167,7 +167,7 @@ cdef object _load_sound_batch(
         length = len(unpacked)
     memset(&others, 0, sizeof(others))
     memset(&tombstones, 0, sizeof(tombstones))
-    has_pending = not transactional and len(open_transactions) > 0
+    has_pending = not transactional and open_transactions.has(shard.index)
     try:
         with nogil:
             status = load_records(
@@ -183,7 +183,7 @@ cdef object _load_sound_batch(
             for i in range(others.count)
         ]
         if tombstones.count > 0:
-            _end_pending(shard.index, open_transactions, {
+            open_transactions.drop(shard.index, {
                 nullable_bytes(&tombstones.items[i].key) for i in range(tombstones.count)})
     finally:
         free(others.items)
@@ -199,33 +199,21 @@ cdef object _load_sound_batch(
     return None
 
 
-cdef int _end_pending(int32_t partition, dict open_transactions, set keys) except -1:
-    # A tombstone ends pending offsets of its key, as it ends an offset that holds.
-    # Other threads have those of other partitions.
-    for place in list(open_transactions):
-        if place[0] != partition:
-            continue
-        records = open_transactions.pop(place, ())
-        if left := [record for record in records if record.key not in keys]:
-            open_transactions[place] = left
-    return 0
-
-
 cdef int _load_transactional(
     Shard* shard, int64_t producer_id, int control, list records, list found,
-    dict open_transactions,
+    open_transactions,
 ) except -1:
     # What a transaction has written counts with its marker, or never; nothing is without a key.
     cdef Text key, value
     cdef int64_t offset
     cdef int status
-    place = (shard.index, producer_id)
     if not control:
-        open_transactions.setdefault(place, []).extend([
-            record for record in records if record.key is not None])
+        if pending := [record for record in records if record.key is not None]:
+            open_transactions.add(shard.index, producer_id, pending)
         return 0
     for marker in records:
-        waiting = open_transactions.pop(place, ())
+        waiting = open_transactions.before(shard.index, producer_id, marker.offset)
+        open_transactions.end(shard.index, producer_id, marker.offset)
         if marker.key is None or marker.key[2:4] != b"\0\1":
             continue
         for record in waiting:

@@ -13,7 +13,7 @@ cdef class Written:
 cdef class ShardTable:
     cdef Shards* shards
     cdef dict replicas            # partition: Replica, for the listener
-    cdef dict open_transactions   # (partition, producer id): records without a marker yet
+    cdef object open_transactions  # OpenTransactions: records without a marker yet
     cdef object listener          # runtime/machine.LogListener, or None
     cdef Shard* _shard(self, int partition) except NULL
     cdef Shard* _shard_of(self, str key)

@@ -24,6 +24,7 @@ from kbroker.coordinator.runtime._shards cimport (
     shard_lock, shard_unlock, shard_written_locked, shards_free, shards_grow, shards_new)
 from kbroker.coordinator.runtime._structs cimport (
     SHARD_ACTIVE, SHARD_LOADING, SHARD_NOT_OWNER, SHARDS_MAX, Appended, Shard)
+from kbroker.coordinator.runtime.open_transactions import OpenTransactions
 from kbroker.core._arena cimport Arena, arena_free
 from kbroker.core._atomics cimport kb_cas_int, kb_load_i64, kb_load_int, kb_store_i64
 from kbroker.core._error_codes cimport (
@@ -76,7 +77,7 @@ cdef class ShardTable:
         self.shards.any_size = any_size
         self.shards.base_sequence = base_sequence
         self.replicas = {}
-        self.open_transactions = {}
+        self.open_transactions = OpenTransactions()
 
     def __dealloc__(self):
         shards_free(self.shards)
@@ -130,8 +131,7 @@ cdef class ShardTable:
             self.replicas.pop(partition, None)
         else:
             self.replicas[partition] = replica
-        for key in [key for key in self.open_transactions if key[0] == partition]:
-            self.open_transactions.pop(key, None)
+        self.open_transactions.forget(partition)
         return True
 
     def shard_state(self, int partition):

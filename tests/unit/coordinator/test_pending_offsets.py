@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from kbroker.coordinator.group._groups import CommittedOffset, GroupTable, offset_key
@@ -304,3 +306,54 @@ def test_a_deletion_that_is_not_written_leaves_what_is_pending(table: GroupTable
     too_large = [(b"key", bytes(1 << 21))]
     assert table.delete_group("g", too_large) == ErrorCode.MESSAGE_TOO_LARGE
     assert table.pending("g") == {(TOPIC, 0)}
+
+
+def test_a_commit_that_is_repeated_takes_no_more_memory(table: GroupTable, log: LedLog) -> None:
+    """Of one partition a transaction holds the last offset, as in Apache Kafka."""
+    pend(table, 7, committed(0, 0))
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for offset in range(1, 1_000):
+            pend(table, 7, committed(0, offset))
+        grown = tracemalloc.get_traced_memory()[0] - before
+        again = reloaded(log)
+        loaded = tracemalloc.get_traced_memory()[0] - before - grown
+    finally:
+        tracemalloc.stop()
+    assert grown < 50_000 and loaded < 150_000
+    marker = log.append_marker(7, 0, 0, committed=True, transaction_version=0)
+    for each in (table, again):
+        assert each.pending("g") == {(TOPIC, 0)}
+        assert each.marker_written(0, 7, True, marker.offset) == {"g"}
+        assert fetched(each, 0) == [(999, 0)]
+
+
+def test_the_next_transaction_takes_nothing_from_the_one_before(
+    table: GroupTable, log: LedLog
+) -> None:
+    """Its offset of the same partition comes when the first marker is in the log, and is not
+    applied yet."""
+    pend(table, 7, committed(0, 10))
+    first = log.append_marker(7, 0, 0, committed=True, transaction_version=0)
+    pend(table, 7, committed(0, 20))
+    pend(table, 7, committed(0, 21))
+    assert table.marker_written(0, 7, True, first.offset) == {"g"}
+    assert table.pending("g") == {(TOPIC, 0)}
+    assert fetched(table, 0, stable=False) == [(10, 0)]
+    second = log.append_marker(7, 0, 0, committed=False, transaction_version=0)
+    assert table.marker_written(0, 7, False, second.offset) == set()
+    for each in both(table, log):
+        assert fetched(each, 0) == [(10, 0)]
+
+
+def test_a_later_offset_after_a_tombstone_is_pending_again(table: GroupTable, log: LedLog) -> None:
+    pend(table, 7, committed(0, 10), committed(1, 20))
+    assert table.remove_offsets("g", [(TOPIC, 0), (TOPIC, 1)]) == 0
+    again = reloaded(log)
+    assert table.pending("g") == again.pending("g") == frozenset()
+    pend(table, 7, committed(0, 11))
+    marker = log.append_marker(7, 0, 0, committed=True, transaction_version=0)
+    table.marker_written(0, 7, True, marker.offset)
+    for each in both(table, log):
+        assert fetched(each, 0, 1) == [(11, 0), NOT_THERE]
