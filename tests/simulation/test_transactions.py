@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from kbroker.coordinator.txn.image import Pair, TransactionImage
+from kbroker.coordinator.txn.states import State
 from tests.simulation.cluster import Cluster
 from tests.simulation.history import run
 from tests.simulation.planted_transactions import PLANTED_IN_TRANSACTIONS
@@ -35,6 +38,29 @@ def test_a_partition_that_lost_its_marker_does_not_say_how_a_transaction_ended(
     cluster.safety.partition(here).lost = lost
     cluster.ledger.look_at_all()
     assert (cluster.safety.violation is None) is lost
+    cluster.close()
+
+
+@pytest.mark.parametrize(
+    ("epochs", "leads", "is_late"),
+    [([0, 1, 2], False, True), ([0, 1, 2], True, False), ([0, 2, 1], False, False),
+     ([0, 2], False, False)],
+)  # fmt: skip
+def test_an_epoch_below_others_is_given_late_and_came_before_them_in_the_log(
+    tmp_path: Path, epochs: list[int], leads: bool, is_late: bool
+) -> None:
+    """A coordinator is paused, and answers when another has given more (history 4203239)."""
+    cluster = Cluster(tmp_path, random.Random("late"))
+    ledger, by = cluster.ledger, mock.Mock(node_id=1)
+    home = ledger.home_of("x")
+    leader = by.replicas.partition.return_value
+    leader.leader_epoch = 3
+    state = mock.Mock(leader=1, leader_epoch=3 if leads else 4)
+    cluster.safety.partition(home).state = state
+    ledger._states.extend(TransactionImage(7, each, 1, State.EMPTY, 1) for each in epochs)
+    for epoch in (2, 1):
+        ledger.gives(Pair(7, epoch), object(), by, home)
+    assert (cluster.safety.violation is None) is is_late
     cluster.close()
 
 

@@ -248,13 +248,13 @@ class TransactionalProducer(Client):
             producer_id=self._pair.producer_id,
             producer_epoch=self._pair.epoch,
         )
-        owner = self._owner
+        owner, home = self._owner, self._cluster.ledger.home_of(self._id)
 
         def look(response: Any, running: Running) -> ErrorCode:
             code = ErrorCode(response.error_code)
             if code is ErrorCode.NONE:
                 pair = Pair(response.producer_id, response.producer_epoch)
-                self._cluster.ledger.gives(pair, owner)
+                self._cluster.ledger.gives(pair, owner, running, home)
             return code
 
         response = yield from self._of_coordinator(
@@ -302,7 +302,7 @@ class TransactionalProducer(Client):
             producer_epoch=self._pair.epoch,
             committed=committed,
         )
-        owner = self._owner
+        owner, home = self._owner, self._cluster.ledger.home_of(self._id)
 
         def look(response: Any, running: Running) -> ErrorCode:
             code = ErrorCode(response.error_code)
@@ -310,7 +310,7 @@ class TransactionalProducer(Client):
                 self._cluster.ledger.answers(transaction, committed=committed)
                 if raises:
                     pair = Pair(response.producer_id, response.producer_epoch)
-                    self._cluster.ledger.gives(pair, owner)
+                    self._cluster.ledger.gives(pair, owner, running, home)
             return code
 
         response = yield from self._of_coordinator(
@@ -417,9 +417,7 @@ class TransactionalProducer(Client):
         """`transaction`: of which this is not served once that is over."""
         body = request.encode(version)
         serve = self._serving(api_key, version, body, look, transaction, point)
-        home = TopicPartition(
-            TRANSACTIONS_TOPIC, partition_for(self._id, max(1, len(self._cluster.states)))
-        )
+        home = self._cluster.ledger.home_of(self._id)
         return (yield from self._until_done(partial(self._send, home, lambda: serve)))
 
     def _serving(

@@ -7,8 +7,9 @@ and `__transaction_state` says how. What holds, after every step:
 - A marker has the outcome, the epoch and the partition of a record of `__transaction_state` that
   was committed before it (I4). It ends the records of one transaction (I2), and all markers of a
   transaction have one outcome: the one that its producer asked for and was answered (I1, I9).
-- Epochs of a producer id go forward in each log, and so do those that producers are given; no pair
-  is given to two producers (I6). A record is written only to a partition of the transaction (I11).
+- Epochs of a producer id go forward in each log, and so do those that producers are given, but for
+  an answer that comes late; no pair is given to two producers (I6). A record is written only to a
+  partition of the transaction (I11).
 - The last stable offset of a leader is where the first transaction begins that is open below its
   high watermark, and does not go back (I5).
 - A read_committed reader gets what was committed, and lacks only what was aborted (I1). Offsets of
@@ -26,6 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kbroker.coordinator.runtime._shard_table import partition_for
 from kbroker.coordinator.txn.image import Pair, TransactionImage
 from kbroker.coordinator.txn.states import State
 from kbroker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -34,6 +36,7 @@ from tests.simulation.contents import COMMIT, Record, transaction_of
 
 if TYPE_CHECKING:
     from kbroker.replica._replica import Replica
+    from tests.simulation.broker import Running
     from tests.simulation.cluster import Cluster
     from tests.simulation.views import Partition, View
 
@@ -113,16 +116,31 @@ class TransactionLedger:
         self.value_of(transaction, b"%s/%d" % (GROUP.encode(), offset))
         return offset
 
-    def gives(self, pair: Pair, owner: object) -> None:
+    def home_of(self, transactional_id: str) -> TopicPartition:
+        count = max(1, len(self._cluster.states))
+        return TopicPartition(TRANSACTIONS_TOPIC, partition_for(transactional_id, count))
+
+    def gives(self, pair: Pair, owner: object, by: Running, home: TopicPartition) -> None:
         """A coordinator answers with it, whether that arrives or not."""
         highest, is_new = self._highest.get(pair.producer_id, -1), pair not in self._given
         if self._given.setdefault(pair, owner) is not owner:
             self._fail("a pair is given to one producer", f"{pair} again")
         elif not 0 <= pair.epoch < self._cluster.epoch_max:
             self._fail("a producer has an epoch below the last one", f"{pair}")
-        elif is_new and pair.epoch <= highest:
+        elif is_new and pair.epoch <= highest and not self._is_late(pair, by, home):
             self._fail("epochs that are given go forward", f"{pair} after {highest}")
         self._highest[pair.producer_id] = max(highest, pair.epoch)
+
+    def _is_late(self, pair: Pair, by: Running, home: TopicPartition) -> bool:
+        """A broker that leads no more was paused or cut off, and answers with a pair that comes
+        before every higher one in the log."""
+        self._cluster.safety.look()
+        epochs = [each.epoch for each in self._states if each.producer_id == pair.producer_id]
+        return (
+            not self._cluster.safety.leads(by, home)
+            and pair.epoch in epochs
+            and max(epochs[: epochs.index(pair.epoch)], default=-1) < pair.epoch
+        )
 
     def answers(self, transaction: Transaction, *, committed: bool) -> None:
         """NONE to EndTxn."""
