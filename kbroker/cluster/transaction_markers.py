@@ -10,9 +10,12 @@ after twice as long each time, up to RETRY_MS_MAX, for ever: its transaction sta
 others go on. A marker that is written, another leader and another in-sync set end such a pause. A
 partition whose followers are slow has a queue
 of its broker, and a connection, with others that are slow, until a marker of it is written in time.
-A partition that refuses the producer's epoch or the coordinator's has a newer marker already, so
-another coordinator leads the transaction: its order ends with a line. One that has no room for
-markers has no records of a transaction, and needs none.
+A partition that refuses the coordinator's epoch has a marker of a newer one, which leads the
+transaction: its order ends with a line. One that refuses the producer's epoch will never take the
+marker, and needs none. Apache Kafka gives the order up there, too: where the state topic has lost a
+record, its id stays Prepare* for ever. An older coordinator cannot complete with it, as its log has
+no followers any more. One that has no room for markers has no records of a transaction, and needs
+none.
 
 `done` is called once for each order, when its last partition is off the list. An order that was
 dropped, since another broker leads its transactional id, never comes to that; an order that a later
@@ -48,9 +51,6 @@ if TYPE_CHECKING:
 
 logger: Final = logging.getLogger("kbroker.transactions")
 
-_REPLACED: Final = frozenset(
-    {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED}
-)
 _WITHOUT_MARKERS: Final = frozenset(
     {ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION}
 )
@@ -388,8 +388,12 @@ class TransactionMarkers:
         if code is ErrorCode.NONE:
             self._is_reached(place)
             self._over(sending, place, may_wait)
-        elif code in _REPLACED:
+        elif code is ErrorCode.TRANSACTION_COORDINATOR_FENCED:
             self._give_up(sending, place, code)
+        elif code is ErrorCode.INVALID_PRODUCER_EPOCH:
+            message = "%s-%d has a newer epoch of the producer of %s and needs no marker: %s"
+            self._line(message, sending, place, code)
+            self._over(sending, place, may_wait)
         elif code in _WITHOUT_MARKERS:
             message = "%s-%d has no room for markers, so it has no records of %s either: %s"
             self._line(message, sending, place, code)
@@ -420,7 +424,7 @@ class TransactionMarkers:
                 return
             self._sending.discard(sending)
         message = (
-            "%s-%d refuses the marker of %s: %s; another coordinator or a newer producer has it,"
+            "%s-%d refuses the marker of %s: %s; another coordinator has it,"
             " and the transaction stays as it is here"
         )
         self._line(message, sending, place, code)
