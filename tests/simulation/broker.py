@@ -391,6 +391,9 @@ class Running:
         else:
             self._led_since.pop(name, None)
         self.states[name] = partition
+        if not self.is_copy and self.scheduler is None:
+            # New settings may have moved a high watermark, of a leader that leads no more now.
+            self.cluster.safety.look()
         self._replication.lead(replica, partition)
         if not self.is_copy and self.scheduler is None:
             self.cluster.safety.led(self, replica, partition)
