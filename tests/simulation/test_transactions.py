@@ -64,6 +64,23 @@ def test_an_epoch_below_others_is_given_late_and_came_before_them_in_the_log(
     cluster.close()
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_pair_is_given_to_two_producers_where_the_log_has_lost_it_and_nowhere_else(
+    tmp_path: Path, lost: bool
+) -> None:
+    """A batch of the second one is answered as a duplicate of the first one's (4101467)."""
+    cluster = Cluster(tmp_path, random.Random("shared"))
+    home = cluster.ledger.home_of("x")
+    cluster.states = [home]
+    cluster.safety.partition(home).lost = lost
+    for _ in range(2):
+        assert not cluster.ledger.is_shared(Pair(7, 0))
+        cluster.ledger.gives(Pair(7, 0), object(), mock.Mock(node_id=1), home)
+    assert cluster.ledger.is_shared(Pair(7, 0))
+    assert (cluster.safety.violation is None) is lost
+    cluster.close()
+
+
 @pytest.mark.parametrize("name", PLANTED_IN_TRANSACTIONS)
 def test_it_is_found(name: str) -> None:
     plant = PLANTED_IN_TRANSACTIONS[name]

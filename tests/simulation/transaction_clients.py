@@ -378,15 +378,17 @@ class TransactionalProducer(Client):
         value = b"x%d-%d-%d" % (self._number, transaction.number, self._records)
         self._cluster.ledger.value_of(transaction, value)
         sequence = self._sequences.get(name, 0)
-        batch = batch_of(value, *self._pair, sequence, transactional=True)
+        pair = self._pair
+        batch = batch_of(value, *pair, sequence, transactional=True)
         version = _PRODUCE_VERSIONS[raises]
         pause_ms, away_ms = (None if raises else self.hurry) or (0, 0)
-        sent = Transactional(self._id, *self._pair, sequence, version, batch, away_ms)
+        sent = Transactional(self._id, *pair, sequence, version, batch, away_ms)
 
         def serve(running: Running, answer: Answer) -> None:
             def done(produced: Produced) -> None:
                 if produced.error is ErrorCode.NONE:
-                    self._cluster.safety.acknowledges(name, value, produced.offset)
+                    if not self._cluster.ledger.is_shared(pair):
+                        self._cluster.safety.acknowledges(name, value, produced.offset)
                     transaction.acknowledged[value] = name
                     self._cluster.fault_points.happens("produced", running.node_id)
                 self._expects(produced.error, running)

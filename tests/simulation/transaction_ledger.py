@@ -90,6 +90,7 @@ class TransactionLedger:
         self._added: set[tuple[Pair, TopicPartition]] = set()
         self._prepared: set[tuple[Pair, bool, TopicPartition]] = set()
         self._given: dict[Pair, object] = {}
+        self._shared: set[Pair] = set()
         self._highest: dict[int, int] = {}
         self._floor = -1  # the place of the last offsets that were answered
         # To be looked at when all logs have been: one may say what another has caused.
@@ -124,12 +125,17 @@ class TransactionLedger:
         """A coordinator answers with it, whether that arrives or not."""
         highest, is_new = self._highest.get(pair.producer_id, -1), pair not in self._given
         if self._given.setdefault(pair, owner) is not owner:
+            self._shared.add(pair)
             self._fail("a pair is given to one producer", f"{pair} again")
         elif not 0 <= pair.epoch < self._cluster.epoch_max:
             self._fail("a producer has an epoch below the last one", f"{pair}")
         elif is_new and pair.epoch <= highest and not self._is_late(pair, by, home):
             self._fail("epochs that are given go forward", f"{pair} after {highest}")
         self._highest[pair.producer_id] = max(highest, pair.epoch)
+
+    def is_shared(self, pair: Pair) -> bool:
+        """Since the log has lost it: a batch of the second producer is a duplicate of another."""
+        return pair in self._shared
 
     def _is_late(self, pair: Pair, by: Running, home: TopicPartition) -> bool:
         """A broker that leads no more was paused or cut off, and answers with a pair that comes
