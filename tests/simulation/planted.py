@@ -456,7 +456,7 @@ PLANTED: dict[str, Plant] = {
     "load-of-the-committed": Plant(Loader, "_read", _load_what_is_committed, 200),
     "a-shard-kept": Plant(CoordinatorStore, "_lose", _nothing_lost, 40, first=25),
     "members-not-loaded": Plant(GroupCoordinator, "load", _no_members, 40),
-    "unstable-told": Plant(offset_fetch, "_found", _stable_or_not, 150, first=96),
+    "unstable-answered": Plant(offset_fetch, "_found", _stable_or_not, 150, first=96),
     "in-sync-when-added": Plant(partition_changes, "finished", _in_sync_when_added, 60),
     "minimum-of-its-own": Plant(manager, "needed_in_sync", _by_its_own_minimum, 40, first=20),
     "the-dead-kept": Plant(partition_states, "_among", _with_the_dead, 40),
