@@ -119,6 +119,7 @@ class Workers:
         self._until(lambda: self._status() == "STOPPED", "it has stopped")
 
     def kill(self, party: str) -> None:
+        # Not synchronisation: the dice say how long a process lives before it is killed.
         time.sleep(self._dice.uniform(*LIVES_S))
         self.kills[party] += 1
         if party == "broker":

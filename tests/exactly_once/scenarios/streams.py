@@ -129,6 +129,7 @@ class Counting:
         self.goes_on()
 
     def kill(self, party: str) -> None:
+        # Not synchronisation: the dice say how long a process lives before it is killed.
         time.sleep(self._dice.uniform(*LIVES_S))
         if party == "broker":
             self._server.kill9()
