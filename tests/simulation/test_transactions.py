@@ -10,6 +10,7 @@ import pytest
 
 from kbroker.coordinator.txn.image import Pair, TransactionImage
 from kbroker.coordinator.txn.states import State
+from kbroker.types import ApiKey
 from tests.simulation.cluster import Cluster
 from tests.simulation.history import run
 from tests.simulation.planted_transactions import PLANTED_IN_TRANSACTIONS
@@ -78,6 +79,29 @@ def test_a_pair_is_given_to_two_producers_where_the_log_has_lost_it_and_nowhere_
         cluster.ledger.gives(Pair(7, 0), object(), mock.Mock(node_id=1), home)
     assert cluster.ledger.is_shared(Pair(7, 0))
     assert (cluster.safety.violation is None) is lost
+    cluster.close()
+
+
+@pytest.mark.parametrize(
+    ("is_over", "epoch", "is_served"),
+    [(True, 0, False), (True, 1, True), (False, 0, True)],
+)
+def test_a_late_commit_of_tv1_does_not_end_the_next_transaction_of_a_process_that_ended(
+    tmp_path: Path, is_over: bool, epoch: int, is_served: bool
+) -> None:
+    """The coordinator cannot tell them apart until the epoch is raised (4301739, 4302072)."""
+    cluster = Cluster(tmp_path, random.Random("ended"))
+    producer, running = cluster.transactional[0], mock.Mock()
+    owner = producer._owner
+    producer._pair = Pair(7, 0)
+    first = owner.transaction = cluster.ledger.begin(owner)
+    late = producer._serving(ApiKey.END_TXN, 4, b"", mock.Mock(), first)
+    if is_over:
+        owner.transaction = cluster.ledger.begin(owner)
+    producer.crash()
+    cluster.ledger._pairs["x"] = Pair(7, epoch)
+    late(running, mock.Mock())
+    assert running.serve.called is is_served
     cluster.close()
 
 

@@ -8,9 +8,8 @@ Requests arrive twice at times, the second time late by a whole transaction.
 An old producer is TV1. A modern one is TV2 where the brokers' level says so when a transaction
 begins, and TV1 before; its first transaction of TV2 has an epoch of its own. What TV1 cannot
 protect is kept from happening: a request to a coordinator, or of offsets, that comes after its
-transaction is over while the producer still has the same epoch, is not served. After a batch
-without an answer a TV1 producer asks for another epoch, so such a batch cannot become part of a
-later transaction.
+transaction is over while the id still has that epoch is not served. After a batch without an answer
+a TV1 producer asks for another epoch, so that batch cannot become part of a later transaction.
 """
 
 from __future__ import annotations
@@ -109,7 +108,9 @@ class _EndError(Exception):
 
 
 class _Owner:
-    """One process of a producer."""
+    """One process of a producer. `transaction`: not over, or open when the process ended."""
+
+    transaction: Transaction | None = None
 
 
 class TransactionalProducer(Client):
@@ -144,7 +145,6 @@ class TransactionalProducer(Client):
         self._pair = NO_PAIR
         self._sequences: dict[TopicPartition, int] = {}
         self._is_of_before = False  # its last transaction was of TV1
-        self._transaction: Transaction | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -194,7 +194,7 @@ class TransactionalProducer(Client):
             if raises and self._is_of_before:
                 yield from self._init()
             self._is_of_before = not raises
-            transaction = self._transaction = self._cluster.ledger.begin(self._owner)
+            transaction = self._owner.transaction = self._cluster.ledger.begin(self._owner)
             try:
                 commits = yield from self._write(transaction, raises, all_of_it=all_of_it)
             except _AbortError as error:
@@ -317,7 +317,7 @@ class TransactionalProducer(Client):
             ApiKey.END_TXN, _END_VERSIONS[raises], request, look, "ended",
             None if raises else transaction,
         )  # fmt: skip
-        self._transaction = None
+        owner.transaction = None
         if raises:
             self._take(Pair(response.producer_id, response.producer_epoch))
 
@@ -428,12 +428,12 @@ class TransactionalProducer(Client):
         point: str = "",
     ) -> Callable[[Running, Answer], None]:  # fmt: skip
         table = getattr(messages, _TABLES[api_key])
-        pair = self._pair
+        owner, pair = self._owner, self._pair
 
         def serve(running: Running, answer: Answer) -> None:
-            is_over = transaction is not None and transaction is not self._transaction
-            if is_over and pair == self._pair:
-                return
+            is_over = transaction is not None and transaction is not owner.transaction
+            if is_over and self._cluster.ledger.has(self._id, pair):
+                return  # it would be taken for one of the next transaction
 
             def done(answered: bytes) -> None:
                 response = table.Response.decode(answered, version)

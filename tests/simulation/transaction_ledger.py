@@ -87,6 +87,7 @@ class TransactionLedger:
         self._outcomes: dict[TopicPartition, dict[int, bool]] = {}  # by offset
         self._epochs: dict[tuple[TopicPartition, int], int] = {}
         self._states: list[TransactionImage] = []  # as `__transaction_state` has them
+        self._pairs: dict[str, Pair | None] = {}  # the newest there, by id
         self._added: set[tuple[Pair, TopicPartition]] = set()
         self._prepared: set[tuple[Pair, bool, TopicPartition]] = set()
         self._given: dict[Pair, object] = {}
@@ -132,6 +133,11 @@ class TransactionLedger:
         elif is_new and pair.epoch <= highest and not self._is_late(pair, by, home):
             self._fail("epochs that are given go forward", f"{pair} after {highest}")
         self._highest[pair.producer_id] = max(highest, pair.epoch)
+
+    def has(self, transactional_id: str, pair: Pair) -> bool:
+        """Whether the id still has it, so that a request with it is not refused."""
+        self._cluster.safety.look()
+        return self._pairs.get(transactional_id) == pair
 
     def is_shared(self, pair: Pair) -> bool:
         """Since the log has lost it: a batch of the second producer is a duplicate of another."""
@@ -184,7 +190,8 @@ class TransactionLedger:
             self._join(partition, record, offset, again=again)
 
     def _follow(self, record: Record) -> None:
-        _, image = transaction_of(record.value)
+        transactional_id, image = transaction_of(record.value)
+        self._pairs[transactional_id] = None if image is None else image.pair
         if image is None:
             return
         self._states.append(image)
