@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kbroker.coordinator.runtime._shard_table import ACTIVE
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.image import NO_LEADER
 from kbroker.peer.group_messages import NO_GENERATION, MemberIdentity
@@ -89,9 +90,14 @@ class Member(Committer):
             self._failed(committing)
             return
         sent_ms = self._cluster.loop.now_ms
+        is_heard = False
 
         def serve(running: Running, answer: Answer) -> None:
             def done(answered: bytes) -> None:
+                nonlocal is_heard
+                # While a coordinator loads its groups, any heartbeat succeeds, as in Apache Kafka:
+                # the session of the member may be over.
+                is_heard = running.offsets.shard_state(self._home.partition) == ACTIVE
                 try:
                     told = decode(Reader(answered, flexible=True), version)
                 except KafkaError as refused:
@@ -107,7 +113,7 @@ class Member(Committer):
             running.serve(api_key, version, body, done)
 
         def answered(told: Any) -> None:
-            if error_of(told) is ErrorCode.NONE:
+            if error_of(told) is ErrorCode.NONE and is_heard:
                 self._heard_ms = sent_ms
             if isinstance(told, Lost):
                 self._failed(committing)

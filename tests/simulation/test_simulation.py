@@ -13,11 +13,12 @@ from unittest import mock
 
 import pytest
 
-from tests.simulation import links
+from kbroker.coordinator.runtime._shard_table import ACTIVE, LOADING
+from tests.simulation import group_members, links
 from tests.simulation.__main__ import main
 from tests.simulation.act import Act
 from tests.simulation.clients import GIVE_UP_MS
-from tests.simulation.cluster import Cluster
+from tests.simulation.cluster import BROKERS, Cluster
 from tests.simulation.history import _write, run
 from tests.simulation.network import CLIENTS, Network
 from tests.simulation.registrations import Registrations
@@ -175,6 +176,31 @@ def test_a_leader_of_an_older_epoch_need_not_know_a_producer(tmp_path: Path, new
     with nullcontext() if newer else pytest.raises(Violation, match="knows a producer's sequence"):
         cluster.produce(0, 0)
         cluster.loop.run_until(cluster.loop.now_ms + 100)
+    cluster.close()
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_a_heartbeat_that_a_load_answers_does_not_keep_a_member(
+    tmp_path: Path, counts: bool
+) -> None:
+    """Its session was over at the coordinator before (history 4401029)."""
+    cluster = Cluster(tmp_path, random.Random("member"))
+    cluster.begin()
+    member, state = cluster.committers[1], LOADING if counts else ACTIVE
+
+    def commit(wanted: int) -> None:
+        member.commit()
+        while member.acknowledged < wanted:
+            cluster.loop.run_until(cluster.loop.now_ms + 100)
+
+    with mock.patch.multiple(group_members, HEARTBEATS=1, LEAVES=0, ACTIVE=state):
+        commit(1)
+        cluster.loop.run_until(cluster.loop.now_ms + group_members.SESSION_MS + 500)
+        cluster.take_away(cluster.leader_of(member._home)[0])
+        for node_id in BROKERS:
+            cluster.slow_loads(node_id, 4_000)
+        with pytest.raises(Violation, match="stays one") if counts else nullcontext():
+            commit(2)
     cluster.close()
 
 
