@@ -27,6 +27,7 @@ from tests.simulation.schedule import schedule_of
 from tests.simulation.scheduler import scheduled
 from tests.simulation.settled import unsettled
 from tests.simulation.standing import Standing
+from tests.simulation.transaction_clients import TIMEOUTS_MS
 from tests.simulation.transaction_schedule import transactions_of
 
 HEALED_WITHIN_MS = 60_000
@@ -243,10 +244,17 @@ def _transact(cluster: Cluster) -> None:
     """A transaction in every partition, with offsets, is committed; a producer that was replaced
     begins once more."""
     producer, end_ms = cluster.transactional[0], cluster.loop.now_ms + HEALED_WITHIN_MS
+    longer_at_ms = end_ms - HEALED_WITHIN_MS // 2
     wanted = producer.committed + 1
     while producer.committed < wanted:
         if cluster.loop.now_ms >= end_ms:
             raise Violation("service goes on", "no transaction is committed")
+        is_short = producer.timeout_ms < max(TIMEOUTS_MS)
+        if is_short and cluster.network.is_slow and cluster.loop.now_ms >= longer_at_ms:
+            # Some 40 messages follow one another in such a transaction, and a slow one takes up to
+            # 400 ms. With a timeout as short as that each transaction may be aborted.
+            producer.crash()
+            producer.timeout_ms = max(TIMEOUTS_MS)
         producer.transact(all_of_it=True)
         cluster.loop.run_until(cluster.loop.now_ms + _SLICE_MS)
 

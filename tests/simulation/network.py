@@ -174,6 +174,11 @@ class Network:
         late = self._late_percent or any(self._delays_ms.values()) or self._held_up()
         return not (self._cut or late or any(map(self._is_reset, self._resets_until_ms)))
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether some messages take up to SLOW_MS_MAX; that is not healed."""
+        return self._slow_percent > 0
+
     def is_whole_between(self, places: Collection[int]) -> bool:
         """The same of these."""
         if self._late_percent:

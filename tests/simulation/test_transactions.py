@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
 from pathlib import Path
 from unittest import mock
 
@@ -12,8 +13,9 @@ from kbroker.coordinator.txn.image import Pair, TransactionImage
 from kbroker.coordinator.txn.states import State
 from kbroker.types import ApiKey
 from tests.simulation.cluster import Cluster
-from tests.simulation.history import run
+from tests.simulation.history import _transact, run
 from tests.simulation.planted_transactions import PLANTED_IN_TRANSACTIONS
+from tests.simulation.safety import Violation
 
 SEEDS = range(12)
 
@@ -103,6 +105,24 @@ def test_a_late_commit_of_tv1_does_not_end_the_next_transaction_of_a_process_tha
     late(running, mock.Mock())
     assert running.serve.called is is_served
     cluster.close()
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_a_transaction_has_a_longer_timeout_where_messages_are_slow_and_nowhere_else(
+    tmp_path: Path, is_slow: bool
+) -> None:
+    """All its messages follow one another (histories 4206637 and 4302209)."""
+    cluster = Cluster(tmp_path, random.Random("slow"))
+    cluster.network._slow_percent = 10 if is_slow else 0
+    cluster.begin()
+    cluster.serve_transactions(1, 0, 2)
+    cluster.heal()
+    producer = cluster.transactional[0]
+    producer.timeout_ms = 1
+    with nullcontext() if is_slow else pytest.raises(Violation, match="no transaction"):
+        _transact(cluster)
+    cluster.close()
+    assert producer.committed == is_slow
 
 
 @pytest.mark.parametrize("name", PLANTED_IN_TRANSACTIONS)

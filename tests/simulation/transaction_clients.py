@@ -130,7 +130,7 @@ class TransactionalProducer(Client):
         self._id = transactional_id
         self._dice = dice
         self._modern = modern
-        self._timeout_ms = dice.choice(TIMEOUTS_MS)
+        self.timeout_ms = dice.choice(TIMEOUTS_MS)
         # A batch of TV1 that is aborted on its way: its producer's wait, its leader's absence.
         self.hurry: tuple[int, int] | None = None
         self._steps: Steps[None] | None = None
@@ -244,7 +244,7 @@ class TransactionalProducer(Client):
     def _init(self) -> Steps[None]:
         request = messages.init_producer_id.Request(
             transactional_id=self._id,
-            transaction_timeout_ms=self._timeout_ms,
+            transaction_timeout_ms=self.timeout_ms,
             producer_id=self._pair.producer_id,
             producer_epoch=self._pair.epoch,
         )
