@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -125,11 +125,11 @@ def emptiest(
 
 
 def directory_at(
-    path: str, paths: Iterable[Path], usable: Iterable[DataDirectory]
+    path: str, paths: Set[str], usable: Iterable[DataDirectory]
 ) -> DataDirectory:
     """The one of that absolute path, as DescribeLogDirs names it; KafkaError: there is none among
-    `paths`, or it is offline."""
-    if path not in {os.path.abspath(each) for each in paths}:
+    `paths`, which are absolute, or it is offline."""
+    if path not in paths:
         raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is not in log.dirs")
     for directory in usable:
         if os.path.abspath(directory.path) == path:

@@ -107,7 +107,7 @@ class LogMover:
         self.unfinished: list[Unfinished] = []  # as the start has found them
         self._logs: Final = logs
         self._bytes_per_second: Final = bytes_per_second
-        self._paths: Final = paths
+        self._paths: Final = frozenset(os.path.abspath(each) for each in paths)
         self._clock: Final = clock
         self._stopping: Final = stopping or threading.Event()
         self._starting: Final = threading.Lock()
