@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kbroker.config.admin_listeners import (
     ADMIN_LISTENERS,
@@ -29,10 +29,13 @@ from kbroker.config.key import (
     parse_value,
 )
 from kbroker.config.keys_network import parse_ip_overrides
-from kbroker.config.listeners import ListenerSet, parse_listeners
+from kbroker.config.listeners import ListenerSet, SecurityProtocol, parse_listeners
 from kbroker.config.sources import Setting, read_environment, read_file, read_overrides
 from kbroker.errors import ConfigError, InvariantError
 from kbroker.limits import PROCESSORS_MAX
+
+if TYPE_CHECKING:
+    from kbroker.config.listener_security import ListenerSecurity
 
 # Set in a broker of a cluster, and only there.
 _CLUSTER: Final = "zookeeper.connect"
@@ -65,6 +68,7 @@ class BrokerConfig:
         self.admin_listeners: Final[tuple[AdminListener, ...]] = parse_admin_listeners(
             self[ADMIN_LISTENERS]
         )
+        _check_security(self)
 
     @classmethod
     def load(
@@ -161,6 +165,13 @@ class BrokerConfig:
         """The data directories with `~` resolved, as absolute paths."""
         directories: tuple[str, ...] = self["log.dirs"] or self["log.dir"]
         return tuple(os.path.abspath(os.path.expanduser(path)) for path in directories)
+
+    def security_of(self, listener: str) -> ListenerSecurity:
+        """The security settings of a listener, by its name in capitals."""
+        from kbroker.config.listener_security import ListenerSecurity
+
+        protocol = SecurityProtocol(self.listeners.protocol_of(listener))
+        return ListenerSecurity(self, listener, protocol)
 
     @property
     def connections_per_ip_overrides(self) -> dict[str, int]:
@@ -262,6 +273,17 @@ def _check_retention(config: BrokerConfig) -> None:
             raise ConfigError(f"{name}=0 would keep nothing", "use -1 or at least 1")
         if config[name] is not None:
             return
+
+
+def _check_security(config: BrokerConfig) -> None:
+    secured = [
+        name for name in config.listeners.names if config.listeners.protocol_of(name) != "PLAINTEXT"
+    ]
+    if secured:  # else nothing more is imported
+        from kbroker.config.listener_security import check_listener_security
+
+        for name in secured:
+            check_listener_security(config.security_of(name))
 
 
 def _parse_listener_keys(config: BrokerConfig) -> ListenerSet:

@@ -35,9 +35,6 @@ class SecurityProtocol(Enum):
     SASL_SSL = "SASL_SSL"
 
 
-SERVED_PROTOCOLS: Final = frozenset({SecurityProtocol.PLAINTEXT})
-
-
 class Endpoint(NamedTuple):
     """NAME://host:port, the host without brackets and the name in capitals."""
 
@@ -173,12 +170,6 @@ def _listener(endpoint: Endpoint, protocols: dict[str, SecurityProtocol]) -> Lis
         raise ConfigError(
             f"listeners: nothing says what {endpoint.name} speaks",
             f"add {endpoint.name}:PLAINTEXT to listener.security.protocol.map",
-        )
-    if protocol not in SERVED_PROTOCOLS:
-        served = ", ".join(sorted(protocol.value for protocol in SERVED_PROTOCOLS))
-        raise ConfigError(
-            f"listeners: {endpoint} asks for {protocol.value}, which is not served",
-            f"this version serves {served}",
         )
     return Listener(endpoint.name, protocol, endpoint.host, endpoint.port)
 

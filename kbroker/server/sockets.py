@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 from kbroker import limits
 from kbroker._net import SocketServer
 from kbroker.config.keys_replication import RACK_AWARE_SELECTOR
+from kbroker.config.listeners import SecurityProtocol
 from kbroker.engine._hot import HotPath
-from kbroker.errors import AddressInUse, UserError
+from kbroker.errors import AddressInUse, ConfigError, UserError
 from kbroker.observe.resources import memory_limit
 from kbroker.protocol.versions import FLEXIBLE_SINCE, SERVED
 from kbroker.replica.throttled_replicas import LEADER_RATE
@@ -43,6 +44,8 @@ HOT_UNTIL: Final = {ApiKey.ADD_PARTITIONS_TO_TXN: 3}
 
 
 VERIFIES: Final = "transaction.partition.verification.enable"
+
+SERVED_PROTOCOLS: Final = frozenset({SecurityProtocol.PLAINTEXT})
 
 # Of the memory that the process may use, for answers that wait for their sockets.
 UNSENT_SHARE: Final = 8
@@ -142,6 +145,13 @@ def listen(
 def listen_all(server: SocketServer, config: BrokerConfig) -> dict[str, list[tuple[str, int]]]:
     """Every listener of the configuration; the addresses that were bound, by its name."""
     listeners = config.listeners
+    for each in listeners.listeners:
+        if each.security_protocol not in SERVED_PROTOCOLS:
+            served = ", ".join(sorted(protocol.value for protocol in SERVED_PROTOCOLS))
+            raise ConfigError(
+                f"listeners: {each} asks for {each.security_protocol.value}, which is not served",
+                f"this version serves {served}",
+            )
     ipv4_ports = frozenset(
         each.port for each in listeners.listeners if each.host and not each.is_ipv6 and each.port
     )

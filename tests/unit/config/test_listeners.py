@@ -79,7 +79,6 @@ def test_allowed(value: str) -> None:
         (["listeners=PLAINTEXT://[127.0.0.1]:9092"], "no IPv6 address"),
         (["listeners=PLAINTEXT://[]:9092"], "no IPv6 address"),
         (["listeners=FOO://h:1"], "what FOO speaks"),
-        (["listeners=SSL://h:1"], "not served"),
         (["listeners=PLAINTEXT://h:1,PLAINTEXT://h:2"], "ports 1 and 2"),
         (["listeners=PLAINTEXT://0.0.0.0:1,PLAINTEXT://127.0.0.1:1"], "same address"),
         (["listeners=PLAINTEXT://:1,PLAINTEXT://[::1]:1"], "same address"),

@@ -7,7 +7,7 @@ from unittest.mock import Mock, call
 import pytest
 
 from kbroker.config import BrokerConfig
-from kbroker.errors import UserError
+from kbroker.errors import ConfigError, UserError
 from kbroker.replica.throttled_replicas import LEADER_RATE
 from kbroker.server import sockets
 
@@ -43,3 +43,18 @@ def test_whether_transactions_are_verified_may_change(
     sockets.hot_path_follows(path, config)
     assert path.verify_transactions.call_args_list[1:] == [call(verifies)]
     path.throttle_leader.assert_called_once_with(config[LEADER_RATE])
+
+
+def test_a_protocol_that_is_not_served_binds_nothing() -> None:
+    config = BrokerConfig.load(
+        overrides=[
+            "listeners=PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0",
+            "sasl.enabled.mechanisms=PLAIN",
+            "ssl.keystore.type=PEM",
+            "ssl.keystore.location=/broker.pem",
+        ]
+    )
+    server = Mock()
+    with pytest.raises(ConfigError, match="asks for SASL_SSL, which is not served"):
+        sockets.listen_all(server, config)
+    server.listen.assert_not_called()
