@@ -1,0 +1,6 @@
+from typing import Final
+
+LIBRARY_PATH: Final[str]
+
+def load(path: str = "") -> str: ...
+def loaded_version() -> str | None: ...
