@@ -72,6 +72,7 @@ from kbroker.server.metadata_store import open_store
 from kbroker.server.open_files import raise_open_file_limit
 from kbroker.server.ready import announce, remove_ready_file
 from kbroker.server.sockets import hot_path, hot_path_follows, listen_all, socket_server
+from kbroker.server.tls_listeners import TlsListeners
 from kbroker.server.transactions import Given, TransactionsOnDemand
 from kbroker.types import ApiKey, TopicPartition
 
@@ -119,7 +120,7 @@ class Broker:
         self._clock: Clock = clock if clock is not None else SystemClock()
         self.bootstrap = ("", 0)
         self._advertised = Advertised(config.listeners)
-        self._bound: dict[str, list[tuple[str, int]]] = {}
+        self._bound, self._tls = dict[str, list[tuple[str, int]]](), TlsListeners()
         self._server = socket_server(config)
         self._replication_failures = Failures("replication")
         self._table = TopicTable()
@@ -306,7 +307,7 @@ class Broker:
         self._cluster_id = self._directories.identify()
 
     def _bind(self) -> None:
-        self._bound = listen_all(self._server, self.config)
+        self._bound = listen_all(self._server, self.config, self._tls.transport_of)
         self.bootstrap = self._bound[self.config.listeners.names[0]][0]
 
     def _session(self) -> Store:
@@ -485,6 +486,7 @@ class Broker:
             self._member.schedule(self._scheduler)
         closes = ClosedConnections(self._server.closes)
         self._scheduler.schedule("closed-connections", closes.tell, limits.LOG_LINE_PERIOD_MS)
+        self._tls.schedule(self._scheduler)
         self._scheduler.start()
 
     def _schedule_observer(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from kbroker import limits
@@ -17,6 +18,7 @@ from kbroker.config.keys_replication import RACK_AWARE_SELECTOR
 from kbroker.config.listeners import SecurityProtocol
 from kbroker.engine._hot import HotPath
 from kbroker.errors import AddressInUse, ConfigError, UserError
+from kbroker.metadata.store.zookeeper_settings import CONNECT
 from kbroker.observe.resources import memory_limit
 from kbroker.protocol.versions import FLEXIBLE_SINCE, SERVED
 from kbroker.replica.throttled_replicas import LEADER_RATE
@@ -25,6 +27,8 @@ from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
+    from kbroker.config.listener_security import ListenerSecurity
+    from kbroker.net._listener_transport import ListenerTransport
     from kbroker.replica._topic_table import TopicTable
 
 logger: Final = logging.getLogger("kbroker.server")
@@ -45,7 +49,7 @@ HOT_UNTIL: Final = {ApiKey.ADD_PARTITIONS_TO_TXN: 3}
 
 VERIFIES: Final = "transaction.partition.verification.enable"
 
-SERVED_PROTOCOLS: Final = frozenset({SecurityProtocol.PLAINTEXT})
+SERVED_PROTOCOLS: Final = frozenset({SecurityProtocol.PLAINTEXT, SecurityProtocol.SSL})
 
 # Of the memory that the process may use, for answers that wait for their sockets.
 UNSENT_SHARE: Final = 8
@@ -118,11 +122,14 @@ def listen(
     addresses: list[tuple[str, int]],
     backlog: int,
     ipv4_ports: frozenset[int],
+    transport: ListenerTransport | None = None,
 ) -> list[tuple[str, int]]:
     """Binds a listener; a second address that this machine does not have (no IPv6) is left out."""
     while True:
         try:
-            return server.listen(name, addresses, backlog, ipv4_ports, principal=ANONYMOUS)
+            return server.listen(
+                name, addresses, backlog, ipv4_ports, principal=ANONYMOUS, transport=transport
+            )
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 places = ", ".join(f"{host}:{port}" for host, port in addresses)
@@ -142,16 +149,33 @@ def listen(
             ) from error
 
 
-def listen_all(server: SocketServer, config: BrokerConfig) -> dict[str, list[tuple[str, int]]]:
-    """Every listener of the configuration; the addresses that were bound, by its name."""
-    listeners = config.listeners
-    for each in listeners.listeners:
+def _check_served(config: BrokerConfig) -> None:
+    for each in config.listeners.listeners:
         if each.security_protocol not in SERVED_PROTOCOLS:
             served = ", ".join(sorted(protocol.value for protocol in SERVED_PROTOCOLS))
             raise ConfigError(
                 f"listeners: {each} asks for {each.security_protocol.value}, which is not served",
                 f"this version serves {served}",
             )
+    between = config.listeners.inter_broker_name
+    if config[CONNECT] and config.listeners.protocol_of(between) != "PLAINTEXT":
+        raise ConfigError(
+            f"inter.broker.listener.name: brokers cannot speak"
+            f" {config.listeners.protocol_of(between)} with each other in this version",
+            "name a listener that speaks PLAINTEXT, on a network that only brokers reach",
+        )
+
+
+# For a listener with TLS.
+TransportOf = Callable[["ListenerSecurity"], "ListenerTransport"]
+
+
+def listen_all(
+    server: SocketServer, config: BrokerConfig, tls: TransportOf
+) -> dict[str, list[tuple[str, int]]]:
+    """Every listener of the configuration; the addresses that were bound, by its name."""
+    listeners = config.listeners
+    _check_served(config)
     ipv4_ports = frozenset(
         each.port for each in listeners.listeners if each.host and not each.is_ipv6 and each.port
     )
@@ -159,5 +183,8 @@ def listen_all(server: SocketServer, config: BrokerConfig) -> dict[str, list[tup
     for name in listeners.names:
         addresses = [(each.host, each.port) for each in listeners.listeners if each.name == name]
         backlog = config["socket.listen.backlog.size"]
-        bound[name] = listen(server, name, addresses, backlog, ipv4_ports)
+        plain = listeners.protocol_of(name) == SecurityProtocol.PLAINTEXT.value
+        security = None if plain else config.security_of(name)  # which imports more
+        transport = tls(security) if security is not None and security.uses_tls else None
+        bound[name] = listen(server, name, addresses, backlog, ipv4_ports, transport)
     return bound

@@ -146,18 +146,6 @@ def test_support_of_a_topic_key_follows_its_broker_key() -> None:
 READ_WITHOUT_EFFECT = {
     "remote.storage.enable": "true is refused with compaction",
     "sasl.enabled.mechanisms": "checked; no listener speaks SASL",
-    "ssl.cipher.suites": "checked; no listener speaks TLS",
-    "ssl.client.auth": "the same",
-    "ssl.enabled.protocols": "the same",
-    "ssl.keystore.certificate.chain": "the same",
-    "ssl.keystore.key": "the same",
-    "ssl.keystore.location": "the same",
-    "ssl.keystore.password": "the same",
-    "ssl.keystore.type": "the same",
-    "ssl.truststore.certificates": "the same",
-    "ssl.truststore.location": "the same",
-    "ssl.truststore.password": "the same",
-    "ssl.truststore.type": "the same",
 }
 # For consoles: DescribeConfigs has it, nothing here reads it.
 ONLY_DESCRIBED = {"inter.broker.protocol.version"}

@@ -56,5 +56,33 @@ def test_a_protocol_that_is_not_served_binds_nothing() -> None:
     )
     server = Mock()
     with pytest.raises(ConfigError, match="asks for SASL_SSL, which is not served"):
-        sockets.listen_all(server, config)
+        sockets.listen_all(server, config, Mock())
     server.listen.assert_not_called()
+
+
+def test_brokers_of_a_cluster_speak_plaintext() -> None:
+    settings = [
+        "listeners=PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
+        "ssl.keystore.type=PEM",
+        "ssl.keystore.location=/broker.pem",
+        "zookeeper.connect=127.0.0.1:1",
+        "inter.broker.listener.name=SSL",
+    ]
+    server = Mock()
+    with pytest.raises(ConfigError, match="cannot speak SSL with each other"):
+        sockets.listen_all(server, BrokerConfig.load(overrides=settings), Mock())
+    server.listen.assert_not_called()
+
+
+def test_a_listener_with_tls_has_a_transport() -> None:
+    settings = [
+        "listeners=PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
+        "ssl.keystore.type=PEM",
+        "ssl.keystore.location=/broker.pem",
+    ]
+    server, tls = Mock(), Mock()
+    sockets.listen_all(server, BrokerConfig.load(overrides=settings), tls)
+    plain, secured = server.listen.call_args_list
+    assert plain.kwargs["transport"] is None
+    assert secured.kwargs["transport"] is tls.return_value
+    assert [each.args[0].name for each in tls.call_args_list] == ["SSL"]

@@ -1,0 +1,168 @@
+"""A broker with a listener that speaks TLS, and real clients of it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from confluent_kafka import Consumer, Producer
+from kafka import KafkaConsumer, KafkaProducer
+
+from kbroker.errors import ConfigError
+from kbroker.testing.plain import PlainBroker as Broker
+from kbroker.testing.process import BrokerFailed
+from lab.ports import free_port
+from tests.support.certificates import Authority, Certificate, client_context
+from tests.system import process_facts
+from tests.system.conftest import MakeBroker
+from tests.system.test_hostile import eventually
+
+pytestmark = pytest.mark.client
+
+RECORDS = 300
+VALUES = [b"%d" % at * 500 for at in range(RECORDS)]
+WAIT_S = 30.0
+
+
+class SecureBroker:
+    """A broker with a second listener, SSL; `bootstrap` is that one's."""
+
+    def __init__(self, make_broker: MakeBroker, directory: Path, **settings: object) -> None:
+        self.authority = Authority(directory)
+        self.certificate = self.authority.issue("broker")
+        self.store = directory / "store.pem"
+        self.store.write_bytes(self.certificate.both)
+        plain, secure = free_port(), free_port()
+        self.port = secure
+        self.bootstrap = f"127.0.0.1:{secure}"
+        self.process: Broker = make_broker(
+            {
+                "listeners": f"PLAINTEXT://127.0.0.1:{plain},SSL://127.0.0.1:{secure}",
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.location": str(self.store),
+                "ssl.truststore.type": "PEM",
+                "ssl.truststore.location": str(self.authority.certificate),
+                **settings,
+            },
+            port=plain,
+        ).start()
+
+
+MakeSecure = Callable[..., SecureBroker]
+
+
+@pytest.fixture
+def make_secure(make_broker: MakeBroker, tmp_path: Path) -> MakeSecure:
+    return lambda **settings: SecureBroker(make_broker, tmp_path, **settings)
+
+
+def librdkafka(broker: SecureBroker, client: Certificate | None) -> list[bytes]:
+    common: dict[str, Any] = {
+        "bootstrap.servers": broker.bootstrap,
+        "security.protocol": "SSL",
+        "ssl.ca.location": str(broker.authority.certificate),
+    }
+    if client is not None:
+        common |= {
+            "ssl.certificate.location": str(client.chain),
+            "ssl.key.location": str(client.key),
+        }
+    producer = Producer(common)
+    for value in VALUES:
+        producer.produce("t", value)
+    assert producer.flush(WAIT_S) == 0
+    consumer = Consumer(common | {"group.id": "c", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["t"])
+    found: list[bytes] = []
+    while len(found) < RECORDS:
+        messages = consumer.consume(RECORDS, WAIT_S)
+        assert messages
+        found += [message.value() for message in messages if message.error() is None]
+    consumer.close()
+    return found
+
+
+def kafka_python(broker: SecureBroker, client: Certificate | None) -> list[bytes]:
+    common: dict[str, Any] = {
+        "bootstrap_servers": broker.bootstrap,
+        "security_protocol": "SSL",
+        "ssl_context": client_context(broker.authority, client),
+    }
+    producer = KafkaProducer(**common)
+    for value in VALUES:
+        producer.send("t", value)
+    producer.flush(WAIT_S)
+    producer.close()
+    consumer = KafkaConsumer("t", auto_offset_reset="earliest", **common)
+    found = [next(consumer).value for _ in VALUES]
+    consumer.close()
+    return found
+
+
+def aiokafka(broker: SecureBroker, client: Certificate | None) -> list[bytes]:
+    async def run() -> list[bytes]:
+        common: dict[str, Any] = {
+            "bootstrap_servers": broker.bootstrap,
+            "security_protocol": "SSL",
+            "ssl_context": client_context(broker.authority, client),
+        }
+        async with AIOKafkaProducer(**common) as producer:
+            for value in VALUES:
+                await producer.send_and_wait("t", value)
+        async with AIOKafkaConsumer("t", auto_offset_reset="earliest", **common) as consumer:
+            return [(await consumer.getone()).value for _ in VALUES]
+
+    return asyncio.run(asyncio.wait_for(run(), WAIT_S))
+
+
+@pytest.mark.parametrize("run", [librdkafka, kafka_python, aiokafka])
+def test_clients_produce_and_consume(
+    make_secure: MakeSecure, run: Callable[[SecureBroker, Certificate | None], list[bytes]]
+) -> None:
+    assert run(make_secure(), None) == VALUES
+
+
+@pytest.mark.parametrize("run", [librdkafka, kafka_python, aiokafka])
+def test_clients_with_certificates(
+    make_secure: MakeSecure, run: Callable[[SecureBroker, Certificate | None], list[bytes]]
+) -> None:
+    broker = make_secure(**{"ssl.client.auth": "required"})
+    assert run(broker, broker.authority.issue("client")) == VALUES
+
+
+def test_the_log_says_what_a_client_without_tls_should_do(make_secure: MakeSecure) -> None:
+    broker = make_secure()
+    with socket.create_connection(("127.0.0.1", broker.port)) as client:
+        client.sendall(b"\0\0\0\x20" + bytes(32))
+        assert client.recv(1) == b""
+    wanted = "the client does not speak TLS -> set its security.protocol to SSL"
+    assert eventually(lambda: wanted in broker.process.log_text())
+
+
+def test_a_broker_without_tls_loads_nothing_of_it(broker: Broker) -> None:
+    mapped = process_facts.mapped_files(broker.pid)
+    assert any("/kbroker/net/_processor" in path for path in mapped)
+    assert not {path for path in mapped if "/kbroker/net/_tls" in path or "_openssl" in path}
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"ssl.keystore.location": "/absent.pem"}, "cannot be read: No such file"),
+        ({"ssl.keystore.type": "JKS"}, "need the extra [security]"),
+        ({"ssl.cipher.suites": "TLS_NONE"}, "is no cipher suite"),
+    ],
+)
+def test_a_start_that_is_refused(
+    make_broker: MakeBroker, tmp_path: Path, settings: dict[str, str], reason: str
+) -> None:
+    with pytest.raises(BrokerFailed) as failed:
+        SecureBroker(make_broker, tmp_path, **settings)
+    assert failed.value.exit_status == ConfigError.exit_code
+    (line,) = [each for each in failed.value.log.splitlines() if ConfigError.ident in each]
+    assert reason in line
