@@ -274,13 +274,14 @@ def test_an_empty_socket_is_not_read_again(make_rig: MakeRig) -> None:
     over = Masked(make_rig, move_bytes=1 << 20)
     topic = over.rig.create("t")
     client = over.client()
-    before = over.transport.receives
-    for at in range(100):
+    before, at = over.transport.receives, 0
+    while over.rig.total("turns_lent") <= 20 or at < 100:  # how many are lent depends on the load
+        assert at < 10_000
         client.send(cold_frame(b"%d" % at, at))
         assert client.receive_cold() == (at, b"%d" % at)
         assert produce_one(client, topic, build_batch([b"v"])).error == 0
-    assert over.rig.total("turns_lent") > 20
-    assert over.transport.receives - before < 220
+        at += 1
+    assert over.transport.receives - before < 2.2 * at
 
 
 def test_short_answers_leave_together(make_rig: MakeRig) -> None:
