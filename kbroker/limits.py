@@ -47,6 +47,25 @@ OPENING_MS_MAX: Final = 60_000
 # Those that ever were, as num.io.threads goes up and down. A larger one is refused.
 WORKERS_MAX: Final = 1024
 
+# --- SASL: bytes of clients that are not known yet ------------------------------------------------
+
+# A name as a client or an operator sends it, in UTF-8. Longer: the login fails; the change of a
+# user is UNACCEPTABLE_CREDENTIAL.
+USER_NAME_BYTES_MAX: Final = 1_024
+# Of PBKDF2, as Apache Kafka 4.3 takes them for a new credential. Fewer or more:
+# UNACCEPTABLE_CREDENTIAL; a stored credential with fewer lets its user in no more.
+SCRAM_ITERATIONS_MIN: Final = 4_096
+SCRAM_ITERATIONS_MAX: Final = 16_384
+# What a client of ours computes for a server that it does not know yet: about a second. More: the
+# login is given up.
+SCRAM_SERVER_ITERATIONS_MAX: Final = 1_000_000
+# A salt, a salted password, a key or a nonce. Longer: the login or the change of a user fails.
+SCRAM_FIELD_BYTES_MAX: Final = 1_024
+# A value of sasl.jaas.config, or a file of such. Longer: it is refused.
+JAAS_TEXT_BYTES_MAX: Final = 1_000_000
+# Of one message. More: the login fails.
+SCRAM_EXTENSIONS_MAX: Final = 16
+
 # --- Sessions -------------------------------------------------------------------------------------
 
 # Sessions that requests share, those used last, and the longest client id among them. Beyond either
