@@ -63,6 +63,9 @@ SCRAM_SERVER_ITERATIONS_MAX: Final = 1_000_000
 SCRAM_FIELD_BYTES_MAX: Final = 1_024
 # A value of sasl.jaas.config, or a file of such. Longer: it is refused.
 JAAS_TEXT_BYTES_MAX: Final = 1_000_000
+# Of a request that comes instead of a token, which is answered with an error in its own shape.
+# Longer: its connection is closed.
+REFUSED_REQUEST_BYTES_MAX: Final = 16 * 1024
 # Of one message. More: the login fails.
 SCRAM_EXTENSIONS_MAX: Final = 16
 

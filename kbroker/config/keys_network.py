@@ -141,7 +141,14 @@ KEYS: Final = (
     Key("max.connection.creation.rate", INT, INT_MAX, "Connections accepted per second.", low=0,
         dynamic=CLUSTER_WIDE),
     Key("connection.failed.authentication.delay.ms", INT, 100,
-        "How long a connection that failed to authenticate is kept before it is closed.", low=0),
+        "How long the answer to a failed authentication is held before it is sent and the"
+        " connection closed; the connection is not read meanwhile.", low=0, supported=True),
+    Key("kbroker.authentication.timeout.ms", INT, 30_000,
+        "How long a client of a SASL listener may take until it has authenticated; later its"
+        " connection is closed.", low=1, high=600_000, supported=True, kafka="-"),
+    Key("kbroker.max.unauthenticated.connections", INT, 1_000,
+        "Connections whose clients are authenticating with SASL; of more the oldest is given up.",
+        low=1, supported=True, kafka="-"),
     Key("request.timeout.ms", INT, 30_000,
         "How long the broker waits for the answer to a request of its own.", supported=True),
     Key("max.request.partition.size.limit", INT, 2_000,

@@ -192,6 +192,11 @@ class Registry:
             for api in self.apis
         )
 
+    @property
+    def unsupported_api_versions(self) -> bytes:
+        """The answer to ApiVersions of a version that is not known."""
+        return self._api_versions.unsupported_version
+
     def get(self, api_key: int) -> Api | None:
         return self._by_key.get(api_key)
 
@@ -441,6 +446,8 @@ APIS: Final[tuple[Api, ...]] = (
         memory_factor=25,
     ),
     _api(ApiKey.WRITE_TXN_MARKERS, _late("write_txn_markers"), memory_factor=45),
+    _api(ApiKey.SASL_HANDSHAKE, _late("sasl_state", "handle_handshake")),
+    _api(ApiKey.SASL_AUTHENTICATE, _late("sasl_state", "handle_authenticate")),
     # What is not there, as Apache Kafka answers where it is not configured.
     _api(ApiKey.DESCRIBE_ACLS, _late("acls", "handle_describe")),
     _api(

@@ -243,6 +243,8 @@ RIGHTS: Final[Mapping[ApiKey, tuple[Right, ...]]] = MappingProxyType(
             _own_group(Operation.READ),
             _topic(Operation.READ, named("topics")),
         ),
+        ApiKey.SASL_HANDSHAKE: (),
+        ApiKey.SASL_AUTHENTICATE: (),
         ApiKey.DESCRIBE_ACLS: _whole_cluster(Operation.DESCRIBE),
         ApiKey.CREATE_ACLS: _whole_cluster(Operation.ALTER),
         ApiKey.DELETE_ACLS: _whole_cluster(Operation.ALTER),

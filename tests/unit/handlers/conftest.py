@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.handlers import auto_topics, reply
+from kbroker.handlers import authentication, auto_topics, reply
 from kbroker.log_lines import LogLines
 
 
@@ -12,3 +12,4 @@ from kbroker.log_lines import LogLines
 def fresh_log_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reply, "lines", LogLines(reply.logger))
     monkeypatch.setattr(auto_topics, "lines", LogLines(reply.logger))
+    monkeypatch.setattr(authentication, "lines", LogLines(authentication.logger))

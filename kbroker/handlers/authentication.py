@@ -1,0 +1,310 @@
+"""SASL: the frames of a connection before its client is known.
+
+Place in the flow: on a listener that authenticates, the network core hands each frame up as a
+request that `authenticates` (docs/channel.md), one after the other. Here it becomes an event of the
+connection's exchange, and what `security/exchange.py` has for it is done: the answer is sent, or it
+opens the channel as the user's, or it is held for `connection.failed.authentication.delay.ms` and
+ends the connection.
+
+A held answer waits in the timer, so it needs no thread; its connection is not read. Exchanges are
+kept from one frame to the next, the oldest of too many are given up, and one that has taken longer
+than it may is ended when its next frame comes (the network core ends it where none comes).
+
+Any handler thread; the lock is a leaf and guards the exchanges and the counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from kbroker.errors import ErrorCode
+from kbroker.handlers.call import Call
+from kbroker.handlers.framed_request import FramedRequest
+from kbroker.handlers.services import ColdRequest
+from kbroker.limits import REFUSED_REQUEST_BYTES_MAX
+from kbroker.log_lines import LogLines
+from kbroker.protocol import messages
+from kbroker.protocol.wire import ProtocolError
+from kbroker.security.exchange import Do, Event, Exchange, State
+from kbroker.security.mechanism import AuthenticationError, CredentialsError, Login, MakeMechanism
+from kbroker.security.session import Principal
+from kbroker.types import ApiKey
+
+if TYPE_CHECKING:
+    from kbroker.handlers.registry import Api, Registry
+    from kbroker.handlers.services import Services
+    from kbroker.purgatory.timer import CallLater
+
+logger: Final = logging.getLogger("kbroker.security")
+lines: Final = LogLines(logger)
+
+DELAY: Final = "connection.failed.authentication.delay.ms"
+TIMEOUT: Final = "kbroker.authentication.timeout.ms"
+UNAUTHENTICATED_MAX: Final = "kbroker.max.unauthenticated.connections"
+RECEIVE_MAX: Final = "sasl.server.max.receive.size"
+
+# By name; of one listener.
+Mechanisms = Mapping[str, MakeMechanism]
+Dispatch = Callable[[Any], None]
+
+
+class AuthenticatingRequest(ColdRequest, Protocol):
+    """A frame, as the compiled core hands it up; its body is all of it, and so is its answer."""
+
+    @property
+    def authenticates(self) -> bool: ...
+
+    def open_channel(self, body: bytes, principal: Principal) -> None: ...
+
+    def refuse(self, body: bytes | None = None) -> None: ...
+
+
+@dataclass(slots=True)
+class AuthenticationCounts:
+    """Of one listener, since the start."""
+
+    successful: int = 0
+    failed: int = 0
+
+
+class _Turn(NamedTuple):
+    """What a frame is, the answer to it, and why it is refused, for the log."""
+
+    event: Event
+    answer: bytes | None = None
+    why: str = ""
+    login: Login | None = None
+
+
+class Authentication:
+    """The exchanges of all listeners that authenticate."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        services: Services,
+        mechanisms: Callable[[str], Mechanisms],
+        call_later: CallLater,
+    ) -> None:
+        """`mechanisms`: those of a listener now, by its name."""
+        self._registry, self._services = registry, services
+        self._mechanisms = mechanisms
+        self._call_later = call_later
+        self._lock = threading.Lock()
+        self._exchanges: dict[str, Exchange] = {}  # by connection, the oldest first
+        self._counts: dict[str, AuthenticationCounts] = {}  # by listener
+
+    def before(self, dispatch: Dispatch) -> Dispatch:
+        """This dispatch, with the frames of authentications taken out."""
+
+        def authenticate_or(request: AuthenticatingRequest) -> None:
+            if request.authenticates:
+                self.handle(request)
+            else:
+                dispatch(request)
+
+        return authenticate_or
+
+    def counts(self) -> dict[str, AuthenticationCounts]:
+        """By listener; any thread."""
+        with self._lock:
+            return {
+                name: AuthenticationCounts(each.successful, each.failed)
+                for name, each in self._counts.items()
+            }
+
+    @property
+    def under_way(self) -> int:
+        """How many exchanges wait for a frame."""
+        with self._lock:
+            return len(self._exchanges)
+
+    def handle(self, frame: AuthenticatingRequest) -> None:
+        connection, now_ms = frame.connection_id, self._services.clock.monotonic_ms()
+        with self._lock:
+            exchange = self._exchanges.pop(connection, None)
+        if exchange is None:
+            exchange = Exchange(now_ms)
+        config = self._services.config
+        if now_ms - exchange.began_ms > config[TIMEOUT]:
+            self._end(frame, f"it has taken longer than {TIMEOUT}={config[TIMEOUT]}")
+            return
+        if len(frame.body) > config[RECEIVE_MAX]:
+            self._end(frame, f"a frame has more than {RECEIVE_MAX}={config[RECEIVE_MAX]} bytes")
+            return
+        turn = self._turn(exchange, frame)
+        match exchange.fire(turn.event):
+            case Do.ANSWER:
+                self._keep(connection, exchange, now_ms)  # before another thread has its next frame
+                frame.respond(turn.answer or b"")
+            case Do.OPEN if turn.login is not None:
+                self._count(frame.listener, successful=1)
+                principal = Principal("User", turn.login.name, turn.login.by_token)
+                frame.open_channel(turn.answer or b"", principal)
+            case Do.REFUSE:
+                self._refuse(frame, turn.answer, turn.why)
+            case Do.END_LATE:
+                self._refuse(frame, None, turn.why)
+            case _:
+                self._end(frame, turn.why)
+
+    # --- what a frame is --------------------------------------------------------------------------
+
+    def _turn(self, exchange: Exchange, frame: AuthenticatingRequest) -> _Turn:
+        if exchange.state is State.TOKENS:
+            return _token(exchange, frame.body)
+        try:
+            request = FramedRequest(frame)
+            api = self._registry.get(request.api_key)
+            if api is None or api.between_brokers is not None:
+                raise ProtocolError(f"API key {request.api_key} is not served here")
+            if request.api_key == ApiKey.API_VERSIONS:
+                return self._api_versions(exchange, api, request)
+            if request.api_version not in api.versions:
+                raise ProtocolError(f"{api.name} v{request.api_version} is not served")
+            if exchange.state is not State.REQUESTS:
+                if request.api_key == ApiKey.SASL_HANDSHAKE:
+                    return self._handshake(exchange, request)
+                return _Turn(
+                    Event.OTHER_REQUEST,
+                    why=f"{api.name} came before SaslHandshake: does the client use SASL?",
+                )
+            if request.api_key == ApiKey.SASL_AUTHENTICATE:
+                return _token_of_request(exchange, request)
+            event = (
+                Event.HANDSHAKE_1 if request.api_key == ApiKey.SASL_HANDSHAKE
+                else Event.OTHER_REQUEST
+            )  # fmt: skip
+            return _refused(event, api, request)
+        except ProtocolError as error:
+            return _Turn(Event.NO_REQUEST, why=f"no request that is served: {error}")
+
+    def _api_versions(self, exchange: Exchange, api: Api, request: FramedRequest) -> _Turn:
+        if exchange.state is State.REQUESTS:
+            request.api_version = min(max(request.api_version, api.min_version), api.max_version)
+            return _refused(Event.API_VERSIONS, api, request)
+        if exchange.state is State.VERSIONED:
+            return _Turn(Event.API_VERSIONS, why="ApiVersions came twice")
+        if request.api_version not in api.versions:
+            request.respond(self._registry.unsupported_api_versions)
+            return _Turn(Event.API_VERSIONS_REFUSED, request.answer)
+        if api.handle is not None:
+            api.handle(self._services, request)
+        refused = request.answer is None or _code_of(request.answer) != ErrorCode.NONE
+        event = Event.API_VERSIONS_REFUSED if refused else Event.API_VERSIONS
+        return _Turn(event, request.answer)
+
+    def _handshake(self, exchange: Exchange, request: FramedRequest) -> _Turn:
+        table = messages.sasl_handshake
+        version = request.api_version
+        wanted = table.Request.decode(request.body, version).mechanism
+        offered = self._mechanisms(request.listener)
+        make = offered.get(wanted)
+        code = ErrorCode.UNSUPPORTED_SASL_MECHANISM if make is None else ErrorCode.NONE
+        response = table.Response(error_code=code, mechanisms=list(offered))
+        request.respond(response.encode(version))
+        if make is None:
+            why = f"Unsupported SASL mechanism {wanted[:_SHOWN_CHARS]}"
+            return _Turn(Event.HANDSHAKE_REFUSED, request.answer, why)
+        exchange.name_mechanism(wanted, make())
+        return _Turn(Event.HANDSHAKE_1 if version else Event.HANDSHAKE_0, request.answer)
+
+    # --- what is done -----------------------------------------------------------------------------
+
+    def _keep(self, connection: str, exchange: Exchange, now_ms: int) -> None:
+        config = self._services.config
+        oldest_ms, bound = now_ms - config[TIMEOUT], config[UNAUTHENTICATED_MAX]
+        with self._lock:
+            self._exchanges[connection] = exchange
+            while self._exchanges:  # an exchange that goes on is at the end
+                first = next(iter(self._exchanges))
+                if self._exchanges[first].began_ms >= oldest_ms and len(self._exchanges) <= bound:
+                    break
+                del self._exchanges[first]
+
+    def _refuse(self, frame: AuthenticatingRequest, answer: bytes | None, why: str) -> None:
+        self._count(frame.listener, failed=1)
+        host = frame.peer_host
+        lines.write(logging.INFO, host, "Failed authentication with %s (%s)", host, why)
+        delay_ms = self._services.config[DELAY]
+        if delay_ms <= 0:
+            frame.refuse(answer)
+        else:
+            # A timer that has died raises: the frame is dropped then, which ends the connection.
+            self._call_later(delay_ms, lambda: frame.refuse(answer))
+
+    def _end(self, frame: AuthenticatingRequest, why: str) -> None:
+        self._count(frame.listener, failed=1)
+        host = frame.peer_host
+        lines.write(
+            logging.WARNING, host, "closing %s, whose client has not authenticated: %s",
+            frame.connection_id, why,
+        )  # fmt: skip
+        frame.refuse()
+
+    def _count(self, listener: str, *, successful: int = 0, failed: int = 0) -> None:
+        with self._lock:
+            counts = self._counts.setdefault(listener, AuthenticationCounts())
+            counts.successful += successful
+            counts.failed += failed
+
+
+_SHOWN_CHARS: Final = 64
+
+
+def _token_of_request(exchange: Exchange, request: FramedRequest) -> _Turn:
+    table, version = messages.sasl_authenticate, request.api_version
+    turn = _token(exchange, table.Request.decode(request.body, version).auth_bytes)
+    if turn.event is Event.TOKEN_DENIED:
+        response = table.Response(
+            error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=turn.why
+        )
+    else:
+        response = table.Response(
+            error_code=ErrorCode.NONE, error_message=None, auth_bytes=turn.answer or b""
+        )
+    request.respond(response.encode(version))
+    return turn._replace(answer=request.answer)
+
+
+def _token(exchange: Exchange, token: bytes) -> _Turn:
+    mechanism = exchange.mechanism
+    if mechanism is None:  # of a state that has one
+        raise ProtocolError("a token without a mechanism")
+    try:
+        answer = mechanism.evaluate(token)
+    except CredentialsError as error:
+        if isinstance(error, AuthenticationError):
+            return _Turn(Event.TOKEN_DENIED, why=str(error))
+        logger.debug("a login with %s failed: %s", exchange.mechanism_name, error)
+        why = (
+            "Authentication failed during authentication due to invalid credentials with SASL"
+            f" mechanism {exchange.mechanism_name}"
+        )
+        return _Turn(Event.TOKEN_DENIED, why=why)
+    login = mechanism.login
+    event = Event.TOKEN_ANSWERED if login is None else Event.TOKEN_ACCEPTED
+    return _Turn(event, answer, login=login)
+
+
+def _refused(event: Event, api: Api, request: FramedRequest) -> _Turn:
+    """ILLEGAL_SASL_STATE in the shape of the API. ProtocolError: it is no request of it."""
+    if len(request.body) > REFUSED_REQUEST_BYTES_MAX:
+        raise ProtocolError(f"{api.name} of {len(request.body)} bytes")
+    why = f"Unexpected Kafka request of type {api.key.name} during SASL authentication."
+    code = ErrorCode.ILLEGAL_SASL_STATE
+    if api.failure is not None:
+        request.respond(api.failure(request, code, why))
+    else:
+        call: Call[Any] = Call(request, api.table, api.shape)
+        call.fail(code, why)
+    return _Turn(event, request.answer, why)
+
+
+def _code_of(answer: bytes) -> int:
+    """Of an ApiVersions response, after its correlation id."""
+    return int.from_bytes(answer[4:6], "big", signed=True)
