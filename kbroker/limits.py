@@ -190,6 +190,11 @@ IMAGE_BYTES_MAX: Final = 512 * 1024 * 1024
 # Names and values of all settings of topics, brokers, groups and subscriptions together: each
 # broker holds them and reads them at its start. A change that goes beyond: INVALID_CONFIG.
 SETTINGS_BYTES_MAX: Final = 64 * 1024 * 1024
+# Notices of changed users in ZooKeeper. Of more the oldest are removed.
+NOTICES_KEPT_MAX: Final = 100
+# A change of users that others change at the same time is tried so often. Then:
+# KAFKA_STORAGE_ERROR.
+USER_CHANGE_TRIES_MAX: Final = 10
 # Between two rounds over all logs: full segments to the disk, high watermarks and starts written.
 LOG_CHECKPOINT_PERIOD_MS: Final = 5_000
 # After a crash a start waits so long for the logs, before it serves those that are read by then;

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from uuid import UUID
 
 from kbroker.metadata.features import FinalizedFeatures
@@ -43,6 +44,8 @@ class ClusterDelta:
     deleted: tuple[UUID, ...]
     configs: Mapping[ConfigResource, Mapping[str, str]]  # empty settings: it has none any more
     features: FinalizedFeatures = field(default_factory=FinalizedFeatures)
+    # As configs, by the users' names.
+    users: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
     def between(cls, old: ClusterImage, new: ClusterImage) -> ClusterDelta:
@@ -70,6 +73,13 @@ class ClusterDelta:
                 if old.configs.get(each) != new.configs.get(each)
             },
             new.features,
+            {
+                name: new.users.get(name, {})
+                for name in {**old.users, **new.users}
+                if old.users.get(name) != new.users.get(name)
+            }
+            if old.users is not new.users
+            else {},
         )
 
     def applied_to(self, old: ClusterImage) -> ClusterImage:
@@ -92,6 +102,7 @@ class ClusterDelta:
             image.with_partitions(self.partitions)
             .with_brokers(self.brokers)
             .with_configs(self.configs)
+            .with_users(self.users)
             .with_features(self.features),
             cluster_id=self.cluster_id,
             controller_id=self.controller_id,

@@ -35,6 +35,7 @@ _LOSSY_TAG: Final = 0  # of a broker; without content
 _ENVELOPE_TAG: Final = 1  # of a broker: the highest version of Envelope that it takes
 _SUPPORTED_TAG: Final = 2  # of a broker: the levels of features that it supports
 _FEATURES_TAG: Final = 0  # of the difference; an earlier kbroker ignores it
+_USERS_TAG: Final = 1  # of the difference; the same
 _MIN_IN_SYNC_TAG: Final = 0  # of a partition; a broker that does not know it goes by its own
 
 
@@ -67,7 +68,7 @@ def encode_delta(delta: ClusterDelta) -> bytes:
         writer.string(resource.name)
         _write_configs(writer, configs)
         writer.tags()
-    writer.tags(_tag_of_features(delta.features))
+    writer.tags({**_tag_of_features(delta.features), **_tag_of_users(delta.users)})
     return writer.getvalue()
 
 
@@ -87,7 +88,7 @@ def decode_delta(data: bytes) -> ClusterDelta:
         resource = _read_resource(reader)
         configs[resource] = _read_configs(reader)
         reader.tags()
-    features = _read_features(reader)
+    features, users = _read_tags(reader)
     return ClusterDelta(
         cluster_id,
         controller_id,
@@ -97,6 +98,7 @@ def decode_delta(data: bytes) -> ClusterDelta:
         deleted,
         MappingProxyType(configs),
         features,
+        MappingProxyType(users),
     )
 
 
@@ -114,20 +116,39 @@ def _tag_of_features(features: FinalizedFeatures) -> dict[int, bytes]:
     return {_FEATURES_TAG: writer.getvalue()}
 
 
-def _read_features(reader: Reader) -> FinalizedFeatures:
-    """In the tags at the end of the difference."""
-    found: list[FinalizedFeatures] = []
+def _tag_of_users(users: Mapping[str, Mapping[str, str]]) -> dict[int, bytes]:
+    if not users:
+        return {}
+    writer = Writer(flexible=True)
+    writer.array(len(users))
+    for name, settings in users.items():
+        writer.string(name)
+        _write_configs(writer, settings)
+        writer.tags()
+    return {_USERS_TAG: writer.getvalue()}
 
-    def read(tag: Reader) -> None:
+
+def _read_tags(reader: Reader) -> tuple[FinalizedFeatures, dict[str, Mapping[str, str]]]:
+    """At the end of the difference."""
+    features: list[FinalizedFeatures] = []
+    users: dict[str, Mapping[str, str]] = {}
+
+    def read_features(tag: Reader) -> None:
         epoch, levels = _within(tag.int64(), 0, 2**63 - 1), {}
         for _ in range(tag.array()):
             name = tag.string()
             levels[name] = _within(tag.int16(), 1)
             tag.tags()
-        found.append(FinalizedFeatures(epoch, MappingProxyType(levels)))
+        features.append(FinalizedFeatures(epoch, MappingProxyType(levels)))
 
-    reader.tags({_FEATURES_TAG: read})
-    return found[0] if found else FinalizedFeatures()
+    def read_users(tag: Reader) -> None:
+        for _ in range(tag.array()):
+            name = tag.string()
+            users[name] = _read_configs(tag)
+            tag.tags()
+
+    reader.tags({_FEATURES_TAG: read_features, _USERS_TAG: read_users})
+    return features[0] if features else FinalizedFeatures(), users
 
 
 def _write_broker(writer: Writer, broker: BrokerImage) -> None:

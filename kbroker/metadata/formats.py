@@ -55,6 +55,7 @@ class Need(Enum):
 
     NOTHING = "from the start"
     TRANSACTIONS = "`transaction.version` is finalized above 0, or `__transaction_state` exists"
+    USERS = "a user has settings, such as a SCRAM credential"
 
 
 class Row(NamedTuple):
@@ -113,6 +114,10 @@ TABLE: Final = (
         Format.BETWEEN_BROKERS, 1, Need.TRANSACTIONS, "0.1.0",
         "also feature levels in images, AddPartitionsToTxn 4 and 5, WriteTxnMarkers 1 and 2",
     ),
+    Row(
+        Format.BETWEEN_BROKERS, 2, Need.USERS, "0.1.0",
+        "also users in images; of an earlier kbroker as the controller no user could log in",
+    ),
 )  # fmt: skip
 
 Numbers = Mapping[Format, int]
@@ -123,9 +128,11 @@ def newest(format_: Format) -> int:
     return max(row.number for row in TABLE if row.format is format_)
 
 
-def needed(*, transactions: bool) -> dict[Format, int]:
+def needed(*, transactions: bool, users: bool = False) -> dict[Format, int]:
     """The numbers that what is written from now on needs."""
-    met = {Need.NOTHING} | ({Need.TRANSACTIONS} if transactions else set())
+    met = {Need.NOTHING}
+    met |= {Need.TRANSACTIONS} if transactions else set()
+    met |= {Need.USERS} if users else set()
     return {
         each: max(row.number for row in TABLE if row.format is each and row.need in met)
         for each in Format

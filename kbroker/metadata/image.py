@@ -38,6 +38,7 @@ INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_
 
 
 NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
+EVERY_USER: Final = ""  # in place of a user's name: what holds for those without settings
 
 
 class ConfigKind(IntEnum):
@@ -197,6 +198,9 @@ class ClusterImage:
         default_factory=lambda: MappingProxyType({})
     )
     features: FinalizedFeatures = field(default_factory=FinalizedFeatures)
+    # Settings of users, by name: SCRAM credentials in their stored form by mechanism, and whatever
+    # else is stored of one. A user without any is not in it.
+    users: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
     # Of all settings, the topics' too. Kept with every change: 100,000 topics are not counted anew.
     settings_bytes: int = field(default=0, compare=False)
 
@@ -272,6 +276,21 @@ class ClusterImage:
         grows = sum(map(bytes_of_settings, changed.values())) - sum(map(bytes_of_settings, before))
         size = self.settings_bytes + grows
         return replace(self, configs=MappingProxyType(kept), settings_bytes=size)
+
+    def with_users(self, changed: Mapping[str, Mapping[str, str]]) -> ClusterImage:
+        """This image with the settings of these users replaced; same version."""
+        if not changed:
+            return self
+        users = {**self.users, **changed}
+        kept = {name: MappingProxyType(dict(own)) for name, own in users.items() if own}
+        before = (self.users.get(name, NO_CONFIGS) for name in changed)
+        grows = sum(map(bytes_of_settings, changed.values())) - sum(map(bytes_of_settings, before))
+        size = self.settings_bytes + grows
+        return replace(self, users=MappingProxyType(kept), settings_bytes=size)
+
+    def with_all_users(self, users: Mapping[str, Mapping[str, str]]) -> ClusterImage:
+        """This image with exactly these users; same version."""
+        return self.with_users({**dict.fromkeys(self.users, NO_CONFIGS), **users})
 
     def with_features(self, features: FinalizedFeatures) -> ClusterImage:
         """This image with these levels, or its own if those are of a later epoch; same version."""

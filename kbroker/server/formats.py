@@ -53,12 +53,14 @@ class Formats:
         self._store: Final = store
         self._scheduler: Final = scheduler
         self._serves = False
+        self._transactions = self._users = False  # whether there were any
         self._wanted = self._written = needed(transactions=False)
 
     def follow(self, image: ClusterImage) -> None:
         """This is the image now."""
-        if needs_transactions(image):
-            self._wanted = needed(transactions=True)
+        self._transactions = self._transactions or needs_transactions(image)
+        self._users = self._users or bool(image.users)
+        self._wanted = needed(transactions=self._transactions, users=self._users)
         if self._serves and self._wanted != self._written:
             self._scheduler.once("formats", self.raise_numbers, 0)
 
@@ -81,7 +83,7 @@ class Formats:
             store.raise_format(wanted[Format.STORE], __version__)
             _say(Format.STORE, wanted[Format.STORE], "metadata.db")
         if raise_formats(store, wanted, __version__):
-            log.info("%s has the numbers of formats that transactions need", FORMATS)
+            log.info("%s has the numbers of formats that are in use", FORMATS)
         self._written = wanted
 
 

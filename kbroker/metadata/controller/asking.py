@@ -22,6 +22,7 @@ from kbroker.metadata.controller.events import (
     AlterConfigs,
     AlterInSync,
     AlterResources,
+    AlterUsers,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
@@ -48,6 +49,7 @@ from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
     from kbroker.metadata.controller.feature_changes import FeatureUpdate
+    from kbroker.metadata.controller.user_changes import UserChange, UsersCallback
 
 PRODUCER_IDS_AT_ONCE_MAX: Final = 1_000_000
 
@@ -120,6 +122,10 @@ class Asking(ABC):
     ) -> None:
         """Settings of brokers, groups, subscriptions; `done` gets None or an error per change."""
         self._post(AlterResources(tuple(changes), validate_only, done))
+
+    def alter_users(self, changes: Sequence[UserChange], done: UsersCallback) -> None:
+        """Settings of users, none of whom is named twice; `done` gets None or an error for each."""
+        self._post(AlterUsers(tuple(changes), done))
 
     def elect_leaders(
         self, unclean: bool, partitions: Sequence[TopicPartition], done: OutcomesCallback

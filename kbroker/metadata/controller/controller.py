@@ -40,8 +40,10 @@ from kbroker.metadata.controller.events import (
     AlterConfigs,
     AlterInSync,
     AlterResources,
+    AlterUsers,
     BrokerAnswered,
     BrokersChanged,
+    ConfigNotices,
     ControllerChanged,
     CreatePartitions,
     CreateTopics,
@@ -83,6 +85,8 @@ from kbroker.metadata.controller.registration import (
 from kbroker.metadata.controller.statistics import ControllerStatistics
 from kbroker.metadata.controller.topic_changes import TopicChanges, forget_deletions
 from kbroker.metadata.controller.unregistration import unregister
+from kbroker.metadata.controller.user_changes import UserChanges
+from kbroker.metadata.controller.user_nodes import NOTICES, load_users
 from kbroker.metadata.image import (
     NO_BROKER_EPOCH,
     BrokerImage,
@@ -148,6 +152,7 @@ class Controller(Asking):
             self._follower = ImageFollower(self._propagation, lambda: self._election.last_epoch())
             self._channels = channels_of(ours.node_id, transport, self._notify, listeners.dice)
         self._configs = ConfigChanges(self._propagation, rules.configs)
+        self._users = UserChanges(self._propagation, has_notices=transport is not None)
         self._partitions = PartitionChanges(self._propagation, rules.elections, ours.node_id)
         self._changes = TopicChanges(
             self._partitions, rules.config, rules.validate_configs, rules.edit_list, rules.new_id
@@ -271,6 +276,8 @@ class Controller(Asking):
                 return partial(event.done, self._changes.delete_topics(self._office(), event))
             case AlterConfigs() | AlterResources():
                 return self._alter(self._office(), event)
+            case AlterUsers(changes, done):
+                return partial(done, self._users.alter(self._office(), changes))
             case AlterInSync():
                 return partial(event.done, self._partitions.alter_in_sync(self._office(), event))
             case ShutDown():
@@ -305,6 +312,9 @@ class Controller(Asking):
                 self._controller_changed()
             case BrokersChanged():
                 self._brokers_changed()
+            case ConfigNotices():
+                if self._nodes is not None and not self._users.notices_came(self._nodes):
+                    self._load()
             case Reload():
                 if self._nodes is not None:
                     self._load()
@@ -363,6 +373,7 @@ class Controller(Asking):
             (records.CONTROLLER, WatchKind.DATA, ControllerChanged()),
             (records.BROKER_IDS, WatchKind.CHILDREN, BrokersChanged()),
             (records.LOG_DIR_EVENTS, WatchKind.CHILDREN, LogDirEvent()),
+            *([(NOTICES, WatchKind.CHILDREN, ConfigNotices())] if self._transport else []),
         ):
             store.watch(path, kind, partial(self._notify, event), persistent=True)
 
@@ -437,6 +448,7 @@ class Controller(Asking):
         image = replace(self.image, cluster_id=self._cluster_id or "", controller_id=elected)
         if self._follower is None or not self._follower.follows:
             image = image.with_brokers(load_brokers(self._store))
+            image = image.with_all_users(load_users(self._store))  # the controller is to log in
         self._propagation.publish(image)
 
     def _followed(self, update: ImageUpdate) -> ImageAnswer:
@@ -489,6 +501,7 @@ class Controller(Asking):
         image = image.with_brokers(loaded.brokers).with_topics(loaded.topics)
         image = image.with_configs(loaded.configs).with_features(self.image.features)
         image = image.with_features(load_features(self._store))
+        image = image.with_all_users(self._users.load(self._store))
         self._propagation.follow_settings(image)  # before we elect by them
         # Without knowledge of the earlier brokers we cannot tell which have started again since.
         anew = self._new_epochs or (self._known is None and self._channels is not None)
@@ -542,7 +555,9 @@ class Controller(Asking):
             self._notify(SessionLost(session_id))
         elif event is SessionEvent.CONNECTED:
             # Calls made meanwhile have failed, and no other event has them made again.
-            for notice in (ControllerChanged(), BrokersChanged(), LogDirEvent()):
+            for notice in (
+                ControllerChanged(), BrokersChanged(), LogDirEvent(), ConfigNotices()
+            ):  # fmt: skip
                 self._notify(notice)
 
     def _notify(self, event: Event, _: object = None) -> None:

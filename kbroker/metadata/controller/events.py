@@ -27,6 +27,7 @@ from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
     from kbroker.metadata.controller.feature_changes import FeatureUpdate
+    from kbroker.metadata.controller.user_changes import UserChange, UsersCallback
 
 TopicsCallback = Callable[[list[TopicResult]], None]
 # One for each change that was asked for, in their order: the partition as it is now, or why not.
@@ -168,6 +169,16 @@ class UnregisterBroker(NamedTuple):
         self.done(error)
 
 
+class AlterUsers(NamedTuple):
+    """Users are to have other settings, each of them or not; see user_changes.py."""
+
+    changes: tuple[UserChange, ...]
+    done: UsersCallback
+
+    def fail(self, error: KafkaError) -> None:
+        self.done([error for _ in self.changes])
+
+
 class UpdateFeatures(NamedTuple):
     """Features are to have these levels; see feature_changes.py."""
 
@@ -259,6 +270,10 @@ class SessionLost(NamedTuple):
 
     def fail(self, error: KafkaError) -> None:
         pass  # as a notice
+
+
+class ConfigNotices(Notice):
+    """Settings of users or others were changed in the store, perhaps by Apache Kafka's tools."""
 
 
 class Reload(Notice):

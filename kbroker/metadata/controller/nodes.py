@@ -134,6 +134,15 @@ class MetadataNodes:
                 units.append([Delete(path)])
         self._write(units)
 
+    @property
+    def store(self) -> MetadataStore:
+        """For reading, and for what needs no fence."""
+        return self._store
+
+    def write(self, units: Iterable[Sequence[Operation]]) -> None:
+        """Write these, each whole, under the fence: for nodes that have a module of their own."""
+        self._write(units)
+
     def set_partitions(self, partitions: Sequence[PartitionImage]) -> list[PartitionImage]:
         """Write partition states over those of the same partition epoch; the new states."""
         self._write([self._state_set(each)] for each in partitions)

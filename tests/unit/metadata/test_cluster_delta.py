@@ -81,6 +81,7 @@ def images(draw: st.DrawFn) -> ClusterImage:
         .with_brokers(draw(st.lists(brokers, max_size=3)))
         .with_topics([draw(topics(name)) for name in sorted(names)])
         .with_configs(draw(st.dictionaries(RESOURCES, CONFIGS, max_size=3)))
+        .with_users(draw(st.dictionaries(texts, CONFIGS, max_size=3)))
         .with_features(draw(features()))
     )
 

@@ -1,0 +1,98 @@
+"""SCRAM credentials out of the published image, for logins.
+
+Place in the flow: `security/scram_server.py` asks for the credential of each name that logs in. A
+credential is read from its stored form when it is asked for, so that an image of many users costs
+nothing by itself. A stored form that is none logs no user in, and is logged.
+
+The image of a broker that the controller has not reached yet has the users of the store, since the
+controller may have to log in first.
+
+Any thread; holds no lock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from kbroker.limits import SCRAM_ITERATIONS_MIN
+from kbroker.log_lines import LogLines
+from kbroker.metadata.image import EVERY_USER, NO_CONFIGS
+from kbroker.security.scram import (
+    ScramCredential,
+    ScramMechanism,
+    fake_credential,
+    parse_credential,
+)
+
+if TYPE_CHECKING:
+    from kbroker.metadata.image import ClusterImage
+    from kbroker.security.scram_server import TokenCredential
+
+lines: Final = LogLines(logging.getLogger("kbroker.security"))
+
+# Users that are looked at for how many iterations are usual.
+_SAMPLE: Final = 100
+
+
+class ImageUsers:
+    """See the head of this file."""
+
+    def __init__(self, image: Callable[[], ClusterImage], secret: bytes) -> None:
+        """`secret`: the same at all brokers, over restarts, and not known to clients."""
+        self._image, self._secret = image, secret
+        # What was found last: of which users, and their usual iterations by mechanism.
+        self._usual: tuple[Mapping[str, Mapping[str, str]], dict[ScramMechanism, int]] = ({}, {})
+
+    def credential(self, mechanism: ScramMechanism, name: str) -> ScramCredential | None:
+        settings = self._image().users.get(name, NO_CONFIGS) if name != EVERY_USER else NO_CONFIGS
+        text = settings.get(mechanism.value)
+        return None if text is None else _credential(mechanism, name, text)
+
+    def fake(self, mechanism: ScramMechanism, name: str) -> ScramCredential:
+        return fake_credential(mechanism, self._secret, name, self._usual_iterations(mechanism))
+
+    def token(self, mechanism: ScramMechanism, token_id: str) -> TokenCredential | None:
+        return None  # there are no delegation tokens
+
+    def _usual_iterations(self, mechanism: ScramMechanism) -> int:
+        """Those that most of the first users have: other ones would tell a name that is not there."""
+        users = self._image().users
+        known, usual = self._usual
+        if known is not users:
+            usual = {}
+        if mechanism not in usual:
+            found = Counter(
+                each.iterations
+                for _, each in islice(credentials(users, mechanism), _SAMPLE)
+                if each.iterations >= SCRAM_ITERATIONS_MIN
+            )
+            most = found.most_common(1)
+            usual = {**usual, mechanism: most[0][0] if most else SCRAM_ITERATIONS_MIN}
+            self._usual = users, usual
+        return usual[mechanism]
+
+
+def credentials(
+    users: Mapping[str, Mapping[str, str]], mechanism: ScramMechanism
+) -> Iterator[tuple[str, ScramCredential]]:
+    """Of all users who have one."""
+    for name, settings in users.items():
+        text = settings.get(mechanism.value)
+        credential = None if text is None else _credential(mechanism, name, text)
+        if credential is not None:
+            yield name, credential
+
+
+def _credential(mechanism: ScramMechanism, name: str, text: str) -> ScramCredential | None:
+    try:
+        return parse_credential(mechanism, text)
+    except ValueError as error:
+        lines.write(
+            logging.ERROR, "credential", "the %s credential of user %s: %s",
+            mechanism.value, name, str(error),
+        )  # fmt: skip
+        return None
