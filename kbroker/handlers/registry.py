@@ -473,8 +473,15 @@ APIS: Final[tuple[Api, ...]] = (
     _api(ApiKey.DESCRIBE_DELEGATION_TOKEN, _late("delegation_tokens"), memory_factor=25),
     _api(
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-        _late("scram_credentials"),
-        _late_failure("scram_credentials"),
+        _late("scram_credentials", "handle_describe"),
+        _late_failure("scram_credentials", "describe_failure"),
+        memory_factor=30,
+    ),
+    _api(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        _late("scram_credentials", "handle_alter"),
+        _late_failure("scram_credentials", "alter_failure"),
+        for_controller=always,
         memory_factor=30,
     ),
     _api(ApiKey.DESCRIBE_TRANSACTIONS, _late("transactions", "handle_describe")),

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kbroker.log.engine._results import DirectoryUse, MarkerAppended
     from kbroker.metadata.controller.feature_changes import FeatureUpdate
     from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
+    from kbroker.metadata.controller.user_changes import UserChange, UserResults
     from kbroker.metadata.image import ClusterImage
     from kbroker.security.rights import Authorizer
     from kbroker.security.session import Principal
@@ -250,6 +251,10 @@ class Controller(Protocol):
 
     def reassign(
         self, wanted: Sequence[Any], factor_may_change: bool, done: Callable[[Any], None]
+    ) -> None: ...
+
+    def alter_users(
+        self, changes: Sequence[UserChange], done: Callable[[UserResults], None]
     ) -> None: ...
 
     def elect_leaders(

@@ -95,6 +95,7 @@ SERVED: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
         ApiKey.LIST_PARTITION_REASSIGNMENTS: _served(0, 0),
         ApiKey.DESCRIBE_CLIENT_QUOTAS: _served(0, 1),
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _served(0, 0),
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _served(0, 0),
         ApiKey.UPDATE_FEATURES: _served(0, 2),
         ApiKey.DESCRIBE_CLUSTER: _served(0, 2),
         ApiKey.DESCRIBE_PRODUCERS: _served(0, 0),

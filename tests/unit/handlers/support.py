@@ -46,6 +46,7 @@ from kbroker.metadata.controller.decisions import (
 from kbroker.metadata.controller.events import Reassignment
 from kbroker.metadata.controller.feature_changes import FeatureUpdate, plan_features
 from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
+from kbroker.metadata.controller.user_changes import UserChange, UserResults
 from kbroker.metadata.features import SUPPORTED
 from kbroker.metadata.image import BrokerImage, ClusterImage, TopicImage, delta_between
 from kbroker.purgatory.timer import Timer
@@ -370,6 +371,20 @@ class FakeController:
         if not validate_only:
             self.publish(self.image.with_features(self.image.features.changed(levels)))
         self._run(partial(done, None))
+
+    def alter_users(
+        self, changes: Sequence[UserChange], done: Callable[[UserResults], None]
+    ) -> None:
+        results: UserResults = []
+        for change in changes:
+            before = self.image.users.get(change.name, {})
+            if change.remove - before.keys():
+                results.append(KafkaError(ErrorCode.RESOURCE_NOT_FOUND))
+                continue
+            after = {k: v for k, v in before.items() if k not in change.remove}
+            self.image = self.image.with_users({change.name: {**after, **change.set}})
+            results.append(None)
+        done(results)
 
     def follow(self, update: ImageUpdate, done: Callable[[ImageAnswer], None]) -> None:
         self.followed.append(update)
