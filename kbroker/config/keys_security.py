@@ -88,13 +88,18 @@ SSL_KEYS: Final = (
 
 SASL_KEYS: Final = (
     Key("sasl.enabled.mechanisms", LIST, ("GSSAPI",), "The SASL mechanisms that clients may use.",
-        dynamic=PER_BROKER),
+        dynamic=PER_BROKER, supported=True),
     Key("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI",
-        "The SASL mechanism between brokers.", dynamic=PER_BROKER),
+        "The SASL mechanism between brokers.", dynamic=PER_BROKER, supported=True),
     Key("sasl.mechanism.controller.protocol", STRING, "GSSAPI",
         "The SASL mechanism towards a Raft controller."),
     Key("sasl.jaas.config", PASSWORD, None,
-        "Users and passwords of a listener and mechanism, in JAAS syntax.", dynamic=PER_BROKER),
+        "Users and passwords of a listener and mechanism, in JAAS syntax; a broker reads it only as"
+        " listener.name.NAME.MECHANISM.sasl.jaas.config.", dynamic=PER_BROKER, supported=True),
+    Key("kbroker.login.config.file", STRING, None,
+        "A file of login modules, as Java's java.security.auth.login.config names it. Its sections"
+        " NAME.KafkaServer and KafkaServer are for listeners without a sasl.jaas.config.",
+        supported=True, kafka="-"),
     Key("sasl.server.max.receive.size", INT, 524_288,
         "The largest request before authentication is complete; 524288 where it is more.",
         supported=True),

@@ -99,7 +99,10 @@ def check_listener_security(security: ListenerSecurity) -> None:
         _check_key_store(security)
         _check_trust_store(security)
     if security.uses_sasl:
+        from kbroker.config.sasl_logins import check_logins  # not where there is only TLS
+
         _check_mechanisms(security)
+        check_logins(security)
 
 
 def _check_versions(security: ListenerSecurity) -> None:

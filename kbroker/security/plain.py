@@ -1,6 +1,6 @@
 """PLAIN (RFC 4616): name and password in one token, as Apache Kafka takes it.
 
-Names and passwords come from the configuration (`security/jaas.py`). They are compared in constant
+Names and passwords come from the configuration (`config/jaas.py`). They are compared in constant
 time, and an unknown name takes as long as a wrong password does. Both are UTF-8, and nothing is
 normalised.
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.errors import ConfigError
-from kbroker.security.jaas import (
+from kbroker.config.jaas import (
     MODULES,
     OAUTHBEARER_MODULE,
     PLAIN_MODULE,
@@ -16,6 +15,7 @@ from kbroker.security.jaas import (
     parse_login_file,
     parse_login_module,
 )
+from kbroker.errors import ConfigError
 
 KEY = "listener.name.l.plain.sasl.jaas.config"
 
