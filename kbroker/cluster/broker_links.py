@@ -21,6 +21,7 @@ from kbroker.log_lines import LogLines
 from kbroker.metadata.controller.broker_messages import decode_answer, encode_update
 from kbroker.metadata.controller.image_updates import UPDATE_KEY
 from kbroker.metadata.controller.update_parts import PartsReceived, UpdateWays
+from kbroker.peer.own_login import LoginOf, no_login
 from kbroker.protocol.wire import ProtocolError
 from kbroker.types import ApiKey
 
@@ -53,9 +54,11 @@ class BrokerLinks:
         submit: Submit,
         controller_id: Callable[[], int],
         failures: Failures | None = None,
+        login: LoginOf = no_login,
     ) -> None:
         """See `AskedController`."""
         self._submit = submit
+        self._login = login
         self._asked = AskedController(controller_id, failures)
         self._client: NetworkClient | None = None
         self._ways = UpdateWays()
@@ -169,7 +172,7 @@ class BrokerLinks:
 
         if self._client is None:
             options = NetworkClientOptions(
-                client_id=CLIENT_ID, request_timeout_ms=REQUEST_TIMEOUT_MS
+                client_id=CLIENT_ID, request_timeout_ms=REQUEST_TIMEOUT_MS, login=self._login()
             )
             self._client = NetworkClient(options)
         return self._client

@@ -30,6 +30,7 @@ from kbroker.errors import MetadataStoreError, UserError
 from kbroker.metadata.controller.office_watch import OFFICE_LOOK_MS, OfficeWatch
 from kbroker.metadata.image import NO_CONTROLLER
 from kbroker.peer.loop_on_demand import LoopOnDemand
+from kbroker.peer.own_login import own_login
 from kbroker.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -76,7 +77,9 @@ class ClusterMember:
         self._replicas = replicas
         self._looked_for_strays = False
         self._controller = controller
-        self.links = BrokerLinks(submit, lambda: controller().image.controller_id, failures)
+        self.links = BrokerLinks(
+            submit, lambda: controller().image.controller_id, failures, lambda: own_login(config)
+        )
         self._loops: list[LoopOnDemand] = []
         self.replication = Replication(
             config, clock, self.links, submit, replicas, controller, wake, failures,

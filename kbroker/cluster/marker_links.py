@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.forwarding import CLIENT_ID
 from kbroker.log_lines import LogLines
+from kbroker.peer.own_login import LoginOf, no_login
 from kbroker.protocol import messages
 from kbroker.protocol.wire import ProtocolError
 from kbroker.types import ApiKey, TopicPartition
@@ -52,12 +54,13 @@ class MarkerLinks:
         submit: Submit,
         failures: Failures,
         peers: Callable[[], Peers] | None = None,
+        login: LoginOf = no_login,
     ) -> None:
         """`peers` makes a client, on the loop."""
         self._image = image
         self._submit = submit
         self._failures = failures
-        self._make_peers = peers or _network_client
+        self._make_peers = peers or partial(_network_client, login)
         self._clients: dict[bool, Peers] = {}  # by whether they are for slow partitions
 
     def send(
@@ -119,12 +122,14 @@ class MarkerLinks:
         return self._clients[slow]
 
 
-def _network_client() -> Peers:
+def _network_client(login: LoginOf) -> Peers:
     from kbroker.peer.connection import NetworkClientOptions
     from kbroker.peer.network_client import NetworkClient
 
     return NetworkClient(
-        NetworkClientOptions(client_id=CLIENT_ID, request_timeout_ms=REQUEST_TIMEOUT_MS)
+        NetworkClientOptions(
+            client_id=CLIENT_ID, request_timeout_ms=REQUEST_TIMEOUT_MS, login=login()
+        )
     )
 
 

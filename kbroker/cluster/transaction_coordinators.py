@@ -15,6 +15,7 @@ which the loop may not wait.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kbroker.cluster.transaction_adds import AddedTransaction, Answer, Verdict
@@ -22,6 +23,7 @@ from kbroker.coordinator.txn.seams import at_once
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.forwarding import CLIENT_ID
 from kbroker.metadata.image import NO_LEADER
+from kbroker.peer.own_login import LoginOf, no_login
 from kbroker.protocol import messages
 from kbroker.protocol.wire import ProtocolError, Reader
 from kbroker.types import ApiKey, TopicPartition
@@ -81,6 +83,7 @@ class TransactionCoordinators:
         failures: Failures,
         peers: Callable[[], Peers] | None = None,
         on_worker: OnWorker = at_once,
+        login: LoginOf = no_login,
     ) -> None:
         """`partition_for` places an id among the partitions of the state topic. `peers` makes the
         client, on the loop."""
@@ -90,7 +93,7 @@ class TransactionCoordinators:
         self._submit: Final = submit
         self._own: Final = own
         self._failures: Final = failures
-        self._make_peers: Final = peers or _network_client
+        self._make_peers: Final = peers or partial(_network_client, login)
         self._peers: Peers | None = None
         self._on_worker: Final = on_worker
 
@@ -174,12 +177,14 @@ class TransactionCoordinators:
             self._on_worker(self._place_of(transactional_id, topic), call)
 
 
-def _network_client() -> Peers:
+def _network_client(login: LoginOf) -> Peers:
     from kbroker.peer.connection import NetworkClientOptions
     from kbroker.peer.network_client import NetworkClient
 
     return NetworkClient(
-        NetworkClientOptions(client_id=CLIENT_ID, request_timeout_ms=REQUEST_TIMEOUT_MS)
+        NetworkClientOptions(
+            client_id=CLIENT_ID, request_timeout_ms=REQUEST_TIMEOUT_MS, login=login()
+        )
     )
 
 

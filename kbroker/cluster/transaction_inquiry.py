@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kbroker.coordinator.txn.states import UNFINISHED, State
@@ -32,6 +33,7 @@ from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.forwarding import CLIENT_ID
 from kbroker.metadata.image import NO_LEADER, TRANSACTIONS_TOPIC
 from kbroker.peer import transaction_messages
+from kbroker.peer.own_login import LoginOf, no_login
 from kbroker.peer.transaction_messages import Filter
 from kbroker.protocol.wire import ProtocolError
 from kbroker.types import ApiKey
@@ -79,6 +81,7 @@ class TransactionInquiry:
         own: Callable[[], TransactionCoordinator | None],
         submit: Submit,
         peers: Callable[[], Peers] | None = None,
+        login: LoginOf = no_login,
     ) -> None:
         """`partition_for` places an id among the partitions of the state topic. `peers` makes the
         client, on the loop."""
@@ -87,7 +90,7 @@ class TransactionInquiry:
         self._partition_for: Final = partition_for
         self._own: Final = own
         self._submit: Final = submit
-        self._make_peers: Final = peers or _network_client
+        self._make_peers: Final = peers or partial(_network_client, login)
         self._peers: Peers | None = None
         self._ids: Sequence[str] = ()
 
@@ -239,10 +242,12 @@ def an_id_of_each(count: int, partition_for: Callable[[str, int], int]) -> list[
     return [found[partition] for partition in range(count)]
 
 
-def _network_client() -> Peers:
+def _network_client(login: LoginOf) -> Peers:
     from kbroker.peer.connection import NetworkClientOptions
     from kbroker.peer.network_client import NetworkClient
 
     return NetworkClient(
-        NetworkClientOptions(client_id=CLIENT_ID, request_timeout_ms=REQUEST_TIMEOUT_MS)
+        NetworkClientOptions(
+            client_id=CLIENT_ID, request_timeout_ms=REQUEST_TIMEOUT_MS, login=login()
+        )
     )

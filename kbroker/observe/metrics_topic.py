@@ -31,9 +31,11 @@ from kbroker.limits import (
 from kbroker.metrics.samples import OFTEN_S, SELDOM_S, TOPIC, TOPIC_CONFIGS
 from kbroker.observe.metrics_sampler import Sample, Sampler, Source
 from kbroker.own_thread import OwnThread
+from kbroker.peer.own_login import own_login
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
+    from kbroker.security.client_login import ClientLogin
 
 logger: Final = logging.getLogger("kbroker.metrics")
 
@@ -142,7 +144,7 @@ class MetricsTopic:
 class PeerWriter:
     """Our own client, on this thread: makes the topic if it is missing, then produces."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, login: ClientLogin | None = None) -> None:
         from kbroker.compression import Codec
         from kbroker.peer.messages import NewTopic
         from kbroker.peer.publisher import Publisher
@@ -150,7 +152,7 @@ class PeerWriter:
         # gzip: every consumer can read it without another library.
         self._publisher = Publisher(
             bootstrap, NewTopic(TOPIC, partitions=1, configs=TOPIC_CONFIGS), client_id=_CLIENT_ID,
-            timeout_ms=METRICS_WRITE_TIMEOUT_MS, codec=Codec.GZIP,
+            timeout_ms=METRICS_WRITE_TIMEOUT_MS, codec=Codec.GZIP, login=login,
         )  # fmt: skip
 
     def write(self, samples: Sequence[Sample]) -> None:
@@ -171,4 +173,4 @@ def metrics_topic_of(
     """Of a broker with these figures and this listener, by its settings."""
     sampler = Sampler(source, config.node_id, clock)
     interval_ms: int = config["metrics.topic.interval.ms"]
-    return MetricsTopic(sampler, lambda: PeerWriter(address), clock, interval_ms)
+    return MetricsTopic(sampler, lambda: PeerWriter(address, own_login(config)), clock, interval_ms)

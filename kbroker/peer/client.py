@@ -11,7 +11,7 @@ Owner: the thread that made it; not for two threads at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from kbroker.clock import Clock, SystemClock
 from kbroker.errors import ErrorCode, KafkaError, UserError
@@ -39,6 +39,9 @@ from kbroker.peer.messages import (
 from kbroker.peer.placement_messages import PartitionResult, ReassignedPartition
 from kbroker.types import ApiKey, TopicPartition
 
+if TYPE_CHECKING:
+    from kbroker.security.client_login import ClientLogin
+
 
 class Client:
     """One cluster, reached through any of its brokers."""
@@ -50,12 +53,15 @@ class Client:
         client_id: str = "kbroker-cli",
         timeout_ms: int = 30_000,
         clock: Clock | None = None,
+        login: ClientLogin | None = None,
     ) -> None:
+        """`login`: where the brokers ask for one."""
         self.cluster: Final = Cluster(
             bootstrap,
             client_id=client_id,
             timeout_ms=timeout_ms,
             clock=clock if clock is not None else SystemClock(),
+            login=login,
         )
         self._timeout_ms = timeout_ms
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from kbroker.clock import NS_PER_MS, Clock
 from kbroker.errors import ErrorCode, KafkaError, UserError
@@ -21,6 +21,9 @@ from kbroker.peer.link import Link, open_link
 from kbroker.peer.messages import ClusterMetadata
 from kbroker.protocol.wire import ProtocolError, Reader
 from kbroker.types import ApiKey, TopicPartition
+
+if TYPE_CHECKING:
+    from kbroker.security.client_login import ClientLogin
 
 Result = TypeVar("Result")
 Refusable = TypeVar("Refusable", bound="HasError")
@@ -51,12 +54,21 @@ class Ask(NamedTuple):
 class Cluster:
     """Reached through any of its brokers."""
 
-    def __init__(self, bootstrap: str, *, client_id: str, timeout_ms: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        client_id: str,
+        timeout_ms: int,
+        clock: Clock,
+        login: ClientLogin | None = None,
+    ) -> None:
         self.brokers: dict[int, Address] = {}
         self.clock: Final = clock
         self.timeout_ms: Final = timeout_ms
         self._bootstrap = parse_addresses(bootstrap)
         self._client_id = client_id
+        self._login = login
         self._links: dict[Address, Link] = {}
         self._controller_id = -1
         self._leaders: dict[TopicPartition, int] = {}
@@ -83,7 +95,7 @@ class Cluster:
     def link(self, address: Address) -> Link:
         link = self._links.get(address)
         if link is None or link.closed:
-            link = open_link(address, self._client_id, self.timeout_ms, self.clock)
+            link = open_link(address, self._client_id, self.timeout_ms, self.clock, self._login)
             self._links[address] = link
         return link
 

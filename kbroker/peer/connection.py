@@ -14,7 +14,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from kbroker import limits
 from kbroker.errors import ErrorCode, KafkaError
@@ -23,6 +23,9 @@ from kbroker.peer._frame_in import FrameIn
 from kbroker.peer.address import Address
 from kbroker.protocol.wire import ProtocolError, Reader
 from kbroker.types import ApiKey
+
+if TYPE_CHECKING:
+    from kbroker.security.client_login import ClientLogin
 
 RECEIVE_BYTES: Final = 64 << 10
 
@@ -38,6 +41,8 @@ class NetworkClientOptions:
     response_bytes_max: int = frames.RESPONSE_BYTES_MAX
     # Callers that wait for a place on one node; more are refused at once.
     waiting_max: int = 1_000
+    # Where it has to authenticate.
+    login: ClientLogin | None = None
 
 
 @dataclass(slots=True)
@@ -264,6 +269,21 @@ async def negotiate(
             if error.code is not ErrorCode.UNSUPPORTED_VERSION:
                 raise
     raise network_error(f"{connection.address} answers no version of ApiVersions")
+
+
+async def log_in(connection: Connection, login: ClientLogin, options: NetworkClientOptions) -> None:
+    """Authenticate a connection whose versions are known."""
+    from kbroker.peer.logging_in import exchange  # not for those who need not
+
+    steps = exchange(login, connection.versions)
+    timeout_ms = options.connection_setup_timeout_ms
+    try:
+        api_key, version, body = next(steps)
+        while True:
+            reader = await connection.send(api_key, version, body, timeout_ms, True)
+            api_key, version, body = steps.send(reader)
+    except StopIteration:
+        pass
 
 
 def _because(error: Exception | None) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import deque
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker import limits
 from kbroker.clock import NS_PER_MS, Clock
@@ -25,6 +25,9 @@ from kbroker.peer.frames import RESPONSE_BYTES_MAX
 from kbroker.peer.versions import VERSIONS
 from kbroker.protocol.wire import ProtocolError, Reader
 from kbroker.types import ApiKey
+
+if TYPE_CHECKING:
+    from kbroker.security.client_login import ClientLogin
 
 SETUP_TIMEOUT_MS_MAX: Final = 10_000
 _SHORTEST_WAIT_S: Final = 0.001
@@ -153,8 +156,15 @@ class Link:
         return network_error(f"{self.address} {how}")
 
 
-def open_link(address: Address, client_id: str, timeout_ms: int, clock: Clock) -> Link:
-    """Connects and asks for ApiVersions, in the newest form we know, then in the oldest."""
+def open_link(
+    address: Address,
+    client_id: str,
+    timeout_ms: int,
+    clock: Clock,
+    login: ClientLogin | None = None,
+) -> Link:
+    """Connects, asks for ApiVersions, in the newest form we know, then in the oldest, and logs in
+    where there is a `login`."""
     setup_ms = min(timeout_ms, SETUP_TIMEOUT_MS_MAX)
     deadline_ns = clock.monotonic_ns() + setup_ms * NS_PER_MS
     try:
@@ -169,6 +179,8 @@ def open_link(address: Address, client_id: str, timeout_ms: int, clock: Clock) -
     try:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         link.versions = _negotiate(link, deadline_ns)
+        if login is not None:
+            _log_in(link, login, deadline_ns)
     except ProtocolError as error:
         link.close()
         raise network_error(f"{address} sent a malformed ApiVersions: {error}") from error
@@ -187,6 +199,19 @@ def _negotiate(link: Link, deadline_ns: int) -> dict[int, tuple[int, int]]:
             if error.code is not ErrorCode.UNSUPPORTED_VERSION:
                 raise
     raise network_error(f"{link.address} answers no version of ApiVersions")
+
+
+def _log_in(link: Link, login: ClientLogin, deadline_ns: int) -> None:
+    from kbroker.peer.logging_in import exchange  # not for those who need not
+
+    steps = exchange(login, link.versions)
+    try:
+        api_key, version, body = next(steps)
+        while True:
+            link.send(api_key, version, body, deadline_ns)
+            api_key, version, body = steps.send(link.receive(deadline_ns))
+    except StopIteration:
+        pass
 
 
 def reason(error: OSError) -> str:

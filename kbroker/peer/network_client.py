@@ -34,6 +34,7 @@ from kbroker.peer.connection import (
     Connection,
     Counters,
     NetworkClientOptions,
+    log_in,
     negotiate,
     network_error,
 )
@@ -255,6 +256,8 @@ class NetworkClient:
                 )
                 node.connection = connection
                 connection.versions = await negotiate(connection, self.options)
+                if self.options.login is not None:
+                    await log_in(connection, self.options.login, self.options)
         except TimeoutError:
             error = network_error(f"cannot connect to {node.address} within {setup_s:g} s")
         except OSError as failure:

@@ -14,7 +14,7 @@ Owner: one thread.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from kbroker.compression import Codec
 from kbroker.errors import ErrorCode, KafkaError
@@ -22,6 +22,9 @@ from kbroker.peer.client import Client
 from kbroker.peer.messages import NewTopic
 from kbroker.peer.producer import Producer
 from kbroker.protocol.record_batch import Record
+
+if TYPE_CHECKING:
+    from kbroker.security.client_login import ClientLogin
 
 
 class Publisher:
@@ -35,8 +38,11 @@ class Publisher:
         client_id: str,
         timeout_ms: int = 30_000,
         codec: Codec = Codec.NONE,
+        login: ClientLogin | None = None,
     ) -> None:
-        self.client: Final = Client(bootstrap, client_id=client_id, timeout_ms=timeout_ms)
+        self.client: Final = Client(
+            bootstrap, client_id=client_id, timeout_ms=timeout_ms, login=login
+        )
         try:
             (result,) = self.client.create_topics([topic])
             if result.error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kbroker.peer.connection import NetworkClientOptions
 from kbroker.peer.leader_link import LeaderLink
+from kbroker.peer.own_login import own_login
 from kbroker.peer.replica_fetch import FetchLimits
 
 if TYPE_CHECKING:
@@ -56,5 +57,6 @@ def leader_links(config: BrokerConfig, client_id: str) -> Callable[[Address], Li
         in_flight_max=1,
         request_timeout_ms=config["replica.socket.timeout.ms"],
         response_bytes_max=largest + _ANSWER_BYTES,
+        login=own_login(config),
     )
     return lambda address: LeaderLink(address, options)

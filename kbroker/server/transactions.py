@@ -24,6 +24,7 @@ from kbroker.errors import ErrorCode, InvariantError
 from kbroker.failures import Failures
 from kbroker.metadata.features import TRANSACTION_VERSION, FeatureLevels
 from kbroker.metadata.image import TRANSACTIONS_TOPIC
+from kbroker.peer.own_login import own_login
 from kbroker.server.sockets import VERIFIES
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from kbroker.protocol.messages import write_txn_markers
     from kbroker.purgatory.timer import CallLater
     from kbroker.scheduler import Scheduler
+    from kbroker.security.client_login import ClientLogin
     from kbroker.types import TopicPartition
 
 
@@ -92,6 +94,9 @@ class TransactionsOnDemand:
         self._is_started = self._is_stopped = False
         self._creation: StateTopicCreation | None = None
         self._workers: LogWorkers | None = None
+
+    def _login(self) -> ClientLogin | None:
+        return own_login(self._given.config())
 
     def _image(self) -> ClusterImage:
         return self._given.controller().image
@@ -160,7 +165,7 @@ class TransactionsOnDemand:
         given = self._given
         coordinators = TransactionCoordinators(
             self._node_id, self._image, partition_for, given.submit, self._own, self.failures,
-            on_worker=self.on_worker,
+            on_worker=self.on_worker, login=self._login,
         )  # fmt: skip
         return TransactionAdds(
             coordinators,
@@ -278,7 +283,9 @@ class TransactionsOnDemand:
             lambda: levels.level(TRANSACTION_VERSION),
             self.write_markers,
             self.failures,
-            None if given.links is None else MarkerLinks(self._image, given.submit, self.failures),
+            None
+            if given.links is None
+            else MarkerLinks(self._image, given.submit, self.failures, login=self._login),
             self.on_worker,
         )
 

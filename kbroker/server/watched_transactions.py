@@ -13,6 +13,7 @@ from kbroker.cluster.transaction_inquiry import TransactionInquiry
 from kbroker.coordinator.runtime._shard_table import partition_for
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.image import OFFSETS_TOPIC
+from kbroker.peer.own_login import own_login
 from kbroker.replica._open_transactions import abort, open_transactions
 from kbroker.types import TopicPartition
 
@@ -52,6 +53,7 @@ def watched(
         return appended
 
     inquiry = TransactionInquiry(
-        node_id, lambda: given.controller().image, partition_for, own, given.submit
-    )
+        node_id, lambda: given.controller().image, partition_for, own, given.submit,
+        login=lambda: own_login(given.config()),
+    )  # fmt: skip
     return OpenTransactions(given.config, given.clock, led, open_transactions, inquiry.ask, end)

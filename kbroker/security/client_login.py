@@ -1,0 +1,42 @@
+"""The tokens of a client of ours that authenticates: between brokers, and of the command line.
+
+Place in the flow: `peer/` sends SaslHandshake and then these, each when the one before has been
+answered, over a blocking socket or on an event loop. Nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import NamedTuple
+
+from kbroker.security.plain import PLAIN, plain_token
+from kbroker.security.scram import SCRAM_MECHANISMS, ScramMechanism
+from kbroker.security.scram_client import ScramClient
+from kbroker.security.scram_messages import ScramMessageError
+
+MECHANISMS = (PLAIN, *SCRAM_MECHANISMS)
+
+
+class ServerError(Exception):
+    """The server's answer is none, or not of a server that knows the password."""
+
+
+class ClientLogin(NamedTuple):
+    mechanism: str
+    name: str
+    password: str
+    is_token: bool = False
+
+    def tokens(self) -> Generator[bytes, bytes, None]:
+        """Yields each token and takes the answer to it. ServerError, also from the last answer."""
+        if self.mechanism == PLAIN:
+            yield plain_token(self.name, self.password)
+            return
+        client = ScramClient(
+            ScramMechanism(self.mechanism), self.name, self.password, is_token=self.is_token
+        )
+        try:
+            last = yield client.final((yield client.first()))
+            client.check(last)
+        except ScramMessageError as error:
+            raise ServerError(str(error)) from None
