@@ -229,7 +229,8 @@ class Authentication:
     def _refuse(self, frame: AuthenticatingRequest, answer: bytes | None, why: str) -> None:
         self._count(frame.listener, failed=1)
         host = frame.peer_host
-        lines.write(logging.INFO, host, "Failed authentication with %s (%s)", host, why)
+        cause = f"{host} {why}"
+        lines.write(logging.INFO, cause, "Failed authentication with %s (%s)", host, why)
         delay_ms = self._services.config[DELAY]
         if delay_ms <= 0:
             frame.refuse(answer)

@@ -71,6 +71,7 @@ from kbroker.server.lifecycle import Lifecycle, Step, nothing
 from kbroker.server.metadata_store import open_store
 from kbroker.server.open_files import raise_open_file_limit
 from kbroker.server.ready import announce, remove_ready_file
+from kbroker.server.sasl_listeners import with_sasl
 from kbroker.server.sockets import hot_path, hot_path_follows, listen_all, socket_server
 from kbroker.server.tls_listeners import TlsListeners
 from kbroker.server.transactions import Given, TransactionsOnDemand
@@ -394,9 +395,13 @@ class Broker:
         cold_produce = ColdProduce(self._hot, self._deadlines.watch)
         registry = REGISTRY.with_hot(ApiKey.PRODUCE, cold_produce.handle, None)
         dispatch = self._dispatcher(lambda request: registry.dispatch(services, request))
+        if self._member is not None:
+            dispatch = self._member.first_image.held(dispatch)
+        dispatch = with_sasl(
+            dispatch, registry, services, self._session, self._dynamic, self._timer.call_later
+        )
         self._handlers = HandlerPool(
-            self._hot, self.config["num.io.threads"],
-            dispatch if self._member is None else self._member.first_image.held(dispatch),
+            self._hot, self.config["num.io.threads"], dispatch,
             self._deadlines.watch, self._handler_failures, verify=self._transactions.verify,
         )  # fmt: skip
         self._handlers.start()

@@ -23,6 +23,7 @@ from kbroker.observe.resources import memory_limit
 from kbroker.protocol.versions import FLEXIBLE_SINCE, SERVED
 from kbroker.replica.throttled_replicas import LEADER_RATE
 from kbroker.security.session import ANONYMOUS
+from kbroker.server.sasl_listeners import uses_sasl
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ HOT_UNTIL: Final = {ApiKey.ADD_PARTITIONS_TO_TXN: 3}
 
 VERIFIES: Final = "transaction.partition.verification.enable"
 
-SERVED_PROTOCOLS: Final = frozenset({SecurityProtocol.PLAINTEXT, SecurityProtocol.SSL})
+# What brokers speak with each other.
+BETWEEN_BROKERS: Final = frozenset({SecurityProtocol.PLAINTEXT, SecurityProtocol.SASL_PLAINTEXT})
 
 # Of the memory that the process may use, for answers that wait for their sockets.
 UNSENT_SHARE: Final = 8
@@ -92,6 +94,7 @@ def socket_server(config: BrokerConfig) -> SocketServer:
         unsent_bytes_max=unsent_bytes_max(config),
         send_buffer_bytes=config["socket.send.buffer.bytes"],
         receive_buffer_bytes=config["socket.receive.buffer.bytes"],
+        opening_ms_max=config["kbroker.authentication.timeout.ms"],
     )
     for address, bound in config.connections_per_ip_overrides.items():
         server.override_connections(address, bound)
@@ -123,13 +126,16 @@ def listen(
     backlog: int,
     ipv4_ports: frozenset[int],
     transport: ListenerTransport | None = None,
+    *,
+    authenticates: bool = False,
 ) -> list[tuple[str, int]]:
     """Binds a listener; a second address that this machine does not have (no IPv6) is left out."""
     while True:
         try:
             return server.listen(
-                name, addresses, backlog, ipv4_ports, principal=ANONYMOUS, transport=transport
-            )
+                name, addresses, backlog, ipv4_ports, principal=ANONYMOUS, transport=transport,
+                authenticates=authenticates,
+            )  # fmt: skip
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 places = ", ".join(f"{host}:{port}" for host, port in addresses)
@@ -149,20 +155,15 @@ def listen(
             ) from error
 
 
-def _check_served(config: BrokerConfig) -> None:
-    for each in config.listeners.listeners:
-        if each.security_protocol not in SERVED_PROTOCOLS:
-            served = ", ".join(sorted(protocol.value for protocol in SERVED_PROTOCOLS))
-            raise ConfigError(
-                f"listeners: {each} asks for {each.security_protocol.value}, which is not served",
-                f"this version serves {served}",
-            )
+def _check_between_brokers(config: BrokerConfig) -> None:
     between = config.listeners.inter_broker_name
-    if config[CONNECT] and config.listeners.protocol_of(between) != "PLAINTEXT":
+    protocol = config.listeners.protocol_of(between)
+    if config[CONNECT] and SecurityProtocol(protocol) not in BETWEEN_BROKERS:
         raise ConfigError(
-            f"inter.broker.listener.name: brokers cannot speak"
-            f" {config.listeners.protocol_of(between)} with each other in this version",
-            "name a listener that speaks PLAINTEXT, on a network that only brokers reach",
+            f"inter.broker.listener.name: brokers cannot speak {protocol} with each other in this"
+            " version",
+            "name a listener that speaks SASL_PLAINTEXT, or PLAINTEXT on a network that only"
+            " brokers reach",
         )
 
 
@@ -175,7 +176,7 @@ def listen_all(
 ) -> dict[str, list[tuple[str, int]]]:
     """Every listener of the configuration; the addresses that were bound, by its name."""
     listeners = config.listeners
-    _check_served(config)
+    _check_between_brokers(config)
     ipv4_ports = frozenset(
         each.port for each in listeners.listeners if each.host and not each.is_ipv6 and each.port
     )
@@ -186,5 +187,8 @@ def listen_all(
         plain = listeners.protocol_of(name) == SecurityProtocol.PLAINTEXT.value
         security = None if plain else config.security_of(name)  # which imports more
         transport = tls(security) if security is not None and security.uses_tls else None
-        bound[name] = listen(server, name, addresses, backlog, ipv4_ports, transport)
+        bound[name] = listen(
+            server, name, addresses, backlog, ipv4_ports, transport,
+            authenticates=uses_sasl(config, name),
+        )  # fmt: skip
     return bound

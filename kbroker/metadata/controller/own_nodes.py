@@ -2,16 +2,21 @@
 
     /kbroker/features    the finalized levels of features, and how often they have changed
     /kbroker/formats     the numbers of formats in use (`metadata/formats.py`), which grow only
+    /kbroker/sasl        a secret, of which the broker makes the salts of users that are not there
 
 Place in the flow: as `records.py` for the other nodes, with the reading and writing, which is a
-line each. The controller writes the features, with its fence, and any broker the formats.
+line each. The controller writes the features, with its fence, any broker the formats and, once,
+the secret.
 """
 
 from __future__ import annotations
 
+import secrets
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Final
 
+from kbroker.errors import MetadataStoreError
 from kbroker.metadata.controller.records import (
     INT16_MAX,
     INT32_MAX,
@@ -33,7 +38,9 @@ from kbroker.metadata.store.base import (
 FOLDER: Final = "/kbroker"
 FEATURES: Final = f"{FOLDER}/features"
 FORMATS: Final = f"{FOLDER}/formats"
+SASL: Final = f"{FOLDER}/sasl"
 _VERSION: Final = 1
+_SECRET_BYTES: Final = 32
 
 
 def encode_features(features: FinalizedFeatures) -> bytes:
@@ -91,6 +98,21 @@ def load_formats(store: MetadataStore) -> tuple[Numbers, str]:
         return decode_formats(FORMATS, store.get(FORMATS).data)
     except NoNodeError:
         return {}, ""
+
+
+def sasl_secret(store: MetadataStore) -> bytes:
+    """Made by the first broker that asks for it."""
+    for _ in range(2):
+        try:
+            text = Fields(SASL, store.get(SASL).data).get("secret", str)
+        except NoNodeError:
+            store.ensure(FOLDER)
+            with suppress(NodeExistsError):  # another broker's
+                secret = secrets.token_hex(_SECRET_BYTES)
+                store.create(SASL, encode_fields(_VERSION, secret=secret))
+            continue
+        return text.encode()
+    raise MetadataStoreError(f"{SASL} comes and goes", "stop what removes it")
 
 
 def raise_formats(store: MetadataStore, needed: Numbers, written_by: str) -> bool:

@@ -1,0 +1,97 @@
+"""SASL as the configuration asks for it: which listeners authenticate, with which mechanisms.
+
+Place in the flow: built by the broker where a listener speaks SASL. Handlers get the frames of
+authentications out of their dispatch here (`handlers/authentication.py`). The mechanisms are made
+of the configuration, again when it changes; users of PLAIN are in it, those of SCRAM in the image.
+
+Built and started on the main thread; `follow` on the controller's; the rest on any.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from kbroker.config.sasl_logins import (
+    SCRAM,
+    SERVED,
+    check_at_start,
+    ignored_texts,
+    login_between_brokers,
+    login_module,
+)
+from kbroker.handlers.authentication import Authentication, Dispatch, Mechanisms
+from kbroker.metadata.controller.own_nodes import sasl_secret
+from kbroker.metadata.users import ImageUsers
+from kbroker.security.plain import PLAIN, PlainServer
+from kbroker.security.scram import ScramMechanism
+from kbroker.security.scram_server import ScramServer
+
+if TYPE_CHECKING:
+    from kbroker.config import BrokerConfig
+    from kbroker.config.listener_security import ListenerSecurity
+    from kbroker.handlers.registry import Registry
+    from kbroker.handlers.services import Services
+    from kbroker.metadata.image import ClusterImage
+    from kbroker.metadata.store.base import MetadataStore
+    from kbroker.purgatory.timer import CallLater
+    from kbroker.security.mechanism import MakeMechanism
+
+logger: Final = logging.getLogger("kbroker.security")
+
+_NONE: Final[Mechanisms] = MappingProxyType({})
+
+
+class Sasl:
+    """See the head of this file."""
+
+    def __init__(
+        self, config: BrokerConfig, store: MetadataStore, image: Callable[[], ClusterImage]
+    ) -> None:
+        """ConfigError: a listener lets no client in, or this broker has to log in at others, and
+        cannot."""
+        for security in _secured(config):
+            check_at_start(security)
+        login_between_brokers(config)
+        for name in ignored_texts(config):
+            logger.warning(
+                "%s is not used: write listener.name.NAME.MECHANISM.sasl.jaas.config", name
+            )
+        used = any(each in SCRAM for one in _secured(config) for each in one.mechanisms)
+        self._users: Final = ImageUsers(image, sasl_secret(store) if used else b"")
+        self._by_listener = self._mechanisms_of(config)
+
+    def follow(self, before: BrokerConfig, now: BrokerConfig) -> None:
+        """Logins may have changed; those under way go on with the mechanism that they have."""
+        self._by_listener = self._mechanisms_of(now)
+
+    def mechanisms(self, listener: str) -> Mechanisms:
+        return self._by_listener.get(listener, _NONE)
+
+    def before(
+        self, dispatch: Dispatch, registry: Registry, services: Services, call_later: CallLater
+    ) -> Dispatch:
+        """This dispatch, without the frames of authentications."""
+        return Authentication(registry, services, self.mechanisms, call_later).before(dispatch)
+
+    def _mechanisms_of(self, config: BrokerConfig) -> Mapping[str, Mechanisms]:
+        return {
+            security.name: {
+                each: self._maker(security, each) for each in security.mechanisms if each in SERVED
+            }
+            for security in _secured(config)
+        }
+
+    def _maker(self, security: ListenerSecurity, mechanism: str) -> MakeMechanism:
+        if mechanism == PLAIN:
+            module = login_module(security, mechanism)
+            return partial(PlainServer, {} if module is None else module.users)
+        return partial(ScramServer, ScramMechanism(mechanism), self._users)
+
+
+def _secured(config: BrokerConfig) -> list[ListenerSecurity]:
+    all_of_them = map(config.security_of, config.listeners.names)
+    return [security for security in all_of_them if security.uses_sasl]

@@ -1,0 +1,242 @@
+"""Other people's clients on a listener with SASL: each mechanism, users, wrong passwords.
+
+One broker with a plain listener and one that authenticates. Users of SCRAM are made over the plain
+one, by librdkafka; those of PLAIN are in the configuration.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import aiokafka
+import confluent_kafka
+import kafka
+import pytest
+from confluent_kafka import admin as rdkafka_admin
+from kafka.errors import KafkaError as KafkaPythonError
+
+from kbroker.errors import KafkaError, UserError
+from kbroker.peer.client import Client
+from kbroker.security.client_login import ClientLogin
+from kbroker.testing import Broker
+from lab.ports import free_port
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+USER, PASSWORD = "alice", 'p"w\\ d,=%'
+ODD_USER = "al,ice=%2C \u00e9"
+_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+WAIT_S = 30
+
+
+class Secured:
+    def __init__(self, broker: Broker, port: int) -> None:
+        self.broker, self.port = broker, port
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def rdkafka(self, mechanism: str, user: str = USER, password: str = PASSWORD) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": mechanism,
+            "sasl.username": user,
+            "sasl.password": password,
+        }
+
+    def python(self, mechanism: str, password: str = PASSWORD) -> dict[str, Any]:
+        return {
+            "bootstrap_servers": self.bootstrap,
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": mechanism,
+            "sasl_plain_username": USER,
+            "sasl_plain_password": password,
+        }
+
+    def admin(self) -> Any:
+        return rdkafka_admin.AdminClient({"bootstrap.servers": self.broker.bootstrap})
+
+    def alter(self, *alterations: Any) -> None:
+        """One request for each, since one names a user once."""
+        client = self.admin()
+        for each in alterations:
+            for made in client.alter_user_scram_credentials([each]).values():
+                made.result(WAIT_S)
+
+
+def upsertion(user: str, password: str, mechanism: str = "SCRAM_SHA_256") -> Any:
+    info = rdkafka_admin.ScramCredentialInfo(rdkafka_admin.ScramMechanism[mechanism], 4096)
+    return rdkafka_admin.UserScramCredentialUpsertion(user, info, password.encode())
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[Secured]:
+    port = free_port()
+    quoted = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
+    overrides = {
+        "listeners": f"PLAINTEXT://127.0.0.1:{free_port()},SECURE://127.0.0.1:{port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECURE:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+        "listener.name.secure.plain.sasl.jaas.config": (
+            f'{_PLAIN} required user_{USER}="{quoted}" user_eve=hers;'
+        ),
+        "admin.listeners": "http://127.0.0.1:0",
+    }
+    with Broker(overrides, topics={"t": 1}) as broker:
+        made = Secured(broker, port)
+        made.alter(upsertion(USER, PASSWORD), upsertion(USER, PASSWORD, "SCRAM_SHA_512"))
+        yield made
+
+
+def written(secured: Secured, text: str) -> bool:
+    return any(record.value == text.encode() for record in secured.broker.records("t"))
+
+
+# --- what logs in ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_librdkafka(secured: Secured, mechanism: str) -> None:
+    producer = confluent_kafka.Producer(secured.rdkafka(mechanism))
+    producer.produce("t", f"rdkafka {mechanism}")
+    assert producer.flush(WAIT_S) == 0
+    assert written(secured, f"rdkafka {mechanism}")
+    group = {"group.id": mechanism, "auto.offset.reset": "earliest"}
+    consumer = confluent_kafka.Consumer({**secured.rdkafka(mechanism), **group})
+    consumer.subscribe(["t"])
+    assert consumer.consume(1, WAIT_S)
+    consumer.close()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kafka_python(secured: Secured, mechanism: str) -> None:
+    producer = kafka.KafkaProducer(**secured.python(mechanism))
+    producer.send("t", f"kafka-python {mechanism}".encode()).get(WAIT_S)
+    producer.close()
+    assert written(secured, f"kafka-python {mechanism}")
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_aiokafka(secured: Secured, mechanism: str) -> None:
+    async def send() -> None:
+        async with aiokafka.AIOKafkaProducer(**secured.python(mechanism)) as producer:
+            await producer.send_and_wait("t", f"aiokafka {mechanism}".encode())
+
+    asyncio.run(send())
+    assert written(secured, f"aiokafka {mechanism}")
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_our_own_client(secured: Secured, mechanism: str) -> None:
+    login = ClientLogin(mechanism, USER, PASSWORD)
+    with Client(secured.bootstrap, login=login) as client:
+        assert client.partitions("t") == [0]
+
+
+def test_a_name_with_all_that_is_escaped(secured: Secured) -> None:
+    secured.alter(upsertion(ODD_USER, "\u20ac"))
+    settings = secured.rdkafka("SCRAM-SHA-256", ODD_USER, "\u20ac")
+    assert rdkafka_admin.AdminClient(settings).list_topics(timeout=WAIT_S).topics
+    login = ClientLogin("SCRAM-SHA-256", ODD_USER, "\u20ac")
+    with Client(secured.bootstrap, login=login) as client:
+        assert client.partitions("t") == [0]
+
+
+def test_a_user_is_a_user_at_once_and_no_more(secured: Secured) -> None:
+    def logs_in(password: str) -> bool:
+        login = ClientLogin("SCRAM-SHA-256", "mallory", password)
+        try:
+            with Client(secured.bootstrap, login=login) as client:
+                return client.partitions("t") == [0]
+        except UserError:
+            return False
+
+    assert not logs_in("first")
+    secured.alter(upsertion("mallory", "first"))
+    assert logs_in("first")
+    secured.alter(upsertion("mallory", "second"))
+    assert logs_in("second") and not logs_in("first")
+    sha_256 = rdkafka_admin.ScramMechanism.SCRAM_SHA_256
+    secured.alter(rdkafka_admin.UserScramCredentialDeletion("mallory", sha_256))
+    assert not logs_in("second")
+
+
+def test_users_outlive_a_restart(secured: Secured) -> None:
+    secured.broker.restart()
+    client = secured.admin()
+    described = client.describe_user_scram_credentials([USER])[USER].result(WAIT_S)
+    assert len(described.scram_credential_infos) == 2
+    login = ClientLogin("SCRAM-SHA-512", USER, PASSWORD)
+    with Client(secured.bootstrap, login=login) as own:
+        assert own.partitions("t") == [0]
+
+
+# --- what does not --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_wrong_passwords(secured: Secured, mechanism: str) -> None:
+    said: list[str] = []
+    settings = secured.rdkafka(mechanism, password="wrong")
+    settings["error_cb"] = lambda error: said.append(error.str())
+    client = rdkafka_admin.AdminClient(settings)
+    with pytest.raises(confluent_kafka.KafkaException):
+        client.list_topics(timeout=1)
+    client.poll(1)
+    text = (
+        "Authentication failed: Invalid username or password"
+        if mechanism == "PLAIN"
+        else "Authentication failed during authentication due to invalid credentials with SASL"
+        f" mechanism {mechanism}"
+    )
+    assert any(text in each for each in said), said
+    with pytest.raises(KafkaPythonError):
+        kafka.KafkaProducer(**secured.python(mechanism, "wrong"), bootstrap_timeout_ms=1_000)
+    login = ClientLogin(mechanism, USER, "wrong")
+    with pytest.raises(UserError, match=text), Client(secured.bootstrap, login=login) as own:
+        own.metadata()
+    assert f"Failed authentication with 127.0.0.1 ({text})" in secured.broker.log_text()
+
+
+def test_a_client_without_a_password(secured: Secured) -> None:
+    client = rdkafka_admin.AdminClient({"bootstrap.servers": secured.bootstrap})
+    with pytest.raises(confluent_kafka.KafkaException):
+        client.list_topics(timeout=1)
+    with pytest.raises(KafkaError), Client(secured.bootstrap, timeout_ms=1_000) as own:
+        own.metadata()
+
+
+def test_no_password_is_in_the_log(secured: Secured) -> None:
+    log = secured.broker.log_text()
+    assert PASSWORD not in log and "wrong" not in log and "hers" not in log
+
+
+# --- raw frames -----------------------------------------------------------------------------------
+
+
+def talk(secured: Secured, *frames: bytes, answers: int) -> list[bytes]:
+    """Sends all frames at once, and reads what comes until the end."""
+    with socket.create_connection(("127.0.0.1", secured.port), timeout=WAIT_S) as client:
+        client.sendall(b"".join(struct.pack(">i", len(each)) + each for each in frames))
+        stream = client.makefile("rb")
+        return [stream.read(struct.unpack(">i", stream.read(4))[0]) for _ in range(answers)]
+
+
+def test_tokens_without_headers(secured: Secured) -> None:
+    """As clients of before Kafka 1.0 send them, with a request behind them in the same packet."""
+    handshake = struct.pack(">hhih", 17, 0, 5, -1) + struct.pack(">h", 5) + b"PLAIN"
+    metadata = struct.pack(">hhih", 3, 1, 6, -1) + struct.pack(">i", -1)
+    token = f"\0{USER}\0{PASSWORD}".encode()
+    named, said, listed = talk(secured, handshake, token, metadata, answers=3)
+    assert struct.unpack_from(">ih", named) == (5, 0)
+    assert said == b""
+    assert struct.unpack_from(">i", listed) == (6,)
+
+
+def test_the_network_core_counts_what_fails(secured: Secured) -> None:
+    assert "an authentication that failed" in secured.broker.log_text()
