@@ -32,6 +32,7 @@ VERBS: Final[dict[str, Verb]] = {
     "partition": Verb("kbroker.cli.partition", "Move partitions to other brokers; elect leaders."),
     "group": Verb("kbroker.cli.group", "List, describe, reset and delete consumer groups."),
     "txn": Verb("kbroker.cli.txn", "List, describe and explain transactions."),
+    "user": Verb("kbroker.cli.user", "Add, list and delete users who log in with SCRAM."),
     "config": Verb("kbroker.cli.config", "Explain keys; show and change settings."),
     "offsets": Verb("kbroker.cli.offsets", "Show where the logs of partitions begin and end."),
     "metadata": Verb("kbroker.cli.metadata", "Take the metadata of one node to ZooKeeper."),

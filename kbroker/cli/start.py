@@ -12,7 +12,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from kbroker.cli.start_arguments import LOG_FORMATS, OPTIONS, PORT_MAX, StartArguments
+from kbroker.cli.start_arguments import (
+    LOG_FORMATS,
+    OPTIONS,
+    PORT_MAX,
+    REPEATED,
+    StartArguments,
+)
 from kbroker.config import BrokerConfig, ConfigSource
 from kbroker.config.admin_listeners import ADMIN_LISTENERS, default_admin_listeners
 from kbroker.config.listeners import format_address
@@ -31,6 +37,10 @@ if TYPE_CHECKING:
 def run_start(arguments: StartArguments) -> int:
     """Runs a broker until it is stopped; returns the exit status."""
     config = build_config(arguments)
+    if arguments.add_scram:
+        from kbroker.cli.first_users import add_first_users
+
+        add_first_users(config, arguments.add_scram)
     from kbroker.server.running import run
 
     ready_file = arguments.ready_file
@@ -107,7 +117,7 @@ def _make_command() -> click.Command:
             click.Option(
                 [option.flag, option.field],
                 type=kinds.get(option.field, str),
-                multiple=option.field == "overrides",
+                multiple=option.field in REPEATED,
                 metavar=option.metavar,
                 help=option.help,
             )

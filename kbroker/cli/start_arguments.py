@@ -24,6 +24,7 @@ class StartArguments(NamedTuple):
     ready_file: str | None = None
     log_format: str | None = None
     overrides: tuple[str, ...] = ()
+    add_scram: tuple[str, ...] = ()
 
 
 class Option(NamedTuple):
@@ -40,16 +41,22 @@ OPTIONS: Final = (
     Option("--port", "port", "PORT", "Listen on this port; 0 takes a free one."),
     Option("--override", "overrides", "KEY=VALUE", "Set a configuration key; may be repeated."),
     Option("--ready-file", "ready_file", "FILE", "Write pid and addresses here when ready."),
+    Option(
+        "--add-scram", "add_scram", "MECHANISM=[name=NAME,password=PASSWORD]",
+        "Make this user if it is not there; may be repeated.",
+    ),
     Option("--log-format", "log_format", "FORMAT", "text (the default) or json, one a line."),
 )  # fmt: skip
 
+# Fields of options that may come more than once.
+REPEATED: Final = ("overrides", "add_scram")
 _FIELDS: Final = {option.flag: option.field for option in OPTIONS}
 
 
 def parse_plain(words: Sequence[str]) -> StartArguments | None:
     """The arguments in `words`, or None where click has to look."""
     fields: dict[str, str] = {}
-    overrides: list[str] = []
+    repeated: dict[str, list[str]] = {field: [] for field in REPEATED}
     rest = list(words)
     while rest:
         word = rest.pop(0)
@@ -64,16 +71,16 @@ def parse_plain(words: Sequence[str]) -> StartArguments | None:
             return None
         if not equals:
             value = rest.pop(0)
-        if field == "overrides":
-            overrides.append(value)
+        if field in repeated:
+            repeated[field].append(value)
         elif field in fields:
             return None
         else:
             fields[field] = value
-    return _checked(fields, tuple(overrides))
+    return _checked(fields, {field: tuple(values) for field, values in repeated.items()})
 
 
-def _checked(fields: dict[str, str], overrides: tuple[str, ...]) -> StartArguments | None:
+def _checked(fields: dict[str, str], repeated: dict[str, tuple[str, ...]]) -> StartArguments | None:
     port_text = fields.get("port")
     port = None
     if port_text is not None:
@@ -93,5 +100,5 @@ def _checked(fields: dict[str, str], overrides: tuple[str, ...]) -> StartArgumen
         port=port,
         ready_file=fields.get("ready_file"),
         log_format=log_format,
-        overrides=overrides,
+        **repeated,
     )

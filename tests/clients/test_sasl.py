@@ -7,9 +7,12 @@ one, by librdkafka; those of PLAIN are in the configuration.
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 import socket
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import aiokafka
@@ -19,11 +22,14 @@ import pytest
 from confluent_kafka import admin as rdkafka_admin
 from kafka.errors import KafkaError as KafkaPythonError
 
+from kbroker.cli.main import main
 from kbroker.errors import KafkaError, UserError
 from kbroker.peer.client import Client
 from kbroker.security.client_login import ClientLogin
 from kbroker.testing import Broker
+from kbroker.testing.plain import PlainBroker
 from lab.ports import free_port
+from tests.clients.agents.driver import eventually
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 USER, PASSWORD = "alice", 'p"w\\ d,=%'
@@ -174,6 +180,61 @@ def test_users_outlive_a_restart(secured: Secured) -> None:
     login = ClientLogin("SCRAM-SHA-512", USER, PASSWORD)
     with Client(secured.bootstrap, login=login) as own:
         assert own.partitions("t") == [0]
+
+
+def test_our_own_commands(
+    secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    def run(*words: str, stdin: str = "") -> tuple[int, str]:
+        monkeypatch.setattr("sys.stdin", io.StringIO(stdin + "\n"))
+        status = main([*words, "-b", secured.bootstrap, "--command-config", str(config)])
+        return status, capfd.readouterr().out
+
+    config = tmp_path / "client.properties"
+    quoted = PASSWORD.replace("\\", "\\\\").replace('"', '\\"').replace("\\", "\\\\")
+    config.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required"
+        f' username={USER} password="{quoted}";\n'
+    )
+    assert run("topic", "list")[0] == 0
+    assert run("user", "add", "carol", "--password-file", "-", stdin="pw")[0] == 0
+    with Client(secured.bootstrap, login=ClientLogin("SCRAM-SHA-512", "carol", "pw")) as own:
+        assert own.partitions("t") == [0]
+    status, text = run("user", "list", "-o", "json")
+    assert status == 0 and {"user": "carol", "mechanism": "SCRAM-SHA-512", "iterations": 4096} in (
+        json.loads(text)
+    )
+    assert run("user", "delete", "carol")[0] == 0
+    assert run("user", "delete", "carol")[0] == 1
+
+
+def test_a_broker_that_lets_only_users_in() -> None:
+    """From its first start on: also its own sampler, which writes to a topic."""
+    port = free_port()
+    overrides = {
+        "listeners": f"SECURE://127.0.0.1:{port}",
+        "listener.security.protocol.map": "SECURE:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "SECURE",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+        "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256",
+        "listener.name.secure.scram-sha-256.sasl.jaas.config": (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required username=admin"
+            " password=pw;"
+        ),
+        "metrics.topic.enable": True,
+        "metrics.topic.interval.ms": 1_000,
+        "admin.listeners": "http://127.0.0.1:0",
+    }
+
+    class Started(PlainBroker):
+        def command(self) -> list[str]:
+            return [*super().command(), "--add-scram", "SCRAM-SHA-256=[name=admin,password=pw]"]
+
+    login = ClientLogin("SCRAM-SHA-256", "admin", "pw")
+    with Started(overrides) as broker, Client(broker.bootstrap, login=login) as client:
+        eventually(lambda: "__kbroker_metrics" in client.metadata().topics, "the topic")
+        assert client.partitions("__kbroker_metrics") == [0]
 
 
 # --- what does not --------------------------------------------------------------------------------

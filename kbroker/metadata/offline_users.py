@@ -1,0 +1,92 @@
+"""Users that are written into a metadata store without a broker: the first user of a cluster.
+
+Place in the flow: `kbroker user` with a data directory whose broker is stopped, and
+`kbroker start --add-scram` before the broker itself opens the store. On an embedded store the
+directory's lock keeps a running broker out; in ZooKeeper a change has a notice as any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from kbroker.errors import UserError
+from kbroker.metadata.controller.user_nodes import (
+    NOTICES,
+    USERS,
+    load_user,
+    load_users,
+    notices,
+    writing_notices,
+    writing_user,
+)
+from kbroker.metadata.store.base import MetadataStore
+from kbroker.metadata.store.embedded import EmbeddedStore
+from kbroker.security.scram import ScramCredential, ScramMechanism
+
+
+class FirstUser(NamedTuple):
+    name: str
+    mechanism: ScramMechanism
+    credential: ScramCredential
+
+
+def users_in(directory: Path) -> Mapping[str, Mapping[str, str]]:
+    """The settings of all users in a directory's store; DataDirectoryError: it cannot be read."""
+    with closing(EmbeddedStore.open(directory)) as store:
+        return load_users(store)
+
+
+def add_in(directory: Path, users: Sequence[FirstUser]) -> list[str]:
+    """Give these users these credentials; the names of those that had none."""
+    with closing(EmbeddedStore.open(directory)) as store:
+        return add(store, users)
+
+
+def add(
+    store: MetadataStore,
+    users: Sequence[FirstUser],
+    *,
+    only_new: bool = False,
+    with_notices: bool = False,
+) -> list[str]:
+    """The names of those that did not have a credential of that mechanism; `only_new`: the
+    credentials of the others stay as they are. `with_notices`: in ZooKeeper."""
+    added = []
+    store.ensure(USERS)
+    for each in users:
+        node = load_user(store, each.name)
+        is_new = each.mechanism.value not in node.settings
+        if only_new and not is_new:
+            continue
+        settings = {**node.settings, each.mechanism.value: str(each.credential)}
+        _write(store, each.name, settings, with_notices=with_notices)
+        if is_new:
+            added.append(each.name)
+    return added
+
+
+def remove_in(directory: Path, name: str, mechanisms: Sequence[ScramMechanism]) -> None:
+    """UserError: the user has none of these."""
+    with closing(EmbeddedStore.open(directory)) as store:
+        node = load_user(store, name)
+        left = {
+            key: value
+            for key, value in node.settings.items()
+            if key not in {each.value for each in mechanisms}
+        }
+        if left == node.settings:
+            raise UserError(f"user {name} has no such credential", "see kbroker user list")
+        _write(store, name, left)
+
+
+def _write(
+    store: MetadataStore, name: str, settings: Mapping[str, str], *, with_notices: bool = False
+) -> None:
+    operations = writing_user(store, load_user(store, name), settings)
+    if with_notices:
+        store.ensure(NOTICES)
+        operations += writing_notices(notices(store), [name])[0]
+    store.multi(operations)
