@@ -145,7 +145,6 @@ def test_support_of_a_topic_key_follows_its_broker_key() -> None:
 # Keys without an effect whose names stand in the code, and what for.
 READ_WITHOUT_EFFECT = {
     "remote.storage.enable": "true is refused with compaction",
-    "sasl.enabled.mechanisms": "checked; no listener speaks SASL",
 }
 # For consoles: DescribeConfigs has it, nothing here reads it.
 ONLY_DESCRIBED = {"inter.broker.protocol.version"}

@@ -45,22 +45,32 @@ def test_whether_transactions_are_verified_may_change(
     path.throttle_leader.assert_called_once_with(config[LEADER_RATE])
 
 
-def test_a_protocol_that_is_not_served_binds_nothing() -> None:
-    config = BrokerConfig.load(
-        overrides=[
-            "listeners=PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0",
-            "sasl.enabled.mechanisms=PLAIN",
-            "ssl.keystore.type=PEM",
-            "ssl.keystore.location=/broker.pem",
-        ]
-    )
-    server = Mock()
-    with pytest.raises(ConfigError, match="asks for SASL_SSL, which is not served"):
-        sockets.listen_all(server, config, Mock())
-    server.listen.assert_not_called()
+@pytest.mark.parametrize(
+    ("protocol", "authenticates", "transports"),
+    [
+        ("PLAINTEXT", False, 0),
+        ("SSL", False, 1),
+        ("SASL_PLAINTEXT", True, 0),
+        ("SASL_SSL", True, 1),
+    ],
+)
+def test_the_four_protocols(protocol: str, authenticates: bool, transports: int) -> None:
+    settings = [
+        "listeners=L://127.0.0.1:0",
+        f"listener.security.protocol.map=L:{protocol}",
+        "inter.broker.listener.name=L",
+        "sasl.enabled.mechanisms=SCRAM-SHA-256",
+        "ssl.keystore.type=PEM",
+        "ssl.keystore.location=/broker.pem",
+    ]
+    server, tls = Mock(), Mock()
+    sockets.listen_all(server, BrokerConfig.load(overrides=settings), tls)
+    (bound,) = server.listen.call_args_list
+    assert bound.kwargs["authenticates"] is authenticates
+    assert tls.call_count == transports
 
 
-def test_brokers_of_a_cluster_speak_plaintext() -> None:
+def test_brokers_of_a_cluster_speak_no_tls() -> None:
     settings = [
         "listeners=PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
         "ssl.keystore.type=PEM",
