@@ -56,8 +56,8 @@ USER_NAME_BYTES_MAX: Final = 1_024
 # UNACCEPTABLE_CREDENTIAL; a stored credential with fewer lets its user in no more.
 SCRAM_ITERATIONS_MIN: Final = 4_096
 SCRAM_ITERATIONS_MAX: Final = 16_384
-# What a client of ours computes for a server that it does not know yet: about a second. More: the
-# login is given up.
+# Rounds that a client of ours computes for a server that it does not know yet: about a second.
+# More: the login is given up.
 SCRAM_SERVER_ITERATIONS_MAX: Final = 1_000_000
 # A salt, a salted password, a key or a nonce. Longer: the login or the change of a user fails.
 SCRAM_FIELD_BYTES_MAX: Final = 1_024

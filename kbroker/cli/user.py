@@ -22,7 +22,8 @@ from kbroker.limits import SCRAM_ITERATIONS_MAX, SCRAM_ITERATIONS_MIN
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
-    from kbroker.peer.user_messages import UserResult, UserScram
+    from kbroker.peer.client import Client
+    from kbroker.peer.user_messages import NewPassword, UserScram
     from kbroker.security.scram import ScramMechanism
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -70,7 +71,7 @@ def add(
     bootstrap: str,
 ) -> None:
     """Give a user a password; a user that has one gets this one."""
-    from kbroker.peer.user_messages import NewPassword, decode_alter_users, encode_alter_users
+    from kbroker.peer.user_messages import NewPassword
 
     wanted = _mechanisms(mechanisms or (_NAMES[-1],))
     password = _password(password_file)
@@ -79,14 +80,7 @@ def add(
     else:
         with connect(bootstrap) as client:
             for each in wanted:  # one request names a user once
-                new = [NewPassword(name, each, password, iterations)]
-                _check(
-                    client.cluster.at_controller(
-                        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-                        lambda version, new=new: encode_alter_users(version, new, []),  # type: ignore[misc]
-                        decode_alter_users,
-                    )
-                )
+                _alter(client, [NewPassword(name, each, password, iterations)], [])
     say(f"{name}: has a password for {', '.join(each.value for each in wanted)}")
 
 
@@ -110,8 +104,6 @@ def list_users(data_dir: str | None, bootstrap: str, output: str) -> None:
 @bootstrap_option
 def delete(name: str, mechanisms: tuple[str, ...], data_dir: str | None, bootstrap: str) -> None:
     """Take a user's passwords away; connections that are open stay."""
-    from kbroker.peer.user_messages import decode_alter_users, encode_alter_users
-
     if data_dir is not None:
         from kbroker.metadata.offline_users import remove_in
 
@@ -122,14 +114,7 @@ def delete(name: str, mechanisms: tuple[str, ...], data_dir: str | None, bootstr
             raise refuse(ErrorCode.RESOURCE_NOT_FOUND, name, "there is no such user")
         with connect(bootstrap) as client:
             for each in _mechanisms(mechanisms or tuple(had.iterations)):
-                removed = [(name, each)]
-                _check(
-                    client.cluster.at_controller(
-                        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-                        lambda version, gone=removed: encode_alter_users(version, [], gone),  # type: ignore[misc]
-                        decode_alter_users,
-                    )
-                )
+                _alter(client, [], [(name, each)])
     say(f"{name}: has no password for {', '.join(mechanisms) or 'SCRAM'} any more")
 
 
@@ -177,7 +162,16 @@ def _mechanisms(names: Sequence[str]) -> list[ScramMechanism]:
     return [ScramMechanism(name) for name in dict.fromkeys(names)]
 
 
-def _check(results: list[UserResult]) -> None:
+def _alter(
+    client: Client, new: Sequence[NewPassword], removed: Sequence[tuple[str, ScramMechanism]]
+) -> None:
+    from kbroker.peer.user_messages import decode_alter_users, encode_alter_users
+
+    results = client.cluster.at_controller(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        lambda version: encode_alter_users(version, new, removed),
+        decode_alter_users,
+    )
     for each in results:
         if each.error is not ErrorCode.NONE:
             raise refuse(each.error, each.name, each.message)

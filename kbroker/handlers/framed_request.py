@@ -1,7 +1,7 @@
 """A request in a frame of an authentication, whose header was not read in C.
 
 Place in the flow: `authentication.py` reads each such frame into one, asks the API's own code for a
-response, and sends that with the response header before it. What is responded is kept in `answer`.
+response, and sends that with the response header before it. The response is kept in `answer`.
 
 One thread at a time.
 """

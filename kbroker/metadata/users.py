@@ -59,7 +59,7 @@ class ImageUsers:
         return None  # there are no delegation tokens
 
     def _usual_iterations(self, mechanism: ScramMechanism) -> int:
-        """Those that most of the first users have: other ones would tell a name that is not there."""
+        """Those that most users have: others would show that a name is not there."""
         users = self._image().users
         known, usual = self._usual
         if known is not users:

@@ -50,7 +50,7 @@ HOT_UNTIL: Final = {ApiKey.ADD_PARTITIONS_TO_TXN: 3}
 
 VERIFIES: Final = "transaction.partition.verification.enable"
 
-# What brokers speak with each other.
+# The protocols that brokers speak with each other.
 BETWEEN_BROKERS: Final = frozenset({SecurityProtocol.PLAINTEXT, SecurityProtocol.SASL_PLAINTEXT})
 
 # Of the memory that the process may use, for answers that wait for their sockets.

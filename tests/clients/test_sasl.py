@@ -289,7 +289,7 @@ def talk(secured: Secured, *frames: bytes, answers: int) -> list[bytes]:
 
 
 def test_tokens_without_headers(secured: Secured) -> None:
-    """As clients of before Kafka 1.0 send them, with a request behind them in the same packet."""
+    """As clients of before Kafka 1.0 send them, and a request after them in the same packet."""
     handshake = struct.pack(">hhih", 17, 0, 5, -1) + struct.pack(">h", 5) + b"PLAIN"
     metadata = struct.pack(">hhih", 3, 1, 6, -1) + struct.pack(">i", -1)
     token = f"\0{USER}\0{PASSWORD}".encode()
@@ -299,5 +299,5 @@ def test_tokens_without_headers(secured: Secured) -> None:
     assert struct.unpack_from(">i", listed) == (6,)
 
 
-def test_the_network_core_counts_what_fails(secured: Secured) -> None:
+def test_the_network_core_counts_failures(secured: Secured) -> None:
     assert "an authentication that failed" in secured.broker.log_text()

@@ -43,9 +43,7 @@ ALLOWED: Final = (
      "initialOffset|prepareForTriggerAvailableNow|getDefaultReadLimit|reportLatestOffset"
      "|streamReader", "pyspark, of a data source"),
     # Not needed yet.
-    ("kbroker/net/_wrapped_request.pyx", "open_channel", "SASL"),
     ("kbroker/net/_tls_context.pyx", "der", "a look at the names of a new certificate"),
-    ("kbroker/config/listener_security.py", "of_mechanism|is_of_mechanism", "SASL"),
     # How a test sees, or moves, what it tests.
     ("kbroker/testing/_masked_transport.pyx", "MaskedTransport", "tests of transports"),
     ("kbroker/net/_sessions.pyx", "references", "tests"),

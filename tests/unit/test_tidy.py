@@ -83,6 +83,7 @@ BANS: Final = (
             "kbroker/net/draw_channel.py",
             "kbroker/coordinator/group/draw_groups.py",
             "kbroker/coordinator/txn/draw_transactions.py",
+            "kbroker/security/draw_exchange.py",
         ),
     ),
     Ban(

@@ -124,7 +124,7 @@ class Asking(ABC):
         self._post(AlterResources(tuple(changes), validate_only, done))
 
     def alter_users(self, changes: Sequence[UserChange], done: UsersCallback) -> None:
-        """Settings of users, none of whom is named twice; `done` gets None or an error for each."""
+        """Settings of users, each named once; `done` gets None or an error for each."""
         self._post(AlterUsers(tuple(changes), done))
 
     def elect_leaders(

@@ -136,7 +136,7 @@ class MetadataNodes:
 
     @property
     def store(self) -> MetadataStore:
-        """For reading, and for what needs no fence."""
+        """For reading, and for writes without a fence."""
         return self._store
 
     def write(self, units: Iterable[Sequence[Operation]]) -> None:

@@ -65,7 +65,7 @@ def test_a_token_that_is_none(token: bytes, why: str) -> None:
 @given(st.binary(max_size=40))
 def test_any_bytes_end_in_an_error(token: bytes) -> None:
     with pytest.raises(CredentialsError):
-        PlainServer({"nobody": "\0"}).evaluate(token)
+        PlainServer({"alice": "\0"}).evaluate(token)
 
 
 def test_no_password_is_that_of_unknown_names() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -133,5 +134,6 @@ def test_without_such_a_listener_nothing_is_taken_out(store: EmbeddedStore) -> N
     def dispatch(request: object) -> None:
         raise AssertionError
 
-    nothing: object = None
-    assert with_sasl(dispatch, nothing, nothing, nothing, Dynamic, nothing) is dispatch  # type: ignore[arg-type]
+    nothing: Any = None
+    dynamic: Any = Dynamic
+    assert with_sasl(dispatch, nothing, nothing, nothing, dynamic, nothing) is dispatch

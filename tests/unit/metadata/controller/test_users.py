@@ -273,7 +273,7 @@ def test_a_notice_that_cannot_be_read(store: EmbeddedStore) -> None:
     assert not users.notices_came(nodes)
 
 
-def test_a_user_of_a_notice_who_cannot_be_read_is_left_out(store: EmbeddedStore) -> None:
+def test_a_damaged_user_of_a_notice_is_left_out(store: EmbeddedStore) -> None:
     write(store, "/config/users/bob", SALT)
     users, nodes, propagation = changes_of(store)
     store.set("/config/users/bob", b"[]")
@@ -282,7 +282,7 @@ def test_a_user_of_a_notice_who_cannot_be_read_is_left_out(store: EmbeddedStore)
     assert propagation.image.users == {}
 
 
-def test_a_controller_reads_what_others_note(tmp_path: Path) -> None:
+def test_a_controller_follows_notices_of_others(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, Wire())
     controller, store = cluster.controller.controller, cluster.controller.embedded
     write(store, "/config/users/bob", SALT)
