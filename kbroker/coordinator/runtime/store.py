@@ -16,6 +16,12 @@ What is lost is closed before its log learns who leads now, and so also where th
 of the same image, cannot follow: from then on it may lose what its leader does not have, and no
 client may learn of that.
 
+A broker may miss images. A partition has one leader in each epoch, so where this broker leads in
+epochs that do not follow one another, others may have led in between. They have responded to
+clients by the log, which may have a write that has failed here; and partitions have markers of
+their epochs, and refuse those of an earlier one. So the partition is lost and gained then, as it is
+where the image of the other leader comes.
+
 A partition whose write hangs is not ours at once, and what is kept there goes when the write is
 over; if it is gained again, it is opened then (`_look`). The controller's thread waits 20 ms for
 all of them. Where the topic has another number of partitions by then, all of them wait: any may
@@ -37,7 +43,7 @@ from kbroker.log_lines import LogLines
 
 if TYPE_CHECKING:
     from kbroker.coordinator.runtime.machine import Table
-    from kbroker.metadata.image import ClusterImage, ImageDelta, TopicImage
+    from kbroker.metadata.image import ClusterImage, ImageDelta, PartitionImage, TopicImage
     from kbroker.replica._replica import Replica
 
 Written = TypeVar("Written")  # what one call has written, in the table's own form
@@ -61,10 +67,14 @@ class Loader(Protocol):
 
 
 class _Gain(NamedTuple):
-    """A partition that this broker leads from now on."""
+    """A partition that this broker leads from now on; `leader_epoch`: the newest one."""
 
     replica: Replica
     leader_epoch: int
+
+    def goes_on(self, partition: PartitionImage) -> bool:
+        """Whether no other broker can have led since, where this one leads in that image."""
+        return partition.leader_epoch <= self.leader_epoch + 1
 
 
 class _Late(NamedTuple):
@@ -99,7 +109,7 @@ class CoordinatorStore(Generic[Written]):
         self._replica_of = replica_of
         self._node_id = node_id
         self._again = again
-        self._led: dict[int, Replica] = {}
+        self._led: dict[int, _Gain] = {}
         self._late: dict[int, _Late] = {}
         self._looks = False  # for the late ones, soon
         self._writers: list[PartitionWriter] = []
@@ -110,10 +120,13 @@ class CoordinatorStore(Generic[Written]):
         """This is to be applied."""
         for topic in (*delta.created, *delta.changed):
             if topic.name == self._topic:
-                elsewhere = {
-                    each.index for each in topic.partitions if each.leader != self._node_id
-                }
-                self._lose([index for index in self._led if index in elsewhere])
+                lost = [
+                    each.index
+                    for each in topic.partitions
+                    if (led := self._led.get(each.index)) is not None
+                    and not (each.leader == self._node_id and led.goes_on(each))
+                ]
+                self._lose(lost)
 
     def follow(self, image: ClusterImage, delta: ImageDelta) -> None:
         """The logs are open and the image is about to be published; may come again."""
@@ -132,22 +145,23 @@ class CoordinatorStore(Generic[Written]):
             self._lose(list(self._led))  # every key may have another place now
             self._set_count(len(topic.partitions))
         lost: list[int] = []
-        gained: list[tuple[int, Replica, int]] = []
+        gained: list[tuple[int, _Gain]] = []
         for partition in topic.partitions:
-            replica = None
+            gain = None
             if partition.leader == self._node_id:
                 replica = self._replica_of(topic.name, partition.index)
+                gain = None if replica is None else _Gain(replica, partition.leader_epoch)
             known = self._led.get(partition.index)
-            if known is replica:
+            if known and gain and known.replica is gain.replica and known.goes_on(partition):
+                self._led[partition.index] = gain
                 continue
             if known is not None:
                 lost.append(partition.index)
-            if replica is not None:
-                gained.append((partition.index, replica, partition.leader_epoch))
+            if gain is not None:
+                gained.append((partition.index, gain))
         self._lose(lost)
-        for index, replica, leader_epoch in gained:
-            self._led[index] = replica
-            gain = _Gain(replica, leader_epoch)
+        for index, gain in gained:
+            self._led[index] = gain
             if index in self._late or not self._begin(index, gain):
                 self._note_late(index, gain)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,6 +63,8 @@ class Node:
     def lead(self, *leaders: int, epoch: int = 0, loads: bool = True) -> None:
         first = not self.open
         topic = new_topic_image(TRANSACTIONS_TOPIC, TOPIC_ID, [(each,) for each in leaders], {})
+        led = tuple(replace(each, leader_epoch=epoch) for each in topic.partitions)
+        topic = replace(topic, partitions=led)
         delta = ImageDelta(created=(topic,)) if first else ImageDelta(changed=(topic,))
         self.store.before(delta)
         for index, leader in enumerate(leaders):
@@ -244,6 +247,47 @@ def test_a_partition_that_is_lost_takes_its_ids_along(start: Start) -> None:
     assert not list(node.coordinator.listings())
     node.lead(NODE, NODE, epoch=2)
     assert node.add(pair) is NONE
+
+
+def test_ids_are_loaded_again_where_another_broker_may_have_led_in_between(start: Start) -> None:
+    """This broker led in epoch 2, leads in epoch 4, and missed the image of epoch 3. The leader of
+    that epoch has sent the markers of an outcome, so earlier ones are refused (history 5100984 with
+    transactions)."""
+    node = start()
+    node.lead(NODE, NODE, epoch=1)
+    _, pair = node.init()
+    node.add(pair)
+    node.markers.holds = True
+    assert node.end(pair) is NONE
+    term = node.store.term_of(PAY)
+    node.lead(NODE, NODE, epoch=2)  # no other broker has led in between
+    assert node.store.term_of(PAY) == term
+    assert [each.coordinator_epoch for each in node.markers.orders] == [1]
+    node.lead(NODE, NODE, epoch=4, loads=False)
+    assert node.store.state_of(PAY) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    node.load()
+    assert node.store.term_of(PAY) > term
+    assert [each.coordinator_epoch for each in node.markers.orders] == [1, 4]
+    ((waiting, _),) = node.markers.waiting
+    assert waiting.coordinator_epoch == 4
+    node.markers.write()
+    assert node.coordinator.find(PAY).state is State.COMPLETE_COMMIT  # type: ignore[union-attr]
+
+
+def test_an_id_is_as_the_log_has_it_where_another_broker_may_have_led(start: Start) -> None:
+    """A write has failed here, and is in the log: the leader in between has responded by it."""
+    node = start()
+    node.lead(NODE, NODE, epoch=1)
+    _, pair = node.init()
+    image = node.coordinator.find(PAY)
+    assert image is not None
+    after = image._replace(epoch=image.epoch + 1)
+    node.store.write(PAY, node.store.term_of(PAY), after, lambda code: None)
+    node.lead(NODE, NODE, epoch=2)
+    assert node.coordinator.find(PAY) == image
+    node.lead(NODE, NODE, epoch=4)
+    found = node.coordinator.find(PAY)
+    assert found is not None and found.pair == Pair(pair.producer_id, pair.epoch + 1)
 
 
 def test_tombstones_are_one_batch(start: Start) -> None:
