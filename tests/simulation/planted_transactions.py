@@ -7,6 +7,7 @@ from typing import Any
 
 from kbroker.cluster.transaction_markers import TransactionMarkers
 from kbroker.coordinator.groups import Groups
+from kbroker.coordinator.runtime import store
 from kbroker.coordinator.txn import decisions
 from kbroker.coordinator.txn import image as images
 from kbroker.coordinator.txn.coordinator import TransactionCoordinator
@@ -163,6 +164,11 @@ def _complete_first(
     _written(coordinator, name, transaction, decision, answer, code)
 
 
+def _goes_on_always(led: Any, partition: Any) -> bool:
+    """A broker keeps what it has of its ids where others have led between two of its epochs."""
+    return True
+
+
 def _under_any_guard(
     produces: Produces, name: Any, replica: Replica, batch: bytes, acks: int, timeout_ms: int,
     done: Any, how: Any = None,
@@ -199,5 +205,7 @@ PLANTED_IN_TRANSACTIONS: dict[str, Plant] = {
     "aborted-before-the-fetch": Plant(transaction_clients, "fetch_committed", _begun_since, 60),
     "offsets-of-any-outcome": Plant(Groups, "marker_written", _committed_always, 60, first=10),
     "guard-outlives-its-marker": Plant(Produces, "_append", _under_any_guard, 60),
+    # Images have to be missed while a marker is under way: one history of some thousands.
+    "led-in-between": Plant(store._Gain, "goes_on", _goes_on_always, 1, first=5_100_984),
     "added-and-not-written": Plant(TransactionCoordinator, "_written", _complete_first, 60),
 }
