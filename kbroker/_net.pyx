@@ -59,6 +59,7 @@ from kbroker.net._types cimport (
     CAUSE_OPENING,
     CAUSE_SILENT_ERROR,
     CAUSE_STATE,
+    CAUSE_TLS_HELLO,
     CAUSE_UNREAD,
     LISTENERS_MAX,
     USE_FETCH,
@@ -86,6 +87,9 @@ _CLOSE_CAUSES = {
     CAUSE_HANDSHAKE: "a handshake that failed",
     CAUSE_AUTHENTICATION: "an authentication that failed",
     CAUSE_NOT_TAKEN: "no memory for a connection, or a transport that did not open",
+    CAUSE_TLS_HELLO: (
+        "TLS on a listener that does not speak it; have the client connect to a listener with TLS,"
+        " or set its security.protocol to that of the listener"),
     CAUSE_OPENING: "a handshake or an authentication that took too long",
 }
 

@@ -32,8 +32,8 @@ from kbroker.core._require cimport OF_CONNECTION, require, require_failed, requi
 from kbroker.core._sync cimport kb_now_ns
 from kbroker.net._cached cimport cached_bytes, may_cache, note_cached
 from kbroker.net._frames cimport (
-    FRAMES_BAD, FRAMES_ENDED, FRAMES_GOT, FRAMES_NONE, frames_bound, frames_drop, frames_next,
-    frames_receive)
+    FRAMES_BAD, FRAMES_ENDED, FRAMES_GOT, FRAMES_NONE, frames_bad_cause, frames_bound, frames_drop,
+    frames_next, frames_peer_name, frames_receive)
 from kbroker.net._muted_waits cimport note_waited, note_waits
 from kbroker.net._processor_lists cimport (
     add_opening, channel_is_opening, channel_make_ready, note_active, remove_opening, remove_recent)
@@ -48,7 +48,7 @@ from kbroker.net._state_times cimport state_times_begin, state_times_enter, stat
 from kbroker.net._throttle cimport throttle_over, throttle_until
 from kbroker.net._transport cimport transport_close, transport_end, transport_wants
 from kbroker.net._types cimport (
-    ACTION_CLOSE, ACTION_OPEN, CAUSE_FRAME_SIZE, CAUSE_HANDSHAKE, CAUSE_NOT_TAKEN, CAUSE_STATE,
+    ACTION_CLOSE, ACTION_OPEN, CAUSE_HANDSHAKE, CAUSE_NO_MEMORY, CAUSE_NOT_TAKEN, CAUSE_STATE,
     LEFT, LEFT_SENDING, PEER_ENDED, READ_AHEAD, TRANSPORT_DONE, TRANSPORT_FAILED, Channel,
     Listener, NewConnection, Processor, Request, RequestChannel)
 from kbroker.net._unsent cimport (
@@ -166,14 +166,40 @@ cdef void _handshake(Channel* channel) noexcept nogil:
     processor.now_ns = kb_now_ns()
     if status == TRANSPORT_FAILED:
         kb_count(&processor.closes[CAUSE_HANDSHAKE], 1)
-        channel_close(channel)
+        channel.closing = 1
+        if transport_end(channel):  # else the peer is yet to read why it failed
+            channel_close(channel)
     elif status != TRANSPORT_DONE:
         transport_wants(channel, status)
     elif _fire(channel, HANDSHAKE_COMPLETE) == 0:
         note_active(channel)
         if not channel.authenticates:
-            _open(channel)
+            _identify(channel)
         channel_make_ready(channel)  # its transport may have received more than the handshake
+
+
+cdef void _identify(Channel* channel) noexcept nogil:
+    # The name that the transport has proved of the peer is for a handler, which opens the channel.
+    cdef Request* request = NULL
+    cdef int status = frames_peer_name(channel, &request)
+    if status == FRAMES_GOT:
+        _hand_over(channel, request)
+    elif status == FRAMES_NONE:
+        _open(channel)
+    else:
+        kb_count(&channel.processor.closes[CAUSE_NO_MEMORY], 1)
+        channel_close(channel)
+
+
+cdef void _hand_over(Channel* channel, Request* request) noexcept nogil:
+    cdef Processor* processor = channel.processor
+    if channel.state != REQCACHED_AND_RESPONSE_PENDING and _fire(channel, FRAME_COMPLETE) != 0:
+        request_free(request)
+        return
+    channel.in_flight += 1
+    channel.stalled = request     # until the queue has it
+    list_append(&processor.batch_head, &processor.batch_tail, request, &request.next,
+                "a turn's requests: nothing is after the last")
 
 
 cdef int _open(Channel* channel) noexcept nogil:
@@ -209,7 +235,7 @@ cdef Request* _take(Channel* channel) noexcept nogil:
         _close_if_done(channel)
     elif status != FRAMES_NONE:
         kb_count(&processor.protocol_errors, status == FRAMES_BAD)
-        kb_count(&processor.closes[CAUSE_FRAME_SIZE], status == FRAMES_BAD)
+        kb_count(&processor.closes[frames_bad_cause(channel)], status == FRAMES_BAD)
         channel_close(channel)
     return NULL
 
@@ -222,7 +248,6 @@ cdef void _may_send_again(Channel* channel) noexcept nogil:
 
 cdef void channel_turn(Channel* channel) noexcept nogil:
     """Takes the next frames of a channel that may be read; one recv at most."""
-    cdef Processor* processor = channel.processor
     cdef Request* request
     if channel.tx_head != NULL and channel.writable:
         _send_queued(channel)
@@ -244,14 +269,7 @@ cdef void channel_turn(Channel* channel) noexcept nogil:
             channel_make_ready(channel)
         return
     state_times_use(channel, request)
-    if (channel.state != REQCACHED_AND_RESPONSE_PENDING
-            and _fire(channel, FRAME_COMPLETE) != 0):
-        request_free(request)
-        return
-    channel.in_flight += 1
-    channel.stalled = request     # until the queue has it
-    list_append(&processor.batch_head, &processor.batch_tail, request, &request.next,
-                "a turn's requests: nothing is after the last")
+    _hand_over(channel, request)
 
 
 cdef int channel_has_work(Channel* channel) noexcept nogil:

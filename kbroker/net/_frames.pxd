@@ -11,5 +11,9 @@ cdef enum FramesStatus:
 cdef void frames_bound(Channel* channel) noexcept nogil
 cdef int frames_receive(Channel* channel) noexcept nogil
 cdef int frames_next(Channel* channel, Request** taken) noexcept nogil
+# The name that the transport has proved of the peer, as a request; FRAMES_NONE: there is none.
+cdef int frames_peer_name(Channel* channel, Request** taken) noexcept nogil
+# Why a frame is not acceptable.
+cdef int frames_bad_cause(const Channel* channel) noexcept nogil
 cdef void frames_drop(Channel* channel) noexcept nogil
 cdef void frames_compact(Channel* channel) noexcept nogil

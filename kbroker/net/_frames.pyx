@@ -16,13 +16,14 @@ is, before a channel has authenticated, one above AUTHENTICATION_BYTES_MAX.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy
 
 from kbroker._state cimport AUTHENTICATING, HANDSHAKING
 from kbroker.core._atomics cimport kb_load_int
 from kbroker.core._figures cimport kb_count
 from kbroker.core._limits cimport TRAIN_BYTES_MAX, TRAIN_FRAMES_MAX
-from kbroker.core._live_objects cimport LIVE_CHUNKS, live_add
+from kbroker.core._live_objects cimport LIVE_CHUNKS, LIVE_FRAME_COPIES, live_add
 from kbroker.net._request cimport (
     chunk_acquire,
     chunk_new,
@@ -33,8 +34,9 @@ from kbroker.net._request_channel cimport api_is_hot, request_is_hot
 from kbroker.net._required cimport channel_requires
 from kbroker.net._transport cimport transport_receive, transport_wants
 from kbroker.net._types cimport (
-    AUTHENTICATION, AUTHENTICATION_BYTES_MAX, NO_API_KEY, PEER_ENDED,
-    TRANSPORT_WANTS_READ, TRANSPORT_WANTS_WRITE, Channel, Chunk, Processor, Request)
+    AUTHENTICATION, AUTHENTICATION_BYTES_MAX, CAUSE_FRAME_SIZE, CAUSE_TLS_HELLO, NO_API_KEY,
+    PEER_ENDED, PEER_NAME, TRANSPORT_WANTS_READ, TRANSPORT_WANTS_WRITE, Channel, Chunk, Processor,
+    Request)
 from kbroker.protocol._versions cimport API_PRODUCE
 
 cdef enum:
@@ -46,6 +48,9 @@ cdef enum:
     OWN_CHUNK_FIRST_BYTES = (1 << 20) + (64 << 10)
     LARGE_HEAD_BYTES = 4 << 10    # received of a large frame before it has a chunk of its own
     RECEIVE_BYTES_MAX = 256 << 10
+    TLS_HANDSHAKE = 0x16          # the first bytes of a ClientHello: 0x16, 0x03, 0x00 to 0x03
+    TLS_MAJOR = 3
+    TLS_MINOR_MAX = 3
 
 
 cdef int64_t _frame_need(Channel* channel) noexcept nogil:
@@ -167,6 +172,15 @@ cdef int frames_receive(Channel* channel) noexcept nogil:
     return FRAMES_ENDED if got == 0 else FRAMES_GONE
 
 
+cdef int frames_bad_cause(const Channel* channel) noexcept nogil:
+    cdef const uint8_t* at
+    if channel.transport == NULL and channel.rx != NULL and channel.rx_end - channel.rx_start >= 3:
+        at = channel.rx.data + channel.rx_start
+        if at[0] == TLS_HANDSHAKE and at[1] == TLS_MAJOR and at[2] <= TLS_MINOR_MAX:
+            return CAUSE_TLS_HELLO
+    return CAUSE_FRAME_SIZE
+
+
 cdef void frames_drop(Channel* channel) noexcept nogil:
     """What has arrived of a frame will never be whole."""
     channel.rx_start = channel.rx_end
@@ -245,6 +259,36 @@ cdef int _next_of_authentication(
     request.kind = AUTHENTICATION
     request.api_key = NO_API_KEY
     return _end(channel, request, channel.rx_start + <uint32_t>need, taken)
+
+
+cdef int frames_peer_name(Channel* channel, Request** taken) noexcept nogil:
+    cdef Processor* processor = channel.processor
+    cdef Request* request
+    cdef uint8_t* name = NULL
+    cdef int length = 0
+    if channel.transport.peer_name != NULL:
+        length = channel.transport.peer_name(channel.transport_own, &name)
+    if length <= 0:
+        return FRAMES_NONE if length == 0 else FRAMES_GONE
+    request = request_new(processor, 1)
+    if request == NULL:
+        free(name)
+        return FRAMES_GONE
+    request.kind = PEER_NAME
+    request.api_key = NO_API_KEY
+    request.channel = channel
+    request.request_id = channel.next_request_id
+    channel.next_request_id += 1
+    request.frames = 1
+    request.detached = name
+    live_add(LIVE_FRAME_COPIES, 1)
+    request.data = name
+    request.length_bytes = <uint32_t>length
+    request.total_bytes = <uint32_t>length + 4
+    request.received_ns = processor.now_ns
+    kb_count(&processor.requests, 1)
+    taken[0] = request
+    return FRAMES_GOT
 
 
 cdef int frames_next(Channel* channel, Request** taken) noexcept nogil:

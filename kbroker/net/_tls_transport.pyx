@@ -23,7 +23,7 @@ import socket as _socket
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int8_t, int64_t, uint8_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 from kbroker.core._lock_order cimport RANK_QUEUE, lock_ranked, unlock_ranked
@@ -33,7 +33,8 @@ from kbroker.net._openssl cimport (
     CTRL_SET_MESSAGE_OWN, ERROR_WANT_READ, ERROR_WANT_WRITE, ERROR_ZERO_RETURN, OpenSsl, openssl)
 from kbroker.net._tls_context cimport TlsContext
 from kbroker.net._types cimport (
-    TRANSPORT_DONE, TRANSPORT_FAILED, TRANSPORT_WANTS_READ, TRANSPORT_WANTS_WRITE, Transport)
+    PEER_NAME_BYTES_MAX, TRANSPORT_DONE, TRANSPORT_FAILED, TRANSPORT_WANTS_READ,
+    TRANSPORT_WANTS_WRITE, Transport)
 
 cdef extern from "socket_io.h" nogil:
     void kb_addresses(int fd, uint8_t* local, unsigned short* local_port, uint8_t* peer,
@@ -212,6 +213,27 @@ cdef int _has_bytes(void* own) noexcept nogil:
     return not tls.failed and tls.library.has_pending(tls.ssl)
 
 
+cdef int _peer_name(void* own, uint8_t** name) noexcept nogil:
+    # The subject of the peer's certificate, in DER. Of this SSL object, at this moment.
+    cdef Tls* tls = <Tls*>own
+    cdef void* certificate = tls.library.peer_certificate(tls.ssl)
+    cdef const void* subject
+    cdef uint8_t* at
+    cdef int length = -1
+    if certificate == NULL:
+        return 0
+    subject = tls.library.subject(certificate)
+    length = tls.library.encode_name(subject, NULL)
+    if 0 < length <= PEER_NAME_BYTES_MAX:
+        at = <uint8_t*>malloc(<size_t>length)
+        name[0] = at
+        length = -1 if at == NULL else tls.library.encode_name(subject, &at)
+    else:
+        length = -1
+    tls.library.free_certificate(certificate)
+    return length
+
+
 cdef void _end_sending(void* own) noexcept nogil:
     cdef Tls* tls = <Tls*>own
     if tls.shaken and not tls.failed and not tls.ended:
@@ -234,6 +256,7 @@ OPERATIONS.handshake = _handshake
 OPERATIONS.receive = _receive
 OPERATIONS.send = _send
 OPERATIONS.has_bytes = _has_bytes
+OPERATIONS.peer_name = _peer_name
 OPERATIONS.end_sending = _end_sending
 OPERATIONS.close = _close
 

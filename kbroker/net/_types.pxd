@@ -43,12 +43,14 @@ cdef enum:
     INLINE_PARTS = 3              # head, one file range, tail
     NO_API_KEY = -1               # of a request that has none: see RequestKind
     AUTHENTICATION_BYTES_MAX = 512 << 10  # of such a frame (sasl.server.max.receive.size)
+    PEER_NAME_BYTES_MAX = 16 << 10
 
 
 # Of requests that are no client's: theirs have kind 0. A client may send any api_key.
 cdef enum RequestKind:
     READ_AHEAD = 1                # a Processor's own; see _send
     AUTHENTICATION = 2            # a frame before the channel is open
+    PEER_NAME = 3                 # what the transport has proved about the peer, before it is open
 
 
 cdef enum RequestAction:
@@ -74,7 +76,8 @@ cdef enum:
     CAUSE_AUTHENTICATION = 10     # failed
     CAUSE_NOT_TAKEN = 11          # no memory for it, or its transport did not open
     CAUSE_OPENING = 12            # its handshake or authentication took too long
-    CAUSES = 13
+    CAUSE_TLS_HELLO = 13          # a client begins with TLS where there is none
+    CAUSES = 14
 
 
 cdef struct Request:
@@ -147,6 +150,9 @@ cdef struct Transport:
     int64_t (*send)(void* own, const uint8_t* data, int64_t length) noexcept nogil
     # Received and not yet given out; not what the socket has.
     int (*has_bytes)(void* own) noexcept nogil
+    # After the handshake: the length of the name that it has proved of the peer, and a copy of it,
+    # to be freed; 0: there is none, -1: it is too long, or there is no memory. NULL: never one.
+    int (*peer_name)(void* own, uint8_t** name) noexcept nogil
     void (*end_sending)(void* own) noexcept nogil
     void (*close)(void* own) noexcept nogil     # without waiting; the socket is closed after it
 

@@ -8,6 +8,7 @@ cdef class WrappedRequest:
     cdef RequestChannel* request_channel
     cdef list listeners           # their names, by index
     cdef readonly bint authenticates
+    cdef readonly bint names_peer
     cdef readonly int api_key
     cdef readonly int api_version
     cdef readonly int correlation_id

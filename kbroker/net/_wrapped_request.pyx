@@ -20,7 +20,8 @@ from kbroker.net._request cimport answer_bytes, answer_reserve, request_let_go
 from kbroker.net._sessions cimport session_drop, session_intern, session_principal
 from kbroker.net._types cimport (
     ACTION_CLOSE, ACTION_OPEN, ACTION_SEND, API_KEYS_MAX, AUTHENTICATION, CAUSE_AUTHENTICATION,
-    CAUSE_HEADER, CAUSE_PYTHON, Channel, Processor, Request, RequestChannel, RequestList, Session)
+    CAUSE_HEADER, CAUSE_PYTHON, PEER_NAME, Channel, Processor, Request, RequestChannel, RequestList,
+    Session)
 from kbroker.protocol._cursor cimport Cursor, RequestHeader, kb_put_u32, take_header
 from kbroker.protocol._versions cimport API_PRODUCE, API_VERSIONS
 
@@ -29,6 +30,8 @@ cdef class WrappedRequest:
     """One request for Python. `body` begins after the request header.
 
     `authenticates`: it is a frame of an authentication. `body` is all of it, and so is the answer.
+    `names_peer`: no client sent it. `body` is what the transport has proved about the peer, in the
+    transport's own form; the channel opens, or ends, without an answer.
     """
 
     def __init__(self):
@@ -92,14 +95,16 @@ cdef class WrappedRequest:
     def respond(self, bytes body not None):
         """Sends the answer; header and size are added here. Once, from any thread."""
         self._require_unanswered()
+        if self.names_peer:
+            raise InvariantError("no client waits for an answer to the name in its certificate")
         _finish(self, body, ACTION_SEND, CAUSE_PYTHON)
 
-    def open_channel(self, bytes body not None, principal):
-        """Sends the answer to the frame that completed the authentication: requests follow, and
-        they are the principal's."""
+    def open_channel(self, bytes body, principal):
+        """Sends the answer, if there is one, to the frame that completed the authentication:
+        requests follow, and they are the principal's."""
         cdef Session* session
         self._require_unanswered()
-        if not self.authenticates:
+        if not (self.authenticates or self.names_peer):
             raise InvariantError(f"request {self.correlation_id} is of an open channel")
         session = session_intern(principal)
         if self.node == NULL:     # answered meanwhile
@@ -124,7 +129,7 @@ cdef class WrappedRequest:
         (KIP-219). Call this before it is answered or passed on."""
         if self.node == NULL:
             raise InvariantError(f"request {self.correlation_id} was answered already")
-        if self.authenticates:
+        if self.authenticates or self.names_peer:
             raise InvariantError("a frame of an authentication is not throttled")
         self.node.throttle_ms = max(throttle_ms, 0)
 
@@ -207,11 +212,12 @@ cdef WrappedRequest request_wrap(
     request.listeners = listeners
     request.reason = reason
     request.authenticates = node.kind == AUTHENTICATION
+    request.names_peer = node.kind == PEER_NAME
     request.api_key = node.api_key
     request.api_version = node.api_version
     request.correlation_id = node.correlation_id
     request.received_ns = node.received_ns
-    if node.kind == AUTHENTICATION:  # it may be a token without a header
+    if request.authenticates or request.names_peer:  # it has no header
         request.body = PyBytes_FromStringAndSize(<char*>node.data, node.length_bytes)
         request_let_go(node)
         return request

@@ -6,114 +6,17 @@ import random
 import socket
 import ssl
 import struct
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kbroker.net._tls_context import TlsContext
-from kbroker.net._tls_transport import ENDED, LATE_MESSAGES, TlsTransport
 from tests.support.certificates import Authority, Certificate, client_context, openssl
-from tests.support.openssl_client import OpensslClient
 from tests.support.record_batches import build_batch
 from tests.unit.engine.wire import Ask, fetch, fetch_frame, fetched_in, produce_one
-from tests.unit.net.harness import Client, Gate, Rig, cold_frame, eventually
+from tests.unit.net.harness import Gate, cold_frame, eventually
+from tests.unit.net.over_tls import VERSIONS, MakeRig, Over, TlsClient, tls_context
 from tests.unit.net.test_transport import fill
-
-MakeRig = Callable[..., Rig]
-VERSIONS = ("TLSv1.2", "TLSv1.3")
-FAILED = "a handshake that failed"
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture(scope="module")
-def broker(authority: Authority) -> Certificate:
-    return authority.issue("broker")
-
-
-@pytest.fixture(scope="module")
-def other(authority: Authority) -> Certificate:
-    return authority.issue("other")
-
-
-def tls_context(
-    certificate: Certificate,
-    *,
-    client_auth: str = "none",
-    trusted: bytes | None = None,
-    versions: tuple[str, ...] = VERSIONS,
-) -> TlsContext:
-    made = TlsContext()
-    made.use_versions(versions)
-    made.use_certificates(certificate.chain.read_bytes())
-    made.use_key(certificate.key.read_bytes(), b"")
-    made.verify_clients(client_auth, trusted)
-    return made
-
-
-class TlsClient(Client):
-    """`send` and `read` go through TLS."""
-
-    def __init__(
-        self, port: int, context: ssl.SSLContext, *, name: str = "localhost", **options: Any
-    ) -> None:
-        super().__init__(port, **options)
-        self.tls = context.wrap_socket(self.socket, server_hostname=name)
-        self.socket = self.tls
-
-    def ended(self) -> bool:
-        """True after the broker's close_notify: the end of TCP alone raises."""
-        return self.tls.recv(1) == b""
-
-
-class Over:
-    """A rig whose listener has TLS."""
-
-    def __init__(
-        self, make_rig: MakeRig, authority: Authority, context: TlsContext, **options: Any
-    ) -> None:
-        self.authority = authority
-        self.transport = TlsTransport(context)
-        self.rig = make_rig(listener={"transport": self.transport}, **options)
-
-    def client(
-        self, *, certificate: Certificate | None = None, version: str = "", **options: Any
-    ) -> TlsClient:
-        context = client_context(self.authority, certificate)
-        # What ends without close_notify is an error here.
-        context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
-        if version:
-            number = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-            context.minimum_version = context.maximum_version = number[version]
-        return self.rig.connected(TlsClient(self.rig.port, context, **options))
-
-    def plain(self) -> Client:
-        return self.rig.client()
-
-    @contextmanager
-    def raw(self, **options: Any) -> Iterator[OpensslClient]:
-        client = OpensslClient(self.rig.port, **options)
-        try:
-            yield client
-        finally:
-            client.close()
-
-    def failure(self) -> tuple[str, str, int, str]:
-        """The one kind there is, once it is counted."""
-        eventually(lambda: self.rig.server.closes()[FAILED] > 0)
-        (only,) = self.transport.take_failures()
-        return only
-
-
-@pytest.fixture
-def over(make_rig: MakeRig, authority: Authority, broker: Certificate) -> Over:
-    return Over(make_rig, authority, tls_context(broker))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -302,103 +205,6 @@ def test_connections_keep_their_certificate_and_later_ones_get_the_next(
         assert client.receive_cold() == (1, b"x")
 
 
-# --- what clients do wrong ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("sent", "reason"),
-    [
-        (cold_frame(b"plain", 1), "wrong version number"),
-        (b"GET / HTTP/1.1\r\n\r\n", "http request"),
-        (b"\x16\x03\x01\x40\x01" + b"x" * 0x4001, "data length too long"),
-        (b"\x80\x2e\x01\x00\x02" + bytes(43), None),  # a hello of SSLv2
-        (b"\x15\x03\x01\x00\x02\x02\x28", None),  # an alert
-        (b"\x16\x03\x01\x00\x00" * 100, None),
-    ],
-    ids=["kafka", "http", "16 KB + 1", "SSLv2", "alert", "empty records"],
-)
-def test_what_is_no_handshake_ends(over: Over, sent: bytes, reason: str | None) -> None:
-    client = over.plain()
-    with suppress(OSError):
-        client.socket.sendall(sent)
-        while client.socket.recv(1000):
-            pass
-    found = over.failure()
-    assert found[2:] == (1, "127.0.0.1")
-    assert reason is None or found[0] == reason
-    assert over.rig.total("requests") == 0
-
-
-def test_half_a_hello_and_then_the_end(over: Over) -> None:
-    client = over.plain()
-    client.socket.sendall(b"\x16\x03\x01\x02\x00\x01")
-    client.end_sending()
-    assert client.socket.recv(100) == b""
-    assert over.failure()[0] == ENDED
-
-
-@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01\x02\x00\x01"])
-def test_a_hello_has_its_time(
-    make_rig: MakeRig, authority: Authority, broker: Certificate, sent: bytes
-) -> None:
-    over = Over(make_rig, authority, tls_context(broker), opening_ms_max=100)
-    client = over.plain()
-    client.socket.sendall(sent)
-    assert client.socket.recv(1) == b""
-    late = "a handshake or an authentication that took too long"
-    assert over.rig.server.closes()[late] == 1
-
-
-def test_a_record_that_was_changed_ends_the_connection(over: Over) -> None:
-    client = over.client()
-    client.send(cold_frame(b"x", 1))
-    assert client.receive_cold() == (1, b"x")
-    raw = socket.socket(fileno=client.tls.detach())
-    raw.sendall(b"\x17\x03\x03\x00\x20" + b"z" * 32)
-    with suppress(ConnectionResetError):
-        while raw.recv(100):
-            pass
-    raw.close()
-    eventually(lambda: over.rig.total("connections") == 0)
-    (found,) = over.transport.take_failures()
-    assert found[0] == "decryption failed or bad record mac"
-
-
-def test_key_updates_are_answered(over: Over) -> None:
-    with over.raw() as client:
-        for at in range(20):
-            assert client.update_key(both=True)
-            assert client.write(cold_frame(b"x", at))
-            assert client.read()[8:] == b"x"
-
-
-def test_too_many_key_updates_end_the_connection(over: Over) -> None:
-    with over.raw() as client:
-        while client.update_key():
-            pass
-        assert client.read() == b""
-    eventually(lambda: over.rig.total("connections") == 0)
-    (found,) = over.transport.take_failures()
-    assert found[0] == LATE_MESSAGES
-
-
-def test_key_updates_beside_much_data_are_no_attack(over: Over) -> None:
-    with over.raw() as client:
-        for at in range(100):
-            assert client.update_key()
-            assert client.write(cold_frame(b"x" * 50_000, at))
-            left = 50_008
-            while left:
-                left -= len(client.read())
-
-
-def test_nothing_is_renegotiated(over: Over) -> None:
-    with over.raw(tls_1_2=True) as client:
-        assert client.write(cold_frame(b"x", 1))
-        assert client.read()[8:] == b"x"
-        assert not client.renegotiate()
-
-
 # --- the end --------------------------------------------------------------------------------------
 
 
@@ -447,7 +253,7 @@ def test_a_reset_while_an_answer_is_on_its_way(
 # --- contexts -------------------------------------------------------------------------------------
 
 
-def test_what_a_certificate_says(authority: Authority, broker: Certificate) -> None:
+def test_the_facts_of_a_certificate(authority: Authority, broker: Certificate) -> None:
     context = tls_context(broker)
     expected = ssl.PEM_cert_to_DER_cert(broker.chain.read_text())
     assert context.der == expected
@@ -480,7 +286,7 @@ def test_an_encrypted_key(authority: Authority, broker: Certificate, tmp_path: P
         (None, b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "cannot be read"),
     ],
 )
-def test_what_is_refused(
+def test_texts_that_are_refused(
     broker: Certificate, chain: bytes | None, key: bytes | None, reason: str
 ) -> None:
     context = TlsContext()
