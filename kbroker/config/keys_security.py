@@ -66,7 +66,7 @@ SSL_KEYS: Final = (
     Key("ssl.endpoint.identification.algorithm", STRING, "https",
         "How the name in a peer's certificate is checked; empty: not at all.", dynamic=PER_BROKER),
     Key("ssl.principal.mapping.rules", STRING, "DEFAULT",
-        "Rules that turn a certificate's name into a principal."),
+        "Rules that turn a certificate's name into a principal.", supported=True),
     Key("ssl.allow.dn.changes", BOOLEAN, False,
         "Whether a certificate that is exchanged at run time may name another owner."),
     Key("ssl.allow.san.changes", BOOLEAN, False,

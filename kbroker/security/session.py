@@ -4,7 +4,8 @@ Place in the flow: a handler gets the session from its `Call`. Requests of one c
 from one address share one session. A request that another broker has forwarded has the session of
 its client at that broker (`handlers/envelope.py`).
 
-No listener authenticates yet, so every principal is ANONYMOUS. Immutable; any thread.
+A client that has authenticated by nothing, no certificate and no SASL, is ANONYMOUS. Immutable; any
+thread.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from kbroker.errors import ConfigError
 from kbroker.net._openssl import LIBRARY_PATH
 from kbroker.net._tls_context import TlsContext
 from kbroker.security.pem import PEM_BYTES_MAX, certificates_of, private_key_of
+from kbroker.security.principal_rules import PrincipalRules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,6 +30,7 @@ _CHAIN: Final = "ssl.keystore.certificate.chain"
 _PASSWORD: Final = "ssl.key.password"
 _TRUST_FILE: Final = "ssl.truststore.location"
 _TRUSTED: Final = "ssl.truststore.certificates"
+_RULES: Final = "ssl.principal.mapping.rules"
 _SUITES: Final = "ssl.cipher.suites"
 _FIX_STORE: Final = "write it as PEM: the private key as PKCS#8, then its certificates"
 FILES: Final = (_KEY_FILE, _TRUST_FILE)
@@ -76,6 +78,17 @@ def tls_context(security: ListenerSecurity, stores: Stores) -> TlsContext:
         security, trust_key, lambda: context.verify_clients(security.client_auth, stores.trusted)
     )
     return context
+
+
+def principal_rules(security: ListenerSecurity) -> PrincipalRules:
+    """How the names of its clients' certificates become those of users."""
+    try:
+        return PrincipalRules(security[_RULES])
+    except ValueError as error:
+        raise ConfigError(
+            f"{security.name_of(_RULES)}: {error}",
+            "write DEFAULT, or RULE:pattern/replacement/ with L or U after it",
+        ) from None
 
 
 def _use_suites(

@@ -401,7 +401,7 @@ class Broker:
             dispatch, registry, services, self._session, self._dynamic, self._timer.call_later
         )
         self._handlers = HandlerPool(
-            self._hot, self.config["num.io.threads"], dispatch,
+            self._hot, self.config["num.io.threads"], self._tls.before(dispatch),
             self._deadlines.watch, self._handler_failures, verify=self._transactions.verify,
         )  # fmt: skip
         self._handlers.start()

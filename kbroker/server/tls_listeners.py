@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from kbroker.config.listener_security import ListenerSecurity
     from kbroker.net._tls_transport import TlsTransport
     from kbroker.scheduler import Scheduler
+    from kbroker.security.certificate_principals import Dispatch
+    from kbroker.security.principal_rules import PrincipalRules
 
 logger: Final = logging.getLogger("kbroker.network")
 
@@ -59,19 +61,30 @@ class TlsListeners:
 
     def __init__(self) -> None:
         self._transports: dict[str, tuple[TlsTransport, ListenerSecurity]] = {}
+        self._rules: dict[str, PrincipalRules] = {}
 
     def transport_of(self, security: ListenerSecurity) -> TlsTransport:
         """For a listener that opens; ConfigError if its settings or files do not do."""
         from kbroker.net._openssl import loaded_version
         from kbroker.net._tls_transport import TlsTransport
-        from kbroker.security.tls import read_stores, tls_context
+        from kbroker.security.tls import principal_rules, read_stores, tls_context
 
         first = not self._transports
         transport = TlsTransport(tls_context(security, read_stores(security)))
         self._transports[security.name] = transport, security
+        self._rules[security.name] = principal_rules(security)
         if first:
             logger.info("TLS by %s", loaded_version())
         return transport
+
+    def before(self, dispatch: Dispatch) -> Dispatch:
+        """What handlers call, with the certificates of clients taken out; after the listeners have
+        been bound."""
+        if not self._transports:
+            return dispatch
+        from kbroker.security.certificate_principals import CertificatePrincipals
+
+        return CertificatePrincipals(self._rules).before(dispatch)
 
     def schedule(self, scheduler: Scheduler) -> None:
         """After the listeners have been bound."""

@@ -135,7 +135,7 @@ def test_clients_with_certificates(
     assert run(broker, broker.authority.issue("client")) == VALUES
 
 
-def test_the_log_says_what_a_client_without_tls_should_do(make_secure: MakeSecure) -> None:
+def test_the_log_advises_a_client_without_tls(make_secure: MakeSecure) -> None:
     broker = make_secure()
     with socket.create_connection(("127.0.0.1", broker.port)) as client:
         client.sendall(b"\0\0\0\x20" + bytes(32))

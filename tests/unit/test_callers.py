@@ -42,8 +42,6 @@ ALLOWED: Final = (
     ("spark_jobs/kbroker_source.py",
      "initialOffset|prepareForTriggerAvailableNow|getDefaultReadLimit|reportLatestOffset"
      "|streamReader", "pyspark, of a data source"),
-    # Not needed yet.
-    ("kbroker/net/_tls_context.pyx", "der", "a look at the names of a new certificate"),
     # How a test sees, or moves, what it tests.
     ("kbroker/testing/_masked_transport.pyx", "MaskedTransport", "tests of transports"),
     ("kbroker/net/_sessions.pyx", "references", "tests"),

@@ -69,7 +69,7 @@ def test_an_encrypted_key(certificate: Certificate, tmp_path: Path) -> None:
         assert "hush" not in str(caught.value)
 
 
-def test_client_auth_without_a_trust_store_is_what_the_machine_trusts(store: Path) -> None:
+def test_client_auth_without_a_trust_store_takes_the_machine_s(store: Path) -> None:
     assert made(f"ssl.keystore.location={store}", "ssl.client.auth=requested")
 
 
@@ -95,7 +95,7 @@ def test_suites_of_no_enabled_version(store: Path) -> None:
         )
 
 
-def test_what_a_file_lacks(
+def test_files_without_a_part(
     store: Path, tmp_path: Path, certificate: Certificate, authority: Authority
 ) -> None:
     def refused(text: bytes) -> str:
