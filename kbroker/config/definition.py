@@ -103,6 +103,11 @@ def find_broker_key(name: str) -> ConfigKey | None:
     return None
 
 
+def of_a_listeners_tls(name: str) -> bool:
+    """Whether `name` is a key of TLS with a listener's prefix."""
+    return name.startswith(LISTENER_PREFIX) and ".ssl." in name
+
+
 def nearest_name(name: str, names: Iterable[str]) -> str | None:
     """The most similar of `names`, for "did you mean"; None if none is similar."""
     if len(name) > _MISTAKEN_CHARS_MAX:

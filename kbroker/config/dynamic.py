@@ -85,8 +85,11 @@ def with_overrides(
     return config, errors
 
 
-def check_broker(current: BrokerConfig, source: ConfigSource, wanted: Mapping[str, str]) -> None:
-    """Whether one layer of a broker's settings may become `wanted`; KafkaError INVALID_REQUEST."""
+def check_broker(
+    current: BrokerConfig, source: ConfigSource, wanted: Mapping[str, str]
+) -> BrokerConfig:
+    """The configuration if one layer of a broker's settings becomes `wanted`; KafkaError
+    INVALID_REQUEST if it may not."""
     keys = {name: find_broker_key(name) for name in wanted}
     fixed = {name for name, key in keys.items() if key is not None and key.dynamic is READ_ONLY}
     _refuse_all("Cannot update these configs dynamically", fixed.union(READ_AT_START & set(wanted)))
@@ -117,6 +120,7 @@ def check_broker(current: BrokerConfig, source: ConfigSource, wanted: Mapping[st
             " allows some",
         )
     _check_threads(current, config)
+    return config
 
 
 def _judged(

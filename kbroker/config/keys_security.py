@@ -68,9 +68,11 @@ SSL_KEYS: Final = (
     Key("ssl.principal.mapping.rules", STRING, "DEFAULT",
         "Rules that turn a certificate's name into a principal.", supported=True),
     Key("ssl.allow.dn.changes", BOOLEAN, False,
-        "Whether a certificate that is exchanged at run time may name another owner."),
+        "Whether a certificate that is exchanged at run time may name another owner.",
+        supported=True),
     Key("ssl.allow.san.changes", BOOLEAN, False,
-        "Whether a certificate that is exchanged at run time may list other host names."),
+        "Whether a certificate that is exchanged at run time may list other host names.",
+        supported=True),
     Key("ssl.engine.factory.class", CLASS, None,
         "A Java class that makes TLS engines, which does not run here.", dynamic=PER_BROKER),
     Key("ssl.provider", STRING, None, "A Java TLS provider, which does not run here.",
@@ -79,6 +81,9 @@ SSL_KEYS: Final = (
         dynamic=PER_BROKER),
     Key("ssl.trustmanager.algorithm", STRING, "PKIX",
         "How Java judges certificates; without effect here.", dynamic=PER_BROKER),
+    Key("ssl.reload.interval.ms", INT, 10_000,
+        "Pause between two looks at the files of key and trust stores; if they have changed, new"
+        " connections get what they have now.", low=100, supported=True, kafka="-"),
     Key("ssl.library.path", STRING, None,
         "The file of OpenSSL's libssl, 3.0 or later. Unset: the one that Python uses, or the"
         " system's.", supported=True, kafka="-"),

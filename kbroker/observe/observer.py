@@ -96,6 +96,7 @@ class Parts:
     controller: Callable[[], Controller | None]
     replication: Replication | None = None  # in a cluster
     transactions: OfTransactions | None = None
+    certificates: Callable[[], Mapping[str, int]] = dict
 
 
 class Observer:
@@ -429,6 +430,9 @@ class Observer:
             "cpu_seconds": [((), found.cpu_s)],
             "open_fds": [((), found.open_fds)],
             "max_fds": [((), found.max_fds)],
+            "certificate_expiries": [
+                ((listener,), expires) for listener, expires in self._parts.certificates().items()
+            ],
             "threads": [((), found.threads)],
             "start_time": [((), found.start_wall_s)],
             "uptime": [((), max(0.0, now_s - found.start_wall_s))],

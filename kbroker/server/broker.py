@@ -115,13 +115,13 @@ class Broker:
         before_logs: Callable[[], None] = nothing,
         clock: Clock | None = None,
     ) -> None:
-        self._dynamic = DynamicConfig(config, self._settings_lag)
+        self._dynamic = DynamicConfig(config, self._settings_lag, lambda c: self._tls.judge(c))
         self._data_dir = data_dir
         self._ready_file = ready_file
         self._clock: Clock = clock if clock is not None else SystemClock()
         self.bootstrap = ("", 0)
         self._advertised = Advertised(config.listeners)
-        self._bound, self._tls = dict[str, list[tuple[str, int]]](), TlsListeners()
+        self._bound, self._tls = dict[str, list[tuple[str, int]]](), TlsListeners(self._dynamic)
         self._server = socket_server(config)
         self._replication_failures = Failures("replication")
         self._table = TopicTable()
@@ -291,6 +291,7 @@ class Broker:
             ("the request handlers", self._handlers_follow),
             ("the logs", self._logs_follow),
             ("the hot path", self._hot_path_follows),
+            ("TLS", self._tls.follow),
         ):
             self._dynamic.add(name, reaction)
         try:
@@ -491,7 +492,7 @@ class Broker:
             self._member.schedule(self._scheduler)
         closes = ClosedConnections(self._server.closes)
         self._scheduler.schedule("closed-connections", closes.tell, limits.LOG_LINE_PERIOD_MS)
-        self._tls.schedule(self._scheduler)
+        self._tls.schedule(self._scheduler, self.config["ssl.reload.interval.ms"])
         self._scheduler.start()
 
     def _schedule_observer(self) -> None:
@@ -519,7 +520,7 @@ class Broker:
                         node_id=self.config.node_id, groups=self._groups, health=self.health,
                         purgatories=self._purgatories, controller=lambda: self._controller,
                         replication=self._member.replication if self._member else None,
-                        transactions=self._transactions,
+                        transactions=self._transactions, certificates=self._tls.expiries,
                     ),
                     self._clock,
                     every_partition=self.config["metrics.partitions.enable"],

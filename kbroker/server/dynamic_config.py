@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.config import TopicConfig, dynamic
 from kbroker.config.agreed import AGREED, agreed_settings
-from kbroker.config.definition import find_broker_key
+from kbroker.config.definition import LISTENER_PREFIX, find_broker_key, of_a_listeners_tls
+from kbroker.errors import ConfigError, ErrorCode, KafkaError
 from kbroker.metadata.controller.nodes import load_resource_configs
 from kbroker.metadata.controller.partition_states import ElectionRules
 from kbroker.metadata.image import ConfigKind, ConfigResource
@@ -42,9 +43,15 @@ Reaction = Callable[["BrokerConfig", "BrokerConfig"], None]
 class DynamicConfig:
     """See the head of this file."""
 
-    def __init__(self, started: BrokerConfig, on_failure: Callable[[], None] = nothing) -> None:
+    def __init__(
+        self,
+        started: BrokerConfig,
+        on_failure: Callable[[], None] = nothing,
+        judge: Callable[[BrokerConfig], None] | None = None,
+    ) -> None:
         """`on_failure` is called when a reaction could not follow; by default that is left so until
-        the next change."""
+        the next change. `judge` raises a ConfigError for a configuration of this broker that could
+        not be followed, before it is stored."""
         self.config = started
         self.started = started
         self._own = ConfigResource(ConfigKind.BROKER, str(started.node_id))
@@ -55,6 +62,7 @@ class DynamicConfig:
         self._lagging: dict[str, BrokerConfig] = {}
         self._said: dict[str, str] = {}  # why, as the log has it
         self._on_failure: Final = on_failure
+        self._judge: Final = judge
 
     def add(self, what: str, reaction: Reaction) -> None:
         """`reaction` does something about changes from now on; `what` names it in the log."""
@@ -131,12 +139,20 @@ class DynamicConfig:
                 continue
             text = "default" if value is None else value.text
             changed.append(f"{name}={'(hidden)' if key is None or key.sensitive else text}")
-            if key is None or not key.supported or name != key.name:
+            if key is None or not key.supported or not self._has_effect(name, key.name):
                 idle.append(name)
         if changed:
             logger.info("configuration: %s", ", ".join(changed))
         if idle:
             logger.warning("settings without effect in this version: %s", ", ".join(idle))
+
+    def _has_effect(self, name: str, key: str) -> bool:
+        """With a listener's prefix: keys of TLS, if the listener speaks it."""
+        return name == key or any(
+            name == f"{LISTENER_PREFIX}{each.lower()}.{key}" and of_a_listeners_tls(name)
+            for each in self.config.listeners.names
+            if self.config.security_of(each).uses_tls
+        )
 
     def election_rules(self, topic: TopicImage) -> ElectionRules:
         """What the settings of this topic say about its elections, now."""
@@ -155,7 +171,18 @@ class DynamicConfig:
             dynamic.check_client_metrics(configs)
         else:
             source = dynamic.THIS_BROKER if resource.name else dynamic.EVERY_BROKER
-            dynamic.check_broker(self.config, source, configs)
+            config = dynamic.check_broker(self.config, source, configs)
+            if self._judge is not None and resource in (self._own, self._every):
+                self._check_here(config, configs)
+
+    def _check_here(self, config: BrokerConfig, configs: Mapping[str, str]) -> None:
+        """By the files of this broker, which others do not see."""
+        if self._judge is None or not any(map(of_a_listeners_tls, configs)):
+            return
+        try:
+            self._judge(config)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from None
 
     def edit_list(
         self, resource: ConfigResource, own: Mapping[str, str], key: str, parts: str, add: bool

@@ -1,27 +1,40 @@
-"""The listeners with TLS: their transports, what their clients fail at, and their certificates.
+"""The listeners with TLS: their transports and certificates, and what their clients fail at.
 
 Place in the flow: `listen_all` asks for a transport when it binds a listener that needs one; only
 then is anything of TLS imported, and libssl mapped. From then on the scheduler calls `tell`, which
-writes a line for each kind of connection that has failed in TLS, since the network threads cannot.
+writes a line for each kind of connection that has failed in TLS, since the network threads cannot,
+and `look`, which serves the certificates of files that were replaced. A change of settings is
+judged before it is stored (`judge`) and then followed (`follow`).
 
-`transport_of` on the thread that starts the broker, the rest on the scheduler's.
+Connections keep the certificate with which they began. What cannot be served is a line in the log,
+and the listener keeps the certificate in use.
+
+`transport_of` on the thread that starts the broker; `judge` and `follow` on the controller's, the
+rest on the scheduler's. The lock guards what is served, and is held while files are read.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+import threading
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kbroker import limits
+from kbroker.errors import ConfigError
 
 if TYPE_CHECKING:
+    from kbroker.config import BrokerConfig
     from kbroker.config.listener_security import ListenerSecurity
     from kbroker.net._tls_transport import TlsTransport
     from kbroker.scheduler import Scheduler
     from kbroker.security.certificate_principals import Dispatch
     from kbroker.security.principal_rules import PrincipalRules
+    from kbroker.security.tls_changes import Served
 
 logger: Final = logging.getLogger("kbroker.network")
+
+# Looks after which contents are read.
+LOOKS_UNREAD: Final = 6
 
 _NO_TLS: Final = "the client does not speak TLS -> set its security.protocol to {protocol}"
 _NO_TRUST: Final = (
@@ -56,23 +69,37 @@ _CAUSES: Final = {
 }
 
 
+class Dynamic(Protocol):
+    """Has the configuration as it holds now."""
+
+    @property
+    def config(self) -> BrokerConfig: ...
+
+
 class TlsListeners:
     """See the head of this file."""
 
-    def __init__(self) -> None:
-        self._transports: dict[str, tuple[TlsTransport, ListenerSecurity]] = {}
+    def __init__(self, dynamic: Dynamic) -> None:
+        self._dynamic = dynamic
+        self._lock = threading.Lock()
+        self._transports: dict[str, TlsTransport] = {}
+        self._served: dict[str, Served] = {}
         self._rules: dict[str, PrincipalRules] = {}
+        self._refused: dict[str, str] = {}  # why a change is not served, as the log has it
+        self._looks = 0
+        self._scheduler: Scheduler | None = None
 
     def transport_of(self, security: ListenerSecurity) -> TlsTransport:
         """For a listener that opens; ConfigError if its settings or files do not do."""
         from kbroker.net._openssl import loaded_version
         from kbroker.net._tls_transport import TlsTransport
-        from kbroker.security.tls import principal_rules, read_stores, tls_context
+        from kbroker.security.tls import principal_rules
+        from kbroker.security.tls_changes import serve
 
-        first = not self._transports
-        transport = TlsTransport(tls_context(security, read_stores(security)))
-        self._transports[security.name] = transport, security
-        self._rules[security.name] = principal_rules(security)
+        name, first = security.name, not self._transports
+        self._served[name] = served = serve(security)
+        self._transports[name] = transport = TlsTransport(served.context)
+        self._rules[name] = principal_rules(security)
         if first:
             logger.info("TLS by %s", loaded_version())
         return transport
@@ -86,20 +113,87 @@ class TlsListeners:
 
         return CertificatePrincipals(self._rules).before(dispatch)
 
-    def schedule(self, scheduler: Scheduler) -> None:
-        """After the listeners have been bound."""
+    def schedule(self, scheduler: Scheduler, period_ms: int) -> None:
+        """After the listeners have been bound. `period_ms`: between two looks at the files."""
+        self._scheduler = scheduler
         if self._transports:
             scheduler.schedule("TLS", self.tell, limits.LOG_LINE_PERIOD_MS)
+            scheduler.schedule("TLS files", self.look, period_ms)
+
+    # --- certificates that change -----------------------------------------------------------------
+
+    def look(self) -> None:
+        """Serves what files have now; every so often their contents are read, whatever the system
+        says of them."""
+        from kbroker.security.tls_changes import signature_of
+
+        self._looks += 1
+        for name in self._transports:
+            security = self._dynamic.config.security_of(name)
+            if (
+                signature_of(security) != self._served[name].signature
+                or self._looks % LOOKS_UNREAD == 0
+            ):
+                self._change(security)
+
+    def follow(self, before: BrokerConfig, now: BrokerConfig) -> None:
+        """A change of settings, and of the files too if they have changed."""
+        for name in self._transports:
+            self._change(now.security_of(name))
+
+    def judge(self, config: BrokerConfig) -> None:
+        """ConfigError if a listener cannot serve what `config` says. As in Apache Kafka the files
+        are looked at soon after it, though no setting may have another value."""
+        from kbroker.security.tls_changes import changed
+
+        with self._lock:
+            for name, served in self._served.items():
+                changed(config.security_of(name), served)
+        if self._scheduler is not None and self._served:
+            self._scheduler.once("TLS files at once", self.look, 0)
+
+    def _change(self, security: ListenerSecurity) -> None:
+        from kbroker.security.tls_changes import changed, signature_of
+
+        name = security.name
+        with self._lock:
+            served = self._served[name]
+            try:
+                found = changed(security, served)
+            except ConfigError as error:
+                if self._refused.get(name) != error.message:
+                    logger.warning("%s keeps its TLS: %s", name, error.message)
+                self._refused[name] = error.message
+                return
+            self._refused.pop(name, None)
+            if found is None:
+                self._served[name] = served._replace(signature=signature_of(security))
+                return
+            self._transports[name].replace(found.context)
+            self._served[name] = found
+        logger.info(
+            "%s: new connections get the certificate that expires at %d (seconds since 1970)",
+            name,
+            found.context.not_after,
+        )
+
+    def expiries(self) -> dict[str, int]:
+        """By listener: when its certificate expires, in seconds since 1970. Any thread."""
+        with self._lock:
+            return {name: served.context.not_after for name, served in self._served.items()}
+
+    # --- clients that fail ------------------------------------------------------------------------
 
     def tell(self) -> None:
         """A line for each kind of failure since the last call."""
         from kbroker.net._tls_transport import ENDED
 
-        for name, (transport, security) in self._transports.items():
+        for name, transport in self._transports.items():
+            protocol = self._dynamic.config.listeners.protocol_of(name)
             for reason, verify, count, host in transport.take_failures():
                 level = logging.DEBUG if reason == ENDED else logging.INFO
                 why = f"{reason} ({verify})" if verify else reason
-                cause = _CAUSES.get(reason, "").format(protocol=security.protocol.value)
+                cause = _CAUSES.get(reason, "").format(protocol=protocol)
                 logger.log(
                     level,
                     "%s: TLS failed for %d connection%s, the last one from %s: %s%s",
