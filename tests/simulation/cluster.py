@@ -255,13 +255,14 @@ class Cluster(DiskActs, TransactionActs):
                     point = min(point, view.synced_to)
                 synced[name] = Synced(path, point, epochs_settled=False)
         open_here = running.replicas.replicas()
-        synced.update((name, Synced.of(each)) for name, each in open_here.items())
+        for name, each in open_here.items():
+            synced[name] = Synced.of(each, points.get(name, 0))
         self._end(node_id, down_ms, clean=False)
         self.boots[node_id] += 1
-        for name, each in synced.items():
+        for name, left in synced.items():
             view = self.safety.partition(name).views[node_id]
-            cut_power(each, view.contents.place_of, self.dice)
-            self.safety.power_cut(node_id, name, each.recovery_point)
+            cut_power(left, view.contents.place_of, self.dice)
+            self.safety.power_cut(node_id, name, left.recovery_point)
 
     def take_away(self, node_id: int) -> None:
         """Until `heal`."""

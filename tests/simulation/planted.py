@@ -25,6 +25,7 @@ from kbroker.coordinator.runtime.store import CoordinatorStore
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers import delete_records, offset_commit, offset_fetch
 from kbroker.log.engine.partition_log import PartitionLog
+from kbroker.log.upkeep.checkpointing import Checkpointing
 from kbroker.metadata.controller import (
     partition_changes,
     partition_states,
@@ -420,6 +421,10 @@ def _all_stayed(image: ClusterImage, known: Mapping[int, BrokerImage]) -> list[i
     return [*(known.keys() & image.brokers.keys())]
 
 
+def _as_it_was(checkpointing: Checkpointing, log: PartitionLog) -> None:
+    """A cut leaves the recovery point in its file, above the end of the log."""
+
+
 def _not_cancelled(loader: Loader, partitions: Sequence[int]) -> None:
     """A load goes on when its partition is lost."""
 
@@ -528,6 +533,7 @@ PLANTED: dict[str, Plant] = {
     "one-generation": Plant(rebalance, "following", _the_same_again, 40),
     "nothing-came": Plant(FollowedPartition, "_append_locked", _nothing_came, 20),
     "checkpoint-not-read": Plant(ReplicaManager, "_open_replica", _from_the_start, 20),
+    "point-above-a-cut": Plant(Checkpointing, "points_fell", _as_it_was, 20),
     "stopping-for-ever": Plant(PartitionChanges, "_stopping", _for_ever, 60),
     "versions-of-another": Plant(ImageFollower, "accept_epoch", _remembered, 40),
     "won-and-not-known": Plant(Election, "_has_won", _not_won, 80),

@@ -29,10 +29,14 @@ class Synced(NamedTuple):
     epochs_settled: bool
 
     @classmethod
-    def of(cls, replica: Replica) -> Synced:
+    def of(cls, replica: Replica, checkpointed: int) -> Synced:
+        """`checkpointed`: its recovery point on the disk. The file says more than the log where a
+        cut was given up: the lower point could not be written, so no byte of the log has changed.
+        `Safety` fails where one has."""
         log = replica.log
         settled = log.epochs.unsettled_from >= log.log_end_offset
-        return cls(log.path, log.recovery_point, settled)
+        point = max(log.recovery_point, min(checkpointed, log.log_end_offset))
+        return cls(log.path, point, settled)
 
 
 def cut_power(

@@ -23,7 +23,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kbroker.log.engine.checkpoints import HIGH_WATERMARK_FILE, read_offsets
+from kbroker.log.engine.checkpoints import (
+    HIGH_WATERMARK_FILE,
+    RECOVERY_POINT_FILE,
+    read_offsets,
+)
 from kbroker.metadata.controller import records as nodes
 from kbroker.metadata.controller.events import BrokersChanged
 from kbroker.metadata.image import NO_LEADER, PartitionImage, TopicImage
@@ -427,6 +431,7 @@ class Safety:
                     partition,
                 )
             view.contents.follow(end)
+            self._point_has_fallen(partition, view, end)
             if view.replica is not None:
                 self._look_behind_cut(partition, view, view.replica)
             view.values = {each.value for each in view.contents.records[view.log_start :]}
@@ -454,6 +459,16 @@ class Safety:
         except (AssertionError, OSError) as error:
             self.fail("a log holds what it says", f"broker {view.node_id}: {error}", partition)
             return []
+
+    def _point_has_fallen(self, partition: Partition, view: View, end: int) -> None:
+        """Or a later start does not read what is appended after a cut."""
+        if self._cluster.scheduler is not None:
+            return  # it may have risen again since
+        file = view.contents.directory.parent / RECOVERY_POINT_FILE
+        point = read_offsets(file).get(view.name, 0)
+        if point > end:
+            cut = f"broker {view.node_id}: the log ends at {end}, and its recovery point is {point}"
+            self.fail("a cut takes its recovery point with it", cut, partition)
 
     def _look_behind_cut(self, partition: Partition, view: View, replica: Replica) -> None:
         broker = self._cluster.brokers[view.node_id]

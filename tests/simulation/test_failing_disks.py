@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.log.engine.checkpoints import RECOVERY_POINT_FILE, read_offsets
 from kbroker.metadata.image import NO_LEADER
 from kbroker.testing.file_faults import FOREVER, Fault, FileFaults
 from kbroker.types import TopicPartition
 from tests.simulation.act import Act
 from tests.simulation.cluster import BROKERS, TOPIC, Cluster
 from tests.simulation.history import run
+from tests.simulation.power import Synced
 
 FIRST = BROKERS[0]
 NAME = TopicPartition(TOPIC, 0)
@@ -103,3 +105,19 @@ def test_who_started_on_a_full_disk_starts_again_when_all_is_healed() -> None:
         Act(1_735, "fill_disk", (FIRST, 3_543)),
     )
     assert run(700442, schedule).violation is None
+
+
+def test_a_power_cut_leaves_what_was_synced_before_a_cut_was_given_up(cluster: Cluster) -> None:
+    """The lower recovery point cannot be written, so the log stays as it is (history 5200008)."""
+    assert hands_over(cluster)
+    broker = cluster.running(FIRST)
+    replica = broker.replicas.partition(*NAME)
+    assert replica is not None and replica.log.flush()
+    broker.checkpoint()
+    directory = cluster.brokers[FIRST].directory
+    fault = Fault(FULL, f"{directory}/", times=FOREVER, error=errno.EIO)
+    with FileFaults(fault), pytest.raises(OSError):
+        replica.log.truncate_to(0)
+    assert (replica.log.recovery_point, replica.log_end_offset) == (0, 1)
+    points = read_offsets(directory / RECOVERY_POINT_FILE)
+    assert Synced.of(replica, points[NAME]).recovery_point == 1
