@@ -77,8 +77,10 @@ class TransactionStore(CoordinatorStore[Written]):
     def coordinator_epoch(self, transactional_id: str, term: int) -> int:
         replica = self._replica_at(TRANSACTIONS_TOPIC, self.partition_of(transactional_id))
         epoch = NO_EPOCH if replica is None else replica.leader_epoch
-        # The term comes after it: if that is the same, no other broker led the partition meanwhile.
-        return epoch if self.term_of(transactional_id) == term else NO_EPOCH
+        # These come after it: a partition that is lost is not active any more before its replica
+        # follows, also where a write keeps it in its term.
+        is_ours = self.term_of(transactional_id) == term and not self.state_of(transactional_id)
+        return epoch if is_ours else NO_EPOCH
 
     def write(self, transactional_id: str, term: int, image: TransactionImage, done: Done) -> None:
         """Append the id's record; `done` is called once, without any lock held."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
+from unittest import mock
 
 import pytest
 
@@ -158,6 +159,19 @@ def test_what_is_known_while_partitions_are_loaded(start: Start) -> None:
     node.lead(NODE, NODE, epoch=8)
     assert node.store.coordinator_epoch(PAY, term) == -1
     assert node.store.coordinator_epoch(PAY, node.store.term_of(PAY)) == 8
+
+
+def test_a_partition_that_is_lost_has_no_epoch_while_a_write_keeps_its_term() -> None:
+    """By then its replica may have the epoch of another leader, in which no partition would refuse
+    a marker."""
+    table: Any = mock.Mock(partition_count=COUNT)
+    table.term.return_value = 3
+    replica: Any = mock.Mock(leader_epoch=7)
+    store = TransactionStore(table, mock.Mock(), lambda *place: replica, NODE, lambda: 2)
+    for code, epoch in ((NONE, 7), (ErrorCode.NOT_COORDINATOR, -1)):
+        table.state_of.return_value = int(code)
+        assert store.coordinator_epoch(PAY, 3) == epoch
+    assert store.coordinator_epoch(PAY, 2) == -1
 
 
 def test_each_record_is_a_batch_of_its_own(start: Start) -> None:
