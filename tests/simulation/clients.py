@@ -21,7 +21,7 @@ from kbroker.peer.messages import LATEST_TIMESTAMP, decode_list_offsets
 from kbroker.peer.replica_fetch import LIST_OFFSETS_VERSION, encode_list_offsets
 from kbroker.protocol.wire import Reader
 from kbroker.types import ApiKey, TopicPartition
-from tests.simulation.contents import Record, batch_of, records_in
+from tests.simulation.contents import Record, batch_of, producer_of, records_in
 from tests.simulation.network import CLIENTS, Answer, Lost
 from tests.simulation.requests import Produced
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 GIVE_UP_MS = 6_000
 PRODUCE_TIMEOUT_MS = 800
+BATCHES_KEPT = 5  # of a producer, by a leader
 _NO_BROKER = -1  # the replica id of a consumer
 
 
@@ -155,9 +156,19 @@ class Producer(Numbering):
 
     def _is_out_of_order(self, sending: _Sending, running: Running) -> None:
         safety = self._cluster.safety
-        if safety.leads(running, sending.name):
+        if safety.leads(running, sending.name) and not self._is_long_ago(sending):
             partition = safety.partition(sending.name)
             safety.fail("the leader knows a producer's sequence", f"{sending.value!r}", partition)
+
+    def _is_long_ago(self, sending: _Sending) -> bool:
+        """A request that comes late, when another one with its batch was acknowledged, and so many
+        after it that its leader need not know it: then the answer is for no client."""
+        line = self._lines.get(sending.name)
+        if line is None or self.sending.get(sending.name) is sending:
+            return False
+        pair, sequence = producer_of(sending.batch)
+        newest = line.sequence if sending.name in self.sending else line.sequence - 1
+        return pair.producer_id == line.producer_id and sequence + BATCHES_KEPT <= newest
 
     def _failed(self, sending: _Sending) -> None:
         if self._idempotent and self._cluster.loop.now_ms < sending.give_up_at_ms:

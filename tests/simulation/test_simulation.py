@@ -17,7 +17,7 @@ from kbroker.coordinator.runtime._shard_table import ACTIVE, LOADING
 from tests.simulation import group_members, links
 from tests.simulation.__main__ import main
 from tests.simulation.act import Act
-from tests.simulation.clients import GIVE_UP_MS
+from tests.simulation.clients import GIVE_UP_MS, Producer
 from tests.simulation.cluster import BROKERS, Cluster
 from tests.simulation.history import _write, run
 from tests.simulation.network import CLIENTS, Network
@@ -176,6 +176,31 @@ def test_a_leader_of_an_older_epoch_need_not_know_a_producer(tmp_path: Path, new
     with nullcontext() if newer else pytest.raises(Violation, match="knows a producer's sequence"):
         cluster.produce(0, 0)
         cluster.loop.run_until(cluster.loop.now_ms + 100)
+    cluster.close()
+
+
+@pytest.mark.parametrize(
+    ("later", "under_way", "may_be_unknown"),
+    [(0, False, False), (4, False, False), (4, True, True), (5, False, True)],
+)
+def test_a_leader_knows_the_last_five_batches_of_a_producer(
+    tmp_path: Path, later: int, under_way: bool, may_be_unknown: bool
+) -> None:
+    """A request is late, and the same batch was acknowledged when it was sent again (5111605)."""
+    cluster = Cluster(tmp_path, random.Random("five"))
+    cluster.begin()
+    name, producer = cluster.names[0], cluster.producers[0]
+    cluster.produce(0, 0)
+    assert isinstance(producer, Producer)
+    sending = producer.sending[name]
+    while name in producer.sending:
+        cluster.loop.run_until(cluster.loop.now_ms + 100)
+    for _ in range(later):
+        assert _write(cluster, 0)
+    if under_way:
+        cluster.produce(0, 0)
+    producer._is_out_of_order(sending, cluster.running(cluster.leader_of(name)[0]))
+    assert (cluster.safety.violation is None) is may_be_unknown
     cluster.close()
 
 
