@@ -107,7 +107,7 @@ def test_who_started_on_a_full_disk_starts_again_when_all_is_healed() -> None:
     assert run(700442, schedule).violation is None
 
 
-def test_a_power_cut_leaves_what_was_synced_before_a_cut_was_given_up(cluster: Cluster) -> None:
+def test_a_power_cut_leaves_records_synced_before_a_cut_was_given_up(cluster: Cluster) -> None:
     """The lower recovery point cannot be written, so the log stays as it is (history 5200008)."""
     assert hands_over(cluster)
     broker = cluster.running(FIRST)
