@@ -1,4 +1,4 @@
-"""The tokens of a client of ours that authenticates: between brokers, and of the command line.
+"""How a client of ours comes in: between brokers, and of the command line.
 
 Place in the flow: `peer/` sends SaslHandshake and then these, each when the one before has been
 answered, over a blocking socket or on an event loop. Nothing here does I/O.
@@ -7,12 +7,15 @@ answered, over a blocking socket or on an event loop. Nothing here does I/O.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.security.plain import PLAIN, plain_token
 from kbroker.security.scram import SCRAM_MECHANISMS, ScramMechanism
 from kbroker.security.scram_client import ScramClient
 from kbroker.security.scram_messages import ScramMessageError
+
+if TYPE_CHECKING:
+    from kbroker.security.client_tls import ClientTls
 
 MECHANISMS = (PLAIN, *SCRAM_MECHANISMS)
 
@@ -22,10 +25,13 @@ class ServerError(Exception):
 
 
 class ClientLogin(NamedTuple):
-    mechanism: str
-    name: str
-    password: str
+    """`mechanism` empty: without SASL. `tls` None: without TLS."""
+
+    mechanism: str = ""
+    name: str = ""
+    password: str = ""
     is_token: bool = False
+    tls: ClientTls | None = None
 
     def tokens(self) -> Generator[bytes, bytes, None]:
         """Yields each token and takes the answer to it. ServerError, also from the last answer."""

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kbroker.errors import ConfigError
 from kbroker.security.certificate_names import alternative_names
 from kbroker.security.distinguished_name import name_of
-from kbroker.security.tls import FILES, Stores, read_stores, tls_context
+from kbroker.security.stores import FILES, Stores, read_stores
+from kbroker.security.tls import tls_context
 
 if TYPE_CHECKING:
     from kbroker.config.listener_security import ListenerSecurity

@@ -9,7 +9,8 @@ import pytest
 from kbroker.config import BrokerConfig
 from kbroker.config.listener_security import ListenerSecurity
 from kbroker.errors import ConfigError
-from kbroker.security.tls import read_stores, tls_context
+from kbroker.security.stores import read_stores
+from kbroker.security.tls import tls_context
 from tests.support.certificates import Authority, Certificate, openssl
 
 
