@@ -161,6 +161,7 @@ class ClusterMember:
 
     def repair(self) -> Repair:
         """For the scrub; imported with it."""
+        from kbroker.peer.link import open_link
         from kbroker.replica.batch_repair import BatchRepair
 
         return BatchRepair(
@@ -168,6 +169,7 @@ class ClusterMember:
             lambda name: self._replicas().partition(*name),
             lambda: self._controller().image,
             self._clock,
+            partial(open_link, login=own_login(self._config)),
         )
 
     def await_image(self) -> None:

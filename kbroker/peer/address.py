@@ -1,10 +1,12 @@
-"""Where brokers are: `host:port` as people write it, and as a value.
+"""Where brokers are: `host:port` as people write it, and as a value; why they cannot be reached.
 
 Pure, any thread.
 """
 
 from __future__ import annotations
 
+import os
+import socket
 from typing import Final, NamedTuple
 
 from kbroker.errors import UserError
@@ -41,3 +43,14 @@ def parse_addresses(bootstrap: str) -> list[Address]:
             )
         addresses.append(Address(host, port))
     return addresses
+
+
+def reason(error: OSError) -> str:
+    """The system's words without its number; what resolves names, and TLS, have numbers of their
+    own."""
+    if type(error).__module__ == "ssl":
+        words = getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error)
+        return str(words).lower().replace("_", " ")
+    if isinstance(error, socket.gaierror) or not error.errno:
+        return error.strerror or str(error)
+    return os.strerror(error.errno)

@@ -11,16 +11,15 @@ Bounds: the response frame. Owner: the thread of its client.
 
 from __future__ import annotations
 
-import os
 import socket
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker import limits
 from kbroker.clock import NS_PER_MS, Clock
-from kbroker.errors import ErrorCode, KafkaError
+from kbroker.errors import ErrorCode, KafkaError, UserError
 from kbroker.peer import frames, messages
-from kbroker.peer.address import Address
+from kbroker.peer.address import Address, reason
 from kbroker.peer.frames import RESPONSE_BYTES_MAX
 from kbroker.peer.versions import VERSIONS
 from kbroker.protocol.wire import ProtocolError, Reader
@@ -28,6 +27,7 @@ from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
     from kbroker.security.client_login import ClientLogin
+    from kbroker.security.client_tls import ClientTls
 
 SETUP_TIMEOUT_MS_MAX: Final = 10_000
 _SHORTEST_WAIT_S: Final = 0.001
@@ -163,8 +163,8 @@ def open_link(
     clock: Clock,
     login: ClientLogin | None = None,
 ) -> Link:
-    """Connects, asks for ApiVersions, in the newest form we know, then in the oldest, and logs in
-    where there is a `login`."""
+    """Connects, asks for ApiVersions, in the newest form we know, then in the oldest; with TLS and
+    a login where `login` has them. UserError: the broker's certificate is not accepted."""
     setup_ms = min(timeout_ms, SETUP_TIMEOUT_MS_MAX)
     deadline_ns = clock.monotonic_ns() + setup_ms * NS_PER_MS
     try:
@@ -175,11 +175,13 @@ def open_link(
         raise network_error(f"cannot connect to {address} within {setup_ms / 1000:g} s") from None
     except OSError as error:
         raise network_error(f"cannot connect to {address}: {reason(error)}") from error
+    if login is not None and login.tls is not None:
+        connected = _speak_tls(address, connected, login.tls)
     link = Link(address, connected, client_id, clock)
     try:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         link.versions = _negotiate(link, deadline_ns)
-        if login is not None:
+        if login is not None and login.mechanism:
             _log_in(link, login, deadline_ns)
     except ProtocolError as error:
         link.close()
@@ -188,6 +190,22 @@ def open_link(
         link.close()
         raise
     return link
+
+
+def _speak_tls(address: Address, connected: socket.socket, tls: ClientTls) -> socket.socket:
+    import ssl  # its client has it already
+
+    try:
+        return tls.context.wrap_socket(connected, server_hostname=address.host)
+    except ssl.SSLCertVerificationError as error:
+        raise UserError(
+            f"{address}: its certificate is not accepted: {error.verify_message}",
+            "see ssl.truststore.location, and connect by a name that is in the certificate",
+        ) from None
+    except TimeoutError:
+        raise network_error(f"{address} did not answer TLS in time") from None
+    except OSError as error:
+        raise network_error(f"{address} does not speak TLS with us: {reason(error)}") from error
 
 
 def _negotiate(link: Link, deadline_ns: int) -> dict[int, tuple[int, int]]:
@@ -212,10 +230,3 @@ def _log_in(link: Link, login: ClientLogin, deadline_ns: int) -> None:
             api_key, version, body = steps.send(link.receive(deadline_ns))
     except StopIteration:
         pass
-
-
-def reason(error: OSError) -> str:
-    """The system's words without its number; what resolves names has numbers of its own."""
-    if isinstance(error, socket.gaierror) or not error.errno:
-        return error.strerror or str(error)
-    return os.strerror(error.errno)

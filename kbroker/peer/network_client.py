@@ -22,14 +22,13 @@ thread, and nothing here blocks or retries a request that was sent.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from collections import deque
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.peer.address import Address
+from kbroker.peer.address import Address, reason
 from kbroker.peer.connection import (
     Connection,
     Counters,
@@ -244,6 +243,12 @@ class NetworkClient:
         if node.connecting is None and self._loop().time() >= node.retry_at_s:
             node.connecting = self._loop().create_task(self._connect(node))
 
+    def _tls(self, node: _Node) -> dict[str, Any]:
+        login = self.options.login
+        if login is None or login.tls is None:
+            return {}
+        return {"ssl": login.tls.context, "server_hostname": node.address.host}
+
     async def _connect(self, node: _Node) -> None:
         setup_s = self.options.connection_setup_timeout_ms / 1000
         connection = Connection(
@@ -252,17 +257,16 @@ class NetworkClient:
         try:
             async with asyncio.timeout(setup_s):
                 await self._loop().create_connection(
-                    lambda: connection, node.address.host, node.address.port
+                    lambda: connection, node.address.host, node.address.port, **self._tls(node)
                 )
                 node.connection = connection
                 connection.versions = await negotiate(connection, self.options)
-                if self.options.login is not None:
+                if self.options.login is not None and self.options.login.mechanism:
                     await log_in(connection, self.options.login, self.options)
         except TimeoutError:
             error = network_error(f"cannot connect to {node.address} within {setup_s:g} s")
         except OSError as failure:
-            text = os.strerror(failure.errno) if failure.errno else str(failure)
-            error = network_error(f"cannot connect to {node.address}: {text}")
+            error = network_error(f"cannot connect to {node.address}: {reason(failure)}")
         except ProtocolError as failure:
             error = network_error(f"{node.address} sent a malformed ApiVersions: {failure}")
         except KafkaError as failure:

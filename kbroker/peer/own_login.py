@@ -1,4 +1,4 @@
-"""The login of this broker at the others, as its configuration says it.
+"""The login of this broker at the others, and its TLS, as its configuration says it.
 
 Place in the flow: each client of ours between brokers asks for it when it is made. Where there is
 none, nothing is imported for it.
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
+    from kbroker.config.listener_security import ListenerSecurity
     from kbroker.security.client_login import ClientLogin
 
 # Asked for when a client is made.
@@ -22,11 +23,22 @@ def no_login() -> None:
 
 
 def own_login(config: BrokerConfig) -> ClientLogin | None:
-    """None: brokers do not authenticate. ConfigError: this one has to, and cannot."""
-    if not config.listeners.protocol_of(config.listeners.inter_broker_name).startswith("SASL"):
+    """None: brokers neither authenticate nor speak TLS. ConfigError: this one cannot do it."""
+    security = _between_brokers(config)
+    if security is None:
         return None
     from kbroker.config.sasl_logins import login_between_brokers
     from kbroker.security.client_login import ClientLogin
 
-    found = login_between_brokers(config)
-    return None if found is None else ClientLogin(*found)
+    found = login_between_brokers(config) if security.uses_sasl else None
+    login = ClientLogin() if found is None else ClientLogin(*found)
+    if not security.uses_tls:
+        return None if found is None else login
+    from kbroker.security.client_tls import client_tls
+
+    return login._replace(tls=client_tls(security))
+
+
+def _between_brokers(config: BrokerConfig) -> ListenerSecurity | None:
+    name = config.listeners.inter_broker_name
+    return None if config.listeners.protocol_of(name) == "PLAINTEXT" else config.security_of(name)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from kbroker.clock import NS_PER_MS
-from kbroker.errors import ErrorCode, KafkaError
+from kbroker.errors import ErrorCode, KafkaError, UserError
 from kbroker.log.engine.validator import batch_offsets
 from kbroker.log.looking._tools import crc32c
 from kbroker.peer import messages
@@ -79,7 +79,7 @@ class BatchRepair:
         for broker in self._others(log):
             try:
                 theirs = self._ask(broker, log.name, damaged.offset)
-            except (KafkaError, ProtocolError) as error:
+            except (KafkaError, ProtocolError, UserError) as error:
                 logger.info(
                     "%s: broker %d does not give offset %d: %s",
                     log.name, broker.node_id, damaged.offset, error,

@@ -17,8 +17,7 @@ from kbroker._net import SocketServer
 from kbroker.config.keys_replication import RACK_AWARE_SELECTOR
 from kbroker.config.listeners import SecurityProtocol
 from kbroker.engine._hot import HotPath
-from kbroker.errors import AddressInUse, ConfigError, UserError
-from kbroker.metadata.store.zookeeper_settings import CONNECT
+from kbroker.errors import AddressInUse, UserError
 from kbroker.observe.resources import memory_limit
 from kbroker.protocol.versions import FLEXIBLE_SINCE, SERVED
 from kbroker.replica.throttled_replicas import LEADER_RATE
@@ -49,9 +48,6 @@ HOT_UNTIL: Final = {ApiKey.ADD_PARTITIONS_TO_TXN: 3}
 
 
 VERIFIES: Final = "transaction.partition.verification.enable"
-
-# The protocols that brokers speak with each other.
-BETWEEN_BROKERS: Final = frozenset({SecurityProtocol.PLAINTEXT, SecurityProtocol.SASL_PLAINTEXT})
 
 # Of the memory that the process may use, for answers that wait for their sockets.
 UNSENT_SHARE: Final = 8
@@ -155,18 +151,6 @@ def listen(
             ) from error
 
 
-def _check_between_brokers(config: BrokerConfig) -> None:
-    between = config.listeners.inter_broker_name
-    protocol = config.listeners.protocol_of(between)
-    if config[CONNECT] and SecurityProtocol(protocol) not in BETWEEN_BROKERS:
-        raise ConfigError(
-            f"inter.broker.listener.name: brokers cannot speak {protocol} with each other in this"
-            " version",
-            "name a listener that speaks SASL_PLAINTEXT, or PLAINTEXT on a network that only"
-            " brokers reach",
-        )
-
-
 # For a listener with TLS.
 TransportOf = Callable[["ListenerSecurity"], "ListenerTransport"]
 
@@ -176,7 +160,6 @@ def listen_all(
 ) -> dict[str, list[tuple[str, int]]]:
     """Every listener of the configuration; the addresses that were bound, by its name."""
     listeners = config.listeners
-    _check_between_brokers(config)
     ipv4_ports = frozenset(
         each.port for each in listeners.listeners if each.host and not each.is_ipv6 and each.port
     )

@@ -7,7 +7,7 @@ from unittest.mock import Mock, call
 import pytest
 
 from kbroker.config import BrokerConfig
-from kbroker.errors import ConfigError, UserError
+from kbroker.errors import UserError
 from kbroker.replica.throttled_replicas import LEADER_RATE
 from kbroker.server import sockets
 
@@ -68,20 +68,6 @@ def test_the_four_protocols(protocol: str, authenticates: bool, transports: int)
     (bound,) = server.listen.call_args_list
     assert bound.kwargs["authenticates"] is authenticates
     assert tls.call_count == transports
-
-
-def test_brokers_of_a_cluster_speak_no_tls() -> None:
-    settings = [
-        "listeners=PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
-        "ssl.keystore.type=PEM",
-        "ssl.keystore.location=/broker.pem",
-        "zookeeper.connect=127.0.0.1:1",
-        "inter.broker.listener.name=SSL",
-    ]
-    server = Mock()
-    with pytest.raises(ConfigError, match="cannot speak SSL with each other"):
-        sockets.listen_all(server, BrokerConfig.load(overrides=settings), Mock())
-    server.listen.assert_not_called()
 
 
 def test_a_listener_with_tls_has_a_transport() -> None:
