@@ -1,6 +1,8 @@
-"""`--command-config FILE`: how a command authenticates, as Apache Kafka's tools read it.
+"""`--command-config FILE`: TLS and login of a command, as Apache Kafka's tools read it.
 
-    security.protocol=SASL_PLAINTEXT
+    security.protocol=SASL_SSL
+    ssl.truststore.type=PEM
+    ssl.truststore.location=/etc/kbroker/issuer.pem
     sasl.mechanism=SCRAM-SHA-512
     sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\
         username="alice" password="hers";
@@ -11,35 +13,85 @@ file, and never a password.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.errors import ConfigError
 
 if TYPE_CHECKING:
     from kbroker.security.client_login import ClientLogin
+    from kbroker.security.client_tls import ClientTls
 
 _PROTOCOL: Final = "security.protocol"
 _MECHANISM: Final = "sasl.mechanism"
 _JAAS: Final = "sasl.jaas.config"
 _PLAINTEXT: Final = "PLAINTEXT"
-_SERVED: Final = (_PLAINTEXT, "SASL_PLAINTEXT")
+_PROTOCOLS: Final = (_PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_STORES: Final = (
+    ("ssl.keystore.type", "ssl.keystore.location", "ssl.keystore.password"),
+    ("ssl.truststore.type", "ssl.truststore.location", "ssl.truststore.password"),
+)
+
+
+class _FileSettings:
+    """Keys of a client's TLS, which a broker has too, with the same types and defaults."""
+
+    def __init__(self, path: str, settings: Mapping[str, str]) -> None:
+        self._path = path
+        self._settings = settings
+
+    def name_of(self, key: str) -> str:
+        return f"{self._path}: {key}"
+
+    def __getitem__(self, key: str) -> Any:
+        from kbroker.config.definition import BROKER_KEYS
+        from kbroker.config.key import InvalidValue, parse_value
+
+        row, text = BROKER_KEYS[key], self._settings.get(key)
+        if text is None or (not text and row.default is None):
+            return row.default
+        try:
+            return parse_value(row, text)
+        except InvalidValue as error:
+            raise ConfigError(f"{self.name_of(key)} is not allowed", error.allowed) from None
 
 
 def login_of_file(path: str) -> ClientLogin | None:
-    """None: the file asks for no login. ConfigError: what it asks for is not served."""
-    from kbroker.config.jaas import parse_login_module
+    """None: the file asks for no login and no TLS. ConfigError: what it asks for is not served."""
     from kbroker.config.sources import read_file
-    from kbroker.security.client_login import MECHANISMS, ClientLogin
+    from kbroker.security.client_login import ClientLogin
 
     settings = {name: setting.text.strip() for name, setting in read_file(path).items()}
     protocol = settings.get(_PROTOCOL, _PLAINTEXT).upper()
-    if protocol not in _SERVED:
+    if protocol not in _PROTOCOLS:
         raise ConfigError(
-            f"{path}: {_PROTOCOL}={protocol} is not spoken by kbroker's own commands",
-            f"use {' or '.join(_SERVED)}",
+            f"{path}: {_PROTOCOL}={protocol} is no protocol", f"use {', '.join(_PROTOCOLS)}"
         )
     if protocol == _PLAINTEXT:
         return None
+    login = _login(path, settings) if protocol.startswith("SASL") else ClientLogin()
+    return login._replace(tls=_tls(path, settings)) if protocol.endswith("SSL") else login
+
+
+def _tls(path: str, settings: Mapping[str, str]) -> ClientTls:
+    for kind, location, password in _STORES:
+        if settings.get(location) and settings.get(kind, "JKS").upper() != "PEM":
+            raise ConfigError(
+                f"{path}: {kind}={settings.get(kind, 'JKS')}: Java's stores need the extra"
+                " [security], which this version does not have",
+                f"write the store as PEM and set {kind}=PEM",
+            )
+        if settings.get(password):
+            raise ConfigError(f"{path}: {password}: a PEM file has none", "leave it unset")
+    from kbroker.security.client_tls import client_tls  # its ssl is not for the others
+
+    return client_tls(_FileSettings(path, settings))
+
+
+def _login(path: str, settings: Mapping[str, str]) -> ClientLogin:
+    from kbroker.config.jaas import parse_login_module
+    from kbroker.security.client_login import MECHANISMS, ClientLogin
+
     mechanism = settings.get(_MECHANISM, "GSSAPI")
     if mechanism not in MECHANISMS:
         raise ConfigError(

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from kbroker.cli.checks import FAILING, OK, WARNING, Check
+from kbroker.cli.connect import login
 from kbroker.clock import NS_PER_MS, Clock
 from kbroker.errors import KafkaError, UserError
 
@@ -71,12 +72,30 @@ def _taken(listener: Listener, clock: Clock) -> Check:
     host = listener.host or "127.0.0.1"
     if listener.is_wildcard:
         host = "::1" if listener.is_ipv6 else "127.0.0.1"
+    if listener.security_protocol.value.endswith("SSL"):
+        return _speaks_tls(listener, host)
     try:
         open_link(Address(host, listener.port), "kbroker-doctor", ANSWER_TIMEOUT_MS, clock).close()
     except KafkaError:
         fix = "stop that process, or set listeners to another port"
         return Check(FAILING, "listener", f"{listener} is taken by something else", fix)
     return Check(OK, "listener", f"{listener}: a broker answers there")
+
+
+def _speaks_tls(listener: Listener, host: str) -> Check:
+    # A certificate of ours may be needed for more than the handshake.
+    import ssl
+
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        with socket.create_connection((host, listener.port), ANSWER_TIMEOUT_MS / 1000) as plain:
+            context.wrap_socket(plain).close()
+    except OSError:
+        fix = "stop that process, or set listeners to another port"
+        return Check(FAILING, "listener", f"{listener} is taken by something without TLS", fix)
+    return Check(OK, "listener", f"{listener}: something with TLS answers there")
 
 
 def advertised(listeners: ListenerSet) -> Iterator[Check]:
@@ -103,6 +122,7 @@ def round_trips(client: Client) -> Iterator[Check]:
     """Each broker at the address that it tells its clients, as one of them sees it."""
     from kbroker.peer.link import open_link
 
+    ours = login()
     try:
         client.metadata([])
     except (UserError, KafkaError) as error:
@@ -114,11 +134,9 @@ def round_trips(client: Client) -> Iterator[Check]:
     for node_id, address in sorted(client.cluster.brokers.items()):
         before_ns = clock.monotonic_ns()
         try:
-            open_link(address, "kbroker-doctor", ANSWER_TIMEOUT_MS, clock).close()
-        except KafkaError as error:
-            fix = (
-                f"on broker {node_id}: advertised.listeners=PLAINTEXT://HOST:PORT as clients see it"
-            )
+            open_link(address, "kbroker-doctor", ANSWER_TIMEOUT_MS, clock, ours).close()
+        except (KafkaError, UserError) as error:
+            fix = f"on broker {node_id}: advertised.listeners=NAME://HOST:PORT as clients see it"
             yield Check(FAILING, "round trip", f"broker {node_id}: {error.message}", fix)
             continue
         taken_ms = (clock.monotonic_ns() - before_ns) / NS_PER_MS

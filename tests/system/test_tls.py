@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -142,6 +145,31 @@ def test_the_log_advises_a_client_without_tls(make_secure: MakeSecure) -> None:
         assert client.recv(1) == b""
     wanted = "the client does not speak TLS -> set its security.protocol to SSL"
     assert eventually(lambda: wanted in broker.process.log_text())
+
+
+def test_commands_speak_tls(make_secure: MakeSecure, tmp_path: Path) -> None:
+    broker = make_secure(**{"ssl.client.auth": "required"})
+    client = broker.authority.issue("client")
+    store, config = tmp_path / "client-store.pem", tmp_path / "client.properties"
+    store.write_bytes(client.both)
+
+    def kbroker(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "kbroker", *words, "-b", broker.bootstrap]
+        environ = os.environ | {"KBROKER_COMMAND_CONFIG": str(config)}
+        return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=WAIT_S)
+
+    trust = (
+        "security.protocol=SSL\nssl.truststore.type=PEM\n"
+        f"ssl.truststore.location={broker.authority.certificate}\n"
+    )
+    config.write_text(f"{trust}ssl.keystore.type=PEM\nssl.keystore.location={store}\n")
+    assert kbroker("topic", "create", "made").returncode == 0
+    assert "made" in kbroker("topic", "list").stdout
+    config.write_text(trust)
+    assert kbroker("topic", "list").returncode != 0
+    config.write_text("security.protocol=SSL\n")
+    refused = kbroker("topic", "list")
+    assert "its certificate is not accepted" in refused.stderr
 
 
 def test_a_broker_without_tls_loads_nothing_of_it(broker: Broker) -> None:

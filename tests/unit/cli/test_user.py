@@ -193,7 +193,7 @@ def test_a_file_of_kafkas_tools(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "why"),
     [
-        (["security.protocol=SSL"], "SSL is not spoken"),
+        (["security.protocol=TLS"], "TLS is no protocol"),
         (["security.protocol=SASL_PLAINTEXT"], "GSSAPI is not known"),
         (["security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN"], "is not set"),
         (
