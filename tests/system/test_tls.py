@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 import subprocess
 import sys
+import tempfile
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 from kafka import KafkaConsumer, KafkaProducer
 
 from kbroker.errors import ConfigError
 from kbroker.testing.plain import PlainBroker as Broker
 from kbroker.testing.process import BrokerFailed
 from lab.ports import free_port
+from tests.support.broker_settings import change
 from tests.support.certificates import Authority, Certificate, client_context
 from tests.system import process_facts
 from tests.system.conftest import MakeBroker
@@ -145,6 +149,72 @@ def test_the_log_advises_a_client_without_tls(make_secure: MakeSecure) -> None:
         assert client.recv(1) == b""
     wanted = "the client does not speak TLS -> set its security.protocol to SSL"
     assert eventually(lambda: wanted in broker.process.log_text())
+
+
+def served(broker: SecureBroker) -> bytes:
+    """The certificate that a new connection gets."""
+    context = client_context(broker.authority)
+    with (
+        socket.create_connection(("127.0.0.1", broker.port)) as opened,
+        context.wrap_socket(opened, server_hostname="localhost") as tls,
+    ):
+        return tls.getpeercert(binary_form=True) or b""
+
+
+def expires(certificate: bytes) -> float:
+    found = ssl.DER_cert_to_PEM_cert(certificate)
+    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+        file.write(found)
+        file.flush()
+        decoded = ssl._ssl._test_decode_cert(file.name)  # type: ignore[attr-defined]
+    return ssl.cert_time_to_seconds(decoded["notAfter"])
+
+
+def metric(broker: SecureBroker) -> float:
+    with urllib.request.urlopen(f"{broker.process.admin}/metrics", timeout=WAIT_S) as response:
+        text = response.read().decode()
+    name = 'kbroker_tls_certificate_not_after_seconds{listener="SSL"}'
+    (line,) = [each for each in text.splitlines() if each.startswith(name)]
+    return float(line.split()[-1])
+
+
+def test_a_certificate_is_replaced_while_clients_produce(make_secure: MakeSecure) -> None:
+    broker = make_secure(**{"ssl.reload.interval.ms": 3_600_000})
+    first = served(broker)
+    assert metric(broker) == expires(first)
+    producer = Producer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "security.protocol": "SSL",
+            "ssl.ca.location": str(broker.authority.certificate),
+        }
+    )
+    producer.produce("t", b"before")
+    assert producer.flush(WAIT_S) == 0
+    renewed = broker.authority.issue("renewed", subject="/CN=broker", days=30)
+    broker.store.write_bytes(renewed.both)
+    # The same value again, as operators of Apache Kafka have a store read again.
+    change(
+        broker.process.bootstrap,
+        "listener.name.ssl.ssl.keystore.location",
+        str(broker.store),
+        node_id=1,
+    )
+    assert eventually(lambda: served(broker) != first, 10)
+    assert metric(broker) == expires(served(broker)) > expires(first)
+    producer.produce("t", b"after")
+    assert producer.flush(WAIT_S) == 0
+
+
+def test_a_store_that_cannot_be_served_is_refused(make_secure: MakeSecure) -> None:
+    broker = make_secure()
+    first = served(broker)
+    key = "listener.name.ssl.ssl.keystore.location"
+    with pytest.raises(KafkaException, match="No such file"):
+        change(broker.process.bootstrap, key, "/absent.pem", node_id=1)
+    with pytest.raises(KafkaException, match="only per-listener"):
+        change(broker.process.bootstrap, "ssl.keystore.location", str(broker.store), node_id=1)
+    assert served(broker) == first
 
 
 def test_commands_speak_tls(make_secure: MakeSecure, tmp_path: Path) -> None:

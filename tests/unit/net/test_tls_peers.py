@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import ssl
+import struct
 from contextlib import suppress
 
 import pytest
@@ -179,6 +181,68 @@ def test_a_client_gets_the_alert_that_says_why(
             client.send(cold_frame(b"x" * 50_000, 1))  # it waits in the broker's socket
         with pytest.raises(ssl.SSLError, match="CERTIFICATE_REQUIRED"):
             client.socket.recv(1)
+
+
+def hello(authority: Authority) -> bytes:
+    """The first bytes of a client."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = client_context(authority)
+    client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    return outgoing.read()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_hellos_that_were_changed(over: Over, authority: Authority, seed: int) -> None:
+    dice = random.Random(seed)
+    whole = hello(authority)
+    for _ in range(100):
+        changed = bytearray(whole)
+        for _ in range(dice.choice((1, 1, 2, 20))):
+            changed[dice.randrange(len(changed))] = dice.randrange(256)
+        del changed[dice.choice((len(changed), dice.randrange(len(changed)))) :]
+        with over.plain().socket as client, suppress(OSError):
+            client.sendall(changed)
+            client.shutdown(socket.SHUT_WR)
+            while client.recv(4096):
+                pass
+    eventually(lambda: over.rig.total("connections") == 0)
+    served = over.client()
+    served.send(cold_frame(b"x", 1))
+    assert served.receive_cold() == (1, b"x")
+
+
+def test_a_hello_in_single_bytes(over: Over) -> None:
+    """A client that takes all the time it has; others are served meanwhile."""
+    context = client_context(over.authority)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    opened = over.plain()
+    neighbour = over.client()
+    finished = False
+    while not finished:
+        try:
+            client.do_handshake()
+            finished = True
+        except ssl.SSLWantReadError:
+            pass
+        for at, byte in enumerate(outgoing.read()):
+            opened.socket.sendall(bytes([byte]))
+            if at % 50 == 0:
+                opened.all_delivered()
+                neighbour.send(cold_frame(b"n", at))
+                assert neighbour.receive_cold() == (at, b"n")
+        if not finished:
+            incoming.write(opened.socket.recv(1 << 16))
+    client.write(cold_frame(b"x", 7))
+    opened.send(outgoing.read())
+    answer = b""
+    while len(answer) < 9:
+        incoming.write(opened.socket.recv(1 << 16))
+        with suppress(ssl.SSLWantReadError):
+            answer += client.read(100)
+    assert answer == struct.pack(">ii", 5, 7) + b"x"
 
 
 def test_half_a_hello_and_then_the_end(over: Over) -> None:
