@@ -277,7 +277,8 @@ class Broker:
 
     def reload(self) -> None:
         """Reads the metadata store again, in the background: settings made at run time, topics;
-        partitions that are offline are tried again."""
+        partitions that are offline are tried again, and files of TLS read."""
+        self._tls.look_soon()
         if self._controller is not None:
             self._controller.reload()
 

@@ -122,6 +122,11 @@ class TlsListeners:
 
     # --- certificates that change -----------------------------------------------------------------
 
+    def look_soon(self) -> None:
+        """On the scheduler; any thread."""
+        if self._scheduler is not None and self._served:
+            self._scheduler.once("TLS files at once", self.look, 0)
+
     def look(self) -> None:
         """Serves what files have now; every so often their contents are read, whatever the system
         says of them."""
@@ -149,8 +154,7 @@ class TlsListeners:
         with self._lock:
             for name, served in self._served.items():
                 changed(config.security_of(name), served)
-        if self._scheduler is not None and self._served:
-            self._scheduler.once("TLS files at once", self.look, 0)
+        self.look_soon()
 
     def _change(self, security: ListenerSecurity) -> None:
         from kbroker.security.tls_changes import changed, signature_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import ssl
 import subprocess
@@ -204,6 +205,15 @@ def test_a_certificate_is_replaced_while_clients_produce(make_secure: MakeSecure
     assert metric(broker) == expires(served(broker)) > expires(first)
     producer.produce("t", b"after")
     assert producer.flush(WAIT_S) == 0
+
+
+def test_a_signal_has_the_files_read(make_secure: MakeSecure) -> None:
+    broker = make_secure(**{"ssl.reload.interval.ms": 3_600_000})
+    first = served(broker)
+    renewed = broker.authority.issue("renewed", subject="/CN=broker")
+    broker.store.write_bytes(renewed.both)
+    os.kill(broker.process.pid, signal.SIGHUP)
+    assert eventually(lambda: served(broker) != first, 10)
 
 
 def test_a_store_that_cannot_be_served_is_refused(make_secure: MakeSecure) -> None:

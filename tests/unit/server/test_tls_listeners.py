@@ -205,6 +205,14 @@ def test_client_auth_may_change(served: Served) -> None:
     assert served.transport.tls_context is not before
 
 
+def test_files_are_looked_at_on_demand(served: Served) -> None:
+    scheduler = Mock()
+    served.listeners.look_soon()  # before the scheduler runs there is nothing to do
+    served.listeners.schedule(scheduler, 10_000)
+    served.listeners.look_soon()
+    scheduler.once.assert_called_once_with("TLS files at once", served.listeners.look, 0)
+
+
 def test_files_are_looked_at_after_any_change_of_settings(served: Served) -> None:
     scheduler = Mock()
     served.listeners.schedule(scheduler, 10_000)
