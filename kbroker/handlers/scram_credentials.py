@@ -124,7 +124,8 @@ def alter_failure(
     call: Call[alter_user_scram_credentials.Request], code: ErrorCode, message: str | None
 ) -> alter_user_scram_credentials.Response:
     request = call.message
-    names = dict.fromkeys(each.name for each in (*request.deletions, *request.upsertions))
+    deleted = [each.name for each in request.deletions]
+    names = dict.fromkeys([*deleted, *(each.name for each in request.upsertions)])
     error = KafkaError(code, message or "")
     return _response(names, dict.fromkeys(names, error))
 

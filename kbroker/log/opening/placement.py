@@ -124,9 +124,7 @@ def emptiest(
     return min(sizes, key=sizes.__getitem__)
 
 
-def directory_at(
-    path: str, paths: Set[str], usable: Iterable[DataDirectory]
-) -> DataDirectory:
+def directory_at(path: str, paths: Set[str], usable: Iterable[DataDirectory]) -> DataDirectory:
     """The one of that absolute path, as DescribeLogDirs names it; KafkaError: there is none among
     `paths`, which are absolute, or it is offline."""
     if path not in paths:
