@@ -36,11 +36,7 @@ if TYPE_CHECKING:
 
 def run_start(arguments: StartArguments) -> int:
     """Runs a broker until it is stopped; returns the exit status."""
-    config = build_config(arguments)
-    if arguments.add_scram:
-        from kbroker.cli.first_users import add_first_users
-
-        add_first_users(config, arguments.add_scram)
+    config = prepare(arguments)
     from kbroker.server.running import run
 
     ready_file = arguments.ready_file
@@ -50,6 +46,16 @@ def run_start(arguments: StartArguments) -> int:
         ready_file=None if ready_file is None else os.path.abspath(ready_file),
         serve_admin=serve_admin,
     )
+
+
+def prepare(arguments: StartArguments) -> BrokerConfig:
+    """The configuration, when the users that are to be there are."""
+    config = build_config(arguments)
+    if arguments.add_scram:
+        from kbroker.cli.first_users import add_first_users
+
+        add_first_users(config, arguments.add_scram)
+    return config
 
 
 def serve_admin(broker: Broker, sockets: Sequence[socket.socket], run: Run) -> HttpServer:

@@ -12,17 +12,19 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from kbroker.errors import UserError
+from kbroker.errors import MetadataStoreError, UserError
+from kbroker.limits import USER_CHANGE_TRIES_MAX
 from kbroker.metadata.controller.user_nodes import (
     NOTICES,
     USERS,
+    UserNode,
     load_user,
     load_users,
     notices,
     writing_notices,
     writing_user,
 )
-from kbroker.metadata.store.base import MetadataStore
+from kbroker.metadata.store.base import MetadataStore, MultiError
 from kbroker.metadata.store.embedded import EmbeddedStore
 from kbroker.security.scram import ScramCredential, ScramMechanism
 
@@ -54,18 +56,24 @@ def add(
 ) -> list[str]:
     """The names of those that did not have a credential of that mechanism; `only_new`: the
     credentials of the others stay as they are. `with_notices`: in ZooKeeper."""
-    added = []
     store.ensure(USERS)
-    for each in users:
-        node = load_user(store, each.name)
-        is_new = each.mechanism.value not in node.settings
+    return [each.name for each in users if _add(store, each, only_new, with_notices)]
+
+
+def _add(store: MetadataStore, user: FirstUser, only_new: bool, with_notices: bool) -> bool:
+    """Whether it had none. Other brokers that start may add the same at the same time."""
+    for _ in range(USER_CHANGE_TRIES_MAX):
+        node = load_user(store, user.name)
+        is_new = user.mechanism.value not in node.settings
         if only_new and not is_new:
+            return False
+        settings = {**node.settings, user.mechanism.value: str(user.credential)}
+        try:
+            _write(store, node, user.name, settings, with_notices=with_notices)
+        except MultiError:
             continue
-        settings = {**node.settings, each.mechanism.value: str(each.credential)}
-        _write(store, each.name, settings, with_notices=with_notices)
-        if is_new:
-            added.append(each.name)
-    return added
+        return is_new
+    raise MetadataStoreError(f"others change user {user.name} all the time", "try again")
 
 
 def remove_in(directory: Path, name: str, mechanisms: Sequence[ScramMechanism]) -> None:
@@ -79,13 +87,18 @@ def remove_in(directory: Path, name: str, mechanisms: Sequence[ScramMechanism]) 
         }
         if left == node.settings:
             raise UserError(f"user {name} has no such credential", "see kbroker user list")
-        _write(store, name, left)
+        _write(store, node, name, left)
 
 
 def _write(
-    store: MetadataStore, name: str, settings: Mapping[str, str], *, with_notices: bool = False
+    store: MetadataStore,
+    node: UserNode,
+    name: str,
+    settings: Mapping[str, str],
+    *,
+    with_notices: bool = False,
 ) -> None:
-    operations = writing_user(store, load_user(store, name), settings)
+    operations = writing_user(store, node, settings)
     if with_notices:
         store.ensure(NOTICES)
         operations += writing_notices(notices(store), [name])[0]

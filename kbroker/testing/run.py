@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kbroker.cli.main import report
-from kbroker.cli.start import build_config, serve_admin
+from kbroker.cli.start import prepare, serve_admin
 from kbroker.cli.start_arguments import parse_plain
 from kbroker.config import BrokerConfig
 from kbroker.errors import KafkaError, UserError
@@ -41,7 +41,7 @@ def main(words: Sequence[str]) -> int:
             serve(Path(control_path), self.control)
 
     try:
-        config = build_config(arguments)
+        config = prepare(arguments)
         ready_file = arguments.ready_file
         return run(
             config,

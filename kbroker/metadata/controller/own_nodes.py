@@ -27,6 +27,7 @@ from kbroker.metadata.controller.records import (
 from kbroker.metadata.features import FinalizedFeatures
 from kbroker.metadata.formats import IN_NODE, Format, Numbers
 from kbroker.metadata.store.base import (
+    BadVersionError,
     Create,
     MetadataStore,
     NodeExistsError,
@@ -131,5 +132,8 @@ def raise_formats(store: MetadataStore, needed: Numbers, written_by: str) -> boo
     merged = {each: max(known.get(each, 0), needed.get(each, 0)) for each in IN_NODE}
     if merged == known:
         return False
-    store.set(FORMATS, encode_formats(merged, written_by), node.version)
+    try:
+        store.set(FORMATS, encode_formats(merged, written_by), node.version)
+    except BadVersionError:  # another broker's, and numbers only grow
+        return raise_formats(store, needed, written_by)
     return True

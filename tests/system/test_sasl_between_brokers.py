@@ -1,0 +1,81 @@
+"""Brokers that authenticate at each other, and users that every broker knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from kbroker.testing.cluster import Cluster, ClusterBroker
+from tests.clients.agents.driver import eventually
+
+_MODULES = "org.apache.kafka.common.security"
+WAIT_S = 30
+MECHANISMS = {
+    "PLAIN": f"{_MODULES}.plain.PlainLoginModule required username=b password=p user_b=p;",
+    "SCRAM-SHA-512": f"{_MODULES}.scram.ScramLoginModule required username=b password=p;",
+}
+
+
+def settings(mechanism: str) -> dict[str, str]:
+    return {
+        "listener.security.protocol.map": "CLIENTS:PLAINTEXT,BROKERS:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": mechanism,
+        "sasl.mechanism.inter.broker.protocol": mechanism,
+        f"listener.name.brokers.{mechanism.lower()}.sasl.jaas.config": MECHANISMS[mechanism],
+    }
+
+
+def add_user(broker: ClusterBroker, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    wanted = [UserScramCredentialUpsertion(name, info, b"x")]
+    for made in admin.alter_user_scram_credentials(wanted).values():
+        made.result(WAIT_S)
+
+
+def knows(broker: ClusterBroker, name: str) -> bool:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    try:
+        found = admin.describe_user_scram_credentials([name])[name].result(WAIT_S)
+    except Exception:
+        return False
+    return len(found.scram_credential_infos) == 1
+
+
+def write(cluster: Cluster, text: str) -> None:
+    bootstrap = ",".join(each.bootstrap for each in cluster.brokers.values() if each.alive)
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    for at in range(100):
+        producer.produce("t", f"{text} {at}")
+    assert producer.flush(WAIT_S) == 0
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_cluster_replicates_and_fails_over(
+    mechanism: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ClusterBroker.command
+
+    def with_first_user(self: ClusterBroker) -> list[str]:
+        return [*command(self), "--add-scram", f"{mechanism}=[name=b,password=p]"]
+
+    if mechanism != "PLAIN":
+        monkeypatch.setattr(ClusterBroker, "command", with_first_user)
+    with Cluster(3, settings(mechanism), topics={"t": 3}) as cluster:
+        write(cluster, "first")
+        add_user(cluster.brokers[3], "alice")
+        eventually(lambda: all(knows(each, "alice") for each in cluster.brokers.values()), "alice")
+        cluster.controller().kill9()
+        write(cluster, "second")
+        others: list[Any] = [each for each in cluster.brokers.values() if each.alive]
+        add_user(others[0], "bob")
+        eventually(lambda: all(knows(each, "bob") for each in others), "bob")
+        assert not any("Failed authentication" in each.log_text() for each in others)
