@@ -266,7 +266,7 @@ def _token_of_request(exchange: Exchange, request: FramedRequest) -> _Turn:
         )
     else:
         response = table.Response(
-            error_code=ErrorCode.NONE, error_message=None, auth_bytes=turn.answer or b""
+            error_code=ErrorCode.NONE, error_message="", auth_bytes=turn.answer or b""
         )
     request.respond(response.encode(version))
     return turn._replace(answer=request.answer)

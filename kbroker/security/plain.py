@@ -15,11 +15,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from kbroker.limits import USER_NAME_BYTES_MAX
-from kbroker.security.mechanism import AuthenticationError, CredentialsError, Login
+from kbroker.security.mechanism import AuthenticationError, Login
 
 PLAIN: Final = "PLAIN"
 
 _TOKENS: Final = 3
+_WRONG: Final = "Authentication failed: Invalid username or password"
 _UNKNOWN: Final = "\0no password has this character"
 
 OTHER_AUTHORIZATION_ID: Final = (
@@ -40,7 +41,7 @@ class PlainServer:
         authorization_id, name, password = _fields(token)
         expected = self._passwords.get(name, _UNKNOWN)
         if not (_is_same(password, expected) and expected is not _UNKNOWN):
-            raise AuthenticationError("Authentication failed: Invalid username or password")
+            raise AuthenticationError(_WRONG)
         if authorization_id not in ("", name):
             raise AuthenticationError(OTHER_AUTHORIZATION_ID)
         self.login = Login(name)
@@ -57,17 +58,19 @@ def plain_token(name: str, password: str) -> bytes:
 def _fields(token: bytes) -> tuple[str, str, str]:
     fields = token.split(b"\0", _TOKENS)
     if len(fields) != _TOKENS:
-        raise CredentialsError(f"a token of PLAIN has 3 fields, this one {len(fields)}")
+        raise AuthenticationError(
+            f"Invalid SASL/PLAIN response: expected {_TOKENS} tokens, got {len(fields)}"
+        )
     try:
         authorization_id, name, password = (field.decode() for field in fields)
     except UnicodeDecodeError:
-        raise CredentialsError("a token of PLAIN is UTF-8") from None
+        raise AuthenticationError(_WRONG) from None
     if not name:
-        raise CredentialsError("a token of PLAIN without a user name")
+        raise AuthenticationError("Authentication failed: username not specified")
     if not password:
-        raise CredentialsError("a token of PLAIN without a password")
+        raise AuthenticationError("Authentication failed: password not specified")
     if len(fields[1]) > USER_NAME_BYTES_MAX:
-        raise CredentialsError(f"a user name of {len(fields[1])} bytes")
+        raise AuthenticationError(_WRONG)
     return authorization_id, name, password
 
 
