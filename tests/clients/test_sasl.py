@@ -30,6 +30,7 @@ from kbroker.testing import Broker
 from kbroker.testing.plain import PlainBroker
 from lab.ports import free_port
 from tests.clients.agents.driver import eventually
+from tests.clients.agents.tools import Tools
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 USER, PASSWORD = "alice", 'p"w\\ d,=%'
@@ -180,6 +181,51 @@ def test_users_outlive_a_restart(secured: Secured) -> None:
     login = ClientLogin("SCRAM-SHA-512", USER, PASSWORD)
     with Client(secured.bootstrap, login=login) as own:
         assert own.partitions("t") == [0]
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kafkas_tools(secured: Secured, tools: Tools, tmp_path: Path, mechanism: str) -> None:
+    """Java's clients, by the tools: settings, a user, records."""
+
+    def config(password: str) -> str:
+        module = "plain.Plain" if mechanism == "PLAIN" else "scram.Scram"
+        quoted = password.replace("\\", "\\\\").replace('"', '\\"').replace("\\", "\\\\")
+        file = tmp_path / f"{len(password)}.properties"
+        file.write_text(
+            f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism={mechanism}\n"
+            f"sasl.jaas.config=org.apache.kafka.common.security.{module}LoginModule required"
+            f' username="{USER}" password="{quoted}";\n'
+        )
+        return str(file)
+
+    def run(tool: str, *words: str, stdin: bytes = b"") -> tuple[int, str]:
+        done = tools.attempt(tool, "--bootstrap-server", secured.bootstrap, *words, stdin=stdin)
+        return done.returncode, (done.stdout + done.stderr).decode()
+
+    right, name = config(PASSWORD), f"java-{mechanism}"
+    with_right = ("--command-config", right)
+    assert "t" in run("TopicCommand", "--list", *with_right)[1].split()
+    add = ("--add-config", f"{MECHANISMS[1]}=[iterations=8192,password=pw]")
+    users = ("--entity-type", "users")
+    configs = "kafka.admin.ConfigCommand"
+    altered = run(configs, "--alter", *add, *users, "--entity-name", name, *with_right)
+    assert altered[0] == 0, altered
+    described = run(configs, "--describe", *users, "--entity-name", name, *with_right)
+    assert "SCRAM-SHA-256=iterations=8192" in described[1], described
+    with Client(secured.bootstrap, login=ClientLogin(MECHANISMS[1], name, "pw")) as own:
+        assert own.partitions("t") == [0]
+    delete = ("--delete-config", MECHANISMS[1])
+    assert run(configs, "--alter", *delete, *users, "--entity-name", name, *with_right)[0] == 0
+    produced = run(
+        "ConsoleProducer", "--topic", "t", "--command-config", right,
+        stdin=f"java {mechanism}\n".encode(),
+    )  # fmt: skip
+    assert produced[0] == 0, produced
+    assert written(secured, f"java {mechanism}")
+    wrong = config("wrong")
+    refused = run("TopicCommand", "--list", "--command-config", wrong)
+    assert refused[0] != 0 and "SaslAuthenticationException" in refused[1], refused
 
 
 def test_our_own_commands(
