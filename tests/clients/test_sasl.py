@@ -173,6 +173,38 @@ def test_a_user_is_a_user_at_once_and_no_more(secured: Secured) -> None:
     assert not logs_in("second")
 
 
+def test_users_of_plain_change_at_run_time(secured: Secured) -> None:
+    key = "listener.name.secure.plain.sasl.jaas.config"
+    client = secured.admin()
+
+    def alter(text: str | None) -> None:
+        kind = rdkafka_admin.AlterConfigOpType
+        operation = kind.DELETE if text is None else kind.SET
+        entry = rdkafka_admin.ConfigEntry(key, text, incremental_operation=operation)
+        broker = rdkafka_admin.ConfigResource(
+            rdkafka_admin.ConfigResource.Type.BROKER, "1", incremental_configs=[entry]
+        )
+        for made in client.incremental_alter_configs([broker]).values():
+            made.result(WAIT_S)
+
+    def logs_in(user: str, password: str) -> bool:
+        try:
+            with Client(secured.bootstrap, login=ClientLogin("PLAIN", user, password)) as own:
+                return own.partitions("t") == [0]
+        except UserError:
+            return False
+
+    alter(f"{_PLAIN} required user_new=pw;")
+    assert logs_in("new", "pw") and not logs_in("eve", "hers")
+    with pytest.raises(confluent_kafka.KafkaException, match="JndiLoginModule' is not known"):
+        alter("com.sun.security.auth.module.JndiLoginModule required;")
+    broker = rdkafka_admin.ConfigResource(rdkafka_admin.ConfigResource.Type.BROKER, "1")
+    (described,) = (each.result(WAIT_S) for each in client.describe_configs([broker]).values())
+    assert described[key].value is None and described[key].is_sensitive
+    alter(None)
+    assert logs_in("eve", "hers") and not logs_in("new", "pw")
+
+
 def test_users_outlive_a_restart(secured: Secured) -> None:
     secured.broker.restart()
     client = secured.admin()

@@ -24,7 +24,7 @@ from lab.ports import free_port
 from tests.support.kafka_sasl import MECHANISMS, PASSWORD, SETTINGS, USER, SaslKafkaBroker
 
 pytestmark = pytest.mark.java
-DELAY_MS = 1_000  # long, so that an end at once is told from a late one on a busy machine
+DELAY_MS = 1_000  # long, so that an end at once differs from a late one on a busy machine
 WAIT_S = 30
 CORRELATION_ID = 9
 
@@ -264,7 +264,7 @@ SCRIPTS: dict[str, Script] = {
     "SCRAM with a wrong escape": token_of("SCRAM-SHA-256", b"n,,n=al=ice,r=abc"),
     "SCRAM without a nonce": token_of("SCRAM-SHA-256", b"n,,n=alice,r="),
 }
-# What is not the same, and why.
+# Talks that are not the same, and why.
 DIFFERENCES = {
     "FindCoordinator instead of a token": "its message is the code's own at Kafka",
     # Its message says which user there is not, at once; ours at the end, as for a wrong password.
