@@ -49,6 +49,7 @@ from kbroker.net._types cimport (
     API_KEYS_MAX,
     API_VERSIONS_MAX,
     CAUSE_AUTHENTICATION,
+    CAUSE_EXPIRED,
     CAUSE_FRAME_SIZE,
     CAUSE_HANDSHAKE,
     CAUSE_HEADER,
@@ -86,6 +87,7 @@ _CLOSE_CAUSES = {
     CAUSE_INVARIANT: "a broken invariant; standard error names it",
     CAUSE_HANDSHAKE: "a handshake that failed",
     CAUSE_AUTHENTICATION: "an authentication that failed",
+    CAUSE_EXPIRED: "a session that was over",
     CAUSE_NOT_TAKEN: "no memory for a connection, or a transport that did not open",
     CAUSE_TLS_HELLO: (
         "TLS on a listener that does not speak it; have the client connect to a listener with TLS,"

@@ -7,6 +7,7 @@ cdef enum FramesStatus:
     FRAMES_GONE = 2               # the peer, or memory, is gone
     FRAMES_BAD = 3                # a size that is not acceptable
     FRAMES_ENDED = 4              # the peer sends no more; it may still read
+    FRAMES_LATE = 5               # a request after the end of its session
 
 cdef void frames_bound(Channel* channel) noexcept nogil
 cdef int frames_receive(Channel* channel) noexcept nogil

@@ -34,10 +34,10 @@ from kbroker.net._request_channel cimport api_is_hot, request_is_hot
 from kbroker.net._required cimport channel_requires
 from kbroker.net._transport cimport transport_receive, transport_wants
 from kbroker.net._types cimport (
-    AUTHENTICATION, AUTHENTICATION_BYTES_MAX, CAUSE_FRAME_SIZE, CAUSE_TLS_HELLO, NO_API_KEY,
-    PEER_ENDED, PEER_NAME, TRANSPORT_WANTS_READ, TRANSPORT_WANTS_WRITE, Channel, Chunk, Processor,
-    Request)
-from kbroker.protocol._versions cimport API_PRODUCE
+    AUTHENTICATION, AUTHENTICATION_BYTES_MAX, CAUSE_EXPIRED, CAUSE_FRAME_SIZE, CAUSE_TLS_HELLO,
+    NO_API_KEY, PEER_ENDED, PEER_NAME, TRANSPORT_WANTS_READ, TRANSPORT_WANTS_WRITE, Channel, Chunk,
+    Processor, Request)
+from kbroker.protocol._versions cimport API_PRODUCE, API_SASL_AUTHENTICATE, API_SASL_HANDSHAKE
 
 cdef enum:
     FRAME_HEADER_BYTES = 8        # api key, version, correlation id: every header begins so
@@ -309,6 +309,9 @@ cdef int frames_next(Channel* channel, Request** taken) noexcept nogil:
     if channel.frame_bytes_min < FRAME_HEADER_BYTES:
         return _next_of_authentication(channel, need, taken)
     frame = channel.rx.data + channel.rx_start + 4
+    if channel.expires_ns != 0 and _is_late(channel, _api_key(frame)):
+        kb_count(&processor.closes[CAUSE_EXPIRED], 1)
+        return FRAMES_LATE
     request = _begin(channel, need, not api_is_hot(
         processor.request_channel, _api_key(frame), _api_version(frame)))
     if request == NULL:
@@ -326,6 +329,14 @@ cdef int frames_next(Channel* channel, Request** taken) noexcept nogil:
         end = _extend_train(channel, request, end)
     channel.sends_large = need > SHARED_CHUNK_BYTES
     return _end(channel, request, end, taken)
+
+
+cdef int _is_late(const Channel* channel, int16_t api_key) noexcept nogil:
+    # Looked at when a request comes, as by Apache Kafka. One that renews the session may be late.
+    return (
+        channel.processor.now_ns > channel.expires_ns
+        and api_key != API_SASL_HANDSHAKE and api_key != API_SASL_AUTHENTICATE
+    )
 
 
 cdef uint32_t _extend_train(Channel* channel, Request* request, uint32_t end) noexcept nogil:

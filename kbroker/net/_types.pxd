@@ -77,7 +77,8 @@ cdef enum:
     CAUSE_NOT_TAKEN = 11          # no memory for it, or its transport did not open
     CAUSE_OPENING = 12            # its handshake or authentication took too long
     CAUSE_TLS_HELLO = 13          # a client begins with TLS where there is none
-    CAUSES = 14
+    CAUSE_EXPIRED = 14            # its session was over, and it did not authenticate again
+    CAUSES = 15
 
 
 cdef struct Request:
@@ -221,6 +222,7 @@ cdef struct Channel:
     const Transport* transport    # NULL: the plain one
     void* transport_own
     Session* session              # a reference
+    int64_t expires_ns            # then the session is over; 0: it lasts as long as the connection
     int64_t offered_bytes         # to the transport, which asked for them again
     int in_flight                 # requests that have not come back
     uint64_t connection_id

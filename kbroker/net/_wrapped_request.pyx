@@ -7,7 +7,7 @@ GIL first. It never interprets a body.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
 import socket as _socket
@@ -99,9 +99,10 @@ cdef class WrappedRequest:
             raise InvariantError("no client waits for an answer to the name in its certificate")
         _finish(self, body, ACTION_SEND, CAUSE_PYTHON)
 
-    def open_channel(self, bytes body, principal):
+    def open_channel(self, bytes body, principal, int64_t expires_ns=0):
         """Sends the answer, if there is one, to the frame that completed the authentication:
-        requests follow, and they are the principal's."""
+        requests follow, and they are the principal's. A request after `expires_ns` of the monotonic
+        clock ends the connection, unless it authenticates again; 0: none does."""
         cdef Session* session
         self._require_unanswered()
         if not (self.authenticates or self.names_peer):
@@ -111,7 +112,16 @@ cdef class WrappedRequest:
             session_drop(session)
         self._require_unanswered()
         self.node.opens_as = session
+        self.node.channel.expires_ns = expires_ns
         _finish(self, body, ACTION_OPEN, CAUSE_PYTHON)
+
+    def renew_session(self, bytes body not None, int64_t expires_ns):
+        """Sends the answer to the request with which the client of an open channel authenticated
+        again, as the same principal: its session is over later now."""
+        self._require_unanswered()
+        # The network thread takes no request of the channel before it has this answer.
+        self.node.channel.expires_ns = expires_ns
+        _finish(self, body, ACTION_SEND, CAUSE_PYTHON)
 
     def refuse(self, bytes body=None):
         """The authentication has failed: sends this answer, if there is one, and ends the

@@ -293,6 +293,75 @@ def test_an_end_while_a_token_is_answered(
     assert client.ended()
 
 
+# --- the end of a session -------------------------------------------------------------------------
+
+
+class Expiring(Authenticator):
+    """Opens for a session that is over already; a request "renew" lets it last."""
+
+    def __call__(self, request: WrappedRequest) -> None:
+        if request.authenticates:
+            request.open_channel(b"welcome", ALICE, 1)
+        elif request.body == b"renew":
+            request.renew_session(b"renewed", 0)
+        elif request.body == b"refuse":
+            request.refuse(b"never")
+        else:
+            request.respond(request.body)
+
+
+def handshake_frame(body: bytes, correlation_id: int, api_key: int = 17) -> bytes:
+    return framed(struct.pack(">hhih", api_key, 1, correlation_id, -1) + body)
+
+
+@pytest.fixture
+def expired(connect: Callable[[], Client]) -> Client:
+    rig_of(connect).dispatch = Expiring()
+    client = connect()
+    client.send(framed(b"token"))
+    assert client.receive() == b"welcome"
+    return client
+
+
+def test_a_request_after_the_end_of_a_session_ends_the_connection(
+    connect: Callable[[], Client], expired: Client
+) -> None:
+    expired.send(cold_frame(b"x", 1))
+    assert expired.ended()
+    assert closes(connect, "a session that was over") == 1
+
+
+def test_a_hot_request_after_the_end_of_a_session(
+    connect: Callable[[], Client], expired: Client
+) -> None:
+    topic = rig_of(connect).create("t")
+    expired.send(produce_frame(9, [(topic, {0: build_batch([b"v"])})], correlation_id=1))
+    assert expired.ended()
+    assert closes(connect, "a session that was over") == 1
+
+
+def test_authenticating_again_renews_a_session(
+    connect: Callable[[], Client], expired: Client
+) -> None:
+    expired.send(handshake_frame(b"again", 1))
+    assert expired.receive_cold() == (1, b"again")
+    expired.send(handshake_frame(b"again", 2, 36))
+    assert expired.receive_cold() == (2, b"again")
+    expired.send(handshake_frame(b"renew", 3, 36) + cold_frame(b"x", 4))
+    assert expired.receive_cold() == (3, b"renewed")
+    assert expired.receive_cold() == (4, b"x")
+    assert closes(connect, "a session that was over") == 0
+
+
+def test_an_open_channel_is_refused_after_its_answer(
+    connect: Callable[[], Client], expired: Client
+) -> None:
+    expired.send(handshake_frame(b"refuse", 1))
+    assert expired.receive_cold() == (1, b"never")
+    assert expired.ended()
+    assert closes(connect, FAILED) == 1
+
+
 # --- sessions ------------------------------------------------------------------------------------
 
 
