@@ -66,6 +66,9 @@ JAAS_TEXT_BYTES_MAX: Final = 1_000_000
 # Of a request that comes instead of a token, which is answered with an error in its own shape.
 # Longer: its connection is closed.
 REFUSED_REQUEST_BYTES_MAX: Final = 16 * 1024
+# Sessions with a lifetime that are known. Of more the oldest is forgotten, and its client has to
+# connect again.
+SASL_SESSIONS_MAX: Final = 100_000
 # Of one message. More: the login fails.
 SCRAM_EXTENSIONS_MAX: Final = 16
 

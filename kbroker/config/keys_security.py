@@ -30,7 +30,8 @@ AUTHORIZATION_KEYS: Final = (
         dynamic=PER_BROKER,
         kafka="org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"),
     Key("connections.max.reauth.ms", LONG, 0,
-        "How long a SASL session lasts before the client must authenticate again; 0: for ever."),
+        "How long a SASL session lasts before the client must authenticate again; 0: as long as"
+        " its connection.", supported=True),
     Key("security.providers", STRING, None, "Java security providers, which do not run here."),
 )  # fmt: skip
 

@@ -18,20 +18,23 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from kbroker.clock import NS_PER_MS
 from kbroker.errors import ErrorCode
 from kbroker.handlers.call import Call
 from kbroker.handlers.framed_request import FramedRequest
+from kbroker.handlers.reauthentication import Reauthentication
 from kbroker.handlers.services import ColdRequest
 from kbroker.limits import REFUSED_REQUEST_BYTES_MAX
 from kbroker.log_lines import LogLines
 from kbroker.protocol import messages
 from kbroker.protocol.wire import ProtocolError
 from kbroker.security.exchange import Do, Event, Exchange, State
-from kbroker.security.mechanism import AuthenticationError, CredentialsError, Login, MakeMechanism
+from kbroker.security.mechanism import Login, MakeMechanism
 from kbroker.security.session import Principal
+from kbroker.security.turn import Turn, token_turn
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
@@ -47,8 +50,16 @@ TIMEOUT: Final = "kbroker.authentication.timeout.ms"
 UNAUTHENTICATED_MAX: Final = "kbroker.max.unauthenticated.connections"
 RECEIVE_MAX: Final = "sasl.server.max.receive.size"
 
+
+class Offered(NamedTuple):
+    """A mechanism of a listener; a session of it lasts `reauth_ms` at most, 0: for ever."""
+
+    make: MakeMechanism
+    reauth_ms: int = 0
+
+
 # By name; of one listener.
-Mechanisms = Mapping[str, MakeMechanism]
+Mechanisms = Mapping[str, Offered]
 Dispatch = Callable[[Any], None]
 
 
@@ -58,9 +69,17 @@ class AuthenticatingRequest(ColdRequest, Protocol):
     @property
     def authenticates(self) -> bool: ...
 
-    def open_channel(self, body: bytes, principal: Principal) -> None: ...
+    def open_channel(self, body: bytes, principal: Principal, expires_ns: int = 0) -> None: ...
 
     def refuse(self, body: bytes | None = None) -> None: ...
+
+
+class OpenRequest(ColdRequest, Protocol):
+    """A request of an open channel, with which its client authenticates again."""
+
+    def refuse(self, body: bytes | None = None) -> None: ...
+
+    def renew_session(self, body: bytes, expires_ns: int) -> None: ...
 
 
 @dataclass(slots=True)
@@ -69,15 +88,8 @@ class AuthenticationCounts:
 
     successful: int = 0
     failed: int = 0
-
-
-class _Turn(NamedTuple):
-    """What a frame is, the answer to it, and why it is refused, for the log."""
-
-    event: Event
-    answer: bytes | None = None
-    why: str = ""
-    login: Login | None = None
+    successful_again: int = 0
+    failed_again: int = 0
 
 
 class Authentication:
@@ -92,19 +104,20 @@ class Authentication:
     ) -> None:
         """`mechanisms`: those of a listener now, by its name."""
         self._registry, self._services = registry, services
-        self._mechanisms = mechanisms
+        self.mechanisms: Final = mechanisms
         self._call_later = call_later
         self._lock = threading.Lock()
         self._exchanges: dict[str, Exchange] = {}  # by connection, the oldest first
         self._counts: dict[str, AuthenticationCounts] = {}  # by listener
+        self.again: Final = Reauthentication(self)
 
     def before(self, dispatch: Dispatch) -> Dispatch:
         """This dispatch, with the frames of authentications taken out."""
 
-        def authenticate_or(request: AuthenticatingRequest) -> None:
+        def authenticate_or(request: Any) -> None:
             if request.authenticates:
                 self.handle(request)
-            else:
+            elif request.api_key not in _OWN or not self.again.takes(request):
                 dispatch(request)
 
         return authenticate_or
@@ -112,10 +125,7 @@ class Authentication:
     def counts(self) -> dict[str, AuthenticationCounts]:
         """By listener; any thread."""
         with self._lock:
-            return {
-                name: AuthenticationCounts(each.successful, each.failed)
-                for name, each in self._counts.items()
-            }
+            return {name: replace(each) for name, each in self._counts.items()}
 
     @property
     def under_way(self) -> int:
@@ -143,18 +153,47 @@ class Authentication:
                 frame.respond(turn.answer or b"")
             case Do.OPEN if turn.login is not None:
                 self._count(frame.listener, successful=1)
-                principal = Principal("User", turn.login.name, turn.login.by_token)
-                frame.open_channel(turn.answer or b"", principal)
+                self._open(frame, exchange, turn, turn.login, now_ms)
             case Do.REFUSE:
-                self._refuse(frame, turn.answer, turn.why)
+                self.refuse(frame, turn.answer, turn.why)
             case Do.END_LATE:
-                self._refuse(frame, None, turn.why)
+                self.refuse(frame, None, turn.why)
             case _:
                 self._end(frame, turn.why)
 
+    def _open(
+        self,
+        frame: AuthenticatingRequest,
+        exchange: Exchange,
+        turn: Turn,
+        login: Login,
+        now_ms: int,
+    ) -> None:
+        principal = Principal("User", login.name, login.by_token)
+        mechanism = exchange.mechanism_name
+        lifetime_ms = self.lifetime_ms(frame.listener, mechanism, login)
+        expires_ns = 0
+        if lifetime_ms:
+            self.again.opened(frame.connection_id, mechanism, now_ms, lifetime_ms)
+            expires_ns = max((now_ms + lifetime_ms) * NS_PER_MS, 1)
+        frame.open_channel(turn.answer or b"", principal, expires_ns)
+
+    def now_ms(self) -> int:
+        """By the monotonic clock."""
+        return self._services.clock.monotonic_ms()
+
+    def lifetime_ms(self, listener: str, mechanism: str, login: Login) -> int:
+        """Of a session that begins now; 0: as long as its connection. Below 0: it is over."""
+        offered = self.mechanisms(listener).get(mechanism)
+        bounds = [offered.reauth_ms] if offered is not None and offered.reauth_ms > 0 else []
+        if login.expires_ms is not None:
+            left_ms = login.expires_ms - self._services.clock.wall_ms()
+            bounds.append(left_ms if left_ms > 0 else -1)
+        return min(bounds, default=0)
+
     # --- what a frame is --------------------------------------------------------------------------
 
-    def _turn(self, exchange: Exchange, frame: AuthenticatingRequest) -> _Turn:
+    def _turn(self, exchange: Exchange, frame: AuthenticatingRequest) -> Turn:
         if exchange.state is State.TOKENS:
             return _token(exchange, frame.body)
         try:
@@ -169,49 +208,70 @@ class Authentication:
             if exchange.state is not State.REQUESTS:
                 if request.api_key == ApiKey.SASL_HANDSHAKE:
                     return self._handshake(exchange, request)
-                return _Turn(
+                return Turn(
                     Event.OTHER_REQUEST,
                     why=f"{api.name} came before SaslHandshake: does the client use SASL?",
                 )
             if request.api_key == ApiKey.SASL_AUTHENTICATE:
-                return _token_of_request(exchange, request)
+                return self._token_of_request(exchange, request)
             event = (
                 Event.HANDSHAKE_1 if request.api_key == ApiKey.SASL_HANDSHAKE
                 else Event.OTHER_REQUEST
             )  # fmt: skip
             return _refused(event, api, request)
         except ProtocolError as error:
-            return _Turn(Event.NO_REQUEST, why=f"no request that is served: {error}")
+            return Turn(Event.NO_REQUEST, why=f"no request that is served: {error}")
 
-    def _api_versions(self, exchange: Exchange, api: Api, request: FramedRequest) -> _Turn:
+    def _api_versions(self, exchange: Exchange, api: Api, request: FramedRequest) -> Turn:
         if exchange.state is State.REQUESTS:
             request.api_version = min(max(request.api_version, api.min_version), api.max_version)
             return _refused(Event.API_VERSIONS, api, request)
         if exchange.state is State.VERSIONED:
-            return _Turn(Event.API_VERSIONS, why="ApiVersions came twice")
+            return Turn(Event.API_VERSIONS, why="ApiVersions came twice")
         if request.api_version not in api.versions:
             request.respond(self._registry.unsupported_api_versions)
-            return _Turn(Event.API_VERSIONS_REFUSED, request.answer)
+            return Turn(Event.API_VERSIONS_REFUSED, request.answer)
         if api.handle is not None:
             api.handle(self._services, request)
         refused = request.answer is None or _code_of(request.answer) != ErrorCode.NONE
         event = Event.API_VERSIONS_REFUSED if refused else Event.API_VERSIONS
-        return _Turn(event, request.answer)
+        return Turn(event, request.answer)
 
-    def _handshake(self, exchange: Exchange, request: FramedRequest) -> _Turn:
+    def _token_of_request(self, exchange: Exchange, request: FramedRequest) -> Turn:
+        table, version = messages.sasl_authenticate, request.api_version
+        turn = _token(exchange, table.Request.decode(request.body, version).auth_bytes)
+        if turn.event is Event.TOKEN_DENIED:
+            response = table.Response(
+                error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=turn.why
+            )
+        else:
+            lifetime_ms = 0
+            if turn.login is not None:
+                name = exchange.mechanism_name
+                lifetime_ms = self.lifetime_ms(request.listener, name, turn.login)
+            response = table.Response(
+                error_code=ErrorCode.NONE,
+                error_message="",
+                auth_bytes=turn.answer or b"",
+                session_lifetime_ms=max(lifetime_ms, 0),
+            )
+        request.respond(response.encode(version))
+        return turn._replace(answer=request.answer)
+
+    def _handshake(self, exchange: Exchange, request: FramedRequest) -> Turn:
         table = messages.sasl_handshake
         version = request.api_version
         wanted = table.Request.decode(request.body, version).mechanism
-        offered = self._mechanisms(request.listener)
-        make = offered.get(wanted)
-        code = ErrorCode.UNSUPPORTED_SASL_MECHANISM if make is None else ErrorCode.NONE
+        offered = self.mechanisms(request.listener)
+        found = offered.get(wanted)
+        code = ErrorCode.UNSUPPORTED_SASL_MECHANISM if found is None else ErrorCode.NONE
         response = table.Response(error_code=code, mechanisms=list(offered))
         request.respond(response.encode(version))
-        if make is None:
+        if found is None:
             why = f"Unsupported SASL mechanism {wanted[:_SHOWN_CHARS]}"
-            return _Turn(Event.HANDSHAKE_REFUSED, request.answer, why)
-        exchange.name_mechanism(wanted, make())
-        return _Turn(Event.HANDSHAKE_1 if version else Event.HANDSHAKE_0, request.answer)
+            return Turn(Event.HANDSHAKE_REFUSED, request.answer, why)
+        exchange.name_mechanism(wanted, found.make())
+        return Turn(Event.HANDSHAKE_1 if version else Event.HANDSHAKE_0, request.answer)
 
     # --- what is done -----------------------------------------------------------------------------
 
@@ -226,11 +286,18 @@ class Authentication:
                     break
                 del self._exchanges[first]
 
-    def _refuse(self, frame: AuthenticatingRequest, answer: bytes | None, why: str) -> None:
-        self._count(frame.listener, failed=1)
-        host = frame.peer_host
+    def refuse(
+        self, frame: AuthenticatingRequest | OpenRequest, answer: bytes | None, why: str,
+        *, again: bool = False,
+    ) -> None:  # fmt: skip
+        """Hold this answer, then send it and end the connection. `again`: of an open channel."""
+        if again:
+            self._count(frame.listener, failed_again=1)
+        else:
+            self._count(frame.listener, failed=1)
+        host, what = frame.peer_host, "re-authentication" if again else "authentication"
         cause = f"{host} {why}"
-        lines.write(logging.INFO, cause, "Failed authentication with %s (%s)", host, why)
+        lines.write(logging.INFO, cause, "Failed %s with %s (%s)", what, host, why)
         delay_ms = self._services.config[DELAY]
         if delay_ms <= 0:
             frame.refuse(answer)
@@ -247,52 +314,33 @@ class Authentication:
         )  # fmt: skip
         frame.refuse()
 
-    def _count(self, listener: str, *, successful: int = 0, failed: int = 0) -> None:
+    def count_again(self, listener: str) -> None:
+        """A client of this listener has authenticated again."""
+        self._count(listener, successful_again=1)
+
+    def _count(
+        self, listener: str, *, successful: int = 0, failed: int = 0, successful_again: int = 0,
+        failed_again: int = 0,
+    ) -> None:  # fmt: skip
         with self._lock:
             counts = self._counts.setdefault(listener, AuthenticationCounts())
             counts.successful += successful
             counts.failed += failed
+            counts.successful_again += successful_again
+            counts.failed_again += failed_again
 
 
 _SHOWN_CHARS: Final = 64
+_OWN: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
 
-def _token_of_request(exchange: Exchange, request: FramedRequest) -> _Turn:
-    table, version = messages.sasl_authenticate, request.api_version
-    turn = _token(exchange, table.Request.decode(request.body, version).auth_bytes)
-    if turn.event is Event.TOKEN_DENIED:
-        response = table.Response(
-            error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=turn.why
-        )
-    else:
-        response = table.Response(
-            error_code=ErrorCode.NONE, error_message="", auth_bytes=turn.answer or b""
-        )
-    request.respond(response.encode(version))
-    return turn._replace(answer=request.answer)
-
-
-def _token(exchange: Exchange, token: bytes) -> _Turn:
-    mechanism = exchange.mechanism
-    if mechanism is None:  # of a state that has one
+def _token(exchange: Exchange, token: bytes) -> Turn:
+    if exchange.mechanism is None:  # of a state that has one
         raise ProtocolError("a token without a mechanism")
-    try:
-        answer = mechanism.evaluate(token)
-    except CredentialsError as error:
-        if isinstance(error, AuthenticationError):
-            return _Turn(Event.TOKEN_DENIED, why=str(error))
-        logger.debug("a login with %s failed: %s", exchange.mechanism_name, error)
-        why = (
-            "Authentication failed during authentication due to invalid credentials with SASL"
-            f" mechanism {exchange.mechanism_name}"
-        )
-        return _Turn(Event.TOKEN_DENIED, why=why)
-    login = mechanism.login
-    event = Event.TOKEN_ANSWERED if login is None else Event.TOKEN_ACCEPTED
-    return _Turn(event, answer, login=login)
+    return token_turn(exchange.mechanism_name, exchange.mechanism, token)
 
 
-def _refused(event: Event, api: Api, request: FramedRequest) -> _Turn:
+def _refused(event: Event, api: Api, request: FramedRequest) -> Turn:
     """ILLEGAL_SASL_STATE in the shape of the API. ProtocolError: it is no request of it."""
     if len(request.body) > REFUSED_REQUEST_BYTES_MAX:
         raise ProtocolError(f"{api.name} of {len(request.body)} bytes")
@@ -303,7 +351,7 @@ def _refused(event: Event, api: Api, request: FramedRequest) -> _Turn:
     else:
         call: Call[Any] = Call(request, api.table, api.shape)
         call.fail(code, why)
-    return _Turn(event, request.answer, why)
+    return Turn(event, request.answer, why)
 
 
 def _code_of(answer: bytes) -> int:

@@ -23,7 +23,7 @@ from kbroker.config.sasl_logins import (
     login_between_brokers,
     login_module,
 )
-from kbroker.handlers.authentication import Authentication, Dispatch, Mechanisms
+from kbroker.handlers.authentication import Authentication, Dispatch, Mechanisms, Offered
 from kbroker.metadata.controller.own_nodes import sasl_secret
 from kbroker.metadata.users import ImageUsers
 from kbroker.security.plain import PLAIN, PlainServer
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 logger: Final = logging.getLogger("kbroker.security")
 
+MAX_REAUTH: Final = "connections.max.reauth.ms"
 _NONE: Final[Mechanisms] = MappingProxyType({})
 
 
@@ -80,7 +81,9 @@ class Sasl:
     def _mechanisms_of(self, config: BrokerConfig) -> Mapping[str, Mechanisms]:
         return {
             security.name: {
-                each: self._maker(security, each) for each in security.mechanisms if each in SERVED
+                each: Offered(self._maker(security, each), security.of_mechanism(each, MAX_REAUTH))
+                for each in security.mechanisms
+                if each in SERVED
             }
             for security in _secured(config)
         }

@@ -11,6 +11,7 @@ import io
 import json
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -379,3 +380,68 @@ def test_tokens_without_headers(secured: Secured) -> None:
 
 def test_the_network_core_counts_failures(secured: Secured) -> None:
     assert "an authentication that failed" in secured.broker.log_text()
+
+
+# --- sessions that end ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def short_lived() -> Iterator[Secured]:
+    """A broker whose sessions last two seconds."""
+    port = free_port()
+    overrides = {
+        "listeners": f"PLAINTEXT://127.0.0.1:{free_port()},SECURE://127.0.0.1:{port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECURE:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+        "listener.name.secure.plain.sasl.jaas.config": f"{_PLAIN} required user_{USER}=pw;",
+        "listener.name.secure.plain.connections.max.reauth.ms": 2_000,
+        "connections.max.reauth.ms": 2_500,
+        "admin.listeners": "http://127.0.0.1:0",
+    }
+    with Broker(overrides, topics={"t": 1}) as broker:
+        made = Secured(broker, port)
+        made.alter(upsertion(USER, "pw"), upsertion(USER, "pw", "SCRAM_SHA_512"))
+        yield made
+
+
+def test_librdkafka_authenticates_again(short_lived: Secured) -> None:
+    """It writes on one connection for longer than three sessions last, and is never cut off."""
+    connects: dict[str, set[int]] = {mechanism: set() for mechanism in MECHANISMS}
+
+    def counted(mechanism: str) -> Any:
+        def note(statistics: str) -> None:
+            for each in json.loads(statistics)["brokers"].values():
+                if each["nodeid"] == 1:
+                    connects[mechanism].add(each["connects"])
+
+        settings = short_lived.rdkafka(mechanism, password="pw")
+        settings |= {"statistics.interval.ms": 500, "stats_cb": note, "linger.ms": 0}
+        return confluent_kafka.Producer(settings)
+
+    producers = {mechanism: counted(mechanism) for mechanism in MECHANISMS}
+    ends_at = time.monotonic() + 8
+    while time.monotonic() < ends_at:
+        for mechanism, producer in producers.items():
+            producer.produce("t", mechanism)
+            producer.poll(0.05)
+    for mechanism, producer in producers.items():
+        producer.produce("t", f"{mechanism} last")
+        assert producer.flush(WAIT_S) == 0
+        assert written(short_lived, f"{mechanism} last")
+    assert "a session that was over" not in short_lived.broker.log_text()
+    assert all(max(each) == 1 for each in connects.values()), connects
+
+
+def test_a_client_that_does_not_is_cut_off(short_lived: Secured) -> None:
+    """As one of before SaslAuthenticate v1; a connection that is idle is left."""
+    login = ClientLogin("PLAIN", USER, "pw")
+    with Client(short_lived.bootstrap, login=login) as client:
+        client.metadata()
+        link = client.cluster.link(client.cluster.any_broker())
+        time.sleep(2.5)
+        assert not link.closed
+        assert client.metadata().brokers  # by a new connection
+        assert link.closed
+    eventually(
+        lambda: "a session that was over" in short_lived.broker.log_text(), "a line of the log"
+    )

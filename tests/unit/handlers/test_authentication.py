@@ -11,7 +11,7 @@ import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.errors import ErrorCode
-from kbroker.handlers.authentication import Authentication
+from kbroker.handlers.authentication import Authentication, Offered
 from kbroker.handlers.registry import REGISTRY
 from kbroker.protocol import messages
 from kbroker.protocol.versions import response_header_version
@@ -71,8 +71,8 @@ class Frame:
     def respond(self, body: bytes) -> None:
         self._answer("respond", body)
 
-    def open_channel(self, body: bytes, principal: Principal) -> None:
-        self.opened_as = principal
+    def open_channel(self, body: bytes, principal: Principal, expires_ns: int = 0) -> None:
+        self.opened_as, self.expires_ns = principal, expires_ns
         self._answer("open", body)
 
     def refuse(self, body: bytes | None = None) -> None:
@@ -93,7 +93,7 @@ class Rig:
         self.authentication = Authentication(
             REGISTRY,
             self.broker.services,
-            lambda listener: {"PASSWORD": Password, "OTHER": Password},
+            lambda listener: {"PASSWORD": Offered(Password), "OTHER": Offered(Password)},
             self.timer.call_later,
         )
 

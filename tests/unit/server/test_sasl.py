@@ -47,7 +47,7 @@ def sasl_of(config: BrokerConfig, store: EmbeddedStore) -> Sasl:
 
 
 def lets_in(sasl: Sasl, name: str, password: str) -> bool:
-    mechanism = sasl.mechanisms("OUT")["PLAIN"]()
+    mechanism = sasl.mechanisms("OUT")["PLAIN"].make()
     try:
         mechanism.evaluate(plain_token(name, password))
     except AuthenticationError:
@@ -61,7 +61,7 @@ def test_each_listener_has_its_mechanisms(store: EmbeddedStore) -> None:
     assert list(sasl.mechanisms("OUT")) == ["PLAIN", "SCRAM-SHA-256"]
     assert list(sasl.mechanisms("ALSO")) == ["SCRAM-SHA-512"]
     assert list(sasl.mechanisms("IN")) == []
-    assert isinstance(sasl.mechanisms("ALSO")["SCRAM-SHA-512"](), ScramServer)
+    assert isinstance(sasl.mechanisms("ALSO")["SCRAM-SHA-512"].make(), ScramServer)
     assert lets_in(sasl, "alice", "hers") and not lets_in(sasl, "alice", "his")
     assert [uses_sasl(config, name) for name in ("IN", "OUT", "ALSO")] == [False, True, True]
 
@@ -69,7 +69,7 @@ def test_each_listener_has_its_mechanisms(store: EmbeddedStore) -> None:
 def test_logins_change_with_the_configuration(store: EmbeddedStore) -> None:
     before = load()
     sasl = sasl_of(before, store)
-    under_way = sasl.mechanisms("OUT")["PLAIN"]()
+    under_way = sasl.mechanisms("OUT")["PLAIN"].make()
     changed, errors = before.with_layer(
         ConfigSource.DYNAMIC_BROKER_CONFIG, {KEY: f"{PLAIN} user_bob=his;"}, "test"
     )
