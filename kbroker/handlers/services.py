@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.coordinator.group.coordinator import GroupCoordinator
     from kbroker.coordinator.txn.coordinator import TransactionCoordinator
+    from kbroker.handlers.authentication import AuthenticationCounts
     from kbroker.handlers.delayed import Purgatories
     from kbroker.handlers.forwarding import Peers
     from kbroker.log.engine._results import DirectoryUse, MarkerAppended
@@ -301,6 +302,8 @@ class Services:
     authorizer: Authorizer | None = None  # None: every request is allowed
     transactions: Transactions | None = None  # None: transactions are not served
     verify_offsets: VerifyOffsets | None = None  # None: it is not verified
+    # By listener; empty where none authenticates.
+    authentications: Callable[[], Mapping[str, AuthenticationCounts]] = dict
     topics_kept: TopicsKept = field(init=False)
     auto_topics: AutoTopicCreation = field(default_factory=AutoTopicCreation)
     offsets: GroupTable = field(default_factory=GroupTable)

@@ -193,6 +193,21 @@ _NETWORK: Final = (
            "Connections closed at once because a quota was full.", "connections", ("listener",)),
     _plain("counter", "connections_closed", "kbroker_connections_closed_total",
            "Connections ended, by whichever side.", "connections", ("listener",)),
+    _plain("counter", "authentications", "kafka_server_socket_server_metrics_successful"
+           "_authentication_total", "Clients that have logged in with SASL.", "connections",
+           ("listener",)),
+    _plain("counter", "authentications_failed", "kafka_server_socket_server_metrics_failed"
+           "_authentication_total", "Connections ended since their clients did not log in.",
+           "connections", ("listener",)),
+    _plain("counter", "reauthentications", "kafka_server_socket_server_metrics_successful"
+           "_reauthentication_total", "Sessions renewed by clients that logged in again.",
+           "sessions", ("listener",)),
+    _plain("counter", "reauthentications_failed", "kafka_server_socket_server_metrics_failed"
+           "_reauthentication_total", "Connections ended since their clients did not log in again.",
+           "connections", ("listener",)),
+    _plain("counter", "sessions_expired", "kafka_server_socket_server_metrics"
+           "_expired_connections_killed_total", "Connections ended since their sessions were over.",
+           "connections"),
     _plain("counter", "connections_idle_closed", "kbroker_connections_idle_closed_total",
            "Connections closed because connections.max.idle.ms went by.", "connections",
            ("networkProcessor",)),

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from kbroker.cluster.transactions import Transactions
     from kbroker.coordinator.groups import Groups
     from kbroker.engine._hot import HotPath
+    from kbroker.handlers.services import Services
     from kbroker.metadata.controller import Controller
     from kbroker.observe.health import Health
     from kbroker.observe.metrics_sampler import RequestTimes
@@ -97,6 +98,7 @@ class Parts:
     replication: Replication | None = None  # in a cluster
     transactions: OfTransactions | None = None
     certificates: Callable[[], Mapping[str, int]] = dict
+    services: Callable[[], Services | None] = lambda: None  # once there are handlers
 
 
 class Observer:
@@ -311,6 +313,17 @@ class Observer:
             (labels, self._share("acceptor_blocked", labels, 0.0))
             for labels, _ in blocked["acceptor_blocked"]
         ]
+        services = self._parts.services()
+        counts = {} if services is None else services.authentications()
+        for key, name in (
+            ("authentications", "successful"),
+            ("authentications_failed", "failed"),
+            ("reauthentications", "successful_again"),
+            ("reauthentications_failed", "failed_again"),
+        ):
+            samples[key] = [((listener,), getattr(each, name)) for listener, each in counts.items()]
+        over = self._parts.server.closes()["a session that was over"] if counts else 0
+        samples["sessions_expired"] = [((), over)]
         return samples
 
     def _hot_path(self) -> Samples:

@@ -522,6 +522,7 @@ class Broker:
                         purgatories=self._purgatories, controller=lambda: self._controller,
                         replication=self._member.replication if self._member else None,
                         transactions=self._transactions, certificates=self._tls.expiries,
+                        services=lambda: self._services,
                     ),
                     self._clock,
                     every_partition=self.config["metrics.partitions.enable"],

@@ -76,7 +76,9 @@ class Sasl:
         self, dispatch: Dispatch, registry: Registry, services: Services, call_later: CallLater
     ) -> Dispatch:
         """This dispatch, without the frames of authentications."""
-        return Authentication(registry, services, self.mechanisms, call_later).before(dispatch)
+        authentication = Authentication(registry, services, self.mechanisms, call_later)
+        services.authentications = authentication.counts
+        return authentication.before(dispatch)
 
     def _mechanisms_of(self, config: BrokerConfig) -> Mapping[str, Mechanisms]:
         return {

@@ -12,6 +12,7 @@ import json
 import socket
 import struct
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -430,6 +431,21 @@ def test_librdkafka_authenticates_again(short_lived: Secured) -> None:
         assert written(short_lived, f"{mechanism} last")
     assert "a session that was over" not in short_lived.broker.log_text()
     assert all(max(each) == 1 for each in connects.values()), connects
+
+
+def test_logins_are_in_the_metrics(short_lived: Secured) -> None:
+    with Client(short_lived.bootstrap, login=ClientLogin("PLAIN", USER, "pw")) as client:
+        client.metadata()
+    with pytest.raises(UserError):
+        Client(short_lived.bootstrap, login=ClientLogin("PLAIN", USER, "x")).metadata()
+    with urllib.request.urlopen(f"{short_lived.broker.admin}/metrics", timeout=WAIT_S) as page:
+        lines = page.read().decode().splitlines()
+    for name in ("successful", "failed"):
+        metric = (
+            f'kafka_server_socket_server_metrics_{name}_authentication_total{{listener="SECURE"'
+        )
+        (found,) = [line for line in lines if line.startswith(metric)]
+        assert float(found.rpartition(" ")[2]) > 0
 
 
 def test_a_client_that_does_not_is_cut_off(short_lived: Secured) -> None:
