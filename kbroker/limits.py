@@ -59,6 +59,8 @@ SCRAM_ITERATIONS_MAX: Final = 16_384
 # Rounds that a client of ours computes for a server that it does not know yet: about a second.
 # More: the login is given up.
 SCRAM_SERVER_ITERATIONS_MAX: Final = 1_000_000
+# Credentials that were read from their stored form, those used last: some 5 MB.
+SCRAM_CREDENTIALS_KEPT_MAX: Final = 10_000
 # A salt, a salted password, a key or a nonce. Longer: the login or the change of a user fails.
 SCRAM_FIELD_BYTES_MAX: Final = 1_024
 # A value of sasl.jaas.config, or a file of such. Longer: it is refused.

@@ -1,8 +1,8 @@
 """SCRAM credentials out of the published image, for logins.
 
 Place in the flow: `security/scram_server.py` asks for the credential of each name that logs in. A
-credential is read from its stored form when it is asked for, so that an image of many users costs
-nothing by itself. A stored form that is none logs no user in, and is logged.
+credential is read from its stored form when it is asked for first, so that an image of many users
+costs nothing by itself. A stored form that is none logs no user in, and is logged.
 
 The image of a broker that the controller has not reached yet has the users of the store, since the
 controller may have to log in first.
@@ -15,10 +15,11 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from kbroker.limits import SCRAM_ITERATIONS_MIN
+from kbroker.limits import SCRAM_CREDENTIALS_KEPT_MAX, SCRAM_ITERATIONS_MIN
 from kbroker.log_lines import LogLines
 from kbroker.metadata.image import EVERY_USER, NO_CONFIGS
 from kbroker.security.scram import (
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 lines: Final = LogLines(logging.getLogger("kbroker.security"))
 
+# Read once, so that a login of a name that is there takes no longer than one of another.
+_parsed: Final = lru_cache(SCRAM_CREDENTIALS_KEPT_MAX)(parse_credential)
 # Users that are looked at for how many iterations are usual.
 _SAMPLE: Final = 100
 
@@ -89,7 +92,7 @@ def credentials(
 
 def _credential(mechanism: ScramMechanism, name: str, text: str) -> ScramCredential | None:
     try:
-        return parse_credential(mechanism, text)
+        return _parsed(mechanism, text)
     except ValueError as error:
         lines.write(
             logging.ERROR, "credential", "the %s credential of user %s: %s",
