@@ -102,9 +102,8 @@ class ScramServer:
         if first.authorization_id not in ("", first.name):
             raise AuthenticationError(OTHER_AUTHORIZATION_ID)
         self._found = self._look_up(first)
-        self._credential = self._users.fake(
-            self._mechanism, first.name
-        )  # also where it is not used
+        # Made where it is not used, too: it takes time.
+        self._credential = self._users.fake(self._mechanism, first.name)
         if self._found is not None:
             self._credential = self._found[0]
             if self._credential.iterations < SCRAM_ITERATIONS_MIN:

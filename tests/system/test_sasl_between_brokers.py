@@ -42,7 +42,7 @@ def add_user(broker: ClusterBroker, name: str) -> None:
 
 
 def knows(broker: ClusterBroker, name: str) -> bool:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin: Any = AdminClient({"bootstrap.servers": broker.bootstrap})
     try:
         found = admin.describe_user_scram_credentials([name])[name].result(WAIT_S)
     except Exception:
