@@ -135,6 +135,10 @@ class Living:
             if state is None or view is None or not (lives and view.leads):
                 self._ends.pop(name, None)
                 continue
+            if view.leader_epoch != state.leader_epoch:
+                # A leader counts from the beginning of its epoch, whose image may come late.
+                self._ends.pop(name, None)
+                continue
             ends = self._ends_of(name, state.leader_epoch, view.end_offset)
             for node_id in state.isr:
                 other, places = partition.views.get(node_id), {office, state.leader, node_id}

@@ -229,6 +229,17 @@ def test_a_heartbeat_that_a_load_answers_does_not_keep_a_member(
     cluster.close()
 
 
+def test_a_leader_counts_how_long_a_follower_lags_from_the_beginning_of_its_epoch() -> None:
+    """Its image of that epoch is late: a request with it was lost, and is sent again."""
+    schedule = (
+        Act(70, "hang_fetchers", (3, 5_500)),
+        Act(506, "alone", (2, 168)),
+        Act(616, "cut_power", (1, 20)),
+        Act(778, "produce", (0, 1)),
+    )
+    assert run(5_104_736, schedule, transactions=True).violation is None
+
+
 @pytest.mark.parametrize("seed", [1, 32])
 def test_what_was_lost_on_the_way_is_waited_for(seed: int) -> None:
     """Behind the mending of a way: an image that says of a follower's new start, whose fetches its
