@@ -80,6 +80,10 @@ SCRAM_EXTENSIONS_MAX: Final = 16
 # bound a request makes a session of its own.
 SESSIONS_KEPT_MAX: Final = 1_000
 KEPT_CLIENT_ID_CHARS_MAX: Final = 250
+# Denials by an authorizer that differ, within this time: each has a line, and one for its repeats.
+# More of them share a line.
+DENIALS_MAX: Final = 10_000
+DENIALS_PERIOD_MS: Final = 10_000
 # Partitions that one client follows in a fetch session; beyond it the session ends. And memory of
 # all of them, 1,000 of 900 partitions by id: the oldest that are idle give way.
 SESSION_PARTITIONS_MAX: Final = 100_000

@@ -1,35 +1,93 @@
-"""Checks the rights that a request needs as a whole, before its handler runs.
+"""Checks rights: those that a request needs as a whole, and those on single items for handlers.
 
-Place in the flow: `registry.py` calls this for a request that it has read, on the broker that does
-what the request says. A request that lacks a right ends as `KafkaError`, so its response says the
-code of the resource wherever it can (`Call`). Rights on single items are not checked here
-(`security/rights.py`).
+Place in the flow: `registry.py` calls `authorize` for a request that it has read, on the broker
+that does what the request says, before the handler runs. A request that lacks a right ends as
+`KafkaError`, so its response says the code of the resource wherever it can (`Call`). A handler asks
+for rights on single items with `denied` or `may`, and puts the errors where its API has them.
+
+Without an authorizer everything is allowed, and nothing is looked at.
 
 Any handler thread; holds no lock.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.errors import KafkaError
-from kbroker.security.rights import DENIED, Authorizer, Resource, Right
+from kbroker.security.rights import (
+    CLUSTER_NAME,
+    DENIED,
+    Authorizer,
+    Operation,
+    Resource,
+    ResourceType,
+    Right,
+)
+from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kbroker.handlers.call import Call
+    from kbroker.handlers.services import Services
     from kbroker.security.session import Session
+
+_NONE: Final[frozenset[str]] = frozenset()
 
 
 def authorize(
-    authorizer: Authorizer, session: Session, rights: Iterable[Right], message: Any
+    authorizer: Authorizer,
+    session: Session,
+    rights: Iterable[Right],
+    message: Any,
+    request: ApiKey,
 ) -> None:
     """KafkaError: the session's principal lacks a right without which nothing is done."""
     for right in rights:
-        if right.whole and not _has(authorizer, session, right, message):
+        if right.whole and not _has(authorizer, session, right, message, request):
             raise KafkaError(DENIED[right.type])
 
 
-def _has(authorizer: Authorizer, session: Session, right: Right, message: Any) -> bool:
-    resources = [Resource(right.type, name) for name in right.names(message)]
-    return not resources or not authorizer.authorize(session, right.operation, resources)
+def _has(
+    authorizer: Authorizer, session: Session, right: Right, message: Any, request: ApiKey
+) -> bool:
+    resources = [Resource(right.type, str(name)) for name in right.names(message)]
+    return not resources or not authorizer.authorize(session, right.operation, resources, request)
+
+
+def denied(
+    services: Services,
+    call: Call[Any],
+    operation: Operation,
+    type_: ResourceType,
+    names: Iterable[str],
+    *,
+    quiet: bool = False,
+) -> frozenset[str]:
+    """Those of the names on which the client may not do this. `quiet`: they are not logged."""
+    authorizer = services.authorizer
+    if authorizer is None:
+        return _NONE
+    resources = [Resource(type_, name) for name in names]
+    if not resources:
+        return _NONE
+    found = authorizer.authorize(
+        call.session, operation, resources, ApiKey(call.request.api_key), quiet=quiet
+    )
+    return frozenset(resource.name for resource in found)
+
+
+def may(
+    services: Services,
+    call: Call[Any],
+    operation: Operation,
+    type_: ResourceType,
+    name: str = CLUSTER_NAME,
+    *,
+    quiet: bool = False,
+) -> bool:
+    """Whether the client may do this on the resource. `quiet`: a denial is not logged."""
+    if services.authorizer is None:
+        return True
+    return not denied(services, call, operation, type_, (name,), quiet=quiet)

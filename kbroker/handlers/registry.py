@@ -258,7 +258,7 @@ def _authorize(
 ) -> None:
     """KafkaError: the client lacks a right without which nothing of the request is done."""
     if services.authorizer is not None:
-        authorize(services.authorizer, session_for(request), api.rights, message)
+        authorize(services.authorizer, session_for(request), api.rights, message, api.key)
 
 
 def _api(

@@ -19,9 +19,14 @@ from kbroker.errors import ErrorCode
 
 if TYPE_CHECKING:
     from kbroker.security.session import Session
+    from kbroker.types import ApiKey
 
 
 class Operation(IntEnum):
+    """ANY is for filters only; an ACL of ALL is for every operation."""
+
+    ANY = 1
+    ALL = 2
     READ = 3
     WRITE = 4
     CREATE = 5
@@ -34,9 +39,13 @@ class Operation(IntEnum):
     IDEMPOTENT_WRITE = 12
     CREATE_TOKENS = 13
     DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
 
 
 class ResourceType(IntEnum):
+    """ANY is for filters only."""
+
+    ANY = 1
     TOPIC = 2
     GROUP = 3
     CLUSTER = 4
@@ -47,6 +56,18 @@ class ResourceType(IntEnum):
 
 # The name of the one resource of type CLUSTER.
 CLUSTER_NAME: Final = "kafka-cluster"
+
+# As Apache Kafka's log and its nodes of ZooKeeper have them.
+RESOURCE_NAMES: Final[Mapping[ResourceType, str]] = MappingProxyType(
+    {
+        ResourceType.TOPIC: "Topic",
+        ResourceType.GROUP: "Group",
+        ResourceType.CLUSTER: "Cluster",
+        ResourceType.TRANSACTIONAL_ID: "TransactionalId",
+        ResourceType.DELEGATION_TOKEN: "DelegationToken",
+        ResourceType.USER: "User",
+    }
+)
 
 # The error code if a right on a resource of this type is missing.
 DENIED: Final[Mapping[ResourceType, ErrorCode]] = MappingProxyType(
@@ -82,12 +103,30 @@ class Right(NamedTuple):
 
 
 class Resource(NamedTuple):
+    """A topic is asked for by its name, not by its id."""
+
     type: ResourceType
-    name: str | UUID
+    name: str
 
 
 class Authorizer(Protocol):
+    """Any thread may call it."""
+
     def authorize(
-        self, session: Session, operation: Operation, resources: Sequence[Resource]
+        self,
+        session: Session,
+        operation: Operation,
+        resources: Sequence[Resource],
+        request: ApiKey,
+        *,
+        quiet: bool = False,
     ) -> Collection[Resource]:
-        """Return the resources on which the session's principal may not do this. Any thread."""
+        """Return the resources on which the session's principal may not do this.
+
+        `request` is the API that asks, for the log; `quiet`: denials are not logged.
+        """
+
+    def authorize_by_type(
+        self, session: Session, operation: Operation, type_: ResourceType, request: ApiKey
+    ) -> bool:
+        """Whether the principal may do this on some resource of the type (KIP-679)."""

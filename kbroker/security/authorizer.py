@@ -1,0 +1,158 @@
+"""Decides who may do what: super users, then ACLs, then the default.
+
+Place in the flow: the server makes one if `authorizer.class.name` names Apache Kafka's authorizer.
+Handlers ask it by `handlers/authorization.py`. It reads the ACLs of the published image.
+
+The rules are those of Apache Kafka's StandardAuthorizer:
+
+1. A principal of `super.users` may do everything.
+2. An ACL that denies, and covers the resource, decides.
+3. Else one that allows. READ, WRITE, DELETE and ALTER imply DESCRIBE; ALTER_CONFIGS implies
+   DESCRIBE_CONFIGS. No such rule extends an ACL that denies.
+4. Else, if no ACL covers the resource, `allow.everyone.if.no.acl.found` decides.
+5. Else it is denied.
+
+Immutable but for the image it reads; any thread; holds no lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kbroker.security.acl_set import AclSet
+from kbroker.security.acls import Acl, Entry, Permission
+from kbroker.security.hosts import java_host
+from kbroker.security.rights import Operation, Resource, ResourceType
+from kbroker.security.session import Principal
+
+if TYPE_CHECKING:
+    from kbroker.security.denials import Denials
+    from kbroker.security.session import Session
+    from kbroker.types import ApiKey
+
+# A name that no topic can have without ACLs that cover every name, but for a literal ACL of it.
+_ANY_NAME: Final = "hardcode"
+
+
+class Reason(Enum):
+    """What decided, in the words of Apache Kafka's log."""
+
+    SUPER_USER = "SuperUser"
+    ACL = "MatchingAcl"
+    NO_ACL_ALLOWS = "DefaultAllow"
+    DEFAULT = "DefaultDeny"
+
+
+class Decision(NamedTuple):
+    """`acl` is the ACL that decided, if one did; `is_covered`: some ACL covers the resource."""
+
+    allowed: bool
+    reason: Reason
+    acl: Acl | None = None
+    is_covered: bool = False
+
+    @property
+    def rule(self) -> str:
+        """As Apache Kafka's log has it."""
+        if self.acl is None:
+            return self.reason.value
+        return f"{self.reason.value}(acl={self.acl})"
+
+
+class Rules(NamedTuple):
+    """`super_users` are texts, TYPE:NAME."""
+
+    super_users: frozenset[str] = frozenset()
+    allow_if_no_acl: bool = False
+
+    def decide(
+        self,
+        acls: AclSet,
+        principal: str,
+        host: str,
+        operation: Operation,
+        type_: ResourceType,
+        name: str,
+    ) -> Decision:
+        """`host` as Java prints it (`hosts.py`)."""
+        if principal in self.super_users:
+            return Decision(True, Reason.SUPER_USER)
+        found = acls.covering(principal, host, operation, type_, name)
+        if found.denied_by is not None:
+            pattern, number, subject = found.denied_by
+            acl = Acl(pattern, Entry(*subject, Operation(number), Permission.DENY))
+            return Decision(False, Reason.ACL, acl, True)
+        if found.allowed_by is not None:
+            pattern, number, subject = found.allowed_by
+            acl = Acl(pattern, Entry(*subject, Operation(number), Permission.ALLOW))
+            return Decision(True, Reason.ACL, acl, True)
+        if not found.is_covered and self.allow_if_no_acl:
+            return Decision(True, Reason.NO_ACL_ALLOWS)
+        return Decision(False, Reason.DEFAULT, None, found.is_covered)
+
+    def decide_by_type(
+        self, acls: AclSet, principal: str, host: str, operation: Operation, type_: ResourceType
+    ) -> bool:
+        """Whether this is allowed on some resource of the type (KIP-679)."""
+        if self.decide(acls, principal, host, operation, type_, _ANY_NAME).allowed:
+            return True
+        return acls.allows_some(principal, host, operation, type_)
+
+
+class AclAuthorizer:
+    """The authorizer of a broker."""
+
+    __slots__ = ("_acls", "_denials", "rules")
+
+    def __init__(self, rules: Rules, acls: Callable[[], AclSet], denials: Denials) -> None:
+        self.rules = rules
+        self._acls = acls
+        self._denials = denials
+
+    def authorize(
+        self,
+        session: Session,
+        operation: Operation,
+        resources: Sequence[Resource],
+        request: ApiKey,
+        *,
+        quiet: bool = False,
+    ) -> Collection[Resource]:
+        """Those on which the principal may not do this. `quiet`: they are not logged."""
+        acls = self._acls()
+        principal, host = str(session.principal), java_host(session.client_host)
+        denied = set()
+        for resource in dict.fromkeys(resources):
+            decision = self.rules.decide(acls, principal, host, operation, *resource)
+            if decision.allowed:
+                continue
+            denied.add(resource)
+            if not quiet:
+                times = resources.count(resource) if len(resources) > 1 else 1
+                self._denials.note(
+                    principal, host, operation, resource, request, times, decision.rule
+                )
+        return denied
+
+    def authorize_by_type(
+        self, session: Session, operation: Operation, type_: ResourceType, request: ApiKey
+    ) -> bool:
+        """Whether the principal may do this on some resource of the type; denials are not logged,
+        since a right on the cluster is asked for next."""
+        principal, host = str(session.principal), java_host(session.client_host)
+        return self.rules.decide_by_type(self._acls(), principal, host, operation, type_)
+
+
+def super_users(text: str) -> frozenset[str]:
+    """The value of `super.users`: principals, separated by ";". ValueError: one is none."""
+    return frozenset(str(parse_principal(each.strip())) for each in text.split(";") if each.strip())
+
+
+def parse_principal(text: str) -> Principal:
+    """ValueError: it is not TYPE:NAME."""
+    type_, colon, name = text.partition(":")
+    if not (type_ and colon and name):
+        raise ValueError(f"the principal '{text}' is not TYPE:NAME")
+    return Principal(type_, name)

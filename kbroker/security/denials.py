@@ -1,0 +1,132 @@
+"""The log of denials: `kbroker.authorizer`, with the lines of Apache Kafka's authorizer.
+
+A client that is denied tries again, a thousand times a second if it likes. So the first denial of a
+principal, host, operation, resource and API is written at once; further ones are counted, and after
+10 s one line says how many there were, and when the first and the last of them was.
+
+Bound: `DENIALS_MAX` different ones in 10 s; the rest share a line. Any thread; the lock, a leaf, is
+held for a dictionary only.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kbroker.limits import DENIALS_MAX, DENIALS_PERIOD_MS
+from kbroker.outside_text import printable
+from kbroker.security.rights import RESOURCE_NAMES, Operation, Resource
+from kbroker.types import ApiKey
+
+if TYPE_CHECKING:
+    from kbroker.clock import Clock
+
+_RULE_CHARS_MAX: Final = 1_000
+
+logger: Final = logging.getLogger("kbroker.authorizer")
+
+
+class _Key(NamedTuple):
+    principal: str
+    host: str
+    operation: Operation
+    resource: Resource
+    request: ApiKey
+
+
+class _Counted:
+    """Denials that are not written yet, and when their first and last was, in ms."""
+
+    __slots__ = ("count", "first_ms", "last_ms", "rule", "times", "written_ms")
+
+    def __init__(self, written_ms: int) -> None:
+        self.written_ms = written_ms
+        self.count = 0
+        self.first_ms = 0
+        self.last_ms = 0
+        self.times = 1
+        self.rule = ""
+
+
+class Denials:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._counted: dict[_Key, _Counted] = {}
+        self._left_out = 0
+
+    def note(
+        self,
+        principal: str,
+        host: str,
+        operation: Operation,
+        resource: Resource,
+        request: ApiKey,
+        times: int,
+        rule: str,
+    ) -> None:
+        """`times` is how often the request named the resource."""
+        key = _Key(principal, host, operation, resource, request)
+        now_ms = self._clock.monotonic_ms()
+        with self._lock:
+            known = self._counted.get(key)
+            if known is None and len(self._counted) >= DENIALS_MAX:
+                self._left_out += 1
+                return
+            if known is not None:
+                if not known.count:
+                    known.first_ms = self._clock.wall_ms()
+                known.count += 1
+                known.last_ms = self._clock.wall_ms()
+                known.times, known.rule = times, rule
+                return
+            self._counted[key] = _Counted(now_ms)
+        logger.info("%s", line(*key, times, rule))
+
+    def write(self) -> None:
+        """Write what was counted, and forget what was written 10 s ago."""
+        now_ms = self._clock.monotonic_ms()
+        with self._lock:
+            due = [
+                (key, each)
+                for key, each in self._counted.items()
+                if now_ms - each.written_ms >= DENIALS_PERIOD_MS
+            ]
+            for key, each in due:
+                del self._counted[key]
+                if each.count:
+                    # Its next denials are counted again, not written one by one.
+                    self._counted[key] = _Counted(now_ms)
+            left_out, self._left_out = self._left_out, 0
+        for key, each in due:
+            if each.count:
+                logger.info(
+                    "%s (%d times, from %d to %d ms of the epoch)",
+                    line(*key, each.times, each.rule),
+                    each.count,
+                    each.first_ms,
+                    each.last_ms,
+                )
+        if left_out:
+            logger.info("%d more denials, of too many kinds for a line each", left_out)
+
+
+def line(
+    principal: str,
+    host: str,
+    operation: Operation,
+    resource: Resource,
+    request: ApiKey,
+    times: int,
+    rule: str,
+    *,
+    allowed: bool = False,
+) -> str:
+    return (
+        f"Principal = {printable(principal)} is {'Allowed' if allowed else 'Denied'} "
+        f"operation = {operation.name} from host = {host} "
+        f"on resource = {RESOURCE_NAMES[resource.type]}:LITERAL:{printable(str(resource.name))} "
+        f"for request = {request.label} with resourceRefCount = {times} "
+        f"based on rule {printable(rule, _RULE_CHARS_MAX)}"
+    )

@@ -1,0 +1,160 @@
+"""The authorizer over an image's ACLs, and the log of its denials."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from kbroker.clock import ManualClock
+from kbroker.security.acl_set import AclSet, acl_set
+from kbroker.security.acls import Acl, Entry, Pattern, PatternType, Permission
+from kbroker.security.authorizer import AclAuthorizer, Rules, super_users
+from kbroker.security.denials import Denials
+from kbroker.security.hosts import java_host
+from kbroker.security.rights import Operation, Resource, ResourceType
+from kbroker.security.session import Principal, Session
+from kbroker.types import ApiKey
+
+T, U = Resource(ResourceType.TOPIC, "t"), Resource(ResourceType.TOPIC, "u")
+DENIED_LINE = (
+    "Principal = User:anna is Denied operation = READ from host = 0:0:0:0:0:0:0:1 "
+    "on resource = Topic:LITERAL:t for request = Fetch with resourceRefCount = 2 "
+    "based on rule DefaultDeny"
+)
+
+
+def session(name: str = "anna") -> Session:
+    return Session(Principal("User", name), "c", "PLAINTEXT", "::1")
+
+
+class World:
+    def __init__(self, rules: Rules | None = None) -> None:
+        self.acls: AclSet = acl_set([])
+        self.clock = ManualClock()
+        self.denials = Denials(self.clock)
+        rules = rules or Rules(super_users("User:root"))
+        self.authorizer = AclAuthorizer(rules, lambda: self.acls, self.denials)
+
+    def denied(self, *resources: Resource, name: str = "anna", quiet: bool = False) -> set[str]:
+        found = self.authorizer.authorize(
+            session(name), Operation.READ, resources, ApiKey.FETCH, quiet=quiet
+        )
+        return {each.name for each in found}
+
+
+def allow(name: str, host: str = "*", kind: PatternType = PatternType.LITERAL) -> Acl:
+    pattern = Pattern(ResourceType.TOPIC, kind, name)
+    return Acl(pattern, Entry("User:anna", host, Operation.READ, Permission.ALLOW))
+
+
+def test_the_acls_of_the_moment_decide() -> None:
+    world = World()
+    assert world.denied(T, U) == {"t", "u"}
+    world.acls = acl_set([allow("t", "0:0:0:0:0:0:0:1")])
+    assert world.denied(T, U) == {"u"}
+    assert world.denied(T, U, name="root") == set()
+    world.acls = acl_set([])
+    assert world.denied(T) == {"t"}
+
+
+def test_a_resource_without_acls_may_be_open_to_everyone() -> None:
+    world = World(Rules(allow_if_no_acl=True))
+    world.acls = acl_set([allow("u", host="10.0.0.1")])
+    assert world.denied(T, U) == {"u"}
+
+
+def test_some_topic_is_enough_for_an_idempotent_producer() -> None:
+    world = World()
+    acl = allow("t", kind=PatternType.PREFIXED)
+    world.acls = acl_set([acl._replace(entry=acl.entry._replace(operation=Operation.WRITE))])
+    asked = Operation.WRITE, ResourceType.TOPIC, ApiKey.INIT_PRODUCER_ID
+    assert world.authorizer.authorize_by_type(session(), *asked)
+    assert not world.authorizer.authorize_by_type(session("bert"), *asked)
+    assert world.authorizer.authorize_by_type(session("root"), *asked)
+
+
+def test_a_denial_is_logged_once_and_then_counted(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kbroker.authorizer")
+    world = World()
+    world.denied(T, T)
+    assert caplog.messages == [DENIED_LINE]
+    first = world.clock.wall_ms()
+    for _ in range(1_000):
+        world.denied(T, T)
+    world.clock.advance(ms=9_999)
+    world.denied(T, T)
+    last = world.clock.wall_ms()
+    world.denials.write()
+    assert caplog.messages == [DENIED_LINE]
+    world.clock.advance(ms=1)
+    world.denials.write()
+    assert caplog.messages[1:] == [
+        f"{DENIED_LINE} (1001 times, from {first} to {last} ms of the epoch)"
+    ]
+    # The next ones are counted as well, and are forgotten 10 s after the last of them.
+    world.denied(T)
+    world.clock.advance(ms=10_000)
+    world.denials.write()
+    assert len(caplog.messages) == 3 and "(1 times, " in caplog.messages[-1]
+    world.clock.advance(ms=10_000)
+    world.denials.write()
+    world.denied(T, T)
+    assert caplog.messages[3:] == [DENIED_LINE]
+
+
+def test_quiet_denials_and_those_beyond_the_bound(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbroker.security.denials.DENIALS_MAX", 1)
+    caplog.set_level(logging.INFO, "kbroker.authorizer")
+    world = World()
+    assert world.denied(T, quiet=True) == {"t"}
+    assert not caplog.messages
+    world.denied(T)
+    world.denied(U)
+    world.denied(U)
+    world.denials.write()
+    assert len(caplog.messages) == 2
+    assert caplog.messages[1].startswith("2 more denials")
+
+
+def test_a_name_cannot_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kbroker.authorizer")
+    World().denied(Resource(ResourceType.TOPIC, "a\nPrincipal = User:root is Allowed"))
+    (message,) = caplog.messages
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("text", "users"),
+    [
+        ("", set()),
+        ("User:a", {"User:a"}),
+        (" User:CN=a,O=b ; User:c;; ", {"User:CN=a,O=b", "User:c"}),
+        ("User:a:b", {"User:a:b"}),
+    ],
+)
+def test_super_users(text: str, users: set[str]) -> None:
+    assert super_users(text) == users
+
+
+@pytest.mark.parametrize("text", ["a", "User:", ":a", "User:a;b"])
+def test_super_users_that_are_no_principals(text: str) -> None:
+    with pytest.raises(ValueError, match="TYPE:NAME"):
+        super_users(text)
+
+
+@pytest.mark.parametrize(
+    ("host", "printed"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("::1", "0:0:0:0:0:0:0:1"),
+        ("2001:db8::a", "2001:db8:0:0:0:0:0:a"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("fe80::1%eth0", "fe80:0:0:0:0:0:0:1%eth0"),
+        ("a:b", "a:b"),
+    ],
+)
+def test_addresses_as_java_prints_them(host: str, printed: str) -> None:
+    assert java_host(host) == printed
