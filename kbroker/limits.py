@@ -80,6 +80,8 @@ SCRAM_EXTENSIONS_MAX: Final = 16
 # bound a request makes a session of its own.
 SESSIONS_KEPT_MAX: Final = 1_000
 KEPT_CLIENT_ID_CHARS_MAX: Final = 250
+# ACLs of a cluster; a thousand take some 200 KB of memory. More are not created: POLICY_VIOLATION.
+ACLS_MAX: Final = 1_000_000
 # Denials by an authorizer that differ, within this time: each has a line, and one for its repeats.
 # More of them share a line.
 DENIALS_MAX: Final = 10_000

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Final
 from uuid import UUID
 
 from kbroker.metadata.features import FinalizedFeatures
@@ -24,6 +25,9 @@ from kbroker.metadata.image import (
     PartitionImage,
     TopicImage,
 )
+from kbroker.security.acls import Pattern, ResourceAcls
+
+NO_CHANGED_ACLS: Final[Mapping[Pattern, ResourceAcls]] = MappingProxyType({})
 
 
 class DeltaMismatchError(Exception):
@@ -46,6 +50,8 @@ class ClusterDelta:
     features: FinalizedFeatures = field(default_factory=FinalizedFeatures)
     # As configs, by the users' names.
     users: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
+    # None of a pattern: it has none now.
+    acls: Mapping[Pattern, ResourceAcls] = field(default_factory=lambda: NO_CHANGED_ACLS)
 
     @classmethod
     def between(cls, old: ClusterImage, new: ClusterImage) -> ClusterDelta:
@@ -80,6 +86,7 @@ class ClusterDelta:
             }
             if old.users is not new.users
             else {},
+            new.acls.changed_since(old.acls),
         )
 
     def applied_to(self, old: ClusterImage) -> ClusterImage:
@@ -103,7 +110,8 @@ class ClusterDelta:
             .with_brokers(self.brokers)
             .with_configs(self.configs)
             .with_users(self.users)
-            .with_features(self.features),
+            .with_features(self.features)
+            .with_acls(old.acls.with_changed(self.acls)),
             cluster_id=self.cluster_id,
             controller_id=self.controller_id,
         )

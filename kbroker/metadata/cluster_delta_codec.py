@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final
 from uuid import UUID
 
+from kbroker.metadata.acl_codec import changed_acls, tag_of_acls
 from kbroker.metadata.cluster_delta import ClusterDelta
 from kbroker.metadata.features import FinalizedFeatures, Supported
 from kbroker.metadata.image import (
@@ -29,6 +30,7 @@ from kbroker.metadata.image import (
 )
 from kbroker.metadata.topic_names import invalid_topic_name
 from kbroker.protocol.wire import ProtocolError, Reader, Writer
+from kbroker.security.acls import Pattern, ResourceAcls
 
 _KINDS: Final = frozenset(ConfigKind)
 _LOSSY_TAG: Final = 0  # of a broker; without content
@@ -36,6 +38,7 @@ _ENVELOPE_TAG: Final = 1  # of a broker: the highest version of Envelope that it
 _SUPPORTED_TAG: Final = 2  # of a broker: the levels of features that it supports
 _FEATURES_TAG: Final = 0  # of the difference; an earlier kbroker ignores it
 _USERS_TAG: Final = 1  # of the difference; the same
+_ACLS_TAG: Final = 2  # of the difference; the same
 _MIN_IN_SYNC_TAG: Final = 0  # of a partition; a broker that does not know it goes by its own
 
 
@@ -68,7 +71,8 @@ def encode_delta(delta: ClusterDelta) -> bytes:
         writer.string(resource.name)
         _write_configs(writer, configs)
         writer.tags()
-    writer.tags({**_tag_of_features(delta.features), **_tag_of_users(delta.users)})
+    tags = {**_tag_of_features(delta.features), **_tag_of_users(delta.users)}
+    writer.tags({**tags, **tag_of_acls(delta.acls, _ACLS_TAG)})
     return writer.getvalue()
 
 
@@ -88,7 +92,7 @@ def decode_delta(data: bytes) -> ClusterDelta:
         resource = _read_resource(reader)
         configs[resource] = _read_configs(reader)
         reader.tags()
-    features, users = _read_tags(reader)
+    features, users, acls = _read_tags(reader)
     return ClusterDelta(
         cluster_id,
         controller_id,
@@ -99,6 +103,7 @@ def decode_delta(data: bytes) -> ClusterDelta:
         MappingProxyType(configs),
         features,
         MappingProxyType(users),
+        acls,
     )
 
 
@@ -128,10 +133,13 @@ def _tag_of_users(users: Mapping[str, Mapping[str, str]]) -> dict[int, bytes]:
     return {_USERS_TAG: writer.getvalue()}
 
 
-def _read_tags(reader: Reader) -> tuple[FinalizedFeatures, dict[str, Mapping[str, str]]]:
+def _read_tags(
+    reader: Reader,
+) -> tuple[FinalizedFeatures, dict[str, Mapping[str, str]], Mapping[Pattern, ResourceAcls]]:
     """At the end of the difference."""
     features: list[FinalizedFeatures] = []
     users: dict[str, Mapping[str, str]] = {}
+    acls: dict[Pattern, ResourceAcls] = {}
 
     def read_features(tag: Reader) -> None:
         epoch, levels = _within(tag.int64(), 0, 2**63 - 1), {}
@@ -147,8 +155,11 @@ def _read_tags(reader: Reader) -> tuple[FinalizedFeatures, dict[str, Mapping[str
             users[name] = _read_configs(tag)
             tag.tags()
 
-    reader.tags({_FEATURES_TAG: read_features, _USERS_TAG: read_users})
-    return features[0] if features else FinalizedFeatures(), users
+    def read_acls(tag: Reader) -> None:
+        acls.update(changed_acls(tag))
+
+    reader.tags({_FEATURES_TAG: read_features, _USERS_TAG: read_users, _ACLS_TAG: read_acls})
+    return features[0] if features else FinalizedFeatures(), users, acls
 
 
 def _write_broker(writer: Writer, broker: BrokerImage) -> None:

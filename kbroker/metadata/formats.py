@@ -55,6 +55,7 @@ class Need(Enum):
 
     NOTHING = "from the start"
     TRANSACTIONS = "`transaction.version` is finalized above 0, or `__transaction_state` exists"
+    ACLS = "an ACL exists"
     USERS = "a user has settings, such as a SCRAM credential"
 
 
@@ -97,6 +98,10 @@ TABLE: Final = (
         "also `/kbroker/features` and `/kbroker/formats`",
     ),
     Row(
+        Format.NODES, 2, Need.ACLS, "0.1.0",
+        "also ACLs; an earlier kbroker would serve requests that they deny",
+    ),
+    Row(
         Format.INTERNAL_TOPICS, 0, Need.NOTHING, "0.1.0",
         "`__consumer_offsets`: records of Apache Kafka 4.3 for classic groups and offsets",
     ),
@@ -118,6 +123,10 @@ TABLE: Final = (
         Format.BETWEEN_BROKERS, 2, Need.USERS, "0.1.0",
         "also users in images; of an earlier kbroker as the controller no user could log in",
     ),
+    Row(
+        Format.BETWEEN_BROKERS, 3, Need.ACLS, "0.1.0",
+        "also ACLs in images; an earlier kbroker as the controller would send none",
+    ),
 )  # fmt: skip
 
 Numbers = Mapping[Format, int]
@@ -128,11 +137,12 @@ def newest(format_: Format) -> int:
     return max(row.number for row in TABLE if row.format is format_)
 
 
-def needed(*, transactions: bool, users: bool = False) -> dict[Format, int]:
+def needed(*, transactions: bool, users: bool = False, acls: bool = False) -> dict[Format, int]:
     """The numbers that what is written from now on needs."""
     met = {Need.NOTHING}
     met |= {Need.TRANSACTIONS} if transactions else set()
     met |= {Need.USERS} if users else set()
+    met |= {Need.ACLS} if acls else set()
     return {
         each: max(row.number for row in TABLE if row.format is each and row.need in met)
         for each in Format

@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from kbroker.metadata.features import FinalizedFeatures, Supported
+from kbroker.security.acl_set import NO_ACL_SET, AclSet
 from kbroker.types import TopicPartition, uuid_text
 
 NO_LEADER: Final = -1
@@ -201,6 +202,7 @@ class ClusterImage:
     # Settings of users, by name: SCRAM credentials in their stored form by mechanism, and whatever
     # else is stored of one. A user without any is not in it.
     users: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
+    acls: AclSet = field(default_factory=lambda: NO_ACL_SET)
     # Of all settings, the topics' too. Kept with every change: 100,000 topics are not counted anew.
     settings_bytes: int = field(default=0, compare=False)
 
@@ -297,6 +299,10 @@ class ClusterImage:
         if features.epoch <= self.features.epoch:
             return self
         return replace(self, features=features)
+
+    def with_acls(self, acls: AclSet) -> ClusterImage:
+        """This image with exactly these ACLs; same version."""
+        return replace(self, acls=acls)
 
     def at_version(self, version: int) -> ClusterImage:
         return replace(self, version=version)

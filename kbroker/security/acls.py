@@ -191,6 +191,6 @@ def invalid_entry(entry: Entry) -> str | None:
         return "the operation ANY is for filters only"
     if entry.permission is Permission.ANY:
         return "the permission ANY is for filters only"
-    if ":" not in entry.principal or entry.principal[0] == ":" or entry.principal[-1] == ":":
+    if ":" not in entry.principal:
         return f"the principal '{entry.principal}' is not TYPE:NAME"
     return None

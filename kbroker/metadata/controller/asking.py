@@ -13,6 +13,12 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from kbroker.errors import ErrorCode, InvariantError, KafkaError
+from kbroker.metadata.controller.acl_changes import (
+    CreateAcls,
+    CreateResults,
+    DeleteAcls,
+    DeleteResults,
+)
 from kbroker.metadata.controller.config_changes import ResourceChange, ResourcesCallback
 from kbroker.metadata.controller.decisions import ConfigChange, MorePartitions, NewTopic
 from kbroker.metadata.controller.election import Election
@@ -50,6 +56,8 @@ from kbroker.types import TopicPartition
 if TYPE_CHECKING:
     from kbroker.metadata.controller.feature_changes import FeatureUpdate
     from kbroker.metadata.controller.user_changes import UserChange, UsersCallback
+    from kbroker.security.acl_filter import AclFilter
+    from kbroker.security.acls import Acl
 
 PRODUCER_IDS_AT_ONCE_MAX: Final = 1_000_000
 
@@ -167,6 +175,16 @@ class Asking(ABC):
     ) -> None:
         """Have features be at other levels, all of them or none; `done` gets None or why not."""
         self._post(UpdateFeatures(tuple(updates), validate_only, done))
+
+    def create_acls(self, acls: Sequence[Acl], done: Callable[[CreateResults], None]) -> None:
+        """`done` gets None or the reason for each, in their order."""
+        self._post(CreateAcls(tuple(acls), done))
+
+    def delete_acls(
+        self, filters: Sequence[AclFilter], done: Callable[[DeleteResults], None]
+    ) -> None:
+        """`done` gets the ACLs that are gone, or the reason, for each filter, in their order."""
+        self._post(DeleteAcls(tuple(filters), done))
 
     def follow(self, update: ImageUpdate, done: Callable[[ImageAnswer], None]) -> None:
         """What another broker, which is the controller, says."""

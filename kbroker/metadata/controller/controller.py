@@ -32,6 +32,8 @@ from typing import TYPE_CHECKING, Final
 from kbroker.errors import ErrorCode, InvariantError, KafkaError, UserError
 from kbroker.limits import CONTROLLER_EVENTS_MAX
 from kbroker.metadata.controller import records
+from kbroker.metadata.controller.acl_changes import AclChanges, AclsChanged, CreateAcls, DeleteAcls
+from kbroker.metadata.controller.acl_records import CHANGES
 from kbroker.metadata.controller.asking import Asking, abandoned, no_caller, not_controller
 from kbroker.metadata.controller.config_changes import ConfigChanges
 from kbroker.metadata.controller.election import Election
@@ -153,6 +155,7 @@ class Controller(Asking):
             self._channels = channels_of(ours.node_id, transport, self._notify, listeners.dice)
         self._configs = ConfigChanges(self._propagation, rules.configs)
         self._users = UserChanges(self._propagation, has_notices=transport is not None)
+        self._acls = AclChanges(self._propagation, clock)
         self._partitions = PartitionChanges(self._propagation, rules.elections, ours.node_id)
         self._changes = TopicChanges(
             self._partitions, rules.config, rules.validate_configs, rules.edit_list, rules.new_id
@@ -294,6 +297,8 @@ class Controller(Asking):
 
                 update_features(self._office(), self._propagation, updates, validate_only)
                 return partial(done, None)
+            case CreateAcls() | DeleteAcls() | AclsChanged():
+                return self._acls.handle(self._nodes, event)
             case AllocateProducerIds():
                 first = self._office().take_producer_ids(self._node_id, event.ids)
                 return partial(event.done, ProducerIdBlock(first, event.ids))
@@ -369,12 +374,14 @@ class Controller(Asking):
         self._registration.make(store)
         # Armed before standing for election, so that no loss of office goes unseen, nor a broker
         # that comes or goes after the brokers were read.
-        for path, kind, event in (
+        watched: tuple[tuple[str, WatchKind, Event], ...] = (
             (records.CONTROLLER, WatchKind.DATA, ControllerChanged()),
             (records.BROKER_IDS, WatchKind.CHILDREN, BrokersChanged()),
             (records.LOG_DIR_EVENTS, WatchKind.CHILDREN, LogDirEvent()),
             *([(NOTICES, WatchKind.CHILDREN, ConfigNotices())] if self._transport else []),
-        ):
+            *((folder, WatchKind.CHILDREN, AclsChanged()) for folder in CHANGES),
+        )
+        for path, kind, event in watched:
             store.watch(path, kind, partial(self._notify, event), persistent=True)
 
     def _session_lost(self, session_id: int) -> None:
@@ -496,11 +503,11 @@ class Controller(Asking):
     def _load(self) -> None:
         """Make the image what the store says, and have all listeners follow."""
         nodes, self._stale = self._office(), True  # until this has worked
-        loaded = nodes.load(self.image)
+        acls, loaded = self._acls.load(nodes), nodes.load(self.image)
         image = ClusterImage(cluster_id=self._cluster_id or "", controller_id=self._node_id)
         image = image.with_brokers(loaded.brokers).with_topics(loaded.topics)
         image = image.with_configs(loaded.configs).with_features(self.image.features)
-        image = image.with_features(load_features(self._store))
+        image = image.with_features(load_features(self._store)).with_acls(acls)
         image = image.with_all_users(self._users.load(self._store))
         self._propagation.follow_settings(image)  # before we elect by them
         # Without knowledge of the earlier brokers we cannot tell which have started again since.
@@ -555,9 +562,8 @@ class Controller(Asking):
             self._notify(SessionLost(session_id))
         elif event is SessionEvent.CONNECTED:
             # Calls made meanwhile have failed, and no other event has them made again.
-            for notice in (
-                ControllerChanged(), BrokersChanged(), LogDirEvent(), ConfigNotices()
-            ):  # fmt: skip
+            again = ControllerChanged, BrokersChanged, LogDirEvent, ConfigNotices, AclsChanged
+            for notice in (each() for each in again):
                 self._notify(notice)
 
     def _notify(self, event: Event, _: object = None) -> None:

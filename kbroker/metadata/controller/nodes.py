@@ -228,6 +228,13 @@ class MetadataNodes:
                 continue  # its session has just ended
             return bool(there)
 
+    def read(self, paths: Sequence[str]) -> Mapping[str, Node]:
+        """Those of the nodes that exist."""
+        return self._store.get_many(paths)
+
+    def children_data(self, path: str) -> Mapping[str, Node]:
+        return self._store.children_data(path)
+
     def write_features(self, features: FinalizedFeatures) -> None:
         self._write([own_nodes.writing(self._store, features)])
 

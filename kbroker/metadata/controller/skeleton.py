@@ -7,6 +7,7 @@ gets its feature levels here, a store of an earlier kbroker the folders that hav
 from __future__ import annotations
 
 from kbroker.metadata.controller import own_nodes, records
+from kbroker.metadata.controller.acl_records import ACL_FOLDERS
 from kbroker.metadata.features import first_features
 from kbroker.metadata.store.base import (
     Create,
@@ -21,13 +22,18 @@ def ensure_skeleton(store: MetadataStore, cluster_id: str) -> str:
     """Create what every other node hangs under; the cluster's id, ours if it had none."""
     known = store.exists(records.CLUSTER_ID)
     # What has come since: a store may be an earlier kbroker's.
-    later = (*records.CONFIG_FOLDERS.values(), records.LOG_DIR_EVENTS, records.LOSSES)
+    later = (
+        *records.CONFIG_FOLDERS.values(),
+        records.LOG_DIR_EVENTS,
+        records.LOSSES,
+        *ACL_FOLDERS,
+    )
     if known:
         for path in later:
             store.ensure(path)
         return records.decode_cluster_id(records.CLUSTER_ID, store.get(records.CLUSTER_ID).data)
     # All in one multi, so that a cluster id is proof of a whole skeleton.
-    missing = [path for path in records.SKELETON if not store.exists(path)]
+    missing = [path for path in (*records.SKELETON, *ACL_FOLDERS) if not store.exists(path)]
     operations: list[Operation] = [Create(path) for path in missing]
     operations.append(Create(records.CONTROLLER_EPOCH, records.encode_controller_epoch(0)))
     operations.append(Create(records.CLUSTER_ID, records.encode_cluster_id(cluster_id)))

@@ -115,11 +115,16 @@ class Node(NamedTuple):
 
 
 class Create(NamedTuple):
-    """Create a node under an existing parent."""
+    """Create a node under an existing parent.
+
+    `sequential`: the store appends ten digits to the path, a greater number than it gave to the
+    parent's children before.
+    """
 
     path: str
     data: bytes = b""
     ephemeral: bool = False
+    sequential: bool = False
 
     @property
     def size_bytes(self) -> int:

@@ -515,6 +515,9 @@ def _key(path: str) -> tuple[str, str]:
 def _apply(execute: _Execute, operation: Operation, session_id: int, changes: list[_Change]) -> int:
     """Carry out one operation inside a transaction; the node's version, -1 if deleted."""
     path = operation.path
+    if isinstance(operation, Create) and operation.sequential:
+        execute("UPDATE creation SET last = last + 1")
+        path += f"{execute('SELECT last FROM creation').fetchone()[0]:010d}"
     key = _key(path)
     row = execute(_SELECT, key).fetchone()
     if isinstance(operation, Create):

@@ -310,7 +310,8 @@ class ZooKeeperStore(MetadataStore):
         path = self._full(operation.path)
         match operation:
             case Create():
-                transaction.create(path, operation.data, self._acl, operation.ephemeral)
+                how = operation.ephemeral, operation.sequential
+                transaction.create(path, operation.data, self._acl, *how)
             case Set():
                 transaction.set_data(path, operation.data, _expected(operation.version))
             case Delete():

@@ -34,6 +34,7 @@ READS_MAX: Final = 1_000  # of one request
 WATCH_XID: Final = -1
 ANY_VERSION: Final = -1
 _EPHEMERAL: Final = 1
+_SEQUENTIAL: Final = 2
 _CONNECTED_STATE: Final = 3
 
 _INT = struct.Struct(">i")
@@ -138,9 +139,9 @@ class Reader:
                 for _ in range(self._count()):
                     self._skip_acl()
                 flags = self.int32()
-                if flags & ~_EPHEMERAL:
+                if flags & ~(_EPHEMERAL | _SEQUENTIAL):
                     raise NotServedError
-                return Create(path, data, flags == _EPHEMERAL)
+                return Create(path, data, bool(flags & _EPHEMERAL), bool(flags & _SEQUENTIAL))
             case Ask.DELETE:
                 return Delete(path, self._expected())
             case Ask.SET_DATA:

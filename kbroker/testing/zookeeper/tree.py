@@ -117,6 +117,8 @@ class Tree:
 
     def _create(self, session_id: int, operation: Create, changes: Changes) -> int:
         path, parent = operation.path, self.node(parent_of(operation.path))
+        if operation.sequential:
+            path += f"{parent.children_version:010d}"
         if path in self._nodes:
             raise NodeExistsError(path)
         if parent.owner != _PERSISTENT:

@@ -24,12 +24,32 @@ from kbroker.metadata.image import (
     TopicImage,
 )
 from kbroker.protocol.wire import ProtocolError
+from kbroker.security.acl_set import acl_set
+from kbroker.security.acls import Acl, Entry, Pattern, PatternType, Permission
+from kbroker.security.rights import Operation, ResourceType
 
 NAMES = ("a", "b", "__consumer_offsets")
 NODES = st.lists(st.integers(0, 4), min_size=1, max_size=3, unique=True).map(tuple)
 CONFIGS = st.dictionaries(st.sampled_from(["k", "retention.ms"]), st.text(max_size=5), max_size=2)
 LEVELS = st.integers(-(2**15), 2**15 - 1)
 RESOURCES = st.builds(ConfigResource, st.sampled_from(ConfigKind), st.sampled_from(["", "1", "é"]))
+
+ACLS = st.builds(
+    Acl,
+    st.builds(
+        Pattern,
+        st.sampled_from([ResourceType.TOPIC, ResourceType.USER]),
+        st.sampled_from([PatternType.LITERAL, PatternType.PREFIXED]),
+        st.sampled_from(["a", "é", "*"]),
+    ),
+    st.builds(
+        Entry,
+        st.sampled_from(["User:a", "User:*"]),
+        st.sampled_from(["*", "h"]),
+        st.sampled_from([each for each in Operation if each is not Operation.ANY]),
+        st.sampled_from([Permission.DENY, Permission.ALLOW]),
+    ),
+)
 
 
 @st.composite
@@ -83,6 +103,7 @@ def images(draw: st.DrawFn) -> ClusterImage:
         .with_configs(draw(st.dictionaries(RESOURCES, CONFIGS, max_size=3)))
         .with_users(draw(st.dictionaries(texts, CONFIGS, max_size=3)))
         .with_features(draw(features()))
+        .with_acls(draw(st.lists(ACLS, max_size=6).map(acl_set)))
     )
 
 
@@ -121,6 +142,27 @@ def test_a_broker_that_knows_no_envelope_is_as_it_was() -> None:
     assert read.envelope_version == NO_ENVELOPE
     with pytest.raises(ProtocolError):
         decode_delta(data.replace(tag, b"\1\1\2\xff\xff"))
+
+
+@pytest.mark.parametrize(
+    ("sent", "damaged"),
+    [
+        (b"\2\3\2t", b"\7\3\2t"),  # a type of resource that ends at USER
+        (b"\2\3\2t", b"\2\2\2t"),  # MATCH is for filters
+        (b"\3\3\0", b"\1\3\0"),  # so is the operation ANY
+        (b"\3\3\0", b"\3\1\0"),
+        (b"\7User:a", b"\7User a"),
+    ],
+)
+def test_an_acl_that_could_be_none_is_refused(sent: bytes, damaged: bytes) -> None:
+    entry = Entry("User:a", "*", Operation.READ, Permission.ALLOW)
+    acl = Acl(Pattern(ResourceType.TOPIC, PatternType.LITERAL, "t"), entry)
+    new = ClusterImage().with_acls(acl_set([acl]))
+    data = encode_delta(ClusterDelta.between(ClusterImage(), new))
+    assert decode_delta(data).applied_to(ClusterImage()) == new
+    assert data.count(sent) == 1
+    with pytest.raises(ProtocolError):
+        decode_delta(data.replace(sent, damaged if damaged[0] != 7 else b"\x08\3\2t"))
 
 
 def test_levels_of_a_later_epoch_stay() -> None:

@@ -27,9 +27,14 @@ def test_numbers_of_a_format_begin_at_0_and_have_no_gap() -> None:
         assert LABELS[each] and PLACES[each]
 
 
-def test_nothing_is_needed_before_there_are_transactions() -> None:
-    assert needed(transactions=False) == dict.fromkeys(Format, 0)
-    assert needed(transactions=True) == dict.fromkeys(Format, 1)
+def test_nothing_is_needed_before_there_are_transactions_or_acls() -> None:
+    assert needed(transactions=False, acls=False) == dict.fromkeys(Format, 0)
+    assert needed(transactions=True, acls=False) == dict.fromkeys(Format, 1)
+    assert needed(transactions=False, acls=True) == {
+        **dict.fromkeys(Format, 0),
+        Format.NODES: 2,
+        Format.BETWEEN_BROKERS: 3,
+    }
 
 
 def test_a_higher_number_is_refused_with_the_release_that_reads_it() -> None:

@@ -71,6 +71,19 @@ def test_what_is_created_later_says_so(harness: Harness, store: MetadataStore) -
     assert other.get("/b").created > created["/a"]
 
 
+def test_sequential_nodes_are_numbered_upwards(store: MetadataStore) -> None:
+    store.create("/a")
+    notice = Create("/a/n_", b"x", sequential=True)
+    for _ in range(3):
+        store.multi([notice, notice])
+        store.delete(f"/a/{store.children('/a')[0]}")
+    names = store.children("/a")
+    assert len(names) == 3 and all(len(each) == 12 and each[2:].isdecimal() for each in names)
+    store.multi([notice])
+    assert store.children("/a")[:3] == names
+    assert all(node.data == b"x" for node in store.children_data("/a").values())
+
+
 def test_set_with_another_version_changes_nothing(store: MetadataStore) -> None:
     store.create("/a", b"old")
     for version in (-1, 1, 7):

@@ -1,0 +1,315 @@
+"""CreateAcls and DeleteAcls (KIP-140), and ACLs that another program has written into the store.
+
+Place in the flow: the controller's thread. A change is written to the nodes of its resources with a
+notice for each, in one fenced multi, and then published with the image, by which it reaches the
+other brokers. Each resource's node is read before it is written, and written under the version that
+was read: the tools of Apache Kafka 3.9 may write, too.
+
+Such a tool leaves a notice in one of two folders, which the controller watches. `follow_notices`
+reads the nodes of the resources that new notices name. Notices of our own are among them; their
+nodes hold what the image has, so nothing follows from them. Notices are removed when they have been
+here for 15 minutes, or are more than NOTICES_KEPT_MAX: a reader that was there has read them, and
+one that comes later reads everything.
+
+On the controller's thread only; no lock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kbroker.errors import DataDirectoryError, ErrorCode, KafkaError
+from kbroker.limits import ACLS_MAX
+from kbroker.log_lines import first_few
+from kbroker.metadata.controller.acl_records import (
+    CHANGES,
+    FOLDERS,
+    acl_path,
+    decode_acls,
+    decode_notice,
+    encode_acls,
+    encode_notice,
+    notice_number,
+    notice_path,
+    pattern_at,
+)
+from kbroker.metadata.store.base import (
+    NODE_BYTES_MAX,
+    BadVersionError,
+    Create,
+    Delete,
+    MultiError,
+    Node,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    Set,
+)
+from kbroker.outside_text import printable
+from kbroker.security.acl_set import NO_ACL_SET, AclSet
+from kbroker.security.acls import NO_ACLS, Acl, Entry, Pattern, ResourceAcls
+
+if TYPE_CHECKING:
+    from kbroker.clock import Clock
+    from kbroker.metadata.controller.nodes import MetadataNodes
+    from kbroker.metadata.controller.propagation import Propagation
+    from kbroker.security.acl_filter import AclFilter
+
+log = logging.getLogger("kbroker.controller")
+
+NOTICES_KEPT_MS: Final = 15 * 60_000
+NOTICES_KEPT_MAX: Final = 1_000
+_WRITES_MAX: Final = 10  # of a change, while other programs write the same nodes
+
+# One for each ACL, in their order: None, or why it was not created.
+CreateResults = list[KafkaError | None]
+# One for each filter, in their order: the ACLs that it matched and that are gone, or why not.
+DeleteResults = list[list[Acl] | KafkaError]
+
+
+class CreateAcls(NamedTuple):
+    """ACLs, of which those that exist stay as they are."""
+
+    acls: tuple[Acl, ...]
+    done: Callable[[CreateResults], None]
+
+    def fail(self, error: KafkaError) -> None:
+        self.done([error for _ in self.acls])
+
+
+class DeleteAcls(NamedTuple):
+    filters: tuple[AclFilter, ...]
+    done: Callable[[DeleteResults], None]
+
+    def fail(self, error: KafkaError) -> None:
+        self.done([error for _ in self.filters])
+
+
+class AclsChanged(NamedTuple):
+    """A program has left a notice that ACLs changed."""
+
+    def fail(self, error: KafkaError) -> None:
+        pass  # the next notice, or the next load, makes up for it
+
+
+class _Change(NamedTuple):
+    added: frozenset[Entry]
+    removed: frozenset[Entry] = frozenset()
+
+    def applied_to(self, acls: ResourceAcls) -> ResourceAcls:
+        return acls.without_entries(self.removed).with_entries(self.added)
+
+
+class AclChanges:
+    """See the head of this file."""
+
+    def __init__(self, propagation: Propagation, clock: Clock) -> None:
+        self._propagation = propagation
+        self._clock = clock
+        # The notices that were read, by path, and when; in ms.
+        self._notices: dict[str, int] = {}
+
+    @property
+    def _acls(self) -> AclSet:
+        return self._propagation.image.acls
+
+    def load(self, nodes: MetadataNodes) -> AclSet:
+        """All ACLs of the store. Those of a node that cannot be read are as the image has them;
+        DataDirectoryError if it has none: an ACL that denies may be among them."""
+        self._new_notices(nodes)  # before the nodes: a later change has a notice that is new
+        changed: dict[Pattern, ResourceAcls] = {}
+        for (kind, type_), folder in FOLDERS.items():
+            try:
+                children = nodes.children_data(folder)
+            except NoNodeError:
+                continue
+            for name, node in children.items():
+                pattern = pattern_at(kind, type_, name)
+                changed[pattern] = self._decoded(f"{folder}/{name}", node, pattern)
+        return NO_ACL_SET.with_changed(changed)
+
+    def handle(
+        self, nodes: MetadataNodes | None, event: CreateAcls | DeleteAcls | AclsChanged
+    ) -> Callable[[], None]:
+        """The answer to give. KafkaError: this broker is not the controller, so without nodes."""
+        if nodes is None:
+            if isinstance(event, AclsChanged):
+                return _no_answer
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "another broker is the controller")
+        match event:
+            case CreateAcls():
+                return partial(event.done, self.create(nodes, event))
+            case DeleteAcls():
+                return partial(event.done, self.delete(nodes, event))
+        self.follow_notices(nodes)
+        return _no_answer
+
+    def create(self, nodes: MetadataNodes, event: CreateAcls) -> CreateResults:
+        results: CreateResults = []
+        added: dict[Pattern, set[Entry]] = {}
+        room = ACLS_MAX - len(self._acls)
+        for acl in event.acls:
+            error = None
+            try:
+                acl_path(acl.pattern)
+            except ValueError as reason:
+                error = KafkaError(ErrorCode.INVALID_REQUEST, str(reason))
+            if error is None and acl.entry not in self._acls.of(acl.pattern):
+                known = added.setdefault(acl.pattern, set())
+                if acl.entry not in known:
+                    if room:
+                        known.add(acl.entry)
+                        room -= 1
+                    else:
+                        error = KafkaError(
+                            ErrorCode.POLICY_VIOLATION, f"there are {ACLS_MAX} ACLs, the most"
+                        )
+            results.append(error)
+        changes = {pattern: _Change(frozenset(some)) for pattern, some in added.items() if some}
+        failed = self._change(nodes, changes)
+        return [
+            error or failed.get(acl.pattern) for acl, error in zip(event.acls, results, strict=True)
+        ]
+
+    def delete(self, nodes: MetadataNodes, event: DeleteAcls) -> DeleteResults:
+        matched = [list(each.matches_of(self._acls)) for each in event.filters]
+        removed: dict[Pattern, set[Entry]] = {}
+        for some in matched:
+            for acl in some:
+                removed.setdefault(acl.pattern, set()).add(acl.entry)
+        changes = {
+            pattern: _Change(frozenset(), frozenset(some)) for pattern, some in removed.items()
+        }
+        self._change(nodes, changes)  # a node only becomes smaller, so none fails
+        return [*matched]
+
+    def follow_notices(self, nodes: MetadataNodes) -> None:
+        """Read the nodes that new notices name, and publish what they hold."""
+        named = dict.fromkeys(self._new_notices(nodes))
+        paths = {pattern: acl_path(pattern) for pattern in named}
+        found = nodes.read(list(paths.values()))
+        changed: dict[Pattern, ResourceAcls] = {}
+        for pattern, path in paths.items():
+            node = found.get(path)
+            acls = NO_ACLS if node is None else self._decoded(path, node, pattern)
+            if acls != self._acls.of(pattern):
+                changed[pattern] = acls
+        self._publish(changed, "another program has changed the ACLs of")
+        self._forget_notices(nodes)
+
+    def _decoded(self, path: str, node: Node, pattern: Pattern) -> ResourceAcls:
+        try:
+            return decode_acls(path, node.data)
+        except DataDirectoryError as error:
+            known = self._acls.of(pattern)
+            if not known:
+                raise
+            log.error("the ACLs of a resource stay as they were: %s", error.message)
+            return known
+
+    def _change(
+        self, nodes: MetadataNodes, changes: Mapping[Pattern, _Change]
+    ) -> Mapping[Pattern, KafkaError]:
+        """Write and publish them; the resources whose node would be too large."""
+        if not changes:
+            return {}
+        for attempt in range(1, _WRITES_MAX + 1):
+            units, after, failed = self._units(nodes, changes)
+            try:
+                nodes.write(units)
+            except MultiError as error:
+                lost = isinstance(error.cause, BadVersionError | NodeExistsError | NoNodeError)
+                if not lost or attempt == _WRITES_MAX:
+                    raise
+                continue  # another program has written one of them meanwhile
+            self._publish(after, "the ACLs have changed of")
+            break
+        return failed
+
+    def _units(
+        self, nodes: MetadataNodes, changes: Mapping[Pattern, _Change]
+    ) -> tuple[list[list[Operation]], dict[Pattern, ResourceAcls], dict[Pattern, KafkaError]]:
+        paths = {pattern: acl_path(pattern) for pattern in changes}
+        found = nodes.read(list(paths.values()))
+        units: list[list[Operation]] = []
+        after: dict[Pattern, ResourceAcls] = {}
+        failed: dict[Pattern, KafkaError] = {}
+        for pattern, change in changes.items():
+            path, node = paths[pattern], found.get(paths[pattern])
+            before = NO_ACLS if node is None else self._decoded(path, node, pattern)
+            acls = change.applied_to(before)
+            data = encode_acls(acls)
+            if len(data) > NODE_BYTES_MAX:
+                failed[pattern] = KafkaError(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"the ACLs of one resource take {len(data)} bytes, and there is room for "
+                    f"{NODE_BYTES_MAX}",
+                )
+                continue
+            after[pattern] = acls
+            operation = _writing(path, node, acls, data)
+            if operation is not None:
+                notice = Create(notice_path(pattern), encode_notice(pattern), sequential=True)
+                units.append([operation, notice])
+        return units, after, failed
+
+    def _publish(self, changed: Mapping[Pattern, ResourceAcls], words: str) -> None:
+        if not changed:
+            return
+        image = self._propagation.image
+        self._propagation.publish(image.with_acls(image.acls.with_changed(changed)))
+        what = [f"{each.type.name} {each.kind.name} {printable(each.name)}" for each in changed]
+        log.info("%s %d resources: %s", words, len(what), first_few(what))
+
+    def _new_notices(self, nodes: MetadataNodes) -> Iterable[Pattern]:
+        """The resources that notices name which were not read before."""
+        found: list[Pattern] = []
+        known, self._notices = self._notices, {}
+        now_ms = self._clock.monotonic_ms()
+        for folder in CHANGES:
+            try:
+                children = nodes.children_data(folder)
+            except NoNodeError:
+                continue
+            for name, node in children.items():
+                path = f"{folder}/{name}"
+                if notice_number(name) is None:
+                    continue
+                self._notices[path] = known.get(path, now_ms)
+                pattern = decode_notice(path, node.data)
+                if path not in known and pattern is not None:
+                    found.append(pattern)
+        return found
+
+    def _forget_notices(self, nodes: MetadataNodes) -> None:
+        now_ms = self._clock.monotonic_ms()
+        by_number = sorted(self._notices, key=_number_at)
+        many = by_number[: max(0, len(by_number) - NOTICES_KEPT_MAX)]
+        old = [path for path, ms in self._notices.items() if now_ms - ms >= NOTICES_KEPT_MS]
+        for path in dict.fromkeys((*many, *old)):
+            try:
+                nodes.write([[Delete(path)]])
+            except MultiError as error:
+                if not isinstance(error.cause, NoNodeError):
+                    raise
+            del self._notices[path]
+
+
+def _no_answer() -> None:
+    """Of a notice."""
+
+
+def _number_at(path: str) -> int:
+    return notice_number(path.rpartition("/")[2]) or 0
+
+
+def _writing(path: str, node: Node | None, acls: ResourceAcls, data: bytes) -> Operation | None:
+    """What makes the node hold these; None: it does, or there are none and no node."""
+    if node is None:
+        return Create(path, data) if acls else None
+    if not acls:
+        return Delete(path, node.version)
+    return Set(path, data, node.version) if node.data != data else None
