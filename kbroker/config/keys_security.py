@@ -24,7 +24,16 @@ from kbroker.config.key import (
 from kbroker.config.key import ConfigKey as Key
 
 AUTHORIZATION_KEYS: Final = (
-    Key("authorizer.class.name", STRING, "", "The authorizer; empty: everything is allowed."),
+    Key("authorizer.class.name", STRING, "",
+        "The authorizer; empty: everything is allowed. Both names of Apache Kafka mean the same.",
+        supported=True),
+    # Apache Kafka's authorizer has these, its broker has not.
+    Key("super.users", STRING, "",
+        "Principals that may do everything, as TYPE:NAME, separated by semicolons.",
+        supported=True, kafka="-"),
+    Key("allow.everyone.if.no.acl.found", BOOLEAN, False,
+        "Whether a resource that no ACL covers may be used by everyone.",
+        supported=True, kafka="-"),
     Key("principal.builder.class", CLASS, None,
         "The class that names the principal of a connection. Java classes do not run here.",
         dynamic=PER_BROKER,

@@ -454,12 +454,14 @@ APIS: Final[tuple[Api, ...]] = (
         ApiKey.CREATE_ACLS,
         _late("acls", "handle_create"),
         _late_failure("acls", "create_failure"),
+        for_controller=_late_for_controller("acls"),
         memory_factor=15,
     ),
     _api(
         ApiKey.DELETE_ACLS,
         _late("acls", "handle_delete"),
         _late_failure("acls", "delete_failure"),
+        for_controller=_late_for_controller("acls"),
         memory_factor=15,
     ),
     _api(

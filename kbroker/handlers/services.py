@@ -33,10 +33,13 @@ if TYPE_CHECKING:
     from kbroker.handlers.delayed import Purgatories
     from kbroker.handlers.forwarding import Peers
     from kbroker.log.engine._results import DirectoryUse, MarkerAppended
+    from kbroker.metadata.controller.acl_changes import CreateResults, DeleteResults
     from kbroker.metadata.controller.feature_changes import FeatureUpdate
     from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
     from kbroker.metadata.controller.user_changes import UserChange, UserResults
     from kbroker.metadata.image import ClusterImage
+    from kbroker.security.acl_filter import AclFilter
+    from kbroker.security.acls import Acl
     from kbroker.security.rights import Authorizer
     from kbroker.security.session import Principal
     from kbroker.types import TopicPartition
@@ -246,6 +249,12 @@ class Controller(Protocol):
         updates: Sequence[FeatureUpdate],
         validate_only: bool,
         done: Callable[[KafkaError | None], None],
+    ) -> None: ...
+
+    def create_acls(self, acls: Sequence[Acl], done: Callable[[CreateResults], None]) -> None: ...
+
+    def delete_acls(
+        self, filters: Sequence[AclFilter], done: Callable[[DeleteResults], None]
     ) -> None: ...
 
     def follow(self, update: ImageUpdate, done: Callable[[ImageAnswer], None]) -> None: ...

@@ -1,0 +1,66 @@
+"""The broker's authorizer, as its settings ask for one.
+
+Place in the flow: `Broker` makes it before anything else, so that settings that cannot be are an
+error in one line and not a broker that allows too much. Both names of Apache Kafka's authorizer
+mean the one here: its rules are theirs, and the ACLs of the metadata store are those of
+AclAuthorizer.
+
+Not every API asks it yet (`EVERY_API_ASKS`): until each does, a broker with an authorizer does not
+start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from kbroker.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kbroker.clock import Clock
+    from kbroker.config import BrokerConfig
+    from kbroker.security.acl_set import AclSet
+    from kbroker.security.authorizer import AclAuthorizer
+    from kbroker.security.denials import Denials
+
+CLASS: Final = "authorizer.class.name"
+SUPER_USERS: Final = "super.users"
+ALLOW_IF_NO_ACL: Final = "allow.everyone.if.no.acl.found"
+NAMES: Final = (
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "kafka.security.authorizer.AclAuthorizer",
+)
+# Produce, Fetch and what else C serves do not ask it.
+EVERY_API_ASKS: Final = False
+
+
+def denials_of(config: BrokerConfig, clock: Clock) -> Denials | None:
+    """The log of denials; None: there is no authorizer. ConfigError."""
+    name = config[CLASS]
+    if not name:
+        return None
+    if name not in NAMES:
+        raise ConfigError(f"{CLASS}={name} is not an authorizer of this broker", f"set {NAMES[0]}")
+    if not EVERY_API_ASKS:
+        raise ConfigError(
+            f"{CLASS} is set, and this version does not check the rights of every request yet",
+            f"remove {CLASS}, and let only clients that you trust reach the broker",
+        )
+    from kbroker.security.denials import Denials
+
+    return Denials(clock)
+
+
+def authorizer_of(
+    config: BrokerConfig, acls: Callable[[], AclSet], denials: Denials | None
+) -> AclAuthorizer | None:
+    """`acls` are those of the moment. ConfigError: a super user is no principal."""
+    if denials is None:
+        return None
+    from kbroker.security.authorizer import AclAuthorizer, Rules, super_users
+
+    try:
+        users = super_users(config[SUPER_USERS])
+    except ValueError as error:
+        raise ConfigError(f"{SUPER_USERS}: {error}", "write User:NAME") from None
+    return AclAuthorizer(Rules(users, config[ALLOW_IF_NO_ACL]), acls, denials)
