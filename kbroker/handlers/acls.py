@@ -62,7 +62,7 @@ def handle_describe(services: Services, call: Call[describe_acls.Request]) -> No
     found = () if wanted is None else wanted.matches_of(services.controller.image.acls)
     call.answer(
         messages.describe_acls.Response(
-            error_code=ErrorCode.NONE, error_message=None, resources=_described(found)
+            error_code=ErrorCode.NONE, error_message="", resources=_described(found)
         )
     )
 
@@ -106,7 +106,7 @@ def _created(errors: Iterable[KafkaError | None]) -> create_acls.Response:
     table = messages.create_acls
     return table.Response(
         results=[
-            table.AclCreationResult(error_code=ErrorCode.NONE, error_message=None)
+            table.AclCreationResult(error_code=ErrorCode.NONE, error_message="")
             if error is None
             else table.AclCreationResult(error_code=error.code, error_message=error.message)
             for error in errors

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Final
 from kbroker.coordinator.txn.image import RAISES_EPOCHS, Pair
 from kbroker.coordinator.txn.own_requests import Verdicts
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.authorization import denied, may
 from kbroker.handlers.reply import failures
 from kbroker.handlers.transactions import NO_TRANSACTIONS, fencing_error, remembering
 from kbroker.metadata.image import INTERNAL_TOPICS
 from kbroker.protocol import messages
+from kbroker.security.rights import Operation, ResourceType
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -50,9 +52,14 @@ def handle(services: Services, call: Call[Request]) -> None:
     if call.version >= SINCE_BROKERS:
         _handle_brokers(services, call, coordinator)
         return
+    transactional_id = request.v3_and_below_transactional_id
+    write = Operation.WRITE
+    if not may(services, call, write, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     pair = Pair(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
     partitions = _partitions(request.v3_and_below_topics)
-    refused = _refused(services.controller.image, partitions, of_client=True)
+    hidden = _hidden(services, call, partitions)
+    refused = _refused(services.controller.image, partitions, hidden, of_client=True)
 
     def answer(verdict: Verdict) -> None:
         results = _results(request.v3_and_below_topics, verdict, call.version)
@@ -103,7 +110,8 @@ def _handle_brokers(
         with verdicts.of(name) as put:
             pair = Pair(each.producer_id, each.producer_epoch)
             partitions = _partitions(each.topics)
-            refused = _refused(image, partitions, of_client=False)
+            hidden = _hidden(services, call, partitions)
+            refused = _refused(image, partitions, hidden, of_client=False)
             if refused:
                 put(refused)
             elif coordinator is None:
@@ -126,13 +134,25 @@ def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartitio
     return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
 
 
+def _hidden(
+    services: Services, call: Call[Request], partitions: Sequence[TopicPartition]
+) -> frozenset[str]:
+    """The topics to which the client, or the other broker, may not write."""
+    names = dict.fromkeys(each.topic for each in partitions)
+    return denied(services, call, Operation.WRITE, ResourceType.TOPIC, names)
+
+
 def _refused(
-    image: ClusterImage, partitions: Sequence[TopicPartition], *, of_client: bool
+    image: ClusterImage,
+    partitions: Sequence[TopicPartition],
+    hidden: frozenset[str],
+    *,
+    of_client: bool,
 ) -> Mapping[TopicPartition, ErrorCode]:
     """Errors of all partitions if one of them cannot be added; else empty."""
     errors: dict[TopicPartition, ErrorCode] = {}
     for each in partitions:
-        if of_client and each.topic in INTERNAL_TOPICS:
+        if each.topic in hidden or (of_client and each.topic in INTERNAL_TOPICS):
             errors[each] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif image.partition(each.topic, each.partition) is None:
             errors[each] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

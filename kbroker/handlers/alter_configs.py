@@ -30,6 +30,7 @@ from kbroker.handlers.configs import (
     GROUP,
     TOPIC,
     check_node,
+    unauthorized,
 )
 from kbroker.handlers.forwarding import is_from_a_broker
 from kbroker.handlers.reply import short_message
@@ -38,6 +39,7 @@ from kbroker.metadata.controller.decisions import ConfigChange, TopicResult
 from kbroker.metadata.image import ConfigKind, ConfigResource
 from kbroker.metadata.topic_names import invalid_topic_name
 from kbroker.protocol import messages
+from kbroker.security import rights
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
@@ -122,6 +124,16 @@ def _alter(
     outcome: dict[int, Outcome] = {
         place: _outcome_of(error) for place, error in _refused(resources).items()
     }
+    hidden = unauthorized(
+        services,
+        call,
+        rights.Operation.ALTER_CONFIGS,
+        [(each.type, each.name) for place, each in enumerate(resources) if place not in outcome],
+    )
+    for place, resource in enumerate(resources):
+        if place not in outcome and (resource.type, resource.name) in hidden:
+            code, words = _outcome_of(hidden[resource.type, resource.name])
+            outcome[place] = code, None if resource.type == BROKER_LOGGER else words
     topics: dict[int, ConfigChange] = {}
     others: dict[int, ResourceChange] = {}
     for place, resource in enumerate(resources):

@@ -18,6 +18,7 @@ from kbroker.errors import KafkaError
 from kbroker.security.rights import (
     CLUSTER_NAME,
     DENIED,
+    OPERATIONS,
     Authorizer,
     Operation,
     Resource,
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     from kbroker.handlers.services import Services
     from kbroker.security.session import Session
 
+# As Apache Kafka answers them.
+_WITHOUT_WORDS: Final = frozenset(
+    {ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, ApiKey.DESCRIBE_CLIENT_QUOTAS}
+)
 _NONE: Final[frozenset[str]] = frozenset()
 
 
@@ -46,7 +51,14 @@ def authorize(
     """KafkaError: the session's principal lacks a right without which nothing is done."""
     for right in rights:
         if right.whole and not _has(authorizer, session, right, message, request):
-            raise KafkaError(DENIED[right.type])
+            raise KafkaError(DENIED[right.type], _words(right, request))
+
+
+def _words(right: Right, request: ApiKey) -> str:
+    """Those of the cluster's alone are answered: other codes say the same as their words."""
+    if right.type is not ResourceType.CLUSTER or request in _WITHOUT_WORDS:
+        return ""
+    return f"{request.label} needs the right {right.operation.name} on the cluster"
 
 
 def _has(
@@ -78,12 +90,20 @@ def denied(
     return frozenset(resource.name for resource in found)
 
 
+def operations(services: Services, call: Call[Any], type_: ResourceType, name: str) -> int:
+    """Those that the client may do on the resource, as the bits of their numbers (KIP-430)."""
+    possible = OPERATIONS[type_]
+    if services.authorizer is None:
+        return sum(1 << each for each in possible)
+    return sum(1 << each for each in possible if may(services, call, each, type_, name, quiet=True))
+
+
 def may(
     services: Services,
     call: Call[Any],
     operation: Operation,
     type_: ResourceType,
-    name: str = CLUSTER_NAME,
+    name: str,
     *,
     quiet: bool = False,
 ) -> bool:
@@ -91,3 +111,9 @@ def may(
     if services.authorizer is None:
         return True
     return not denied(services, call, operation, type_, (name,), quiet=quiet)
+
+
+def may_on_cluster(
+    services: Services, call: Call[Any], operation: Operation, *, quiet: bool = False
+) -> bool:
+    return may(services, call, operation, ResourceType.CLUSTER, CLUSTER_NAME, quiet=quiet)

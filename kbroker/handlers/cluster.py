@@ -13,8 +13,7 @@ import random
 from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.metadata import CLUSTER_OPERATIONS
-from kbroker.handlers.metadata_topics import OPERATIONS_NOT_ASKED
+from kbroker.handlers.metadata import cluster_operations
 from kbroker.handlers.services import brokers_as_seen
 from kbroker.protocol import messages
 
@@ -49,7 +48,7 @@ def handle(services: Services, call: Call[Request]) -> None:
                 table.DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
                 for node_id, (host, port, rack) in seen.items()
             ],
-            cluster_authorized_operations=CLUSTER_OPERATIONS if wanted else OPERATIONS_NOT_ASKED,
+            cluster_authorized_operations=cluster_operations(services, call, wanted=wanted),
         )
     )
 

@@ -30,12 +30,14 @@ from kbroker.config import (
 )
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers import loggers
+from kbroker.handlers.authorization import denied
 from kbroker.handlers.repeats import Repeats
 from kbroker.handlers.reply import short_message
 from kbroker.metadata.image import ConfigKind
 from kbroker.metadata.topic_names import invalid_topic_name
 from kbroker.protocol import messages
 from kbroker.protocol.versions import is_flexible
+from kbroker.security.rights import CLUSTER_NAME, DENIED, DENIED_WORDS, Operation, ResourceType
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
@@ -71,9 +73,36 @@ def handle_describe(services: Services, call: Call[Request]) -> None:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"there are no resources of type {min(unknown)}"
         )
-    describer = _Describer(services, call)
+    named = [(resource.resource_type, resource.resource_name) for resource in resources]
+    hidden = unauthorized(services, call, Operation.DESCRIBE_CONFIGS, named)
+    describer = _Describer(services, call, hidden)
     results = [describer.described(resource) for resource in resources]
     call.answer(messages.describe_configs.Response(results=results))
+
+
+def unauthorized(
+    services: Services,
+    call: Call[Any],
+    operation: Operation,
+    named: Sequence[tuple[int, str]],
+) -> Mapping[tuple[int, str], KafkaError]:
+    """The resources whose settings the client may not describe or alter, and their errors."""
+    if services.authorizer is None:
+        return {}
+    found: dict[tuple[int, str], KafkaError] = {}
+    for type_, kinds in (
+        (ResourceType.CLUSTER, (BROKER, BROKER_LOGGER, CLIENT_METRICS)),
+        (ResourceType.TOPIC, (TOPIC,)),
+        (ResourceType.GROUP, (GROUP,)),
+    ):
+        of_type = [each for each in named if each[0] in kinds]
+        is_cluster = type_ is ResourceType.CLUSTER
+        names = [CLUSTER_NAME if is_cluster else name for _, name in of_type]
+        hidden = denied(services, call, operation, type_, names)
+        for each, name in zip(of_type, names, strict=True):
+            if name in hidden:
+                found[each] = KafkaError(DENIED[type_], DENIED_WORDS[type_])
+    return found
 
 
 class _Entries:
@@ -98,7 +127,13 @@ _Settings = tuple[int, frozenset[tuple[str, str]] | str]
 class _Describer:
     """The resources of one request, read from one image and one configuration."""
 
-    def __init__(self, services: Services, call: Call[Request]) -> None:
+    def __init__(
+        self,
+        services: Services,
+        call: Call[Request],
+        hidden: Mapping[tuple[int, str], KafkaError],
+    ) -> None:
+        self._hidden = hidden
         self._image = services.controller.image
         self._config = services.config
         self._node_id = services.node_id
@@ -119,6 +154,9 @@ class _Describer:
             resource_name=resource.resource_name,
         )
         try:
+            hidden = self._hidden.get((resource.resource_type, resource.resource_name))
+            if hidden is not None:
+                raise hidden
             result.configs = self._configs(resource)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, short_message(error.message)

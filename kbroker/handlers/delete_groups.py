@@ -15,7 +15,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kbroker.errors import ErrorCode
+from kbroker.handlers.authorization import denied
 from kbroker.protocol import messages
+from kbroker.security.rights import Operation, ResourceType
 
 if TYPE_CHECKING:
     from kbroker.handlers.call import Call
@@ -56,5 +58,9 @@ def handle(services: Services, call: Call[Request]) -> None:
     results = _Results(call, names)
     if not names:
         results.send()
+    hidden = denied(services, call, Operation.DELETE, ResourceType.GROUP, names)
     for place, name in enumerate(names):
+        if name in hidden:
+            results.put(place, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            continue
         services.groups.delete(name, partial(results.put, place))

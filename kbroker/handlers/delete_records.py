@@ -26,9 +26,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.config import TopicConfig
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.authorization import denied
 from kbroker.limits import DELETE_RECORDS_WAIT_MS_MAX
 from kbroker.protocol import messages
 from kbroker.purgatory.delayed_operation import DelayedOperation
+from kbroker.security.rights import Operation, ResourceType
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -127,12 +129,16 @@ def handle(services: Services, call: Call[Request]) -> None:
     allowed: dict[TopicPartition, int] = {}
     image = services.controller.image
     refusals: dict[str, ErrorCode | None] = {}
+    names = dict.fromkeys(name.topic for name in wanted)
+    hidden = denied(services, call, Operation.DELETE, ResourceType.TOPIC, names)
     for name, offset in wanted.items():
         topic = image.topic(name.topic)
         if name.topic not in refusals:
             refusals[name.topic] = _refusal(services, topic)
         refusal = refusals[name.topic]
-        if topic is None or image.partition(*name) is None:
+        if name.topic in hidden:
+            results[name] = _Result(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        elif topic is None or image.partition(*name) is None:
             results[name] = _Result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         elif topic.partitions[name.partition].leader != services.node_id:
             results[name] = _Result(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.coordinator.group.states import GroupState
 from kbroker.errors import ErrorCode
+from kbroker.handlers.authorization import denied, operations
 from kbroker.handlers.metadata_topics import OPERATIONS_NOT_ASKED
 from kbroker.handlers.repeats import NAMED_TOO_OFTEN, answers_of
 from kbroker.handlers.reply import short_message
 from kbroker.protocol import messages
+from kbroker.security.rights import Operation, ResourceType
 
 if TYPE_CHECKING:
     from kbroker.handlers.call import Call
@@ -23,17 +25,20 @@ if TYPE_CHECKING:
     from kbroker.protocol.messages.describe_groups import DescribedGroup, Request, Response
 
 _SINCE_MESSAGE: Final = 6
-# Bits of the operations that exist for a group: read, delete, describe, and describe and alter its
-# configs (KIP-430). Without an authorizer all of them are allowed.
-GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 
 def handle(services: Services, call: Call[Request]) -> None:
+    names = call.message.groups
+    hidden = denied(services, call, Operation.DESCRIBE, ResourceType.GROUP, names)
     # Kafka answers first what needs no looking up; for one that asks for "" it is the order.
     found = answers_of(
         call,
         sorted(call.message.groups, key=bool),
-        lambda group_id: _described(services, call, group_id),
+        lambda group_id: (
+            _nothing(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED, None)
+            if group_id in hidden
+            else _described(services, call, group_id)
+        ),
         lambda group_id: _nothing(group_id, ErrorCode.INVALID_REQUEST, NAMED_TOO_OFTEN),
     )
     call.answer(messages.describe_groups.Response(groups=found))
@@ -52,7 +57,7 @@ def _described(services: Services, call: Call[Request], group_id: str) -> Descri
             error_message=short_message(f"Group {group_id} not found."),
             group_id=group_id,
             group_state=GroupState.DEAD.label,
-            authorized_operations=_operations(wanted=wanted and not code),
+            authorized_operations=_operations(services, call, group_id, wanted=wanted and not code),
         )
     return table.DescribedGroup(
         error_code=ErrorCode.NONE,
@@ -71,12 +76,14 @@ def _described(services: Services, call: Call[Request], group_id: str) -> Descri
             )
             for member in group.members
         ],
-        authorized_operations=_operations(wanted=wanted),
+        authorized_operations=_operations(services, call, group_id, wanted=wanted),
     )
 
 
-def _operations(*, wanted: bool) -> int:
-    return GROUP_OPERATIONS if wanted else OPERATIONS_NOT_ASKED
+def _operations(services: Services, call: Call[Request], group_id: str, *, wanted: bool) -> int:
+    if not wanted:
+        return OPERATIONS_NOT_ASKED
+    return operations(services, call, ResourceType.GROUP, group_id)
 
 
 def _nothing(group_id: str, code: ErrorCode, message: str | None) -> DescribedGroup:

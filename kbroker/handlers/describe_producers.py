@@ -10,15 +10,17 @@ Any handler thread; takes each partition's lock for the copying.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kbroker import limits
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.authorization import denied
 from kbroker.handlers.reply import short_message
 from kbroker.metadata.topic_names import invalid_topic_name
 from kbroker.protocol import messages
 from kbroker.protocol._messages import Encoded
 from kbroker.protocol.wire import encode_array_length
+from kbroker.security.rights import Operation, ResourceType
 
 if TYPE_CHECKING:
     from kbroker.handlers.call import Call
@@ -26,12 +28,17 @@ if TYPE_CHECKING:
     from kbroker.protocol.messages.describe_producers import PartitionResponse, Request
 
 
+_HIDDEN: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
+
+
 def handle(services: Services, call: Call[Request]) -> None:
     table = messages.describe_producers
     budget = _Budget(limits.DESCRIBED_PRODUCERS_MAX)
     topics = []
+    names = [topic.name for topic in call.message.topics if invalid_topic_name(topic.name) is None]
+    hidden = denied(services, call, Operation.READ, ResourceType.TOPIC, names)
     for topic in call.message.topics:
-        refusal = _refusal(services, topic.name)
+        refusal = _HIDDEN if topic.name in hidden else _refusal(services, topic.name)
         partitions = []
         for index in topic.partition_indexes:
             if refusal is not None:

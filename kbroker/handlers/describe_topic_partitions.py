@@ -23,10 +23,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.authorization import denied, operations
 from kbroker.handlers.metadata_topics import NO_NODE, TOPIC_OPERATIONS, brokers_on
 from kbroker.metadata.image import INTERNAL_TOPICS
 from kbroker.metadata.topic_names import invalid_topic_name
 from kbroker.protocol import messages
+from kbroker.security.rights import Operation, ResourceType
 
 if TYPE_CHECKING:
     from kbroker.handlers.call import Call
@@ -62,7 +64,15 @@ def handle(services: Services, call: Call[Request]) -> None:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
     names = _in_order(name for name in named or image.topics if name >= first[0])
     seen = brokers_on(image, call.request.listener, services.node_id)
+    asked = [name for name in named if name >= first[0]] if named else list(image.topics)
+    hidden = denied(services, call, Operation.DESCRIBE, ResourceType.TOPIC, asked, quiet=not named)
+    names = (name for name in names if name not in hidden)
     topics, following = _describe(image, seen.reached, names, first, max(1, limit))
+    for topic in topics if services.authorizer is not None else ():
+        allowed = operations(services, call, ResourceType.TOPIC, topic.name or "")
+        topic.topic_authorized_operations = allowed
+    if named:
+        topics += [_denied(name) for name in named if name in hidden]
     cursor = None
     if following is not None:
         cursor = table.Cursor(topic_name=following[0], partition_index=following[1])
@@ -120,6 +130,15 @@ def _missing(name: str) -> TopicResponse:
         name=name,
         is_internal=name in INTERNAL_TOPICS,
         topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _denied(name: str) -> TopicResponse:
+    """Without a word about whether it is there."""
+    return messages.describe_topic_partitions.TopicResponse(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        name=name,
+        is_internal=name in INTERNAL_TOPICS,
     )
 
 

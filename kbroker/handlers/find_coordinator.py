@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.coordinator.runtime._shard_table import partition_for
 from kbroker.errors import ErrorCode
+from kbroker.handlers.authorization import denied
 from kbroker.handlers.repeats import NAMED_TOO_OFTEN, answers_of
 from kbroker.handlers.services import brokers_as_seen
 from kbroker.handlers.topic_creation import topic_creator
@@ -26,6 +27,7 @@ from kbroker.handlers.transactions import NO_TRANSACTIONS, refusal
 from kbroker.metadata.features import TRANSACTION_VERSION, brokers_without
 from kbroker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.protocol import messages
+from kbroker.security.rights import DENIED, Operation, ResourceType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +40,7 @@ GROUP: Final = 0
 TRANSACTION: Final = 1
 SHARE: Final = 2
 
+_RESOURCES: Final = {GROUP: ResourceType.GROUP, TRANSACTION: ResourceType.TRANSACTIONAL_ID}
 _SINCE_BATCH: Final = 4
 _SINCE_SHARE: Final = 6
 
@@ -66,12 +69,26 @@ def handle(services: Services, call: Call[Request]) -> None:
     topic = TRANSACTIONS_TOPIC if is_transactions else OFFSETS_TOPIC
     coordinators = _Coordinators(services, call.request, topic)
 
+    hidden = _hidden(services, call)
+
     def found(key: str) -> Found:
+        if key in hidden:
+            return Found(DENIED[_RESOURCES[key_type]])
         if key_type == GROUP or is_transactions:
             return coordinators.find(key)
         return _refuse(key_type, key, call.request)
 
     call.answer(_response(call, found))
+
+
+def _hidden(services: Services, call: Call[Request]) -> frozenset[str]:
+    """The keys of groups, or of transactional ids, that the client may not describe."""
+    request = call.message
+    type_ = _RESOURCES.get(request.key_type)
+    if type_ is None:
+        return frozenset()
+    keys = request.coordinator_keys if call.version >= _SINCE_BATCH else [request.key]
+    return denied(services, call, Operation.DESCRIBE, type_, keys)
 
 
 class _Coordinators:

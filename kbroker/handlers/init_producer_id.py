@@ -17,8 +17,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.authorization import may_on_cluster
 from kbroker.handlers.transactions import coordinator_of, fencing_error, refusal, remembering
 from kbroker.protocol import messages
+from kbroker.security.rights import Operation, ResourceType
+from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
     from kbroker.coordinator.txn.image import Pair
@@ -39,6 +42,8 @@ def handle(services: Services, call: Call[Request]) -> None:
     if request.transactional_id == "":
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
     if request.transactional_id is None:
+        if not _may_be_idempotent(services, call):
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         services.producer_ids.generate(partial(_answer, call))
         return
     if services.transactions is None:
@@ -52,6 +57,16 @@ def handle(services: Services, call: Call[Request]) -> None:
         Pair(request.producer_id, request.producer_epoch),
         remembering(coordinator, request.transactional_id, call, partial(_answer_pair, call)),
     )
+
+
+def _may_be_idempotent(services: Services, call: Call[Request]) -> bool:
+    """A client that may write to some topic needs no right to the cluster (KIP-679)."""
+    if services.authorizer is None:
+        return True
+    some_topic = Operation.WRITE, ResourceType.TOPIC, ApiKey.INIT_PRODUCER_ID
+    if services.authorizer.authorize_by_type(call.session, *some_topic):
+        return True
+    return may_on_cluster(services, call, Operation.IDEMPOTENT_WRITE)
 
 
 def _answer(call: Call[Request], result: int | KafkaError) -> None:

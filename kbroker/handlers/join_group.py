@@ -79,8 +79,11 @@ def _answer(call: Call[Request], answer: JoinAnswer) -> None:
 
 
 def failure(call: Call[Request], code: ErrorCode, message: str | None) -> Response:
-    """With the member's id, unless the error is ours."""
-    known = code is not ErrorCode.UNKNOWN_SERVER_ERROR
+    """With the member's id, unless the error is ours or the client may not join."""
+    known = code not in (
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    )
     return messages.join_group.Response(
         error_code=code,
         protocol_name=None if call.version >= _SINCE_TYPE else "",

@@ -11,7 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ErrorCode
+from kbroker.handlers.authorization import denied, may_on_cluster
 from kbroker.protocol import messages
+from kbroker.security.rights import Operation, ResourceType
 
 if TYPE_CHECKING:
     from kbroker.handlers.call import Call
@@ -27,6 +29,10 @@ def handle(services: Services, call: Call[Request]) -> None:
     types = {kind.lower() for kind in call.message.types_filter}
     groups: list[ListedGroup] = []
     if not types or CLASSIC in types:
+        hidden: frozenset[str] = frozenset()
+        if not may_on_cluster(services, call, Operation.DESCRIBE, quiet=True):
+            ids = [group.group_id for group in services.groups.listings()]
+            hidden = denied(services, call, Operation.DESCRIBE, ResourceType.GROUP, ids, quiet=True)
         groups = [
             table.ListedGroup(
                 group_id=group.group_id,
@@ -35,6 +41,6 @@ def handle(services: Services, call: Call[Request]) -> None:
                 group_type=CLASSIC,
             )
             for group in services.groups.listings()
-            if not states or group.state.label.lower() in states
+            if (not states or group.state.label.lower() in states) and group.group_id not in hidden
         ]
     call.answer(table.Response(error_code=ErrorCode.NONE, groups=groups))

@@ -22,8 +22,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.authorization import denied
 from kbroker.handlers.services import led_replica
 from kbroker.protocol import messages
+from kbroker.security.rights import Operation, ResourceType
 
 if TYPE_CHECKING:
     from kbroker.handlers.call import Call
@@ -68,6 +70,7 @@ class Found(NamedTuple):
 
 
 _NOTHING: Final = Found(ErrorCode.NONE)
+_HIDDEN: Final = Found(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _TWICE: Final = Found(ErrorCode.INVALID_REQUEST)
 
 
@@ -78,13 +81,17 @@ def handle(services: Services, call: Call[Request]) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     times_named = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
     result = table.ListOffsetsPartitionResponse
+    names = [topic.name for topic in request.topics]
+    hidden = denied(services, call, Operation.DESCRIBE, ResourceType.TOPIC, names)
     topics = []
     for topic in request.topics:
         name = topic.name
         found: dict[int, ListOffsetsPartitionResponse] = {}
         for partition in topic.partitions:
             index = partition.partition_index
-            if times_named[name, index] > 1:
+            if name in hidden:
+                code, offset, timestamp, epoch = _HIDDEN
+            elif times_named[name, index] > 1:
                 code, offset, timestamp, epoch = _TWICE
             else:
                 code, offset, timestamp, epoch = _find(services, call, name, partition)

@@ -16,10 +16,12 @@ import struct
 from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.errors import ErrorCode
+from kbroker.handlers.authorization import may_on_cluster
 from kbroker.protocol import messages
 from kbroker.protocol._messages import Encoded
 from kbroker.protocol.versions import is_flexible
 from kbroker.protocol.wire import encode_array_length
+from kbroker.security.rights import Operation
 from kbroker.types import ApiKey, TopicPartition
 
 if TYPE_CHECKING:
@@ -35,6 +37,11 @@ _PARTITION_TAGGED: Final = struct.Struct(">iqq?x")
 
 
 def handle(services: Services, call: Call[Request]) -> None:
+    if not may_on_cluster(services, call, Operation.DESCRIBE):
+        call.answer(
+            messages.describe_log_dirs.Response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        )
+        return
     wanted = None
     if call.message.topics is not None:
         wanted = frozenset(

@@ -22,14 +22,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.metadata_topics import OPERATIONS_NOT_ASKED, topic_operations
+from kbroker.handlers.authorization import denied, may_on_cluster, operations
+from kbroker.handlers.metadata_topics import OPERATIONS_NOT_ASKED, brokers_on, topic_entry
 from kbroker.handlers.services import BrokersSeen, brokers_as_seen
 from kbroker.handlers.topic_creation import topic_creator
 from kbroker.metadata.image import INTERNAL_TOPICS
 from kbroker.metadata.topic_names import invalid_topic_name
 from kbroker.protocol import messages
+from kbroker.security.rights import CLUSTER_NAME, Operation, ResourceType
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kbroker.handlers.call import Call
     from kbroker.handlers.services import ColdRequest, Services
     from kbroker.metadata.image import ClusterImage, TopicImage
@@ -38,9 +42,16 @@ if TYPE_CHECKING:
 _SINCE_EMPTY_IS_NONE: Final = 1
 _SINCE_LOOKUP_BY_ID: Final = 12
 
-# CREATE (5), ALTER (7), DESCRIBE (8), CLUSTER_ACTION (9), DESCRIBE_CONFIGS (10),
-# ALTER_CONFIGS (11), IDEMPOTENT_WRITE (12); see TOPIC_OPERATIONS.
-CLUSTER_OPERATIONS: Final = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
+_DENIED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def cluster_operations(services: Services, call: Call[Any], *, wanted: bool) -> int:
+    """None at all for a client that may not describe the cluster."""
+    if not wanted:
+        return OPERATIONS_NOT_ASKED
+    if not may_on_cluster(services, call, Operation.DESCRIBE):
+        return 0
+    return operations(services, call, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def _wanted(call: Call[Request]) -> list[MetadataRequestTopic] | None:
@@ -67,7 +78,7 @@ def handle(services: Services, call: Call[Request]) -> None:
             cluster_id=services.cluster_id,
             controller_id=_some_broker(call.request, seen),
             topics=topics,
-            cluster_authorized_operations=CLUSTER_OPERATIONS if asked else OPERATIONS_NOT_ASKED,
+            cluster_authorized_operations=cluster_operations(services, call, wanted=asked),
         )
     )
 
@@ -88,7 +99,14 @@ class _View:
         self._operations = call.message.include_topic_authorized_operations
 
     def all_topics(self) -> list[Any]:
-        return [self._found(self.image.topics[name]) for name in sorted(self.image.topics)]
+        hidden = self._hidden(self.image.topics, quiet=True)
+        names = sorted(self.image.topics)
+        return [self._found(self.image.topics[name]) for name in names if name not in hidden]
+
+    def _hidden(self, names: Iterable[str], *, quiet: bool = False) -> frozenset[str]:
+        """Those of the topics that the client may not describe."""
+        rights = Operation.DESCRIBE, ResourceType.TOPIC
+        return denied(self._services, self._call, *rights, names, quiet=quiet)
 
     def named_topics(self, wanted: list[MetadataRequestTopic]) -> list[Any]:
         ids = dict.fromkeys(topic.topic_id for topic in wanted if topic.topic_id is not None)
@@ -97,8 +115,16 @@ class _View:
         if not ids:
             return self._by_name(wanted)
         found: list[Any] = []
-        for topic_id in ids:
-            topic = self.image.topic_by_id(topic_id)
+        known = [self.image.topic_by_id(topic_id) for topic_id in ids]
+        hidden = self._hidden(topic.name for topic in known if topic is not None)
+        for topic_id, topic in zip(ids, known, strict=True):
+            if topic is not None and topic.name in hidden:
+                found.append(
+                    messages.metadata.MetadataResponseTopic(
+                        error_code=_DENIED, name=None, topic_id=topic_id
+                    )
+                )
+                continue
             if topic is not None:
                 found.append(self._found(topic))
                 continue
@@ -109,6 +135,12 @@ class _View:
         return found
 
     def _found(self, topic: TopicImage) -> Any:
+        if self._operations and self._services.authorizer is not None:
+            # The operations are the client's own, so the topic is not one of those kept.
+            brokers = brokers_on(self.image, self._call.request.listener, self._services.node_id)
+            entry = topic_entry(self._call.version, topic, brokers, operations=True)
+            entry.topic_authorized_operations = self._operations_on(topic.name)
+            return entry
         return self._services.topics_kept.topic(
             self.image,
             self._call.version,
@@ -116,6 +148,37 @@ class _View:
             topic,
             operations=self._operations,
         )
+
+    def _not_creatable(self, names: Iterable[str]) -> frozenset[str]:
+        """Topics that would be created now, if the client might create them."""
+        services, call = self._services, self._call
+        if services.authorizer is None or not self._creates:
+            return frozenset()
+        missing = [
+            name
+            for name in names
+            if name not in self.image.topics
+            and invalid_topic_name(name) is None
+            and name not in INTERNAL_TOPICS
+        ]
+        if not missing or may_on_cluster(services, call, Operation.CREATE, quiet=True):
+            return frozenset()
+        return denied(services, call, Operation.CREATE, ResourceType.TOPIC, missing)
+
+    def _denied(self, name: str) -> Any:
+        return messages.metadata.MetadataResponseTopic(
+            error_code=_DENIED, name=name, is_internal=name in INTERNAL_TOPICS
+        )
+
+    @property
+    def _creates(self) -> bool:
+        asked: bool = self._call.message.allow_auto_topic_creation
+        return asked and bool(self._services.config["auto.create.topics.enable"])
+
+    def _operations_on(self, name: str) -> int:
+        if not self._operations:
+            return OPERATIONS_NOT_ASKED
+        return operations(self._services, self._call, ResourceType.TOPIC, name)
 
     def _by_name(self, wanted: list[MetadataRequestTopic]) -> list[Any]:
         names: dict[str, None] = {}
@@ -128,7 +191,12 @@ class _View:
             names[topic.name] = None
         creatable: list[str] = []
         found: list[Any] = []
+        hidden = self._hidden(names)
+        hidden |= self._not_creatable([name for name in names if name not in hidden])
         for name in names:
+            if name in hidden:
+                found.append(self._denied(name))
+                continue
             known_topic = self.image.topic(name)
             if known_topic is not None:
                 found.append(self._found(known_topic))
@@ -143,11 +211,10 @@ class _View:
                 error_code=code,
                 name=name,
                 is_internal=name in INTERNAL_TOPICS,
-                topic_authorized_operations=topic_operations(asked=self._operations),
+                topic_authorized_operations=self._operations_on(name),
             )
             found.append(missing)
-        allowed = self._call.message.allow_auto_topic_creation
-        if creatable and allowed and self._services.config["auto.create.topics.enable"]:
+        if creatable and self._creates:
             creator = topic_creator(self._services)
             self._services.auto_topics.create(creator, creatable)
         return found

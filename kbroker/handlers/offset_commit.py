@@ -17,7 +17,7 @@ Versions 2 to 10: a retention of its own from 2 to 4, leader epochs from 6, grou
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
@@ -25,12 +25,14 @@ from kbroker.coordinator.group._groups import CommittedOffset
 from kbroker.coordinator.group.seams import Committer
 from kbroker.coordinator.runtime._shard_table import Written
 from kbroker.errors import ErrorCode
+from kbroker.handlers.authorization import denied
 from kbroker.protocol import messages
+from kbroker.security.rights import Operation, ResourceType
 
 if TYPE_CHECKING:
     from kbroker.handlers.call import Call
     from kbroker.handlers.services import Services
-    from kbroker.metadata.image import TopicImage
+    from kbroker.metadata.image import ClusterImage, TopicImage
     from kbroker.protocol.messages.offset_commit import (
         OffsetCommitRequestPartition,
         OffsetCommitRequestTopic,
@@ -87,12 +89,17 @@ def _sorted_out(services: Services, call: Call[Request]) -> tuple[list[Answered]
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     missing: dict[TopicKey, Answered] = {}
     there = []
-    for asked in call.message.topics:
-        key, partitions = _key(call.version, asked), asked.partitions
-        if isinstance(key, str):
-            topic = image.topic(key)
-        else:
-            topic = None if key is None else image.topic_by_id(key)
+    keys = [_key(call.version, asked) for asked in call.message.topics]
+    hidden = _hidden(services, call, keys)
+    for asked, key in zip(call.message.topics, keys, strict=True):
+        partitions = asked.partitions
+        topic = _topic_of(image, key)
+        name = key if isinstance(key, str) else topic and topic.name
+        if name in hidden:
+            answered = missing.setdefault(key, Answered(key, []))
+            refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            answered.partitions.extend((each.partition_index, refused) for each in partitions)
+            continue
         if topic is None:
             answered = missing.setdefault(key, Answered(key, []))
             answered.partitions.extend((each.partition_index, unknown) for each in partitions)
@@ -109,6 +116,27 @@ def _sorted_out(services: Services, call: Call[Request]) -> tuple[list[Answered]
         if found:
             there.append(Wanted(topic, key, found))
     return list(missing.values()), there
+
+
+def _topic_of(image: ClusterImage, key: TopicKey) -> TopicImage | None:
+    if isinstance(key, str):
+        return image.topic(key)
+    return None if key is None else image.topic_by_id(key)
+
+
+def _hidden(services: Services, call: Call[Request], keys: Sequence[TopicKey]) -> frozenset[str]:
+    """The names of those that the client may not read."""
+    if services.authorizer is None:
+        return frozenset()
+    image = services.controller.image
+    names: list[str] = []
+    for key in keys:
+        topic = _topic_of(image, key)
+        if isinstance(key, str):
+            names.append(key)
+        elif topic is not None:
+            names.append(topic.name)
+    return denied(services, call, Operation.READ, ResourceType.TOPIC, names)
 
 
 def _commit(

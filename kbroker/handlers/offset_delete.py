@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 
 from kbroker.coordinator.runtime._shard_table import Written
 from kbroker.errors import ErrorCode
+from kbroker.handlers.authorization import denied
 from kbroker.protocol import messages
+from kbroker.security.rights import Operation, ResourceType
 
 if TYPE_CHECKING:
     from kbroker.handlers.call import Call
@@ -40,6 +42,8 @@ def handle(services: Services, call: Call[Request]) -> None:
     topics: list[OffsetDeleteResponseTopic] = []
     gone: list[tuple[str, int]] = []
     image = services.controller.image
+    names = [asked.name for asked in call.message.topics]
+    hidden = denied(services, call, Operation.READ, ResourceType.TOPIC, names)
     for asked in call.message.topics:
         name = asked.name
         topic = image.topic(name)
@@ -50,6 +54,10 @@ def handle(services: Services, call: Call[Request]) -> None:
             result = table.OffsetDeleteResponsePartition(
                 partition_index=each.partition_index, error_code=ErrorCode.NONE
             )
+            if name in hidden:
+                result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                missing.setdefault(name, []).append(result)
+                continue
             if not 0 <= each.partition_index < count:
                 result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 missing.setdefault(name, []).append(result)

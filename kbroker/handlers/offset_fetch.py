@@ -29,11 +29,13 @@ from uuid import UUID
 
 from kbroker.coordinator.runtime._shard_table import Written
 from kbroker.errors import ErrorCode
+from kbroker.handlers.authorization import denied
 from kbroker.handlers.repeats import Repeats
 from kbroker.protocol import messages
 from kbroker.protocol._messages import Encoded
 from kbroker.protocol.versions import is_flexible
 from kbroker.protocol.wire import Writer
+from kbroker.security.rights import Operation, ResourceType
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
@@ -125,13 +127,17 @@ def _found(
     ] = {}  # of those that ask for all that a group has committed
     named: set[str] = set()
     found = []
+    group_ids = dict.fromkeys(asked.group_id for asked in all_asked)
+    hidden = denied(services, call, Operation.DESCRIBE, ResourceType.GROUP, group_ids)
     for asked in all_asked:
+        if asked.group_id in hidden:
+            found.append(_refused(version, asked, ErrorCode.GROUP_AUTHORIZATION_FAILED))
+            continue
         group = whole.get(asked.group_id) if asked.topics is None else None
         if group is None:
             stable = Written() if call.message.require_stable else None
-            group, texts = _fetch(
-                services, version, asked, repeats.left, asked.group_id in named, stable
-            )
+            again = repeats.left, asked.group_id in named
+            group, texts = _fetch(services, call, asked, *again, stable)
             if stable is not None and not group.error_code:
                 waits.append((asked.group_id, stable))
             repeats.allow(texts)
@@ -146,14 +152,14 @@ def _found(
 
 def _fetch(
     services: Services,
-    version: int,
+    call: Call[Request],
     asked: OffsetFetchRequestGroup,
     again_max: int,
     named_before: bool,
     stable: Written | None,
 ) -> tuple[OffsetFetchResponseGroup, int]:
     """The answer, and how many bytes of metadata it has again."""
-    image = services.controller.image
+    image, version = services.controller.image, call.version
     names: list[tuple[str, bytes]] | None = None
     answers: list[OffsetFetchResponseTopics] = []
     found: list[tuple[TopicKey, str, bytes]] = []
@@ -169,6 +175,12 @@ def _fetch(
                 answers.append(_topic(key, nothing))
             else:
                 found.append((key, topic.name, indexes))
+        hidden = _hidden(services, call, [name for _, name, _ in found])
+        for key, name, indexes in found if hidden else ():
+            if name in hidden:
+                refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                answers.append(_topic(key, _nothing(version, indexes, refused)))
+        found = [each for each in found if each[1] not in hidden]
         names = [(name, indexes) for _, name, indexes in found]
     code, topics, texts = services.offsets.fetch(
         asked.group_id,
@@ -182,6 +194,9 @@ def _fetch(
     )
     if code:
         return _refused(version, asked, ErrorCode(code)), 0
+    if names is None:
+        hidden = _hidden(services, call, [name for name, _ in topics])
+        topics = [each for each in topics if each[0] not in hidden]
     if names is not None:
         answers += [_topic(found[at][0], data) for at, (_, data) in enumerate(topics)]
     elif version < _SINCE_TOPIC_ID:
@@ -191,6 +206,10 @@ def _fetch(
             if (known := image.topic(name)) is not None:
                 answers.append(_topic(known.topic_id, data))
     return _group(asked, ErrorCode.NONE, answers), texts
+
+
+def _hidden(services: Services, call: Call[Request], names: list[str]) -> frozenset[str]:
+    return denied(services, call, Operation.DESCRIBE, ResourceType.TOPIC, names)
 
 
 def _id_now(image: ClusterImage, name: str) -> bytes | None:

@@ -17,8 +17,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.authorization import denied, may_on_cluster
 from kbroker.handlers.services import led_replica
 from kbroker.protocol import messages
+from kbroker.security.rights import Operation, ResourceType
 
 if TYPE_CHECKING:
     from kbroker.handlers.call import Call
@@ -34,12 +36,24 @@ if TYPE_CHECKING:
 def handle(services: Services, call: Call[Request]) -> None:
     # The leader answers every replica id.
     table = messages.offset_for_leader_epoch
+    hidden: frozenset[str] = frozenset()
+    if not may_on_cluster(services, call, Operation.CLUSTER_ACTION, quiet=True):
+        names = [topic.topic for topic in call.message.topics]
+        hidden = denied(services, call, Operation.DESCRIBE, ResourceType.TOPIC, names)
     topics = [
         table.OffsetForLeaderTopicResult(
             topic=topic.topic,
-            partitions=[_end(services, topic.topic, partition) for partition in topic.partitions],
+            partitions=[
+                table.EpochEndOffset(
+                    error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, partition=partition.partition
+                )
+                if topic.topic in hidden
+                else _end(services, topic.topic, partition)
+                for partition in topic.partitions
+            ],
         )
-        for topic in call.message.topics
+        # Those that the client may not describe come last.
+        for topic in sorted(call.message.topics, key=lambda topic: topic.topic in hidden)
     ]
     call.answer(table.Response(topics=topics))
 

@@ -12,13 +12,15 @@ Any handler thread, then the controller's or the timer's; `Call` sees to one ans
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.authorization import denied
 from kbroker.handlers.delayed import await_decision
 from kbroker.handlers.reply import short_message
 from kbroker.metadata.controller.decisions import MorePartitions, TopicResult
 from kbroker.protocol import messages
+from kbroker.security.rights import Operation, ResourceType
 
 if TYPE_CHECKING:
     from kbroker.handlers.call import Call
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     )
 
 
+_HIDDEN: Final = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
 def handle(services: Services, call: Call[Request]) -> None:
     request = call.message
     if request.timeout_ms <= 0:
@@ -37,8 +42,18 @@ def handle(services: Services, call: Call[Request]) -> None:
     if not request.topics:
         call.answer(_response(()))
         return
-    topics = [_wanted(topic) for topic in request.topics]
-    done = await_decision(services.purgatories.topic, call, request.timeout_ms, _response)
+    names = [topic.name for topic in request.topics]
+    hidden = denied(services, call, Operation.ALTER, ResourceType.TOPIC, names)
+    topics = [_wanted(topic) for topic in request.topics if topic.name not in hidden]
+    refused = [TopicResult.failed(name, _HIDDEN) for name in sorted(hidden)]
+    if not topics:
+        call.answer(_response(refused))
+        return
+
+    def finish(results: Sequence[TopicResult]) -> Response:
+        return _response([*refused, *results])
+
+    done = await_decision(services.purgatories.topic, call, request.timeout_ms, finish)
     services.controller.create_partitions(topics, request.validate_only, done)
 
 

@@ -236,8 +236,9 @@ RIGHTS: Final[Mapping[ApiKey, tuple[Right, ...]]] = MappingProxyType(
                 instead=_cluster(Operation.CLUSTER_ACTION, cluster),
             ),
         ),
-        # From tools, too, which have ALTER instead.
-        ApiKey.WRITE_TXN_MARKERS: _whole_cluster(Operation.CLUSTER_ACTION),
+        ApiKey.WRITE_TXN_MARKERS: (
+            _cluster(Operation.CLUSTER_ACTION, cluster, instead=_cluster(Operation.ALTER, cluster)),
+        ),
         ApiKey.TXN_OFFSET_COMMIT: (
             _transaction(Operation.WRITE, one("transactional_id"), whole=True),
             _own_group(Operation.READ),
@@ -252,7 +253,7 @@ RIGHTS: Final[Mapping[ApiKey, tuple[Right, ...]]] = MappingProxyType(
         ApiKey.ALTER_CONFIGS: _config_rights(Operation.ALTER_CONFIGS),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: _config_rights(Operation.ALTER_CONFIGS),
         ApiKey.ALTER_REPLICA_LOG_DIRS: _whole_cluster(Operation.ALTER),
-        ApiKey.DESCRIBE_LOG_DIRS: _whole_cluster(Operation.DESCRIBE),
+        ApiKey.DESCRIBE_LOG_DIRS: (_cluster(Operation.DESCRIBE, cluster),),
         ApiKey.CREATE_PARTITIONS: (_topic(Operation.ALTER, named("topics")),),
         ApiKey.CREATE_DELEGATION_TOKEN: (_user(Operation.CREATE_TOKENS, _other_owner),),
         # Of the owner and the renewers of the token; not by ACLs.

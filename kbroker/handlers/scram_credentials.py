@@ -66,8 +66,14 @@ def handle_describe(
 def describe_failure(
     call: Call[describe_user_scram_credentials.Request], code: ErrorCode, message: str | None
 ) -> describe_user_scram_credentials.Response:
-    return messages.describe_user_scram_credentials.Response(
-        error_code=code, error_message=message or ""
+    table = messages.describe_user_scram_credentials
+    if code is not ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        return table.Response(error_code=code, error_message=message or "")
+    # As Apache Kafka does: one result more, of no user, for any number of them.
+    return table.Response(
+        error_code=code,
+        error_message=None,
+        results=[table.UserScramCredentialsResult(user="", error_code=code, error_message=None)],
     )
 
 

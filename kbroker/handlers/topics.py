@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from kbroker import limits
 from kbroker.config import ConfigEntry, TopicConfig, describe_topic
 from kbroker.config.describe import describe_topic_key
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.authorization import denied, may_on_cluster
 from kbroker.handlers.delayed import await_decision
 from kbroker.handlers.reply import short_message
 from kbroker.metadata.controller.decisions import NewTopic, TopicResult
@@ -29,6 +30,7 @@ from kbroker.protocol import messages
 from kbroker.protocol._messages import Encoded
 from kbroker.protocol.versions import is_flexible
 from kbroker.protocol.wire import encode_array_length
+from kbroker.security.rights import Operation, ResourceType
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
@@ -45,6 +47,9 @@ _DELETE_SINCE_ID: Final = 6
 _METADATA_TOPIC: Final = "__cluster_metadata"
 
 
+_NOT_AUTHORIZED: Final = "Authorization failed."
+_NOT_SAID: Final = -1  # of a number of partitions or replicas
+
 # --- CreateTopics -----------------------------------------------------------------------------
 
 
@@ -54,19 +59,35 @@ def handle_create(services: Services, call: Call[create_topics.Request]) -> None
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
     topics = [_new_topic(topic) for topic in request.topics]
     refused = _refused(topics)
+    refused |= _not_creatable(services, call, [t.name for t in topics if t.name not in refused])
     specs = [topic for topic in topics if topic.name not in refused]
     names = list(dict.fromkeys(topic.name for topic in topics))
     config = services.config
+    hidden = denied(
+        services, call, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC,
+        (spec.name for spec in specs), quiet=True,
+    )  # fmt: skip
 
     def finish(results: Sequence[TopicResult]) -> create_topics.Response:
         by_name = refused | {result.name: result for result in results}
-        return _created(call.version, [by_name[name] for name in names], config)
+        return _created(call.version, [by_name[name] for name in names], config, hidden)
 
     if not specs:
         call.answer(finish(()))
         return
     done = await_decision(services.purgatories.topic, call, request.timeout_ms, finish)
     services.controller.create_topics(specs, request.validate_only, done)
+
+
+def _not_creatable(
+    services: Services, call: Call[create_topics.Request], names: Sequence[str]
+) -> dict[str | None, TopicResult]:
+    """The topics that the client may not create."""
+    if may_on_cluster(services, call, Operation.CREATE, quiet=True):
+        return {}
+    hidden = denied(services, call, Operation.CREATE, ResourceType.TOPIC, names)
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return {name: TopicResult(name, code, _NOT_AUTHORIZED) for name in hidden}
 
 
 def _new_topic(topic: create_topics.Topic) -> NewTopic:
@@ -92,9 +113,13 @@ def _refused(topics: Sequence[NewTopic]) -> dict[str | None, TopicResult]:
 
 
 def _created(
-    version: int, results: Sequence[TopicResult], config: BrokerConfig
+    version: int,
+    results: Sequence[TopicResult],
+    config: BrokerConfig,
+    hidden: frozenset[str] = frozenset(),
 ) -> create_topics.Response:
-    """`config`: what topics that were made have beside their own settings."""
+    """`config`: what topics that were made have beside their own settings; `hidden`: the topics
+    whose settings the client may not see."""
     table = messages.create_topics
     described = _Described(version, config)
     left = limits.CREATED_SETTINGS_BYTES_MAX
@@ -110,6 +135,10 @@ def _created(
         )
         topics.append(topic)
         if version < _CREATE_SINCE_CONFIGS or result.error is not ErrorCode.NONE:
+            continue
+        if result.name in hidden:
+            topic.num_partitions = topic.replication_factor = _NOT_SAID
+            topic.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             continue
         if left > 0:
             settings = described.keys_of(result.configs)
@@ -179,6 +208,10 @@ class _Deletion:
             TopicResult(name, ErrorCode.INVALID_REQUEST, message, topic_id or ZERO_UUID)
         )
 
+    def deny(self, name: str | None, topic_id: UUID | None) -> None:
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        self.order.append(TopicResult(name, code, _NOT_AUTHORIZED, topic_id or ZERO_UUID))
+
     def ask(self, topic: str | UUID) -> None:
         self.order.append(len(self.wanted))
         self.wanted.append(topic)
@@ -194,7 +227,7 @@ def handle_delete(services: Services, call: Call[delete_topics.Request]) -> None
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST)
     if request.timeout_ms <= 0:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-    deletion = _plan(services, _named(call))
+    deletion = _plan(services, _named(call), _undeletable(services, call))
 
     def finish(results: Sequence[TopicResult]) -> delete_topics.Response:
         return _deleted(deletion.answers(results))
@@ -223,7 +256,34 @@ def _each_once(topics: Sequence[tuple[str | None, UUID | None]]) -> Iterator[tup
             seen.add(topic)
 
 
-def _plan(services: Services, topics: Sequence[tuple[str | None, UUID | None]]) -> _Deletion:
+class _Undeletable(NamedTuple):
+    """Names of topics that the client may not delete, and of those it may not even describe."""
+
+    hidden: frozenset[str] = frozenset()
+    kept: frozenset[str] = frozenset()
+
+
+def _undeletable(services: Services, call: Call[delete_topics.Request]) -> _Undeletable:
+    if may_on_cluster(services, call, Operation.DELETE, quiet=True):
+        return _Undeletable()
+    image = services.controller.image
+    names: dict[str, None] = {}
+    for name, topic_id in _named(call):
+        if name is None and topic_id is not None:
+            known = image.topic_by_id(topic_id)
+            name = None if known is None else known.name
+        if name is not None:
+            names[name] = None
+    hidden = denied(services, call, Operation.DESCRIBE, ResourceType.TOPIC, names)
+    left = [name for name in names if name not in hidden]
+    return _Undeletable(hidden, denied(services, call, Operation.DELETE, ResourceType.TOPIC, left))
+
+
+def _plan(
+    services: Services,
+    topics: Sequence[tuple[str | None, UUID | None]],
+    undeletable: _Undeletable,
+) -> _Deletion:
     """Refuse what names a topic in no way, in two ways or twice; ask for the rest."""
     image = services.controller.image
     times = Counter(topic for topic in topics if (topic[0] is None) != (topic[1] is None))
@@ -235,13 +295,19 @@ def _plan(services: Services, topics: Sequence[tuple[str | None, UUID | None]]) 
             deletion.refuse(name, topic_id, "The topic is in the request more than once")
         elif name is not None:
             known = image.topic(name)
-            if known is not None and times[None, known.topic_id]:
+            if name in undeletable.hidden or (known is not None and name in undeletable.kept):
+                deletion.deny(name, None)
+            elif known is not None and times[None, known.topic_id]:
                 deletion.refuse(name, known.topic_id, "The topic is in the request by its id, too")
             else:
                 deletion.ask(name)
         elif topic_id is not None:
             by_id = image.topic_by_id(topic_id)
-            if by_id is None or not times[by_id.name, None]:
+            if by_id is not None and by_id.name in undeletable.hidden:
+                deletion.deny(None, topic_id)
+            elif by_id is not None and by_id.name in undeletable.kept:
+                deletion.deny(by_id.name, topic_id)
+            elif by_id is None or not times[by_id.name, None]:
                 deletion.ask(topic_id)
             # else: its name carries the one answer for both
         else:

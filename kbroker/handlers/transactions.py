@@ -23,9 +23,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.authorization import denied
 from kbroker.handlers.repeats import answers_of
 from kbroker.limits import KEPT_CLIENT_ID_CHARS_MAX
 from kbroker.protocol import messages
+from kbroker.security.rights import Operation, ResourceType
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
@@ -114,6 +116,11 @@ def handle_list(services: Services, call: Call[list_transactions.Request]) -> No
         and _is_open_for(image, request.duration_filter, now_ms)
         and matches(name)
     ]
+    names = [each.transactional_id for each in found]
+    hidden = denied(
+        services, call, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, names, quiet=True
+    )
+    found = [each for each in found if each.transactional_id not in hidden]
     if coordinator is not None and coordinator.is_loading:  # since then
         raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     call.answer(
@@ -140,9 +147,14 @@ def handle_describe(services: Services, call: Call[describe_transactions.Request
     table = messages.describe_transactions
     coordinator = None if services.transactions is None else services.transactions.coordinator
 
+    ids = call.message.transactional_ids
+    hidden = denied(services, call, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, ids)
+
     def described(name: str) -> describe_transactions.TransactionState:
         found: TransactionImage | ErrorCode = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-        if not name:
+        if name in hidden:
+            found = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        elif not name:
             found = ErrorCode.INVALID_REQUEST
         elif coordinator is not None:
             found = coordinator.describe(name)
@@ -152,8 +164,13 @@ def handle_describe(services: Services, call: Call[describe_transactions.Request
             return table.TransactionState(error_code=found, transactional_id=name)
         client = coordinator.client_of(name) if coordinator and call.message.with_clients else None
         topics: dict[str, list[int]] = {}
+        of_topics = {topic for topic, _ in found.partitions}
+        left_out = denied(
+            services, call, Operation.DESCRIBE, ResourceType.TOPIC, of_topics, quiet=True
+        )
         for topic, index in sorted(found.partitions):
-            topics.setdefault(topic, []).append(index)
+            if topic not in left_out:
+                topics.setdefault(topic, []).append(index)
         return table.TransactionState(
             error_code=ErrorCode.NONE,
             transactional_id=name,

@@ -23,7 +23,9 @@ from kbroker.coordinator.group._groups import CommittedOffset
 from kbroker.coordinator.group.seams import Committer
 from kbroker.coordinator.runtime._shard_table import Written, partition_for
 from kbroker.errors import ErrorCode
+from kbroker.handlers.authorization import denied
 from kbroker.protocol import messages
+from kbroker.security.rights import Operation, ResourceType
 
 if TYPE_CHECKING:
     from kbroker.handlers.call import Call
@@ -99,11 +101,15 @@ def _sorted_out(services: Services, call: Call[Request]) -> tuple[_Errors, list[
     now_ms = services.clock.wall_ms()
     errors: _Errors = []
     offsets: list[CommittedOffset] = []
+    names = [asked.name for asked in call.message.topics]
+    hidden = denied(services, call, Operation.READ, ResourceType.TOPIC, names)
     for asked in call.message.topics:
         topic = image.topic(asked.name)
         count = 0 if topic is None else len(topic.partitions)
         for each in asked.partitions:
-            if topic is None or not 0 <= each.partition_index < count:
+            if asked.name in hidden:
+                errors.append(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            elif topic is None or not 0 <= each.partition_index < count:
                 errors.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             elif _chars(each) > longest:
                 errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)

@@ -26,9 +26,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.authorization import may_on_cluster
 from kbroker.handlers.services import led_replica
 from kbroker.metadata.image import OFFSETS_TOPIC
 from kbroker.protocol import messages
+from kbroker.security.rights import Operation
 from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -45,6 +47,12 @@ _TIMED_OUT: Final = ErrorCode.REQUEST_TIMED_OUT
 
 
 def handle(services: Services, call: Call[Request]) -> None:
+    # Tools that end a hanging transaction have ALTER, brokers have CLUSTER_ACTION.
+    if not may_on_cluster(services, call, Operation.ALTER, quiet=True) and not may_on_cluster(
+        services, call, Operation.CLUSTER_ACTION
+    ):
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
     def done(results: Results) -> None:
         call.answer(_response(results))
 

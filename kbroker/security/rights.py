@@ -54,6 +54,38 @@ class ResourceType(IntEnum):
     USER = 7
 
 
+# Those that each type of resource has.
+OPERATIONS: Final[Mapping[ResourceType, tuple[Operation, ...]]] = MappingProxyType(
+    {
+        ResourceType.TOPIC: (
+            Operation.READ,
+            Operation.WRITE,
+            Operation.CREATE,
+            Operation.DELETE,
+            Operation.ALTER,
+            Operation.DESCRIBE,
+            Operation.DESCRIBE_CONFIGS,
+            Operation.ALTER_CONFIGS,
+        ),
+        ResourceType.GROUP: (
+            Operation.READ,
+            Operation.DELETE,
+            Operation.DESCRIBE,
+            Operation.DESCRIBE_CONFIGS,
+            Operation.ALTER_CONFIGS,
+        ),
+        ResourceType.CLUSTER: (
+            Operation.CREATE,
+            Operation.ALTER,
+            Operation.DESCRIBE,
+            Operation.CLUSTER_ACTION,
+            Operation.DESCRIBE_CONFIGS,
+            Operation.ALTER_CONFIGS,
+            Operation.IDEMPOTENT_WRITE,
+        ),
+    }
+)
+
 # The name of the one resource of type CLUSTER.
 CLUSTER_NAME: Final = "kafka-cluster"
 
@@ -100,6 +132,16 @@ class Right(NamedTuple):
     names: Names
     whole: bool = False
     instead: Right | None = None
+
+
+# The words of Apache Kafka for these errors, where a response has a message.
+DENIED_WORDS: Final[Mapping[ResourceType, str]] = MappingProxyType(
+    {
+        ResourceType.TOPIC: "Topic authorization failed.",
+        ResourceType.GROUP: "Group authorization failed.",
+        ResourceType.CLUSTER: "Cluster authorization failed.",
+    }
+)
 
 
 class Resource(NamedTuple):

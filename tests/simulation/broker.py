@@ -87,6 +87,8 @@ RECOVERY_PAUSES_MS = (1, 100, 1_000, 10_000)
 class Running:
     """One start of a broker, or of a copy of one, whose logs nobody asks for."""
 
+    authorizer = None  # every client may do everything
+
     def __init__(self, cluster: Cluster, broker: Broker, *, is_copy: bool = False) -> None:
         self.is_copy = is_copy
         self.cluster = cluster

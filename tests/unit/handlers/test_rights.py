@@ -46,7 +46,7 @@ TABLE: Final = {
     ApiKey.ADD_OFFSETS_TO_TXN: "*WRITE X; *READ G",
     ApiKey.END_TXN: "*WRITE X",
     ApiKey.OFFSET_FOR_LEADER_EPOCH: "CLUSTER_ACTION C (quiet) or DESCRIBE T",
-    ApiKey.WRITE_TXN_MARKERS: "*CLUSTER_ACTION C",
+    ApiKey.WRITE_TXN_MARKERS: "ALTER C (quiet) or CLUSTER_ACTION C",
     ApiKey.TXN_OFFSET_COMMIT: "*WRITE X; *READ G; READ T",
     ApiKey.DESCRIBE_ACLS: "*DESCRIBE C",
     ApiKey.CREATE_ACLS: "*ALTER C",
@@ -55,7 +55,7 @@ TABLE: Final = {
     ApiKey.ALTER_CONFIGS: "ALTER_CONFIGS C; ALTER_CONFIGS T; ALTER_CONFIGS G",
     ApiKey.INCREMENTAL_ALTER_CONFIGS: "ALTER_CONFIGS C; ALTER_CONFIGS T; ALTER_CONFIGS G",
     ApiKey.ALTER_REPLICA_LOG_DIRS: "*ALTER C",
-    ApiKey.DESCRIBE_LOG_DIRS: "*DESCRIBE C",
+    ApiKey.DESCRIBE_LOG_DIRS: "DESCRIBE C",
     ApiKey.CREATE_PARTITIONS: "ALTER T",
     ApiKey.SASL_HANDSHAKE: "",
     ApiKey.SASL_AUTHENTICATE: "",
@@ -323,7 +323,7 @@ def test_a_request_without_a_transaction_needs_no_right_to_one() -> None:
     broker.services.authorizer = authorizer
     request = messages.init_producer_id.Request(transactional_id=None, transaction_timeout_ms=1)
     assert broker.send(api.key, 4, request.encode(4)).answer is not None
-    assert not authorizer.calls
+    assert [operation for _, operation, _ in authorizer.calls] == [Operation.IDEMPOTENT_WRITE]
 
 
 def test_every_type_of_resource_has_an_error() -> None:
