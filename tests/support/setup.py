@@ -137,6 +137,7 @@ LANES: tuple[tuple[Step, ...], ...] = (
         ("Kafka's jars", functools.partial(_jars, KAFKA)),
         ("streams' jars", functools.partial(_jars, jars.STREAMS)),
         ("ZooKeeper's jars", functools.partial(_jars, ZOOKEEPER)),
+        ("Apache Kafka 3.9's jars", functools.partial(_jars, jars.OLD_KAFKA)),
         ("Spark's connector", _spark),
         ("Kafka's classes", _kafka_classes),
         _client("java"),  # compiled against Kafka's jars

@@ -90,12 +90,12 @@ def encode_acls(acls: ResourceAcls) -> bytes:
         {
             "principal": entry.principal,
             "permissionType": _PERMISSION_NAMES[entry.permission],
-            "operation": _OPERATION_NAMES[entry.operation],
             "host": entry.host,
+            "operation": _OPERATION_NAMES[entry.operation],
         }
         for entry in acls
     ]
-    return _encode({"version": _VERSION, "acls": entries})
+    return _encode({"acls": entries, "version": _VERSION})
 
 
 def decode_acls(path: str, data: bytes) -> ResourceAcls:

@@ -44,12 +44,12 @@ EVERYTHING = AclFilter(
     ResourceType.ANY, None, PatternType.ANY, None, None, Operation.ANY, Permission.ANY
 )
 T_NODE = (
-    b'{"version":1,"acls":[{"principal":"User:a","permissionType":"Allow",'
-    b'"operation":"Read","host":"*"}]}'
+    b'{"acls":[{"principal":"User:a","permissionType":"Allow",'
+    b'"host":"*","operation":"Read"}],"version":1}'
 )
 P_NODE = (
-    b'{"version":1,"acls":[{"principal":"User:*","permissionType":"Deny",'
-    b'"operation":"ClusterAction","host":"10.0.0.1"}]}'
+    b'{"acls":[{"principal":"User:*","permissionType":"Deny",'
+    b'"host":"10.0.0.1","operation":"ClusterAction"}],"version":1}'
 )
 P_NOTICE = b'{"version":1,"resourceType":"TRANSACTIONAL_ID","name":"p.","patternType":"PREFIXED"}'
 
@@ -90,7 +90,7 @@ def test_every_folder_is_there_from_the_start(broker: OneBroker) -> None:
     assert all(broker.store.exists(path) for path in ACL_FOLDERS)
 
 
-def test_what_exists_is_not_written_again(broker: OneBroker) -> None:
+def test_existing_acls_are_not_written_again(broker: OneBroker) -> None:
     create(broker.controller, Acl(T, READ))
     writes, version = broker.store.writes, broker.controller.image.version
     assert create(broker.controller, Acl(T, READ)) == [None]
@@ -154,7 +154,7 @@ def test_another_program_writes_acls(broker: OneBroker) -> None:
     tool.close()
 
 
-def test_a_change_is_made_to_what_the_node_holds(broker: OneBroker) -> None:
+def test_a_change_is_made_to_the_content_of_the_node(broker: OneBroker) -> None:
     """A notice that has not come yet, or never comes, loses no ACL."""
     create(broker.controller, Acl(T, READ))
     tool = broker.store.new_session()
