@@ -1,8 +1,8 @@
 """The broker's authorizer, as its settings ask for one.
 
-Place in the flow: `Broker` makes it before anything else, so that settings that cannot be are an
-error in one line and not a broker that allows too much. Both names of Apache Kafka's authorizer
-mean the one here: its rules are theirs, and the ACLs of the metadata store are those of
+Place in the flow: `Broker` makes it first of all when it starts, so that settings that cannot be
+are an error in one line and not a broker that allows too much. Both names of Apache Kafka's
+authorizer mean the one here: its rules are theirs, and the ACLs of the metadata store are those of
 AclAuthorizer.
 
 Not every API asks it yet (`EVERY_API_ASKS`): until each does, a broker with an authorizer does not
@@ -15,10 +15,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ConfigError
+from kbroker.limits import DENIALS_PERIOD_MS
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.config import BrokerConfig
+    from kbroker.metadata.controller import Controller
+    from kbroker.scheduler import Scheduler
     from kbroker.security.acl_set import AclSet
     from kbroker.security.authorizer import AclAuthorizer
     from kbroker.security.denials import Denials
@@ -32,6 +35,33 @@ NAMES: Final = (
 )
 # Produce, Fetch and what else C serves do not ask it.
 EVERY_API_ASKS: Final = False
+
+
+class Access:
+    """The broker's authorizer; None before `make`, and where everything is allowed."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        controller: Callable[[], Controller],
+        scheduler: Scheduler,
+    ) -> None:
+        self.authorizer: AclAuthorizer | None = None
+        self._config = config
+        self._clock = clock
+        self._controller = controller
+        self._scheduler = scheduler
+
+    def make(self) -> None:
+        """ConfigError: the settings cannot be."""
+        denials = denials_of(self._config, self._clock)
+        self.authorizer = authorizer_of(self._config, self._acls, denials)
+        if denials is not None:
+            self._scheduler.schedule("denials", denials.write, DENIALS_PERIOD_MS)
+
+    def _acls(self) -> AclSet:
+        return self._controller().image.acls
 
 
 def denials_of(config: BrokerConfig, clock: Clock) -> Denials | None:

@@ -60,7 +60,7 @@ from kbroker.replica.metadata_publisher import MetadataPublisher
 from kbroker.scheduler import Scheduler
 from kbroker.server.admin_port import AdminPort, HttpServer, Run, reachable
 from kbroker.server.advertised import Advertised
-from kbroker.server.authorizer import authorizer_of, denials_of
+from kbroker.server.authorizer import Access
 from kbroker.server.boot import boot_id
 from kbroker.server.closes import ClosedConnections
 from kbroker.server.directories import Directories
@@ -116,14 +116,10 @@ class Broker:
         before_logs: Callable[[], None] = nothing,
         clock: Clock | None = None,
     ) -> None:
-        self._clock: Clock = clock if clock is not None else SystemClock()
-        self._denials = denials_of(config, self._clock)
-        self._authorizer = authorizer_of(
-            config, lambda: self._running_controller().image.acls, self._denials
-        )
         self._dynamic = DynamicConfig(config, self._settings_lag, lambda c: self._tls.judge(c))
         self._data_dir = data_dir
         self._ready_file = ready_file
+        self._clock: Clock = clock if clock is not None else SystemClock()
         self.bootstrap = ("", 0)
         self._advertised = Advertised(config.listeners)
         self._bound, self._tls = dict[str, list[tuple[str, int]]](), TlsListeners(self._dynamic)
@@ -168,8 +164,7 @@ class Broker:
         self._metrics_topic: MetricsTopic | None = None
         self._observer: Observer | None = None
         self._observer_lock = threading.Lock()
-        self._served = False
-        self._serve_admin = serve_admin
+        self._served, self._serve_admin = False, serve_admin
         self._before_logs = before_logs
         self._admin = AdminPort(self._serve_http, self._loop.submit)
         self._handler_failures = Failures("request handlers")
@@ -222,7 +217,9 @@ class Broker:
     def _steps(self) -> list[Step]:
         """In the order in which they come up."""
         member, late = self._member, self._late.step
+        self._access = Access(self.config, self._clock, self._running_controller, self._scheduler)
         return [
+            Step("authorizer", self._access.make),
             Step("open-file limit", raise_open_file_limit),
             Step("cluster identity", self._read_identity),
             Step("metadata store", self._open_store, self._close_store),
@@ -392,7 +389,7 @@ class Broker:
             cluster_id=controller.image.cluster_id, node_id=self.config.node_id,
             peers=self._member.links if self._member else None, offsets=self._groups.table,
             groups=self._groups.coordinator, marker_written=self._groups.marker_written,
-            authorizer=self._authorizer,
+            authorizer=self._access.authorizer,
         )  # fmt: skip
         listeners = self.config.listeners
         self._hot.advertise(
@@ -500,8 +497,6 @@ class Broker:
         closes = ClosedConnections(self._server.closes)
         self._scheduler.schedule("closed-connections", closes.tell, limits.LOG_LINE_PERIOD_MS)
         self._tls.schedule(self._scheduler, self.config["ssl.reload.interval.ms"])
-        if self._denials is not None:
-            self._scheduler.schedule("denials", self._denials.write, limits.DENIALS_PERIOD_MS)
         self._scheduler.start()
 
     def _schedule_observer(self) -> None:
