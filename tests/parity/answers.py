@@ -93,6 +93,7 @@ UNORDERED: Final[dict[tuple[str, str], str]] = {
     ("DeleteGroupsResponse", "results"): "asked of each coordinator's shard by itself",
     ("OffsetCommitResponse", "topics"): "topics that are not there come first in Apache Kafka",
     ("OffsetCommitResponseTopic", "partitions"): "those that are not there come first",
+    ("TxnOffsetCommitResponse", "topics"): "topics that are refused come first",
     ("OffsetFetchResponse", "topics"): "a hash table's order in Apache Kafka",
     ("OffsetFetchResponse", "groups"): "asked of each coordinator's shard by itself",
     ("OffsetFetchResponseGroup", "topics"): "a hash table's order in Apache Kafka",

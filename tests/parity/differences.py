@@ -211,6 +211,29 @@ LIST_OFFSETS: Final = [
     ),
 ]
 
+RIGHTS: Final = [
+    Difference(
+        "rights: CreateTopics, *", "*/configs/min.insync.replicas/config_source", ELIGIBLE_LEADERS
+    ),
+    Difference(
+        "rights: DescribeConfigs, *",
+        "*/error_message",
+        "Apache Kafka says nothing of a topic that does not exist; ours says that",
+    ),
+    *(
+        Difference(
+            f"authorized_acls: create, {element} v*",
+            "*",
+            "an element for filters alone: Apache Kafka has an unexpected error for all rules of "
+            "the request, ours refuses the rule and creates the others",
+        )
+        for element in (
+            *("anything", "matching", "any resource", "any pattern", "any operation"),
+            "any permission",
+        )
+    ),
+]
+
 _NO_RECORDS: Final = (
     "where records do not unpack Apache Kafka has an error it did not expect; ours says what it is"
 )
@@ -336,6 +359,7 @@ DIFFERENCES: Final = [
     *ALTER_CONFIGS,
     *AT_RUN_TIME,
     *LIST_OFFSETS,
+    *RIGHTS,
     *PRODUCE,
     *FETCH,
     *PRODUCE_AND_FETCH,

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from kbroker.security.rights import ResourceType
 from kbroker.testing.plain import KEEPS_WHAT_IS_OLD
 from kbroker.testing.plain import PlainBroker as Broker
 from kbroker.testing.process import ServerProcess
@@ -26,6 +27,7 @@ from tests.parity.book import Case
 from tests.parity.requests import build
 from tests.parity.talk import Address, Talk
 from tests.support import memory
+from tests.support.authorized_broker import AuthorizedBroker
 from tests.support.kafka import KafkaBroker
 
 AT_A_TIME: Final = 6
@@ -33,6 +35,8 @@ STOP_TIMEOUT_S: Final = 120.0  # thousands of logs are closed, on a machine that
 COORDINATORS: Final = "coordinators"
 SHORT_SESSIONS: Final = "short sessions"
 DELAY: Final = "a delay"
+# Everything is allowed to 127.0.0.1, the host of preparations; cases have hosts of their own.
+AUTHORIZER: Final = "an authorizer"
 _ONE_NODE: Final = {
     "node.id": 1,
     "offsets.topic.replication.factor": 1,
@@ -53,6 +57,12 @@ SETUPS: Final[Mapping[str, Mapping[str, object]]] = {
     SHORT_SESSIONS: {**_ONE_NODE, "group.min.session.timeout.ms": 100, "group.max.size": 3},
     # Long enough for several to come within it, where a machine is busy.
     DELAY: {**_ONE_NODE, "group.initial.rebalance.delay.ms": 2_000},
+    AUTHORIZER: {
+        **_ONE_NODE,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        # Until the first ACLs are there.
+        "allow.everyone.if.no.acl.found": True,
+    },
     # Whose settings are changed while it runs.
     "altered": _ONE_NODE,
     # What an operator may switch off, or make smaller.
@@ -67,7 +77,7 @@ SETUPS: Final[Mapping[str, Mapping[str, object]]] = {
 COORDINATED: Final = ("g", "t", "g:AAAAAAAAAAAAAAAAAAAAAQ:0")
 
 # How many of these kinds are awake.
-_COORDINATORS_OF: Final = {COORDINATORS: 3, SHORT_SESSIONS: 1, DELAY: 1}
+_COORDINATORS_OF: Final = {COORDINATORS: 3, SHORT_SESSIONS: 1, DELAY: 1, AUTHORIZER: 2}
 
 Key = tuple[str, str]  # family, label
 
@@ -99,7 +109,7 @@ class Side:
 
     @classmethod
     def kbroker(cls) -> Side:
-        return cls(lambda overrides, place: Broker(overrides, place), COORDINATED[:2])
+        return cls(_kbroker, COORDINATED[:2])
 
     def __enter__(self) -> Self:
         return self
@@ -131,6 +141,8 @@ class Side:
             broker.start()
             self._brokers[setup] = broker
             _warm_up(_address(broker), self._coordinated[: _COORDINATORS_OF.get(setup, 0)])
+            if setup == AUTHORIZER:
+                _allow_everything(_address(broker))
         return _address(broker)
 
     def hold(self, cases: Iterable[tuple[str, Case]]) -> dict[Key, Held]:
@@ -158,9 +170,38 @@ class Side:
         return Held(talk.steps)
 
 
+def _kbroker(overrides: Mapping[str, object], place: Path) -> ServerProcess:
+    make = AuthorizedBroker if "authorizer.class.name" in overrides else Broker
+    return make(overrides, place)
+
+
 def _address(broker: ServerProcess) -> Address:
     host, _, port = broker.bootstrap.rpartition(":")
     return host, int(port)
+
+
+def _allow_everything(address: Address) -> None:
+    """To the host that prepares cases; so no other host may do anything from here on."""
+    talk = Talk(address, "rights of those who prepare")
+    creations = [
+        {
+            "host": "127.0.0.1",
+            "principal": "User:ANONYMOUS",
+            "permission_type": 3,
+            "resource_type": type_,
+            "resource_name": "kafka-cluster" if type_ == ResourceType.CLUSTER else "*",
+            "resource_pattern_type": 3,
+            "operation": 2,
+        }
+        for type_ in ResourceType
+        if type_ is not ResourceType.ANY
+    ]
+    try:
+        made = talk.quietly(build(ApiKey.CREATE_ACLS, 3, creations=creations))
+        if any(each.error_code.value for each in made.results):
+            raise AssertionError(f"no rights: {made}")
+    finally:
+        talk.close()
 
 
 def _warm_up(address: Address, coordinated: Sequence[str]) -> None:

@@ -43,9 +43,10 @@ class Closed(Exception):
 class Connection:
     """One connection to the broker. Correlation ids count from FIRST_CORRELATION_ID."""
 
-    def __init__(self, address: Address, talk: Talk) -> None:
+    def __init__(self, address: Address, talk: Talk, source: str = "") -> None:
         self._talk = talk
-        self._socket = socket.create_connection(address, timeout=ANSWER_TIMEOUT_S)
+        own = (source, 0) if source else None
+        self._socket = socket.create_connection(address, ANSWER_TIMEOUT_S, own)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = b""
         self._correlation_id = FIRST_CORRELATION_ID
@@ -218,9 +219,9 @@ class Talk:
             self._main = self.connect()
         return self._main
 
-    def connect(self) -> Connection:
-        """Another connection of this case."""
-        connection = Connection(self._address, self)
+    def connect(self, source: str = "") -> Connection:
+        """Another connection of this case, from this address of the loopback network."""
+        connection = Connection(self._address, self, source)
         self._connections.append(connection)
         return connection
 
@@ -255,6 +256,44 @@ class Talk:
     def name(self, name: str = "t") -> str:
         """A topic's name that no other case uses; the same on both sides."""
         return f"{name}-{self._tag}"
+
+    @property
+    def host(self) -> str:
+        """An address of the loopback network that no other case uses, and that is not 127.0.0.1."""
+        digits = int(self._tag, 16)
+        return f"127.{1 + digits % 250}.{digits >> 8 & 255}.{1 + (digits >> 16) % 250}"
+
+    def allow(self, *acls: tuple[int, str, int]) -> None:
+        """ACLs of this case's host: type of resource, its name, operation; in force afterwards."""
+        own = {"host": self.host, "principal": "User:ANONYMOUS", "permission_type": 3}
+        creations = [
+            {
+                **own,
+                "resource_type": type_,
+                "resource_name": name,
+                "resource_pattern_type": 3,
+                "operation": operation,
+            }
+            for type_, name, operation in acls
+        ]
+        if not creations:
+            return
+        made = self.quietly(build(ApiKey.CREATE_ACLS, 3, creations=creations))
+        if any(each.error_code.value for each in made.results):
+            raise AssertionError(f"ACLs were not created: {made}")
+        described = build(
+            ApiKey.DESCRIBE_ACLS,
+            3,
+            resource_type_filter=1,
+            resource_name_filter=None,
+            pattern_type_filter=1,
+            principal_filter=None,
+            host_filter=self.host,
+            operation=1,
+            permission_type=1,
+        )
+        wanted = len({*acls})
+        self.until(lambda: sum(len(r.acls) for r in self.quietly(described).resources) == wanted)
 
     def mine(self, name: str | None) -> bool:
         """Whether a name was made by this case."""
