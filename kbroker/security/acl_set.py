@@ -276,15 +276,6 @@ class AclSet:
 NO_ACL_SET: Final = AclSet(MappingProxyType({}), 0)
 
 
-def acl_set(acls: Iterable[Acl]) -> AclSet:
-    entries: dict[Pattern, list[Acl]] = {}
-    for acl in acls:
-        entries.setdefault(acl.pattern, []).append(acl)
-    return NO_ACL_SET.with_changed(
-        {pattern: ResourceAcls.of(each.entry for each in some) for pattern, some in entries.items()}
-    )
-
-
 def _subjects(principal: str, host: str) -> list[Subject]:
     """Those whose ACLs are for this principal at this host."""
     return [(principal, host), (principal, WILDCARD), (EVERYONE, host), (EVERYONE, WILDCARD)]

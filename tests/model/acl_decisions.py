@@ -15,13 +15,14 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
-from kbroker.security.acl_set import AclSet, acl_set
+from kbroker.security.acl_set import AclSet
 from kbroker.security.acls import Acl, Entry, Pattern, PatternType, Permission
 from kbroker.security.authorizer import Rules, super_users
 from kbroker.security.denials import line
 from kbroker.security.hosts import java_host
 from kbroker.security.rights import Operation, Resource, ResourceType
 from kbroker.types import ApiKey
+from tests.support.acls import acl_set
 from tests.support.kafka_decisions import (
     KafkaDecisions,
     Question,

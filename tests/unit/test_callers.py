@@ -42,7 +42,6 @@ ALLOWED: Final = (
     ("spark_jobs/kbroker_source.py",
      "initialOffset|prepareForTriggerAvailableNow|getDefaultReadLimit|reportLatestOffset"
      "|streamReader", "pyspark, of a data source"),
-    ("kbroker/security/(acl|auth|den|hosts)", r"\w+", "the server, when every API asks"),
     # How a test sees, or moves, what it tests.
     ("kbroker/testing/_masked_transport.pyx", "MaskedTransport", "tests of transports"),
     ("kbroker/net/_sessions.pyx", "references", "tests"),

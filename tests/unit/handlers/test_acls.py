@@ -11,11 +11,12 @@ from kbroker.errors import ErrorCode
 from kbroker.metadata.controller.acl_changes import CreateResults, DeleteResults
 from kbroker.protocol import messages
 from kbroker.security.acl_filter import AclFilter
-from kbroker.security.acl_set import NO_ACL_SET, AclSet, acl_set
+from kbroker.security.acl_set import NO_ACL_SET, AclSet
 from kbroker.security.acls import Acl
 from kbroker.security.authorizer import AclAuthorizer, Rules
 from kbroker.security.denials import Denials
 from kbroker.types import ApiKey
+from tests.support.acls import acl_set
 from tests.unit.handlers.support import FakeBroker, FakeRequest
 
 INVALID: Final = ErrorCode.INVALID_REQUEST

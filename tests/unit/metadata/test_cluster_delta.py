@@ -24,9 +24,9 @@ from kbroker.metadata.image import (
     TopicImage,
 )
 from kbroker.protocol.wire import ProtocolError
-from kbroker.security.acl_set import acl_set
 from kbroker.security.acls import Acl, Entry, Pattern, PatternType, Permission
 from kbroker.security.rights import Operation, ResourceType
+from tests.support.acls import acl_set
 
 NAMES = ("a", "b", "__consumer_offsets")
 NODES = st.lists(st.integers(0, 4), min_size=1, max_size=3, unique=True).map(tuple)

@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from kbroker.security.acl_set import NO_ACL_SET, AclSet, acl_set
+from kbroker.security.acl_set import NO_ACL_SET, AclSet
 from kbroker.security.acls import (
     NO_ACLS,
     Acl,
@@ -22,6 +22,7 @@ from kbroker.security.acls import (
     invalid_pattern,
 )
 from kbroker.security.rights import Operation, ResourceType
+from tests.support.acls import acl_set
 
 READ = Entry("User:a", "*", Operation.READ, Permission.ALLOW)
 

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from kbroker.clock import ManualClock
-from kbroker.security.acl_set import AclSet, acl_set
+from kbroker.security.acl_set import AclSet
 from kbroker.security.acls import Acl, Entry, Pattern, PatternType, Permission
 from kbroker.security.authorizer import AclAuthorizer, Rules, super_users
 from kbroker.security.denials import Denials
@@ -15,6 +15,7 @@ from kbroker.security.hosts import java_host
 from kbroker.security.rights import Operation, Resource, ResourceType
 from kbroker.security.session import Principal, Session
 from kbroker.types import ApiKey
+from tests.support.acls import acl_set
 
 T, U = Resource(ResourceType.TOPIC, "t"), Resource(ResourceType.TOPIC, "u")
 DENIED_LINE = (
