@@ -164,8 +164,7 @@ class Broker:
         self._metrics_topic: MetricsTopic | None = None
         self._observer: Observer | None = None
         self._observer_lock = threading.Lock()
-        self._served, self._serve_admin = False, serve_admin
-        self._before_logs = before_logs
+        self._served, self._serve_admin, self._before_logs = False, serve_admin, before_logs
         self._admin = AdminPort(self._serve_http, self._loop.submit)
         self._handler_failures = Failures("request handlers")
         parts = (
