@@ -36,7 +36,7 @@ _PATHS = st.lists(st.sampled_from(["a", "b", "a.b", "0"]), min_size=1, max_size=
 _DATA = st.binary(max_size=4)
 _VERSIONS = st.none() | st.integers(0, 3)
 _OPERATIONS = st.one_of(
-    st.builds(Create, _PATHS, _DATA, st.booleans()),
+    st.builds(Create, _PATHS, _DATA, st.booleans(), st.just(False)),  # numbers are the store's own
     st.builds(Set, _PATHS, _DATA, _VERSIONS),
     st.builds(Delete, _PATHS, _VERSIONS),
     st.builds(Check, _PATHS, st.integers(0, 3)),
