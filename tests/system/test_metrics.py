@@ -25,6 +25,11 @@ DISKS = {"disk_read", "disk_written", "disk_read_rate", "disk_write_rate"}
 OWN_DISK = {"process_read", "process_written", "process_read_rate", "process_write_rate"}
 # Only where a transaction holds the last stable offset.
 HELD = {"partition_stable_age"}
+# Only where a listener speaks TLS or SASL: see test_tls.py, and tests/clients/test_sasl.py.
+SECURED = {
+    "certificate_expiries", "authentications", "authentications_failed", "reauthentications",
+    "reauthentications_failed",
+}  # fmt: skip
 _LINE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{([^}]*)\})? (\S+)$")
 
 Samples = dict[str, dict[str, float]]
@@ -77,7 +82,7 @@ def commit(broker: Broker, group_id: str, topic: str, offset: int) -> None:
 
 
 def expected(broker: Broker) -> list[Metric]:
-    absent = set(HELD)
+    absent = HELD | SECURED
     if not resources.disks_of([str(broker.data_dir)]):
         absent |= DISKS
     if resources.process_disk_bytes() is None:
