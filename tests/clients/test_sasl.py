@@ -455,6 +455,7 @@ def test_a_client_that_does_not_is_cut_off(short_lived: Secured) -> None:
     with Client(short_lived.bootstrap, login=login) as client:
         client.metadata()
         link = client.cluster.link(client.cluster.any_broker())
+        # The session ends by the broker's clock alone: no request, and nothing announces it.
         time.sleep(2.5)
         assert not link.closed
         assert client.metadata().brokers  # by a new connection
