@@ -17,6 +17,7 @@ Immutable but for the image it reads; any thread; holds no lock.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -124,13 +125,13 @@ class AclAuthorizer:
         acls = self._acls()
         principal, host = str(session.principal), java_host(session.client_host)
         denied = set()
-        for resource in dict.fromkeys(resources):
+        # Counted once: a request names so many that each cannot be looked for among all.
+        for resource, times in Counter(resources).items():
             decision = self.rules.decide(acls, principal, host, operation, *resource)
             if decision.allowed:
                 continue
             denied.add(resource)
             if not quiet:
-                times = resources.count(resource) if len(resources) > 1 else 1
                 self._denials.note(
                     principal, host, operation, resource, request, times, decision.rule
                 )

@@ -159,3 +159,23 @@ def test_super_users_that_are_no_principals(text: str) -> None:
 )
 def test_addresses_as_java_prints_them(host: str, printed: str) -> None:
     assert java_host(host) == printed
+
+
+class Compared(str):
+    """A name that counts how often it is compared with another."""
+
+    times = 0
+
+    def __eq__(self, other: object) -> bool:
+        Compared.times += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_a_request_of_many_resources_costs_as_much_for_each_as_one_of_few() -> None:
+    world, count = World(), 300
+    many = [Resource(ResourceType.TOPIC, Compared(f"t{number}")) for number in range(count)]
+    Compared.times = 0
+    assert len(world.denied(*many)) == count
+    assert Compared.times < 10 * count
