@@ -16,7 +16,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from kbroker.config.sasl_logins import (
-    SCRAM,
     SERVED,
     check_at_start,
     ignored_texts,
@@ -61,8 +60,8 @@ class Sasl:
             logger.warning(
                 "%s is not used: write listener.name.NAME.MECHANISM.sasl.jaas.config", name
             )
-        used = any(each in SCRAM for one in _secured(config) for each in one.mechanisms)
-        self._users: Final = ImageUsers(image, sasl_secret(store) if used else b"")
+        # Without SCRAM, too: its mechanisms may be switched on later.
+        self._users: Final = ImageUsers(image, sasl_secret(store))
         self._by_listener = self._mechanisms_of(config)
 
     def follow(self, before: BrokerConfig, now: BrokerConfig) -> None:

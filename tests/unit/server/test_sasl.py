@@ -11,12 +11,15 @@ import pytest
 from kbroker.config import BrokerConfig
 from kbroker.config.key import ConfigSource
 from kbroker.errors import ConfigError
+from kbroker.limits import SCRAM_ITERATIONS_MIN
 from kbroker.metadata.controller.own_nodes import SASL, sasl_secret
 from kbroker.metadata.image import ClusterImage
 from kbroker.metadata.store.embedded import EmbeddedStore
 from kbroker.peer.own_login import own_login
 from kbroker.security.mechanism import AuthenticationError
 from kbroker.security.plain import plain_token
+from kbroker.security.scram import ScramMechanism, fake_credential
+from kbroker.security.scram_messages import parse_server_first
 from kbroker.security.scram_server import ScramServer
 from kbroker.server.sasl import Sasl
 from kbroker.server.sasl_listeners import uses_sasl, with_sasl
@@ -93,14 +96,26 @@ def test_the_secret_is_made_once(store: EmbeddedStore) -> None:
     assert secret.decode() in store.get(SASL).data.decode()
 
 
-def test_without_scram_there_is_no_secret(store: EmbeddedStore) -> None:
+def test_scram_that_is_switched_on_later_does_not_tell_which_names_there_are(
+    store: EmbeddedStore,
+) -> None:
+    """The salt of a name that is not there follows from the secret, not from the name alone."""
     plain = {
         "sasl.enabled.mechanisms": "PLAIN",
         "listener.name.out.sasl.enabled.mechanisms": "PLAIN",
         "listener.name.also.plain.sasl.jaas.config": f"{PLAIN} user_a=b;",
     }
-    sasl_of(load(**plain), store)
-    assert not store.exists(SASL)
+    before = load(**plain)
+    sasl = sasl_of(before, store)
+    sasl.follow(before, load())
+    scram = sasl.mechanisms("ALSO")["SCRAM-SHA-512"].make()
+    salt = parse_server_first(scram.evaluate(b"n,,n=mallory,r=abc")).salt
+    iterations = SCRAM_ITERATIONS_MIN
+    known, unknown = (
+        fake_credential(ScramMechanism.SHA_512, secret, "mallory", iterations).salt
+        for secret in (sasl_secret(store), b"")
+    )
+    assert salt == known != unknown
 
 
 def test_a_text_that_nothing_reads_is_logged(
