@@ -296,7 +296,7 @@ class Authentication:
         else:
             self._count(frame.listener, failed=1)
         host, what = frame.peer_host, "re-authentication" if again else "authentication"
-        cause = f"{host} {why}"
+        cause = f"refused {host}"  # without `why`, which has what a client chooses
         lines.write(logging.INFO, cause, "Failed %s with %s (%s)", what, host, why)
         delay_ms = self._services.config[DELAY]
         if delay_ms <= 0:

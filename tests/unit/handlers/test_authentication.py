@@ -263,6 +263,7 @@ def test_lines_that_a_client_provokes_are_few(rig: Rig, caplog: pytest.LogCaptur
         rig.answer(handshake(), f"c{at}")
         rig.send(authenticate(b"wrong"), f"c{at}")
         rig.send(b"\0", f"d{at}")
+        rig.send(handshake(f"MECHANISM-{at}"), f"e{at}")
     assert len(caplog.records) <= 2
 
 
