@@ -145,7 +145,7 @@ cdef class LocalLog:
             raise os_error(status, self.directory)
 
     def restore_producer(self, entry: ProducerEntry) -> None:
-        """A producer as the snapshot has it."""
+        """A batch of a producer as the snapshot has it; of one producer the oldest comes first."""
         cdef ProducerBatch last
         cdef int64_t producer_id = entry.producer_id
         cdef int64_t first_offset = entry.transaction_first_offset
@@ -174,14 +174,21 @@ cdef class LocalLog:
             unlock_log(self.storage)
         return expired
 
-    def producer_entries(self) -> tuple:
-        """(log end offset, [ProducerEntry]): the last batch of each producer, as of that offset."""
+    def producer_entries(self, *, every_batch: bool = False) -> tuple:
+        """(log end offset, [ProducerEntry]): the last batch of each producer, as of that offset.
+
+        `every_batch`: all those that a retry is compared with, at most five, oldest first; the
+        transaction of a producer is in its last one.
+        """
         cdef Log* log = self.storage
         cdef Producer* producer
         cdef Producer* copies
         cdef int64_t* first_offsets
-        cdef ProducerBatch last
+        cdef ProducerBatch none
+        cdef ProducerBatch* batch
         cdef int64_t count = 0, at, end
+        cdef int number, first, last
+        cdef int every = every_batch
         with nogil:
             lock_log(self.storage)
             end = self.storage.log_end_offset
@@ -201,16 +208,18 @@ cdef class LocalLog:
             raise MemoryError
         entries = []
         for at in range(count):
-            last.last_sequence = -1
-            last.last_offset = -1
-            last.offset_delta = 0
-            last.timestamp_ms = copies[at].last_timestamp_ms
-            if copies[at].batch_count:
-                last = copies[at].batches[copies[at].batch_count - 1]
-            entries.append(ProducerEntry(
-                copies[at].producer_id, copies[at].epoch, last.last_sequence, last.last_offset,
-                last.offset_delta, last.timestamp_ms, copies[at].coordinator_epoch,
-                first_offsets[at]))
+            none.last_sequence = -1
+            none.last_offset = -1
+            none.offset_delta = 0
+            none.timestamp_ms = copies[at].last_timestamp_ms
+            last = max(copies[at].batch_count - 1, 0)
+            first = 0 if every else last
+            for number in range(first, last + 1):
+                batch = &copies[at].batches[number] if copies[at].batch_count else &none
+                entries.append(ProducerEntry(
+                    copies[at].producer_id, copies[at].epoch, batch.last_sequence,
+                    batch.last_offset, batch.offset_delta, batch.timestamp_ms,
+                    copies[at].coordinator_epoch, first_offsets[at] if number == last else -1))
         free(copies)
         free(first_offsets)
         return end, entries

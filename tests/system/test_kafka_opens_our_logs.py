@@ -3,14 +3,16 @@
 A history (`tests/unit/log/power_cut_model.py`) appends with several codecs and producers, rolls,
 deletes records, retires, cuts, cleans, stops and starts. Its files are put in the place of the logs
 of a stopped Apache Kafka, which opens them after a clean stop, and once more after a crash, where
-it reads every batch and makes its indexes again.
+it reads every batch and makes its indexes again. Of several batches of a producer in a snapshot it
+knows the last one.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import confluent_kafka
@@ -23,8 +25,11 @@ from kbroker.log.engine.checkpoints import (
     PARTITION_METADATA_FILE,
     write_offsets,
 )
+from kbroker.log.engine.producer_snapshots import decode, encode, snapshot_files
 from kbroker.log.opening.data_directory import CLEAN_SHUTDOWN_FILE
 from kbroker.types import TopicPartition
+from tests.parity.cases.describe_producers import ask
+from tests.parity.talk import Talk
 from tests.support import memory
 from tests.support.kafka import KafkaBroker
 from tests.support.read_topic import EOF_AT_ONCE
@@ -77,6 +82,8 @@ def test_the_tool_finds_nothing_wrong(logs: Logs) -> None:
 
 
 def test_apache_kafka_reads_what_we_read(logs: Logs) -> None:
+    expected = {topic: sequences for topic in logs if (sequences := last_sequences(logs, topic))}
+    assert len(expected) >= len(SEEDS)
     with KafkaBroker({"offsets.topic.num.partitions": 1}) as kafka:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
         # It is to clean and to retire nothing of its own.
@@ -96,7 +103,34 @@ def test_apache_kafka_reads_what_we_read(logs: Logs) -> None:
             for topic, (_, found) in logs.items():
                 assert consumed(kafka, topic, found) == found.records, topic
             assert not complaints(kafka.log_text()[before:])
+            if not crash:  # else it knows them by the records, which are older than a day
+                assert known_sequences(kafka, expected) == expected
             kafka.stop()
+
+
+def last_sequences(logs: Logs, topic: str) -> dict[int, int]:
+    """By producer, of a log that ends with a snapshot of several batches of each."""
+    path, found = logs[topic]
+    offset, newest = snapshot_files(path)[-1] if snapshot_files(path) else (-1, path)
+    if offset != found.end:
+        return {}
+    entries = decode(newest.read_bytes())
+    last = {entry.producer_id: entry.last_sequence for entry in entries}
+    return last if len(entries) > len(last) else {}
+
+
+def known_sequences(kafka: KafkaBroker, topics: Iterable[str]) -> dict[str, dict[int, int]]:
+    host, port = kafka.bootstrap.split(":")
+    talk = Talk((host, int(port)), "")
+    try:
+        answer = talk.quietly(ask(*((topic, [0]) for topic in topics)))
+    finally:
+        talk.close()
+    return {
+        topic.name: {each.producer_id: each.last_sequence for each in partition.active_producers}
+        for topic in answer.topics
+        for partition in topic.partitions
+    }
 
 
 def complaints(text: str) -> list[str]:
@@ -118,10 +152,18 @@ def take_our_places(data_dir: Path, logs: Logs) -> None:
         for file in path.iterdir():
             if file.name != PARTITION_METADATA_FILE:
                 shutil.copy(file, place)
+        for _, snapshot in snapshot_files(place):
+            # It forgets producers whose last batch is a day old, and a history's are.
+            entries = decode(snapshot.read_bytes())
+            snapshot.write_bytes(encode(each._replace(timestamp_ms=now_ms()) for each in entries))
         starts[TopicPartition(topic, 0)] = found.start
         ends[TopicPartition(topic, 0)] = found.end
     write_offsets(data_dir / LOG_START_FILE, starts)
     write_offsets(data_dir / HIGH_WATERMARK_FILE, ends)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def bounds(

@@ -115,10 +115,10 @@ cdef int producers_note_stored(
 cdef void producers_commit(ProducerTable* table) noexcept nogil
 cdef void producers_roll_back(ProducerTable* table) noexcept nogil
 
-# A producer as a snapshot has it. 0 or ENOMEM.
+# A batch of a producer as a snapshot has it; the oldest comes first. 0 or ENOMEM.
 cdef int producers_restore(
     ProducerTable* table, int64_t producer_id, int16_t epoch, int32_t coordinator_epoch,
-    const ProducerBatch* last, int64_t transaction_first_offset) noexcept nogil
+    const ProducerBatch* batch, int64_t transaction_first_offset) noexcept nogil
 
 # A transaction that has ended, of which the high watermark has not passed the marker; of those that
 # are restored the first ones first. 0 or ENOMEM.

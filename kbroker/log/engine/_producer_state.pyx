@@ -38,7 +38,8 @@ from kbroker.log.engine._guards cimport (
     guards_wait)
 from kbroker.log.engine._markers cimport marker_read, may_be_marker
 from kbroker.log.engine._records cimport CONTROL_BIT, TRANSACTIONAL_BIT, Header, has_producer
-from kbroker.log.engine._types cimport NO_GUARD_NEEDED, Batch, Bound, Marker
+from kbroker.log.engine._types cimport (
+    NO_GUARD_NEEDED, Batch, Bound, Marker, unknown_bound)
 
 cdef enum:
     EPOCH_PER_TRANSACTION = 2     # the transaction version from which on there is one
@@ -398,6 +399,16 @@ cdef inline void set_epoch(Producer* producer, int16_t epoch) noexcept nogil:
         producer.epoch = epoch
 
 
+cdef ProducerBatch* next_batch(Producer* producer) noexcept nogil:
+    # Its place among those that are kept; the oldest one makes room.
+    if producer.batch_count == PRODUCER_BATCHES_KEPT:
+        memmove(&producer.batches[0], &producer.batches[1],
+                (PRODUCER_BATCHES_KEPT - 1) * sizeof(ProducerBatch))
+    else:
+        producer.batch_count += 1
+    return &producer.batches[producer.batch_count - 1]
+
+
 cdef inline void appended_now(
     ProducerTable* table, Producer* producer, int64_t timestamp_ms
 ) noexcept nogil:
@@ -420,12 +431,7 @@ cdef int producers_note(
         take_back(table)
         return ENOMEM
     set_epoch(producer, epoch)
-    if producer.batch_count == PRODUCER_BATCHES_KEPT:
-        memmove(&producer.batches[0], &producer.batches[1],
-                (PRODUCER_BATCHES_KEPT - 1) * sizeof(ProducerBatch))
-        producer.batch_count -= 1
-    batch = &producer.batches[producer.batch_count]
-    producer.batch_count += 1
+    batch = next_batch(producer)
     batch.last_sequence = (
         sequence_after(base_sequence, last_offset_delta) if base_sequence >= 0 else -1)
     batch.offset_delta = last_offset_delta
@@ -527,18 +533,9 @@ cdef void producers_roll_back(ProducerTable* table) noexcept nogil:
     table.write += 1
 
 
-cdef inline Bound unknown_bound(int64_t offset) noexcept nogil:
-    # Where it lies in the files is looked up when that is needed.
-    cdef Bound bound
-    bound.offset = offset
-    bound.segment_base = -1
-    bound.position = -1
-    return bound
-
-
 cdef int producers_restore(
     ProducerTable* table, int64_t producer_id, int16_t epoch, int32_t coordinator_epoch,
-    const ProducerBatch* last, int64_t transaction_first_offset
+    const ProducerBatch* batch, int64_t transaction_first_offset
 ) noexcept nogil:
     cdef Producer* producer = producers_find(table, producer_id)
     cdef Bound start = unknown_bound(transaction_first_offset)
@@ -546,13 +543,11 @@ cdef int producers_restore(
         producer = insert(table, producer_id)
     if producer == NULL:
         return ENOMEM
-    producer.epoch = epoch
+    set_epoch(producer, epoch)
     producer.coordinator_epoch = coordinator_epoch
-    producer.last_timestamp_ms = last.timestamp_ms
-    producer.batch_count = 0
-    if last.last_offset >= 0:
-        producer.batches[0] = last[0]
-        producer.batch_count = 1
+    producer.last_timestamp_ms = batch.timestamp_ms
+    if batch.last_offset > last_offset_of(producer):
+        next_batch(producer)[0] = batch[0]
     if transaction_first_offset < 0 or producer.transaction != NULL:
         return 0
     return begin_transaction(table, producer, transaction_first_offset, &start)

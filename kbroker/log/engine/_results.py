@@ -50,7 +50,7 @@ class LoadedSegment(NamedTuple):
 
 
 class ProducerEntry(NamedTuple):
-    """The last batch of one producer, as a snapshot keeps it; sequence and offset -1: none."""
+    """A batch of one producer, as a snapshot keeps it; sequence and offset -1: none."""
 
     producer_id: int
     producer_epoch: int

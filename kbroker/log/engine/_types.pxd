@@ -25,6 +25,15 @@ cdef struct Bound:
     int64_t position              # in that segment's file
 
 
+cdef inline Bound unknown_bound(int64_t offset) noexcept nogil:
+    # Where it lies in the files is looked up when that is needed.
+    cdef Bound bound
+    bound.offset = offset
+    bound.segment_base = -1
+    bound.position = -1
+    return bound
+
+
 cdef struct FileSlice:
     Segment* segment              # one reference; slice_release() drops it; NULL when length is 0
     int fd

@@ -1,6 +1,9 @@
 """Producer snapshots: the producers of a log, in Kafka's `.snapshot` files.
 
-`<offset, 20 digits>.snapshot` holds the state as of that offset: the last batch of each producer.
+`<offset, 20 digits>.snapshot` holds the state as of that offset: the last batches of each producer,
+at most five, the oldest first. A client sends any of those again that it has in flight: after a
+start that knew the last one alone, the others would be out of order. Apache Kafka writes the last
+one only, and of several entries of a producer takes the last.
 Opening a log takes the newest sound one at or below the log's end and replays the batches after it.
 One is written at a clean close and in the background after a roll; older ones go with it, but for
 the one before it (a crash may cut the log below the newest).

@@ -242,6 +242,28 @@ def test_producers_survive(open_log: OpenLog, clean: bool, snapshots: str) -> No
     assert log.append(idempotent(12)).base_offset == 12
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_each_batch_in_flight_may_be_sent_again_after_a_start(
+    open_log: OpenLog, clean: bool
+) -> None:
+    """A client has five in flight, and of none it has the answer."""
+    log = open_log()
+    for sequence in range(6):
+        log.append(idempotent(sequence))
+    log.write_snapshot()
+    if clean:
+        log.close()
+    else:
+        crash(log)
+    log = open_log(clean=clean)
+    for sequence in range(1, 6):
+        assert log.append(idempotent(sequence)).base_offset == sequence
+    with pytest.raises(KafkaError) as caught:
+        log.append(idempotent(0))
+    assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.log_end_offset == 6
+
+
 def test_a_snapshot_of_batches_that_a_crash_took_is_removed(open_log: OpenLog) -> None:
     log = open_log()
     for sequence in range(4):
