@@ -128,7 +128,7 @@ TRANSACTION_KEYS: Final = (
     Key("transaction.two.phase.commit.enable", BOOLEAN, False,
         "Let producers take part in two-phase commits."),
     Key("add.partitions.to.txn.retry.backoff.ms", INT, 20,
-        "Pause before the broker repeats adding a partition to a transaction.", low=1,
+        "Longest pause before the broker repeats adding a partition to a transaction.", low=1,
         supported=True),
     Key("add.partitions.to.txn.retry.backoff.max.ms", INT, 100,
         "How long the broker repeats adding a partition to a transaction.", low=0, supported=True),
