@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import logging
 import random
 import shutil
@@ -59,13 +60,20 @@ class Outcome:
     left_out: int = 0
 
 
+_HISTORIES = itertools.count()
+_WHOLE_COLLECTION_EVERY = 20
+
+
 @contextmanager
 def _without_collector() -> Iterator[None]:
     """The collector may close a coroutine, which takes a step of its own, at any time: so it has
-    its turn after a history, and looks at nothing that was there before."""
+    its turn after a history, and looks at nothing that was there before. What something still
+    refers to then, and nothing later, it finds before every twentieth history."""
     if not gc.isenabled():
         yield
         return
+    if next(_HISTORIES) % _WHOLE_COLLECTION_EVERY == 0:
+        gc.collect()
     gc.disable()
     gc.freeze()
     try:
