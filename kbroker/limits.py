@@ -73,6 +73,9 @@ REFUSED_REQUEST_BYTES_MAX: Final = 16 * 1024
 SASL_SESSIONS_MAX: Final = 100_000
 # Of one message. More: the login fails.
 SCRAM_EXTENSIONS_MAX: Final = 16
+# One message, which is kept from one frame to the next: a name of 1,024 bytes that is all escapes,
+# twice, a nonce and a proof, and some room. Longer: the login fails.
+SCRAM_MESSAGE_BYTES_MAX: Final = 16 * 1024
 
 # --- Sessions -------------------------------------------------------------------------------------
 
@@ -82,9 +85,14 @@ SESSIONS_KEPT_MAX: Final = 1_000
 KEPT_CLIENT_ID_CHARS_MAX: Final = 250
 # ACLs of a cluster; a thousand take some 200 KB of memory. More are not created: POLICY_VIOLATION.
 ACLS_MAX: Final = 1_000_000
+# ACLs that the filters of one DeleteAcls match, and those that are looked at for filters without a
+# name. More: POLICY_VIOLATION for the filters that are left.
+MATCHED_ACLS_MAX: Final = 1_000_000
+SEARCHED_ACLS_MAX: Final = 10_000_000
 # Denials by an authorizer that differ, within this time: each has a line, and one for its repeats.
-# More of them share a line.
+# More of them share a line; so do more than some of one principal, for others have lines too.
 DENIALS_MAX: Final = 10_000
+DENIALS_OF_ONE_MAX: Final = 1_000
 DENIALS_PERIOD_MS: Final = 10_000
 # Partitions that one client follows in a fetch session; beyond it the session ends. And memory of
 # all of them, 1,000 of 900 partitions by id: the oldest that are idle give way.

@@ -20,7 +20,12 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from kbroker.limits import SCRAM_EXTENSIONS_MAX, SCRAM_FIELD_BYTES_MAX, USER_NAME_BYTES_MAX
+from kbroker.limits import (
+    SCRAM_EXTENSIONS_MAX,
+    SCRAM_FIELD_BYTES_MAX,
+    SCRAM_MESSAGE_BYTES_MAX,
+    USER_NAME_BYTES_MAX,
+)
 
 # Of one value; a nonce is not longer than this either.
 _NONCE: Final = re.compile(r"[\x21-\x2b\x2d-\x7e]+")
@@ -129,6 +134,8 @@ def decode_name(text: str) -> str:
 
 
 def _text(data: bytes) -> str:
+    if len(data) > SCRAM_MESSAGE_BYTES_MAX:
+        raise ScramMessageError(f"a message of {len(data)} bytes")
     try:
         text = data.decode()
     except UnicodeDecodeError:

@@ -2,7 +2,8 @@
 
 Place in the flow: `exchange.py` gives it the client's two messages. Whether the name is known, and
 whether the password is right, a client learns at the same point, in the same words and after the
-same work: a name that is not there has a credential that no proof fits.
+same work: a name that is not there has a credential that no proof fits. So does a name whose own
+credential has too few iterations.
 
 The final message must repeat the broker's nonce (CVE-2024-56128), and the header of the first one.
 
@@ -30,6 +31,7 @@ from kbroker.security.scram_messages import (
 )
 
 _NONCE_BYTES: Final = 24
+_WRONG: Final = "an unknown user or a wrong password"
 
 
 class TokenCredential(NamedTuple):
@@ -72,6 +74,7 @@ class ScramServer:
         "_nonce",
         "_state",
         "_users",
+        "_why",
         "login",
     )  # fmt: skip
 
@@ -101,16 +104,17 @@ class ScramServer:
     def _begin(self, first: ClientFirst) -> bytes:
         if first.authorization_id not in ("", first.name):
             raise AuthenticationError(OTHER_AUTHORIZATION_ID)
-        self._found = self._look_up(first)
+        self._found, self._why = self._look_up(first), _WRONG
         # Made where it is not used, too: it takes time.
         self._credential = self._users.fake(self._mechanism, first.name)
+        if self._found is not None and self._found[0].iterations < SCRAM_ITERATIONS_MIN:
+            self._why = (
+                f"the credential of {first.name!r} has {self._found[0].iterations} "
+                f"iterations, less than {SCRAM_ITERATIONS_MIN}"
+            )
+            self._found = None
         if self._found is not None:
             self._credential = self._found[0]
-            if self._credential.iterations < SCRAM_ITERATIONS_MIN:
-                raise CredentialsError(
-                    f"the credential of {first.name!r} has {self._credential.iterations} "
-                    f"iterations, less than {SCRAM_ITERATIONS_MIN}"
-                )
         self._first = first
         self._nonce = first.nonce + self._new_nonce()
         self._message = (
@@ -137,7 +141,7 @@ class ScramServer:
         message = f"{self._first.bare},{self._message},{final.without_proof}".encode()
         fits = is_proof(self._mechanism, self._credential, message, final.proof)
         if self._found is None or not fits:
-            raise CredentialsError("an unknown user or a wrong password")
+            raise CredentialsError(self._why)
         self.login = self._found[1]
         signature = self._mechanism.hmac(self._credential.server_key, message)
         return f"v={encode_base64(signature)}".encode()
