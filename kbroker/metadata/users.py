@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Final
 from kbroker.limits import SCRAM_CREDENTIALS_KEPT_MAX, SCRAM_ITERATIONS_MIN
 from kbroker.log_lines import LogLines
 from kbroker.metadata.image import EVERY_USER, NO_CONFIGS
+from kbroker.security.fake_credential import fake_credential, salt_form
 from kbroker.security.scram import (
+    SALT_BYTES,
     ScramCredential,
     ScramMechanism,
-    fake_credential,
     parse_credential,
 )
 
@@ -37,8 +38,11 @@ lines: Final = LogLines(logging.getLogger("kbroker.security"))
 
 # Read once, so that a login of a name that is there takes no longer than one of another.
 _parsed: Final = lru_cache(SCRAM_CREDENTIALS_KEPT_MAX)(parse_credential)
-# Users that are looked at for how many iterations are usual.
+# Users that are looked at to find the usual form.
 _SAMPLE: Final = 100
+# Iterations, and the form of the salt; and those where there are no users.
+_Usual = tuple[int, int]
+_OURS: Final[_Usual] = (SCRAM_ITERATIONS_MIN, SALT_BYTES)
 
 
 class ImageUsers:
@@ -47,8 +51,8 @@ class ImageUsers:
     def __init__(self, image: Callable[[], ClusterImage], secret: bytes) -> None:
         """`secret`: the same at all brokers, over restarts, and not known to clients."""
         self._image, self._secret = image, secret
-        # What was found last: of which users, and their usual iterations by mechanism.
-        self._usual: tuple[Mapping[str, Mapping[str, str]], dict[ScramMechanism, int]] = ({}, {})
+        # What was found last: of which users, and what is usual for them by mechanism.
+        self._found: tuple[Mapping[str, Mapping[str, str]], dict[ScramMechanism, _Usual]] = ({}, {})
 
     def credential(self, mechanism: ScramMechanism, name: str) -> ScramCredential | None:
         settings = self._image().users.get(name, NO_CONFIGS) if name != EVERY_USER else NO_CONFIGS
@@ -56,26 +60,26 @@ class ImageUsers:
         return None if text is None else _credential(mechanism, name, text)
 
     def fake(self, mechanism: ScramMechanism, name: str) -> ScramCredential:
-        return fake_credential(mechanism, self._secret, name, self._usual_iterations(mechanism))
+        return fake_credential(mechanism, self._secret, name, *self._usual(mechanism))
 
     def token(self, mechanism: ScramMechanism, token_id: str) -> TokenCredential | None:
         return None  # there are no delegation tokens
 
-    def _usual_iterations(self, mechanism: ScramMechanism) -> int:
-        """Those that most users have: others would show that a name is not there."""
+    def _usual(self, mechanism: ScramMechanism) -> _Usual:
+        """What most users have: anything else would show that a name is not there."""
         users = self._image().users
-        known, usual = self._usual
+        known, usual = self._found
         if known is not users:
             usual = {}
         if mechanism not in usual:
             found = Counter(
-                each.iterations
+                (each.iterations, salt_form(each.salt))
                 for _, each in islice(credentials(users, mechanism), _SAMPLE)
                 if each.iterations >= SCRAM_ITERATIONS_MIN
             )
             most = found.most_common(1)
-            usual = {**usual, mechanism: most[0][0] if most else SCRAM_ITERATIONS_MIN}
-            self._usual = users, usual
+            usual = {**usual, mechanism: most[0][0] if most else _OURS}
+            self._found = users, usual
         return usual[mechanism]
 
 

@@ -80,4 +80,5 @@ def _is_same(one: str, other: str) -> bool:
 
 
 def _digest(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()
+    # Half a surrogate pair, which a file may have in a password, is "?" as in Java.
+    return hashlib.sha256(text.encode(errors="replace")).digest()

@@ -9,7 +9,7 @@
 The stored form is Apache Kafka's text `salt=...,stored_key=...,server_key=...,iterations=n`, the
 first three in base64. It lets the broker check a proof, but it does not let its reader log in.
 
-A name that is not there has a credential too (`fake_credential`): it looks the same to a client
+A name that is not there has a credential too (`fake_credential.py`): it looks the same to a client
 each time, and no proof fits it, so that a client does not learn which names there are.
 
 Passwords are UTF-8 and are not normalised, as in Apache Kafka (no SASLprep).
@@ -69,7 +69,8 @@ class ScramMechanism(Enum):
 
     def salted(self, password: str, salt: bytes, iterations: int) -> bytes:
         """Takes 1 to 9 ms, so the broker does not do it for a login of a user."""
-        return hashlib.pbkdf2_hmac(self.hash_name, password.encode(), salt, iterations)
+        data = password.encode(errors="replace")  # half a surrogate pair is "?", as in Java
+        return hashlib.pbkdf2_hmac(self.hash_name, data, salt, iterations)
 
     def client_key(self, salted_password: bytes) -> bytes:
         return self.hmac(salted_password, b"Client Key")
@@ -111,13 +112,15 @@ def new_credential(
     iterations: int = SCRAM_ITERATIONS_MIN,
     salt: bytes | None = None,
 ) -> ScramCredential:
-    """ValueError: iterations out of bounds, or an empty password."""
+    """ValueError: iterations or the salt's length out of bounds, or an empty password."""
     if not SCRAM_ITERATIONS_MIN <= iterations <= SCRAM_ITERATIONS_MAX:
         bounds = f"{SCRAM_ITERATIONS_MIN} to {SCRAM_ITERATIONS_MAX}"
         raise ValueError(f"{iterations} iterations are not {bounds}")
     if not password:
         raise ValueError("the password is empty")
     salt = os.urandom(SALT_BYTES) if salt is None else salt
+    if not 0 < len(salt) <= SCRAM_FIELD_BYTES_MAX:
+        raise ValueError(f"a salt of {len(salt)} bytes has not 1 to {SCRAM_FIELD_BYTES_MAX}")
     salted_password = mechanism.salted(password, salt, iterations)
     return credential_of_salted(mechanism, salt, salted_password, iterations)
 
@@ -137,20 +140,6 @@ def parse_credential(mechanism: ScramMechanism, text: str) -> ScramCredential:
     if not len(stored_key) == len(server_key) == mechanism.key_bytes:
         raise ValueError(f"a stored SCRAM credential whose keys are not {mechanism.value}'s")
     return ScramCredential(salt, stored_key, server_key, int(digits))
-
-
-def fake_credential(
-    mechanism: ScramMechanism, secret: bytes, name: str, iterations: int
-) -> ScramCredential:
-    """Of a name that is not there: the same each time, as long as the secret is."""
-    key = hmac.digest(secret, name.encode(), "sha512")
-    salt = hmac.digest(key, b"salt", "sha256")[:SALT_BYTES]
-    return ScramCredential(
-        salt,
-        mechanism.hmac(key, b"stored key"),
-        mechanism.hmac(key, b"server key"),
-        iterations,
-    )
 
 
 def is_proof(

@@ -10,6 +10,7 @@ from kbroker.errors import ErrorCode
 from kbroker.limits import SCRAM_FIELD_BYTES_MAX, USER_NAME_BYTES_MAX
 from kbroker.metadata.users import ImageUsers
 from kbroker.protocol import messages
+from kbroker.security.fake_credential import JAVA_TEXT, salt_form
 from kbroker.security.scram import ScramMechanism
 from kbroker.security.scram_client import ScramClient
 from kbroker.security.scram_server import ScramServer
@@ -174,6 +175,26 @@ def test_a_name_that_is_not_there_has_the_usual_iterations() -> None:
     alter(broker, *(upsertion(name, iterations=5000) for name in ("d", "e", "f")))
     assert users.fake(SHA_256, "eve").iterations == 5000
     assert users.token(SHA_256, "x") is None
+
+
+@pytest.mark.parametrize(
+    ("salts", "form"),
+    [
+        ([b"1kz1q5ux0m9o5ysjqz9p8wnr0h", b"9wd3hk2l0zq0ce7mzc1r3u5ta"], JAVA_TEXT),
+        ([b"\x01" * 64, b"\xff" * 64], 64),
+        ([b"\x01" * 20, b"\x01" * 20, b"1kz1q5ux0m9o5ysjqz9p8wnr0h"], 20),
+    ],
+)
+def test_a_name_that_is_not_there_has_a_salt_of_the_usual_form(
+    salts: list[bytes], form: int
+) -> None:
+    """It is the first that a client sees: who made the others shows in it."""
+    broker = FakeBroker()
+    alter(broker, *(upsertion(f"u{place}", salt=salt) for place, salt in enumerate(salts)))
+    users = ImageUsers(lambda: broker.controller.image, b"secret")
+    fakes = {users.fake(SHA_256, f"eve{number}").salt for number in range(50)}
+    assert {salt_form(each) for each in fakes} == {form}
+    assert len(fakes) == 50
 
 
 def test_a_controller_that_fails_is_answered_for_every_user() -> None:

@@ -9,12 +9,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kbroker.limits import SCRAM_FIELD_BYTES_MAX, USER_NAME_BYTES_MAX
+from kbroker.limits import (
+    SCRAM_FIELD_BYTES_MAX,
+    SCRAM_MESSAGE_BYTES_MAX,
+    USER_NAME_BYTES_MAX,
+)
+from kbroker.security.fake_credential import fake_credential
 from kbroker.security.mechanism import AuthenticationError, CredentialsError, Login
 from kbroker.security.scram import (
     ScramCredential,
     ScramMechanism,
-    fake_credential,
     new_credential,
     parse_credential,
 )
@@ -267,9 +271,24 @@ def test_an_authorization_id_is_the_name_or_nothing() -> None:
 
 
 def test_too_few_iterations_let_a_user_in_no_more() -> None:
-    users = FewUsers(alice=ALICE._replace(iterations=4095))
+    """It learns so where a wrong password does, and what it sees is no credential of its own."""
+    weak = ALICE._replace(iterations=4095)
+    server = ScramServer(SHA_256, FewUsers(alice=weak))
+    first = parse_server_first(server.evaluate(b"n,,n=alice,r=abc"))
+    assert (first.salt, first.iterations) != (weak.salt, weak.iterations)
+    server = ScramServer(SHA_256, FewUsers(alice=weak))
     with pytest.raises(CredentialsError, match="4095 iterations, less than 4096"):
-        ScramServer(SHA_256, users).evaluate(b"n,,n=alice,r=abc")
+        logged_in(server, ScramClient(SHA_256, "alice", "hers"))
+
+
+def test_a_message_is_no_place_to_store_data() -> None:
+    """It is kept for as long as a login may take, of every connection that has not logged in."""
+    long = b"n,,n=alice,r=abc,x=" + b"y" * SCRAM_MESSAGE_BYTES_MAX
+    with pytest.raises(CredentialsError, match="a message of"):
+        ScramServer(SHA_256, USERS).evaluate(long)
+    escaped = encode_name("," * (USER_NAME_BYTES_MAX // 3))
+    most = f"n,a={escaped},n={escaped},r={'r' * 1024},x=y".encode()
+    assert parse_client_first(most).name == "," * (USER_NAME_BYTES_MAX // 3)
 
 
 def test_a_delegation_token_logs_its_owner_in() -> None:

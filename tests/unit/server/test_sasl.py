@@ -16,9 +16,10 @@ from kbroker.metadata.controller.own_nodes import SASL, sasl_secret
 from kbroker.metadata.image import ClusterImage
 from kbroker.metadata.store.embedded import EmbeddedStore
 from kbroker.peer.own_login import own_login
+from kbroker.security.fake_credential import fake_credential
 from kbroker.security.mechanism import AuthenticationError
 from kbroker.security.plain import plain_token
-from kbroker.security.scram import ScramMechanism, fake_credential
+from kbroker.security.scram import ScramMechanism
 from kbroker.security.scram_messages import parse_server_first
 from kbroker.security.scram_server import ScramServer
 from kbroker.server.sasl import Sasl
