@@ -21,11 +21,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from kbroker.clock import NS_PER_MS
 from kbroker.errors import ErrorCode
 from kbroker.handlers.call import Call
 from kbroker.handlers.framed_request import FramedRequest
-from kbroker.handlers.reauthentication import Reauthentication
+from kbroker.handlers.reauthentication import Reauthentication, expires_ns
 from kbroker.handlers.services import ColdRequest
 from kbroker.limits import REFUSED_REQUEST_BYTES_MAX
 from kbroker.log_lines import LogLines
@@ -172,11 +171,11 @@ class Authentication:
         principal = Principal("User", login.name, login.by_token)
         mechanism = exchange.mechanism_name
         lifetime_ms = self.lifetime_ms(frame.listener, mechanism, login)
-        expires_ns = 0
+        ends_ns = 0
         if lifetime_ms:
             self.again.opened(frame.connection_id, mechanism, now_ms, lifetime_ms)
-            expires_ns = max((now_ms + lifetime_ms) * NS_PER_MS, 1)
-        frame.open_channel(turn.answer or b"", principal, expires_ns)
+            ends_ns = expires_ns(now_ms, lifetime_ms)
+        frame.open_channel(turn.answer or b"", principal, ends_ns)
 
     def now_ms(self) -> int:
         """By the monotonic clock."""

@@ -37,7 +37,14 @@ if TYPE_CHECKING:
 _PAUSE_MS: Final = 1_000
 # A client may be late: its session is known for so long after its end.
 _KNOWN_AFTER_MS: Final = 600_000
+_LAST_NS: Final = 2**63 - 1
 _VERSION: Final = 1  # of SaslHandshake: tokens have headers
+
+
+def expires_ns(now_ms: int, lifetime_ms: int) -> int:
+    """When a session that begins now ends, as the core has it: 0 would be never, and a session
+    of 300 years ends as late as the clock does."""
+    return min(max((now_ms + lifetime_ms) * NS_PER_MS, 1), _LAST_NS)
 
 
 class _Session:
@@ -59,7 +66,7 @@ class Reauthentication:
     def __init__(self, authentication: Authentication) -> None:
         self._authentication = authentication
         self._lock = threading.Lock()
-        self._sessions: dict[str, _Session] = {}  # by connection; the oldest start first
+        self._sessions: dict[str, _Session] = {}  # by connection; the oldest authentication first
 
     def opened(self, connection: str, mechanism: str, now_ms: int, lifetime_ms: int) -> None:
         """A channel is about to open for so long."""
@@ -154,8 +161,10 @@ class Reauthentication:
             request.renew_session(response.encode(version), 0)
             return
         session.ends_ms = now_ms + lifetime_ms
-        expires_ns = (now_ms + lifetime_ms) * NS_PER_MS
-        request.renew_session(response.encode(version), max(expires_ns, 1))
+        with self._lock:  # last: the first are those that are over first
+            self._sessions.pop(request.connection_id, None)
+            self._sessions[request.connection_id] = session
+        request.renew_session(response.encode(version), expires_ns(now_ms, lifetime_ms))
 
     def _denied(
         self, session: _Session, request: OpenRequest, why: str, table: Any, version: int

@@ -299,3 +299,25 @@ def test_sessions_have_a_bound(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Non
     for at in range(5):
         rig.open(connection=str(at))
     assert rig.authentication.again.sessions == 3
+
+
+def test_sessions_that_are_renewed_keep_no_dead_ones(rig: Rig) -> None:
+    """The first that opened may live longest."""
+    rig.open()
+    for number in range(5):
+        rig.open(connection=f"gone {number}")
+    for _ in range(14):
+        rig.advance(50_000)
+        rig.name()
+        body_of(rig.token(b"alice"), AUTHENTICATE, 2, "renew")
+    rig.open(connection="new")
+    assert rig.authentication.again.sessions == 2
+
+
+def test_the_longest_lifetime_that_can_be_set(rig: Rig) -> None:
+    """The core counts the nanoseconds in 64 bits."""
+    rig.reauth_ms = 2**63 - 1
+    assert rig.open().expires_ns == 2**63 - 1
+    rig.advance(2_000)
+    rig.name()
+    assert rig.token(b"alice").expires_ns == 2**63 - 1
