@@ -4,18 +4,20 @@ A client that is denied tries again, a thousand times a second if it likes. So t
 principal, host, operation, resource and API is written at once; further ones are counted, and after
 10 s one line says how many there were, and when the first and the last of them was.
 
-Bound: `DENIALS_MAX` different ones in 10 s; the rest share a line. Any thread; the lock, a leaf, is
-held for a dictionary only.
+Bound: `DENIALS_MAX` different ones in 10 s, `DENIALS_OF_ONE_MAX` of one principal, so that one that
+invents names hides no other; the rest of a principal share a line. Long names are kept by their
+beginning and a digest. Any thread; the lock, a leaf, is held for a dictionary only.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kbroker.limits import DENIALS_MAX, DENIALS_PERIOD_MS
-from kbroker.outside_text import printable
+from kbroker.limits import DENIALS_MAX, DENIALS_OF_ONE_MAX, DENIALS_PERIOD_MS
+from kbroker.outside_text import label, printable
 from kbroker.security.rights import RESOURCE_NAMES, Operation, Resource
 from kbroker.types import ApiKey
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from kbroker.clock import Clock
 
 _RULE_CHARS_MAX: Final = 1_000
+_OTHERS: Final = "others"  # of more principals than have a line each
 
 logger: Final = logging.getLogger("kbroker.authorizer")
 
@@ -54,7 +57,8 @@ class Denials:
         self._clock = clock
         self._lock = threading.Lock()
         self._counted: dict[_Key, _Counted] = {}
-        self._left_out = 0
+        self._kinds: Counter[str] = Counter()  # of those, by principal
+        self._left_out: Counter[str] = Counter()  # by principal
 
     def note(
         self,
@@ -67,12 +71,16 @@ class Denials:
         rule: str,
     ) -> None:
         """`times` is how often the request named the resource."""
-        key = _Key(principal, host, operation, resource, request)
+        kept = Resource(resource.type, label(resource.name))
+        key = _Key(label(principal), host, operation, kept, request)
         now_ms = self._clock.monotonic_ms()
         with self._lock:
             known = self._counted.get(key)
-            if known is None and len(self._counted) >= DENIALS_MAX:
-                self._left_out += 1
+            if known is None and not self._has_room_locked(key.principal):
+                who = key.principal
+                if who not in self._left_out and len(self._left_out) >= DENIALS_OF_ONE_MAX:
+                    who = _OTHERS
+                self._left_out[who] += 1
                 return
             if known is not None:
                 if not known.count:
@@ -82,7 +90,11 @@ class Denials:
                 known.times, known.rule = times, rule
                 return
             self._counted[key] = _Counted(now_ms)
-        logger.info("%s", line(*key, times, rule))
+            self._kinds[key.principal] += 1
+        logger.info("%s", line(principal, host, operation, resource, request, times, rule))
+
+    def _has_room_locked(self, principal: str) -> bool:
+        return len(self._counted) < DENIALS_MAX and self._kinds[principal] < DENIALS_OF_ONE_MAX
 
     def write(self) -> None:
         """Write what was counted, and forget what was written 10 s ago."""
@@ -98,7 +110,8 @@ class Denials:
                 if each.count:
                     # Its next denials are counted again, not written one by one.
                     self._counted[key] = _Counted(now_ms)
-            left_out, self._left_out = self._left_out, 0
+            self._kinds = Counter(key.principal for key in self._counted)
+            left_out, self._left_out = self._left_out, Counter()
         for key, each in due:
             if each.count:
                 logger.info(
@@ -108,8 +121,12 @@ class Denials:
                     each.first_ms,
                     each.last_ms,
                 )
-        if left_out:
-            logger.info("%d more denials, of too many kinds for a line each", left_out)
+        for principal, count in left_out.items():
+            logger.info(
+                "%d more denials of %s, of too many kinds for a line each",
+                count,
+                printable(principal),
+            )
 
 
 def line(

@@ -120,6 +120,36 @@ def test_quiet_denials_and_those_beyond_the_bound(
     assert caplog.messages[1].startswith("2 more denials")
 
 
+def test_one_that_invents_names_hides_no_other(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbroker.security.denials.DENIALS_OF_ONE_MAX", 2)
+    caplog.set_level(logging.INFO, "kbroker.authorizer")
+    world = World()
+    names = [Resource(ResourceType.GROUP, f"{'g' * 30_000}{number}") for number in range(5)]
+    world.denied(*names, name="mallory")
+    world.denied(T)
+    assert [each.split(" is ")[0] for each in caplog.messages] == [
+        "Principal = User:mallory", "Principal = User:mallory", "Principal = User:anna"
+    ]  # fmt: skip
+    assert max(map(len, caplog.messages)) < 1_000
+    caplog.clear()
+    for _ in range(2):
+        world.clock.advance(10_000)
+        world.denials.write()
+    assert caplog.messages == ["3 more denials of User:mallory, of too many kinds for a line each"]
+    world.denied(*names, name="mallory")
+    assert len(caplog.messages) == 3
+
+
+def test_a_denial_keeps_no_long_name() -> None:
+    """A name of a group may have 32 KB, and a request three thousand of them."""
+    world = World()
+    world.denied(Resource(ResourceType.GROUP, "g" * 30_000))
+    (kept,) = world.denials._counted
+    assert len(kept.resource.name) < 300
+
+
 def test_a_name_cannot_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "kbroker.authorizer")
     World().denied(Resource(ResourceType.TOPIC, "a\nPrincipal = User:root is Allowed"))
