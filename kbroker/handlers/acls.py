@@ -16,6 +16,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.handlers.reply import short_message
 from kbroker.protocol import messages
 from kbroker.protocol.wire import ProtocolError
 from kbroker.security.acl_filter import AclFilter
@@ -108,7 +109,9 @@ def _created(errors: Iterable[KafkaError | None]) -> create_acls.Response:
         results=[
             table.AclCreationResult(error_code=ErrorCode.NONE, error_message="")
             if error is None
-            else table.AclCreationResult(error_code=error.code, error_message=error.message)
+            else table.AclCreationResult(
+                error_code=error.code, error_message=short_message(error.message)
+            )
             for error in errors
         ]
     )
@@ -144,7 +147,9 @@ def _deleted(results: DeleteResults) -> delete_acls.Response:
     for result in results:
         if isinstance(result, KafkaError):
             found.append(
-                table.DeleteAclsFilterResult(error_code=result.code, error_message=result.message)
+                table.DeleteAclsFilterResult(
+                    error_code=result.code, error_message=short_message(result.message)
+                )
             )
             continue
         matching = [

@@ -18,6 +18,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from kbroker.outside_text import can_be_told
 from kbroker.security.rights import CLUSTER_NAME, Operation, ResourceType
 
 WILDCARD: Final = "*"
@@ -180,6 +181,8 @@ def invalid_pattern(pattern: Pattern) -> str | None:
         return f"the pattern type {pattern.kind.name} is for filters only"
     if not pattern.name:
         return "the resource has no name"
+    if not can_be_told(pattern.name):
+        return "the resource's name is too long to be sent again"
     if pattern.type is ResourceType.CLUSTER and pattern.name != CLUSTER_NAME:
         return f"the only name of a resource of the type CLUSTER is {CLUSTER_NAME}"
     return None
@@ -191,6 +194,8 @@ def invalid_entry(entry: Entry) -> str | None:
         return "the operation ANY is for filters only"
     if entry.permission is Permission.ANY:
         return "the permission ANY is for filters only"
+    if not (can_be_told(entry.principal) and can_be_told(entry.host)):
+        return "the principal or the host is too long to be sent again"
     if ":" not in entry.principal:
         return f"the principal '{entry.principal}' is not TYPE:NAME"
     return None

@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 
 from kbroker.errors import ErrorCode
+from kbroker.limits import TEXT_BYTES_MAX
 from kbroker.metadata.controller.acl_changes import CreateResults, DeleteResults
 from kbroker.protocol import messages
 from kbroker.security.acl_filter import AclFilter
@@ -191,3 +192,39 @@ def test_unknown_elements_close_the_connection() -> None:
     broker = AclBroker()
     request = messages.describe_acls.Request(**{**ANY, "operation": 0})
     assert broker.send(ApiKey.DESCRIBE_ACLS, 3, request.encode(3)).closed is not None
+
+
+UNDECODABLE: Final = "\ufffd" * (TEXT_BYTES_MAX // 2)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        (3, UNDECODABLE, 3, "User:a", "*", 3, 3),
+        (2, "t", 3, f"User:{UNDECODABLE}", "*", 3, 3),
+        (2, "t", 3, "User:a", UNDECODABLE, 3, 3),
+    ],
+)
+def test_a_text_that_grows_when_it_is_read_is_refused(rule: tuple[Any, ...]) -> None:
+    """A byte that is no UTF-8 is three when it is sent again: such an ACL could be sent to no
+    broker and no client."""
+    broker = AclBroker()
+    table = messages.create_acls
+    fields = zip(
+        ("resource_type", "resource_name", "resource_pattern_type", "principal", "host",
+         "operation", "permission_type"),
+        (each.replace("\ufffd", "?") if isinstance(each, str) else each for each in rule),
+        strict=True,
+    )  # fmt: skip
+    plain = table.AclCreation(**dict(fields))
+    body = table.Request(creations=[plain, plain]).encode(3).replace(b"?", b"\xff")
+    request = broker.send(ApiKey.CREATE_ACLS, 3, body)
+    answer = broker._decoded(ApiKey.CREATE_ACLS, request, 3)
+    assert [each.error_code for each in answer.results] == [INVALID] * 2
+    assert len(broker.acls) == 0 and broker.describe() == []
+
+
+def test_a_reason_that_quotes_a_long_name_is_short() -> None:
+    broker = AclBroker()
+    long = "x" * (TEXT_BYTES_MAX - 10)
+    assert broker.create_acls((2, "t", 3, long, "*", 3, 3), T) == [INVALID, NONE]
