@@ -34,6 +34,11 @@ class AclFilter(NamedTuple):
     operation: Operation
     permission: Permission
 
+    @property
+    def is_search(self) -> bool:
+        """Whether it names no resource, so that all are looked at."""
+        return self.type is ResourceType.ANY or self.name is None
+
     def matches_of(self, acls: AclSet) -> Iterator[Acl]:
         for pattern, some in self._resources(acls):
             if not self._is_of(pattern):

@@ -19,10 +19,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import DataDirectoryError, ErrorCode, KafkaError
-from kbroker.limits import ACLS_MAX
+from kbroker.limits import ACLS_MAX, MATCHED_ACLS_MAX, SEARCHED_ACLS_MAX
 from kbroker.log_lines import first_few
 from kbroker.metadata.controller.acl_records import (
     CHANGES,
@@ -41,6 +42,7 @@ from kbroker.metadata.store.base import (
     BadVersionError,
     Create,
     Delete,
+    MetadataStore,
     MultiError,
     Node,
     NodeExistsError,
@@ -120,10 +122,22 @@ class AclChanges:
         """All ACLs of the store. Those of a node that cannot be read are as the image has them;
         DataDirectoryError if it has none: an ACL that denies may be among them."""
         self._new_notices(nodes)  # before the nodes: a later change has a notice that is new
+        return self._all(nodes.children_data)
+
+    def read(self, store: MetadataStore) -> AclSet:
+        """Those of the store, for a broker that has no image of a controller yet: the controller
+        needs a right to send it. They are as they were known where a node cannot be read."""
+        try:
+            return self._all(store.children_data)
+        except DataDirectoryError as error:
+            log.error("ACLs stay as they were: %s", error.message)
+            return self._acls
+
+    def _all(self, children_data: Callable[[str], Mapping[str, Node]]) -> AclSet:
         changed: dict[Pattern, ResourceAcls] = {}
         for (kind, type_), folder in FOLDERS.items():
             try:
-                children = nodes.children_data(folder)
+                children = children_data(folder)
             except NoNodeError:
                 continue
             for name, node in children.items():
@@ -175,16 +189,21 @@ class AclChanges:
         ]
 
     def delete(self, nodes: MetadataNodes, event: DeleteAcls) -> DeleteResults:
-        matched = [list(each.matches_of(self._acls)) for each in event.filters]
+        matched = _Matching(self._acls)
+        results = [matched.by(each) for each in event.filters]
         removed: dict[Pattern, set[Entry]] = {}
-        for some in matched:
+        for some in matched.found.values():
             for acl in some:
                 removed.setdefault(acl.pattern, set()).add(acl.entry)
+        failed = dict.fromkeys(filter(_is_unwritable, removed), _KEPT)
         changes = {
-            pattern: _Change(frozenset(), frozenset(some)) for pattern, some in removed.items()
+            pattern: _Change(frozenset(), frozenset(some))
+            for pattern, some in removed.items()
+            if pattern not in failed
         }
-        self._change(nodes, changes)  # a node only becomes smaller, so none fails
-        return [*matched]
+        # A node of ours only becomes smaller; one of another program may be larger than ours.
+        failed |= self._change(nodes, changes)
+        return [_failed_or(some, failed) for some in results] if failed else results
 
     def follow_notices(self, nodes: MetadataNodes) -> None:
         """Read the nodes that new notices name, and publish what they hold."""
@@ -280,7 +299,11 @@ class AclChanges:
                     continue
                 self._notices[path] = known.get(path, now_ms)
                 pattern = decode_notice(path, node.data)
-                if path not in known and pattern is not None:
+                if path in known:
+                    continue
+                if pattern is None:
+                    log.warning("a notice about ACLs that cannot be followed: %s", path)
+                else:
                     found.append(pattern)
         return found
 
@@ -289,13 +312,75 @@ class AclChanges:
         by_number = sorted(self._notices, key=_number_at)
         many = by_number[: max(0, len(by_number) - NOTICES_KEPT_MAX)]
         old = [path for path, ms in self._notices.items() if now_ms - ms >= NOTICES_KEPT_MS]
-        for path in dict.fromkeys((*many, *old)):
+        gone = list(dict.fromkeys((*many, *old)))
+        try:
+            nodes.write([Delete(path)] for path in gone)
+        except MultiError as error:
+            if not isinstance(error.cause, NoNodeError):
+                raise
+            self._forget_one_by_one(nodes, gone)
+        for path in gone:
+            del self._notices[path]
+
+    def _forget_one_by_one(self, nodes: MetadataNodes, paths: Iterable[str]) -> None:
+        """Another program removes some of them, too."""
+        for path in paths:
             try:
                 nodes.write([[Delete(path)]])
             except MultiError as error:
                 if not isinstance(error.cause, NoNodeError):
                     raise
-            del self._notices[path]
+
+
+class _Matching:
+    """The ACLs that the filters of one request match, within bounds: a filter has ten bytes, and
+    may match all ACLs there are."""
+
+    def __init__(self, acls: AclSet) -> None:
+        self.found: dict[AclFilter, list[Acl]] = {}
+        self._acls = acls
+        self._left = MATCHED_ACLS_MAX
+        self._searches_left = SEARCHED_ACLS_MAX
+
+    def by(self, wanted: AclFilter) -> list[Acl] | KafkaError:
+        some = self.found.get(wanted)
+        if some is None:
+            if wanted.is_search:
+                if len(self._acls) > self._searches_left:
+                    return _TOO_MANY
+                self._searches_left -= len(self._acls)
+            some = list(islice(wanted.matches_of(self._acls), self._left + 1))
+        if len(some) > self._left:
+            return _TOO_MANY
+        self._left -= len(some)
+        self.found[wanted] = some
+        return some
+
+
+_TOO_MANY: Final = KafkaError(
+    ErrorCode.POLICY_VIOLATION,
+    "the filters of this request match too much: send fewer in one request",
+)
+_KEPT: Final = KafkaError(
+    ErrorCode.INVALID_REQUEST,
+    "another program has given an ACL to a name that this broker does not write: remove it there",
+)
+
+
+def _failed_or(
+    some: list[Acl] | KafkaError, failed: Mapping[Pattern, KafkaError]
+) -> list[Acl] | KafkaError:
+    if isinstance(some, KafkaError):
+        return some
+    return next((failed[acl.pattern] for acl in some if acl.pattern in failed), some)
+
+
+def _is_unwritable(pattern: Pattern) -> bool:
+    try:
+        acl_path(pattern)
+    except ValueError:
+        return True
+    return False
 
 
 def _no_answer() -> None:
