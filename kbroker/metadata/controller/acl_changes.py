@@ -5,7 +5,7 @@ notice for each, in one fenced multi, and then published with the image, by whic
 other brokers. Each resource's node is read before it is written, and written under the version that
 was read: the tools of Apache Kafka 3.9 may write, too.
 
-Such a tool leaves a notice in one of two folders, which the controller watches. `follow_notices`
+Such a tool leaves a notice in one of two folders, which the controller watches. `notices_came`
 reads the nodes of the resources that new notices name. Notices of our own are among them; their
 nodes hold what the image has, so nothing follows from them. Notices are removed when they have been
 here for 15 minutes, or are more than NOTICES_KEPT_MAX: a reader that was there has read them, and
@@ -145,21 +145,11 @@ class AclChanges:
                 changed[pattern] = self._decoded(f"{folder}/{name}", node, pattern)
         return NO_ACL_SET.with_changed(changed)
 
-    def handle(
-        self, nodes: MetadataNodes | None, event: CreateAcls | DeleteAcls | AclsChanged
-    ) -> Callable[[], None]:
-        """The answer to give. KafkaError: this broker is not the controller, so without nodes."""
-        if nodes is None:
-            if isinstance(event, AclsChanged):
-                return _no_answer
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, "another broker is the controller")
-        match event:
-            case CreateAcls():
-                return partial(event.done, self.create(nodes, event))
-            case DeleteAcls():
-                return partial(event.done, self.delete(nodes, event))
-        self.follow_notices(nodes)
-        return _no_answer
+    def handle(self, nodes: MetadataNodes, event: CreateAcls | DeleteAcls) -> Callable[[], None]:
+        """The answer to give."""
+        if isinstance(event, CreateAcls):
+            return partial(event.done, self.create(nodes, event))
+        return partial(event.done, self.delete(nodes, event))
 
     def create(self, nodes: MetadataNodes, event: CreateAcls) -> CreateResults:
         results: CreateResults = []
@@ -205,8 +195,8 @@ class AclChanges:
         failed |= self._change(nodes, changes)
         return [_failed_or(some, failed) for some in results] if failed else results
 
-    def follow_notices(self, nodes: MetadataNodes) -> None:
-        """Read the nodes that new notices name, and publish what they hold."""
+    def notices_came(self, nodes: MetadataNodes) -> bool:
+        """Read the nodes that new notices name, and publish what they hold. True: that is all."""
         named = dict.fromkeys(self._new_notices(nodes))
         paths = {pattern: acl_path(pattern) for pattern in named}
         found = nodes.read(list(paths.values()))
@@ -218,6 +208,7 @@ class AclChanges:
                 changed[pattern] = acls
         self._publish(changed, "another program has changed the ACLs of")
         self._forget_notices(nodes)
+        return True
 
     def _decoded(self, path: str, node: Node, pattern: Pattern) -> ResourceAcls:
         try:
@@ -381,10 +372,6 @@ def _is_unwritable(pattern: Pattern) -> bool:
     except ValueError:
         return True
     return False
-
-
-def _no_answer() -> None:
-    """Of a notice."""
 
 
 def _number_at(path: str) -> int:

@@ -297,8 +297,10 @@ class Controller(Asking):
 
                 update_features(self._office(), self._propagation, updates, validate_only)
                 return partial(done, None)
-            case CreateAcls() | DeleteAcls() | AclsChanged():
-                return self._acls.handle(self._nodes, event)
+            case CreateAcls() | DeleteAcls():
+                return self._acls.handle(self._office(), event)
+            case AclsChanged() | ConfigNotices():
+                self._follow_notices(event)
             case AllocateProducerIds():
                 first = self._office().take_producer_ids(self._node_id, event.ids)
                 return partial(event.done, ProducerIdBlock(first, event.ids))
@@ -317,9 +319,6 @@ class Controller(Asking):
                 self._controller_changed()
             case BrokersChanged():
                 self._brokers_changed()
-            case ConfigNotices():
-                if self._nodes is not None and not self._users.notices_came(self._nodes):
-                    self._load()
             case Reload():
                 if self._nodes is not None:
                     self._load()
@@ -338,6 +337,14 @@ class Controller(Asking):
             case _:
                 raise InvariantError(f"unknown event {event!r}")
         return no_caller
+
+    def _follow_notices(self, event: AclsChanged | ConfigNotices) -> None:
+        part = self._acls if isinstance(event, AclsChanged) else self._users
+        if (nodes := self._nodes) is None:
+            if self._follower is not None and not self._follower.follows:
+                self._show_brokers()
+        elif not part.notices_came(nodes):
+            self._load()
 
     def _alter(self, nodes: MetadataNodes, event: AlterConfigs | AlterResources) -> Answer:
         if not event.validate_only:
@@ -456,6 +463,7 @@ class Controller(Asking):
         if self._follower is None or not self._follower.follows:
             image = image.with_brokers(load_brokers(self._store))
             image = image.with_all_users(load_users(self._store))  # the controller is to log in
+            image = image.with_acls(self._acls.read(self._store))  # and to be a broker
         self._propagation.publish(image)
 
     def _followed(self, update: ImageUpdate) -> ImageAnswer:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -20,7 +21,8 @@ from kbroker.metadata.controller.acl_records import (
     encode_notice,
     notice_path,
 )
-from kbroker.metadata.store.base import Create
+from kbroker.metadata.controller.nodes import MetadataNodes
+from kbroker.metadata.store.base import Create, Delete
 from kbroker.metadata.store.base import Operation as Change
 from kbroker.security.acl_filter import AclFilter
 from kbroker.security.acl_set import NO_ACL_SET
@@ -113,7 +115,7 @@ def test_one_of_two_acls_is_deleted(broker: OneBroker) -> None:
     assert broker.store.get("/kafka-acl/Topic/t").data == T_NODE
 
 
-@pytest.mark.parametrize("name", ["a/b", ".", "..", "a\nb", "\ufff0"])
+@pytest.mark.parametrize("name", ["a/b", ".", "..", "a\nb", "\ufff0", "\ue000", "\U0001f600"])
 def test_a_name_that_the_store_does_not_take(broker: OneBroker, name: str) -> None:
     bad, good = create(broker.controller, Acl(T._replace(name=name), READ), Acl(T, READ))
     assert bad is not None and bad.code is ErrorCode.INVALID_REQUEST
@@ -244,3 +246,108 @@ def test_other_brokers_have_them(cluster: Cluster, wire: Wire) -> None:
     assert acls_of(two) == [Acl(P, DENY)]
     (error,) = create(two, Acl(T, READ))
     assert error is not None and error.code is ErrorCode.NOT_CONTROLLER
+
+
+@pytest.mark.parametrize("name", ["a b ", "a\u3000b", "\u00a0", "%2F", "\u200b=,"])
+def test_strange_names_are_names(broker: OneBroker, name: str) -> None:
+    acl = Acl(Pattern(ResourceType.GROUP, PatternType.LITERAL, name), READ)
+    assert create(broker.controller, acl) == [None]
+    assert broker.restart().image.acls.of(acl.pattern) == ResourceAcls.of([READ])
+    assert decode_notice(notice_path(acl.pattern), encode_notice(acl.pattern)) == acl.pattern
+    assert delete(broker.controller, EVERYTHING) == [[acl]]
+
+
+def test_filters_that_match_too_much(broker: OneBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acl_changes, "MATCHED_ACLS_MAX", 3)
+    monkeypatch.setattr(acl_changes, "SEARCHED_ACLS_MAX", 4)
+    one, two = Acl(T, READ), Acl(T, DENY)
+    create(broker.controller, one, two)
+    named = EVERYTHING._replace(type=ResourceType.TOPIC, name="t", principal="User:a")
+    none = EVERYTHING._replace(principal="User:none")
+    found = delete(broker.controller, EVERYTHING, named, named, none, none)
+    assert [sorted(each) if isinstance(each, list) else each.code for each in found] == [
+        sorted([one, two]), [one], ErrorCode.POLICY_VIOLATION, [], [],
+    ]  # fmt: skip
+    create(broker.controller, one, two)
+    others = [EVERYTHING._replace(host=host) for host in ("a", "b", "c")]
+    found = delete(broker.controller, *others)
+    assert [sorted(each) if isinstance(each, list) else each.code for each in found] == [
+        [], [], ErrorCode.POLICY_VIOLATION
+    ]  # fmt: skip
+    assert acls_of(broker.controller) == sorted([one, two])
+
+
+def test_many_notices_are_removed_at_once(
+    broker: OneBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acl_changes, "NOTICES_KEPT_MAX", 5)
+    many = [Acl(T._replace(name=f"t{number}"), READ) for number in range(200)]
+    before = broker.store.writes
+    create(broker.controller, *many)
+    eventually(lambda: len(notices(broker)) == 5)
+    assert broker.store.writes - before < 10
+
+
+def test_notices_that_another_program_removes_too(
+    broker: OneBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acl_changes, "NOTICES_KEPT_MAX", 1)
+    removed: list[str] = []
+    write = MetadataNodes.write
+
+    def overtaken(nodes: MetadataNodes, units: Iterable[Sequence[Change]]) -> None:
+        units = list(units)
+        if len(units) > 1 and isinstance(units[0][0], Delete) and not removed:
+            removed.append(units[0][0].path)
+            broker.store.delete(units[0][0].path)
+        write(nodes, units)
+
+    monkeypatch.setattr(MetadataNodes, "write", overtaken)
+    create(broker.controller, *(Acl(T._replace(name=f"t{number}"), READ) for number in range(9)))
+    eventually(lambda: len(notices(broker)) == 1)
+    assert len(removed) == 1
+
+
+def test_a_broker_without_an_image_has_the_acls_of_the_store(tmp_path: Path) -> None:
+    """The controller needs a right there, to send it one."""
+    cluster = Cluster(tmp_path, Wire())
+    assert cluster.wire is not None
+    create(cluster.controller.controller, Acl(T, READ))
+    cluster.brokers.pop(3).stop()
+    cluster.wire.loses.add(3)
+    cluster.start(3, tmp_path)
+    new = cluster.brokers[3].controller
+    eventually(lambda: acls_of(new) == [Acl(T, READ)])
+    # And those that are created now, so that a right that was missing helps.
+    create(cluster.controller.controller, Acl(P, DENY))
+    eventually(lambda: acls_of(new) == sorted([Acl(T, READ), Acl(P, DENY)]))
+    store = cluster.controller.embedded
+    store.set(acl_path(T), b"[]")
+    tool = store.new_session()
+    tool.multi([Create(notice_path(P), encode_notice(P), sequential=True)])
+    eventually(lambda: acls_of(new) == sorted([Acl(T, READ), Acl(P, DENY)]))
+    for node_id in (3, 2, 1):
+        cluster.brokers[node_id].stop()
+
+
+def test_acls_that_are_not_deleted_are_not_said_to_be(
+    broker: OneBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program's node may be larger than ours can be, or have a name that ours has not."""
+    one, two, other = Acl(T, READ), Acl(T, DENY), Acl(P, READ)
+    create(broker.controller, one, two, other)
+    monkeypatch.setattr(acl_changes, "NODE_BYTES_MAX", 30)
+    denied = EVERYTHING._replace(permission=Permission.DENY)
+    found = delete(broker.controller, denied, EVERYTHING._replace(name="p."))
+    assert [each if isinstance(each, list) else each.code for each in found] == [
+        ErrorCode.POLICY_VIOLATION, [other],
+    ]  # fmt: skip
+    assert acls_of(broker.controller) == sorted([one, two])
+
+    def refuses(pattern: Pattern) -> str:
+        raise ValueError("a name of 2,000 characters")
+
+    monkeypatch.setattr(acl_changes, "acl_path", refuses)
+    (error,) = delete(broker.controller, EVERYTHING)
+    assert isinstance(error, KafkaError) and error.code is ErrorCode.INVALID_REQUEST
+    assert acls_of(broker.controller) == sorted([one, two])
