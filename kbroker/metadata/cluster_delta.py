@@ -19,6 +19,7 @@ from uuid import UUID
 
 from kbroker.metadata.features import FinalizedFeatures
 from kbroker.metadata.image import (
+    NO_CONFIGS,
     BrokerImage,
     ClusterImage,
     ConfigResource,
@@ -79,13 +80,7 @@ class ClusterDelta:
                 if old.configs.get(each) != new.configs.get(each)
             },
             new.features,
-            {
-                name: new.users.get(name, {})
-                for name in {**old.users, **new.users}
-                if old.users.get(name) != new.users.get(name)
-            }
-            if old.users is not new.users
-            else {},
+            _changed_users(old.users, new.users),
             new.acls.changed_since(old.acls),
         )
 
@@ -115,6 +110,20 @@ class ClusterDelta:
             cluster_id=self.cluster_id,
             controller_id=self.controller_id,
         )
+
+
+def _changed_users(
+    old: Mapping[str, Mapping[str, str]], new: Mapping[str, Mapping[str, str]]
+) -> dict[str, Mapping[str, str]]:
+    """One that has not changed is the same object, most often: there may be 100,000."""
+    if old is new:
+        return {}
+    changed: dict[str, Mapping[str, str]] = {}
+    for name, settings in new.items():
+        known = old.get(name)
+        if known is not settings and known != settings:
+            changed[name] = settings
+    return {**changed, **dict.fromkeys(old.keys() - new.keys(), NO_CONFIGS)}
 
 
 def _same_but_states(known: TopicImage, topic: TopicImage) -> bool:

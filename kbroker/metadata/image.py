@@ -283,8 +283,12 @@ class ClusterImage:
         """This image with the settings of these users replaced; same version."""
         if not changed:
             return self
-        users = {**self.users, **changed}
-        kept = {name: MappingProxyType(dict(own)) for name, own in users.items() if own}
+        kept = dict(self.users)  # what does not change stays the same object
+        for name, own in changed.items():
+            if own:
+                kept[name] = MappingProxyType(dict(own))
+            else:
+                kept.pop(name, None)
         before = (self.users.get(name, NO_CONFIGS) for name in changed)
         grows = sum(map(bytes_of_settings, changed.values())) - sum(map(bytes_of_settings, before))
         size = self.settings_bytes + grows

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kbroker.errors import DataDirectoryError, ErrorCode
 from kbroker.limits import NOTICES_KEPT_MAX
+from kbroker.metadata.cluster_delta import ClusterDelta
 from kbroker.metadata.controller import Controller, user_nodes
 from kbroker.metadata.controller.nodes import MetadataNodes
 from kbroker.metadata.controller.propagation import Propagation
@@ -280,6 +281,37 @@ def test_a_damaged_user_of_a_notice_is_left_out(store: EmbeddedStore) -> None:
     note(store, 0, "users/bob")
     assert users.notices_came(nodes)
     assert propagation.image.users == {}
+
+
+def test_settings_of_every_user_that_others_change(store: EmbeddedStore) -> None:
+    users, nodes, propagation = changes_of(store)
+    write(store, "/config/users/<default>", {"x": "y"})
+    note(store, 0, "users/<default>")
+    assert users.notices_came(nodes)
+    assert propagation.image.users == {EVERY_USER: {"x": "y"}}
+
+
+def test_a_broker_without_an_image_follows_the_users_of_the_store(tmp_path: Path) -> None:
+    """The controller logs in there, perhaps with a password that it has not had for long."""
+    cluster = Cluster(tmp_path, Wire())
+    assert cluster.wire is not None
+    cluster.brokers.pop(3).stop()
+    cluster.wire.loses.add(3)
+    cluster.start(3, tmp_path)
+    assert alter(cluster.controller.controller, UserChange("alice", SALT)) == [None]
+    eventually(lambda: cluster.brokers[3].controller.image.users == {"alice": SALT})
+    stop(cluster)
+
+
+def test_what_does_not_change_stays_the_same_object() -> None:
+    """There may be 100,000 users, and a change is of one."""
+    before = ClusterImage().with_users({"a": SALT, "b": SALT, "c": SALT})
+    after = before.with_users({"b": {"x": "y"}, "c": {}, "d": {}})
+    assert after.users == {"a": SALT, "b": {"x": "y"}}
+    assert after.users["a"] is before.users["a"]
+    delta = ClusterDelta.between(before, after)
+    assert delta.users == {"b": {"x": "y"}, "c": {}}
+    assert ClusterDelta.between(before, before.with_users({"a": dict(SALT)})).users == {}
 
 
 def test_a_controller_follows_notices_of_others(tmp_path: Path) -> None:
