@@ -44,8 +44,9 @@ CHROOT_BYTES_MAX: Final = 100
 PATH_CHARS_MAX: Final = 1024
 
 _PERSISTENT_OWNER: Final = 0
-# Unicode's "specials", U+FFFD among them, which ZooKeeper has in no path.
-_SPECIALS: Final = re.compile("[\ufff0-\uffff]")
+# Characters that ZooKeeper has in no path (PathUtils.validatePath): control characters, private
+# ones, those that are two chars of Java, and Unicode's "specials" with U+FFFD.
+_REFUSED: Final = re.compile(r"[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
 
 
 class StoreError(Exception):
@@ -315,7 +316,7 @@ def check_path(path: str) -> None:
     if not path.startswith("/") or path.endswith("/") or len(path) > PATH_CHARS_MAX:
         raise ValueError(f"bad store path {path!r}")
     for segment in path[1:].split("/"):
-        if segment in ("", ".", "..") or not segment.isprintable() or _SPECIALS.search(segment):
+        if segment in ("", ".", "..") or _REFUSED.search(segment):
             raise ValueError(f"bad segment {segment!r} in store path {path!r}")
 
 

@@ -80,6 +80,9 @@ END_THREAD_NAME: Final = "kbroker-store-end"
 _READS_AT_ONCE_MAX: Final = 128
 # Such requests that are in flight together.
 _REQUESTS_MAX: Final = 8
+# Passwords, and what is made of them: with zookeeper.set.acl their writer alone reads these nodes
+# and those below them, as in Apache Kafka 3.9.
+_SECRET: Final = ("/config/users", "/config/brokers", "/delegation_token/tokens", "/kbroker/sasl")
 _RECONNECT_DELAY_S: Final = (0.05, 0.15)
 _RECONNECT_DELAY_MAX_S: Final = 2
 _ANY_VERSION: Final = -1
@@ -146,7 +149,6 @@ class ZooKeeperStore(MetadataStore):
         self._ending = threading.Lock()
         self._ended = False
         self._end = OwnThread(END_THREAD_NAME, self._end_client)
-        self._acl = [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE] if settings.set_acl else OPEN_ACL_UNSAFE
         self._client = _client(settings, dice)
         self._client.add_listener(self._state_changed)
 
@@ -194,12 +196,16 @@ class ZooKeeperStore(MetadataStore):
         return sorted(self._ask(path, lambda: self._client.get_children_async(self._full(path))))
 
     def children_data(self, path: str) -> dict[str, Node]:
+        # Other programs write as well: a name that no path of ours has is one all the same.
         paths = {f"{path.rstrip('/')}/{name}": name for name in self.children(path)}
-        return {paths[each]: node for each, node in self.get_many(list(paths)).items()}
+        return {paths[each]: node for each, node in self._get_many(list(paths)).items()}
 
     def get_many(self, paths: Sequence[str]) -> dict[str, Node]:
         for path in paths:
             check_path(path)
+        return self._get_many(paths)
+
+    def _get_many(self, paths: Sequence[str]) -> dict[str, Node]:
         nodes: dict[str, Node] = {}
         asked: deque[tuple[Sequence[str], Any]] = deque()
         for begin in range(0, len(paths), _READS_AT_ONCE_MAX):
@@ -311,13 +317,21 @@ class ZooKeeperStore(MetadataStore):
         match operation:
             case Create():
                 how = operation.ephemeral, operation.sequential
-                transaction.create(path, operation.data, self._acl, *how)
+                transaction.create(path, operation.data, self._acl(operation.path), *how)
             case Set():
                 transaction.set_data(path, operation.data, _expected(operation.version))
             case Delete():
                 transaction.delete(path, _expected(operation.version))
             case Check():
                 transaction.check(path, _expected(operation.version))
+
+    def _acl(self, path: str) -> list[Any]:
+        """Who may do what with a new node."""
+        if not self._settings.set_acl:
+            return [*OPEN_ACL_UNSAFE]
+        if any(path == each or path.startswith(f"{each}/") for each in _SECRET):
+            return [*CREATOR_ALL_ACL]
+        return [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]
 
     # --- watches, on kazoo's thread for them ------------------------------------------------------
 
@@ -435,7 +449,7 @@ class ZooKeeperStore(MetadataStore):
                 chroot = chroot.rpartition("/")[0]
             for path in reversed(missing):
                 try:
-                    self._client.create(path, acl=self._acl)
+                    self._client.create(path, acl=self._acl("/"))
                 except trouble.NodeExistsError:
                     pass  # another broker was faster
             # A client that may not log in learns it from the first answer.

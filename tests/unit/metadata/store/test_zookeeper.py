@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from kazoo.client import KazooClient
 
 from kbroker.errors import ConfigError, MetadataStoreError
 from kbroker.metadata.store.base import (
@@ -22,6 +23,7 @@ from kbroker.metadata.store.base import (
     StoreUnavailableError,
     WatchEvent,
     WatchKind,
+    parent_of,
 )
 from kbroker.metadata.store.watches import THREAD_NAME
 from kbroker.metadata.store.zookeeper import END_THREAD_NAME, ZooKeeperStore
@@ -222,6 +224,40 @@ def test_nodes_of_a_user_are_read_by_all_and_written_by_it_alone(
     ours.set("/node", b"y")
     with pytest.raises(ConfigError, match="may not create it"):
         opened(chroot=f"{settings.chroot}/below")
+
+
+@pytest.mark.java
+def test_nodes_with_passwords_are_read_by_their_writer_alone(opened: Open) -> None:
+    """As in Apache Kafka 3.9: SCRAM credentials, JAAS texts, and the secret of unknown names."""
+    ours = opened(scheme=DIGEST, username=USER, password=PASSWORD, set_acl=True)
+    again = opened(scheme=DIGEST, username=USER, password=PASSWORD, set_acl=True)
+    stranger = opened()
+    for path in ("/config/users/alice", "/config/brokers/1", "/kbroker/sasl"):
+        ours.ensure(parent_of(path))
+        ours.create(path, b"x")
+        assert again.get(path).data == b"x"
+        with pytest.raises(NotAllowedError):
+            stranger.get(path)
+    ours.ensure("/config/topics/t")
+    ours.ensure("/config/users2")
+    assert stranger.get("/config/topics/t").data == stranger.get("/config/users2").data == b""
+
+
+@pytest.mark.java
+def test_names_that_other_programs_give(opened: Open, zookeeper: ZooKeeper) -> None:
+    """Groups have any names, and Apache Kafka's tools write ACLs for them."""
+    store = opened()
+    store.ensure("/kafka-acl/Group")
+    names = {"\u3000", "a\u00a0b", " x ", "%", "n" * 2_000}
+    tool = KazooClient(hosts=zookeeper.connect + store._settings.chroot)
+    tool.start()
+    try:
+        for name in names:
+            tool.create(f"/kafka-acl/Group/{name}", b"x")
+    finally:
+        tool.stop()
+        tool.close()
+    assert set(store.children_data("/kafka-acl/Group")) == names
 
 
 @pytest.mark.java
