@@ -183,16 +183,20 @@ def _password(file: str | None) -> str:
         return entered
     if file is None:
         raise UsageError("there is no terminal to ask for the password", "name --password-file")
-    if file == "-":
-        line = sys.stdin.readline(_PASSWORD_CHARS_MAX)
-    else:
-        try:
+    try:
+        if file == "-":
+            line = sys.stdin.readline(_PASSWORD_CHARS_MAX + 1)
+        else:
             with open(os.path.expanduser(file), encoding="utf-8") as opened:
-                line = opened.readline(_PASSWORD_CHARS_MAX)
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not UTF-8"
-            raise UsageError(f"cannot read {file}: {reason}", "check --password-file") from None
+                line = opened.readline(_PASSWORD_CHARS_MAX + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise UsageError(f"cannot read {file}: {reason}", "check --password-file") from None
     password = line.rstrip("\r\n")
+    if len(password) > _PASSWORD_CHARS_MAX:
+        raise UsageError(
+            f"the first line has more than {_PASSWORD_CHARS_MAX} characters", "is it a password?"
+        )
     if not password:
         raise UsageError("the password is empty", "its first line is the password")
     return password

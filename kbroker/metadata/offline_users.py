@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kbroker.errors import MetadataStoreError, UserError
-from kbroker.limits import USER_CHANGE_TRIES_MAX
+from kbroker.limits import USER_CHANGE_TRIES_MAX, USER_NAME_BYTES_MAX
 from kbroker.metadata.controller.user_nodes import (
     NOTICES,
     USERS,
@@ -21,11 +21,13 @@ from kbroker.metadata.controller.user_nodes import (
     load_user,
     load_users,
     notices,
+    user_path,
     writing_notices,
     writing_user,
 )
-from kbroker.metadata.store.base import MetadataStore, MultiError
-from kbroker.metadata.store.embedded import EmbeddedStore
+from kbroker.metadata.meta_properties import FILE_NAME as META_PROPERTIES
+from kbroker.metadata.store.base import MetadataStore, MultiError, check_path
+from kbroker.metadata.store.embedded import DATABASE_FILE, EmbeddedStore
 from kbroker.security.scram import ScramCredential, ScramMechanism
 
 
@@ -36,13 +38,16 @@ class FirstUser(NamedTuple):
 
 
 def users_in(directory: Path) -> Mapping[str, Mapping[str, str]]:
-    """The settings of all users in a directory's store; DataDirectoryError: it cannot be read."""
+    """The settings of all users in a directory's store; DataDirectoryError: it cannot be read.
+    UserError: there is no store."""
+    _check_store(directory, may_be_new=False)
     with closing(EmbeddedStore.open(directory)) as store:
         return load_users(store)
 
 
 def add_in(directory: Path, users: Sequence[FirstUser]) -> list[str]:
     """Give these users these credentials; the names of those that had none."""
+    _check_store(directory, may_be_new=True)
     with closing(EmbeddedStore.open(directory)) as store:
         return add(store, users)
 
@@ -56,8 +61,35 @@ def add(
 ) -> list[str]:
     """The names of those that did not have a credential of that mechanism; `only_new`: the
     credentials of the others stay as they are. `with_notices`: in ZooKeeper."""
+    for each in users:
+        _check_name(each.name)
     store.ensure(USERS)
     return [each.name for each in users if _add(store, each, only_new, with_notices)]
+
+
+def _check_store(directory: Path, *, may_be_new: bool) -> None:
+    """UserError: this directory's broker has its metadata elsewhere, or there is none at all."""
+    if (directory / DATABASE_FILE).exists():
+        return
+    if (directory / META_PROPERTIES).exists() or not may_be_new:
+        raise UserError(
+            f"{directory} has no metadata of its own",
+            "of several log.dirs name the first; for ZooKeeper use kbroker start --add-scram",
+        )
+
+
+def _check_name(name: str) -> None:
+    """UserError: no user can log in by it, or no node can be called so."""
+    try:
+        size_bytes = len(name.encode())
+        check_path(user_path(name))
+    except ValueError:
+        raise UserError(f"a user called {name!r} cannot be stored", "choose another name") from None
+    if not 0 < size_bytes <= USER_NAME_BYTES_MAX:
+        raise UserError(
+            f"a user's name has 1 to {USER_NAME_BYTES_MAX} bytes, not {size_bytes}",
+            "choose another name",
+        )
 
 
 def _add(store: MetadataStore, user: FirstUser, only_new: bool, with_notices: bool) -> bool:
@@ -78,6 +110,8 @@ def _add(store: MetadataStore, user: FirstUser, only_new: bool, with_notices: bo
 
 def remove_in(directory: Path, name: str, mechanisms: Sequence[ScramMechanism]) -> None:
     """UserError: the user has none of these."""
+    _check_name(name)
+    _check_store(directory, may_be_new=False)
     with closing(EmbeddedStore.open(directory)) as store:
         node = load_user(store, name)
         left = {

@@ -216,3 +216,37 @@ def test_a_command_that_names_a_wrong_file(capsys: pytest.CaptureFixture[str]) -
     words = ["topic", "list", "-b", "127.0.0.1:1", "--command-config", "/there/is/none"]
     assert main(words) == 3
     assert "cannot read /there/is/none" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "x" * 1025, "\u00e9" * 400, "a\udcffb"])
+def test_a_name_by_which_no_one_could_log_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    at = ("--data-dir", str(tmp_path))
+    assert run(monkeypatch, "add", "--password-file", "-", *at, "--", name, password="pw") == 1
+    assert run(monkeypatch, "add", "--password-file", "-", *at, "ok", password="pw") == 0
+    assert list(users_in(tmp_path)) == ["ok"]
+
+
+def test_a_directory_whose_metadata_is_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The user would be in a store that no broker opens."""
+    (tmp_path / "meta.properties").write_text("version=1\n")
+    at = ("--data-dir", str(tmp_path))
+    for words in (("add", "a", "--password-file", "-"), ("list",), ("delete", "a")):
+        assert run(monkeypatch, *words, *at, password="pw") == 1
+        assert "has no metadata of its own" in capsys.readouterr().err
+    missing = tmp_path / "mistyped"
+    assert run(monkeypatch, "list", "--data-dir", str(missing)) == 1
+    assert not missing.exists()
+
+
+def test_a_password_that_is_too_long_is_not_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = ("--data-dir", str(tmp_path))
+    words = ("add", "a", "--password-file", "-", *at)
+    assert run(monkeypatch, *words, password="x" * 4_096) == 0
+    assert logs_in(tmp_path, "a", "x" * 4_096, SHA_512)
+    assert run(monkeypatch, *words, password="x" * 4_097) == 2
