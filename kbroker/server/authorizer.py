@@ -12,6 +12,7 @@ start.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ConfigError
@@ -61,7 +62,29 @@ class Access:
             self._scheduler.schedule("denials", denials.write, DENIALS_PERIOD_MS)
 
     def _acls(self) -> AclSet:
-        return self._controller().image.acls
+        image = self._controller().image
+        # Before the first image nothing is known to be without ACLs.
+        return image.acls if image.version else closed_set()
+
+
+@lru_cache(1)
+def closed_set() -> AclSet:
+    """ACLs that cover every resource, and allow nothing."""
+    from kbroker.security.acl_set import NO_ACL_SET
+    from kbroker.security.acls import (
+        WILDCARD,
+        Entry,
+        Pattern,
+        PatternType,
+        Permission,
+        ResourceAcls,
+    )
+    from kbroker.security.rights import Operation, ResourceType
+
+    closed = ResourceAcls.of([Entry(":", WILDCARD, Operation.ALL, Permission.DENY)])
+    types = [each for each in ResourceType if each is not ResourceType.ANY]
+    everything = (Pattern(each, PatternType.LITERAL, WILDCARD) for each in types)
+    return NO_ACL_SET.with_changed(dict.fromkeys(everything, closed))
 
 
 def denials_of(config: BrokerConfig, clock: Clock) -> Denials | None:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kbroker.clock import ManualClock
 from kbroker.config import BrokerConfig
 from kbroker.errors import ConfigError
+from kbroker.metadata.image import ClusterImage
+from kbroker.scheduler import Scheduler
 from kbroker.security.acl_set import NO_ACL_SET
+from kbroker.security.rights import Operation, Resource, ResourceType
+from kbroker.security.session import Principal, Session
 from kbroker.server import authorizer
-from kbroker.server.authorizer import NAMES, authorizer_of, denials_of
+from kbroker.server.authorizer import NAMES, Access, authorizer_of, denials_of
 from kbroker.server.broker import Broker
+from kbroker.types import ApiKey
 
 
 def config(*overrides: str) -> BrokerConfig:
@@ -61,3 +67,37 @@ def test_settings_that_are_refused(
     settings = config(f"authorizer.class.name={NAMES[0]}", override)
     with pytest.raises(ConfigError, match=line):
         authorizer_of(settings, lambda: NO_ACL_SET, denials_of(settings, ManualClock()))
+
+
+def test_nothing_is_open_to_everyone_before_the_first_image(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That there are no ACLs is known with an image."""
+    monkeypatch.setattr(authorizer, "EVERY_API_ASKS", True)
+
+    class Known:
+        image = ClusterImage()
+
+    settings = config(
+        f"authorizer.class.name={NAMES[0]}",
+        "super.users=User:root",
+        "allow.everyone.if.no.acl.found=true",
+    )
+    controller: Any = Known()
+    clock = ManualClock()
+    access = Access(settings, clock, lambda: controller, Scheduler(clock, "test"))
+    access.make()
+    assert access.authorizer is not None
+
+    def denied(name: str) -> bool:
+        session = Session(Principal("User", name), None, "L", "127.0.0.1")
+        resources = [Resource(each, "x") for each in ResourceType if each is not ResourceType.ANY]
+        found = access.authorizer.authorize(  # type: ignore[union-attr]
+            session, Operation.DESCRIBE, resources, ApiKey.METADATA, quiet=True
+        )
+        assert len(found) in (0, len(resources))
+        return bool(found)
+
+    assert denied("anna") and not denied("root")
+    Known.image = ClusterImage().at_version(1)
+    assert not denied("anna")
