@@ -64,6 +64,10 @@ _STORES: Final = frozenset(
         *("truststore.location", "truststore.password", "truststore.certificates"),
     )
 )
+# Of a listener, of its mechanisms, or without a prefix.
+_SASL: Final = (
+    "sasl.enabled.mechanisms", "sasl.mechanism.inter.broker.protocol", "sasl.jaas.config"
+)  # fmt: skip
 
 
 def with_overrides(
@@ -78,11 +82,34 @@ def with_overrides(
     config = started
     for source, values in ((EVERY_BROKER, every_broker), (THIS_BROKER, this_broker)):
         try:
-            config, some = config.with_layer(source, values, _ORIGIN)
+            after, some = config.with_layer(source, values, _ORIGIN)
         except ConfigError as error:  # each value is allowed, all of them together are not
-            some = [error]
+            after, some = config, [error]
+        if any(map(_of_sasl, values)) and (trouble := sasl_trouble(after)) is not None:
+            others = {name: text for name, text in values.items() if not _of_sasl(name)}
+            after, some = config.with_layer(source, others, _ORIGIN)
+            some.append(trouble)
+        config = after
         errors += some
     return config, errors
+
+
+def sasl_trouble(config: BrokerConfig) -> ConfigError | None:
+    """Why no client could log in at a listener, or this broker at no other."""
+    protocols = map(config.listeners.protocol_of, config.listeners.names)
+    if not any(each.startswith("SASL") for each in protocols):
+        return None
+    from kbroker.config.sasl_logins import check_sasl  # where there is SASL
+
+    try:
+        check_sasl(config)
+    except ConfigError as error:
+        return error
+    return None
+
+
+def _of_sasl(name: str) -> bool:
+    return name.endswith(_SASL)
 
 
 def check_broker(

@@ -109,6 +109,16 @@ def check_at_start(security: ListenerSecurity) -> None:
             )
 
 
+def check_sasl(config: BrokerConfig) -> None:
+    """ConfigError: a listener lets no client in, or this broker has to log in at others, and
+    cannot."""
+    for name in config.listeners.names:
+        security = config.security_of(name)
+        if security.uses_sasl:
+            check_at_start(security)
+    login_between_brokers(config)
+
+
 def login_between_brokers(config: BrokerConfig) -> Login | None:
     """With which this broker authenticates at the others; None: it need not. ConfigError: it has
     to, and cannot."""

@@ -172,8 +172,16 @@ class DynamicConfig:
         else:
             source = dynamic.THIS_BROKER if resource.name else dynamic.EVERY_BROKER
             config = dynamic.check_broker(self.config, source, configs)
+            if resource in (self._own, self._every):
+                self._check_sasl(config)
             if self._judge is not None and resource in (self._own, self._every):
                 self._check_here(config, configs)
+
+    @staticmethod
+    def _check_sasl(config: BrokerConfig) -> None:
+        """Without a login no client could take such settings back."""
+        if (trouble := dynamic.sasl_trouble(config)) is not None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, trouble.message)
 
     def _check_here(self, config: BrokerConfig, configs: Mapping[str, str]) -> None:
         """By the files of this broker, which others do not see."""

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.config.sasl_logins import (
     SERVED,
-    check_at_start,
+    check_sasl,
     ignored_texts,
-    login_between_brokers,
     login_module,
 )
 from kbroker.handlers.authentication import Authentication, Dispatch, Mechanisms, Offered
@@ -53,9 +52,7 @@ class Sasl:
     ) -> None:
         """ConfigError: a listener lets no client in, or this broker has to log in at others, and
         cannot."""
-        for security in _secured(config):
-            check_at_start(security)
-        login_between_brokers(config)
+        check_sasl(config)
         for name in ignored_texts(config):
             logger.warning(
                 "%s is not used: write listener.name.NAME.MECHANISM.sasl.jaas.config", name

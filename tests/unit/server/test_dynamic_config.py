@@ -232,3 +232,52 @@ def test_lists_are_edited_from_the_default_on(resource: ConfigResource) -> None:
     assert held.edit_list(resource, {}, name, "compact", True) == "delete,compact"
     assert held.edit_list(resource, {}, name, "delete", False) == ""
     assert held.edit_list(resource, {name: "compact"}, name, "delete", True) == "compact,delete"
+
+
+# --- SASL -----------------------------------------------------------------------------------------
+
+_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+_JAAS = "listener.name.secure.plain.sasl.jaas.config"
+_ENABLED = "listener.name.secure.sasl.enabled.mechanisms"
+_WITH_SASL = (
+    "listeners=SECURE://127.0.0.1:0",
+    "listener.security.protocol.map=SECURE:SASL_PLAINTEXT",
+    "inter.broker.listener.name=SECURE",
+    "sasl.enabled.mechanisms=PLAIN",
+    "sasl.mechanism.inter.broker.protocol=PLAIN",
+    f'{_JAAS}={_PLAIN} username="b" password="x" user_b="x";',
+)
+_LOCKED_OUT = [
+    {_ENABLED: "OAUTHBEARER"},
+    {_ENABLED: "SCRAM-SHA-512"},
+    {"sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512"},
+    {_JAAS: f'{_PLAIN} user_b="x";'},
+]
+
+
+@pytest.mark.parametrize("settings", _LOCKED_OUT)
+@pytest.mark.parametrize("resource", [OWN, EVERY])
+def test_settings_with_which_no_one_could_log_in_are_refused(
+    settings: Mapping[str, str], resource: ConfigResource
+) -> None:
+    """No client could take them back, and the broker would not start again."""
+    held = started(*_WITH_SASL)
+    with pytest.raises(KafkaError) as raised:
+        held.check(resource, settings)
+    assert raised.value.code is ErrorCode.INVALID_REQUEST
+    held.check(OWN, {_JAAS: f'{_PLAIN} username="b" password="y" user_b="y" user_c="z";'})
+
+
+@pytest.mark.parametrize("settings", _LOCKED_OUT)
+def test_stored_settings_with_which_no_one_could_log_in_are_left_out(
+    settings: Mapping[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The controller, which has another configuration, may have taken them."""
+    held = started(*_WITH_SASL)
+    held.follow(image(own={**settings, "num.io.threads": "9"}))
+    assert held.config["num.io.threads"] == 9
+    security = held.config.security_of("SECURE")
+    assert security.mechanisms == ("PLAIN",)
+    assert held.config["sasl.mechanism.inter.broker.protocol"] == "PLAIN"
+    assert "a setting made at run time is left out" in caplog.text
+    assert '"x"' not in caplog.text
