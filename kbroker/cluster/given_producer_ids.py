@@ -2,7 +2,8 @@
 
 The controller has a block of ids at hand. Another broker asks it for one, by InitProducerId without
 a transactional id, as an idempotent producer does: a transactional id needs a new producer id once,
-and once for each 32,767 epochs.
+and once for each 32,767 epochs. It asks as itself, not in an envelope: it has the rights of a
+broker, and no client is there whose rights would count.
 
 Any thread.
 """
@@ -10,14 +11,12 @@ Any thread.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers import envelope
 from kbroker.metadata.controller import ProducerIdManager
 from kbroker.protocol import messages
 from kbroker.protocol.wire import ProtocolError
-from kbroker.security.session import ANONYMOUS, session_of
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
@@ -25,19 +24,8 @@ if TYPE_CHECKING:
     from kbroker.metadata.controller import Controller
 
 _VERSION: Final = 0
-_CLIENT_ID: Final = "kbroker-transactions"
-_HERE: Final = "127.0.0.1"
 
 Done = Callable[[int | KafkaError], None]
-
-
-class _Request(NamedTuple):
-    """What an envelope asks of the request inside."""
-
-    body: bytes
-    api_key: int = ApiKey.INIT_PRODUCER_ID
-    api_version: int = _VERSION
-    correlation_id: int = 0
 
 
 class GivenProducerIds:
@@ -63,28 +51,14 @@ class GivenProducerIds:
         if broker is None:
             done(_later("there is no controller now"))
             return
-        inside = messages.init_producer_id.Request(
+        body = messages.init_producer_id.Request(
             transactional_id=None, transaction_timeout_ms=0
         ).encode(_VERSION)
-        request = _Request(inside)
-        in_envelope = broker.envelope_version >= envelope.VERSION
-        key, version, body = int(ApiKey.INIT_PRODUCER_ID), _VERSION, inside
-        if in_envelope:
-            session = session_of(ANONYMOUS, _CLIENT_ID, "", _HERE)
-            key, version = int(ApiKey.ENVELOPE), envelope.VERSION
-            body = envelope.sealed(request, session)  # type: ignore[arg-type]  # all that it reads
 
         def answered(answer: bytes | KafkaError) -> None:
-            if isinstance(answer, bytes) and in_envelope:
-                answer = envelope.opened(answer, request)  # type: ignore[arg-type]
-            done(answer if isinstance(answer, KafkaError) else _producer_id(answer))
+            done(_later(answer.message) if isinstance(answer, KafkaError) else _producer_id(answer))
 
-        def failing(answer: bytes | KafkaError) -> None:
-            if isinstance(answer, KafkaError):
-                answer = _later(answer.message)
-            answered(answer)
-
-        peers.forward(broker, key, version, body, failing)
+        peers.forward(broker, int(ApiKey.INIT_PRODUCER_ID), _VERSION, body, answered)
 
 
 def _producer_id(answer: bytes) -> int | KafkaError:

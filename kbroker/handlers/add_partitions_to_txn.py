@@ -110,8 +110,8 @@ def _handle_brokers(
         with verdicts.of(name) as put:
             pair = Pair(each.producer_id, each.producer_epoch)
             partitions = _partitions(each.topics)
-            hidden = _hidden(services, call, partitions)
-            refused = _refused(image, partitions, hidden, of_client=False)
+            # The other broker has asked for the rights of its client.
+            refused = _refused(image, partitions, frozenset(), of_client=False)
             if refused:
                 put(refused)
             elif coordinator is None:
@@ -137,7 +137,7 @@ def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartitio
 def _hidden(
     services: Services, call: Call[Request], partitions: Sequence[TopicPartition]
 ) -> frozenset[str]:
-    """The topics to which the client, or the other broker, may not write."""
+    """The topics to which the client may not write."""
     names = dict.fromkeys(each.topic for each in partitions)
     return denied(services, call, Operation.WRITE, ResourceType.TOPIC, names)
 

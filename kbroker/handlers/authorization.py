@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.errors import KafkaError
+from kbroker.handlers.forwarding import calls_itself_a_broker
 from kbroker.security.rights import (
     CLUSTER_NAME,
     DENIED,
@@ -117,3 +118,19 @@ def may_on_cluster(
     services: Services, call: Call[Any], operation: Operation, *, quiet: bool = False
 ) -> bool:
     return may(services, call, operation, ResourceType.CLUSTER, CLUSTER_NAME, quiet=quiet)
+
+
+def is_a_broker(services: Services, call: Call[Any]) -> bool:
+    """Whether another broker of the cluster asks this for itself, with an authorizer in place.
+
+    Brokers need one right, ClusterAction on the cluster. With it they could put anything into the
+    other brokers' images, so nothing is hidden from them: one that believed that a transaction is
+    over, because its topic is hidden, would abort it. A client that has this right has none more,
+    unless it calls itself a broker on the listener between brokers.
+    """
+    if services.authorizer is None:
+        return False
+    inside = services.config.listeners.inter_broker_name
+    return calls_itself_a_broker(call.request, inside) and may_on_cluster(
+        services, call, Operation.CLUSTER_ACTION, quiet=True
+    )

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.authorization import may_on_cluster
+from kbroker.handlers.authorization import is_a_broker, may_on_cluster
 from kbroker.handlers.transactions import coordinator_of, fencing_error, refusal, remembering
 from kbroker.protocol import messages
 from kbroker.security.rights import Operation, ResourceType
@@ -66,7 +66,8 @@ def _may_be_idempotent(services: Services, call: Call[Request]) -> bool:
     some_topic = Operation.WRITE, ResourceType.TOPIC, ApiKey.INIT_PRODUCER_ID
     if services.authorizer.authorize_by_type(call.session, *some_topic):
         return True
-    return may_on_cluster(services, call, Operation.IDEMPOTENT_WRITE)
+    # A broker asks for the ids of its transactional producers.
+    return is_a_broker(services, call) or may_on_cluster(services, call, Operation.IDEMPOTENT_WRITE)
 
 
 def _answer(call: Call[Request], result: int | KafkaError) -> None:

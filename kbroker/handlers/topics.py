@@ -21,7 +21,7 @@ from kbroker import limits
 from kbroker.config import ConfigEntry, TopicConfig, describe_topic
 from kbroker.config.describe import describe_topic_key
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.authorization import denied, may_on_cluster
+from kbroker.handlers.authorization import denied, is_a_broker, may_on_cluster
 from kbroker.handlers.delayed import await_decision
 from kbroker.handlers.reply import short_message
 from kbroker.metadata.controller.decisions import NewTopic, TopicResult
@@ -83,7 +83,8 @@ def _not_creatable(
     services: Services, call: Call[create_topics.Request], names: Sequence[str]
 ) -> dict[str | None, TopicResult]:
     """The topics that the client may not create."""
-    if may_on_cluster(services, call, Operation.CREATE, quiet=True):
+    # A broker asks for its internal topics, and for those that clients of it may create.
+    if may_on_cluster(services, call, Operation.CREATE, quiet=True) or is_a_broker(services, call):
         return {}
     hidden = denied(services, call, Operation.CREATE, ResourceType.TOPIC, names)
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED

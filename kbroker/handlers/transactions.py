@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.handlers.authorization import denied
+from kbroker.handlers.authorization import denied, is_a_broker
 from kbroker.handlers.repeats import answers_of
 from kbroker.limits import KEPT_CLIENT_ID_CHARS_MAX
 from kbroker.protocol import messages
@@ -117,9 +117,11 @@ def handle_list(services: Services, call: Call[list_transactions.Request]) -> No
         and matches(name)
     ]
     names = [each.transactional_id for each in found]
-    hidden = denied(
-        services, call, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, names, quiet=True
-    )
+    hidden: frozenset[str] = frozenset()
+    if not is_a_broker(services, call):
+        hidden = denied(
+            services, call, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, names, quiet=True
+        )
     found = [each for each in found if each.transactional_id not in hidden]
     if coordinator is not None and coordinator.is_loading:  # since then
         raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -148,7 +150,10 @@ def handle_describe(services: Services, call: Call[describe_transactions.Request
     coordinator = None if services.transactions is None else services.transactions.coordinator
 
     ids = call.message.transactional_ids
-    hidden = denied(services, call, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, ids)
+    sees_all = is_a_broker(services, call)
+    hidden: frozenset[str] = frozenset()
+    if not sees_all:
+        hidden = denied(services, call, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, ids)
 
     def described(name: str) -> describe_transactions.TransactionState:
         found: TransactionImage | ErrorCode = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
@@ -164,7 +169,7 @@ def handle_describe(services: Services, call: Call[describe_transactions.Request
             return table.TransactionState(error_code=found, transactional_id=name)
         client = coordinator.client_of(name) if coordinator and call.message.with_clients else None
         topics: dict[str, list[int]] = {}
-        of_topics = {topic for topic, _ in found.partitions}
+        of_topics = set() if sees_all else {topic for topic, _ in found.partitions}
         left_out = denied(
             services, call, Operation.DESCRIBE, ResourceType.TOPIC, of_topics, quiet=True
         )

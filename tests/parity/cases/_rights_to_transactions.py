@@ -56,6 +56,26 @@ add_rights(
 )
 add_rights(
     book,
+    "AddPartitionsToTxn of a broker",
+    range(4, 6),
+    ["CLUSTER_ACTION C", "WRITE X x, WRITE T t, WRITE T u", "CLUSTER_ACTION C, WRITE T t"],
+    lambda talk, version: build(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        version,
+        transactions=[
+            {
+                "transactional_id": talk.name("x"),
+                "producer_id": 9_999,
+                "producer_epoch": 0,
+                "verify_only": True,
+                "topics": [{"name": name, "partitions": [0]} for name in names(talk)],
+            }
+        ],
+    ),
+    prepare=topics,
+)
+add_rights(
+    book,
     "AddOffsetsToTxn",
     range(5),
     ["WRITE X x", "READ G g", "WRITE X x, READ G g", "WRITE X x, DESCRIBE G g"],
