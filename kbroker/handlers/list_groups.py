@@ -30,8 +30,9 @@ def handle(services: Services, call: Call[Request]) -> None:
     groups: list[ListedGroup] = []
     if not types or CLASSIC in types:
         hidden: frozenset[str] = frozenset()
+        listed = list(services.groups.listings())  # once: no group comes after the check
         if not may_on_cluster(services, call, Operation.DESCRIBE, quiet=True):
-            ids = [group.group_id for group in services.groups.listings()]
+            ids = [group.group_id for group in listed]
             hidden = denied(services, call, Operation.DESCRIBE, ResourceType.GROUP, ids, quiet=True)
         groups = [
             table.ListedGroup(
@@ -40,7 +41,7 @@ def handle(services: Services, call: Call[Request]) -> None:
                 group_state=group.state.label,
                 group_type=CLASSIC,
             )
-            for group in services.groups.listings()
+            for group in listed
             if (not states or group.state.label.lower() in states) and group.group_id not in hidden
         ]
     call.answer(table.Response(error_code=ErrorCode.NONE, groups=groups))

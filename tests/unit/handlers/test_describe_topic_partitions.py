@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from kbroker.handlers.describe_topic_partitions import SORTED_AT_ONCE, _in_order
 from kbroker.handlers.metadata_topics import OPERATIONS_NOT_ASKED, TOPIC_OPERATIONS
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import BrokerEndpoint, BrokerImage, new_uuid
+from kbroker.security.rights import Operation, Resource
 from kbroker.types import ApiKey
 from tests.unit.handlers.support import FakeBroker, changed, part_of, request_of, written
 
@@ -238,3 +240,32 @@ def test_brokers_are_those_of_the_image() -> None:
     broker.controller.image = broker.controller.image.with_brokers([BrokerImage(2)])
     ((partition,),) = (topic.partitions for topic in broker.call(describe("a")).topics)
     assert (partition.leader_id, partition.offline_replicas) == (-1, (1,))
+
+
+def test_a_page_asks_for_no_more_rights_than_it_has_topics() -> None:
+    """Else a client that goes from page to page would have the rights to all topics asked for each
+    of them."""
+    asked: list[str] = []
+
+    class Even:
+        def authorize(
+            self, session: object, operation: Operation, resources: Sequence[Resource],
+            request: object, *, quiet: bool = False,
+        ) -> list[Resource]:  # fmt: skip
+            if operation is Operation.DESCRIBE and len(resources) > 1:
+                assert quiet
+                asked.extend(each.name for each in resources)
+            return [each for each in resources if int(each.name) % 2]
+
+    broker = FakeBroker()
+    for number in range(500):
+        broker.create(f"{number:03}", partitions=1)
+    broker.services.authorizer = Even()  # type: ignore[assignment]
+    cursor: tuple[str, int] | None = None
+    seen: list[str] = []
+    for _ in range(3):
+        answer = broker.call(describe(limit=2, cursor=cursor))
+        seen += [topic.name for topic in answer.topics]
+        cursor = following(answer)
+    assert seen == ["000", "002", "004", "006", "008", "010"] and cursor == ("012", 0)
+    assert len(asked) <= 3 * 50
