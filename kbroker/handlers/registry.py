@@ -466,7 +466,7 @@ APIS: Final[tuple[Api, ...]] = (
     ),
     _api(
         ApiKey.CREATE_DELEGATION_TOKEN,
-        _late("delegation_tokens"),
+        _late("delegation_tokens", "handle_create"),
         _late_failure("delegation_tokens", "create_failure"),
         memory_factor=25,
     ),

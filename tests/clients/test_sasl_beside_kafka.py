@@ -206,6 +206,29 @@ def another(key: ApiKey, version: int, /, **fields: Any) -> Script:
     return run
 
 
+def tokens_asked_for(key: ApiKey, version: int, /, **fields: Any) -> Script:
+    """Delegation tokens, which neither side gives, of a client that has logged in."""
+
+    def run(talk: Talk) -> None:
+        tell(talk, ApiKey.SASL_HANDSHAKE, 1, handshake("PLAIN", 1))
+        token = next(ClientLogin("PLAIN", USER, PASSWORD).tokens())
+        tell(talk, ApiKey.SASL_AUTHENTICATE, 2, authenticate(token, 2))
+        request = getattr(messages, key.name.lower()).Request(**fields)
+        found = tell(talk, key, version, framed(key, version, request.encode(version)))
+        if key is ApiKey.CREATE_DELEGATION_TOKEN and found is not None:
+            talk.said.append((found.principal_type, found.principal_name))
+            talk.said.append(found.token_requester_principal_name)
+
+    return run
+
+
+CREATE_TOKEN = messages.create_delegation_token
+
+
+def renewer(kind: str) -> Any:
+    return CREATE_TOKEN.CreatableRenewers(principal_type=kind, principal_name="r")
+
+
 def sized(size: int) -> Script:
     def run(talk: Talk) -> None:
         talk.send(handshake("PLAIN", 1))
@@ -248,6 +271,30 @@ SCRIPTS: dict[str, Script] = {
     "ListGroups instead of a token": another(ApiKey.LIST_GROUPS, 4),
     "FindCoordinator instead of a token": another(ApiKey.FIND_COORDINATOR, 2, key="g"),
     "DescribeCluster instead of a token": another(ApiKey.DESCRIBE_CLUSTER, 0),
+    **{
+        f"CreateDelegationToken v{v}": tokens_asked_for(
+            ApiKey.CREATE_DELEGATION_TOKEN, v, renewers=[renewer("User")], max_lifetime_ms=1
+        )
+        for v in range(1, 4)
+    },
+    "CreateDelegationToken for another": tokens_asked_for(
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        3,
+        owner_principal_type="User",
+        owner_principal_name="bob",
+        renewers=[],
+        max_lifetime_ms=1,
+    ),
+    "CreateDelegationToken with a renewer of another type": tokens_asked_for(
+        ApiKey.CREATE_DELEGATION_TOKEN, 3, renewers=[renewer("Group")], max_lifetime_ms=1
+    ),
+    "RenewDelegationToken": tokens_asked_for(
+        ApiKey.RENEW_DELEGATION_TOKEN, 2, hmac=b"x", renew_period_ms=1
+    ),
+    "ExpireDelegationToken": tokens_asked_for(
+        ApiKey.EXPIRE_DELEGATION_TOKEN, 2, hmac=b"x", expiry_time_period_ms=1
+    ),
+    "DescribeDelegationToken": tokens_asked_for(ApiKey.DESCRIBE_DELEGATION_TOKEN, 3, owners=None),
     "token too large": sized(524_289),
     "token of a negative size": sized(-1),
     "PLAIN without fields": token_of("PLAIN", b"alice"),
