@@ -271,6 +271,9 @@ class NetworkClient:
             error = network_error(f"{node.address} sent a malformed ApiVersions: {failure}")
         except KafkaError as failure:
             error = failure
+        except Exception as failure:  # else this node would never be tried again
+            what = f"{type(failure).__name__}: {failure}"
+            error = network_error(f"cannot connect to {node.address}: {what}")
         else:
             connection.negotiated = True
             node.failures = 0

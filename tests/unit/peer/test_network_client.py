@@ -22,6 +22,7 @@ from kbroker.peer.address import Address
 from kbroker.peer.connection import NetworkClientOptions
 from kbroker.peer.network_client import NetworkClient
 from kbroker.protocol.wire import Reader
+from kbroker.security.client_login import ClientLogin
 from kbroker.types import ApiKey
 from lab.ports import free_port
 
@@ -538,3 +539,23 @@ def test_forget_drops_a_node_with_its_back_off() -> None:
 def test_addresses_print_as_they_are_written() -> None:
     assert str(Address("::1", 9092)) == "[::1]:9092"
     assert str(Address("localhost", 9092)) == "localhost:9092"
+
+
+def test_a_login_that_raises_anything_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*_: object) -> None:
+        raise ValueError("a name or password for PLAIN has no NUL")
+
+    monkeypatch.setattr("kbroker.peer.network_client.log_in", broken)
+
+    async def scenario(server: Server) -> None:
+        network = client(login=ClientLogin("PLAIN", "a", "b"))
+        for times in (1, 2, 3):
+            assert not network.ready(server.address)
+            await until(lambda times=times: len(server.connections) == times)  # type: ignore[misc]
+            await until(lambda: network.connection_delay_ms(server.address) > 0)
+            error = network.last_error(server.address)
+            assert error is not None and "has no NUL" in error.message
+            await advance(2)
+        await network.close()
+
+    run(scenario)
