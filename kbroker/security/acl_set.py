@@ -1,20 +1,22 @@
 """All ACLs of the cluster, and which of them cover a resource.
 
 Place in the flow: a part of the cluster image. A change makes a new set with one pattern's ACLs
-replaced; the tables of the other types are shared with the old one.
+replaced; the tables of the other types are shared with the old one. There may be 100,000 patterns,
+and hundreds of changes a second: a change copies one dictionary, and the difference from the set
+before is the change itself.
 
-**Look-up.** Literal names are a dictionary. Prefixed names are a sorted list. Each prefix of a name
-is the greatest element at or below the name, or a prefix of that element: all texts between a
-prefix and a name that begins with it begin with it, too. So one bisection, and a walk from each
-prefix to the next shorter one of the list (`_parents`), find them all, the longest first.
+**Look-up.** Literal and prefixed names are dictionaries. Which prefixes a name has is looked up for
+each length that a prefix has, from the longest: there are few lengths.
 
-Immutable, except that a table of prefixes notes its parents at the first look-up; any thread.
+Immutable, except that a table notes the patterns of each principal at the first question about one;
+any thread.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+import weakref
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -33,40 +35,38 @@ from kbroker.security.acls import (
 )
 from kbroker.security.rights import Operation, ResourceType
 
-# The element is the longest prefix of the list, so none is shorter.
-_NO_PARENT: Final = -1
+# Changes of so many patterns are followed in the notes on principals; after more they are new.
+_FOLLOWED_MAX: Final = 100
 
 
 class _Prefixes:
-    """Names in their order, and for each the next shorter one that is a prefix of it."""
+    """Names, and how many there are of each length."""
 
-    __slots__ = ("_parents", "names")
+    __slots__ = ("_counts", "_lengths", "_names")
 
-    def __init__(self, names: Iterable[str]) -> None:
-        self.names = sorted(names)
-        self._parents: list[int] | None = None
+    def __init__(self, names: Collection[str], counts: Mapping[int, int] | None = None) -> None:
+        self._names = names
+        self._counts = Counter(map(len, names)) if counts is None else counts
+        self._lengths = sorted(self._counts, reverse=True)
 
     def of(self, name: str) -> Iterator[str]:
         """Those that `name` begins with, the longest first."""
-        parents = self._parents
-        if parents is None:
-            parents = self._parents = _parents_of(self.names)
-        at = bisect_right(self.names, name) - 1
-        while at != _NO_PARENT:
-            each = self.names[at]
-            if name.startswith(each):
-                yield each
-            at = parents[at]
+        here = len(name)
+        for length in self._lengths:
+            if length <= here and (prefix := name[:length]) in self._names:
+                yield prefix
 
-
-def _parents_of(names: list[str]) -> list[int]:
-    parents: list[int] = []
-    for index, name in enumerate(names):
-        at = index - 1
-        while at != _NO_PARENT and not name.startswith(names[at]):
-            at = parents[at]
-        parents.append(at)
-    return parents
+    def replaced_by(self, names: Collection[str], changed: Iterable[str]) -> _Prefixes:
+        """Of these names; those that are only there, or only here, are among `changed`."""
+        counts = dict(self._counts)
+        for name in changed:
+            grows = (name in names) - (name in self._names)
+            left = counts.get(len(name), 0) + grows
+            if left:
+                counts[len(name)] = left
+            else:
+                counts.pop(len(name), None)
+        return _Prefixes(names, counts)
 
 
 class _Table:
@@ -89,16 +89,53 @@ class _Table:
     def of(self, kind: PatternType) -> Mapping[str, ResourceAcls]:
         return self.prefixed if kind is PatternType.PREFIXED else self.literal
 
-    def with_changed(self, changed: Iterable[tuple[Pattern, ResourceAcls]]) -> _Table:
-        literal, prefixed = dict(self.literal), dict(self.prefixed)
-        for pattern, acls in changed:
-            names = prefixed if pattern.kind is PatternType.PREFIXED else literal
-            if acls:
-                names[pattern.name] = acls
-            else:
-                names.pop(pattern.name, None)
-        same = prefixed.keys() == self.prefixed.keys()
-        return _Table(literal, prefixed, self.prefixes if same else _Prefixes(prefixed))
+    def with_changed(self, changed: Collection[tuple[Pattern, ResourceAcls]]) -> _Table:
+        literals = [each for each in changed if each[0].kind is not PatternType.PREFIXED]
+        others = [each for each in changed if each[0].kind is PatternType.PREFIXED]
+        literal, prefixed, prefixes = self.literal, self.prefixed, self.prefixes
+        if literals:
+            literal = _replaced(literal, literals)
+        if others:
+            prefixed = _replaced(prefixed, others)
+            prefixes = prefixes.replaced_by(prefixed, [pattern.name for pattern, _ in others])
+        table = _Table(literal, prefixed, prefixes)
+        if self.by_subject is not None and len(changed) <= _FOLLOWED_MAX:
+            table.by_subject = _followed(self.by_subject, self, changed)
+        return table
+
+
+def _replaced(
+    names: Mapping[str, ResourceAcls], changed: Iterable[tuple[Pattern, ResourceAcls]]
+) -> dict[str, ResourceAcls]:
+    """`names` with these, which are of the same kind of pattern."""
+    kept = dict(names)
+    for pattern, acls in changed:
+        if acls:
+            kept[pattern.name] = acls
+        else:
+            kept.pop(pattern.name, None)
+    return kept
+
+
+def _followed(
+    known: Mapping[str, list[Pattern]],
+    table: _Table,
+    changed: Iterable[tuple[Pattern, ResourceAcls]],
+) -> dict[str, list[Pattern]]:
+    """`known` of the table, with these changes."""
+    found = dict(known)
+    for pattern, acls in changed:
+        before = _principals(table.of(pattern.kind).get(pattern.name, NO_ACLS))
+        after = _principals(acls)
+        for principal in before - after:
+            found[principal] = [each for each in found[principal] if each != pattern]
+        for principal in after - before:
+            found[principal] = [*found.get(principal, ()), pattern]
+    return found
+
+
+def _principals(acls: ResourceAcls) -> set[str]:
+    return {principal for principal, _ in acls.bits}
 
 
 _NO_TABLE: Final = _Table(MappingProxyType({}), MappingProxyType({}), _Prefixes(()))
@@ -123,11 +160,20 @@ class Covering:
 class AclSet:
     """The resources that have ACLs, and these."""
 
-    __slots__ = ("_count", "_tables")
+    __slots__ = ("__weakref__", "_before", "_changed", "_count", "_tables")
 
-    def __init__(self, tables: Mapping[ResourceType, _Table], count: int) -> None:
+    def __init__(
+        self,
+        tables: Mapping[ResourceType, _Table],
+        count: int,
+        before: AclSet | None = None,
+        changed: Mapping[Pattern, ResourceAcls] = MappingProxyType({}),
+    ) -> None:
+        """`changed` since `before`, as long as that is there."""
         self._tables = tables
         self._count = count
+        self._before = None if before is None else weakref.ref(before)
+        self._changed = changed
 
     def __len__(self) -> int:
         """The number of ACLs."""
@@ -174,23 +220,18 @@ class AclSet:
             type_: self._tables.get(type_, _NO_TABLE).with_changed(some)
             for type_, some in by_type.items()
         }
-        return AclSet({**self._tables, **tables}, count)
+        return AclSet({**self._tables, **tables}, count, self, changed)
 
     def changed_since(self, old: AclSet) -> dict[Pattern, ResourceAcls]:
         """What `old.with_changed` needs to be this set."""
+        if self._before is not None and self._before() is old:
+            return {each: acls for each, acls in self._changed.items() if acls != old.of(each)}
         changed: dict[Pattern, ResourceAcls] = {}
         for type_ in self._tables.keys() | old._tables.keys():
             now, was = self._tables.get(type_, _NO_TABLE), old._tables.get(type_, _NO_TABLE)
-            if now is was:
-                continue
             for kind in (PatternType.LITERAL, PatternType.PREFIXED):
-                here, there = now.of(kind), was.of(kind)
-                for name, acls in here.items():
-                    known = there.get(name)
-                    if known is not acls and known != acls:
-                        changed[Pattern(type_, kind, name)] = acls
-                for name in there.keys() - here.keys():
-                    changed[Pattern(type_, kind, name)] = NO_ACLS
+                for name, acls in _changed_names(now.of(kind), was.of(kind)):
+                    changed[Pattern(type_, kind, name)] = acls
         return changed
 
     def patterns_covering(
@@ -265,12 +306,30 @@ class AclSet:
             return False
         if everything in allowed:
             return True
-        prefixes = _Prefixes(each.name for each in denied if each.kind is PatternType.PREFIXED)
+        prefixes = _Prefixes({each.name for each in denied if each.kind is PatternType.PREFIXED})
         return any(
             (each.kind is PatternType.PREFIXED or each not in denied)
             and next(prefixes.of(each.name), None) is None
             for each in allowed
         )
+
+
+def _changed_names(
+    here: Mapping[str, ResourceAcls], there: Mapping[str, ResourceAcls]
+) -> Iterator[tuple[str, ResourceAcls]]:
+    if here is there:
+        return
+    left = len(there)  # of those that are not here any more
+    for name, acls in here.items():
+        known = there.get(name)
+        if known is not None:
+            left -= 1
+        if known is not acls and known != acls:
+            yield name, acls
+    if left:
+        for name in there:
+            if name not in here:
+                yield name, NO_ACLS
 
 
 NO_ACL_SET: Final = AclSet(MappingProxyType({}), 0)

@@ -87,6 +87,66 @@ def test_a_change_is_found_and_applied(seed: int) -> None:
     assert not made.changed_since(after)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_set_that_has_changed_often_is_the_same_as_a_new_one(seed: int) -> None:
+    dice = random.Random(seed)
+    acls, kept = NO_ACL_SET, []
+    for _ in range(40):
+        changed: dict[Pattern, ResourceAcls] = {}
+        for _ in range(dice.randrange(1, 4)):
+            name = "".join(dice.choices("ab", k=dice.randrange(1, 4)))
+            pattern = dice.choice((topic, prefix))(dice.choice((name, name, "*")))
+            changed[pattern] = ResourceAcls.of(
+                Entry(
+                    f"User:{dice.choice('xy*')}", dice.choice(("*", "h")),
+                    dice.choice((Operation.READ, Operation.ALL)),
+                    dice.choice((Permission.DENY, Permission.ALLOW)),
+                )
+                for _ in range(dice.randrange(3))
+            )  # fmt: skip
+        before, acls = acls, acls.with_changed(changed)
+        kept.append(before)  # a difference is also taken from a set that is long gone
+        fresh = acl_set(acls)
+        assert acls == fresh and len(acls) == len(fresh)
+        for user in ("User:x", "User:y", "User:z"):
+            asked = user, "h", Operation.READ, ResourceType.TOPIC
+            assert acls.allows_some(*asked) == fresh.allows_some(*asked)
+            for name in ("a", "ab", "aba", "abab", "b", "*"):
+                ours, theirs = (each.covering(*asked, name) for each in (acls, fresh))
+                assert (ours.is_covered, ours.denied_by, ours.allowed_by) == (
+                    theirs.is_covered, theirs.denied_by, theirs.allowed_by
+                )  # fmt: skip
+        for older in (before, dice.choice(kept)):
+            found = acls.changed_since(older)
+            assert older.with_changed(found) == acls
+            assert all(older.of(pattern) != some for pattern, some in found.items())
+
+
+def test_a_change_of_many_acls_is_not_compared_with_them() -> None:
+    """100,000 ACLs, and a tool that changes one after the other."""
+    acls = acl_set(Acl(prefix(f"p{number}"), READ) for number in range(2_000))
+    acls.allows_some("User:a", "h", Operation.READ, ResourceType.TOPIC)
+    changed = acls.with_changed({prefix("q"): ResourceAcls.of([READ])})
+    assert changed.changed_since(acls) is not None
+    compared: list[object] = []
+    one = acls.of(prefix("p7"))
+    assert all(each is one or each == one for _, each in acls.items())
+
+    class Counted(ResourceAcls):
+        def __eq__(self, other: object) -> bool:
+            compared.append(other)
+            return super().__eq__(other)
+
+        __hash__ = None  # type: ignore[assignment]
+
+    many = acls.with_changed({prefix(f"p{number}"): Counted(one.bits) for number in range(2_000)})
+    compared.clear()
+    more = many.with_changed({prefix("q"): ResourceAcls.of([READ])})
+    assert list(more.changed_since(many)) == [prefix("q")]
+    assert not compared
+    assert more._tables[ResourceType.TOPIC].literal is many._tables[ResourceType.TOPIC].literal
+
+
 def test_one_acl_of_a_resource_goes_and_the_others_stay() -> None:
     """CVE-2024-27309."""
     write = READ._replace(operation=Operation.WRITE)
