@@ -40,6 +40,9 @@ AGREED: Final = (
     "group.max.session.timeout.ms",
     "group.max.size",
     "replica.selector.class",
+    "authorizer.class.name",
+    "super.users",
+    "allow.everyone.if.no.acl.found",
 )
 UNSET: Final = "unset"
 
@@ -49,7 +52,7 @@ def agreed_settings(config: BrokerConfig) -> dict[str, str]:
     found = {name: format_value(BROKER_KEYS[name], config[name]) for name in AGREED}
     retention_ms = TopicConfig(config, {})["retention.ms"]
     found[_RETENTION_MS] = str(retention_ms)
-    return {name: UNSET if text is None else text for name, text in found.items()}
+    return {name: text or UNSET for name, text in found.items()}
 
 
 def same_text(name: str, text: str) -> str:
