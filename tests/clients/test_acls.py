@@ -1,0 +1,203 @@
+"""`kbroker acl` beside Apache Kafka's `kafka-acls`, on one broker with users and an authorizer.
+
+Both make the same ACLs from the same words, each lists those of the other, and `explain` answers as
+the broker decides.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kbroker.cli.main import main
+from kbroker.errors import ErrorCode
+from kbroker.peer.acl_messages import decode_delete_acls, encode_delete_acls
+from kbroker.peer.client import Client
+from kbroker.peer.messages import NewTopic
+from kbroker.security.acl_filter import AclFilter
+from kbroker.security.acls import PatternType, Permission
+from kbroker.security.rights import Operation, ResourceType
+from kbroker.testing.process import ServerProcess
+from kbroker.types import ApiKey
+from tests.clients.agents.tools import Tools
+from tests.support.authorized_broker import AuthorizedBroker
+
+pytestmark = [pytest.mark.client, pytest.mark.java]
+
+TOOL = "AclCommand"
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[ServerProcess]:
+    overrides = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "offsets.topic.num.partitions": 1,
+    }
+    with AuthorizedBroker(overrides) as made:
+        yield made
+
+
+@pytest.fixture
+def run(broker: ServerProcess, capsys: pytest.CaptureFixture[str]) -> Run:
+    def kbroker(*words: str) -> tuple[int, str, str]:
+        status = main(["acl", *words, "-b", broker.bootstrap])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return kbroker
+
+
+@pytest.fixture(autouse=True)
+def no_acls(broker: ServerProcess) -> Iterator[None]:
+    yield
+    everything = AclFilter(
+        ResourceType.ANY, None, PatternType.ANY, None, None, Operation.ANY, Permission.ANY
+    )
+    with Client(broker.bootstrap) as client:
+        client.cluster.at_controller(
+            ApiKey.DELETE_ACLS,
+            lambda version: encode_delete_acls(version, [everything]),
+            decode_delete_acls,
+        )
+
+
+def listed(run: Run) -> set[tuple[Any, ...]]:
+    status, out, _ = run("list", "-o", "json")
+    assert status == 0
+    return {tuple(each.values()) for each in json.loads(out)}
+
+
+SAME_WORDS = [
+    ("--allow-principal", "User:anna", "--operation", "Read", "--topic", "t"),
+    ("--allow-principal", "User:anna", "--topic", "t"),
+    (
+        "--allow-principal", "User:anna", "--allow-host", "10.0.0.7", "--deny-principal",
+        "User:bert", "--operation", "Read", "--operation", "AlterConfigs", "--topic", "t",
+        "--resource-pattern-type", "prefixed",
+    ),
+    ("--allow-principal", "User:anna", "--producer", "--topic", "t"),
+    (
+        "--allow-principal", "User:anna", "--producer", "--idempotent", "--topic", "t",
+        "--transactional-id", "x",
+    ),
+    ("--allow-principal", "User:anna", "--consumer", "--topic", "*", "--group", "g"),
+    (
+        "--allow-principal", "User:anna", "--consumer", "--producer", "--topic", "t", "--group",
+        "g",
+    ),
+    ("--allow-principal", "User:anna", "--operation", "Describe", "--cluster"),
+    (
+        "--allow-principal", "User:anna", "--operation", "CreateTokens", "--user-principal",
+        "User:bert",
+    ),
+    ("--allow-principal", "User:anna", "--operation", "Describe", "--delegation-token", "id"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", SAME_WORDS, ids=lambda words: " ".join(words[2:6]))
+def test_the_same_words_make_the_same_acls(
+    broker: ServerProcess, run: Run, tools: Tools, words: tuple[str, ...]
+) -> None:
+    status, out, err = run("add", *words)
+    assert status == 0, err
+    ours = listed(run)
+    assert out.count("added: ") == len(ours) > 0
+    assert run("remove", "--force", *words)[0] == 0
+    assert listed(run) == set()
+    done = tools.attempt(TOOL, "--bootstrap-server", broker.bootstrap, "--add", *words)
+    assert done.returncode == 0, done.stderr.decode()
+    assert listed(run) == ours
+    # And ours takes away what theirs has made.
+    assert run("remove", "--force", *words)[0] == 0
+    assert listed(run) == set()
+
+
+REFUSED = [
+    ("--operation", "Read", "--topic", "t"),
+    ("--allow-principal", "User:anna", "--operation", "Read"),
+    ("--allow-principal", "User:anna", "--operation", "ClusterAction", "--topic", "t"),
+    ("--allow-principal", "User:anna", "--consumer", "--topic", "t"),
+    ("--allow-principal", "User:anna", "--producer", "--operation", "Read", "--topic", "t"),
+    ("--deny-principal", "User:anna", "--producer", "--topic", "t"),
+]
+
+
+@pytest.mark.parametrize("words", REFUSED, ids=" ".join)
+def test_the_same_words_are_refused(
+    broker: ServerProcess, run: Run, tools: Tools, words: tuple[str, ...]
+) -> None:
+    assert run("add", *words)[0] == 2
+    done = tools.attempt(TOOL, "--bootstrap-server", broker.bootstrap, "--add", *words)
+    assert done.returncode != 0
+    assert listed(run) == set()
+
+
+def test_a_removal_lists_its_acls_and_asks(run: Run) -> None:
+    assert run("add", "--allow-principal", "User:anna", "--topic", "t")[0] == 0
+    status, _, err = run("remove", "--topic", "t")
+    assert status == 2 and "add --force" in err
+    assert run("remove", "--topic", "t", "--force")[1] == (
+        "removed: allow User:anna All topic t from *\n"
+    )
+    assert run("remove", "--topic", "t", "--force")[1] == "no such ACL\n"
+
+
+def test_a_list_of_some(run: Run) -> None:
+    run("add", "--allow-principal", "User:anna", "--topic", "ord",
+        "--resource-pattern-type", "prefixed")  # fmt: skip
+    run("add", "--allow-principal", "User:bert", "--operation", "Read", "--topic", "orders")
+    out = run("list", "--topic", "orders", "--resource-pattern-type", "match")[1]
+    assert out.splitlines()[0].split() == [
+        "RESOURCE", "NAME", "PATTERN", "PRINCIPAL", "HOST", "OPERATION", "PERMISSION",
+    ]  # fmt: skip
+    assert len(out.splitlines()) == 3
+    out = run("list", "--principal", "User:bert")[1]
+    assert out.splitlines()[1].split() == [
+        "topic", "orders", "literal", "User:bert", "*", "Read", "allow",
+    ]  # fmt: skip
+
+
+def test_explain_answers_as_the_broker_decides(broker: ServerProcess, run: Run) -> None:
+    run("add", "--allow-principal", "User:anna", "--operation", "Read", "--topic", "ord",
+        "--resource-pattern-type", "prefixed")  # fmt: skip
+    run("add", "--deny-principal", "User:*", "--deny-host", "10.0.0.8", "--operation", "All",
+        "--topic", "*")  # fmt: skip
+
+    def explained(*words: str) -> dict[str, Any]:
+        status, out, err = run("explain", *words, "-o", "json")
+        assert status == 0, err
+        document: dict[str, Any] = json.loads(out)
+        return document
+
+    answer = explained("User:anna", "Describe", "topic:orders")
+    assert answer["allowed"] and answer["reason"] == "MatchingAcl"
+    assert (answer["acl"]["resource_name"], answer["acl"]["operation"]) == ("ord", "Read")
+    assert answer["other_answer_for_hosts"] == ["10.0.0.8"]
+    answer = explained("User:anna", "Read", "topic:orders", "--host", "10.0.0.8")
+    assert not answer["allowed"] and answer["acl"]["permission"] == "deny"
+    assert explained("User:ANONYMOUS", "Alter", "cluster")["reason"] == "SuperUser"
+    answer = explained("User:bert", "Read", "group:g")
+    assert not answer["allowed"] and answer["reason"] == "DefaultDeny"
+
+
+def test_a_user_without_the_right(broker: ServerProcess, run: Run) -> None:
+    """Super users are a setting of the start; another broker's client is refused."""
+    overrides = {**broker.overrides, "super.users": "User:other"}
+    with AuthorizedBroker(overrides) as closed, Client(closed.bootstrap) as client:
+        assert main(["acl", "list", "-b", closed.bootstrap]) == 1
+        (result,) = client.create_topics([NewTopic("t", 1)])
+        assert result.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_a_cluster_without_an_authorizer(capsys: pytest.CaptureFixture[str]) -> None:
+    from kbroker.testing.plain import PlainBroker
+
+    with PlainBroker() as open_to_all:
+        words = ["acl", "explain", "User:anna", "Read", "topic:t", "-b", open_to_all.bootstrap]
+        assert main(words) == 0
+        assert "has no authorizer" in capsys.readouterr().out
