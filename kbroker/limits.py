@@ -250,6 +250,21 @@ ADMIN_JOBS_MAX: Final = 4
 # Words of ?name=. More: 400.
 ADMIN_NAMES_MAX: Final = 200
 
+# --- The audit log --------------------------------------------------------------------------------
+
+# Records that wait to be written. Full: they are left out and counted.
+AUDIT_WAITING_MAX: Final = 10_000
+# Requests and responses that these hold.
+AUDIT_WAITING_BYTES_MAX: Final = 16 * 1024 * 1024
+# Items of a request (topics, ACLs, users, ...) that a record names; the rest are counted.
+AUDIT_ITEMS_MAX: Final = 100
+# Of a name or value in a record.
+AUDIT_TEXT_CHARS_MAX: Final = 500
+# A longer line loses its items.
+AUDIT_LINE_BYTES_MAX: Final = 64 * 1024
+# Between two lines that say how many records of a kind were left out.
+AUDIT_LEFT_OUT_PERIOD_MS: Final = 1_000
+
 # --- The metrics topic ----------------------------------------------------------------------------
 
 # Records that wait because the topic cannot take them: a few rounds of a large broker. Full: the

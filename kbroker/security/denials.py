@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.limits import DENIALS_MAX, DENIALS_OF_ONE_MAX, DENIALS_PERIOD_MS
@@ -30,12 +31,19 @@ _OTHERS: Final = "others"  # of more principals than have a line each
 logger: Final = logging.getLogger("kbroker.authorizer")
 
 
-class _Key(NamedTuple):
+class Denied(NamedTuple):
+    """What is denied, and to which principal."""
+
     principal: str
     host: str
     operation: Operation
     resource: Resource
     request: ApiKey
+
+
+# Called with a denial, its rule, how many there were, and when the first and the last one was, in
+# ms of the epoch. Any thread.
+Noted = Callable[[Denied, str, int, int, int], object]
 
 
 class _Counted:
@@ -53,10 +61,11 @@ class _Counted:
 
 
 class Denials:
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, noted: Noted | None = None) -> None:
         self._clock = clock
+        self._noted = noted
         self._lock = threading.Lock()
-        self._counted: dict[_Key, _Counted] = {}
+        self._counted: dict[Denied, _Counted] = {}
         self._kinds: Counter[str] = Counter()  # of those, by principal
         self._left_out: Counter[str] = Counter()  # by principal
 
@@ -72,7 +81,7 @@ class Denials:
     ) -> None:
         """`times` is how often the request named the resource."""
         kept = Resource(resource.type, label(resource.name))
-        key = _Key(label(principal), host, operation, kept, request)
+        key = Denied(label(principal), host, operation, kept, request)
         now_ms = self._clock.monotonic_ms()
         with self._lock:
             known = self._counted.get(key)
@@ -92,6 +101,9 @@ class Denials:
             self._counted[key] = _Counted(now_ms)
             self._kinds[key.principal] += 1
         logger.info("%s", line(principal, host, operation, resource, request, times, rule))
+        if self._noted is not None:
+            wall_ms = self._clock.wall_ms()
+            self._noted(key, rule, 1, wall_ms, wall_ms)
 
     def _has_room_locked(self, principal: str) -> bool:
         return len(self._counted) < DENIALS_MAX and self._kinds[principal] < DENIALS_OF_ONE_MAX
@@ -121,6 +133,8 @@ class Denials:
                     each.first_ms,
                     each.last_ms,
                 )
+                if self._noted is not None:
+                    self._noted(key, each.rule, each.count, each.first_ms, each.last_ms)
         for principal, count in left_out.items():
             logger.info(
                 "%d more denials of %s, of too many kinds for a line each",
