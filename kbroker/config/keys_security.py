@@ -102,6 +102,21 @@ SSL_KEYS: Final = (
         "Where Java takes random numbers from; without effect here.", dynamic=PER_BROKER),
 )  # fmt: skip
 
+AUDIT_KEYS: Final = (
+    Key("kbroker.audit.file", STRING, "",
+        "The audit log: who changed topics, settings, ACLs, users and the like, and who was"
+        " refused; a line of JSON each. Empty: there is none.", supported=True, kafka="-"),
+    Key("kbroker.audit.max.bytes", LONG, 100 * 1024 * 1024,
+        "The size of a file of the audit log, in bytes. Then the next one begins.",
+        low=64 * 1024, supported=True, kafka="-"),
+    Key("kbroker.audit.max.files", INT, 5,
+        "How many files of the audit log are kept: FILE, FILE.1 and so on; the oldest is deleted.",
+        low=1, high=1000, supported=True, kafka="-"),
+    Key("kbroker.audit.max.lines.per.second", INT, 100,
+        "Lines of a kind (changes, refused authentications, denials) in a second; the others are"
+        " counted, and a line says how many.", low=1, supported=True, kafka="-"),
+)  # fmt: skip
+
 SASL_KEYS: Final = (
     Key("sasl.enabled.mechanisms", LIST, ("GSSAPI",), "The SASL mechanisms that clients may use.",
         dynamic=PER_BROKER, supported=True),
@@ -205,4 +220,4 @@ OAUTH_KEYS: Final = (
         "File with further claims of an assertion."),
 )  # fmt: skip
 
-KEYS: Final = AUTHORIZATION_KEYS + SSL_KEYS + SASL_KEYS + OAUTH_KEYS
+KEYS: Final = AUTHORIZATION_KEYS + AUDIT_KEYS + SSL_KEYS + SASL_KEYS + OAUTH_KEYS
