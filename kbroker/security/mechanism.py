@@ -31,6 +31,10 @@ class Login(NamedTuple):
 
 class Mechanism(Protocol):
     @property
+    def claimed(self) -> str:
+        """The user that the client says it is, for the audit log; empty: not known."""
+
+    @property
     def login(self) -> Login | None:
         """None until the client is known."""
 

@@ -31,14 +31,16 @@ OTHER_AUTHORIZATION_ID: Final = (
 class PlainServer:
     """The broker's side for one connection; `passwords` by user."""
 
-    __slots__ = ("_passwords", "login")
+    __slots__ = ("_passwords", "claimed", "login")
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self._passwords = passwords
         self.login: Login | None = None
+        self.claimed = ""
 
     def evaluate(self, token: bytes) -> bytes:
         authorization_id, name, password = _fields(token)
+        self.claimed = name
         expected = self._passwords.get(name, _UNKNOWN)
         if not (_is_same(password, expected) and expected is not _UNKNOWN):
             raise AuthenticationError(_WRONG)

@@ -75,6 +75,7 @@ class ScramServer:
         "_state",
         "_users",
         "_why",
+        "claimed",
         "login",
     )  # fmt: skip
 
@@ -87,6 +88,7 @@ class ScramServer:
         self._mechanism, self._users, self._new_nonce = mechanism, users, make_nonce
         self._state = _State.FIRST
         self.login: Login | None = None
+        self.claimed = ""
 
     def evaluate(self, token: bytes) -> bytes:
         state, self._state = self._state, _State.OVER  # a failed login is not tried again
@@ -102,6 +104,7 @@ class ScramServer:
         raise CredentialsError("a message after the end of a login")
 
     def _begin(self, first: ClientFirst) -> bytes:
+        self.claimed = first.name
         if first.authorization_id not in ("", first.name):
             raise AuthenticationError(OTHER_AUTHORIZATION_ID)
         self._found, self._why = self._look_up(first), _WRONG

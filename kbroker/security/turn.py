@@ -19,12 +19,14 @@ logger: Final = logging.getLogger("kbroker.security")
 
 
 class Turn(NamedTuple):
-    """What a frame is, the answer to it, and why it is refused, for the log."""
+    """What a frame is, the answer to it, and why it is refused, for the log. `claimed`: the user
+    that a client which is refused said it is, if it did."""
 
     event: Event
     answer: bytes | None = None
     why: str = ""
     login: Login | None = None
+    claimed: str = ""
 
 
 def denied(mechanism: str) -> str:
@@ -41,9 +43,9 @@ def token_turn(name: str, mechanism: Mechanism, token: bytes) -> Turn:
         answer = mechanism.evaluate(token)
     except CredentialsError as error:
         if isinstance(error, AuthenticationError):
-            return Turn(Event.TOKEN_DENIED, why=str(error))
+            return Turn(Event.TOKEN_DENIED, why=str(error), claimed=mechanism.claimed)
         logger.debug("a login with %s failed: %s", name, error)
-        return Turn(Event.TOKEN_DENIED, why=denied(name))
+        return Turn(Event.TOKEN_DENIED, why=denied(name), claimed=mechanism.claimed)
     login = mechanism.login
     event = Event.TOKEN_ANSWERED if login is None else Event.TOKEN_ACCEPTED
     return Turn(event, answer, login=login)
