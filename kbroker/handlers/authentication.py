@@ -154,9 +154,9 @@ class Authentication:
                 self._count(frame.listener, successful=1)
                 self._open(frame, exchange, turn, turn.login, now_ms)
             case Do.REFUSE:
-                self.refuse(frame, turn.answer, turn.why)
+                self.refuse(frame, turn.answer, turn.why, claimed=turn.claimed)
             case Do.END_LATE:
-                self.refuse(frame, None, turn.why)
+                self.refuse(frame, None, turn.why, claimed=turn.claimed)
             case _:
                 self._end(frame, turn.why)
 
@@ -287,9 +287,10 @@ class Authentication:
 
     def refuse(
         self, frame: AuthenticatingRequest | OpenRequest, answer: bytes | None, why: str,
-        *, again: bool = False,
+        *, again: bool = False, claimed: str = "",
     ) -> None:  # fmt: skip
-        """Hold this answer, then send it and end the connection. `again`: of an open channel."""
+        """Hold this answer, then send it and end the connection. `again`: of an open channel;
+        `claimed`: the user that the client said it is."""
         if again:
             self._count(frame.listener, failed_again=1)
         else:
@@ -297,6 +298,7 @@ class Authentication:
         host, what = frame.peer_host, "re-authentication" if again else "authentication"
         cause = f"refused {host}"  # without `why`, which has what a client chooses
         lines.write(logging.INFO, cause, "Failed %s with %s (%s)", what, host, why)
+        self._record(frame, why, claimed)
         delay_ms = self._services.config[DELAY]
         if delay_ms <= 0:
             frame.refuse(answer)
@@ -311,7 +313,19 @@ class Authentication:
             logging.WARNING, host, "closing %s, whose client has not authenticated: %s",
             frame.connection_id, why,
         )  # fmt: skip
+        self._record(frame, why)
         frame.refuse()
+
+    def _record(
+        self, frame: AuthenticatingRequest | OpenRequest, why: str, claimed: str = ""
+    ) -> None:
+        """Of a client that is not let in."""
+        audit = self._services.audit
+        if audit is None:
+            return
+        from kbroker.security.audit import Kind, refused_login  # few brokers have an audit log
+
+        audit.note(Kind.LOGIN, refused_login(claimed, frame.peer_host, frame.listener, why))
 
     def count_again(self, listener: str) -> None:
         """A client of this listener has authenticated again."""

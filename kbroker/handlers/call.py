@@ -58,6 +58,7 @@ class Call(Reply, Generic[Q]):
     def __init__(self, request: ColdRequest, table: Table, shape: Shape | None = None) -> None:
         """ProtocolError: the body is no request of this version."""
         self.request = request
+        self.watch = None
         self._answered = False
         self.version = request.api_version
         self.message = cast("Q", table.Request.decode(request.body, self.version))
@@ -87,9 +88,9 @@ class Call(Reply, Generic[Q]):
         try:
             body = self._plan.encode(response)
         except Exception as error:
-            answer_exception(self.request, self._failure, error)
+            answer_exception(self.request, self._failure, error, self._respond)
             return True
-        self.request.respond(body)
+        self._respond(body)
         return True
 
     def answer_made(self, make: Callable[[], Message]) -> bool:

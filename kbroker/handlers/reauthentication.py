@@ -127,9 +127,9 @@ class Reauthentication:
         token = table.Request.decode(request.body, version).auth_bytes
         if session.named != session.mechanism:
             return self._denied(session, request, denied(session.named), table, version)
-        event, answer, why, login = token_turn(session.named, mechanism, token)
+        event, answer, why, login, claimed = token_turn(session.named, mechanism, token)
         if event is Event.TOKEN_DENIED:
-            return self._denied(session, request, why, table, version)
+            return self._denied(session, request, why, table, version, claimed)
         if login is None:
             response = table.Response(
                 error_code=ErrorCode.NONE, error_message="", auth_bytes=answer or b""
@@ -139,7 +139,7 @@ class Reauthentication:
         before = request.principal
         if (before.type, before.name) != ("User", login.name):
             why = _other_principal(before, login)
-            return self._denied(session, request, why, table, version)
+            return self._denied(session, request, why, table, version, login.name)
         self._renew(session, request, answer or b"", login)
         return True
 
@@ -167,13 +167,15 @@ class Reauthentication:
         request.renew_session(response.encode(version), expires_ns(now_ms, lifetime_ms))
 
     def _denied(
-        self, session: _Session, request: OpenRequest, why: str, table: Any, version: int
-    ) -> bool:
+        self, session: _Session, request: OpenRequest, why: str, table: Any, version: int,
+        claimed: str = "",
+    ) -> bool:  # fmt: skip
         session.expected = None
         response = table.Response(
             error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=why
         )
-        self._authentication.refuse(request, response.encode(version), why, again=True)
+        body = response.encode(version)
+        self._authentication.refuse(request, body, why, again=True, claimed=claimed)
         return True
 
 

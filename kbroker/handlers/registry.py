@@ -247,8 +247,12 @@ def _call(services: Services, request: ColdRequest, api: Api, handle: HandleCall
             and is_for_another(services, request)
             and api.for_controller(services, call.message)
         ):
-            forward(services, call)  # which authorizes it
+            forward(services, call)  # where it is authorized and recorded
             return
+        if services.audit is not None:
+            from kbroker.handlers.audited import watch  # few brokers have an audit log
+
+            watch(services, call, api.key)
         _authorize(services, api, request, call.message)
         handle(services, call)
 

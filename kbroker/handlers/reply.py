@@ -58,12 +58,21 @@ _claims: Final = threading.Lock()
 class Reply:
     """The one answer of one request."""
 
-    __slots__ = ("_answered", "_failure", "request")
+    __slots__ = ("_answered", "_failure", "request", "watch")
 
     def __init__(self, request: ColdRequest, failure: Failure) -> None:
         self.request = request
+        self.watch: Callable[[bytes], None] | None = None  # is called with the body of the answer
         self._failure = failure
         self._answered = False
+
+    def _respond(self, body: bytes) -> None:
+        if self.watch is not None:
+            try:
+                self.watch(body)
+            except Exception as error:  # the client has its answer all the same
+                failures.note("an audit record", error)
+        self.request.respond(body)
 
     def _claim(self) -> bool:
         with _claims:
@@ -83,7 +92,7 @@ class Reply:
         if not isinstance(error, Exception):
             return False
         if self._claim():
-            answer_exception(self.request, self._failure, error)
+            answer_exception(self.request, self._failure, error, self._respond)
         else:
             failures.counted()
             logger.error("%s raised after its answer: %r", api_name(self.request), error)
@@ -96,9 +105,9 @@ class Reply:
         try:
             body = make_body()
         except Exception as error:
-            answer_exception(self.request, self._failure, error)
+            answer_exception(self.request, self._failure, error, self._respond)
             return True
-        self.request.respond(body)
+        self._respond(body)
         return True
 
     def fail(self, code: ErrorCode, message: str = "") -> bool:
@@ -106,8 +115,16 @@ class Reply:
         return self.send(lambda: self._failure(self.request, code, message))
 
 
-def answer_exception(request: ColdRequest, failure: Failure | None, error: Exception) -> None:
-    """The end of a request whose handling raised: an error body or a closed connection."""
+def answer_exception(
+    request: ColdRequest,
+    failure: Failure | None,
+    error: Exception,
+    respond: Callable[[bytes], None] | None = None,
+) -> None:
+    """The end of a request whose handling raised: an error body or a closed connection.
+
+    `respond` sends the body in place of the request itself.
+    """
     name = api_name(request)
     if isinstance(error, ProtocolError):
         close(request, f"malformed {name}: {error}", cause="malformed")
@@ -132,7 +149,7 @@ def answer_exception(request: ColdRequest, failure: Failure | None, error: Excep
         if failure is None:
             close(request, f"{name} failed")
         else:
-            request.respond(failure(request, code, message))
+            (respond or request.respond)(failure(request, code, message))
     except Exception as second:
         close(request, f"{name} failed and its error could not be sent: {type(second).__name__}")
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from kbroker.metadata.image import ClusterImage
     from kbroker.security.acl_filter import AclFilter
     from kbroker.security.acls import Acl
+    from kbroker.security.audit import AuditLog
     from kbroker.security.rights import Authorizer
     from kbroker.security.session import Principal
     from kbroker.types import TopicPartition
@@ -309,6 +310,7 @@ class Services:
     groups: GroupCoordinator
     peers: Peers | None = None  # None: there are no other brokers
     authorizer: Authorizer | None = None  # None: every request is allowed
+    audit: AuditLog | None = None  # None: no change is recorded
     transactions: Transactions | None = None  # None: transactions are not served
     verify_offsets: VerifyOffsets | None = None  # None: it is not verified
     # By listener; empty where none authenticates.

@@ -17,6 +17,7 @@ from kbroker.protocol import messages
 from kbroker.protocol.versions import response_header_version
 from kbroker.protocol.wire import encode_string
 from kbroker.purgatory.timer import Timer
+from kbroker.security.audit import Kind
 from kbroker.security.mechanism import AuthenticationError, CredentialsError, Login
 from kbroker.security.session import ANONYMOUS, Principal
 from kbroker.types import ApiKey
@@ -33,6 +34,7 @@ class Password:
 
     def __init__(self) -> None:
         self.login: Login | None = None
+        self.claimed = "anna"
 
     def evaluate(self, token: bytes) -> bytes:
         if token == b"hello":
@@ -437,3 +439,32 @@ def test_requests_of_open_channels_go_on(rig: Rig) -> None:
     frame.authenticates = False
     dispatch(frame)
     assert seen == [frame]
+
+
+# --- the audit log --------------------------------------------------------------------------------
+
+
+def test_clients_that_are_not_let_in_are_recorded(rig: Rig) -> None:
+    records: list[Any] = []
+
+    class Audit:
+        def note(self, kind: Kind, make: Any, size_bytes: int = 0) -> bool:
+            records.append((kind, make()))
+            return True
+
+    audit: Any = Audit()
+    rig.broker.services.audit = audit
+    rig.send(handshake())
+    rig.send(authenticate(b"wrong"))
+    rig.send(b"no request", "d")
+    (first, record), (second, other) = records
+    assert first is second is Kind.LOGIN
+    assert record == {
+        "event": "Authentication",
+        "claimed_user": "anna",
+        "host": "127.0.0.1",
+        "listener": "SECURE",
+        "outcome": "refused",
+        "reason": f"{DENIED} PASSWORD",
+    }
+    assert other["claimed_user"] == "" and "no request" in other["reason"]

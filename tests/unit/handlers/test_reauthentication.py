@@ -29,6 +29,7 @@ class Named:
 
     def __init__(self) -> None:
         self.login: Login | None = None
+        self.claimed = "anna"
 
     def evaluate(self, token: bytes) -> bytes:
         name, _, expires = token.decode().partition(" ")
