@@ -17,13 +17,16 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ConfigError
 from kbroker.limits import DENIALS_PERIOD_MS
+from kbroker.server.audit import audit_of
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.config import BrokerConfig
     from kbroker.metadata.controller import Controller
+    from kbroker.own_thread import OwnThread
     from kbroker.scheduler import Scheduler
     from kbroker.security.acl_set import AclSet
+    from kbroker.security.audit import AuditLog
     from kbroker.security.authorizer import AclAuthorizer
     from kbroker.security.denials import Denials
 
@@ -39,7 +42,7 @@ EVERY_API_ASKS: Final = False
 
 
 class Access:
-    """The broker's authorizer; None before `make`, and where everything is allowed."""
+    """The broker's authorizer and its audit log; None before `make`, and where there is none."""
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class Access:
         scheduler: Scheduler,
     ) -> None:
         self.authorizer: AclAuthorizer | None = None
+        self.audit: AuditLog | None = None
         self._config = config
         self._clock = clock
         self._controller = controller
@@ -56,10 +60,21 @@ class Access:
 
     def make(self) -> None:
         """ConfigError: the settings cannot be."""
-        denials = denials_of(self._config, self._clock)
+        audit = self.audit = audit_of(self._config, self._clock)
+        denials = denials_of(self._config, self._clock, audit)
         self.authorizer = authorizer_of(self._config, self._acls, denials)
         if denials is not None:
             self._scheduler.schedule("denials", denials.write, DENIALS_PERIOD_MS)
+
+    def stop(self) -> None:
+        """Writes what the audit log has left."""
+        if self.audit is not None:
+            self.audit.stop()
+
+    @property
+    def thread(self) -> OwnThread | None:
+        """The audit log's."""
+        return None if self.audit is None else self.audit.thread
 
     def _acls(self) -> AclSet:
         image = self._controller().image
@@ -87,7 +102,7 @@ def closed_set() -> AclSet:
     return NO_ACL_SET.with_changed(dict.fromkeys(everything, closed))
 
 
-def denials_of(config: BrokerConfig, clock: Clock) -> Denials | None:
+def denials_of(config: BrokerConfig, clock: Clock, audit: AuditLog | None = None) -> Denials | None:
     """The log of denials; None: there is no authorizer. ConfigError."""
     name = config[CLASS]
     if not name:
@@ -101,7 +116,7 @@ def denials_of(config: BrokerConfig, clock: Clock) -> Denials | None:
         )
     from kbroker.security.denials import Denials
 
-    return Denials(clock)
+    return Denials(clock, None if audit is None else audit.note_denial)
 
 
 def authorizer_of(

@@ -218,7 +218,7 @@ class Broker:
         member, late = self._member, self._late.step
         self._access = Access(self.config, self._clock, self._running_controller, self._scheduler)
         return [
-            Step("authorizer", self._access.make),
+            Step("authorizer", self._access.make, self._access.stop),
             Step("open-file limit", raise_open_file_limit),
             Step("cluster identity", self._read_identity),
             Step("metadata store", self._open_store, self._close_store),
@@ -388,7 +388,7 @@ class Broker:
             cluster_id=controller.image.cluster_id, node_id=self.config.node_id,
             peers=self._member.links if self._member else None, offsets=self._groups.table,
             groups=self._groups.coordinator, marker_written=self._groups.marker_written,
-            authorizer=self._access.authorizer,
+            authorizer=self._access.authorizer, audit=self._access.audit,
         )  # fmt: skip
         listeners = self.config.listeners
         self._hot.advertise(
@@ -563,7 +563,7 @@ class Broker:
 
     def _own_threads(self) -> Iterable[OwnThread | None]:
         """Those that there are now; any thread may call it."""
-        yield from (self._timer.thread, self._scheduler.thread)
+        yield from (self._timer.thread, self._scheduler.thread, self._access.thread)
         yield from (self._groups.loader.thread, *self._transactions.threads)
         yield self._admin.thread
         yield None if self._store is None else self._store.watches.thread
