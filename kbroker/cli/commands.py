@@ -33,6 +33,7 @@ VERBS: Final[dict[str, Verb]] = {
     "group": Verb("kbroker.cli.group", "List, describe, reset and delete consumer groups."),
     "txn": Verb("kbroker.cli.txn", "List, describe and explain transactions."),
     "user": Verb("kbroker.cli.user", "Add, list and delete users who log in with SCRAM."),
+    "secure": Verb("kbroker.cli.secure", "Make brokers with TLS, users and ACLs."),
     "acl": Verb("kbroker.cli.acl", "List, add, remove and explain ACLs: who may do what."),
     "config": Verb("kbroker.cli.config", "Explain keys; show and change settings."),
     "offsets": Verb("kbroker.cli.offsets", "Show where the logs of partitions begin and end."),

@@ -74,7 +74,7 @@ def add(
     from kbroker.peer.user_messages import NewPassword
 
     wanted = _mechanisms(mechanisms or (_NAMES[-1],))
-    password = _password(password_file)
+    password = password_of(password_file)
     if data_dir is not None:
         _add_offline(Path(data_dir).expanduser(), name, wanted, password, iterations)
     else:
@@ -177,7 +177,8 @@ def _alter(
             raise refuse(each.error, each.name, each.message)
 
 
-def _password(file: str | None) -> str:
+def password_of(file: str | None) -> str:
+    """The first line of the file (- is stdin), or what is entered. UsageError: there is none."""
     if file is None and sys.stdin.isatty():
         entered: str = click.prompt("Password", hide_input=True, confirmation_prompt=True)
         return entered
