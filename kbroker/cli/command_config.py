@@ -69,8 +69,20 @@ def login_of_file(path: str) -> ClientLogin | None:
         )
     if protocol == _PLAINTEXT:
         return None
+    _warn(path, settings)
     login = _login(path, settings) if protocol.startswith("SASL") else ClientLogin()
     return login._replace(tls=_tls(path, settings)) if protocol.endswith("SSL") else login
+
+
+def _warn(path: str, settings: Mapping[str, str]) -> None:
+    """Of files with secrets that others can read: a line on standard error."""
+    from kbroker.cli.output import say
+    from kbroker.config.secret_files import is_secret, names_a_file, warning_of
+
+    paths = [path] if any(settings[name] for name in settings if is_secret(name)) else []
+    paths += [settings[name] for name in settings if names_a_file(name)]
+    if (warning := warning_of(paths)) is not None:
+        say(f"warning: {warning}", err=True)
 
 
 def _tls(path: str, settings: Mapping[str, str]) -> ClientTls:

@@ -30,6 +30,7 @@ from kbroker.config.key import (
 )
 from kbroker.config.keys_network import parse_ip_overrides
 from kbroker.config.listeners import ListenerSet, SecurityProtocol, parse_listeners
+from kbroker.config.secret_files import is_secret, names_a_file, warning_of
 from kbroker.config.sources import Setting, read_environment, read_file, read_overrides
 from kbroker.errors import ConfigError, InvariantError
 from kbroker.limits import PROCESSORS_MAX
@@ -79,9 +80,13 @@ class BrokerConfig:
     ) -> BrokerConfig:
         """The configuration a broker starts with. Reads `file` and nothing else."""
         settings = read_file(file) if file is not None else {}
+        secret_files = [file] if file is not None and any(map(is_secret, settings)) else []
         settings.update(read_environment(environ or {}))
         settings.update(read_overrides(overrides))
         values, warnings = _parse_settings(settings)
+        secret_files += [each.text for name, each in values.items() if names_a_file(name)]
+        if (warning := warning_of(secret_files)) is not None:
+            warnings.append(warning)
         return cls({ConfigSource.STATIC_BROKER_CONFIG: values}, tuple(warnings))
 
     def with_values(
