@@ -43,6 +43,9 @@ class LoginModule(NamedTuple):
     name: str
     options: Mapping[str, str]
 
+    def __repr__(self) -> str:
+        return f"<LoginModule {self.name}>"  # its options are passwords
+
     @property
     def own_login(self) -> tuple[str, str] | None:
         """The name and password with which this broker, or this client, logs in elsewhere."""

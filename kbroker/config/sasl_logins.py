@@ -53,6 +53,9 @@ class Login(NamedTuple):
     name: str
     password: str
 
+    def __repr__(self) -> str:
+        return f"<Login {self.mechanism} of {self.name!r}>"  # its password is for no log
+
 
 def login_module(security: ListenerSecurity, mechanism: str) -> LoginModule | None:
     """The login module of a listener's mechanism; None: there is none. ConfigError: it is none of

@@ -28,6 +28,9 @@ class NewPassword(NamedTuple):
     password: str
     iterations: int
 
+    def __repr__(self) -> str:
+        return f"<NewPassword of {self.name!r}>"
+
 
 class UserResult(NamedTuple):
     name: str

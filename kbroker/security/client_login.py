@@ -33,6 +33,9 @@ class ClientLogin(NamedTuple):
     is_token: bool = False
     tls: ClientTls | None = None
 
+    def __repr__(self) -> str:
+        return f"<ClientLogin {self.mechanism} of {self.name!r}>"  # its password is for no log
+
     def tokens(self) -> Generator[bytes, bytes, None]:
         """Yields each token and takes the answer to it. ServerError, also from the last answer."""
         if self.mechanism == PLAIN:
