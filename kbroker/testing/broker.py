@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -35,6 +35,7 @@ from kbroker.testing.faults import Seen
 from kbroker.testing.inspection import Inspected, Inspection
 from kbroker.testing.plain import KEEPS_WHAT_IS_OLD, PlainBroker
 from kbroker.testing.process import Process
+from kbroker.testing.secured import DEFAULT_MECHANISM, INSIDE, Secured, Wanted
 from kbroker.types import ApiKey
 
 DEFAULTS: Final[Mapping[str, object]] = {
@@ -99,13 +100,18 @@ class Broker(PlainBroker, Inspected):
         port: int = 0,
         *,
         topics: Mapping[str, int] | None = None,
+        users: Mapping[str, str] | None = None,
+        tls: bool = False,
+        acls: Sequence[str] | None = None,
         trace: bool = False,
         in_process: bool = False,
         env: Mapping[str, str] | None = None,
         cwd: str | Path | None = None,
     ) -> None:
-        """`topics` by name and partitions; `trace` notes every request, hot ones too."""
+        """`topics` by name and partitions; `trace` notes every request, hot ones too. `users` by
+        name and password; `acls` as "alice Read topic:orders": see secured.py."""
         super().__init__({**DEFAULTS, **(overrides or {})}, data_dir, port, env=env, cwd=cwd)
+        self._secured = self._secure(Wanted(users or {}, tls, acls))
         self._topics = dict(topics or {})
         self._trace = trace
         self._in_process = in_process
@@ -133,8 +139,24 @@ class Broker(PlainBroker, Inspected):
     def program(self) -> list[str]:
         return ["-m", "kbroker.testing.run", str(self.control_path)]
 
+    def _secure(self, wanted: Wanted) -> Secured | None:
+        if not wanted.is_any:
+            return None
+        if "listeners" in self.overrides:
+            raise ValueError("users and TLS have listeners of their own: leave listeners out")
+        secured = Secured(wanted, self.scratch_dir)
+        self.overrides = {**secured.settings(), **self.overrides}
+        return secured
+
+    def command(self) -> list[str]:
+        if self._secured is not None:
+            self.overrides["listeners"] = self._secured.listeners(self.port)
+        return super().command()
+
     def prepare(self) -> None:
         super().prepare()
+        if self._secured is not None:
+            self._secured.prepare(self.data_dir)
         self.control_path.unlink(missing_ok=True)
 
     def launch(self) -> Process:
@@ -155,6 +177,8 @@ class Broker(PlainBroker, Inspected):
                 self._tell({"op": "trace", "on": True})
             if self._topics:
                 self.create_topics(self._topics)
+            if self._secured is not None and self._secured.acls:
+                self._look().create_acls(self._secured.acls)
         except BaseException:
             self.kill9()
             raise
@@ -185,6 +209,68 @@ class Broker(PlainBroker, Inspected):
         if self._order is None:
             raise InvariantError("a broker that runs has a control connection")
         return self._order(order)
+
+    # --- clients with users and TLS ---------------------------------------------------------------
+
+    @property
+    def authority_path(self) -> Path:
+        """The certificate that clients of a broker with `tls=True` trust, in PEM."""
+        return self._needs_security().authority_path
+
+    def client_settings(
+        self,
+        user: str | None = None,
+        *,
+        mechanism: str = DEFAULT_MECHANISM,
+        password: str | None = None,
+    ) -> dict[str, str]:
+        """Of a client of librdkafka that logs in as this user. `password`: another one than the
+        user's."""
+        own = {"bootstrap.servers": self.bootstrap}
+        return own | self._client("librdkafka", user, mechanism, password)
+
+    def java_settings(
+        self,
+        user: str | None = None,
+        *,
+        mechanism: str = DEFAULT_MECHANISM,
+        password: str | None = None,
+    ) -> dict[str, str]:
+        """Of a Java client, and of the file for the option --command-config."""
+        own = {"bootstrap.servers": self.bootstrap}
+        return own | self._client("java", user, mechanism, password)
+
+    def python_settings(
+        self,
+        user: str | None = None,
+        *,
+        mechanism: str = DEFAULT_MECHANISM,
+        password: str | None = None,
+    ) -> dict[str, Any]:
+        """Of kafka-python and aiokafka."""
+        own = {"bootstrap_servers": self.bootstrap}
+        return own | self._client("python", user, mechanism, password)
+
+    def client_certificate(self, name: str) -> Path:
+        """A key and a certificate of a client CN=`name`, in one file of PEM, that the broker's
+        authority has issued."""
+        return self._needs_security().client_certificate(name)
+
+    def _client(
+        self, kind: str, user: str | None, mechanism: str, password: str | None
+    ) -> dict[str, Any]:
+        if self._secured is None and user is None:
+            return {}
+        secured = self._needs_security()
+        if password is None:
+            password = "" if user is None else secured.password_of(user)
+        settings: dict[str, Any] = getattr(secured, kind)(user, mechanism, password)
+        return settings
+
+    def _needs_security(self) -> Secured:
+        if self._secured is None:
+            raise ValueError("the broker has no users and no TLS: name users, or tls=True")
+        return self._secured
 
     # --- faults -----------------------------------------------------------------------------------
 
@@ -310,8 +396,15 @@ class Broker(PlainBroker, Inspected):
     def _look(self) -> Inspection:
         self._live()
         if self._inspection is None:
-            self._inspection = Inspection(self.bootstrap)
+            self._inspection = Inspection(self._inside())
         return self._inspection
+
+    def _inside(self) -> str:
+        """Where this object's own client comes in."""
+        if self._secured is None:
+            return self.bootstrap
+        host, port = self._tell({"op": "bound"})[INSIDE][0]
+        return f"{host}:{port}"
 
 
 def _error_code(error: str | ErrorCode) -> ErrorCode:

@@ -12,9 +12,10 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.peer.acl_messages import decode_create_acls, encode_create_acls
 from kbroker.peer.client import Client
 from kbroker.peer.groups import Groups
 from kbroker.peer.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NewTopic
@@ -22,7 +23,10 @@ from kbroker.peer.placement_messages import PREFERRED_ELECTION
 from kbroker.peer.transactions import Transactions
 from kbroker.protocol.record_batch import decode_batches
 from kbroker.testing.faults import INSPECTOR_CLIENT_ID
-from kbroker.types import TopicPartition
+from kbroker.types import ApiKey, TopicPartition
+
+if TYPE_CHECKING:
+    from kbroker.security.acls import Acl
 
 WAIT_S: Final = 30.0
 _POLL_S: Final = 0.01
@@ -90,6 +94,17 @@ class Inspection:
             if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 return False
             raise
+
+    def create_acls(self, acls: Sequence[Acl]) -> None:
+        """KafkaError: one of them cannot be."""
+        results = self._client.cluster.at_controller(
+            ApiKey.CREATE_ACLS,
+            lambda version: encode_create_acls(version, acls),
+            decode_create_acls,
+        )
+        for result in results:
+            if result.error is not ErrorCode.NONE:
+                raise KafkaError(result.error, result.message or "")
 
     def have_lead(self, name: TopicPartition, broker_id: int) -> None:
         """The preferred replica is this one from now on, and leads; KafkaError where it cannot."""
