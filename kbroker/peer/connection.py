@@ -84,6 +84,7 @@ class Connection(asyncio.BufferedProtocol):
         self.address = address
         self.versions: dict[int, tuple[int, int]] = {}
         self.negotiated = False
+        self.authenticating = False  # again, so that no other request is sent meanwhile
         self.closed = False
         self._options = options
         self._counters = counters
@@ -108,6 +109,7 @@ class Connection(asyncio.BufferedProtocol):
     def has_room(self) -> bool:
         return (
             not self.closed
+            and not self.authenticating
             and not self._write_paused
             and len(self._in_flight) < self._options.in_flight_max
         )
@@ -271,8 +273,9 @@ async def negotiate(
     raise network_error(f"{connection.address} answers no version of ApiVersions")
 
 
-async def log_in(connection: Connection, login: ClientLogin, options: NetworkClientOptions) -> None:
-    """Authenticate a connection whose versions are known."""
+async def log_in(connection: Connection, login: ClientLogin, options: NetworkClientOptions) -> int:
+    """Authenticate a connection whose versions are known; how long the session lasts, in ms, or 0
+    if as long as the connection."""
     from kbroker.peer.logging_in import exchange  # not for those who need not
 
     steps = exchange(login, connection.versions)
@@ -282,8 +285,9 @@ async def log_in(connection: Connection, login: ClientLogin, options: NetworkCli
         while True:
             reader = await connection.send(api_key, version, body, timeout_ms, True)
             api_key, version, body = steps.send(reader)
-    except StopIteration:
-        pass
+    except StopIteration as end:
+        lifetime_ms: int = end.value
+        return lifetime_ms
 
 
 def _because(error: Exception | None) -> str:

@@ -6,6 +6,9 @@ response that is due. Whatever goes wrong (a lost connection, a frame of a size 
 correlation id that is not the oldest one's, a response that does not come in time) closes the link,
 since no later response can be trusted, and is a `KafkaError` that may be tried again elsewhere.
 
+A session that ends before its connection (KIP-368) is renewed by the first request that is sent
+after most of it is over, and before its end; after its end the broker closes the connection.
+
 Bounds: the response frame. Owner: the thread of its client.
 """
 
@@ -55,6 +58,41 @@ class Link:
         self._clock = clock
         self._due: deque[_Due] = deque()
         self._next_correlation_id = 0
+        self._login: ClientLogin | None = None
+        self._again_ns = 0  # when to authenticate again, and when it is too late; 0: never
+        self._ends_ns = 0
+
+    def log_in(self, login: ClientLogin, deadline_ns: int) -> None:
+        """Authenticate, also on a link that is in use. KafkaError: the broker refuses."""
+        from kbroker.peer.logging_in import again_after_ms, exchange  # not for those who need not
+
+        self._again_ns = 0  # what is sent here comes through `send`
+        steps, lifetime_ms = exchange(login, self.versions), 0
+        try:
+            api_key, version, body = next(steps)
+            while True:
+                self.send(api_key, version, body, deadline_ns)
+                api_key, version, body = steps.send(self.receive(deadline_ns))
+        except StopIteration as end:
+            lifetime_ms = end.value
+        after_ms = again_after_ms(lifetime_ms)
+        if after_ms is not None:
+            now_ns = self._clock.monotonic_ns()
+            self._login = login
+            self._again_ns = now_ns + after_ms * NS_PER_MS
+            self._ends_ns = now_ns + lifetime_ms * NS_PER_MS
+
+    def _renew(self, deadline_ns: int) -> None:
+        """Authenticate again if it is time, and no response is due that would come between."""
+        if self._due or self._login is None:
+            return
+        if not self._again_ns <= self._clock.monotonic_ns() < self._ends_ns:
+            return
+        try:
+            self.log_in(self._login, deadline_ns)
+        except KafkaError:
+            self.close()
+            raise
 
     def close(self) -> None:
         self.closed = True
@@ -82,6 +120,8 @@ class Link:
         *,
         expects_response: bool = True,
     ) -> None:
+        if self._again_ns:
+            self._renew(deadline_ns)
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & frames.CORRELATION_ID_MAX
         frame = frames.request_frame(api_key, version, correlation_id, self._client_id, body)
@@ -182,7 +222,7 @@ def open_link(
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         link.versions = _negotiate(link, deadline_ns)
         if login is not None and login.mechanism:
-            _log_in(link, login, deadline_ns)
+            link.log_in(login, deadline_ns)
     except ProtocolError as error:
         link.close()
         raise network_error(f"{address} sent a malformed ApiVersions: {error}") from error
@@ -217,16 +257,3 @@ def _negotiate(link: Link, deadline_ns: int) -> dict[int, tuple[int, int]]:
             if error.code is not ErrorCode.UNSUPPORTED_VERSION:
                 raise
     raise network_error(f"{link.address} answers no version of ApiVersions")
-
-
-def _log_in(link: Link, login: ClientLogin, deadline_ns: int) -> None:
-    from kbroker.peer.logging_in import exchange  # not for those who need not
-
-    steps = exchange(login, link.versions)
-    try:
-        api_key, version, body = next(steps)
-        while True:
-            link.send(api_key, version, body, deadline_ns)
-            api_key, version, body = steps.send(link.receive(deadline_ns))
-    except StopIteration:
-        pass

@@ -3,6 +3,10 @@
 `Link` and `Connection` share it: `exchange` yields each request, as API, version and body, and is
 sent the reader of its response. Nothing here does I/O. A refusal is a SASL_AUTHENTICATION_FAILED
 that says what the server says; it is not tried again.
+
+The result is how long the session lasts, if it ends before its connection does (KIP-368). A client
+that has other requests to send then authenticates again before, on the same connection, by the same
+exchange: `again_after_ms` says when.
 """
 
 from __future__ import annotations
@@ -19,7 +23,20 @@ from kbroker.types import ApiKey
 _HANDSHAKE_VERSION: Final = 1
 _AUTHENTICATE_VERSION_MAX: Final = 2
 
-LoginSteps = Generator[tuple[ApiKey, int, bytes], Reader, None]
+# An earlier start is none for a server.
+_PAUSE_MS: Final = 1_050
+_BEGINS_AT: Final = 0.85
+
+# Returns the lifetime of the session in ms; 0: as long as its connection.
+LoginSteps = Generator[tuple[ApiKey, int, bytes], Reader, int]
+
+
+def again_after_ms(lifetime_ms: int) -> int | None:
+    """When to authenticate again, from the end of the exchange on; None: not at all."""
+    if lifetime_ms <= 0:
+        return None
+    after_ms = max(round(lifetime_ms * _BEGINS_AT), _PAUSE_MS)
+    return after_ms if after_ms < lifetime_ms else None
 
 
 def exchange(login: ClientLogin, offered: Mapping[int, tuple[int, int]]) -> LoginSteps:
@@ -37,11 +54,11 @@ def exchange(login: ClientLogin, offered: Mapping[int, tuple[int, int]]) -> Logi
         code = ErrorCode.for_code(answer.error_code)
         offers = ", ".join(answer.mechanisms) or "none"
         raise KafkaError(code, f"the server has the mechanisms {offers}, not {login.mechanism}")
-    yield from _tokens(login, version)
+    return (yield from _tokens(login, version))
 
 
 def _tokens(login: ClientLogin, version: int) -> LoginSteps:
-    table, tokens = messages.sasl_authenticate, login.tokens()
+    table, tokens, lifetime_ms = messages.sasl_authenticate, login.tokens(), 0
     try:
         token = next(tokens)
         while True:
@@ -51,9 +68,10 @@ def _tokens(login: ClientLogin, version: int) -> LoginSteps:
             if answer.error_code != ErrorCode.NONE:
                 code = ErrorCode.for_code(answer.error_code)
                 raise KafkaError(code, answer.error_message or code.name)
+            lifetime_ms = answer.session_lifetime_ms
             token = tokens.send(answer.auth_bytes)
     except StopIteration:
-        return
+        return lifetime_ms
     except ServerError as error:
         raise _failed(str(error)) from None
 

@@ -11,6 +11,9 @@ A lost or refused connection is not tried again before its back-off is over: exp
 after a connection that worked. A new connection asks for ApiVersions first and is ready when the
 answer is there.
 
+A session that ends before its connection (KIP-368) is renewed when most of it is over: requests
+that are on their way are answered first, no other is sent meanwhile.
+
 Bounds: requests in flight per connection; waiting callers per node; response frame size; bytes in
 the socket's write buffer (a connection above its high-water mark counts as full). Every failure is
 a `KafkaError` with NETWORK_EXCEPTION or REQUEST_TIMED_OUT, both of them retriable.
@@ -261,8 +264,7 @@ class NetworkClient:
                 )
                 node.connection = connection
                 connection.versions = await negotiate(connection, self.options)
-                if self.options.login is not None and self.options.login.mechanism:
-                    await log_in(connection, self.options.login, self.options)
+                lifetime_ms = await self._log_in(connection)
         except TimeoutError:
             error = network_error(f"cannot connect to {node.address} within {setup_s:g} s")
         except OSError as failure:
@@ -276,6 +278,7 @@ class NetworkClient:
             error = network_error(f"cannot connect to {node.address}: {what}")
         else:
             connection.negotiated = True
+            self._renew_in_time(node, connection, lifetime_ms)
             node.failures = 0
             node.last_error = None
             node.connecting = None
@@ -287,6 +290,41 @@ class NetworkClient:
             node.wake()
         else:
             connection.close(error)
+
+    async def _log_in(self, connection: Connection) -> int:
+        """How long the session lasts, in ms; 0: as long as the connection."""
+        login = self.options.login
+        if login is None or not login.mechanism:
+            return 0
+        return await log_in(connection, login, self.options)
+
+    def _renew_in_time(self, node: _Node, connection: Connection, lifetime_ms: int) -> None:
+        if not lifetime_ms:
+            return
+        from kbroker.peer.logging_in import again_after_ms  # its login has it already
+
+        after_ms = again_after_ms(lifetime_ms)
+        if after_ms is not None:
+            self._loop().call_later(after_ms / 1000, self._begin_renewal, node, connection)
+
+    def _begin_renewal(self, node: _Node, connection: Connection) -> None:
+        if not connection.closed:
+            connection.authenticating = True
+            node.connecting = self._loop().create_task(self._renew(node, connection))
+
+    async def _renew(self, node: _Node, connection: Connection) -> None:
+        try:
+            lifetime_ms = await self._log_in(connection)
+        except ProtocolError as failure:
+            connection.close(network_error(f"{node.address} sent a malformed response: {failure}"))
+        except KafkaError as error:
+            connection.close(error)
+        else:
+            connection.authenticating = False
+            self._renew_in_time(node, connection, lifetime_ms)
+        finally:
+            node.connecting = None
+            node.wake()
 
     def _on_lost(self, connection: Connection, error: KafkaError) -> None:
         node = self._nodes.get(connection.address)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.request
 from typing import Any
 
 import pytest
@@ -79,3 +80,26 @@ def test_a_cluster_replicates_and_fails_over(
         add_user(others[0], "bob")
         eventually(lambda: all(knows(each, "bob") for each in others), "bob")
         assert not any("Failed authentication" in each.log_text() for each in others)
+
+
+def test_brokers_renew_their_sessions() -> None:
+    """Fetchers, the controller's links and the metrics' publisher, on connections that stay."""
+    lifetime = {"connections.max.reauth.ms": 2_000, "metrics.topic.enable": True}
+    more = {**lifetime, "metrics.topic.interval.ms": 1_000, "admin.listeners": "http://127.0.0.1:0"}
+    with Cluster(3, {**settings("PLAIN"), **more}, topics={"t": 3}) as cluster:
+        rounds = iter(range(1000))
+
+        def renewed() -> bool:
+            write(cluster, f"round {next(rounds)}")
+            return all(_renewals(each) >= 6 for each in cluster.brokers.values())
+
+        eventually(renewed, "three sessions of two clients at each broker")
+        for each in cluster.brokers.values():
+            assert "a session that was over" not in each.log_text()
+
+
+def _renewals(broker: ClusterBroker) -> float:
+    name = "kafka_server_socket_server_metrics_successful_reauthentication_total"
+    with urllib.request.urlopen(f"{broker.admin}/metrics", timeout=WAIT_S) as page:
+        lines = page.read().decode().splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))

@@ -10,11 +10,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from kbroker.clock import SystemClock
+from kbroker.clock import NS_PER_MS, ManualClock, SystemClock
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.peer.address import Address
 from kbroker.peer.frames import RESPONSE_BYTES_MAX
-from kbroker.peer.link import open_link
+from kbroker.peer.link import Link, open_link
+from kbroker.security.client_login import ClientLogin
+from kbroker.types import ApiKey
 
 Answer = Callable[[bytes], bytes]
 PATIENCE_MS = 60_000
@@ -99,3 +101,78 @@ def test_a_name_that_does_not_resolve() -> None:
     with pytest.raises(KafkaError, match=r"cannot connect to no-such-host\.invalid:1: ") as raised:
         open_link(Address("no-such-host.invalid", 1), "test", PATIENCE_MS, SystemClock())
     assert "[Errno" not in raised.value.message
+
+
+# --- sessions that end before their connection (KIP-368) ------------------------------------------
+
+# ApiVersions 3 with Metadata 4-12, SaslHandshake 0-1, SaslAuthenticate 0-1.
+VERSIONS_OF_SASL = (
+    b"\x00\x00\x04\x00\x03\x00\x04\x00\x0c\x00\x00\x11\x00\x00\x00\x01\x00"
+    b"\x00\x24\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00"
+)
+HANDSHAKE_ANSWER = b"\x00\x00\x00\x00\x00\x00"
+METADATA_ANSWER = b"\x00\x00\x00\x2a"
+LIFETIME_MS = 10_000
+
+
+def authenticated(lifetime_ms: int = LIFETIME_MS, code: int = 0) -> bytes:
+    head = code.to_bytes(2, "big") + b"\xff\xff\x00\x00\x00\x00"
+    return head + lifetime_ms.to_bytes(8, "big")
+
+
+def of_api(api_key: int, body: bytes) -> Answer:
+    """An answer that is sent to a request of this API alone."""
+    answer = frame(body)
+
+    def checked(request: bytes) -> bytes:
+        return answer(request) if request[:2] == api_key.to_bytes(2, "big") else b""
+
+    return checked
+
+
+def log_in(*, last: bytes | None = None) -> tuple[Answer, Answer]:
+    return of_api(17, HANDSHAKE_ANSWER), of_api(36, last or authenticated())
+
+
+def ask(link: Link, clock: ManualClock) -> int:
+    deadline_ns = clock.monotonic_ns() + PATIENCE_MS * NS_PER_MS
+    link.send(ApiKey.METADATA, 4, b"", deadline_ns)
+    return link.receive(deadline_ns).int32()
+
+
+def test_a_session_is_renewed_by_a_request_before_its_end() -> None:
+    metadata, clock = of_api(3, METADATA_ANSWER), ManualClock()
+    steps = (
+        frame(VERSIONS_OF_SASL), *log_in(), metadata, *log_in(), metadata, metadata, *log_in(),
+        metadata,
+    )  # fmt: skip
+    with server(*steps) as address:
+        link = open_link(address, "test", PATIENCE_MS, clock, ClientLogin("PLAIN", "a", "b"))
+        assert ask(link, clock) == 42
+        clock.advance(LIFETIME_MS * 0.86)
+        assert ask(link, clock) == 42
+        assert ask(link, clock) == 42
+        clock.advance(LIFETIME_MS * 0.86)
+        assert ask(link, clock) == 42
+        link.close()
+
+
+def test_a_session_is_not_renewed_after_its_end() -> None:
+    """The broker closes the connection then, and the caller opens another."""
+    metadata, clock = of_api(3, METADATA_ANSWER), ManualClock()
+    with server(frame(VERSIONS_OF_SASL), *log_in(), metadata) as address:
+        link = open_link(address, "test", PATIENCE_MS, clock, ClientLogin("PLAIN", "a", "b"))
+        clock.advance(LIFETIME_MS)
+        assert ask(link, clock) == 42
+        link.close()
+
+
+def test_a_renewal_that_is_refused_closes_the_link() -> None:
+    clock = ManualClock()
+    refused = authenticated(0, ErrorCode.SASL_AUTHENTICATION_FAILED)
+    with server(frame(VERSIONS_OF_SASL), *log_in(), *log_in(last=refused)) as address:
+        link = open_link(address, "test", PATIENCE_MS, clock, ClientLogin("PLAIN", "a", "b"))
+        clock.advance(LIFETIME_MS * 0.9)
+        with pytest.raises(KafkaError) as raised:
+            ask(link, clock)
+        assert raised.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED and link.closed

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kbroker.errors import ErrorCode, KafkaError
-from kbroker.peer.logging_in import exchange
+from kbroker.peer.logging_in import again_after_ms, exchange
 from kbroker.protocol import messages
 from kbroker.protocol.wire import Reader
 from kbroker.security.client_login import MECHANISMS, ClientLogin, ServerError
@@ -117,3 +117,12 @@ def test_a_server_whose_first_message_is_none(first: bytes) -> None:
     next(tokens)
     with pytest.raises(ServerError):
         tokens.send(first)
+
+
+@pytest.mark.parametrize(
+    ("lifetime_ms", "after_ms"),
+    [(0, None), (-1, None), (1_000, None), (1_100, 1_050), (2_000, 1_700), (3_600_000, 3_060_000)],
+)
+def test_when_a_session_is_renewed(lifetime_ms: int, after_ms: int | None) -> None:
+    """Not within a second, which is no start for a server."""
+    assert again_after_ms(lifetime_ms) == after_ms

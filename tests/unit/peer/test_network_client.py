@@ -67,11 +67,11 @@ async def advance(seconds: float) -> None:
 class Server:
     """Frames as they come; `connections` are the writers, oldest first."""
 
-    def __init__(self, *, versions: bool = True) -> None:
+    def __init__(self, *, versions: bool = True, sasl: bool = False) -> None:
         self.frames: asyncio.Queue[tuple[bytes, asyncio.StreamWriter]] = asyncio.Queue()
         self.connections: list[asyncio.StreamWriter] = []
         self.negotiations = 0
-        self._versions = versions
+        self._versions, self._sasl = versions, sasl
         self._server: asyncio.Server | None = None
         self.address = Address("127.0.0.1", 0)
 
@@ -94,14 +94,20 @@ class Server:
                 frame = await reader.readexactly(size)
                 if frame[:2] == b"\x00\x12" and self._versions:
                     self.negotiations += 1
-                    respond(writer, frame, versions_body(3))
+                    respond(writer, frame, versions_body(3, sasl=self._sasl))
                 else:
                     self.frames.put_nowait((frame, writer))
         except (asyncio.IncompleteReadError, ConnectionError):
             pass  # the client closed
 
 
-def versions_body(version: int) -> bytes:
+def versions_body(version: int, *, sasl: bool = False) -> bytes:
+    if sasl:
+        listed = b"".join(
+            api.to_bytes(2, "big") + b"\0\0" + highest.to_bytes(2, "big") + b"\0"
+            for api, highest in ((3, 8), (17, 1), (36, 1))
+        )
+        return b"\x00\x00" + b"\x04" + listed + b"\x00\x00\x00\x00" + b"\x00"
     if version == 0:
         return b"\x00\x00" + b"\x00\x00\x00\x01" + b"\x00\x03\x00\x00\x00\x08"
     return b"\x00\x00" + b"\x02" + b"\x00\x03\x00\x00\x00\x08\x00" + b"\x00\x00\x00\x00" + b"\x00"
