@@ -20,9 +20,11 @@ a record is made or written.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
+import stat
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
@@ -99,10 +101,14 @@ class AuditFile:
         self._is_torn = False
 
     def open(self) -> None:
-        """OSError: it cannot be written."""
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        """OSError: it cannot be written, or is no file of a disk: opening a pipe could hang."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
         self._descriptor = os.open(self._path, flags, FILE_MODE)
-        self._size = os.fstat(self._descriptor).st_size
+        found = os.fstat(self._descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            self.close()
+            raise OSError(errno.EINVAL, "it is no regular file")
+        self._size = found.st_size
         self._is_torn = self._size > 0 and not self._ends_a_line()
 
     def close(self) -> None:

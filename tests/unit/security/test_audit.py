@@ -227,6 +227,13 @@ def test_a_file_that_cannot_be(tmp_path: Path) -> None:
         log.start()
 
 
+def test_a_pipe_or_a_device_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (str(tmp_path / "pipe"), "/dev/null", str(tmp_path)):
+        with pytest.raises(OSError):
+            AuditFile(path, Bounds(1, 1, 1)).open()
+
+
 # --- what is in a record --------------------------------------------------------------------------
 
 
