@@ -13,7 +13,7 @@ can be in it. Values of settings are hidden where the key is sensitive or not kn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -34,10 +34,13 @@ from kbroker.types import ApiKey
 if TYPE_CHECKING:
     from kbroker.handlers.call import Call
     from kbroker.handlers.services import Services
+    from kbroker.metadata.controller.decisions import TopicResult
     from kbroker.metadata.image import ClusterImage
+    from kbroker.security.audit import AuditLog
     from kbroker.security.session import Session
 
 HIDDEN: Final = "(hidden)"
+AUTO_CREATION: Final = "AutoCreateTopics"
 _NO_VALUES: Final[Mapping[str, str]] = MappingProxyType({})
 _REFUSED: Final = frozenset(
     {
@@ -91,17 +94,27 @@ def watch(services: Services, call: Call[Any], key: ApiKey) -> None:
     def answered(body: bytes) -> None:
         def record() -> dict[str, object]:
             response = response_of.decode(body, version)
-            return record_of(key, session, items(Asked(before, request, response)))
+            return record_of(key.label, session, items(Asked(before, request, response)))
 
         audit.note(Kind.CHANGE, record, asked_bytes + len(body))
 
     call.watch = answered
 
 
+def auto_creation(audit: AuditLog, session: Session) -> Callable[[Sequence[TopicResult]], object]:
+    """For the topics that are created since a client has named them in Metadata."""
+
+    def noted(results: Sequence[TopicResult]) -> None:
+        items = [Item(f"topic:{each.name}", each.error) for each in results]
+        audit.note(Kind.CHANGE, lambda: record_of(AUTO_CREATION, session, items))
+
+    return noted
+
+
 # --- on the audit log's thread --------------------------------------------------------------------
 
 
-def record_of(key: ApiKey, session: Session, items: Iterable[Item]) -> dict[str, object]:
+def record_of(event: str, session: Session, items: Iterable[Item]) -> dict[str, object]:
     listed: list[dict[str, object]] = []
     errors: set[int] = set()
     count = 0
@@ -112,7 +125,7 @@ def record_of(key: ApiKey, session: Session, items: Iterable[Item]) -> dict[str,
             outcome = {} if error == ErrorCode.NONE else {"error": _error_name(error)}
             listed.append({"resource": _short(resource), **more, **outcome})
     record: dict[str, object] = {
-        "event": key.label,
+        "event": event,
         **client_of(session),
         "outcome": _outcome(errors),
         "items": listed,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ErrorCode
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from kbroker.metadata.controller.decisions import TopicResult
 
 lines: Final = LogLines(logging.getLogger("kbroker.request"))
+
+Noted = Callable[[Sequence["TopicResult"]], object]
 
 # Names under way at once. Full: not created now; the client asks again anyway.
 CREATIONS_MAX: Final = 1_000
@@ -46,8 +48,11 @@ class AutoTopicCreation:
         with self._lock:
             return frozenset(self._under_way)
 
-    def create(self, creator: TopicCreator, names: Iterable[str]) -> None:
-        """Have these topics created with the broker's defaults; returns at once."""
+    def create(
+        self, creator: TopicCreator, names: Iterable[str], noted: Noted | None = None
+    ) -> None:
+        """Have these topics created with the broker's defaults; returns at once. `noted` gets what
+        becomes of those that no request before has named."""
         from kbroker.metadata.controller.decisions import NewTopic
 
         with self._lock:
@@ -59,6 +64,8 @@ class AutoTopicCreation:
 
         def done(results: Sequence[TopicResult]) -> None:
             self._forget(wanted)
+            if noted is not None:
+                noted(results)
             for result in results:
                 if result.error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                     lines.write(

@@ -215,8 +215,12 @@ class _View:
             )
             found.append(missing)
         if creatable and self._creates:
-            creator = topic_creator(self._services)
-            self._services.auto_topics.create(creator, creatable)
+            creator, noted = topic_creator(self._services), None
+            if self._services.audit is not None:
+                from kbroker.handlers.audited import auto_creation  # few have an audit log
+
+                noted = auto_creation(self._services.audit, self._call.session)
+            self._services.auto_topics.create(creator, creatable, noted)
         return found
 
 

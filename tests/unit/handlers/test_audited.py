@@ -21,6 +21,7 @@ from kbroker.security.scram import ScramMechanism
 from kbroker.security.session import Principal
 from kbroker.types import ApiKey
 from tests.unit.handlers.test_with_controller import Broker, WaitingRequest
+from tests.unit.net.harness import eventually
 
 ANNA = Principal("User", "anna")
 TOPIC, BROKER = 2, 4
@@ -47,7 +48,7 @@ class Audit:
         self.records: list[dict[str, Any]] = []
 
     def note(self, kind: Kind, make: Any, size_bytes: int = 0) -> bool:
-        assert kind is Kind.CHANGE and size_bytes > 0
+        assert kind is Kind.CHANGE
         self.records.append(json.loads(json.dumps(make())))
         return True
 
@@ -129,6 +130,17 @@ def test_a_topic_that_is_created_and_one_that_is_not(broker: Audited) -> None:
     record = broker.create("orders", "new")
     assert record["outcome"] == "partly"
     assert [each.get("error") for each in record["items"]] == ["TOPIC_ALREADY_EXISTS", None]
+
+
+def test_a_topic_that_metadata_creates(broker: Audited) -> None:
+    table = messages.metadata
+    topics = [table.MetadataRequestTopic(name="orders")]
+    request = table.Request(topics=topics, allow_auto_topic_creation=True)
+    broker.records(ApiKey.METADATA, 12, request)
+    eventually(lambda: bool(broker.audit.records), "a record")
+    (record,) = broker.audit.records
+    assert (record["event"], record["principal"]) == ("AutoCreateTopics", "User:anna")
+    assert record["outcome"] == "done" and record["items"] == [{"resource": "topic:orders"}]
 
 
 def test_deleted_topics_have_their_names(broker: Audited) -> None:
