@@ -82,18 +82,20 @@ def test_a_cluster_replicates_and_fails_over(
         assert not any("Failed authentication" in each.log_text() for each in others)
 
 
+@pytest.mark.slow
 def test_brokers_renew_their_sessions() -> None:
     """Fetchers, the controller's links and the metrics' publisher, on connections that stay."""
-    lifetime = {"connections.max.reauth.ms": 2_000, "metrics.topic.enable": True}
+    # A fetch that waits at its leader for half a second comes before a renewal.
+    lifetime = {"connections.max.reauth.ms": 6_000, "metrics.topic.enable": True}
     more = {**lifetime, "metrics.topic.interval.ms": 1_000, "admin.listeners": "http://127.0.0.1:0"}
     with Cluster(3, {**settings("PLAIN"), **more}, topics={"t": 3}) as cluster:
         rounds = iter(range(1000))
 
         def renewed() -> bool:
             write(cluster, f"round {next(rounds)}")
-            return all(_renewals(each) >= 6 for each in cluster.brokers.values())
+            return all(_renewals(each) >= 4 for each in cluster.brokers.values())
 
-        eventually(renewed, "three sessions of two clients at each broker")
+        eventually(renewed, "two sessions of two clients at each broker")
         for each in cluster.brokers.values():
             assert "a session that was over" not in each.log_text()
 
