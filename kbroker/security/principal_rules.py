@@ -6,8 +6,9 @@ capitals. Rules are separated by commas, and the first that fits decides. Source
 
 Patterns are Java's. What Python's expressions do not have, or read in another way, is refused when
 the broker starts, so that no name is mapped in another way than in Apache Kafka. The names come
-from clients that an authority vouches for: they are bounded, and so are the patterns, since a
-pattern may take long for a name that was chosen for it.
+from clients that an authority vouches for, and a pattern may take long for a name that was chosen
+for it: names are bounded, and matched in a time that grows with their length only
+(`linear_expression`).
 
 Immutable; any thread.
 """
@@ -16,7 +17,10 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Sequence
 from typing import Final, NamedTuple
+
+from kbroker.security.linear_expression import LinearExpression, TooManySteps
 
 PATTERN_CHARS_MAX: Final = 500
 NAME_CHARS_MAX: Final = 4096
@@ -36,21 +40,21 @@ class NoRuleFits(ValueError):
 class _Rule(NamedTuple):
     """`pattern` None: DEFAULT. `replacement`: texts, and groups by their numbers."""
 
-    pattern: re.Pattern[str] | None
+    pattern: LinearExpression | None
     replacement: tuple[str | int, ...] = ()
     case: str = ""
 
     def applied(self, name: str) -> str | None:
         if self.pattern is None:
             return name
-        if self.pattern.fullmatch(name) is None:
+        if not self.pattern.fits(name):
             return None
-        made = self.pattern.sub(self._written, name)
+        made = self.pattern.replaced(name, self._written)
         return {"L": made.lower(), "U": made.upper()}.get(self.case, made)
 
-    def _written(self, match: re.Match[str]) -> str:
+    def _written(self, groups: Sequence[str | None]) -> str:
         return "".join(
-            each if isinstance(each, str) else match[each] or "" for each in self.replacement
+            each if isinstance(each, str) else groups[each] or "" for each in self.replacement
         )
 
 
@@ -66,7 +70,10 @@ class PrincipalRules:
         if len(name) > NAME_CHARS_MAX:
             raise NoRuleFits(f"its name has more than {NAME_CHARS_MAX} characters")
         for rule in self._rules:
-            made = rule.applied(name)
+            try:
+                made = rule.applied(name)
+            except TooManySteps as error:
+                raise NoRuleFits(f"of its name and a rule, {error}") from None
             if made is not None:
                 return made
         raise NoRuleFits("no rule fits its name")
@@ -92,18 +99,19 @@ def _parsed(text: str) -> tuple[_Rule, ...]:
     return tuple(rules)
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compiled(pattern: str) -> LinearExpression:
     if len(pattern) > PATTERN_CHARS_MAX:
         raise ValueError(f"a pattern has more than {PATTERN_CHARS_MAX} characters")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # sets in sets, which Java reads in another way
-            return re.compile(pattern, re.ASCII)
-    except (re.error, FutureWarning, DeprecationWarning, OverflowError, RecursionError) as error:
+            return LinearExpression(pattern)
+    except (ValueError, re.error, FutureWarning, DeprecationWarning, OverflowError,
+            RecursionError) as error:  # fmt: skip
         raise ValueError(f"the pattern {pattern!r} cannot be used: {error}") from None
 
 
-def _replacement(text: str, pattern: re.Pattern[str]) -> tuple[str | int, ...]:
+def _replacement(text: str, pattern: LinearExpression) -> tuple[str | int, ...]:
     """A reference to a group that there is not is text."""
     parts: list[str | int] = []
     at = 0
