@@ -12,6 +12,9 @@ ctypedef int (*PasswordCallback)(char* into, int size, int writing, void* own) n
 ctypedef void (*MessageCallback)(
     int sent, int version, int content_type, const void* data, size_t length, void* ssl, void* own
 ) noexcept nogil
+ctypedef int (*BioRead)(void* bio, char* into, int room) noexcept nogil
+ctypedef int (*BioWrite)(void* bio, const char* data, int length) noexcept nogil
+ctypedef long (*BioControl)(void* bio, int what, long number, void* own) noexcept nogil
 
 
 cdef struct OpenSsl:
@@ -32,8 +35,21 @@ cdef struct OpenSsl:
     int (*keep_certificate)(void* certificate) noexcept nogil
     void (*free_certificate)(void* certificate) noexcept nogil
     void (*free_key)(void* key) noexcept nogil
+    # BIOs of our own.
+    int (*new_bio_kind)() noexcept nogil
+    void* (*new_bio_method)(int kind, const char* name) noexcept nogil
+    int (*set_bio_read)(void* method, BioRead read) noexcept nogil
+    int (*set_bio_write)(void* method, BioWrite write) noexcept nogil
+    int (*set_bio_control)(void* method, BioControl control) noexcept nogil
+    void* (*new_bio)(const void* method) noexcept nogil
+    void (*set_bio_init)(void* bio, int init) noexcept nogil
+    void (*set_bio_data)(void* bio, void* own) noexcept nogil
+    void* (*bio_data)(void* bio) noexcept nogil
+    void (*set_bio_flags)(void* bio, int flags) noexcept nogil
+    void (*clear_bio_flags)(void* bio, int flags) noexcept nogil
     # Certificates.
     void* (*subject)(const void* certificate) noexcept nogil
+    const void* (*not_before)(const void* certificate) noexcept nogil
     const void* (*not_after)(const void* certificate) noexcept nogil
     int (*time_difference)(
         int* days, int* seconds, const void* earlier, const void* later) noexcept nogil
@@ -68,7 +84,8 @@ cdef struct OpenSsl:
     void* (*new_ssl)(void* context) noexcept nogil
     void (*free_ssl)(void* ssl) noexcept nogil
     long (*control_ssl)(void* ssl, int what, long number, void* own) noexcept nogil
-    int (*set_fd)(void* ssl, int fd) noexcept nogil
+    # It takes the BIO, for both directions.
+    void (*set_bio)(void* ssl, void* read, void* write) noexcept nogil
     int (*accept)(void* ssl) noexcept nogil
     int (*read)(void* ssl, void* into, int room) noexcept nogil
     int (*write)(void* ssl, const void* data, int length) noexcept nogil
@@ -108,6 +125,13 @@ cdef enum:
     VERIFY_PEER = 1
     VERIFY_REQUIRED = 2           # with VERIFY_PEER
     FLAG_PARTIAL_CHAIN = 0x80000  # a certificate in the trust store is trusted, whatever its issuer
+
+    BIO_KIND_SOURCE_SINK = 0x0400
+    BIO_CTRL_EOF = 2
+    BIO_CTRL_FLUSH = 11
+    BIO_RETRY = 0x0f
+    BIO_RETRY_READ = 0x09
+    BIO_RETRY_WRITE = 0x0a
 
     PEM_END = (9 << 23) | 108     # an error: there is no further text
 

@@ -94,6 +94,7 @@ cdef _bind_functions(void* library):
     _need(library, b"X509_free", &to.free_certificate)
     _need(library, b"EVP_PKEY_free", &to.free_key)
     _need(library, b"X509_get_subject_name", &to.subject)
+    _need(library, b"X509_get0_notBefore", &to.not_before)
     _need(library, b"X509_get0_notAfter", &to.not_after)
     _need(library, b"ASN1_TIME_diff", &to.time_difference)
     _need(library, b"ASN1_TIME_set", &to.time_of)
@@ -102,8 +103,23 @@ cdef _bind_functions(void* library):
     _need(library, b"i2d_X509", &to.encode_certificate)
     _need(library, b"X509_STORE_add_cert", &to.add_trusted)
     _need(library, b"X509_STORE_set_flags", &to.set_store_flags)
+    _bind_bios(library, to)
     _bind_contexts(library, to)
     _bind_connections(library, to)
+
+
+cdef _bind_bios(void* library, OpenSsl* to):
+    _need(library, b"BIO_get_new_index", &to.new_bio_kind)
+    _need(library, b"BIO_meth_new", &to.new_bio_method)
+    _need(library, b"BIO_meth_set_read", &to.set_bio_read)
+    _need(library, b"BIO_meth_set_write", &to.set_bio_write)
+    _need(library, b"BIO_meth_set_ctrl", &to.set_bio_control)
+    _need(library, b"BIO_new", &to.new_bio)
+    _need(library, b"BIO_set_init", &to.set_bio_init)
+    _need(library, b"BIO_set_data", &to.set_bio_data)
+    _need(library, b"BIO_get_data", &to.bio_data)
+    _need(library, b"BIO_set_flags", &to.set_bio_flags)
+    _need(library, b"BIO_clear_flags", &to.clear_bio_flags)
 
 
 cdef _bind_contexts(void* library, OpenSsl* to):
@@ -132,7 +148,7 @@ cdef _bind_connections(void* library, OpenSsl* to):
     _need(library, b"SSL_new", &to.new_ssl)
     _need(library, b"SSL_free", &to.free_ssl)
     _need(library, b"SSL_ctrl", &to.control_ssl)
-    _need(library, b"SSL_set_fd", &to.set_fd)
+    _need(library, b"SSL_set_bio", &to.set_bio)
     _need(library, b"SSL_accept", &to.accept)
     _need(library, b"SSL_read", &to.read)
     _need(library, b"SSL_write", &to.write)

@@ -11,8 +11,9 @@ same call: two calls for each range, and a segment more, cost more than the copy
 the socket does not take stays a range.
 
 Through a transport that is not the plain one all bytes go in pieces: the front of the queue, ranges
-too, is copied together, so that short answers leave in one piece. What the transport wants to be
-given again is the same bytes, since nothing else comes to the front.
+too, is copied together, so that short answers leave in one piece, and is given to the transport as
+often as that takes some of it. What it wants to be given again is the same bytes, since nothing
+else comes to the front. It gets a sign that more follows at once, so that packets can be full.
 
 A range that is not in memory, or was seen there more than a second ago, is not for this thread to
 wait for: a request of its own, READ_AHEAD, goes where requests for slow files are set aside, and a
@@ -48,7 +49,8 @@ cdef enum:
     VECTOR_MAX = 64
     COPIED_RANGE_BYTES_MAX = 32 << 10
     COPIES_BYTES = 128 << 10      # of one call
-    PIECE_BYTES_MAX = 16 << 10    # what a transport is given at once: a record of TLS
+    PIECE_BYTES_MAX = 64 << 10    # copied at once for a transport: some records of TLS
+    PIECE_COST = 4                # of a turn's bytes: to encrypt one takes as long as to send some
     RANGE_BYTES_MAX = 1 << 20     # of one sendfile call, and read ahead
     WARM_NS = 1000000000          # what was in memory is taken to be there still
 
@@ -229,8 +231,8 @@ cdef int64_t _range_into(
     return got if got > 0 else -1
 
 
-cdef int _copy_piece(Channel* channel, int64_t* copied) noexcept nogil:
-    # The front of the queue. SEND_DONE: it can be sent.
+cdef int _copy_piece(Channel* channel, int64_t* copied, int* more) noexcept nogil:
+    # The front of the queue. SEND_DONE: it can be sent; `more`: and what follows, too.
     cdef Request* request = channel.tx_head
     cdef Part* part
     cdef int64_t taken
@@ -238,6 +240,7 @@ cdef int _copy_piece(Channel* channel, int64_t* copied) noexcept nogil:
     cdef int waits = 0
     cdef int i
     copied[0] = 0
+    more[0] = 0
     while request != NULL:
         for i in range(request.part_next, request.part_count):
             part = &request.parts[i]
@@ -261,6 +264,8 @@ cdef int _copy_piece(Channel* channel, int64_t* copied) noexcept nogil:
                 copied[0] += taken
                 done += taken
             if copied[0] == PIECE_BYTES_MAX:
+                more[0] = done < part.length and (
+                    part.fd < 0 or part.position + done < part.warm_until)
                 return SEND_DONE
         request = request.next
     return SEND_DONE
@@ -269,33 +274,42 @@ cdef int _copy_piece(Channel* channel, int64_t* copied) noexcept nogil:
 cdef int send_piece(Channel* channel, int64_t* budget_bytes) noexcept nogil:
     """A piece of the queue, which must not be empty, through a transport that is not plain."""
     cdef int64_t length
-    cdef int64_t sent
+    cdef int64_t done = 0
+    cdef int64_t sent = 0
+    cdef int more
     cdef int status
     if not _has_copies(channel.processor):
         return SEND_FAILED
-    status = _copy_piece(channel, &length)
+    status = _copy_piece(channel, &length, &more)
     if status != SEND_DONE:
         return status
     if not channel_requires(channel, length >= channel.offered_bytes,
                             "channel: a transport is given again what it was offered", length,
                             channel.offered_bytes):
         return SEND_FAILED
-    sent = channel.transport.send(channel.transport_own, channel.processor.copies, length)
+    more = more and budget_bytes[0] > length * PIECE_COST
+    while done < length:
+        sent = channel.transport.send(
+            channel.transport_own, channel.processor.copies + done, length - done, more)
+        if sent <= 0:
+            break
+        if not channel_requires(channel, sent <= length - done,
+                                "channel: a transport takes what it is given", sent,
+                                length - done):
+            return SEND_FAILED
+        done += sent
     if not channel.readable and channel.transport.has_bytes(channel.transport_own):
         channel.readable = 1      # the send has received them, so no event may announce them
-    if sent == TRANSPORT_WANTS_READ or sent == TRANSPORT_WANTS_WRITE:
-        channel.offered_bytes = length
-        channel.send_wants_read = sent == TRANSPORT_WANTS_READ
-        return SEND_BLOCKED
-    if sent <= 0 or not channel_requires(
-        channel, sent <= length, "channel: a transport takes what it is given", sent, length
-    ):
+    if done < length and sent != TRANSPORT_WANTS_READ and sent != TRANSPORT_WANTS_WRITE:
         return SEND_FAILED
-    channel.offered_bytes = 0
-    kb_count(&channel.processor.sent_bytes, sent)
-    budget_bytes[0] -= sent
-    _advance(channel, sent)
-    return SEND_DONE
+    channel.offered_bytes = length - done
+    kb_count(&channel.processor.sent_bytes, done)
+    budget_bytes[0] -= done * PIECE_COST
+    _advance(channel, done)
+    if done == length:
+        return SEND_DONE
+    channel.send_wants_read = sent == TRANSPORT_WANTS_READ
+    return SEND_BLOCKED
 
 
 cdef int send_some(Channel* channel, int64_t* budget_bytes) noexcept nogil:

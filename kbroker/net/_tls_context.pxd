@@ -5,5 +5,6 @@
 cdef class TlsContext:
     cdef void* context            # a SSL_CTX, with one reference
     cdef void* certificate        # the first of the chain; a X509, or NULL
+    cdef int asks_clients         # for a certificate
 
     cdef int _add(self, void* certificate)

@@ -29,6 +29,7 @@ cdef enum:
     CHAIN_DEPTH_MAX = 10
     CHAIN_CERTIFICATES_MAX = 100
     TRUSTED_MAX = 10000
+    AUTHORITIES_BYTES_MAX = 16 << 10  # of their names; a client may refuse a longer message
     SECONDS_OF_DAY = 86400
 
 cdef bytes _NOTHING = b""
@@ -146,7 +147,8 @@ cdef class TlsContext:
         one of them; None: those that this machine trusts."""
         cdef const OpenSsl* ssl = openssl()
         ssl.set_verify(self.context, _CLIENT_AUTH[client_auth], NULL)
-        if client_auth == "none":
+        self.asks_clients = client_auth != "none"
+        if not self.asks_clients:
             return
         ssl.set_options(self.context, OP_NO_TICKET)
         ssl.set_num_tickets(self.context, 0)
@@ -170,24 +172,39 @@ cdef class TlsContext:
     @property
     def not_after(self):
         """When it expires, in seconds since 1970."""
-        cdef const OpenSsl* ssl = openssl()
-        cdef int days = 0
-        cdef int seconds = 0
-        cdef void* epoch = ssl.time_of(NULL, 0)
-        ssl.time_difference(&days, &seconds, epoch, ssl.not_after(self.certificate))
-        ssl.free_time(epoch)
-        return days * <int64_t>SECONDS_OF_DAY + seconds
+        return _seconds(openssl().not_after(self.certificate))
+
+    @property
+    def not_before(self):
+        """From when it is valid, in seconds since 1970."""
+        return _seconds(openssl().not_before(self.certificate))
+
+
+cdef int64_t _seconds(const void* time) except? -1:
+    cdef const OpenSsl* ssl = openssl()
+    cdef int days = 0
+    cdef int seconds = 0
+    cdef void* epoch = ssl.time_of(NULL, 0)
+    cdef int known = epoch != NULL and ssl.time_difference(&days, &seconds, epoch, time)
+    ssl.free_time(epoch)
+    if not known:
+        ssl.clear_error()
+        raise ValueError("a time in a certificate does not parse")
+    return days * <int64_t>SECONDS_OF_DAY + seconds
 
 
 cdef _trust(void* context, _Certificates trusted):
     cdef const OpenSsl* ssl = openssl()
     cdef void* store = ssl.store_of(context)
     cdef void* certificate = trusted.take()
+    cdef Py_ssize_t named_bytes = 0
     ssl.set_store_flags(store, FLAG_PARTIAL_CHAIN)
     while certificate != NULL:
-        added = (
-            ssl.add_trusted(store, certificate) == 1
-            and ssl.add_client_authority(context, certificate) == 1)
+        # Named to each client, which needs them only to choose among several certificates.
+        named_bytes += ssl.encode_name(ssl.subject(certificate), NULL)
+        added = ssl.add_trusted(store, certificate) == 1 and (
+            named_bytes > AUTHORITIES_BYTES_MAX
+            or ssl.add_client_authority(context, certificate) == 1)
         ssl.free_certificate(certificate)
         if not added:
             raise ValueError(_reason(ssl))

@@ -24,6 +24,7 @@ cdef struct TlsFailure:
 cdef struct TlsListener:
     pthread_mutex_t lock          # of rank queue, for all below
     void* context                 # a SSL_CTX
+    int64_t handshake_bytes_max   # from a client
     TlsFailure failures[FAILURES_MAX]
     int failure_count
 

@@ -3,6 +3,7 @@ from kbroker.net._tls_context import TlsContext
 
 ENDED: str
 LATE_MESSAGES: str
+LONG_HANDSHAKE: str
 
 class TlsTransport(ListenerTransport):
     tls_context: TlsContext

@@ -1,5 +1,6 @@
 # cython: language_level=3
-"""TLS as a listener's transport: a SSL object of OpenSSL for each connection, over its socket.
+"""TLS as a listener's transport: a SSL object of OpenSSL for each connection, over its socket
+(`_tls_socket`).
 
 Place in the flow: `SocketServer.listen` gets a `TlsTransport`, whose operations a Processor calls
 in its turn (`_transport`), without the GIL. A connection keeps the certificate that its listener
@@ -7,11 +8,14 @@ had when it began; `replace` is for those after it.
 
 What is special:
 
-- OpenSSL reads ahead, so a record that has arrived may wait in it while the socket is empty:
-  `has_bytes` is what it holds, parts of a record too.
-- A read ends after each message that is no data (KeyUpdate, a request to renegotiate), since a peer
-  could keep this thread busy with them. So WANT_READ is an empty socket only if no such message has
-  come. More than LATE_MESSAGES_MAX of them in a megabyte end the connection.
+- OpenSSL reads ahead, so a record that has arrived may wait in it while the socket is empty. A part
+  of a record that is all there is does not count as bytes: the rest of it will be announced.
+- A peer could keep this thread busy with records that hold no data. A call takes no more than its
+  share of bytes from the socket, and a read ends after each message that OpenSSL hands up
+  (KeyUpdate), so WANT_READ is an empty socket only if no such message has come. Too many messages
+  in a megabyte, or too many bytes for the data in them (requests to renegotiate), end the
+  connection.
+- A handshake has a bound of bytes, a larger one where clients have certificates.
 - A write that did not fit is repeated with the same bytes, which may be elsewhere in memory.
 - After a failure nothing may be done with the object but free it.
 
@@ -32,6 +36,7 @@ from kbroker.net._listener_transport cimport ListenerTransport
 from kbroker.net._openssl cimport (
     CTRL_SET_MESSAGE_OWN, ERROR_WANT_READ, ERROR_WANT_WRITE, ERROR_ZERO_RETURN, OpenSsl, openssl)
 from kbroker.net._tls_context cimport TlsContext
+from kbroker.net._tls_socket cimport TlsSocket, tls_socket_bio, tls_socket_prepare
 from kbroker.net._types cimport (
     PEER_NAME_BYTES_MAX, TRANSPORT_DONE, TRANSPORT_FAILED, TRANSPORT_WANTS_READ,
     TRANSPORT_WANTS_WRITE, Transport)
@@ -42,7 +47,13 @@ cdef extern from "socket_io.h" nogil:
 
 cdef enum:
     RECORD_BYTES_MAX = 16 << 10
-    READ_BYTES_MAX = 1 << 30
+    RECEIVE_BYTES_MAX = 256 << 10  # of a call: others have their turn
+    SHARE_BYTES = 48 << 10        # from the socket, of one read: a record, and what is read ahead
+    HANDSHAKE_BYTES_MAX = 64 << 10
+    CERTIFICATES_BYTES_MAX = 128 << 10  # beside it, of the client
+    # Bytes from the socket for one of data, of the smallest records; and some without data at all.
+    BYTES_PER_BYTE_MAX = 64
+    BYTES_WITHOUT_DATA_MAX = 64 << 10
     LATE_MESSAGES_MAX = 32
     LATE_MESSAGES_PER_BYTES = 1 << 20
     CONTENT_ALERT = 21
@@ -52,21 +63,25 @@ cdef enum:
     OWN_NONE = 0                  # the reason is OpenSSL's
     OWN_ENDED = 1                 # the client has ended the connection in its handshake
     OWN_LATE_MESSAGES = 2
+    OWN_LONG_HANDSHAKE = 3
 
 ENDED = "the client ended the connection during the handshake"
 LATE_MESSAGES = "too many KeyUpdate messages, or requests to renegotiate"
+LONG_HANDSHAKE = "the handshake has too many bytes"
 
 
 cdef struct Tls:
     const OpenSsl* library
     TlsListener* listener
     void* ssl
-    int fd
+    TlsSocket socket
+    int64_t handshake_bytes_max
     int8_t shaken                 # its handshake is complete
     int8_t failed
     int8_t ended                  # our end has been said
+    int8_t has_part               # all that OpenSSL holds is a part of a record
     int late_messages             # that are no data, after the handshake
-    int64_t late_bytes            # received since they were counted from 0
+    int64_t late_bytes            # of data, received since both were counted from 0
 
 
 cdef void _on_message(
@@ -81,18 +96,24 @@ cdef void _on_message(
 cdef int _open(void* context, int fd, void** own) noexcept nogil:
     cdef TlsListener* listener = <TlsListener*>context
     cdef Tls* tls = <Tls*>calloc(1, sizeof(Tls))
+    cdef void* bio
     if tls == NULL:
         return -1
     tls.library = openssl()
     tls.listener = listener
-    tls.fd = fd
+    tls.socket.library = tls.library
+    tls.socket.fd = fd
     tls.library.clear_error()
     lock_ranked(&listener.lock, RANK_QUEUE)
     tls.ssl = tls.library.new_ssl(listener.context)
+    tls.handshake_bytes_max = listener.handshake_bytes_max
     unlock_ranked(&listener.lock, RANK_QUEUE)
-    if tls.ssl == NULL or tls.library.set_fd(tls.ssl, fd) != 1:
+    bio = tls_socket_bio(&tls.socket)
+    if tls.ssl == NULL or bio == NULL:
+        tls.library.free_bio(bio)
         _close(tls)
         return -1
+    tls.library.set_bio(tls.ssl, bio, bio)
     tls.library.control_ssl(tls.ssl, CTRL_SET_MESSAGE_OWN, 0, tls)
     own[0] = tls
     return 0
@@ -101,11 +122,16 @@ cdef int _open(void* context, int fd, void** own) noexcept nogil:
 cdef int _handshake(void* own) noexcept nogil:
     cdef Tls* tls = <Tls*>own
     cdef int done
+    tls.socket.share = tls.handshake_bytes_max - tls.socket.received
     tls.library.clear_error()
     done = tls.library.accept(tls.ssl)
     if done == 1:
         tls.shaken = 1
+        tls.socket.received = 0
         return TRANSPORT_DONE
+    if tls.socket.share <= 0:
+        _fail(tls, OWN_LONG_HANDSHAKE)
+        return TRANSPORT_FAILED
     done = _status(tls, done)
     return TRANSPORT_FAILED if done == TRANSPORT_DONE else done
 
@@ -159,49 +185,73 @@ cdef void _note_failure(Tls* tls, int own, unsigned long reason, long verify) no
             failure.verify = verify
             listener.failure_count += 1
         failure.count += 1
-        kb_addresses(tls.fd, local, &port, failure.peer, &port, &failure.is_ipv6)
+        kb_addresses(tls.socket.fd, local, &port, failure.peer, &port, &failure.is_ipv6)
     unlock_ranked(&listener.lock, RANK_QUEUE)
 
 
-cdef int64_t _receive(void* own, uint8_t* into, int64_t room) noexcept nogil:
+cdef int _floods(const Tls* tls, int got, int64_t taken) noexcept nogil:
+    # Whether the peer keeps this thread busy with records that hold no data.
+    return (
+        tls.late_messages > LATE_MESSAGES_MAX
+        or (got <= 0 and tls.socket.share <= 0)
+        or tls.socket.received > BYTES_WITHOUT_DATA_MAX
+        + (tls.late_bytes + taken) * BYTES_PER_BYTE_MAX
+    )
+
+
+cdef int64_t _receive(void* own, uint8_t* into, int64_t room, int* drained) noexcept nogil:
     cdef Tls* tls = <Tls*>own
     cdef int64_t taken = 0
+    cdef int status = TRANSPORT_DONE
     cdef int before
-    cdef int got
+    cdef int got = 0
     if tls.failed:
         return TRANSPORT_FAILED
-    room = min(room, <int64_t>READ_BYTES_MAX)
-    while True:
+    room = min(room, <int64_t>RECEIVE_BYTES_MAX)
+    tls.has_part = 0
+    tls.socket.is_empty = 0
+    tls.socket.skips_empty = 0    # the first read of the socket finds its end, too
+    while taken < room:
         before = tls.late_messages
+        tls.socket.share = SHARE_BYTES
         tls.library.clear_error()
         got = tls.library.read(tls.ssl, into + taken, <int>(room - taken))
-        if tls.late_messages > LATE_MESSAGES_MAX:
+        if got > 0:
+            taken += got
+            tls.socket.skips_empty = 1
+        if _floods(tls, got, taken):
             _fail(tls, OWN_LATE_MESSAGES)
             return TRANSPORT_FAILED
         if got > 0:
-            taken += got
-            if taken == room or not tls.library.has_pending(tls.ssl):
+            if tls.socket.is_empty and not tls.library.has_pending(tls.ssl):
                 break
-        elif taken > 0:
-            break                 # the next receive finds the same, and says it
-        else:
-            got = _status(tls, got)
-            if got != TRANSPORT_WANTS_READ or tls.late_messages == before:
-                return got
+            continue
+        status = _status(tls, got)
+        if status != TRANSPORT_WANTS_READ or tls.late_messages == before:
+            break
+    tls.has_part = status == TRANSPORT_WANTS_READ
+    if taken == 0:
+        return status
+    # An end or a failure after them is for the next receive, which says it.
+    drained[0] = tls.socket.is_empty and (
+        tls.has_part or (got > 0 and not tls.library.has_pending(tls.ssl)))
     tls.late_bytes += taken
     if tls.late_bytes > LATE_MESSAGES_PER_BYTES:
         tls.late_bytes = 0
         tls.late_messages = 0
+        tls.socket.received = 0
     return taken
 
 
-cdef int64_t _send(void* own, const uint8_t* data, int64_t length) noexcept nogil:
+cdef int64_t _send(void* own, const uint8_t* data, int64_t length, int more) noexcept nogil:
     cdef Tls* tls = <Tls*>own
     cdef int sent
     if tls.failed:
         return TRANSPORT_FAILED
+    tls.socket.has_more = more or length > RECORD_BYTES_MAX
     tls.library.clear_error()
     sent = tls.library.write(tls.ssl, data, <int>min(length, <int64_t>RECORD_BYTES_MAX))
+    tls.socket.has_more = 0
     if sent > 0:
         return sent
     sent = _status(tls, sent)
@@ -210,7 +260,7 @@ cdef int64_t _send(void* own, const uint8_t* data, int64_t length) noexcept nogi
 
 cdef int _has_bytes(void* own) noexcept nogil:
     cdef Tls* tls = <Tls*>own
-    return not tls.failed and tls.library.has_pending(tls.ssl)
+    return not tls.failed and not tls.has_part and tls.library.has_pending(tls.ssl)
 
 
 cdef int _peer_name(void* own, uint8_t** name) noexcept nogil:
@@ -266,6 +316,7 @@ cdef class TlsTransport(ListenerTransport):
 
     def __cinit__(self, TlsContext context not None):
         pthread_mutex_init(&self.shared.lock, NULL)
+        tls_socket_prepare()
         self.operations = &OPERATIONS
         self.context = &self.shared
         self.replace(context)
@@ -280,6 +331,8 @@ cdef class TlsTransport(ListenerTransport):
         with nogil:
             lock_ranked(&self.shared.lock, RANK_QUEUE)
             self.shared.context = context.context
+            self.shared.handshake_bytes_max = HANDSHAKE_BYTES_MAX + (
+                CERTIFICATES_BYTES_MAX if context.asks_clients else 0)
             unlock_ranked(&self.shared.lock, RANK_QUEUE)
         self.tls_context = context
         del before                # a connection that began with it has a reference
@@ -309,6 +362,8 @@ cdef str _words(const TlsFailure* failure):
         return ENDED
     if failure.own == OWN_LATE_MESSAGES:
         return LATE_MESSAGES
+    if failure.own == OWN_LONG_HANDSHAKE:
+        return LONG_HANDSHAKE
     text = openssl().reason_text(failure.reason)
     return text.decode("ascii", "replace") if text != NULL else f"error {failure.reason}"
 

@@ -7,9 +7,8 @@ than it could, hold bytes that no event of the socket announces, and want to wri
 or to read in order to write; it never waits. In the Processor's turn, without the GIL.
 
 Epoll is edge-triggered. So of a transport that is not the plain one a channel stays `readable`
-until the transport wants a read, or neither it nor the socket has more after a receive: one look,
-instead of one for each request that is served meanwhile, and of a thread that wakes to find
-nothing. A short write does not mean that the socket is full.
+until the transport wants a read, or has drained the socket and itself, which it says: else a thread
+would look once more for each request. A short write does not mean that the socket is full.
 """
 
 from libc.errno cimport EAGAIN, errno
@@ -39,9 +38,7 @@ cdef inline int64_t transport_receive(
 ) noexcept nogil:
     cdef int64_t got
     if channel.transport != NULL:
-        got = channel.transport.receive(channel.transport_own, into, room)
-        drained[0] = 0 < got < room and not transport_has_bytes(channel)
-        return got
+        return channel.transport.receive(channel.transport_own, into, room, drained)
     got = kb_recv(channel.fd, into, <size_t>room)
     drained[0] = got < room
     if got < 0:

@@ -146,9 +146,11 @@ cdef enum TransportStatus:
 cdef struct Transport:
     int (*open)(void* context, int fd, void** own) noexcept nogil  # 0, or -1
     int (*handshake)(void* own) noexcept nogil
-    int64_t (*receive)(void* own, uint8_t* into, int64_t room) noexcept nogil
+    # `drained`: no byte is left that no event of the socket announces.
+    int64_t (*receive)(void* own, uint8_t* into, int64_t room, int* drained) noexcept nogil
     # After it wanted something the same bytes are given again, with others after them or not.
-    int64_t (*send)(void* own, const uint8_t* data, int64_t length) noexcept nogil
+    # `more`: they are followed by more at once.
+    int64_t (*send)(void* own, const uint8_t* data, int64_t length, int more) noexcept nogil
     # Received and not yet given out; not what the socket has.
     int (*has_bytes)(void* own) noexcept nogil
     # After the handshake: the length of the name that it has proved of the peer, and a copy of it,

@@ -29,6 +29,7 @@ from kbroker.net._types cimport (
 
 cdef extern from "socket_io.h" nogil:
     ssize_t kb_recv(int fd, void* data, size_t length)
+    int kb_has_bytes(int fd)
     ssize_t send(int fd, const void* data, size_t length, int flags)
     enum: MSG_NOSIGNAL
 
@@ -218,8 +219,14 @@ cdef void _update_waiting(Masked* masked) noexcept nogil:
         poll(&fds, 1, WAITS_MS_MAX)
 
 
-cdef int64_t _receive(void* own, uint8_t* into, int64_t room) noexcept nogil:
+cdef int64_t _receive(void* own, uint8_t* into, int64_t room, int* drained) noexcept nogil:
     cdef Masked* masked = <Masked*>own
+    cdef int64_t got = _received(masked, into, room)
+    drained[0] = 0 < got < room and not _has_bytes(own) and not kb_has_bytes(masked.fd)
+    return got
+
+
+cdef int64_t _received(Masked* masked, uint8_t* into, int64_t room) noexcept nogil:
     cdef int64_t status
     cdef int64_t count
     kb_add_i64(&masked.options.receives, 1)
@@ -247,7 +254,7 @@ cdef int64_t _receive(void* own, uint8_t* into, int64_t room) noexcept nogil:
             return status
 
 
-cdef int64_t _send(void* own, const uint8_t* data, int64_t length) noexcept nogil:
+cdef int64_t _send(void* own, const uint8_t* data, int64_t length, int more) noexcept nogil:
     cdef Masked* masked = <Masked*>own
     cdef int64_t status
     cdef int64_t i

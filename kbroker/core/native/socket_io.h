@@ -51,6 +51,14 @@ static inline int kb_discard(int fd) {
     return 0;
 }
 
+/* `more` follows at once: the kernel may wait for it. */
+static inline ssize_t kb_send(int fd, const void *data, size_t length, int more) {
+    ssize_t sent;
+    do sent = send(fd, data, length, MSG_NOSIGNAL | MSG_DONTWAIT | (more ? MSG_MORE : 0));
+    while (sent < 0 && errno == EINTR);
+    return sent;
+}
+
 /* MSG_MORE holds a short head back until the file range behind it follows. */
 static inline ssize_t kb_send_vector(int fd, struct iovec *vector, int count, int more) {
     struct msghdr message;
