@@ -14,7 +14,7 @@ import socket as _socket
 import threading
 
 from kbroker._state import State
-from kbroker.limits import OPENING_MS_MAX
+from kbroker.limits import OPENING_MAX, OPENING_MS_MAX, OPENING_PER_IP_MAX
 from kbroker.net._listening import listening_socket
 from kbroker.net._wrapped_request import WrappedRequest  # no-cython-lint: a name of this face
 
@@ -57,6 +57,7 @@ from kbroker.net._types cimport (
     CAUSE_MALFORMED,
     CAUSE_NOT_TAKEN,
     CAUSE_NO_MEMORY,
+    CAUSE_CROWDED,
     CAUSE_OPENING,
     CAUSE_SILENT_ERROR,
     CAUSE_STATE,
@@ -93,6 +94,9 @@ _CLOSE_CAUSES = {
         "TLS on a listener that does not speak it; have the client connect to a listener with TLS,"
         " or set its security.protocol to that of the listener"),
     CAUSE_OPENING: "a handshake or an authentication that took too long",
+    CAUSE_CROWDED: (
+        "the oldest where more than kbroker.max.unauthenticated.connections had not"
+        " authenticated; raise it if these were clients of yours"),
 }
 
 _USES = {USE_PRODUCE: "Produce", USE_FETCH: "Fetch", USE_OTHER: "other"}
@@ -115,7 +119,8 @@ cdef class SocketServer:
         int connections_per_ip_max, bint pipelined, int pipelined_requests_max,
         long long pipelined_bytes_max, long long pipelined_total_bytes_max,
         long long unsent_bytes_max, int send_buffer_bytes, int receive_buffer_bytes,
-        int opening_ms_max=OPENING_MS_MAX,
+        int opening_ms_max=OPENING_MS_MAX, int opening_max=OPENING_MAX,
+        int opening_per_ip_max=OPENING_PER_IP_MAX,
     ):
         if not 1 <= processors <= PROCESSORS_MAX:
             raise ValueError(
@@ -140,6 +145,8 @@ cdef class SocketServer:
         self.quotas = quotas_new(connections_per_ip_max, connections_max)
         if self.quotas == NULL:
             raise MemoryError
+        self.quotas.opening_max = opening_max
+        self.quotas.opening_per_ip_max = opening_per_ip_max
         for _index in range(processors):
             self._add_processor()
 

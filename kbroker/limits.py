@@ -37,10 +37,14 @@ REQUEST_PARTITIONS_MAX: Final = 100_000
 # is refused.
 PROCESSORS_MAX: Final = 64
 LISTENERS_MAX: Final = 16
-# What a connection has for its handshake, and then for each frame of its authentication, however
-# often a byte of it comes: it is one of max.connections, and has no principal yet. Longer: it is
-# closed. connections.max.idle.ms is for clients that were served, and may be no bound at all.
+# What a connection has for its handshake and its authentication together, however often a byte of
+# them comes: it is one of max.connections, and has no principal yet. Longer: it is closed.
+# connections.max.idle.ms is for clients that were served, and may be no bound at all. A broker has
+# kbroker.authentication.timeout.ms in its place, and settings in that of the next two.
 OPENING_MS_MAX: Final = 60_000
+# Of them at the same time. One more: the oldest is closed; of one address: it is not taken.
+OPENING_MAX: Final = 1_000
+OPENING_PER_IP_MAX: Final = 100
 
 # --- Request handlers -----------------------------------------------------------------------------
 

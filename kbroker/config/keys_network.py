@@ -144,11 +144,15 @@ KEYS: Final = (
         "How long the answer to a failed authentication is held before it is sent and the"
         " connection closed; the connection is not read meanwhile.", low=0, supported=True),
     Key("kbroker.authentication.timeout.ms", INT, 30_000,
-        "How long a client of a SASL listener may take until it has authenticated; later its"
-        " connection is closed.", low=1, high=600_000, supported=True, kafka="-"),
+        "How long a client may take from its connection to the end of its TLS handshake and its"
+        " authentication with SASL; later it is closed.",
+        low=1, high=600_000, supported=True, kafka="-"),
     Key("kbroker.max.unauthenticated.connections", INT, 1_000,
-        "Connections whose clients are authenticating with SASL; of more the oldest is given up.",
-        low=1, supported=True, kafka="-"),
+        "Connections in a TLS handshake or an authentication with SASL; of more the oldest is"
+        " closed.", low=1, supported=True, kafka="-"),
+    Key("kbroker.max.unauthenticated.connections.per.ip", INT, 100,
+        "Of those, connections from one address; further ones are closed at once.", low=1,
+        supported=True, kafka="-"),
     Key("request.timeout.ms", INT, 30_000,
         "How long the broker waits for the answer to a request of its own.", supported=True),
     Key("max.request.partition.size.limit", INT, 2_000,

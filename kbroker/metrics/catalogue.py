@@ -193,6 +193,8 @@ _NETWORK: Final = (
            "Connections closed at once because a quota was full.", "connections", ("listener",)),
     _plain("counter", "connections_closed", "kbroker_connections_closed_total",
            "Connections ended, by whichever side.", "connections", ("listener",)),
+    _plain("counter", "connections_cut", "kbroker_connections_cut_total",
+           "Connections that the broker ended, by the cause.", "connections", ("cause",)),
     _plain("counter", "authentications", "kafka_server_socket_server_metrics_successful"
            "_authentication_total", "Clients that have logged in with SASL.", "connections",
            ("listener",)),

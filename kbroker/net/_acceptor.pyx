@@ -18,6 +18,7 @@ from kbroker.core._atomics cimport kb_load_int, kb_store_int
 from kbroker.core._figures cimport kb_count
 from kbroker.core._sync cimport kb_now_ns, pthread_create, pthread_join, pthread_setname_np
 from kbroker.net._processor cimport processor_offer
+from kbroker.net._processor_lists cimport listener_opens
 from kbroker.net._quotas cimport ConnectionQuotas, quota_acquire, quota_release
 from kbroker.net._sessions cimport session_drop
 from kbroker.net._types cimport Listener, NetworkSettings, NewConnection, Processor
@@ -109,7 +110,7 @@ cdef void _hand_on(Acceptor* acceptor, NewConnection* connection) noexcept nogil
             since_ns = kb_now_ns()
         usleep(OFFER_RETRY_US)
     close(connection.fd)
-    quota_release(connection.ip_entry)
+    quota_release(connection.ip_entry, listener_opens(connection.listener))
 
 
 cdef int _accept_some(Acceptor* acceptor, int listener) noexcept nogil:
@@ -121,7 +122,8 @@ cdef int _accept_some(Acceptor* acceptor, int listener) noexcept nogil:
         connection.fd = kb_accept(listener, peer)
         if connection.fd < 0:
             return errno == EMFILE or errno == ENFILE or errno == ENOBUFS or errno == ENOMEM
-        connection.ip_entry = quota_acquire(acceptor.quotas, peer)
+        connection.ip_entry = quota_acquire(
+            acceptor.quotas, peer, listener_opens(&acceptor.listener))
         if connection.ip_entry == NULL:
             kb_count(&acceptor.refused, 1)
             close(connection.fd)

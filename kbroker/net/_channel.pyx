@@ -10,9 +10,8 @@ system call.
     channel_received the queue has them: REQUEST_RECEIVED
     channel_answer   an answer came back: FIFO, send at once, RESPONSE_SENT, unmute, turn again
 
-A muted channel is not read: bytes after a frame stay where they are. How frames and trains come
-out of bytes is `_frames`. A wrong frame or an illegal event closes this one channel; its requests
-in service come back later and are dropped.
+A muted channel is not read: bytes after a frame stay where they are (`_frames`). A wrong frame or
+an illegal event closes this one channel; its requests in service come back later and are dropped.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
@@ -36,7 +35,8 @@ from kbroker.net._frames cimport (
     frames_next, frames_peer_name, frames_receive)
 from kbroker.net._muted_waits cimport note_waited, note_waits
 from kbroker.net._processor_lists cimport (
-    add_opening, channel_is_opening, channel_make_ready, note_active, remove_opening, remove_recent)
+    add_opening, channel_is_opening, channel_make_ready, listener_opens, note_active,
+    remove_opening, remove_recent)
 from kbroker.net._quotas cimport quota_release
 from kbroker.net._request cimport chunk_release, request_free
 from kbroker.net._request_times cimport request_note_sent
@@ -142,7 +142,7 @@ cdef Channel* channel_open(Processor* processor, NewConnection* connection) noex
 cdef Channel* _not_taken(Processor* processor, NewConnection* connection) noexcept nogil:
     kb_count(&processor.closes[CAUSE_NOT_TAKEN], 1)
     close(connection.fd)
-    quota_release(connection.ip_entry)
+    quota_release(connection.ip_entry, listener_opens(connection.listener))
     return NULL
 
 
@@ -559,14 +559,14 @@ cdef void channel_close(Channel* channel) noexcept nogil:
     transport_close(channel)
     close(channel.fd)
     channel.fd = -1
-    quota_release(channel.ip_entry)
+    if channel_is_opening(channel):
+        remove_opening(channel)
+    quota_release(channel.ip_entry, 0)
     channel.ip_entry = NULL
     note_waited(channel)
     kb_count(&processor.connection_count, -1)
     kb_count(&processor.muted[channel.listener].connections, -1)
     remove_recent(channel)
-    if channel_is_opening(channel):
-        remove_opening(channel)
     if channel.rx != NULL:
         chunk_release(channel.rx)
         channel.rx = NULL

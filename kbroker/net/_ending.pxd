@@ -1,13 +1,15 @@
 # cython: language_level=3
 from libc.stdint cimport int64_t
 
-from kbroker.net._types cimport Processor
+from kbroker.net._types cimport Channel, Processor
 
 # Connections that have sent nothing for connections.max.idle.ms.
 cdef void close_idle(Processor* processor) noexcept nogil
-# Those whose handshake, or a frame of whose authentication, has taken too long, and those that were
-# refused and do not end their side. To be called once a second.
+# Those whose handshake and authentication have taken too long, and those that were refused and do
+# not end their side. To be called once a second.
 cdef void close_opening(Processor* processor) noexcept nogil
+# The oldest of them, when one has come and there are too many.
+cdef void close_crowding(Processor* processor, const Channel* newest) noexcept nogil
 # Those of whose answers too much waits in memory: of the most first, until it is little enough.
 cdef void close_unread(Processor* processor) noexcept nogil
 # The memory of closed connections whose requests have all come back.

@@ -23,10 +23,12 @@ from kbroker.core._figures cimport kb_count
 from kbroker.core._lock_order cimport RANK_QUEUE, lock_ranked, unlock_ranked
 from kbroker.core._sync cimport kb_now_ns
 from kbroker.net._channel cimport channel_close, channel_reap
+from kbroker.net._processor_lists cimport channel_is_opening
+from kbroker.net._quotas cimport quota_is_crowded
 from kbroker.net._sleep cimport wake_processor
 from kbroker.net._transport cimport transport_end
 from kbroker.net._types cimport (
-    CAUSE_OPENING, CAUSE_UNREAD, STOP_AT_ONCE, STOP_RETIRE, Channel, Processor)
+    CAUSE_CROWDED, CAUSE_OPENING, CAUSE_UNREAD, STOP_AT_ONCE, STOP_RETIRE, Channel, Processor)
 from kbroker.net._unsent cimport unsent_are_too_many, unsent_is_alone
 
 cdef enum:
@@ -57,11 +59,23 @@ cdef void close_opening(Processor* processor) noexcept nogil:
                 channel_close(channel)
         elif (
             channel.state != AUTHENTICATING_AND_RESPONSE_PENDING  # a handler has the frame
-            and processor.now_ns - channel.state_since_ns > processor.settings.opening_ns_max
+            and processor.now_ns - channel.opening_since_ns > processor.settings.opening_ns_max
         ):
             kb_count(&processor.closes[CAUSE_OPENING], 1)
             channel_close(channel)
         channel = following
+
+
+cdef void close_crowding(Processor* processor, const Channel* newest) noexcept nogil:
+    """Where too many connections have not authenticated, one that comes has the oldest closed: who
+    means to authenticate is quick."""
+    cdef Channel* oldest = processor.opening_oldest
+    if (
+        oldest != NULL and oldest != newest and channel_is_opening(newest)
+        and quota_is_crowded(newest.ip_entry)
+    ):
+        kb_count(&processor.closes[CAUSE_CROWDED], 1)
+        channel_close(oldest)
 
 
 cdef void close_unread(Processor* processor) noexcept nogil:

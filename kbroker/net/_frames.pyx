@@ -34,9 +34,9 @@ from kbroker.net._request_channel cimport api_is_hot, request_is_hot
 from kbroker.net._required cimport channel_requires
 from kbroker.net._transport cimport transport_receive, transport_wants
 from kbroker.net._types cimport (
-    AUTHENTICATION, AUTHENTICATION_BYTES_MAX, CAUSE_EXPIRED, CAUSE_FRAME_SIZE, CAUSE_TLS_HELLO,
-    NO_API_KEY, PEER_ENDED, PEER_NAME, TRANSPORT_WANTS_READ, TRANSPORT_WANTS_WRITE, Channel, Chunk,
-    Processor, Request)
+    AUTHENTICATION, AUTHENTICATION_BYTES_MAX, CAUSE_EXPIRED, CAUSE_FRAME_SIZE, CAUSE_OPENING,
+    CAUSE_TLS_HELLO, NO_API_KEY, PEER_ENDED, PEER_NAME, TRANSPORT_WANTS_READ, TRANSPORT_WANTS_WRITE,
+    Channel, Chunk, Processor, Request)
 from kbroker.protocol._versions cimport API_PRODUCE, API_SASL_AUTHENTICATE, API_SASL_HANDSHAKE
 
 cdef enum:
@@ -307,6 +307,10 @@ cdef int frames_next(Channel* channel, Request** taken) noexcept nogil:
                             channel.rx.capacity_bytes):
         return FRAMES_GONE
     if channel.frame_bytes_min < FRAME_HEADER_BYTES:
+        # Here, too: of a client that sends them fast a handler nearly always has one.
+        if processor.now_ns - channel.opening_since_ns > processor.settings.opening_ns_max:
+            kb_count(&processor.closes[CAUSE_OPENING], 1)
+            return FRAMES_LATE
         return _next_of_authentication(channel, need, taken)
     frame = channel.rx.data + channel.rx_start + 4
     if channel.expires_ns != 0 and _is_late(channel, _api_key(frame)):

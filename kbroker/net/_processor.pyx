@@ -38,7 +38,7 @@ from kbroker.net._channel cimport (
     channel_on_readable, channel_on_writable, channel_open, channel_received,
     channel_turn)
 from kbroker.net._ending cimport (
-    close_idle, close_opening, close_unread, has_stopped, reap_closed)
+    close_crowding, close_idle, close_opening, close_unread, has_stopped, reap_closed)
 from kbroker.net._frames cimport frames_compact
 from kbroker.net._processor_lists cimport channel_make_ready
 from kbroker.net._request cimport chunk_release
@@ -293,6 +293,7 @@ cdef void _configure_new_connections(Processor* processor) noexcept nogil:
     for i in range(count):
         channel = channel_open(processor, &taken[i])
         if channel != NULL:
+            close_crowding(processor, channel)
             channel_on_readable(channel, 0)
 
 

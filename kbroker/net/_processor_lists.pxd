@@ -7,7 +7,8 @@ Inline, no module of its own. In the Processor's turn.
 
 from kbroker._state cimport HANDSHAKING
 from kbroker.core._list cimport linked_append, linked_insert, linked_remove, list_append
-from kbroker.net._types cimport Channel, Processor
+from kbroker.net._quotas cimport quota_opened
+from kbroker.net._types cimport Channel, Listener, Processor
 
 
 cdef inline void _move_to_newest(Channel* channel) noexcept nogil:
@@ -32,18 +33,25 @@ cdef inline void remove_recent(Channel* channel) noexcept nogil:
                   "closed channel: neighbours by activity name each other")
 
 
+# Whether its connections are to shake hands or to authenticate before their first request.
+cdef inline int listener_opens(const Listener* listener) noexcept nogil:
+    return listener.transport != NULL or listener.authenticates
+
+
 cdef inline int channel_is_opening(const Channel* channel) noexcept nogil:
     return channel.state >= HANDSHAKING
 
 
 cdef inline void add_opening(Channel* channel) noexcept nogil:
-    linked_insert(&channel.processor.opening, NULL, channel, &channel.opening_before, NULL,
-                  "opening channels: nothing is before the first")
+    channel.opening_since_ns = channel.processor.now_ns
+    linked_insert(&channel.processor.opening, &channel.processor.opening_oldest, channel,
+                  &channel.opening_before, NULL, "opening channels: nothing is before the first")
 
 
 cdef inline void remove_opening(Channel* channel) noexcept nogil:
-    linked_remove(&channel.processor.opening, NULL, channel, &channel.opening_before,
-                  "opening channels: neighbours name each other")
+    linked_remove(&channel.processor.opening, &channel.processor.opening_oldest, channel,
+                  &channel.opening_before, "opening channels: neighbours name each other")
+    quota_opened(channel.ip_entry)
 
 
 # It has something to do that no event will announce.

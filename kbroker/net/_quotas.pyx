@@ -4,7 +4,13 @@
 Acceptors acquire before a connection is handed on, Processors release when it ends, so counts go
 down on every disconnect. An address is its 16 bytes, IPv4 as IPv4-mapped. Entries of addresses
 without connections and without an override are removed, so the table holds no more of those than
-there are connections. One mutex, held for a short search; last in the lock order, with the request
+there are connections.
+
+Connections that have not authenticated yet (opening) are counted apart, since any client may have
+them: of one address no more than `opening_per_ip_max` are taken. Of all addresses more than
+`opening_max` are a crowd, in which each that comes has the oldest one closed (`_ending`).
+
+One mutex, held for a short search; last in the lock order, with the request
 queue's.
 """
 
@@ -21,11 +27,14 @@ from kbroker.core._table cimport (
 
 
 cdef ConnectionQuotas* quotas_new(int32_t per_ip_max, int32_t total_max) noexcept nogil:
+    # As many may be opening as there may be; the caller may have fewer.
     cdef ConnectionQuotas* quotas = <ConnectionQuotas*>calloc(1, sizeof(ConnectionQuotas))
     if quotas != NULL:
         kb_mutex_init(&quotas.lock)
         quotas.per_ip_max = per_ip_max
         quotas.total_max = total_max
+        quotas.opening_max = total_max
+        quotas.opening_per_ip_max = per_ip_max
     return quotas
 
 
@@ -104,7 +113,9 @@ cdef int quotas_override(
     return 0 if entry != NULL else -1
 
 
-cdef IpEntry* quota_acquire(ConnectionQuotas* quotas, const uint8_t* address) noexcept nogil:
+cdef IpEntry* quota_acquire(
+    ConnectionQuotas* quotas, const uint8_t* address, int opens
+) noexcept nogil:
     """NULL: over a bound, the connection is to be closed."""
     cdef IpEntry* entry
     cdef int32_t bound
@@ -112,12 +123,17 @@ cdef IpEntry* quota_acquire(ConnectionQuotas* quotas, const uint8_t* address) no
     entry = _entry_locked(quotas, address)
     if entry != NULL:
         bound = entry.bound if entry.bound >= 0 else quotas.per_ip_max
-        if entry.count >= bound or quotas.total >= quotas.total_max:
+        if (
+            entry.count >= bound or quotas.total >= quotas.total_max
+            or (opens and entry.opening >= quotas.opening_per_ip_max)
+        ):
             _drop_unused_locked(entry)
             entry = NULL
         else:
             entry.count += 1
+            entry.opening += opens
             quotas.total += 1
+            quotas.opening += opens
     unlock_ranked(&quotas.lock, RANK_QUEUE)
     return entry
 
@@ -133,13 +149,41 @@ cdef int32_t _counted_locked(const ConnectionQuotas* quotas) noexcept nogil:
     return total
 
 
-cdef void quota_release(void* entry) noexcept nogil:
+cdef void quota_opened(void* entry) noexcept nogil:
+    """It has authenticated, or has come to its end before."""
+    cdef IpEntry* ip = <IpEntry*>entry
+    if ip == NULL:
+        return
+    lock_ranked(&ip.quotas.lock, RANK_QUEUE)
+    _opened_locked(ip, 1)
+    unlock_ranked(&ip.quotas.lock, RANK_QUEUE)
+
+
+cdef void _opened_locked(IpEntry* ip, int opens) noexcept nogil:
+    ip.opening -= opens
+    ip.quotas.opening -= opens
+    require(ip.opening >= 0, "connection quotas: what has opened was opening", ip.opening, 0)
+
+
+cdef int quota_is_crowded(const void* entry) noexcept nogil:
+    cdef const IpEntry* ip = <const IpEntry*>entry
+    cdef int is_crowded
+    if ip == NULL:
+        return 0
+    lock_ranked(&ip.quotas.lock, RANK_QUEUE)
+    is_crowded = ip.quotas.opening > ip.quotas.opening_max
+    unlock_ranked(&ip.quotas.lock, RANK_QUEUE)
+    return is_crowded
+
+
+cdef void quota_release(void* entry, int opens) noexcept nogil:
     cdef IpEntry* ip = <IpEntry*>entry
     cdef ConnectionQuotas* quotas
     if ip == NULL:
         return
     quotas = ip.quotas
     lock_ranked(&quotas.lock, RANK_QUEUE)
+    _opened_locked(ip, opens)
     ip.count -= 1
     quotas.total -= 1
     # Without connections it is freed: no other connection may have it.

@@ -78,7 +78,8 @@ cdef enum:
     CAUSE_OPENING = 12            # its handshake or authentication took too long
     CAUSE_TLS_HELLO = 13          # a client begins with TLS where there is none
     CAUSE_EXPIRED = 14            # its session was over, and it did not authenticate again
-    CAUSES = 15
+    CAUSE_CROWDED = 15            # the oldest of too many that had not authenticated
+    CAUSES = 16
 
 
 cdef struct Request:
@@ -245,6 +246,7 @@ cdef struct Channel:
     int64_t last_active_ns
     int64_t state_since_ns        # it is in its state since then
     int64_t waiting_since_ns      # muted, with bytes waiting
+    int64_t opening_since_ns      # it is to be open so long after it
     int64_t throttled_until_ns    # 0: it is not in the Processor's list
     int64_t ended_ns              # our side ended it, and waits for the peer to end its own
     uint32_t listener
@@ -301,7 +303,7 @@ cdef struct RequestTimes:
 cdef struct NetworkSettings:
     int32_t request_bytes_max     # socket.request.max.bytes
     int64_t idle_ns_max           # connections.max.idle.ms
-    int64_t opening_ns_max        # of a handshake, and of each frame of an authentication
+    int64_t opening_ns_max        # from the connection to the end of its authentication
     int32_t pipelined             # channel.pipelining.enable
     int32_t pipelined_requests_max
     int64_t pipelined_bytes_max
@@ -352,7 +354,8 @@ cdef struct Processor:
     Channel* newest
     Channel* closed_head
     Channel* throttled
-    Channel* opening
+    Channel* opening              # the newest first
+    Channel* opening_oldest
     Channel* closed_before_sleep   # the heads of both when it went to sleep: what a lender adds
     Channel* throttled_before_sleep  # is news to it
     Request* batch_head           # complete in this turn, pushed to the queue in one go

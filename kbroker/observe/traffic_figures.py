@@ -116,6 +116,9 @@ def network(server: SocketServer) -> tuple[Samples, Totals, list[tuple[str, int]
         ((a["listener"],), max(0, a["accepted"] - still_open.get(a["listener"], 0)))
         for a in acceptors
     ]
+    samples["connections_cut"] = [
+        ((cause.partition(";")[0],), count) for cause, count in server.closes().items()
+    ]
     samples["accept_pauses"] = [((a["listener"],), a["paused"]) for a in acceptors]
     blocked: Totals = {"acceptor_blocked": [((a["listener"],), a["blocked_ns"]) for a in acceptors]}
     return samples, blocked, [(number, p["idle_ns"]) for number, p in threads if p["serving"]]

@@ -94,6 +94,8 @@ def socket_server(config: BrokerConfig) -> SocketServer:
         send_buffer_bytes=config["socket.send.buffer.bytes"],
         receive_buffer_bytes=config["socket.receive.buffer.bytes"],
         opening_ms_max=config["kbroker.authentication.timeout.ms"],
+        opening_max=config["kbroker.max.unauthenticated.connections"],
+        opening_per_ip_max=config["kbroker.max.unauthenticated.connections.per.ip"],
     )
     for address, bound in config.connections_per_ip_overrides.items():
         server.override_connections(address, bound)

@@ -1,0 +1,112 @@
+"""Connections that have not authenticated: how many there may be, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from kbroker.security.session import ANONYMOUS
+from tests.support.certificates import Authority, Certificate
+from tests.unit.net.harness import Client, Rig, cold_frame, echo, eventually, framed
+from tests.unit.net.over_tls import MakeRig, Over, tls_context
+from tests.unit.net.test_authenticating_channels import LATE, Authenticator
+
+CROWDED = (
+    "the oldest where more than kbroker.max.unauthenticated.connections had not authenticated;"
+    " raise it if these were clients of yours"
+)
+AUTHENTICATES = {"authenticates": True, "principal": ANONYMOUS}
+
+
+def refused(rig: Rig) -> int:
+    return sum(each["refused"] for each in rig.server.statistics()["acceptors"])
+
+
+def is_ended(client: Client) -> bool:
+    with suppress(ConnectionResetError):
+        return client.socket.recv(1) == b""
+    return True
+
+
+def silent(rig: Rig, count: int) -> list[Client]:
+    before = rig.total("connections")
+    made = [rig.client() for _ in range(count)]
+    eventually(lambda: rig.total("connections") == before + count)
+    return made
+
+
+def test_those_of_one_address_are_bounded(
+    make_rig: MakeRig, authority: Authority, broker: Certificate
+) -> None:
+    over = Over(make_rig, authority, tls_context(broker), opening_per_ip_max=3)
+    served = [over.client() for _ in range(5)]  # those that are open do not count
+    waiting = silent(over.rig, 3)
+    assert is_ended(over.plain())
+    assert refused(over.rig) == 1
+    waiting.pop().reset()
+    eventually(lambda: over.rig.total("connections") == 7)
+    served.append(over.client())
+    for at, client in enumerate(served):
+        client.send(cold_frame(b"x", at))
+        assert client.receive_cold() == (at, b"x")
+    assert over.rig.server.closes()[CROWDED] == 0
+
+
+def test_of_all_the_oldest_gives_way(
+    make_rig: MakeRig, authority: Authority, broker: Certificate
+) -> None:
+    over = Over(make_rig, authority, tls_context(broker), opening_max=3, processors=1)
+    waiting = silent(over.rig, 3)
+    served = over.client()
+    assert is_ended(waiting[0])
+    assert over.rig.server.closes()[CROWDED] == 1
+    served.send(cold_frame(b"x", 1))
+    assert served.receive_cold() == (1, b"x")
+    waiting[1].socket.sendall(b"\x16")  # it goes on being the oldest
+    last = silent(over.rig, 1)[0]
+    with last.socket, waiting[2].socket:
+        assert over.rig.server.closes()[CROWDED] == 1
+        over.rig.client()
+        assert is_ended(waiting[1])
+        assert over.rig.server.closes()[CROWDED] == 2
+
+
+def test_counts_are_given_back(make_rig: MakeRig) -> None:
+    """However a connection ends: by its peer, by us, after it was opened or before."""
+    rig = make_rig(
+        dispatch=Authenticator(), opening_per_ip_max=4, opening_max=4, listener=AUTHENTICATES
+    )
+    for round_ in range(12):
+        clients = silent(rig, 4)
+        for client, sent in zip(clients, (b"", b"let me in", b"no", b"first"), strict=True):
+            if sent:
+                client.send(framed(sent))
+                client.receive()
+        for client in clients:
+            client.reset()
+        eventually(lambda: rig.total("connections") == 0)
+        assert refused(rig) == 0, round_
+    assert is_ended((silent(rig, 4), rig.client())[1])
+    assert refused(rig) == 1
+
+
+def test_all_of_an_authentication_has_one_time(make_rig: Callable[..., Rig]) -> None:
+    """A client that answers each time, and never comes to an end."""
+    rig = make_rig(dispatch=echo, opening_ms_max=200, listener=AUTHENTICATES)
+    client = rig.client()
+
+    def is_closed() -> bool:
+        with suppress(ConnectionError, AssertionError, OSError):
+            client.send(framed(b"first"))
+            client.receive()
+        return rig.total("connections") == 0
+
+    eventually(is_closed)
+    assert rig.server.closes()[LATE] == 1
+
+
+def test_a_plain_listener_has_no_such_bound(make_rig: MakeRig) -> None:
+    rig = make_rig(opening_per_ip_max=1, opening_max=1)
+    for client in silent(rig, 5):
+        client.send(cold_frame(b"x", 1))
+        assert client.receive_cold() == (1, b"x")
