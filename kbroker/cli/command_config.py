@@ -27,6 +27,8 @@ _MECHANISM: Final = "sasl.mechanism"
 _JAAS: Final = "sasl.jaas.config"
 _PLAINTEXT: Final = "PLAINTEXT"
 _PROTOCOLS: Final = (_PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_PEM: Final = "PEM"
+_STORE_TYPES: Final = (_PEM, "PKCS12", "JKS")
 _STORES: Final = (
     ("ssl.keystore.type", "ssl.keystore.location", "ssl.keystore.password"),
     ("ssl.truststore.type", "ssl.truststore.location", "ssl.truststore.password"),
@@ -87,13 +89,13 @@ def _warn(path: str, settings: Mapping[str, str]) -> None:
 
 def _tls(path: str, settings: Mapping[str, str]) -> ClientTls:
     for kind, location, password in _STORES:
-        if settings.get(location) and settings.get(kind, "JKS").upper() != "PEM":
+        stored = settings.get(kind, "JKS").upper()
+        if settings.get(location) and stored not in _STORE_TYPES:
             raise ConfigError(
-                f"{path}: {kind}={settings.get(kind, 'JKS')}: Java's stores need the extra"
-                " [security], which this version does not have",
-                f"write the store as PEM and set {kind}=PEM",
+                f"{path}: {kind}={settings[kind]} is no type of store",
+                f"use {', '.join(_STORE_TYPES)}",
             )
-        if settings.get(password):
+        if settings.get(password) and stored == _PEM:
             raise ConfigError(f"{path}: {password}: a PEM file has none", "leave it unset")
     from kbroker.security.client_tls import client_tls  # its ssl is not for the others
 

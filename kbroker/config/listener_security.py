@@ -139,14 +139,13 @@ def _check_key_store(security: ListenerSecurity) -> None:
     if not inline and security[location] is None:
         raise ConfigError(
             f"listeners: {security.name} speaks {security.protocol.value} and has no certificate",
-            f"set {location} to a PEM file with key and certificates, and ssl.keystore.type=PEM",
+            f"set {location} to a file with key and certificates, and ssl.keystore.type",
         )
     _check_store(security, "ssl.keystore.type", location, key if inline else None)
-    if security["ssl.keystore.password"] is not None:
-        raise ConfigError(
-            f"{security.name_of('ssl.keystore.password')}: a PEM file has no password of its own",
-            "set ssl.key.password if the key in it is encrypted",
-        )
+    _check_password(
+        security, "ssl.keystore.type", "ssl.keystore.password",
+        "set ssl.key.password if the key in it is encrypted",
+    )  # fmt: skip
 
 
 def _check_trust_store(security: ListenerSecurity) -> None:
@@ -154,10 +153,20 @@ def _check_trust_store(security: ListenerSecurity) -> None:
     inline = certificates if security[certificates] is not None else None
     if inline or security[location] is not None:
         _check_store(security, "ssl.truststore.type", location, inline)
-    if security["ssl.truststore.password"] is not None:
+        _check_password(
+            security, "ssl.truststore.type", "ssl.truststore.password", "leave it unset"
+        )
+    elif security["ssl.truststore.password"] is not None:
         raise ConfigError(
-            f"{security.name_of('ssl.truststore.password')}: a PEM file has no password",
-            "leave it unset",
+            f"{security.name_of('ssl.truststore.password')} is set, and there is no trust store",
+            f"set {location}, too",
+        )
+
+
+def _check_password(security: ListenerSecurity, kind: str, password: str, fix: str) -> None:
+    if security[kind] == PEM and security[password] is not None:
+        raise ConfigError(
+            f"{security.name_of(password)}: a PEM file has no password of its own", fix
         )
 
 
@@ -170,14 +179,16 @@ def _check_store(security: ListenerSecurity, kind: str, location: str, inline: s
         )
     if security[kind] == PEM:
         return
-    if security[kind].upper() in _JAVA_STORES:
-        set_as = security.name_of(kind)
+    if security[kind].upper() not in _JAVA_STORES:
         raise ConfigError(
-            f"{set_as}={security[kind]}: Java's stores need the extra [security], which this"
-            " version does not have",
-            f"write the store as PEM and set {set_as}=PEM",
+            f"{security.name_of(kind)}={security[kind]} is no type of store",
+            "use PEM, PKCS12 or JKS",
         )
-    raise ConfigError(f"{security.name_of(kind)}={security[kind]} is no type of store", "use PEM")
+    if inline is not None:
+        raise ConfigError(
+            f"{security.name_of(inline)} is set, and {security.name_of(kind)}={security[kind]}",
+            f"set {security.name_of(kind)}=PEM, since a setting holds PEM only",
+        )
 
 
 def _check_mechanisms(security: ListenerSecurity) -> None:

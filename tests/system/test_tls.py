@@ -262,7 +262,7 @@ def test_a_broker_without_tls_loads_nothing_of_it(broker: Broker) -> None:
     ("settings", "reason"),
     [
         ({"ssl.keystore.location": "/absent.pem"}, "cannot be read: No such file"),
-        ({"ssl.keystore.type": "JKS"}, "need the extra [security]"),
+        ({"ssl.keystore.type": "JKS"}, "it is a file in PEM -> set the store's type to PEM"),
         ({"ssl.cipher.suites": "TLS_NONE"}, "is no cipher suite"),
     ],
 )

@@ -102,8 +102,6 @@ def test_mechanisms_that_are_not_served_are_left_out() -> None:
         ("SASL_PLAINTEXT", ("sasl.enabled.mechanisms=",), r"\(none\) none is served"),
         ("SASL_PLAINTEXT", ("sasl.enabled.mechanisms=plain",), r"\(plain\) none is served"),
         ("SSL", (), "has no certificate"),
-        ("SSL", ("ssl.keystore.location=/k.jks",), r"=JKS: .*extra \[security\]"),
-        ("SSL", (*PEM[1:], "ssl.keystore.type=PKCS12"), r"=PKCS12: .*extra \[security\]"),
         ("SSL", (*PEM[1:], "ssl.keystore.type=BCFKS"), "no type of store"),
         ("SSL", (*PEM, "ssl.keystore.password=secret"), "no password of its own"),
         ("SSL", (*PEM, "ssl.keystore.key=secret"), "certificate.chain is not"),
@@ -113,7 +111,6 @@ def test_mechanisms_that_are_not_served_are_left_out() -> None:
             (*PEM, "ssl.keystore.key=secret", "ssl.keystore.certificate.chain=secret"),
             "both set",
         ),
-        ("SSL", (*PEM, "ssl.truststore.location=/t.jks"), r"truststore.type=JKS: .*\[security\]"),
         ("SSL", (*PEM, "ssl.truststore.certificates=secret"), r"truststore.type=JKS"),
         (
             "SSL",
@@ -125,7 +122,17 @@ def test_mechanisms_that_are_not_served_are_left_out() -> None:
             ),
             "both set",
         ),
-        ("SSL", (*PEM, "ssl.truststore.password=secret"), "no password"),
+        ("SSL", (*PEM, "ssl.truststore.password=secret"), "there is no trust store"),
+        (
+            "SSL",
+            (
+                *PEM,
+                "ssl.truststore.type=PEM",
+                "ssl.truststore.location=/t.pem",
+                "ssl.truststore.password=secret",
+            ),
+            "no password of its own",
+        ),
         ("SSL", (*PEM, "ssl.enabled.protocols=TLSv1.1,TLSv1.2"), "TLSv1.1 cannot be served"),
         ("SSL", (*PEM, "ssl.enabled.protocols="), "there is none"),
         ("SSL", (*PEM, "ssl.cipher.suites=TLS_RSA_WITH_RC4_128_SHA"), "no cipher suite"),
@@ -144,7 +151,20 @@ def test_a_plain_listener_looks_at_none_of_it() -> None:
 
 def test_the_name_of_what_is_refused_has_the_prefix() -> None:
     with pytest.raises(ConfigError, match=r"^KB1002 listener\.name\.out-side\.ssl\.keystore\.type"):
-        _load("SSL", *PEM, "listener.name.out-side.ssl.keystore.type=JKS")
+        _load("SSL", *PEM, "listener.name.out-side.ssl.keystore.type=BKS")
+
+
+@pytest.mark.parametrize("kind", ["JKS", "jks", "PKCS12"])
+def test_stores_of_java_may_have_passwords(kind: str) -> None:
+    _load(
+        "SSL",
+        "ssl.keystore.location=/k.jks",
+        "ssl.keystore.password=secret",
+        f"ssl.keystore.type={kind}",
+        "ssl.truststore.location=/t.jks",
+        "ssl.truststore.password=secret",
+        f"ssl.truststore.type={kind}",
+    )
 
 
 def test_a_setting_at_run_time_is_judged_as_well() -> None:
