@@ -68,6 +68,16 @@ def _trust(context: ssl.SSLContext, settings: Settings) -> None:
 
 
 def _show(context: ssl.SSLContext, settings: Settings, stores: Stores) -> None:
+    try:
+        show_certificate(context, stores)
+    except ssl.SSLError as error:
+        raise ConfigError(
+            f"{settings.name_of(PASSWORD)}: the key store cannot be used: {error.reason or error}"
+        ) from None
+
+
+def show_certificate(context: ssl.SSLContext, stores: Stores) -> None:
+    """Has connections of the context show the certificate of these stores; ssl.SSLError."""
     # Python's ssl reads files only: this one is in memory, and gone with its descriptor.
     descriptor = os.memfd_create("key store", os.MFD_CLOEXEC)
     try:
@@ -75,9 +85,5 @@ def _show(context: ssl.SSLContext, settings: Settings, stores: Stores) -> None:
             file.write(stores.key + stores.chain)
         # A password, though it is empty: nothing is asked for at a terminal.
         context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=stores.password)
-    except ssl.SSLError as error:
-        raise ConfigError(
-            f"{settings.name_of(PASSWORD)}: the key store cannot be used: {error.reason or error}"
-        ) from None
     finally:
         os.close(descriptor)

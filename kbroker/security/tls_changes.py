@@ -2,7 +2,9 @@
 
 Rules of Apache Kafka: a new certificate has the same name and at least the same other names, but
 where `ssl.allow.dn.changes` and `ssl.allow.san.changes` say otherwise. Here they hold for files
-that were replaced, too: a file of another service, put in place by mistake, is not served.
+that were replaced, too: a file of another service, put in place by mistake, is not served. Nor is
+one that has expired or is not valid yet, where the one in use is, and between brokers one that the
+others, which still have the one in use, would not accept, or whose broker would not accept theirs.
 
 Any thread.
 """
@@ -47,15 +49,48 @@ def serve(security: ListenerSecurity) -> Served:
     return Served(tls_context(security, stores), stores, _settings(security), signature)
 
 
-def changed(security: ListenerSecurity, before: Served) -> Served | None:
-    """The TLS to serve in place of `before`; None: it is the same. ConfigError: it may not."""
+def changed(
+    security: ListenerSecurity, before: Served, now_s: float, *, is_between_brokers: bool
+) -> Served | None:
+    """The TLS to serve in place of `before`; None: it is the same. ConfigError: it may not.
+    `now_s`: since 1970."""
     signature = signature_of(security)
     stores = read_stores(security)
     if stores == before.stores and _settings(security) == before.settings:
         return None
-    context = tls_context(security, stores)
-    _check_names(security, before.context, context)
+    try:
+        context = tls_context(security, stores)
+        _check_names(security, before.context, context)
+        lapse = lapse_of(context, now_s)
+    except ValueError as error:  # of a certificate that OpenSSL reads, and we do not
+        raise ConfigError(f"{security.name}: the new certificate: {error}") from None
+    if lapse and not lapse_of(before.context, now_s):
+        raise ConfigError(f"{security.name}: the new certificate {lapse}", "issue another one")
+    if is_between_brokers:
+        _check_brokers(security, before.stores, stores)
     return Served(context, stores, _settings(security), signature)
+
+
+def lapse_of(context: TlsContext, now_s: float) -> str:
+    """Why its certificate is not valid now; empty: it is."""
+    if context.not_after <= now_s:
+        return "has expired"
+    return "is not valid yet" if context.not_before > now_s else ""
+
+
+def _check_brokers(security: ListenerSecurity, before: Stores, after: Stores) -> None:
+    from kbroker.security.broker_handshake import refusal
+
+    auth = security.client_auth
+    if refusal(before, before, auth):
+        return  # they do not connect now either
+    for server, client in ((after, after), (before, after), (after, before)):
+        why = refusal(server, client, auth)
+        if why:
+            raise ConfigError(
+                f"{security.name}: with the new stores brokers do not accept each other: {why}",
+                "have each trust store hold the issuers of both certificates before one changes",
+            )
 
 
 def signature_of(security: ListenerSecurity) -> Signature:
@@ -67,7 +102,7 @@ def signature_of(security: ListenerSecurity) -> Signature:
 def _stat(path: str) -> tuple[int, int, int, int] | None:
     try:
         found = os.stat(path)
-    except OSError:
+    except (OSError, ValueError):  # a path with a character 0
         return None
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 

@@ -7,10 +7,12 @@ and `look`, which serves the certificates of files that were replaced. A change 
 judged before it is stored (`judge`) and then followed (`follow`).
 
 Connections keep the certificate with which they began. What cannot be served is a line in the log,
-and the listener keeps the certificate in use.
+and the listener keeps the certificate in use. One that expires soon is a line, and again once it
+has expired.
 
 `transport_of` on the thread that starts the broker; `judge` and `follow` on the controller's, the
-rest on the scheduler's. The lock guards what is served, and is held while files are read.
+rest on the scheduler's. The lock is held while the served certificates change, and while
+files are read.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import threading
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kbroker import limits
+from kbroker.clock import Clock, SystemClock
 from kbroker.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,6 +38,9 @@ logger: Final = logging.getLogger("kbroker.network")
 
 # Looks after which contents are read.
 LOOKS_UNREAD: Final = 6
+# Before a certificate expires.
+EXPIRES_SOON_S: Final = 14 * 86_400
+_DAY_S: Final = 86_400
 
 _NO_TLS: Final = "the client does not speak TLS -> set its security.protocol to {protocol}"
 _NO_TRUST: Final = (
@@ -79,13 +85,15 @@ class Dynamic(Protocol):
 class TlsListeners:
     """See the head of this file."""
 
-    def __init__(self, dynamic: Dynamic) -> None:
+    def __init__(self, dynamic: Dynamic, clock: Clock | None = None) -> None:
         self._dynamic = dynamic
+        self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._transports: dict[str, TlsTransport] = {}
         self._served: dict[str, Served] = {}
         self._rules: dict[str, PrincipalRules] = {}
         self._refused: dict[str, str] = {}  # why a change is not served, as the log has it
+        self._lapses: dict[str, str] = {}  # what the log has of a certificate's time
         self._looks = 0
         self._scheduler: Scheduler | None = None
 
@@ -102,6 +110,7 @@ class TlsListeners:
         self._rules[name] = principal_rules(security)
         if first:
             logger.info("TLS by %s", loaded_version())
+        self._tell_of_time(name, served)
         return transport
 
     def before(self, dispatch: Dispatch) -> Dispatch:
@@ -134,36 +143,56 @@ class TlsListeners:
 
         self._looks += 1
         for name in self._transports:
-            security = self._dynamic.config.security_of(name)
+            config = self._dynamic.config
             if (
-                signature_of(security) != self._served[name].signature
+                signature_of(config.security_of(name)) != self._served[name].signature
                 or self._looks % LOOKS_UNREAD == 0
             ):
-                self._change(security)
+                self._change(config, name)
+            self._tell_of_time(name, self._served[name])
+
+    def _tell_of_time(self, name: str, served: Served) -> None:
+        """A line when a certificate is not valid, or not for long; once for each."""
+        from kbroker.security.tls_changes import lapse_of
+
+        now_s = self._now_s()
+        lapse = lapse_of(served.context, now_s)
+        if not lapse and served.context.not_after - now_s < EXPIRES_SOON_S:
+            lapse = "expires in less than 14 days"
+        if lapse and self._lapses.get(name) != lapse:
+            logger.warning("%s: its certificate %s -> issue another one", name, lapse)
+        self._lapses[name] = lapse
+
+    def _now_s(self) -> float:
+        return self._clock.wall_ms() / 1000
 
     def follow(self, before: BrokerConfig, now: BrokerConfig) -> None:
         """A change of settings, and of the files too if they have changed."""
         for name in self._transports:
-            self._change(now.security_of(name))
+            self._change(now, name)
 
     def judge(self, config: BrokerConfig) -> None:
         """ConfigError if a listener cannot serve what `config` says. As in Apache Kafka the files
         are looked at soon after it, though no setting may have another value."""
-        from kbroker.security.tls_changes import changed
-
         with self._lock:
             for name, served in self._served.items():
-                changed(config.security_of(name), served)
+                self._changed(config, name, served)
         self.look_soon()
 
-    def _change(self, security: ListenerSecurity) -> None:
-        from kbroker.security.tls_changes import changed, signature_of
+    def _changed(self, config: BrokerConfig, name: str, served: Served) -> Served | None:
+        from kbroker.security.tls_changes import changed
 
-        name = security.name
+        between = config.listeners.inter_broker_name == name
+        return changed(config.security_of(name), served, self._now_s(), is_between_brokers=between)
+
+    def _change(self, config: BrokerConfig, name: str) -> None:
+        from kbroker.security.tls_changes import signature_of
+
+        security = config.security_of(name)
         with self._lock:
             served = self._served[name]
             try:
-                found = changed(security, served)
+                found = self._changed(config, name, served)
             except ConfigError as error:
                 if self._refused.get(name) != error.message:
                     logger.warning("%s keeps its TLS: %s", name, error.message)
@@ -182,9 +211,20 @@ class TlsListeners:
         )
 
     def expiries(self) -> dict[str, int]:
-        """By listener: when its certificate expires, in seconds since 1970. Any thread."""
-        with self._lock:
-            return {name: served.context.not_after for name, served in self._served.items()}
+        """By listener: when its certificate expires, in seconds since 1970. Any thread; without the
+        lock, since a file that hangs must not hang /metrics and /readyz."""
+        served = list(self._served.items())
+        return {name: each.context.not_after for name, each in served}
+
+    def validities(self) -> dict[str, str]:
+        """By listener: how long its certificate is valid, for people. Any thread."""
+        now_s = self._now_s()
+        return {
+            name: f"expires in {(until_s - now_s) / _DAY_S:.1f} days"
+            if until_s > now_s
+            else "has expired: new clients do not connect"
+            for name, until_s in self.expiries().items()
+        }
 
     # --- clients that fail ------------------------------------------------------------------------
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
+from kbroker.clock import ManualClock
 from kbroker.config import BrokerConfig
 from kbroker.errors import ConfigError
 from kbroker.net._tls_transport import ENDED
@@ -46,7 +48,7 @@ class Served:
             ]
         )
 
-    def write(self, name: str, subject: str = "/CN=broker", **options: tuple[str, ...]) -> None:
+    def write(self, name: str, subject: str = "/CN=broker", **options: Any) -> None:
         made = self.authority.issue(name, subject=subject, **options)
         self.store.write_bytes(made.both.ljust(STORE_BYTES, b"\n"))
 
@@ -218,3 +220,144 @@ def test_files_are_looked_at_after_any_change_of_settings(served: Served) -> Non
     served.listeners.schedule(scheduler, 10_000)
     served.listeners.judge(served.config)
     scheduler.once.assert_called_once_with("TLS files at once", served.listeners.look, 0)
+
+
+# --- times and files that are out of the ordinary -------------------------------------------------
+
+DAY_MS = 86_400_000
+
+
+def test_a_certificate_that_expires_is_a_line(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    served.write("for long", days=40)
+    served.listeners.look()
+    clock = ManualClock(served.transport.tls_context.not_after * 1000 - 15 * DAY_MS)
+    served.listeners._clock = clock
+    served.listeners._lapses.clear()
+    caplog.clear()
+    for _ in range(4):
+        served.listeners.look()
+        served.listeners.look()
+        clock.advance(5 * DAY_MS)
+    assert [record.message for record in caplog.records] == [
+        "OUT: its certificate expires in less than 14 days -> issue another one",
+        "OUT: its certificate has expired -> issue another one",
+    ]
+    assert served.listeners.validities() == {"OUT": "has expired: new clients do not connect"}
+
+
+def test_a_certificate_that_has_expired_does_not_take_the_place_of_one_that_has_not(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = served.certificate
+    until_ms = served.transport.tls_context.not_after * 1000
+    served.write("short", days=1)
+    served.listeners._clock = ManualClock(until_ms - DAY_MS // 2)
+    served.listeners.look()
+    assert served.certificate == first
+    assert "the new certificate has expired" in caplog.text
+    served.listeners._clock = ManualClock(until_ms - DAY_MS - DAY_MS // 2)
+    served.listeners.look()
+    assert served.certificate != first
+
+
+def test_a_pipe_in_the_place_of_a_store_is_no_file(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To read it would wait for one that writes, with the lock that the figures need, too."""
+    first = served.certificate
+    served.store.unlink()
+    os.mkfifo(served.store)
+    served.listeners.look()
+    assert served.certificate == first
+    assert "is no file" in caplog.text
+    served.store.unlink()
+    served.store.mkdir()
+    served.listeners.look()
+    assert "is no file" in caplog.text
+    assert served.listeners.expiries()["OUT"] > 0
+
+
+@pytest.mark.parametrize("broken", ["link", "cut", "loop", "gone"])
+def test_a_store_that_cannot_be_read_leaves_the_one_in_use(
+    served: Served, caplog: pytest.LogCaptureFixture, tmp_path: Path, broken: str
+) -> None:
+    first = served.certificate
+    whole = served.store.read_bytes()
+    served.store.unlink()
+    if broken == "link":
+        served.store.symlink_to(tmp_path / "absent")
+    elif broken == "loop":
+        served.store.symlink_to(served.store)
+    elif broken == "cut":
+        served.store.write_bytes(whole[:600])
+    for _ in range(LOOKS_UNREAD):
+        served.listeners.look()
+    assert served.certificate == first
+    assert len([each for each in caplog.records if "keeps its TLS" in each.message]) == 1
+    served.store.unlink(missing_ok=True)
+    served.write("again")
+    served.listeners.look()
+    assert served.certificate != first
+
+
+def test_a_certificate_that_is_not_understood_is_a_line(
+    served: Served, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ValueError of our own parser: the other listeners are looked at nevertheless."""
+
+    def broken(_: bytes) -> frozenset[bytes]:
+        raise ValueError("a value that is cut")
+
+    monkeypatch.setattr("kbroker.security.tls_changes.alternative_names", broken)
+    first = served.certificate
+    served.write("another")
+    served.listeners.look()
+    assert served.certificate == first
+    assert "the new certificate: a value that is cut" in caplog.text
+    with pytest.raises(ConfigError):
+        served.listeners.judge(served.config)
+
+
+class BetweenBrokers(Served):
+    """The listener between brokers speaks TLS, and trusts the authority's file."""
+
+    def with_settings(self, **settings: str) -> BrokerConfig:
+        trusted = {
+            "inter.broker.listener.name": "OUT",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.authority.certificate),
+        }
+        return super().with_settings(**(trusted | settings))
+
+
+def test_brokers_go_on_accepting_each_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = BetweenBrokers(tmp_path)
+    first = served.certificate
+    served.write("renewed")
+    served.listeners.look()
+    second = served.certificate
+    assert second != first
+    (tmp_path / "stranger").mkdir()
+    stranger = Authority(tmp_path / "stranger", "stranger")
+    issued = stranger.issue("broker", subject="/CN=broker")
+    served.store.write_bytes(issued.both.ljust(STORE_BYTES, b"\n"))
+    served.listeners.look()
+    assert served.certificate == second
+    assert "brokers do not accept each other" in caplog.text
+    with pytest.raises(ConfigError, match="do not accept each other"):
+        served.listeners.judge(served.config)
+    own = served.authority.certificate.read_bytes()
+    served.authority.certificate.write_bytes(own + stranger.certificate.read_bytes())
+    served.listeners.look()
+    assert served.certificate == second  # the brokers that trust the first alone would not
+    served.store.write_bytes(served.authority.issue("third", subject="/CN=broker").both)
+    served.listeners.look()
+    third = served.certificate
+    assert third != second
+    served.store.write_bytes(issued.both)
+    served.listeners.look()
+    assert served.certificate not in (second, third)
