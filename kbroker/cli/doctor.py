@@ -18,6 +18,7 @@ from collections.abc import Iterator
 import click
 
 from kbroker.cli import cluster_checks
+from kbroker.cli.certificate_checks import certificates
 from kbroker.cli.checks import NOTE, OK, WARNING, Check, report
 from kbroker.cli.connect import bootstrap_option, connect
 from kbroker.cli.listener_checks import (
@@ -58,6 +59,7 @@ def _checks(config: BrokerConfig, bootstrap: str, clock: Clock) -> Iterator[Chec
     yield from machine(config.log_dirs, clock)
     yield from bindable(config.listeners.listeners, clock)
     yield from advertised(config.listeners)
+    yield from certificates(config, clock)
     yield from backlog(
         int(config["socket.listen.backlog.size"]), number("/proc/sys/net/core/somaxconn")
     )

@@ -16,6 +16,7 @@ Disk = Literal["ssd", "hdd"]
 
 DISK_BYTES_PER_S_MAX: Final[dict[Disk, int]] = {"ssd": 500_000_000, "hdd": 200_000_000}
 FORECAST_HOURS_MIN: Final = 72
+CERTIFICATE_S_MIN: Final = 14 * 86_400
 JOB: Final = "kafka_broker"
 
 
@@ -141,6 +142,22 @@ _STRICTER: Final = (
         "critical",
         "Broker {{ $labels.instance }} is not scraped",
         "Prometheus has had no answer for 3 minutes.",
+    ),
+    Alert(
+        "KbrokerCertificateExpires",
+        f"kbroker_tls_certificate_not_after_seconds - time() < {CERTIFICATE_S_MIN}",
+        "1h",
+        "warning",
+        "The certificate of {{ $labels.listener }} of {{ $labels.instance }} expires",
+        "In {{ $value | humanizeDuration }}. Replace its file: the broker sees it by itself.",
+    ),
+    Alert(
+        "KbrokerCertificateExpired",
+        "kbroker_tls_certificate_not_after_seconds - time() <= 0",
+        "0m",
+        "critical",
+        "The certificate of {{ $labels.listener }} of {{ $labels.instance }} has expired",
+        "Clients do not connect any more. Replace its file: the broker sees it by itself.",
     ),
     Alert(
         "KbrokerThreadDead",

@@ -44,6 +44,8 @@ class Readiness:
         self._dead_threads = dead_threads
         self._informed = informed
         self._failing = failing
+        # Of listeners, by name, how long they are valid. No reason not to be ready: others serve.
+        self.certificates: Callable[[], Mapping[str, str]] = dict
         self.phase = STARTING
         self._absent: frozenset[Path] = frozenset()
         self._failed: Callable[[], Collection[Path]] = tuple
@@ -78,7 +80,11 @@ class Readiness:
             Check(name, False, f"has failed and is tried again every second: {error}")
             for name, error in self.failing().items()
         ]
-        return [accepts, *dead, *failing, *(self._directory(path) for path in self._log_dirs)]
+        times = [
+            Check(f"certificate {name}", True, time) for name, time in self.certificates().items()
+        ]
+        directories = [self._directory(path) for path in self._log_dirs]
+        return [accepts, *dead, *failing, *times, *directories]
 
     def failing(self) -> Mapping[str, str]:
         """What has failed and is tried again, by name, with why."""

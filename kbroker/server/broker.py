@@ -117,8 +117,7 @@ class Broker:
         clock: Clock | None = None,
     ) -> None:
         self._dynamic = DynamicConfig(config, self._settings_lag, lambda c: self._tls.judge(c))
-        self._data_dir = data_dir
-        self._ready_file = ready_file
+        self._data_dir, self._ready_file = data_dir, ready_file
         self._clock: Clock = clock if clock is not None else SystemClock()
         self.bootstrap = ("", 0)
         self._advertised = Advertised(config.listeners)
@@ -174,6 +173,7 @@ class Broker:
         self.health = Health(self._own_threads, parts)
         informed = self._member.informed if self._member else None
         self.readiness = Readiness(config.log_dirs, self.health.dead, informed, self._failing)
+        self.readiness.certificates = self._tls.validities
         self._lifecycle = Lifecycle(self._steps())
 
     def _join_cluster(self, config: BrokerConfig) -> ClusterMember | None:
