@@ -58,9 +58,13 @@ class KafkaBroker(Broker):
         super().__init__(directory, port, place=place)
         self._overrides = overrides
         self._holdable = holdable
-        self._controller_port = free_port()
+        self.controller_port = free_port()
         self._heap = heap
         self._jvm_flags: tuple[str, ...] = JVM_FLAGS
+
+    def override(self, *lines: str) -> None:
+        """Further lines KEY=VALUE; before it is started."""
+        self._overrides += lines
 
     @property
     def _properties(self) -> Path:
@@ -68,7 +72,7 @@ class KafkaBroker(Broker):
 
     def prepare(self) -> None:
         data = self.directory / "data"
-        settings = kafka.single_node(data, self.port, self._controller_port, self.host)
+        settings = kafka.single_node(data, self.port, self.controller_port, self.host)
         settings["log.segment.delete.delay.ms"] = "500"
         if self._holdable:
             settings["broker.session.timeout.ms"] = str(HELD_STILL_MS)
