@@ -82,6 +82,7 @@ RESOURCE_NAMES: Final = (
     "kbroker_memory_limit_share",
     "kbroker_step_failures_total",
     "kbroker_threads_dead",
+    "kbroker_tls_certificate_not_after_seconds",
     "kbroker_tasks_failing",
     "process_cpu_seconds_total",
     "process_open_fds",
