@@ -3,11 +3,8 @@
 
 from libc.stdint cimport int8_t, int64_t
 
-from kbroker.net._openssl cimport OpenSsl
-
 
 cdef struct TlsSocket:
-    const OpenSsl* library
     int fd
     int8_t is_empty               # the last read found less than it had room for
     int8_t skips_empty            # then no further read is tried

@@ -27,11 +27,13 @@ from kbroker.net._openssl cimport (
     BIO_CTRL_EOF, BIO_CTRL_FLUSH, BIO_KIND_SOURCE_SINK, BIO_RETRY, BIO_RETRY_READ, BIO_RETRY_WRITE,
     OpenSsl, openssl)
 
-cdef void* _method = NULL         # a BIO_METHOD; constant once it is made
+# Both constant once they are made.
+cdef void* _method = NULL         # a BIO_METHOD
+cdef const OpenSsl* _library = NULL
 
 
 cdef int tls_socket_prepare() except -1:
-    global _method
+    global _library, _method
     cdef const OpenSsl* library = openssl()
     cdef void* made
     if _method != NULL:
@@ -44,22 +46,23 @@ cdef int tls_socket_prepare() except -1:
         or library.set_bio_control(made, _control) != 1
     ):
         raise MemoryError("OpenSSL has no memory for a BIO")
+    _library = library
     _method = made
     return 0
 
 
 cdef void* tls_socket_bio(TlsSocket* socket) noexcept nogil:
-    cdef void* bio = socket.library.new_bio(_method)
+    cdef void* bio = _library.new_bio(_method)
     if bio != NULL:
-        socket.library.set_bio_data(bio, socket)
-        socket.library.set_bio_init(bio, 1)
+        _library.set_bio_data(bio, socket)
+        _library.set_bio_init(bio, 1)
     return bio
 
 
 cdef int _read(void* bio, char* into, int room) noexcept nogil:
-    cdef TlsSocket* socket = <TlsSocket*>openssl().bio_data(bio)
+    cdef TlsSocket* socket = <TlsSocket*>_library.bio_data(bio)
     cdef ssize_t got = -1
-    socket.library.clear_bio_flags(bio, BIO_RETRY)
+    _library.clear_bio_flags(bio, BIO_RETRY)
     if socket.share > 0 and not (socket.is_empty and socket.skips_empty):
         got = kb_recv(socket.fd, into, <size_t>room)
         if got < 0 and errno != EAGAIN:
@@ -71,17 +74,17 @@ cdef int _read(void* bio, char* into, int room) noexcept nogil:
     elif got == 0:
         socket.peer_ended = 1
     else:
-        socket.library.set_bio_flags(bio, BIO_RETRY_READ)
+        _library.set_bio_flags(bio, BIO_RETRY_READ)
     return <int>got
 
 
 cdef int _write(void* bio, const char* data, int length) noexcept nogil:
-    cdef TlsSocket* socket = <TlsSocket*>openssl().bio_data(bio)
+    cdef TlsSocket* socket = <TlsSocket*>_library.bio_data(bio)
     cdef ssize_t sent
-    socket.library.clear_bio_flags(bio, BIO_RETRY)
+    _library.clear_bio_flags(bio, BIO_RETRY)
     sent = kb_send(socket.fd, data, <size_t>length, socket.has_more)
     if sent < 0 and errno == EAGAIN:
-        socket.library.set_bio_flags(bio, BIO_RETRY_WRITE)
+        _library.set_bio_flags(bio, BIO_RETRY_WRITE)
     return <int>sent
 
 
@@ -89,5 +92,5 @@ cdef long _control(void* bio, int what, long number, void* own) noexcept nogil:
     if what == BIO_CTRL_FLUSH:
         return 1
     if what == BIO_CTRL_EOF:
-        return (<TlsSocket*>openssl().bio_data(bio)).peer_ended
+        return (<TlsSocket*>_library.bio_data(bio)).peer_ended
     return 0

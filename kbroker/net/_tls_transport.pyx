@@ -101,7 +101,6 @@ cdef int _open(void* context, int fd, void** own) noexcept nogil:
         return -1
     tls.library = openssl()
     tls.listener = listener
-    tls.socket.library = tls.library
     tls.socket.fd = fd
     tls.library.clear_error()
     lock_ranked(&listener.lock, RANK_QUEUE)
