@@ -103,6 +103,15 @@ def tls_settings(store: Path) -> tuple[str, ...]:
     )
 
 
+class TwoListeners(KbrokerBroker):
+    """Its listeners are in its settings."""
+
+    def command(self) -> list[str]:
+        line = super().command()
+        at = line.index("--port")
+        return line[:at] + line[at + 2 :]
+
+
 class Pair:
     """A broker with both listeners, and a connection to each."""
 
@@ -182,7 +191,7 @@ def brokers(directory: Path, names: Sequence[str], stack: ExitStack) -> list[Pai
             )  # fmt: skip
             broker = kafka
         else:
-            broker = KbrokerBroker(directory / name, port, overrides)
+            broker = TwoListeners(directory / name, port, overrides)
         stack.enter_context(broker)
         pairs.append(Pair(broker, tls_port, directory / "chain.pem"))
         stack.callback(pairs[-1].close)
