@@ -108,6 +108,8 @@ cdef void request_free(Request* request) noexcept nogil:
         request.detached = NULL
     free(request.guards)
     request.guards = NULL
+    free(request.rights)
+    request.rights = NULL
     if not request.compact and processor.free_count < FREE_REQUESTS_MAX:
         request.next = processor.free_requests
         processor.free_requests = request

@@ -214,7 +214,7 @@ cdef Request* request_channel_push(
     cdef Handler* woken
     lock_ranked(&channel.lock, RANK_QUEUE)
     while request != NULL:
-        if channel.count > 0 and request.guards == NULL and (
+        if channel.count > 0 and request.guards == NULL and request.rights == NULL and (
             channel.count + request.frames > channel.count_max
             or (channel.bytes_max >= 0
                 and channel.bytes + request.total_bytes > channel.bytes_max)

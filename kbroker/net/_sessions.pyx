@@ -7,6 +7,8 @@ drops references. One without references stays until as many others have come as
 come back.
 """
 
+from libc.stdint cimport uint64_t
+
 from kbroker.core._atomics cimport kb_add_int, kb_load_int
 from kbroker.net._types cimport Session
 
@@ -21,15 +23,19 @@ cdef class _Interned:
 
 cdef dict _interned = {}
 cdef Py_ssize_t _kept_max = KEPT_MIN
+cdef uint64_t _last_number = 0
 
 
 cdef Session* session_intern(object principal) except NULL:
+    global _last_number
     cdef _Interned found = _interned.get(principal)
     cdef _Interned made
     if found is None:
         _free_unused()
         made = _Interned()        # a collection may run here, and another thread in it
         made.principal = principal
+        _last_number += 1
+        made.session.number = _last_number
         made.session.principal = <void*>principal
         found = _interned.setdefault(principal, made)
     kb_add_int(&found.session.refs, 1)

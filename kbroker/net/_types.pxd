@@ -105,6 +105,7 @@ cdef struct Request:
     int8_t taken_up               # by a run that set it aside; its API's own meaning
     int8_t from_follower          # a fetch of another broker's: its times are counted apart
     void* guards                  # of a produce that has waited for its transaction: see the API
+    void* rights                  # AskedRights that Python has decided, or is to: the hot path's
     int64_t warmed_ns             # when its file range was read ahead last; 0: never
     # When, by the monotonic clock; read once a turn or a run, not for each request.
     int64_t received_ns           # its last byte
@@ -164,6 +165,7 @@ cdef struct Transport:
 # A client that has authenticated: see _sessions.
 cdef struct Session:
     int refs                      # atomic: listeners and channels
+    uint64_t number               # of the principal; no later session has it
     void* principal               # a Python object, kept as long as the session
 
 

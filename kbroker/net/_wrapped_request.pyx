@@ -254,7 +254,10 @@ cdef int _is_flexible(RequestChannel* request_channel, Request* node) noexcept:
 cdef int _returns_to_c(
     RequestChannel* request_channel, Request* node, object reason,
 ) except -1:
-    # A Produce that Python looks into, and what a debugger took out of the hot path (`set_cold`).
+    # A Produce that Python looks into, a request whose rights are asked for, and what a debugger
+    # took out of the hot path (`set_cold`).
+    if reason == "rights":
+        return 1
     if reason == "cold":
         return 0 <= node.api_key < API_KEYS_MAX and request_channel.flows_back[node.api_key]
     return node.api_key == API_PRODUCE
