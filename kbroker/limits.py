@@ -98,6 +98,9 @@ SEARCHED_ACLS_MAX: Final = 10_000_000
 DENIALS_MAX: Final = 10_000
 DENIALS_OF_ONE_MAX: Final = 1_000
 DENIALS_PERIOD_MS: Final = 10_000
+# Verdicts of the authorizer that C keeps, each of a principal, host, operation and resource, in
+# sets of four: 23 MB if all are in use. Others are decided again for each request.
+VERDICT_SETS_MAX: Final = 16_384
 # Partitions that one client follows in a fetch session; beyond it the session ends. And memory of
 # all of them, 1,000 of 900 partitions by id: the oldest that are idle give way.
 SESSION_PARTITIONS_MAX: Final = 100_000

@@ -27,6 +27,7 @@ cdef class HotPath:
     cdef int64_t last_number      # under own_lock
     cdef ProduceQuestions questions
     cdef object transactions      # HotTransactions, or None; C points into it
+    cdef object verdicts          # HotVerdicts, or None; C points into it
     cdef public object watch_deadline  # of parked requests: the handlers' own, set by their pool
     cdef list _wrap_cold(self, HotWorker* worker)
     cdef int _await(

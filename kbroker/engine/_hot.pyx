@@ -45,7 +45,7 @@ from kbroker.engine.worker._answers cimport (
 from kbroker.engine._at_once cimport at_once_cover, at_once_end
 from kbroker.engine.worker._context cimport (
     REASON_COLD, REASON_DECOMPRESS, REASON_GROUP, REASON_METADATA, REASON_NONE, REASON_RECOMPRESS,
-    REASON_TRANSACTION, TICK_MS, HotWorker, OwnAddress, ParkedRequest)
+    REASON_RIGHTS, REASON_TRANSACTION, TICK_MS, HotWorker, OwnAddress, ParkedRequest)
 from kbroker.engine.apis._group_write cimport (
     WRITE_WAITS, GroupWrite, group_write_new, group_write_wait)
 from kbroker.engine.worker._hot_figures cimport hot_statistics, note_gil_wait
@@ -84,6 +84,7 @@ _REASONS = {
     REASON_METADATA: "metadata",
     REASON_GROUP: "group",
     REASON_TRANSACTION: "transaction",
+    REASON_RIGHTS: "rights",
 }
 
 

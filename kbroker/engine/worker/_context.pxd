@@ -16,6 +16,7 @@ from kbroker.replica._partition cimport FetchIsolation, Partition, ReadFrom
 from kbroker.replica._snapshot cimport Snapshot, SnapshotReader, SnapshotRegistry
 
 from kbroker.engine.worker._leader_throttle cimport LeaderThrottle
+from kbroker.engine.worker._verdicts cimport Verdicts
 
 
 cdef enum:
@@ -35,6 +36,7 @@ cdef enum HotReason:
     REASON_METADATA = 4           # a topic to create, an error; see _metadata
     REASON_GROUP = 5              # of a group, and not plainly right; see _offset_commit
     REASON_TRANSACTION = 6        # of a transaction, and not plainly right; see _end_txn
+    REASON_RIGHTS = 7             # the authorizer is to decide; then it comes again
 
 
 # The conditions that the watches of a parked request can wait for.
@@ -165,6 +167,7 @@ cdef struct HotContext:
     MetadataView** published      # of the topic table; what is there is atomic, and may be NULL
     OwnNode own                   # set before the handlers start
     SessionCache* sessions
+    Verdicts* verdicts            # set before the handlers start; NULL: there is no authorizer
     uint64_t hash_seed            # secret: names that a client chooses do not choose places
     Shards* groups                # NULL: Python answers everything of groups
     TransactionHooks* transactions  # atomic; NULL: Python answers everything of transactions
