@@ -31,10 +31,10 @@ from kbroker.core._arena cimport arena_take
 from kbroker.core._atomics cimport kb_load_int
 from kbroker.core._error_codes cimport (
     CORRUPT_MESSAGE,
-    INVALID_PRODUCER_ID_MAPPING,
     INVALID_REQUIRED_ACKS,
     INVALID_TOPIC_EXCEPTION,
     KAFKA_STORAGE_ERROR,
+    NO_ERROR,
     NOT_LEADER_OR_FOLLOWER,
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_ID,
@@ -81,7 +81,7 @@ from kbroker.replica._partition cimport (
 from kbroker.replica._snapshot cimport (
     Snapshot, TopicEntry, snapshot_by_id, snapshot_by_name, snapshot_enter, snapshot_leave)
 from kbroker.engine.worker._answers cimport (
-    cold_push, put_off_push, worker_answer, worker_give_up_role, worker_hand_over,
+    put_off_push, worker_answer, worker_give_up_role, worker_hand_over,
     worker_unpacks_long)
 from kbroker.engine.worker._context cimport (
     REASON_DECOMPRESS,
@@ -91,7 +91,7 @@ from kbroker.engine.worker._context cimport (
     HotWorker,
 )
 from kbroker.engine.waiting._long_polls cimport long_polls_wake, long_polls_wake_touched
-from kbroker.engine.apis._produce_answer cimport produce_answer
+from kbroker.engine.apis._produce_answer cimport produce_answer, produce_fail_frame
 from kbroker.engine.apis._produce_kept cimport (
     produce_acquire_partitions, produce_release_partitions)
 from kbroker.engine.apis._produce_plan cimport (
@@ -103,6 +103,9 @@ from kbroker.engine.apis._produce_plan cimport (
     ProduceTopic,
     plan_next,
 )
+from kbroker.engine.apis._produce_rights cimport (
+    produce_ask_rights, produce_begin_rights, produce_leave_to_python, produce_may_use_id,
+    produce_refused)
 from kbroker.engine.apis._produce_unique cimport produce_unique
 from kbroker.engine.apis._produce_verify cimport (
     produce_await_coordinator, produce_let_found_go, produce_let_guards_go,
@@ -145,6 +148,8 @@ cdef ProducePlan* produce_plan(
     if plan == NULL:
         return NULL
     plan.request = request
+    if worker.context.verdicts != NULL:
+        produce_begin_rights(worker, plan)
     place = &plan.frames
     for number in range(request.frames):
         frame = <ProduceFrame*>arena_take(&worker.arena, sizeof(ProduceFrame))
@@ -209,25 +214,7 @@ cdef void _parse_frame(
     skip_tags(&cursor, flexible)
     frame.malformed = cursor.failed or produce_unique(worker, frame) != 0
     if frame.error != 0:
-        _fail_frame(frame)
-
-
-cdef void _fail_frame(ProduceFrame* frame) noexcept nogil:
-    # An error of one batch that is the error of the whole request.
-    cdef Batch* batch
-    cdef int32_t topic
-    cdef int32_t number
-    for topic in range(frame.topic_count):
-        for number in range(frame.topics[topic].partition_count):
-            batch = &frame.topics[topic].partitions[number].batch
-            batch.error = frame.error
-            if frame.error == CORRUPT_MESSAGE:
-                batch.sends_message = 1
-                batch.error_message = (
-                    b"a batch of the request has no size or magic that there can be")
-            elif frame.error == INVALID_PRODUCER_ID_MAPPING:
-                batch.sends_message = 1
-                batch.error_message = b"a request has transactional batches of one producer only"
+        produce_fail_frame(frame)
 
 
 cdef void _parse_topic(
@@ -239,16 +226,16 @@ cdef void _parse_topic(
     cdef TopicEntry* entry = NULL
     cdef ProducePartition* place
     cdef int64_t length
-    cdef int16_t unknown_topic
+    cdef int16_t refused
     cdef int32_t count
     cdef int32_t number
     if version >= TOPIC_IDS_FROM:
         topic.topic_id = take(cursor, 16)
-        unknown_topic = UNKNOWN_TOPIC_ID
+        refused = UNKNOWN_TOPIC_ID
     else:
         topic.name = take_string(cursor, flexible, &length)
         topic.name_length = <int32_t>length
-        unknown_topic = UNKNOWN_TOPIC_OR_PARTITION
+        refused = UNKNOWN_TOPIC_OR_PARTITION
         if topic.name == NULL:
             cursor.failed = 1
     count = take_count(
@@ -262,6 +249,10 @@ cdef void _parse_topic(
     else:
         entry = snapshot_by_name(snapshot, topic.name, topic.name_length)
     topic.entry = entry
+    if entry != NULL:
+        refused = NO_ERROR
+    if plan.asks and count > 0:
+        refused = produce_refused(worker, plan, topic, refused)
     topic.partitions = <ProducePartition*>arena_take(
         &worker.arena, sizeof(ProducePartition) * <size_t>(count + 1))
     if topic.partitions == NULL:
@@ -276,15 +267,15 @@ cdef void _parse_topic(
         skip_tags(cursor, flexible)
         if cursor.failed:
             return
-        _plan_batch(worker, plan, frame, place, entry, unknown_topic)
+        _plan_batch(worker, plan, frame, place, entry, refused)
     skip_tags(cursor, flexible)
 
 
 cdef void _plan_batch(
     HotWorker* worker, ProducePlan* plan, ProduceFrame* frame, ProducePartition* place,
-    TopicEntry* entry, int16_t unknown_topic,
+    TopicEntry* entry, int16_t refused,
 ) noexcept nogil:
-    # Errors in the order in which Kafka finds them.
+    # Errors in the order in which Kafka finds them. `refused`: that of its topic.
     cdef Batch* batch = &place.batch
     cdef int outline
     cdef int slow
@@ -301,12 +292,14 @@ cdef void _plan_batch(
     if outline != OUTLINE_NORMAL and frame.error == 0:
         if outline == OUTLINE_DAMAGED:
             frame.error = CORRUPT_MESSAGE
-        elif frame.transactional_id == NULL:
+        elif frame.transactional_id == NULL or (
+            plan.asks and not produce_may_use_id(worker, plan, frame)
+        ):
             frame.error = TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         else:
             frame.error = produce_note_transactional(plan, frame, batch)
-    if entry == NULL:
-        batch.error = unknown_topic
+    if refused != NO_ERROR:
+        batch.error = refused
     elif place.index < 0 or place.index >= entry.partition_count:
         batch.error = UNKNOWN_TOPIC_OR_PARTITION
     elif batch.error != 0:
@@ -537,6 +530,9 @@ cdef ProducePlan* _plan_or_pass_on(
         request.cause = CAUSE_NO_MEMORY
         worker_answer(worker, request)
         return NULL
+    if plan.unknown_rights:
+        produce_ask_rights(worker, plan)
+        return NULL
     if plan.slow != NULL and not worker.may & MAY_WAIT_FOR_DISK and request_channel_set_aside(
         worker.context.request_channel, request, plan.slow, log_late_from_ns(plan.slow),
         plan.slow_hangs == WRITE_HANGS,
@@ -555,7 +551,7 @@ cdef ProducePlan* _plan_or_pass_on(
     if plan.reason != REASON_NONE:
         if plan.unverified != NULL:
             return NULL if produce_await_coordinator(worker, plan) else plan
-        cold_push(worker, request, plan.reason)
+        produce_leave_to_python(worker, plan)
         return NULL
     return plan
 

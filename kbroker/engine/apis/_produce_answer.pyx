@@ -15,6 +15,8 @@ from libc.string cimport strlen
 
 from kbroker.core._atomics cimport kb_add_i64
 from kbroker.core._error_codes cimport (
+    CORRUPT_MESSAGE,
+    INVALID_PRODUCER_ID_MAPPING,
     MESSAGE_TOO_LARGE,
     NOT_LEADER_OR_FOLLOWER,
     RECORD_LIST_TOO_LARGE,
@@ -66,6 +68,24 @@ cdef enum:
     LEADERS_FROM = 10
     CURRENT_LEADER_TAG = 0
     RECORD_ERROR_BYTES = 80       # place, text and length of one; bad_record_text is below 64
+
+
+cdef void produce_fail_frame(ProduceFrame* frame) noexcept nogil:
+    """An error of one batch that is the error of the whole request."""
+    cdef Batch* batch
+    cdef int32_t topic
+    cdef int32_t number
+    for topic in range(frame.topic_count):
+        for number in range(frame.topics[topic].partition_count):
+            batch = &frame.topics[topic].partitions[number].batch
+            batch.error = frame.error
+            if frame.error == CORRUPT_MESSAGE:
+                batch.sends_message = 1
+                batch.error_message = (
+                    b"a batch of the request has no size or magic that there can be")
+            elif frame.error == INVALID_PRODUCER_ID_MAPPING:
+                batch.sends_message = 1
+                batch.error_message = b"a request has transactional batches of one producer only"
 
 
 cdef inline int _names_leader(Batch* batch, int version) noexcept nogil:

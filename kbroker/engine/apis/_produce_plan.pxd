@@ -9,6 +9,7 @@ from kbroker.net._types cimport Request
 from kbroker.replica._partition cimport Partition
 from kbroker.replica._snapshot cimport TopicEntry
 from kbroker.engine.apis._leaders cimport NamedLeaders
+from kbroker.engine.worker._verdicts cimport Asker
 
 cdef enum:
     TOPIC_IDS_FROM = 13           # versions
@@ -38,6 +39,7 @@ cdef struct ProduceFrame:
     int32_t transactional_id_length
     int64_t producer_id           # of its first transactional batch; -1: it has none
     int16_t producer_epoch
+    int asks_id                   # the authorizer decides about its transactional id
     int admin                     # the client may write internal topics
     int malformed
     int16_t error                 # not 0: of every partition
@@ -69,6 +71,9 @@ cdef struct ProducePlan:
     FoundBatch* unverified        # those whose guards C has given them; NULL: there are none
     int32_t unverified_count
     int joins                     # their partitions are to be added to the transaction first
+    int asks                      # the authorizer decides about it
+    int unknown_rights            # Python is to decide first
+    Asker asker                   # with `asks`
     int64_t compressed_bytes      # of its batches that are to be unpacked
     int64_t largest_bytes         # of one of them
     int unpacks_slowly            # one of them is of such a codec

@@ -59,6 +59,7 @@ from kbroker.replica._partition cimport (
     partition_release, partition_unlock)
 from kbroker.replica._snapshot cimport Snapshot
 from kbroker.engine.worker._answers cimport worker_answer
+from kbroker.engine.worker._asked_rights cimport asked_rights_drop
 from kbroker.engine.worker._context cimport (
     REASON_NONE, WAITS_FOR_COORDINATOR, HotContext, HotWorker, ParkedRequest, TransactionHooks,
     WaiterKind)
@@ -389,6 +390,7 @@ cdef int _wait(
     cdef int32_t i
     if count == 0:
         return 0
+    asked_rights_drop(plan.request)  # when it comes again they are asked for again
     parked = _parked(worker, plan, found, count)
     if parked == NULL:            # its client tries again
         for i in range(count):
