@@ -36,6 +36,9 @@ cdef struct FetchSession:
     int by_id
     int privileged                # a follower's: clients' sessions give way to it
     int64_t answered_bytes        # of records, by its last answer
+    # A client that may read all that it follows: generation of the ACLs (0: none is known),
+    # principal, address. See _fetch_rights.
+    uint64_t allowed[4]
     # Of a follower's fetches that find something and may wait for more (`_fetch_gathers`).
     int gather_tried              # the last one did, and the next shows whether that was of use
     int gather_pause              # so many do not, until one tries again

@@ -38,7 +38,6 @@ from kbroker.core._error_codes cimport (
     INVALID_FETCH_SESSION_EPOCH,
     NO_ERROR,
     OFFSET_OUT_OF_RANGE,
-    TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_LEADER_EPOCH,
 )
 from kbroker.core._figures cimport kb_count
@@ -54,7 +53,7 @@ from kbroker.log.engine._types cimport (
     FileSlice,
     Patience,
 )
-from kbroker.net._request_channel cimport request_channel_set_aside
+from kbroker.net._request_channel cimport request_channel_push, request_channel_set_aside
 from kbroker.net._types cimport ACTION_CLOSE, Request
 from kbroker.replica._closest cimport NO_PREFERRED_REPLICA, partition_closest
 from kbroker.replica._fetch_session cimport (
@@ -84,8 +83,10 @@ from kbroker.replica._partition cimport (
     partition_read,
 )
 from kbroker.replica._snapshot cimport Snapshot
-from kbroker.engine.worker._answers cimport worker_answer
-from kbroker.engine.worker._context cimport WAITS_FOR_BYTES, HotWorker, ParkedRequest, WaiterKind
+from kbroker.engine.worker._answers cimport cold_push, worker_answer
+from kbroker.engine.worker._asked_rights cimport asked_rights_drop
+from kbroker.engine.worker._context cimport (
+    REASON_RIGHTS, WAITS_FOR_BYTES, HotWorker, ParkedRequest, WaiterKind)
 from kbroker.engine.apis._fetch_answer cimport (
     fetch_answer,
     fetch_count_reads,
@@ -95,6 +96,8 @@ from kbroker.engine.apis._fetch_gathers cimport fetch_gathers
 from kbroker.engine.apis._fetch_look_up cimport fetch_look_up
 from kbroker.engine.apis._fetch_plan cimport FINAL_EPOCH, TOPIC_IDS_FROM, FetchPlan, FetchTarget
 from kbroker.engine.apis._fetch_request cimport fetch_parse
+from kbroker.engine.apis._fetch_rights cimport (
+    fetch_keep_rights, fetch_refuse_stranger, fetch_rights_are_unknown)
 from kbroker.engine.apis._fetch_session_targets cimport session_targets_locked
 from kbroker.engine.apis._fetch_unique cimport fetch_unique
 from kbroker.engine.apis._fetch_wait cimport fetch_wait
@@ -167,9 +170,12 @@ cdef void _find_session(HotWorker* worker, FetchPlan* plan, int resumed) noexcep
 cdef int _follow_locked(FetchPlan* plan, FetchTarget* target) noexcept nogil:
     # Into the plan's session, or what is asked of it anew; -1: the session is full.
     cdef int full = 0
+    cdef uint32_t known = plan.session.followed.count
     cdef SessionPartition* entry = session_follow_locked(
         plan.session, target.topic_id, target.name, target.name_length, target.index, &full)
     if entry != NULL:
+        if plan.session.followed.count != known:
+            plan.session.allowed[0] = 0  # who may read all the others
         entry.fetch_offset = target.fetch_offset
         entry.log_start_offset = target.follower_start
         entry.max_bytes = <int32_t>target.max_bytes
@@ -208,7 +214,7 @@ cdef void _new_session(HotWorker* worker, FetchPlan* plan) noexcept nogil:
         names_bytes += plan.targets[i].name_length
     plan.session = session_create(
         worker.context.sessions, plan.version >= TOPIC_IDS_FROM,
-        plan.replica_id >= 0 and _is_inside(worker, plan),
+        plan.replica_id >= 0 and not plan.is_stranger,
         session_bytes(<uint32_t>plan.count, names_bytes))
     if plan.session == NULL:
         return
@@ -242,24 +248,6 @@ cdef void _leave_session(HotWorker* worker, FetchPlan* plan) noexcept nogil:
 
 
 # --- read ----------------------------------------------------------------------------------------
-
-cdef int _is_inside(HotWorker* worker, FetchPlan* plan) noexcept nogil:
-    # On the listener of the brokers, if that is known.
-    cdef int32_t inside = worker.context.own.followers_listener
-    return inside < 0 or plan.request.channel.listener == <uint32_t>inside
-
-
-cdef void _refuse_stranger(HotWorker* worker, FetchPlan* plan) noexcept nogil:
-    # Only brokers may fetch as followers, or others would move high watermarks. As Kafka answers a
-    # client without the right: an error for each partition, whether it exists or not.
-    cdef int32_t i
-    if _is_inside(worker, plan):
-        return
-    for i in range(plan.count):
-        plan.targets[i].error = TOPIC_AUTHORIZATION_FAILED
-        plan.targets[i].not_there = 0
-    plan.not_there_count = 0
-
 
 cdef int16_t _check_epoch(Partition* partition, FetchTarget* target) noexcept nogil:
     cdef int32_t leader_epoch = kb_load_int(&partition.leader_epoch)
@@ -455,6 +443,28 @@ cdef void _give_back(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     worker.gives_back = 1
 
 
+cdef void _ask_rights(HotWorker* worker, FetchPlan* plan, int resumed) noexcept nogil:
+    # Of Python. The session has noted this fetch already. One that has waited is queued first: the
+    # thread that completes it may be one that does not go to Python.
+    cdef Request* request = plan.request
+    cdef Request* last = request
+    cdef int is_queued = resumed == FETCH_LAST and request.rights == NULL
+    if not worker.may & MAY_PARK:
+        _give_back(worker, plan)
+        return
+    if fetch_keep_rights(worker, plan) != 0:
+        _leave_session(worker, plan)
+        _close_frame(worker, request)
+        return
+    _leave_session(worker, plan)
+    request.taken_up = FETCH_LAST if resumed == FETCH_LAST else FETCH_TAKEN_UP
+    if is_queued:
+        request.waiting_ns = 0
+        request_channel_push(worker.context.request_channel, request, &last, kb_now_ns())
+    else:
+        cold_push(worker, request, REASON_RIGHTS)
+
+
 cdef int _is_set_aside(
     HotWorker* worker, Snapshot* snapshot, FetchPlan* plan, int resumed,
 ) noexcept nogil:
@@ -526,7 +536,10 @@ cdef void _serve(
     if plan.error == NO_ERROR:
         fetch_look_up(snapshot, plan)
         if plan.replica_id >= 0:
-            _refuse_stranger(worker, plan)
+            fetch_refuse_stranger(worker, plan)
+        if worker.context.verdicts != NULL and fetch_rights_are_unknown(worker, plan):
+            _ask_rights(worker, plan, resumed)
+            return
         plan.patience = _patience(worker)
         plan.notes_follower = plan.replica_id >= 0 and resumed != FETCH_LAST
         _read_all(worker, plan)
@@ -539,6 +552,7 @@ cdef void _serve(
         fetch_count_reads(worker, plan)
         if not is_due:
             fetch_drop_slices(plan)
+            asked_rights_drop(request)
             waits = fetch_wait(worker, &_FETCH, plan)
             _leave_session(worker, plan)
             if not waits:

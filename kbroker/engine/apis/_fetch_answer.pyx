@@ -17,7 +17,8 @@ from libc.string cimport memcmp
 
 from kbroker.core._arena cimport arena_take
 from kbroker.core._atomics cimport kb_add_i64
-from kbroker.core._error_codes cimport FENCED_LEADER_EPOCH, NO_ERROR, NOT_LEADER_OR_FOLLOWER
+from kbroker.core._error_codes cimport (
+    FENCED_LEADER_EPOCH, NO_ERROR, NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_ID)
 from kbroker.core._figures cimport kb_count
 from kbroker.core._sync cimport kb_now_ns
 from kbroker.log.engine._file_operations cimport files
@@ -329,24 +330,26 @@ cdef uint8_t* _put_targets(
     return at
 
 
+cdef inline int _place_of(FetchTarget* target) noexcept nogil:
+    # In Kafka's answers: what was read, topics whose ids are not known, what else was not read.
+    if not _was_not_looked_at(target):
+        return 0
+    return 1 if target.error == UNKNOWN_TOPIC_ID else 2
+
+
 cdef void _move_back(HotWorker* worker, FetchPlan* plan) noexcept nogil:
-    # Missing partitions follow those that were read, as in Kafka's answers.
     cdef FetchTarget* moved = <FetchTarget*>arena_take(
         &worker.arena, sizeof(FetchTarget) * <size_t>plan.count)
-    cdef int32_t read = 0
-    cdef int32_t not_there = plan.count
+    cdef int32_t count = 0
     cdef int32_t i
+    cdef int place
     if moved == NULL:
         return
-    for i in range(plan.count):
-        not_there -= _was_not_looked_at(&plan.targets[i])
-    for i in range(plan.count):
-        if _was_not_looked_at(&plan.targets[i]):
-            moved[not_there] = plan.targets[i]
-            not_there += 1
-        else:
-            moved[read] = plan.targets[i]
-            read += 1
+    for place in range(3):
+        for i in range(plan.count):
+            if _place_of(&plan.targets[i]) == place:
+                moved[count] = plan.targets[i]
+                count += 1
     plan.targets = moved
 
 
@@ -360,7 +363,7 @@ cdef void fetch_answer(HotWorker* worker, FetchPlan* plan) noexcept nogil:
     cdef uint8_t* start
     cdef uint8_t* pending
     cdef uint8_t* at = NULL
-    if 0 < plan.not_there_count < plan.count:
+    if plan.not_there_count > 0 and plan.count > 1:
         _move_back(worker, plan)
     _choose(worker, plan, &head_bytes, &ranges, &topics)
     start = NULL

@@ -40,13 +40,14 @@ cdef void _look_again(Snapshot* snapshot, FetchTarget* target) noexcept nogil:
         target.error = UNKNOWN_TOPIC_ID
         return
     again = snapshot_by_hash(snapshot, target.entry.name_hash)
+    target.topic = again
     target.made_again = (again != NULL and 0 <= target.index < again.partition_count
                          and again.partitions[target.index] != NULL)
     if target.made_again:
         target.error = INCONSISTENT_TOPIC_ID
 
 
-cdef void _note_not_there(FetchPlan* plan, FetchTarget* target) noexcept nogil:
+cdef void fetch_note_not_there(FetchPlan* plan, FetchTarget* target) noexcept nogil:
     target.not_there = 1
     plan.not_there_count += 1
     # A broker that follows has pauses of its own, and gets a new topic as soon as there is one.
@@ -68,12 +69,13 @@ cdef void fetch_look_up(Snapshot* snapshot, FetchPlan* plan) noexcept nogil:
                 entry = snapshot_by_id(snapshot, target.topic_id)
             else:
                 entry = snapshot_by_name(snapshot, target.name, target.name_length)
+        target.topic = entry
         if entry == NULL:
             _look_again(snapshot, target)
         elif target.index < 0 or target.index >= entry.partition_count:
             target.error = UNKNOWN_TOPIC_OR_PARTITION
         if target.error != NO_ERROR:
-            _note_not_there(plan, target)
+            fetch_note_not_there(plan, target)
             continue
         target.name_hash = entry.key.name_hash
         if target.entry != NULL:

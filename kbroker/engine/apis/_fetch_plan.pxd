@@ -9,6 +9,7 @@ from kbroker.net._types cimport Request
 from kbroker.replica._closest cimport ReaderPlace
 from kbroker.replica._fetch_session cimport FetchSession, SessionPartition
 from kbroker.replica._partition cimport FetchIsolation, Partition, ReadFrom
+from kbroker.replica._snapshot cimport TopicEntry
 from kbroker.engine.apis._leaders cimport NamedLeaders
 
 cdef enum:
@@ -25,6 +26,8 @@ cdef struct FetchTarget:
     uint8_t* topic_id             # from version 13
     uint8_t* name
     int32_t name_length
+    # Its topic in the snapshot, while that is entered, or one that was made again; NULL: neither.
+    const TopicEntry* topic
     int32_t index
     int32_t leader_epoch
     int32_t fetched_epoch         # of the last record that the client has; -1: not checked
@@ -91,4 +94,5 @@ cdef struct FetchPlan:
     int32_t not_there_count
     int leaves_out                # partitions of its session that are missing
     int32_t known_count           # of not_there_count: the session's client has had their errors
+    int is_stranger               # it claims to be a follower's, and its client may not be one
     NamedLeaders leaders          # what the answer has
