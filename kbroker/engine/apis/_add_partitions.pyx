@@ -30,7 +30,10 @@ from kbroker.engine.apis._txn_write cimport (
     TxnTouched, is_set_aside, published_topic, touched_init, touched_wake, transactions_now_ms,
     transactions_of, txn_write)
 from kbroker.engine.worker._answers cimport cold_push, worker_answer, worker_hand_over
+from kbroker.engine.worker._asked_rights cimport client_may
 from kbroker.engine.worker._context cimport REASON_TRANSACTION, HotWorker, TransactionHooks
+from kbroker.engine.worker._verdicts cimport (
+    OPERATION_WRITE, RESOURCE_TOPIC, RESOURCE_TRANSACTIONAL_ID)
 from kbroker.net._request cimport answer_bytes, answer_reserve
 from kbroker.net._types cimport ACTION_SEND, Request
 from kbroker.protocol._cursor cimport (
@@ -97,7 +100,9 @@ cdef int _take_topic(
     if name == NULL or cursor.failed or plan.place_count + count > REQUEST_PARTITIONS_MAX:
         return -1
     topic = published_topic(worker, name, <int32_t>length)
-    if topic == NULL or topic.internal:
+    if topic == NULL or topic.internal or not client_may(
+        worker.context, plan.request, OPERATION_WRITE, RESOURCE_TOPIC, name, <int32_t>length,
+    ):
         return -1
     for _i in range(count):
         place = &plan.places[plan.place_count]
@@ -127,7 +132,10 @@ cdef int _parse(HotWorker* worker, AddPlan* plan) noexcept nogil:
     plan.producer_epoch = take_i16(&cursor)
     plan.topics = cursor
     plan.topic_count = take_count(&cursor, flexible, TOPIC_BYTES_MIN)
-    if cursor.failed or plan.move.id == NULL:
+    if cursor.failed or plan.move.id == NULL or not client_may(
+        worker.context, plan.request, OPERATION_WRITE, RESOURCE_TRANSACTIONAL_ID, plan.move.id,
+        plan.move.id_length,
+    ):
         return -1
     # A partition has four bytes at least in the frame.
     plan.places = <Place*>arena_take(

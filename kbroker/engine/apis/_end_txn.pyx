@@ -37,7 +37,9 @@ from kbroker.engine.apis._txn_write cimport (
     TxnTouched, is_set_aside, touched_init, touched_wake, transactions_now_ms, transactions_of,
     txn_write)
 from kbroker.engine.worker._answers cimport cold_push, worker_answer, worker_hand_over
+from kbroker.engine.worker._asked_rights cimport client_may
 from kbroker.engine.worker._context cimport REASON_TRANSACTION, HotWorker, TransactionHooks
+from kbroker.engine.worker._verdicts cimport OPERATION_WRITE, RESOURCE_TRANSACTIONAL_ID
 from kbroker.engine.worker._worker_mode cimport MAY_WAIT_FOR_DISK
 from kbroker.log.engine._storage cimport WRITE_HANGS, log_late_from_ns
 from kbroker.net._request cimport answer_bytes, answer_reserve
@@ -133,7 +135,10 @@ cdef int _plan(
     HotWorker* worker, Snapshot* snapshot, EndRun* run, EndPlan* plan
 ) noexcept nogil:
     cdef TxnMarkers* markers = &plan.markers
-    if _parse(plan) != 0:
+    if _parse(plan) != 0 or not client_may(
+        worker.context, plan.request, OPERATION_WRITE, RESOURCE_TRANSACTIONAL_ID, plan.move.id,
+        plan.move.id_length,
+    ):
         return FOR_PYTHON
     plan.move.shard = shard_for(run.hooks.shards, plan.move.id, plan.move.id_length)
     if plan.move.shard == NULL or shard_error(plan.move.shard) != 0:

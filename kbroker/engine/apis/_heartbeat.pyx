@@ -6,7 +6,7 @@ table and a time written into it, and Python's session timers read the time when
 request that is not plainly right goes to Python whole (handlers/heartbeat.py, the authority), in
 its place in the connection's order: an unknown group or member, another generation, another
 instance id, a group that is not ours or not loaded, ids that are not ASCII, bytes that do not
-parse.
+parse, a client that is not known to have the right.
 
 Protocol: HeartbeatRequest 0-4 (throttle time from 1, instance ids from 3, flexible from 4).
 Threads: the worker's own. Locks: a shard's, for one look.
@@ -40,7 +40,9 @@ from kbroker.protocol._cursor cimport (
 )
 from kbroker.protocol._versions cimport HEARTBEAT_FLEXIBLE_SINCE
 from kbroker.engine.worker._answers cimport cold_push, worker_answer
+from kbroker.engine.worker._asked_rights cimport client_may
 from kbroker.engine.worker._context cimport REASON_GROUP, HotWorker
+from kbroker.engine.worker._verdicts cimport OPERATION_READ, RESOURCE_GROUP
 from kbroker.engine.apis._group_member cimport (
     AskingMember,
     asking_member_locked,
@@ -119,7 +121,11 @@ cdef void _heartbeat(HotWorker* worker, Request* request, int64_t now_ms) noexce
     take_asking_member(
         &cursor, &asking, version >= HEARTBEAT_FLEXIBLE_SINCE, version >= INSTANCE_FROM)
     skip_tags(&cursor, version >= HEARTBEAT_FLEXIBLE_SINCE)
-    if not cursor.failed and is_ascii(&asking.group) and worker.context.groups != NULL:
+    if (
+        not cursor.failed and is_ascii(&asking.group) and worker.context.groups != NULL
+        and client_may(worker.context, request, OPERATION_READ, RESOURCE_GROUP, asking.group.at,
+                       asking.group.length)
+    ):
         error = _verdict(worker, request, &asking, now_ms)
     if error == UNDECIDED:
         cold_push(worker, request, REASON_GROUP)

@@ -269,7 +269,7 @@ cdef int64_t _metadata(HotWorker* worker, Request* request, int64_t step_bytes) 
     if plan != NULL:
         plan.view = <MetadataView*>kb_load_ptr(<void**>worker.context.published)
     if (
-        plan == NULL or plan.view == NULL
+        plan == NULL or plan.view == NULL or worker.context.verdicts != NULL
         or request.channel.listener >= <unsigned>worker.context.own.listener_count
         or _plan(worker, plan, request) != 0
     ):

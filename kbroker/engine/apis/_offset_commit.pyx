@@ -8,8 +8,8 @@
 Python (handlers/offset_commit.py) says what the API means and is the authority; the answers here
 are its bytes. It gets, whole and in its place in the connection's order, whatever is not plainly
 right: a partition that is not there, a text that is too long or not ASCII, a group or a member that
-is not known or may not commit now, a log that refuses. Up to that moment nothing has been written,
-so nothing has to be undone.
+is not known or may not commit now, a right that is not known, a log that refuses. Up to that moment
+nothing has been written, so nothing has to be undone.
 
 An offset that is answered is in the log, and with one replica in sync that is all that acks=-1 asks
 for. With followers the answer waits until they have it (`_group_write`).
@@ -79,7 +79,9 @@ from kbroker.replica._snapshot cimport (
 )
 from kbroker.engine.worker._answers cimport (
     cold_push, worker_answer, worker_give_up_role, worker_hand_over)
+from kbroker.engine.worker._asked_rights cimport client_may
 from kbroker.engine.worker._context cimport REASON_GROUP, HotWorker
+from kbroker.engine.worker._verdicts cimport OPERATION_READ, RESOURCE_GROUP, RESOURCE_TOPIC
 from kbroker.engine.apis._group_member cimport (
     asking_member_locked,
     is_ascii,
@@ -173,6 +175,8 @@ cdef int _parse_topic(
     if (
         cursor.failed or entry == NULL or count == 0
         or <int64_t>plan.partition_count + count > REQUEST_PARTITIONS_MAX
+        or not client_may(worker.context, plan.request, OPERATION_READ, RESOURCE_TOPIC,
+                          entry.key.name, entry.key.name_length)
     ):
         return -1                 # a topic of nothing is left out of the answer
     topic.partitions = <CommittedPartition*>arena_take(
@@ -204,6 +208,9 @@ cdef int _parse(HotWorker* worker, Snapshot* snapshot, CommitPlan* plan) noexcep
     plan.retention_ms = take_i64(&cursor) if version <= RETENTION_TO else -1
     count = take_count(&cursor, flexible, TOPIC_BYTES_MIN)
     if cursor.failed or count > REQUEST_PARTITIONS_MAX or not is_ascii(&plan.asking.group):
+        return -1
+    if not client_may(worker.context, plan.request, OPERATION_READ, RESOURCE_GROUP,
+                      plan.asking.group.at, plan.asking.group.length):
         return -1
     plan.topics = <CommittedTopic*>arena_take(
         &worker.arena, sizeof(CommittedTopic) * <size_t>(count + 1))
