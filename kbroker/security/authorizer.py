@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kbroker.security.acl_set import AclSet
 from kbroker.security.acls import Acl, Entry, Permission
@@ -102,13 +102,28 @@ class Rules(NamedTuple):
         return acls.allows_some(principal, host, operation, type_)
 
 
-class AclAuthorizer:
-    """The authorizer of a broker."""
+class Kept(Protocol):
+    """Where what was allowed is kept, so that it need not be asked again."""
 
-    __slots__ = ("_acls", "_denials", "rules")
+    @property
+    def generation(self) -> int:
+        """Of the ACLs; read it before they are looked at."""
+
+    def keeps(self, operation: Operation, type_: ResourceType) -> bool: ...
+
+    def allowed(
+        self, session: Session, operation: Operation, resource: Resource, generation: int
+    ) -> None: ...
+
+
+class AclAuthorizer:
+    """The authorizer of a broker. `kept` may be set before it is asked first."""
+
+    __slots__ = ("_acls", "_denials", "kept", "rules")
 
     def __init__(self, rules: Rules, acls: Callable[[], AclSet], denials: Denials) -> None:
         self.rules = rules
+        self.kept: Kept | None = None
         self._acls = acls
         self._denials = denials
 
@@ -122,6 +137,25 @@ class AclAuthorizer:
         quiet: bool = False,
     ) -> Collection[Resource]:
         """Those on which the principal may not do this. `quiet`: they are not logged."""
+        kept = self.kept
+        generation = 0 if kept is None else kept.generation
+        denied = self.decide(session, operation, resources, request, quiet=quiet)
+        if kept is not None:
+            for resource in resources:
+                if resource not in denied and kept.keeps(operation, resource.type):
+                    kept.allowed(session, operation, resource, generation)
+        return denied
+
+    def decide(
+        self,
+        session: Session,
+        operation: Operation,
+        resources: Sequence[Resource],
+        request: ApiKey,
+        *,
+        quiet: bool = False,
+    ) -> Collection[Resource]:
+        """As `authorize`, and nothing is kept."""
         acls = self._acls()
         principal, host = str(session.principal), java_host(session.client_host)
         denied = set()
@@ -136,6 +170,20 @@ class AclAuthorizer:
                     principal, host, operation, resource, request, times, decision.rule
                 )
         return denied
+
+    def note_repeats(
+        self,
+        session: Session,
+        operation: Operation,
+        resource: Resource,
+        request: ApiKey,
+        count: int,
+    ) -> None:
+        """So many requests were denied this by a verdict of before, which C had kept."""
+        principal, host = str(session.principal), java_host(session.client_host)
+        decision = self.rules.decide(self._acls(), principal, host, operation, *resource)
+        rule = Reason.DEFAULT.value if decision.allowed else decision.rule
+        self._denials.note(principal, host, operation, resource, request, 1, rule, count - 1)
 
     def authorize_by_type(
         self, session: Session, operation: Operation, type_: ResourceType, request: ApiKey

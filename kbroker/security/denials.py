@@ -78,8 +78,10 @@ class Denials:
         request: ApiKey,
         times: int,
         rule: str,
+        repeats: int = 0,
     ) -> None:
-        """`times` is how often the request named the resource."""
+        """`times` is how often the request named the resource; `repeats`: so many more requests
+        like it were denied."""
         kept = Resource(resource.type, label(resource.name))
         key = Denied(label(principal), host, operation, kept, request)
         now_ms = self._clock.monotonic_ms()
@@ -94,12 +96,15 @@ class Denials:
             if known is not None:
                 if not known.count:
                     known.first_ms = self._clock.wall_ms()
-                known.count += 1
+                known.count += 1 + repeats
                 known.last_ms = self._clock.wall_ms()
                 known.times, known.rule = times, rule
                 return
-            self._counted[key] = _Counted(now_ms)
+            fresh = self._counted[key] = _Counted(now_ms)
             self._kinds[key.principal] += 1
+            if repeats:
+                fresh.count, fresh.rule = repeats, rule
+                fresh.first_ms = fresh.last_ms = self._clock.wall_ms()
         logger.info("%s", line(principal, host, operation, resource, request, times, rule))
         if self._noted is not None:
             wall_ms = self._clock.wall_ms()
