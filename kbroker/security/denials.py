@@ -91,7 +91,7 @@ class Denials:
                 who = key.principal
                 if who not in self._left_out and len(self._left_out) >= DENIALS_OF_ONE_MAX:
                     who = _OTHERS
-                self._left_out[who] += 1
+                self._left_out[who] += 1 + repeats
                 return
             if known is not None:
                 if not known.count:

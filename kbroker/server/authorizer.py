@@ -5,8 +5,7 @@ are an error in one line and not a broker that allows too much. Both names of Ap
 authorizer mean the one here: its rules are theirs, and the ACLs of the metadata store are those of
 AclAuthorizer.
 
-Not every API asks it yet (`EVERY_API_ASKS`): until each does, a broker with an authorizer does not
-start.
+C asks it through `hot_rights.py`, which keeps its verdicts there until the ACLs change.
 """
 
 from __future__ import annotations
@@ -16,19 +15,25 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from kbroker.errors import ConfigError
-from kbroker.limits import DENIALS_PERIOD_MS
+from kbroker.limits import DENIALS_PERIOD_MS, VERDICT_SETS_MAX
 from kbroker.server.audit import audit_of
 
 if TYPE_CHECKING:
+    from kbroker._net import WrappedRequest
     from kbroker.clock import Clock
     from kbroker.config import BrokerConfig
+    from kbroker.engine._hot import HotPath
     from kbroker.metadata.controller import Controller
+    from kbroker.metadata.image import ClusterImage
     from kbroker.own_thread import OwnThread
     from kbroker.scheduler import Scheduler
     from kbroker.security.acl_set import AclSet
     from kbroker.security.audit import AuditLog
     from kbroker.security.authorizer import AclAuthorizer
     from kbroker.security.denials import Denials
+    from kbroker.server.hot_rights import HotRights
+
+    Dispatch = Callable[[WrappedRequest], None]
 
 CLASS: Final = "authorizer.class.name"
 SUPER_USERS: Final = "super.users"
@@ -37,8 +42,6 @@ NAMES: Final = (
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "kafka.security.authorizer.AclAuthorizer",
 )
-# Produce, Fetch and what else C serves do not ask it.
-EVERY_API_ASKS: Final = False
 
 
 class Access:
@@ -57,6 +60,8 @@ class Access:
         self._clock = clock
         self._controller = controller
         self._scheduler = scheduler
+        self._hot_rights: HotRights | None = None
+        self._acls_shown: AclSet | None = None
 
     def make(self) -> None:
         """ConfigError: the settings cannot be."""
@@ -75,6 +80,27 @@ class Access:
     def thread(self) -> OwnThread | None:
         """The audit log's."""
         return None if self.audit is None else self.audit.thread
+
+    def check(self, hot: HotPath, dispatch: Dispatch) -> Dispatch:
+        """Have the hot path ask for rights; `dispatch`, after what that takes. Call this once,
+        before handlers start."""
+        if self.authorizer is None:
+            return dispatch
+        from kbroker.engine._hot_verdicts import HotVerdicts
+        from kbroker.server.hot_rights import HotRights
+
+        verdicts = HotVerdicts(hot, VERDICT_SETS_MAX)
+        rights = self._hot_rights = HotRights(hot, verdicts, self.authorizer)
+        self.authorizer.kept = rights
+        self._scheduler.schedule("denials in C", rights.write, DENIALS_PERIOD_MS)
+        return rights.before(dispatch)
+
+    def show(self, image: ClusterImage) -> None:
+        """This is published."""
+        if image.acls is not self._acls_shown:
+            self._acls_shown = image.acls
+            if self._hot_rights is not None:
+                self._hot_rights.forget()
 
     def _acls(self) -> AclSet:
         image = self._controller().image
@@ -109,11 +135,6 @@ def denials_of(config: BrokerConfig, clock: Clock, audit: AuditLog | None = None
         return None
     if name not in NAMES:
         raise ConfigError(f"{CLASS}={name} is not an authorizer of this broker", f"set {NAMES[0]}")
-    if not EVERY_API_ASKS:
-        raise ConfigError(
-            f"{CLASS} is set, and this version does not check the rights of every request yet",
-            f"remove {CLASS}, and let only clients that you trust reach the broker",
-        )
     from kbroker.security.denials import Denials
 
     return Denials(clock, None if audit is None else audit.note_denial)

@@ -260,8 +260,7 @@ class Broker:
         return self._lifecycle.start()
 
     def give_up_start(self) -> None:
-        """If it is not ready yet, its start goes no further and leaves all in order. Takes no
-        lock: for signal handlers."""
+        """If it is not ready, its start goes no further. Takes no lock: for signal handlers."""
         if self.readiness.phase != RUNNING:
             if self._member is not None:
                 self._member.give_up_start()
@@ -354,8 +353,8 @@ class Broker:
             self._member.compare_settings(self._session())
 
     def _show(self, image: ClusterImage) -> None:
-        self._formats.follow(image)
-        self._transactions.show(image)
+        for followed in (self._access.show, self._formats.follow, self._transactions.show):
+            followed(image)
         show = self._publisher.show
         show(image) if self._member is None else self._member.follow(image, show)
 
@@ -398,7 +397,8 @@ class Broker:
         )  # fmt: skip
         cold_produce = ColdProduce(self._hot, self._deadlines.watch)
         registry = REGISTRY.with_hot(ApiKey.PRODUCE, cold_produce.handle, None)
-        dispatch = self._dispatcher(lambda request: registry.dispatch(services, request))
+        dispatch = self._access.check(self._hot, lambda each: registry.dispatch(services, each))
+        dispatch = self._dispatcher(dispatch)
         if self._member is not None:
             dispatch = self._member.first_image.held(dispatch)
         dispatch = with_sasl(

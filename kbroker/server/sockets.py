@@ -22,7 +22,6 @@ from kbroker.observe.resources import memory_limit
 from kbroker.protocol.versions import FLEXIBLE_SINCE, SERVED
 from kbroker.replica.throttled_replicas import LEADER_RATE
 from kbroker.security.session import ANONYMOUS
-from kbroker.server.authorizer import CLASS as AUTHORIZER
 from kbroker.server.sasl_listeners import uses_sasl
 from kbroker.types import ApiKey
 
@@ -44,8 +43,6 @@ HOT: Final = (
     ApiKey.ADD_PARTITIONS_TO_TXN,
     ApiKey.END_TXN,
 )
-# With an authorizer the others are Python's, which checks the rights of their requests.
-HOT_AUTHORIZED: Final = (ApiKey.PRODUCE, ApiKey.FETCH)
 # Where C has not all served versions: the last one. Later ones are brokers'.
 HOT_UNTIL: Final = {ApiKey.ADD_PARTITIONS_TO_TXN: 3}
 
@@ -99,7 +96,7 @@ def socket_server(config: BrokerConfig) -> SocketServer:
     )
     for address, bound in config.connections_per_ip_overrides.items():
         server.override_connections(address, bound)
-    for key in HOT_AUTHORIZED if config[AUTHORIZER] else HOT:
+    for key in HOT:
         set_hot(server, key)
     for api_key, version in FLEXIBLE_SINCE.items():
         server.set_flexible_from(api_key, version)

@@ -20,10 +20,10 @@ from kbroker.peer.messages import NewTopic
 from kbroker.security.acl_filter import AclFilter
 from kbroker.security.acls import PatternType, Permission
 from kbroker.security.rights import Operation, ResourceType
+from kbroker.testing.plain import PlainBroker
 from kbroker.testing.process import ServerProcess
 from kbroker.types import ApiKey
 from tests.clients.agents.tools import Tools
-from tests.support.authorized_broker import AuthorizedBroker
 
 pytestmark = [pytest.mark.client, pytest.mark.java]
 
@@ -38,7 +38,7 @@ def broker() -> Iterator[ServerProcess]:
         "super.users": "User:ANONYMOUS",
         "offsets.topic.num.partitions": 1,
     }
-    with AuthorizedBroker(overrides) as made:
+    with PlainBroker(overrides) as made:
         yield made
 
 
@@ -188,7 +188,7 @@ def test_explain_answers_as_the_broker_decides(broker: ServerProcess, run: Run) 
 def test_a_user_without_the_right(broker: ServerProcess, run: Run) -> None:
     """Super users are a setting of the start; another broker's client is refused."""
     overrides = {**broker.overrides, "super.users": "User:other"}
-    with AuthorizedBroker(overrides) as closed, Client(closed.bootstrap) as client:
+    with PlainBroker(overrides) as closed, Client(closed.bootstrap) as client:
         assert main(["acl", "list", "-b", closed.bootstrap]) == 1
         (result,) = client.create_topics([NewTopic("t", 1)])
         assert result.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED

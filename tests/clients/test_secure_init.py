@@ -26,7 +26,7 @@ from kbroker.peer.address import Address
 from kbroker.peer.client import Client
 from kbroker.peer.messages import NewTopic as OwnNewTopic
 from kbroker.peer.messages import decode_create_topics, encode_create_topics
-from kbroker.server import authorizer
+from kbroker.testing.plain import PlainBroker
 from kbroker.testing.process import ServerProcess
 from kbroker.testing.zookeeper.server import ZooKeeperServer
 from kbroker.types import ApiKey
@@ -34,14 +34,13 @@ from lab.ports import free_port
 from tests.clients.agents.driver import eventually
 from tests.clients.agents.tools import Tools
 from tests.support import requirements
-from tests.support.authorized_broker import AuthorizedBroker
 
 pytestmark = pytest.mark.client
 
 WAIT_S = 30
 
 
-class Started(AuthorizedBroker):
+class Started(PlainBroker):
     """A broker by one of the files, and nothing else."""
 
     def __init__(self, properties: Path) -> None:
@@ -77,9 +76,7 @@ class World:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     directory = tmp_path_factory.mktemp("secure") / "made here"
     words = ["secure", "init", str(directory), "--broker", f"127.0.0.1:{free_port()}"]
-    with redirect_stdout(io.StringIO()) as output, pytest.MonkeyPatch.context() as patch:
-        # As `Started` does: no setting makes a broker start with an authorizer.
-        patch.setattr(authorizer, "EVERY_API_ASKS", True, raising=False)
+    with redirect_stdout(io.StringIO()) as output:
         assert main(words) == 0
     printed = output.getvalue()
     properties = directory / "broker-1.properties"

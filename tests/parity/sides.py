@@ -27,7 +27,6 @@ from tests.parity.book import Case
 from tests.parity.requests import build
 from tests.parity.talk import Address, Talk
 from tests.support import memory
-from tests.support.authorized_broker import AuthorizedBroker
 from tests.support.kafka import KafkaBroker
 
 AT_A_TIME: Final = 6
@@ -171,8 +170,7 @@ class Side:
 
 
 def _kbroker(overrides: Mapping[str, object], place: Path) -> ServerProcess:
-    make = AuthorizedBroker if "authorizer.class.name" in overrides else Broker
-    return make(overrides, place)
+    return Broker(overrides, place)
 
 
 def _address(broker: ServerProcess) -> Address:

@@ -14,7 +14,6 @@ from kafka import KafkaProducer
 from kbroker.cli.main import main
 from kbroker.security.acls import PatternType, Permission
 from kbroker.security.rights import Operation, ResourceType
-from kbroker.server import authorizer
 from kbroker.testing import Broker
 from kbroker.testing.secured import MECHANISMS, parse_acl
 
@@ -73,9 +72,6 @@ def test_python_clients_and_our_commands(tmp_path: Path) -> None:
         assert main(words) == 0
 
 
-@pytest.mark.skipif(
-    not getattr(authorizer, "EVERY_API_ASKS", True), reason="a broker with ACLs does not start yet"
-)
 def test_acls() -> None:
     acls = ["alice Write topic:ord*", "bob Read topic:orders"]
     with Broker(topics={"orders": 1}, users=USERS, acls=acls) as broker:

@@ -1,8 +1,7 @@
-"""The settings of the authorizer; a broker does not start with one yet."""
+"""The settings of the authorizer."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +14,7 @@ from kbroker.scheduler import Scheduler
 from kbroker.security.acl_set import NO_ACL_SET
 from kbroker.security.rights import Operation, Resource, ResourceType
 from kbroker.security.session import Principal, Session
-from kbroker.server import authorizer
 from kbroker.server.authorizer import NAMES, Access, authorizer_of, denials_of
-from kbroker.server.broker import Broker
 from kbroker.types import ApiKey
 
 
@@ -32,16 +29,7 @@ def test_without_a_name_there_is_none() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_broker_with_an_authorizer_does_not_start(name: str, tmp_path: Path) -> None:
-    """Not every API asks it yet."""
-    broker = Broker(config(f"authorizer.class.name={name}", f"log.dirs={tmp_path}"), tmp_path)
-    with pytest.raises(ConfigError, match="does not check the rights of every request"):
-        broker.start()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_both_names_of_apache_kafka_are_ours(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(authorizer, "EVERY_API_ASKS", True)
+def test_both_names_of_apache_kafka_are_ours(name: str) -> None:
     settings = config(
         f"authorizer.class.name={name}",
         "super.users=User:a; User:b",
@@ -60,20 +48,14 @@ def test_both_names_of_apache_kafka_are_ours(name: str, monkeypatch: pytest.Monk
         ("super.users=anna", "TYPE:NAME"),
     ],
 )
-def test_settings_that_are_refused(
-    override: str, line: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(authorizer, "EVERY_API_ASKS", True)
+def test_settings_that_are_refused(override: str, line: str) -> None:
     settings = config(f"authorizer.class.name={NAMES[0]}", override)
     with pytest.raises(ConfigError, match=line):
         authorizer_of(settings, lambda: NO_ACL_SET, denials_of(settings, ManualClock()))
 
 
-def test_nothing_is_open_to_everyone_before_the_first_image(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_nothing_is_open_to_everyone_before_the_first_image() -> None:
     """That there are no ACLs is known with an image."""
-    monkeypatch.setattr(authorizer, "EVERY_API_ASKS", True)
 
     class Known:
         image = ClusterImage()
