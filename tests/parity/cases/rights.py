@@ -1,4 +1,4 @@
-"""What clients without a right, with one, or with several get, of the APIs that Python serves."""
+"""What clients without a right, with one, or with several get, of each API."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from tests.parity.book import Case
 from tests.parity.cases import (
     _rights_to_cluster,
     _rights_to_groups,
+    _rights_to_records,
     _rights_to_topics,
     _rights_to_transactions,
 )
@@ -15,6 +16,7 @@ from tests.parity.cases import (
 
 def cases() -> Iterator[Case]:
     for each in (
+        _rights_to_records,
         _rights_to_topics,
         _rights_to_groups,
         _rights_to_transactions,
