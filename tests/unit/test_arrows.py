@@ -28,8 +28,9 @@ from tests.support.source_tree import (
 
 LEVELS: Final[tuple[tuple[str, ...], ...]] = (
     ("words", "core"),
+    ("quota",),
     ("config", "protocol", "state machine", "purgatory", "metrics", "log core", "net core"),
-    ("log", "security", "quota"),
+    ("log", "security"),
     ("net", "peer", "metadata"),
     ("replica",),
     ("coordinator",),
