@@ -26,6 +26,7 @@ from kbroker.metadata.image import (
     PartitionImage,
     TopicImage,
 )
+from kbroker.quota.entities import QuotaEntity
 from kbroker.security.acls import Pattern, ResourceAcls
 
 NO_CHANGED_ACLS: Final[Mapping[Pattern, ResourceAcls]] = MappingProxyType({})
@@ -53,6 +54,10 @@ class ClusterDelta:
     users: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
     # None of a pattern: it has none now.
     acls: Mapping[Pattern, ResourceAcls] = field(default_factory=lambda: NO_CHANGED_ACLS)
+    # Of clients and addresses, as configs; users have theirs in `users`.
+    quotas: Mapping[QuotaEntity, Mapping[str, str]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
 
     @classmethod
     def between(cls, old: ClusterImage, new: ClusterImage) -> ClusterDelta:
@@ -82,6 +87,13 @@ class ClusterDelta:
             new.features,
             _changed_users(old.users, new.users),
             new.acls.changed_since(old.acls),
+            {
+                entity: new.quotas.get(entity, {})
+                for entity in {**old.quotas, **new.quotas}
+                if old.quotas.get(entity) != new.quotas.get(entity)
+            }
+            if old.quotas is not new.quotas
+            else {},
         )
 
     def applied_to(self, old: ClusterImage) -> ClusterImage:
@@ -105,6 +117,7 @@ class ClusterDelta:
             .with_brokers(self.brokers)
             .with_configs(self.configs)
             .with_users(self.users)
+            .with_quotas(self.quotas)
             .with_features(self.features)
             .with_acls(old.acls.with_changed(self.acls)),
             cluster_id=self.cluster_id,

@@ -28,8 +28,10 @@ from kbroker.metadata.image import (
     PartitionImage,
     TopicImage,
 )
+from kbroker.metadata.quota_codec import changed_quotas, tag_of_quotas
 from kbroker.metadata.topic_names import invalid_topic_name
 from kbroker.protocol.wire import ProtocolError, Reader, Writer
+from kbroker.quota.entities import QuotaEntity
 from kbroker.security.acls import Pattern, ResourceAcls
 
 _KINDS: Final = frozenset(ConfigKind)
@@ -39,6 +41,7 @@ _SUPPORTED_TAG: Final = 2  # of a broker: the levels of features that it support
 _FEATURES_TAG: Final = 0  # of the difference; an earlier kbroker ignores it
 _USERS_TAG: Final = 1  # of the difference; the same
 _ACLS_TAG: Final = 2  # of the difference; the same
+_QUOTAS_TAG: Final = 3  # of the difference; the same
 _MIN_IN_SYNC_TAG: Final = 0  # of a partition; a broker that does not know it goes by its own
 
 
@@ -72,7 +75,8 @@ def encode_delta(delta: ClusterDelta) -> bytes:
         _write_configs(writer, configs)
         writer.tags()
     tags = {**_tag_of_features(delta.features), **_tag_of_users(delta.users)}
-    writer.tags({**tags, **tag_of_acls(delta.acls, _ACLS_TAG)})
+    tags |= tag_of_acls(delta.acls, _ACLS_TAG)
+    writer.tags(tags | tag_of_quotas(delta.quotas, _QUOTAS_TAG))
     return writer.getvalue()
 
 
@@ -92,7 +96,7 @@ def decode_delta(data: bytes) -> ClusterDelta:
         resource = _read_resource(reader)
         configs[resource] = _read_configs(reader)
         reader.tags()
-    features, users, acls = _read_tags(reader)
+    features, users, acls, quotas = _read_tags(reader)
     return ClusterDelta(
         cluster_id,
         controller_id,
@@ -104,6 +108,7 @@ def decode_delta(data: bytes) -> ClusterDelta:
         features,
         MappingProxyType(users),
         acls,
+        MappingProxyType(quotas),
     )
 
 
@@ -135,11 +140,17 @@ def _tag_of_users(users: Mapping[str, Mapping[str, str]]) -> dict[int, bytes]:
 
 def _read_tags(
     reader: Reader,
-) -> tuple[FinalizedFeatures, dict[str, Mapping[str, str]], Mapping[Pattern, ResourceAcls]]:
+) -> tuple[
+    FinalizedFeatures,
+    dict[str, Mapping[str, str]],
+    Mapping[Pattern, ResourceAcls],
+    dict[QuotaEntity, Mapping[str, str]],
+]:
     """At the end of the difference."""
     features: list[FinalizedFeatures] = []
     users: dict[str, Mapping[str, str]] = {}
     acls: dict[Pattern, ResourceAcls] = {}
+    quotas: dict[QuotaEntity, Mapping[str, str]] = {}
 
     def read_features(tag: Reader) -> None:
         epoch, levels = _within(tag.int64(), 0, 2**63 - 1), {}
@@ -158,8 +169,18 @@ def _read_tags(
     def read_acls(tag: Reader) -> None:
         acls.update(changed_acls(tag))
 
-    reader.tags({_FEATURES_TAG: read_features, _USERS_TAG: read_users, _ACLS_TAG: read_acls})
-    return features[0] if features else FinalizedFeatures(), users, acls
+    def read_quotas(tag: Reader) -> None:
+        quotas.update(changed_quotas(tag))
+
+    reader.tags(
+        {
+            _FEATURES_TAG: read_features,
+            _USERS_TAG: read_users,
+            _ACLS_TAG: read_acls,
+            _QUOTAS_TAG: read_quotas,
+        }
+    )
+    return features[0] if features else FinalizedFeatures(), users, acls, quotas
 
 
 def _write_broker(writer: Writer, broker: BrokerImage) -> None:

@@ -57,6 +57,7 @@ class Need(Enum):
     TRANSACTIONS = "`transaction.version` is finalized above 0, or `__transaction_state` exists"
     ACLS = "an ACL exists"
     USERS = "a user has settings, such as a SCRAM credential"
+    QUOTAS = "a client id or an address has a quota"
 
 
 class Row(NamedTuple):
@@ -127,6 +128,11 @@ TABLE: Final = (
         Format.BETWEEN_BROKERS, 3, Need.ACLS, "0.1.0",
         "also ACLs in images; an earlier kbroker as the controller would send none",
     ),
+    Row(
+        Format.BETWEEN_BROKERS, 4, Need.QUOTAS, "0.1.0",
+        "also quotas of clients and addresses in images; an earlier kbroker as the controller would"
+        " send none",
+    ),
 )  # fmt: skip
 
 Numbers = Mapping[Format, int]
@@ -137,12 +143,15 @@ def newest(format_: Format) -> int:
     return max(row.number for row in TABLE if row.format is format_)
 
 
-def needed(*, transactions: bool, users: bool = False, acls: bool = False) -> dict[Format, int]:
+def needed(
+    *, transactions: bool, users: bool = False, acls: bool = False, quotas: bool = False
+) -> dict[Format, int]:
     """The numbers that what is written from now on needs."""
     met = {Need.NOTHING}
     met |= {Need.TRANSACTIONS} if transactions else set()
     met |= {Need.USERS} if users else set()
     met |= {Need.ACLS} if acls else set()
+    met |= {Need.QUOTAS} if quotas else set()
     return {
         each: max(row.number for row in TABLE if row.format is each and row.need in met)
         for each in Format

@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from kbroker.metadata.features import FinalizedFeatures, Supported
+from kbroker.quota.entities import CLIENT_QUOTAS, EVERY, QuotaEntity, quotas_of
 from kbroker.security.acl_set import NO_ACL_SET, AclSet
 from kbroker.types import TopicPartition, uuid_text
 
@@ -39,7 +40,7 @@ INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_
 
 
 NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
-EVERY_USER: Final = ""  # in place of a user's name: what holds for those without settings
+EVERY_USER: Final = EVERY  # in place of a user's name: what holds for those without settings
 
 
 class ConfigKind(IntEnum):
@@ -203,6 +204,10 @@ class ClusterImage:
     # else is stored of one. A user without any is not in it.
     users: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
     acls: AclSet = field(default_factory=lambda: NO_ACL_SET)
+    # Settings of clients, clients of a user, and addresses. Those of a user alone are in `users`.
+    quotas: Mapping[QuotaEntity, Mapping[str, str]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
     # Of all settings, the topics' too. Kept with every change: 100,000 topics are not counted anew.
     settings_bytes: int = field(default=0, compare=False)
 
@@ -297,6 +302,45 @@ class ClusterImage:
     def with_all_users(self, users: Mapping[str, Mapping[str, str]]) -> ClusterImage:
         """This image with exactly these users; same version."""
         return self.with_users({**dict.fromkeys(self.users, NO_CONFIGS), **users})
+
+    def with_quotas(self, changed: Mapping[QuotaEntity, Mapping[str, str]]) -> ClusterImage:
+        """This image with the settings of these entities replaced; same version."""
+        users = {each.user: own for each, own in changed.items() if each.user and each.is_user}
+        if (every := changed.get(QuotaEntity(user=EVERY))) is not None:
+            users[EVERY] = every
+        others = {each: own for each, own in changed.items() if not each.is_user}
+        image = self.with_users(users)
+        if not others:
+            return image
+        kept = {
+            each: MappingProxyType(dict(own))
+            for each, own in {**self.quotas, **others}.items()
+            if own
+        }
+        before = (self.quotas.get(each, NO_CONFIGS) for each in others)
+        grows = sum(map(bytes_of_settings, others.values())) - sum(map(bytes_of_settings, before))
+        size = image.settings_bytes + grows
+        return replace(image, quotas=MappingProxyType(kept), settings_bytes=size)
+
+    def with_all_quotas(self, quotas: Mapping[QuotaEntity, Mapping[str, str]]) -> ClusterImage:
+        """This image with exactly these, and its users; same version."""
+        return self.with_quotas({**dict.fromkeys(self.quotas, NO_CONFIGS), **quotas})
+
+    def quota_settings(self, entity: QuotaEntity) -> Mapping[str, str]:
+        if entity.is_user and entity.user is not None:
+            return self.users.get(entity.user, NO_CONFIGS)
+        return self.quotas.get(entity, NO_CONFIGS)
+
+    def all_quotas(self) -> Iterator[tuple[QuotaEntity, dict[str, float]]]:
+        """Each entity that has a quota, and its quotas by key."""
+        for name, own in self.users.items():
+            if own.keys().isdisjoint(CLIENT_QUOTAS):  # most have a password only
+                continue
+            if found := quotas_of(entity := QuotaEntity(user=name), own):
+                yield entity, found
+        for entity, own in self.quotas.items():
+            if found := quotas_of(entity, own):
+                yield entity, found
 
     def with_features(self, features: FinalizedFeatures) -> ClusterImage:
         """This image with these levels, or its own if those are of a later epoch; same version."""

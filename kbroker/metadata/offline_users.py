@@ -28,6 +28,7 @@ from kbroker.metadata.controller.user_nodes import (
 from kbroker.metadata.meta_properties import FILE_NAME as META_PROPERTIES
 from kbroker.metadata.store.base import MetadataStore, MultiError, check_path
 from kbroker.metadata.store.embedded import DATABASE_FILE, EmbeddedStore
+from kbroker.quota.entities import QuotaEntity
 from kbroker.security.scram import ScramCredential, ScramMechanism
 
 
@@ -135,5 +136,5 @@ def _write(
     operations = writing_user(store, node, settings)
     if with_notices:
         store.ensure(NOTICES)
-        operations += writing_notices(notices(store), [name])[0]
+        operations += writing_notices(notices(store), [QuotaEntity(user=name)])[0]
     store.multi(operations)

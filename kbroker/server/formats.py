@@ -53,7 +53,8 @@ class Formats:
         self._store: Final = store
         self._scheduler: Final = scheduler
         self._serves = False
-        self._transactions = self._users = self._acls = False  # whether there were any
+        # Whether there were any.
+        self._transactions = self._users = self._acls = self._quotas = False
         self._wanted = self._written = needed(transactions=False)
 
     def follow(self, image: ClusterImage) -> None:
@@ -61,7 +62,8 @@ class Formats:
         self._transactions = self._transactions or needs_transactions(image)
         self._users = self._users or bool(image.users)
         self._acls = self._acls or len(image.acls) > 0
-        some = {"users": self._users, "acls": self._acls}
+        self._quotas = self._quotas or bool(image.quotas)
+        some = {"users": self._users, "acls": self._acls, "quotas": self._quotas}
         self._wanted = needed(transactions=self._transactions, **some)
         if self._serves and self._wanted != self._written:
             self._scheduler.once("formats", self.raise_numbers, 0)

@@ -29,6 +29,7 @@ from kbroker.metadata.controller.events import (
     AlterInSync,
     AlterResources,
     AlterUsers,
+    Charge,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
@@ -55,7 +56,7 @@ from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
     from kbroker.metadata.controller.feature_changes import FeatureUpdate
-    from kbroker.metadata.controller.user_changes import UserChange, UsersCallback
+    from kbroker.metadata.controller.user_changes import QuotaChange, UserChange, UsersCallback
     from kbroker.security.acl_filter import AclFilter
     from kbroker.security.acls import Acl
 
@@ -104,20 +105,31 @@ class Asking(ABC):
         self._notify(LogsReady(tuple(names)))
 
     def create_topics(
-        self, specs: Sequence[NewTopic], validate_only: bool, done: TopicsCallback
+        self,
+        specs: Sequence[NewTopic],
+        validate_only: bool,
+        done: TopicsCallback,
+        charge: Charge | None = None,
     ) -> None:
-        """`done` gets one result per spec, in their order."""
-        self._post(CreateTopics(tuple(specs), validate_only, done))
+        """`done` gets one result per spec, in their order. `charge` is asked for the partitions of
+        each topic that can be made, and may refuse it."""
+        self._post(CreateTopics(tuple(specs), validate_only, done, charge))
 
-    def delete_topics(self, topics: Sequence[str | UUID], done: TopicsCallback) -> None:
-        """Topics by name or id; `done` gets one result each, in their order."""
-        self._post(DeleteTopics(tuple(topics), done))
+    def delete_topics(
+        self, topics: Sequence[str | UUID], done: TopicsCallback, charge: Charge | None = None
+    ) -> None:
+        """Topics by name or id; `done` gets one result each, in their order. `charge`: the same."""
+        self._post(DeleteTopics(tuple(topics), done, charge))
 
     def create_partitions(
-        self, wanted: Sequence[MorePartitions], validate_only: bool, done: TopicsCallback
+        self,
+        wanted: Sequence[MorePartitions],
+        validate_only: bool,
+        done: TopicsCallback,
+        charge: Charge | None = None,
     ) -> None:
-        """`done` gets one result per topic, in their order."""
-        self._post(CreatePartitions(tuple(wanted), validate_only, done))
+        """`done` gets one result per topic, in their order. `charge`: for the new partitions."""
+        self._post(CreatePartitions(tuple(wanted), validate_only, done, charge))
 
     def alter_topic_configs(
         self, changes: Sequence[ConfigChange], validate_only: bool, done: TopicsCallback
@@ -133,6 +145,10 @@ class Asking(ABC):
 
     def alter_users(self, changes: Sequence[UserChange], done: UsersCallback) -> None:
         """Settings of users, each named once; `done` gets None or an error for each."""
+        self._post(AlterUsers(tuple(changes), done))
+
+    def alter_quotas(self, changes: Sequence[QuotaChange], done: UsersCallback) -> None:
+        """Quotas of entities, each named once; `done` gets None or an error for each."""
         self._post(AlterUsers(tuple(changes), done))
 
     def elect_leaders(

@@ -516,7 +516,7 @@ class Controller(Asking):
         image = image.with_brokers(loaded.brokers).with_topics(loaded.topics)
         image = image.with_configs(loaded.configs).with_features(self.image.features)
         image = image.with_features(load_features(self._store)).with_acls(acls)
-        image = image.with_all_users(self._users.load(self._store))
+        image = self._users.read_into(image, self._store)
         self._propagation.follow_settings(image)  # before we elect by them
         # Without knowledge of the earlier brokers we cannot tell which have started again since.
         anew = self._new_epochs or (self._known is None and self._channels is not None)

@@ -27,7 +27,7 @@ from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
     from kbroker.metadata.controller.feature_changes import FeatureUpdate
-    from kbroker.metadata.controller.user_changes import UserChange, UsersCallback
+    from kbroker.metadata.controller.user_changes import QuotaChange, UserChange, UsersCallback
 
 TopicsCallback = Callable[[list[TopicResult]], None]
 # One for each change that was asked for, in their order: the partition as it is now, or why not.
@@ -57,10 +57,15 @@ class Notice:
         pass  # a notice is repeated or overtaken by the next one; no caller waits
 
 
+# Takes the tokens for so many partitions from a client; the error: it owes some, none was taken.
+Charge = Callable[[int], KafkaError | None]
+
+
 class CreateTopics(NamedTuple):
     specs: tuple[NewTopic, ...]
     validate_only: bool
     done: TopicsCallback
+    charge: Charge | None = None
 
     def fail(self, error: KafkaError) -> None:
         self.done([TopicResult.failed(spec.name, error) for spec in self.specs])
@@ -70,6 +75,7 @@ class CreatePartitions(NamedTuple):
     wanted: tuple[MorePartitions, ...]
     validate_only: bool
     done: TopicsCallback
+    charge: Charge | None = None
 
     def fail(self, error: KafkaError) -> None:
         self.done([TopicResult.failed(each.topic, error) for each in self.wanted])
@@ -78,6 +84,7 @@ class CreatePartitions(NamedTuple):
 class DeleteTopics(NamedTuple):
     topics: tuple[str | UUID, ...]
     done: TopicsCallback
+    charge: Charge | None = None
 
     def fail(self, error: KafkaError) -> None:
         self.done([failed_deletion(topic, error) for topic in self.topics])
@@ -170,9 +177,10 @@ class UnregisterBroker(NamedTuple):
 
 
 class AlterUsers(NamedTuple):
-    """Users are to have other settings, each of them or not; see user_changes.py."""
+    """Users or others with quotas are to have other settings, each of them or not; see
+    user_changes.py."""
 
-    changes: tuple[UserChange, ...]
+    changes: tuple[UserChange | QuotaChange, ...]
     done: UsersCallback
 
     def fail(self, error: KafkaError) -> None:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 from kbroker.errors import KafkaError
@@ -29,6 +30,7 @@ from kbroker.metadata.controller.decisions import (
 )
 from kbroker.metadata.controller.events import (
     AlterConfigs,
+    Charge,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
@@ -44,6 +46,7 @@ log = logging.getLogger("kbroker.controller")
 
 # A topic's next state, or why it has none.
 Plan = TopicImage | KafkaError
+NO_TOPICS: Final[Mapping[str, TopicImage]] = MappingProxyType({})
 
 
 class Settings(Protocol):
@@ -77,6 +80,7 @@ class TopicChanges:
         start, stopping = self._placement_start, self._partitions.stopping
         planned = plan_topics(image, event.specs, self._defaults(), self._new_id, start, stopping)
         plans = [_if_room(plan, NO_CONFIGS, room, is_new=True) for plan in planned]
+        plans = [_if_paid(plan, event.charge) for plan in plans]
         topics = _planned(plans)
         failures: dict[str, KafkaError] = {}
         if topics and not event.validate_only:
@@ -103,6 +107,7 @@ class TopicChanges:
         start, stopping = self._placement_start, self._partitions.stopping
         planned = plan_partitions(self._propagation.image, event.wanted, start, stopping)
         plans = [self._if_readable(plan) for plan in planned]
+        plans = [_if_paid(plan, event.charge, before) for plan in plans]
         topics = _planned(plans)
         failures: dict[str, KafkaError] = {}
         if topics and not event.validate_only:
@@ -124,7 +129,10 @@ class TopicChanges:
         ]
 
     def delete_topics(self, nodes: MetadataNodes, event: DeleteTopics) -> list[TopicResult]:
-        plans = [plan_deletion(self._propagation.image, topic) for topic in event.topics]
+        plans = [
+            _if_paid(plan_deletion(self._propagation.image, topic), event.charge)
+            for topic in event.topics
+        ]
         topics = {topic.topic_id: topic for topic in _planned(plans)}
         if topics:
             nodes.delete_topics(topics.values())
@@ -210,6 +218,17 @@ def _if_room(
     if isinstance(plan, KafkaError):
         return plan
     return room.take(before, plan.configs, must=is_new and plan.internal) or plan
+
+
+def _if_paid(
+    plan: Plan, charge: Charge | None, before: Mapping[str, TopicImage] = NO_TOPICS
+) -> Plan:
+    """The plan, or why its client may not change so many partitions now."""
+    if charge is None or isinstance(plan, KafkaError):
+        return plan
+    known = before.get(plan.name)
+    partitions = len(plan.partitions) - (0 if known is None else len(known.partitions))
+    return charge(partitions) or plan
 
 
 def _planned(plans: Iterable[Plan]) -> list[TopicImage]:

@@ -1,9 +1,10 @@
-"""The settings of users: decided, written, and published; and read again where others wrote them.
+"""The settings of users, clients and addresses: decided, written, and published; and read again
+where others wrote them.
 
-Place in the flow: as `config_changes.py`, on the controller's thread. A user's node may be written
-by Apache Kafka's tools as well, in ZooKeeper, while no kbroker knows of it. So a change builds on
-the node as it is, is written only if it still is so, and otherwise begins again; and a notice that
-is not our own has the named users read again.
+Place in the flow: as `config_changes.py`, on the controller's thread. A node may be written by
+Apache Kafka's tools as well, in ZooKeeper, while no kbroker knows of it. So a change builds on the
+node as it is, is written only if it still is so, and otherwise begins again; and a notice that is
+not our own has the named entities read again.
 
 On the controller's thread only; no lock.
 """
@@ -20,18 +21,20 @@ from kbroker.errors import DataDirectoryError, ErrorCode, KafkaError
 from kbroker.limits import USER_CHANGE_TRIES_MAX
 from kbroker.log_lines import first_few
 from kbroker.metadata.controller.nodes import MetadataNodes
+from kbroker.metadata.controller.planned_tree import PlannedTree
 from kbroker.metadata.controller.propagation import Propagation
 from kbroker.metadata.controller.settings_room import SettingsRoom
 from kbroker.metadata.controller.user_nodes import (
     UserNode,
-    load_user,
+    load_entity,
+    load_quotas,
     load_users,
     noticed,
     notices,
     writing_notices,
     writing_user,
 )
-from kbroker.metadata.image import NO_CONFIGS
+from kbroker.metadata.image import NO_CONFIGS, ClusterImage
 from kbroker.metadata.store.base import (
     BadVersionError,
     MetadataStore,
@@ -41,6 +44,8 @@ from kbroker.metadata.store.base import (
     NotEmptyError,
     Operation,
 )
+from kbroker.outside_text import printable
+from kbroker.quota.entities import QuotaEntity
 
 log = logging.getLogger("kbroker.controller")
 
@@ -56,6 +61,18 @@ class UserChange(NamedTuple):
     set: Mapping[str, str] = _NOTHING
     remove: frozenset[str] = frozenset()
 
+    @property
+    def entity(self) -> QuotaEntity:
+        return QuotaEntity(user=self.name)
+
+
+class QuotaChange(NamedTuple):
+    """What becomes of an entity's quotas; keys to remove may be there or not."""
+
+    entity: QuotaEntity
+    set: Mapping[str, str] = _NOTHING
+    remove: frozenset[str] = frozenset()
+
 
 # One for each change, in their order: None, or why it was not made.
 UserResults = list[KafkaError | None]
@@ -68,7 +85,7 @@ class _Plan:
 
     results: UserResults = field(default_factory=list)
     units: list[list[Operation]] = field(default_factory=list)
-    users: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    changed: dict[QuotaEntity, Mapping[str, str]] = field(default_factory=dict)
 
 
 class UserChanges:
@@ -80,16 +97,18 @@ class UserChanges:
         self._has_notices = has_notices
         self._known: set[int] = set()  # the notices that were written, or read
 
-    def alter(self, nodes: MetadataNodes, changes: Sequence[UserChange]) -> UserResults:
-        """Each change is made or not for itself; no two are of one user."""
+    def alter(
+        self, nodes: MetadataNodes, changes: Sequence[UserChange | QuotaChange]
+    ) -> UserResults:
+        """Each change is made or not for itself; no two are of one user or entity."""
         for _ in range(USER_CHANGE_TRIES_MAX):
             plan = self._plan(nodes.store, changes)
-            if not plan.units:
+            if not plan.units and not plan.changed:
                 return plan.results
             units, own = list(plan.units), set[int]()
             if self._has_notices:
                 # After the users, so that what is noticed is there.
-                noted, own = writing_notices(notices(nodes.store), plan.users)
+                noted, own = writing_notices(notices(nodes.store), plan.changed)
                 units += [[each] for each in noted]
             try:
                 nodes.write(units)
@@ -98,17 +117,17 @@ class UserChanges:
                     continue
                 raise
             self._known |= own
-            self._publish(plan.users)
-            log.info("users have changed: %s", first_few(sorted(plan.users)))
+            self._publish(plan.changed)
+            log.info("settings have changed of %s", _names(plan.changed))
             return plan.results
-        message = "Others change the same users all the time; try again."
+        message = "Others change the same users or quotas all the time; try again."
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
-    def _plan(self, store: MetadataStore, changes: Sequence[UserChange]) -> _Plan:
-        plan, room = _Plan(), SettingsRoom(self._propagation.image)
+    def _plan(self, store: MetadataStore, changes: Sequence[UserChange | QuotaChange]) -> _Plan:
+        plan, room, tree = _Plan(), SettingsRoom(self._propagation.image), PlannedTree(store)
         for change in changes:
             try:
-                node = load_user(store, change.name)
+                node = load_entity(tree, change.entity)
                 after = _changed(node, change)
                 refused = room.take(node.settings, after)
                 if refused is not None:
@@ -123,46 +142,53 @@ class UserChanges:
                 plan.results.append(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.message))
                 continue
             plan.results.append(None)
-            plan.units.append(writing_user(store, node, after))
-            plan.users[change.name] = after
+            if after != node.settings:
+                operations = writing_user(tree, node, after)
+                tree.note(operations)
+                plan.units.append(operations)
+            # The node may have it already: by another program, or by a try that failed half way.
+            if after != self._propagation.image.quota_settings(change.entity):
+                plan.changed[change.entity] = after
         return plan
 
-    def load(self, store: MetadataStore) -> Mapping[str, Mapping[str, str]]:
-        """All users, for an image that is made of the store."""
+    def read_into(self, image: ClusterImage, store: MetadataStore) -> ClusterImage:
+        """The image with all users and quotas of the store."""
         if self._has_notices:
-            # Before the users: what changes in between is read again.
+            # Before the nodes: what changes in between is read again.
             self._known = set(notices(store))
-        return load_users(store)
+        return image.with_all_users(load_users(store)).with_all_quotas(load_quotas(store))
 
     def notices_came(self, nodes: MetadataNodes) -> bool:
-        """Follow what others have noted. False: it is about something else than users, too."""
+        """Follow what others have noted. False: it is about something else, too."""
         there = set(notices(nodes.store))
         new, self._known = there - self._known, there
         if not new:
             return True
-        names = set(noticed(nodes.store, sorted(new)))
-        if None in names:
-            return False
-        changed: dict[str, Mapping[str, str]] = {}
-        for name in names:
-            if name is None:
-                continue
+        entities = set(noticed(nodes.store, sorted(new)))
+        changed: dict[QuotaEntity, Mapping[str, str]] = {}
+        for entity in entities:
+            if entity is None:
+                return False
             try:
-                changed[name] = load_user(nodes.store, name).settings
+                changed[entity] = load_entity(nodes.store, entity).settings
             except (DataDirectoryError, ValueError) as error:
-                log.error("a user is left out: %s", error)
-                changed[name] = NO_CONFIGS
+                log.error("the settings of %s are left out: %s", entity, error)
+                changed[entity] = NO_CONFIGS
         self._publish(changed)
-        log.info("users have changed in the store: %s", first_few(sorted(changed)))
+        log.info("settings have changed in the store of %s", _names(changed))
         return True
 
-    def _publish(self, changed: Mapping[str, Mapping[str, str]]) -> None:
-        self._propagation.publish(self._propagation.image.with_users(changed))
+    def _publish(self, changed: Mapping[QuotaEntity, Mapping[str, str]]) -> None:
+        self._propagation.publish(self._propagation.image.with_quotas(changed))
 
 
-def _changed(node: UserNode, change: UserChange) -> dict[str, str]:
+def _names(changed: Mapping[QuotaEntity, Mapping[str, str]]) -> str:
+    return first_few(sorted(printable(str(entity)) for entity in changed))
+
+
+def _changed(node: UserNode, change: UserChange | QuotaChange) -> dict[str, str]:
     missing = change.remove - node.settings.keys()
-    if missing:
+    if missing and isinstance(change, UserChange):
         raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND)
     after = {key: value for key, value in node.settings.items() if key not in change.remove}
     return {**after, **change.set}

@@ -24,6 +24,7 @@ from kbroker.metadata.image import (
     TopicImage,
 )
 from kbroker.protocol.wire import ProtocolError
+from kbroker.quota.entities import EVERY, QuotaEntity
 from kbroker.security.acls import Acl, Entry, Pattern, PatternType, Permission
 from kbroker.security.rights import Operation, ResourceType
 from tests.support.acls import acl_set
@@ -79,6 +80,16 @@ def features(draw: st.DrawFn) -> FinalizedFeatures:
     return FinalizedFeatures(epoch, {"a": epoch, "é": 2**15 - 1} if epoch else {})
 
 
+ENTITIES = (
+    QuotaEntity(user=EVERY),
+    QuotaEntity("u", "c"),
+    QuotaEntity("u", EVERY),
+    QuotaEntity(EVERY, "c"),
+    QuotaEntity(client_id="c"),
+    QuotaEntity(ip="::1"),
+)
+
+
 @st.composite
 def images(draw: st.DrawFn) -> ClusterImage:
     names = draw(st.sets(st.sampled_from(NAMES)))
@@ -102,6 +113,7 @@ def images(draw: st.DrawFn) -> ClusterImage:
         .with_topics([draw(topics(name)) for name in sorted(names)])
         .with_configs(draw(st.dictionaries(RESOURCES, CONFIGS, max_size=3)))
         .with_users(draw(st.dictionaries(texts, CONFIGS, max_size=3)))
+        .with_quotas(draw(st.dictionaries(st.sampled_from(ENTITIES), CONFIGS, max_size=4)))
         .with_features(draw(features()))
         .with_acls(draw(st.lists(ACLS, max_size=6).map(acl_set)))
     )

@@ -42,7 +42,8 @@ def stop(cluster: Cluster) -> None:
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
     store = EmbeddedStore.open(tmp_path)
-    for path in ("/config", "/config/users", "/config/changes", "/controller_epoch"):
+    folders = ("users", "clients", "ips", "changes")
+    for path in ("/config", *(f"/config/{name}" for name in folders), "/controller_epoch"):
         store.create(path)
     yield store
     store.close()
@@ -52,7 +53,7 @@ def changes_of(store: EmbeddedStore) -> tuple[UserChanges, MetadataNodes, Propag
     """As in ZooKeeper, with notices."""
     propagation = Propagation(lambda image, delta: [])
     users = UserChanges(propagation, has_notices=True)
-    propagation.publish(ClusterImage().with_all_users(users.load(store)))
+    propagation.publish(users.read_into(ClusterImage(), store))
     return users, MetadataNodes(store, Check("/controller_epoch", 0), 1), propagation
 
 
@@ -259,7 +260,9 @@ def test_a_notice_with_a_lower_number_is_news_too(store: EmbeddedStore) -> None:
     assert propagation.image.users == {"bob": SALT}
 
 
-@pytest.mark.parametrize("entity", ["topics/t", "brokers/1", "clients/c", "users/%FF", "", "x"])
+@pytest.mark.parametrize(
+    "entity", ["topics/t", "brokers/1", "clients/", "users//clients/c", "users/%FF", "", "x"]
+)
 def test_a_notice_about_something_else(store: EmbeddedStore, entity: str) -> None:
     users, nodes, _ = changes_of(store)
     note(store, 0, entity)
