@@ -9,6 +9,7 @@ Everything that may wait for a C lock or a C thread releases the GIL first.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.string cimport memset
 
 import socket as _socket
 import threading
@@ -18,11 +19,12 @@ from kbroker.limits import OPENING_MAX, OPENING_MS_MAX, OPENING_PER_IP_MAX
 from kbroker.net._listening import listening_socket
 from kbroker.net._wrapped_request import WrappedRequest  # no-cython-lint: a name of this face
 
-from kbroker.core._atomics cimport kb_load_i64, kb_store_int
+from kbroker.core._atomics cimport kb_load_i64, kb_load_int, kb_store_i64, kb_store_int
 from kbroker.core._figures cimport kb_figure
 from kbroker.core._limits cimport PROCESSORS_MAX
 from kbroker.core._lock_order cimport RANK_QUEUE, lock_ranked, unlock_ranked
 from kbroker.core._sync cimport kb_give_back_memory, kb_now_ns, kb_tune_malloc
+from kbroker.core._table cimport Table
 from kbroker.net._acceptor cimport (
     SOCKETS_MAX,
     acceptor_free,
@@ -30,12 +32,22 @@ from kbroker.net._acceptor cimport (
     acceptor_start,
     acceptor_stop,
 )
+from kbroker.net._connection_rates cimport (
+    address_limit_put,
+    address_limits_free,
+    connection_rates_bound,
+    connection_rates_free,
+    connection_rates_limit,
+    connection_rates_new,
+    connection_rates_window,
+)
 from kbroker.net._processor cimport (
     processor_free,
     processor_has_retired,
     processor_is_serving,
     processor_join,
     processor_new,
+    processor_notify,
     processor_retire,
     processor_start,
     processor_start_again,
@@ -72,6 +84,8 @@ from kbroker.net._types cimport (
     MutedWaits,
     Processor,
 )
+from kbroker.quota._client_quotas cimport ClientQuotas
+from kbroker.quota._quota_table cimport QUOTA_REQUEST
 
 UNREAD = (
     "answers that were not read, where those of all connections reached queued.max.response.bytes;"
@@ -143,7 +157,8 @@ cdef class SocketServer:
         self.channel.count_max = queued_requests_max
         self.channel.bytes_max = queued_bytes_max
         self.quotas = quotas_new(connections_per_ip_max, connections_max)
-        if self.quotas == NULL:
+        self.rates = connection_rates_new()
+        if self.quotas == NULL or self.rates == NULL:
             raise MemoryError
         self.quotas.opening_max = opening_max
         self.quotas.opening_per_ip_max = opening_per_ip_max
@@ -159,6 +174,7 @@ cdef class SocketServer:
         for i in range(self.processor_count):
             processor_free(self.processors[i])
         quotas_free(self.quotas)
+        connection_rates_free(self.rates)
 
     cdef int _add_processor(self) except -1:
         # Seen by acceptors and handlers from the last two lines on.
@@ -227,10 +243,7 @@ cdef class SocketServer:
 
     def override_connections(self, str address, int bound):
         """max.connections.per.ip.overrides: `bound` connections from this IP address."""
-        family = _socket.AF_INET6 if ":" in address else _socket.AF_INET
-        cdef bytes packed = _socket.inet_pton(family, address)
-        if len(packed) == 4:
-            packed = b"\0" * 10 + b"\xff\xff" + packed
+        cdef bytes packed = _packed(address)
         cdef const uint8_t* at = <const uint8_t*>packed
         with nogil:
             quotas_override(self.quotas, at, bound)
@@ -252,6 +265,55 @@ cdef class SocketServer:
             self.channel.hot[api_key][version] = 0
         self.channel.flows_back[api_key] = 1
 
+    def bound_connection_rate(self, double rate):
+        """max.connection.creation.rate: so many connections a second from now on; below 0: any."""
+        with nogil:
+            connection_rates_bound(self.rates, rate)
+
+    def limit_connection_rates(self, double every, dict named):
+        """Connections a second from each address, and from those that have a rate of their own;
+        `every` below 0: as many as they like."""
+        cdef Table limits
+        cdef bytes packed
+        memset(&limits, 0, sizeof(limits))
+        try:
+            for address, rate in named.items():
+                packed = _packed(address)
+                if address_limit_put(&limits, <const uint8_t*>packed, rate) != 0:
+                    raise MemoryError
+        except BaseException:
+            address_limits_free(&limits)
+            raise
+        with nogil:
+            connection_rates_limit(self.rates, every, &limits)
+
+    def use_quotas(self, ClientQuotas quotas not None):
+        """Whose quotas its clients have; once, before it starts."""
+        self.client_quotas = quotas
+        self.channel.quotas = quotas.table
+        if connection_rates_window(self.rates, &quotas.table.windows[QUOTA_REQUEST]) != 0:
+            raise MemoryError
+
+    def quotas_changed(self):
+        """After `load`: they are in force, and clients that wait for old ones are read again."""
+        cdef int index
+        kb_store_int(&self.channel.quotas_in_force, kb_load_int(&self.channel.quotas.in_force))
+        kb_store_i64(&self.channel.quota_changes, self.channel.quota_changes + 1)
+        with nogil:
+            for index in range(kb_load_int(&self.processor_count)):
+                processor_notify(self.processors[index])
+
+    def set_throttle_from(self, int api_key, int version):
+        """Answers of this and later versions begin with their throttle time."""
+        if not 0 <= api_key < API_KEYS_MAX:
+            raise ValueError(f"no such API: {api_key}")
+        self.channel.throttle_from[api_key] = <signed char>min(version, 127)
+
+    def set_between_brokers(self, int api_key):
+        """The time of its requests is not charged."""
+        if 0 <= api_key < API_KEYS_MAX:
+            self.channel.between_brokers[api_key] = 1
+
     def set_flexible_from(self, int api_key, int version):
         """Request header v2 and response header v1 begin at this version (KIP-482)."""
         if not 0 <= api_key < API_KEYS_MAX:
@@ -261,6 +323,7 @@ cdef class SocketServer:
     def listen(
         self, str name, list addresses, int backlog=50, frozenset ipv4_ports=frozenset(),
         *, principal, ListenerTransport transport=None, bint authenticates=False,
+        bint counts=True,
     ):
         """Binds one listener to all its (host, port) and returns what it bound; OSError as is.
 
@@ -269,7 +332,8 @@ cdef class SocketServer:
         all addresses. `backlog` connections wait in the kernel (see net.core.somaxconn).
         `principal`: of a client that has not authenticated; hashable. `transport`: another than the
         plain one. `authenticates`: the first frames of a connection come as requests that say so,
-        until one of them opens the channel.
+        until one of them opens the channel. `counts`: its connections are among those of
+        `bound_connection_rate`.
         """
         cdef Acceptor* acceptor
         cdef Listener listener
@@ -300,10 +364,12 @@ cdef class SocketServer:
             listener.transport_context = transport.context
             self.transports.append(transport)
         acceptor = acceptor_new(
-            &listener, &self.settings, self.quotas, self.processors, &self.processor_count)
+            &listener, &self.settings, self.quotas, self.rates, self.processors,
+            &self.processor_count)
         if acceptor == NULL:
             session_drop(listener.session)
             raise MemoryError
+        acceptor.counts = counts
         for opened in sockets:
             acceptor.sockets[acceptor.socket_count] = opened.detach()
             acceptor.socket_count += 1
@@ -388,6 +454,8 @@ cdef class SocketServer:
                     "listener": self.listeners[i],
                     "accepted": kb_figure(&self.acceptors[i].accepted),
                     "refused": kb_figure(&self.acceptors[i].refused),
+                    "throttled": kb_figure(&self.acceptors[i].throttled),
+                    "waited_ms": kb_figure(&self.acceptors[i].waited_ms),
                     "paused": kb_figure(&self.acceptors[i].paused),
                     "blocked_ns": kb_figure(&self.acceptors[i].blocked_ns),
                 }
@@ -401,6 +469,13 @@ cdef class SocketServer:
             "takers_relieved": relieved,
             "requests_set_aside": set_aside,
         }
+
+
+cdef bytes _packed(str address):
+    # 16 bytes, of IPv4 as IPv4-mapped.
+    family = _socket.AF_INET6 if ":" in address else _socket.AF_INET
+    cdef bytes packed = _socket.inet_pton(family, address)
+    return b"\0" * 10 + b"\xff\xff" + packed if len(packed) == 4 else packed
 
 
 cdef dict _processor_statistics(Processor* processor, list listeners, int64_t now_ns):

@@ -3,8 +3,7 @@
 
 Every function runs in the turn of the Processor that owns the channel, nearly always on its thread,
 without the GIL and without another lock. The socket is edge-triggered: `readable` and `writable`
-remember what epoll said until the socket itself says EAGAIN, so that muting costs a flag and no
-system call.
+remember what epoll said until the socket itself says EAGAIN, so that muting costs no system call.
 
     channel_turn     reads once (fairness: one recv, one train a turn), takes the next frames
     channel_received the queue has them: REQUEST_RECEIVED
@@ -22,8 +21,9 @@ from kbroker._state cimport (
     AUTHENTICATING, AUTHENTICATION_COMPLETE, FRAME_COMPLETE, HANDSHAKE_COMPLETE, HANDSHAKING,
     MACHINE_PIPELINED, MACHINE_STOCK, MUTED, NOT_MUTED, REQCACHED_AND_RESPONSE_PENDING,
     REQUEST_LOCAL_PROCESSED, REQUEST_RECEIVED, RESPONSE_SENT, RESPONSE_SENT_LAST, SLOT_OK,
-    THROTTLE_ENDED, THROTTLE_STARTED, Slot, UNMUTE, channel_next, channel_readable, slots_count,
-    slots_discard, slots_fill, slots_head_ready, slots_init, slots_pop, slots_push, slots_release)
+    THROTTLED_AND_REQCACHED_AND_RESPONSE_PENDING, THROTTLE_ENDED, THROTTLE_STARTED, Slot, UNMUTE,
+    channel_next, channel_readable, slots_count, slots_discard, slots_fill, slots_head_ready,
+    slots_init, slots_pop, slots_push, slots_release)
 from kbroker.core._figures cimport kb_count
 from kbroker.core._list cimport list_append, list_remove_first
 from kbroker.core._live_objects cimport LIVE_CONNECTIONS, live_add
@@ -43,6 +43,7 @@ from kbroker.net._request_times cimport request_note_sent
 from kbroker.net._required cimport answer_is_whole, channel_requires
 from kbroker.net._send cimport (
     SEND_BLOCKED, SEND_DONE, SEND_READS, send_piece, send_read_ahead_done, send_some)
+from kbroker.net._channel_client cimport channel_drop_client
 from kbroker.net._sessions cimport session_drop, session_take
 from kbroker.net._state_times cimport state_times_begin, state_times_enter, state_times_use
 from kbroker.net._throttle cimport throttle_over, throttle_until
@@ -340,7 +341,9 @@ cdef int _cache(Channel* channel, Request* request, Request* answer) noexcept no
         channel.cached_frames += request.frames
         note_cached(channel, cached_bytes(request))
         for frame in range(request.frames):
-            if frame > 0 and _fire(channel, REQUEST_RECEIVED) != 0:
+            # Its frames were read together, and a throttle may have begun since.
+            if frame > 0 and (channel.state == THROTTLED_AND_REQCACHED_AND_RESPONSE_PENDING
+                              or _fire(channel, REQUEST_RECEIVED) != 0):
                 break
             if _fire(channel, REQUEST_LOCAL_PROCESSED) != 0:
                 break
@@ -421,8 +424,7 @@ cdef void channel_answer(Channel* channel, Request* request) noexcept nogil:
 
 
 cdef int _throttle(Channel* channel, int64_t throttle_ms) noexcept nogil:
-    # Before the answer that says so. -1: the channel is closed. A frame that was read before is
-    # received before.
+    # Before the answer that says so; -1: the channel is closed. A frame read before is received.
     throttle_until(channel, channel.processor.now_ns + throttle_ms * 1000000)
     if channel.stalled != NULL:
         channel.throttle_due = 1
@@ -478,8 +480,7 @@ cdef void _sent(Channel* channel, Request* request) noexcept nogil:
         if not channel_is_opening(channel) or transport_end(channel):
             channel_close(channel)
     elif channel.state == MUTED and channel.stalled == NULL:
-        # With a frame in hand that the queue has no room for it stays muted, as after
-        # FRAME_COMPLETE: REQUEST_RECEIVED comes next.
+        # A frame in hand has no room in the queue: it stays muted, REQUEST_RECEIVED comes next.
         _fire(channel, UNMUTE)
 
 
@@ -517,8 +518,7 @@ cdef void _send_queued(Channel* channel) noexcept nogil:
 
 
 cdef void _close_if_done(Channel* channel) noexcept nogil:
-    # A peer that has shut its sending side still gets what it asked for, and then the end. One that
-    # does not read it is closed when it has been idle for too long, like any other.
+    # A peer that has shut its sending side gets what it asked for; it is closed then, or when idle.
     if (
         channel.ended
         and channel.tx_head == NULL
@@ -595,6 +595,6 @@ cdef int channel_reap(Channel* channel) noexcept nogil:
     require(channel.closed and channel.tx_head == NULL, "freed channel: it is closed", 0, 1)
     require(channel.parked == NULL, "freed channel: nothing of it waits", 0, 0)
     live_add(LIVE_CONNECTIONS, -1)
-    session_drop(channel.session)
+    channel_drop_client(channel)
     free(channel)
     return 1

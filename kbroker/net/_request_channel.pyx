@@ -61,6 +61,7 @@ cdef enum:
 cdef int request_channel_init(RequestChannel* channel) noexcept nogil:
     memset(channel, 0, sizeof(RequestChannel))
     memset(channel.flexible_from, -1, sizeof(channel.flexible_from))
+    memset(channel.throttle_from, -1, sizeof(channel.throttle_from))
     return kb_mutex_init(&channel.lock)
 
 

@@ -7,7 +7,7 @@ drops references. One without references stays until as many others have come as
 come back.
 """
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int32_t, uint8_t, uint64_t
 
 from kbroker.core._atomics cimport kb_add_int, kb_load_int
 from kbroker.net._types cimport Session
@@ -19,6 +19,7 @@ cdef enum:
 cdef class _Interned:
     cdef Session session
     cdef object principal
+    cdef bytes user
 
 
 cdef dict _interned = {}
@@ -37,6 +38,9 @@ cdef Session* session_intern(object principal) except NULL:
         _last_number += 1
         made.session.number = _last_number
         made.session.principal = <void*>principal
+        made.user = str(getattr(principal, "name", "")).encode("utf-8", "replace")
+        made.session.user = <const uint8_t*>made.user
+        made.session.user_length = <int32_t>len(made.user)
         found = _interned.setdefault(principal, made)
     kb_add_int(&found.session.refs, 1)
     return &found.session

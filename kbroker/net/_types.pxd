@@ -18,6 +18,7 @@ from kbroker.core._figures cimport KB_TIME_BUCKETS
 from kbroker.core._limits cimport (
     API_KEYS_MAX, API_VERSIONS_MAX, LISTENERS_MAX, PROCESSORS_MAX, WORKERS_MAX)
 from kbroker.core._sync cimport pthread_mutex_t, pthread_t
+from kbroker.quota._quota_table cimport QuotaTable
 
 
 cdef struct Chunk:
@@ -167,6 +168,8 @@ cdef struct Session:
     int refs                      # atomic: listeners and channels
     uint64_t number               # of the principal; no later session has it
     void* principal               # a Python object, kept as long as the session
+    const uint8_t* user           # its name, kept as long
+    int32_t user_length
 
 
 # The common part of the connections of one listener.
@@ -261,6 +264,9 @@ cdef struct Channel:
     # The request path's own, under its lock, for as long as a request of this channel is lent.
     void* parked                  # the first of its requests that wait
     int8_t left                   # LEFT_SENDING, LEFT
+    # The quotas of its last client id: QuotaClient, the quotas' own under their lock.
+    void* quotas
+    int64_t throttled_in          # RequestChannel.quota_changes when it was throttled
 
 
 cdef struct NewConnection:
@@ -470,4 +476,9 @@ cdef struct RequestChannel:
     uint8_t hot[API_KEYS_MAX][API_VERSIONS_MAX]  # api key x version: the hot path takes it
     uint8_t at_once[API_KEYS_MAX]  # api key: may be served on a Processor's thread
     uint8_t flows_back[API_KEYS_MAX]  # taken out of the hot path while we run: `set_cold`
+    QuotaTable* quotas            # set before the threads start; NULL: there are none
+    int quotas_in_force           # atomic: of which kinds there are some, see _client_quotas
+    int64_t quota_changes         # atomic: then all that are throttled are read again
+    int8_t throttle_from[API_KEYS_MAX]  # first version that begins with its throttle time; -1 never
+    uint8_t between_brokers[API_KEYS_MAX]  # its time is not counted
     int8_t flexible_from[API_KEYS_MAX]  # first version with header v2; -1 never

@@ -7,7 +7,7 @@ GIL first. It never interprets a body.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
 import socket as _socket
@@ -15,6 +15,8 @@ import socket as _socket
 from kbroker.errors import InvariantError
 
 from kbroker.core._sync cimport kb_now_ns
+from kbroker.net._charges cimport (
+    charges_in_force, request_charge_answer, request_tell_throttle)
 from kbroker.net._processor cimport processor_push, processor_notify
 from kbroker.net._request cimport answer_bytes, answer_reserve, request_let_go
 from kbroker.net._sessions cimport session_drop, session_intern, session_principal
@@ -24,6 +26,7 @@ from kbroker.net._types cimport (
     Session)
 from kbroker.protocol._cursor cimport Cursor, RequestHeader, kb_put_u32, take_header
 from kbroker.protocol._versions cimport API_PRODUCE, API_VERSIONS
+from kbroker.quota._quota_table cimport REQUEST_IN_FORCE
 
 
 cdef class WrappedRequest:
@@ -165,6 +168,9 @@ cdef int _finish(WrappedRequest self, bytes body, int action, int cause) except 
     # The node goes back to its Processor, whatever happens.
     cdef Request* node = self.node
     cdef Processor* processor = node.processor
+    cdef bytes encoded
+    cdef const uint8_t* client = NULL
+    cdef int32_t client_length = 0
     self.node = NULL
     if body is not None and _write(self.request_channel, node, body) != 0:
         action = ACTION_CLOSE
@@ -173,11 +179,28 @@ cdef int _finish(WrappedRequest self, bytes body, int action, int cause) except 
     node.action = action
     if node.cause != CAUSE_HEADER:
         node.cause = cause
+    if charges_in_force(self.request_channel) & REQUEST_IN_FORCE and node.kind == 0:
+        encoded = (self.client_id or "").encode("utf-8", "replace")
+        client = encoded
+        client_length = <int32_t>len(encoded)
     with nogil:
         node.completed_ns = kb_now_ns()
+        if client != NULL and action == ACTION_SEND:
+            _charge(self.request_channel, node, client, client_length)
+        elif node.throttle_ms > 0:
+            request_tell_throttle(self.request_channel, node)
         processor_push(processor, RequestList(node, node), RequestList(NULL, NULL), 0)
         processor_notify(processor)
     return 0
+
+
+cdef void _charge(
+    RequestChannel* request_channel, Request* node, const uint8_t* client, int32_t length
+) noexcept nogil:
+    # The time that its handler took, without that for which it waited.
+    cdef int64_t until_ns = node.waiting_ns if node.waiting_ns > 0 else node.completed_ns
+    cdef int64_t from_ns = node.dequeued_ns if node.dequeued_ns > 0 else until_ns
+    request_charge_answer(request_channel, node, client, length, until_ns - from_ns)
 
 
 cdef int _write(RequestChannel* request_channel, Request* node, bytes body):
