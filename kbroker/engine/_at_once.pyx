@@ -18,6 +18,7 @@ from kbroker.net._types cimport Processor, Request
 from kbroker.protocol._versions cimport API_FETCH
 from kbroker.replica._snapshot cimport Snapshot, snapshot_enter, snapshot_leave
 from kbroker.engine.worker._answers cimport worker_free, worker_hand_over, worker_new
+from kbroker.engine.worker._charges cimport charges_begin
 from kbroker.engine.worker._context cimport HotContext, HotWorker
 from kbroker.engine.apis._fetch cimport fetch_at_once
 from kbroker.engine.worker._worker_mode cimport MODE_AT_ONCE, worker_set_mode
@@ -35,7 +36,9 @@ cdef int _serve(void* context, Processor* processor, Request* request) noexcept 
     if worker == NULL or request.length_bytes > FRAME_BYTES_MAX:
         return 0
     snapshot = snapshot_enter(hot.registry, worker.reader)
+    charges_begin(worker, request)
     served = fetch_at_once(worker, snapshot, request)
+    charges_begin(worker, NULL)
     snapshot_leave(worker.reader)
     worker_hand_over(worker)
     arena_reset(&worker.arena)

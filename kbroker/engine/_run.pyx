@@ -21,6 +21,7 @@ from kbroker.protocol._versions cimport (
     API_ADD_PARTITIONS_TO_TXN, API_END_TXN, API_FETCH, API_HEARTBEAT, API_METADATA, API_PRODUCE)
 from kbroker.replica._snapshot cimport Snapshot, snapshot_enter, snapshot_leave
 from kbroker.engine.worker._answers cimport cold_push, worker_give_up_role, worker_hand_over
+from kbroker.engine.worker._charges cimport charges_begin
 from kbroker.engine.worker._context cimport REASON_TRANSACTION, HotWorker, TransactionHooks
 from kbroker.engine.apis._fetch cimport fetch_run
 from kbroker.engine.apis._heartbeat cimport heartbeat_run
@@ -131,6 +132,7 @@ cdef void _unpack(HotWorker* worker, Request* requests) noexcept nogil:
 cdef void _do_share(HotWorker* worker, Request* run) noexcept nogil:
     cdef Shares shares
     cdef Snapshot* snapshot
+    charges_begin(worker, run)
     if _split(run, &shares) >= LONG_RUN_BYTES:
         worker_give_up_role(worker)
     if shares.reads_ahead != NULL:
@@ -151,10 +153,12 @@ cdef void _do_share(HotWorker* worker, Request* run) noexcept nogil:
     snapshot_leave(worker.reader)
     if worker.flushes != NULL:
         _wait_for_disk(worker, shares.metadata)
+        charges_begin(worker, NULL)
         return
     arena_reset(&worker.arena)
     if shares.metadata != NULL:
         metadata_run(worker, shares.metadata)
+    charges_begin(worker, NULL)
 
 
 cdef void _transactions(HotWorker* worker, Snapshot* snapshot, Shares* shares) noexcept nogil:

@@ -36,8 +36,9 @@ from kbroker.engine.apis._txn_markers cimport TxnMarkers, markers_plan, markers_
 from kbroker.engine.apis._txn_write cimport (
     TxnTouched, is_set_aside, touched_init, touched_wake, transactions_now_ms, transactions_of,
     txn_write)
-from kbroker.engine.worker._answers cimport cold_push, worker_answer, worker_hand_over
+from kbroker.engine.worker._answers cimport cold_push, worker_hand_over
 from kbroker.engine.worker._asked_rights cimport client_may
+from kbroker.engine.worker._charges cimport worker_answer_charged
 from kbroker.engine.worker._context cimport REASON_TRANSACTION, HotWorker, TransactionHooks
 from kbroker.engine.worker._verdicts cimport OPERATION_WRITE, RESOURCE_TRANSACTIONAL_ID
 from kbroker.engine.worker._worker_mode cimport MAY_WAIT_FOR_DISK
@@ -267,7 +268,7 @@ cdef void _answer(HotWorker* worker, EndPlan* plan) noexcept nogil:
     answer_bytes(plan.request, head, at - head)
     plan.request.action = ACTION_SEND
     kb_count(&worker.transaction_ends, 1)
-    worker_answer(worker, plan.request)
+    worker_answer_charged(worker, plan.request)
 
 
 # --- the run -------------------------------------------------------------------------------------

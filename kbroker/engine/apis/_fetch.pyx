@@ -85,6 +85,7 @@ from kbroker.replica._partition cimport (
 from kbroker.replica._snapshot cimport Snapshot
 from kbroker.engine.worker._answers cimport cold_push, worker_answer
 from kbroker.engine.worker._asked_rights cimport asked_rights_drop
+from kbroker.engine.worker._charges cimport quotas_in_force
 from kbroker.engine.worker._context cimport (
     REASON_RIGHTS, WAITS_FOR_BYTES, HotWorker, ParkedRequest, WaiterKind)
 from kbroker.engine.apis._fetch_answer cimport (
@@ -92,6 +93,7 @@ from kbroker.engine.apis._fetch_answer cimport (
     fetch_count_reads,
     fetch_drop_slices,
 )
+from kbroker.engine.apis._fetch_charge cimport fetch_is_over_quota, fetch_keep_to_quota
 from kbroker.engine.apis._fetch_gathers cimport fetch_gathers
 from kbroker.engine.apis._fetch_look_up cimport fetch_look_up
 from kbroker.engine.apis._fetch_plan cimport FINAL_EPOCH, TOPIC_IDS_FROM, FetchPlan, FetchTarget
@@ -521,6 +523,8 @@ cdef void _serve(
     if fetch_parse(worker, plan) != 0:
         _close_frame(worker, request)
         return
+    if quotas_in_force(worker):
+        fetch_keep_to_quota(worker, plan)
     if not worker.may & MAY_PARK and _is_a_handlers(plan):
         worker.gives_back = 1
         return
@@ -559,7 +563,9 @@ cdef void _serve(
                 # From the start: the plan points into a frame that has been let go.
                 _fetch(worker, snapshot, request, FETCH_LAST)
             return
-    if plan.session_epoch == INITIAL_EPOCH and plan.version >= 7 and plan.error == NO_ERROR:
+    if quotas_in_force(worker) and fetch_is_over_quota(worker, plan):
+        pass                      # a session that would be new is none, a known one stays
+    elif plan.session_epoch == INITIAL_EPOCH and plan.version >= 7 and plan.error == NO_ERROR:
         _new_session(worker, plan)
     elif plan.incremental and plan.error == NO_ERROR and plan.count == 0:
         # Nothing is followed any more: the session ends, as Kafka's does.

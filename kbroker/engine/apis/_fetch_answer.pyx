@@ -108,6 +108,13 @@ cdef int _belongs(FetchPlan* plan, FetchTarget* target) noexcept nogil:
     )
 
 
+cdef int _is_in_answer(FetchPlan* plan, FetchTarget* target) noexcept nogil:
+    # An error of the whole answer leaves only those in it that have the same error.
+    if plan.error == 0:
+        return _belongs(plan, target)
+    return target.error == plan.error
+
+
 cdef int _same_topic(FetchTarget* a, FetchTarget* b) noexcept nogil:
     if a.topic_id != NULL:
         return memcmp(a.topic_id, b.topic_id, 16) == 0
@@ -156,9 +163,7 @@ cdef void _choose(
     topics[0] = 0
     for i in range(plan.count):
         target = &plan.targets[i]
-        # An error of the whole answer leaves only those in it that have the same error.
-        target.in_answer = _belongs(plan, target) if plan.error == 0 \
-            else target.error == plan.error
+        target.in_answer = _is_in_answer(plan, target)
         if not target.in_answer:
             continue
         head_bytes[0] += TARGET_HEAD_BYTES + ABORTED_BYTES * <size_t>target.aborted_count
@@ -176,6 +181,50 @@ cdef void _choose(
             head_bytes[0] += <size_t>target.name_length
         before = target
     head_bytes[0] += nodes
+
+
+cdef inline int64_t _count_size(int flexible, uint32_t count) noexcept nogil:
+    # Of an array's count, or of a length, which is one more in flexible versions.
+    if not flexible:
+        return 4
+    return 1 if count < 0x7f else 2 if count < 0x3fff else 3 if count < 0x1fffff else 5
+
+
+cdef int64_t _target_size(FetchPlan* plan, FetchTarget* target) noexcept nogil:
+    cdef int64_t size = 22 + plan.flexible + target.slice.length
+    size += 8 if plan.version >= 5 else 0
+    size += 4 if plan.version >= 11 else 0
+    size += _count_size(plan.flexible, <uint32_t>target.aborted_count)
+    size += (16 + plan.flexible) * <int64_t>target.aborted_count
+    return size + _count_size(plan.flexible, <uint32_t>target.slice.length)
+
+
+cdef int64_t fetch_answer_size(FetchPlan* plan) noexcept nogil:
+    cdef FetchTarget* target
+    cdef FetchTarget* before = NULL
+    cdef int64_t size = 8 + plan.flexible + (6 if plan.version >= 7 else 0)
+    cdef uint32_t topics = 0
+    cdef uint32_t partitions = 0
+    cdef int32_t i
+    for i in range(plan.count):
+        target = &plan.targets[i]
+        if not _is_in_answer(plan, target):
+            continue
+        if before == NULL or not _same_topic(before, target):
+            topics += 1
+            size += _count_size(plan.flexible, partitions) if before != NULL else 0
+            size += plan.flexible
+            if plan.version >= TOPIC_IDS_FROM:
+                size += 16
+            else:
+                size += target.name_length
+                size += _count_size(1, <uint32_t>target.name_length) if plan.flexible else 2
+            partitions = 0
+        partitions += 1
+        size += _target_size(plan, target)
+        before = target
+    size += _count_size(plan.flexible, partitions) if before != NULL else 0
+    return size + _count_size(plan.flexible, topics)
 
 
 cdef int _read_into(uint8_t* at, FileSlice* slice) noexcept nogil:

@@ -35,7 +35,7 @@ from kbroker.net._types cimport ACTION_SEND, Request
 from kbroker.protocol._cursor cimport put_i16
 from kbroker.replica._partition cimport Partition, partition_acquire
 from kbroker.replica._snapshot cimport Snapshot
-from kbroker.engine.worker._answers cimport worker_answer
+from kbroker.engine.worker._charges cimport worker_answer_charged
 from kbroker.engine.worker._context cimport (
     WAITS_FOR_FOLLOWERS, WAITS_FOR_LOG_STARTS, HotWorker, ParkedRequest, WaiterKind)
 from kbroker.engine.waiting._parked cimport parked_drop, parked_hand_over, parked_new, parked_wait
@@ -81,7 +81,7 @@ cdef void _send(HotWorker* worker, Request* request, const GroupWrite* write) no
         for i in range(write.place_count):
             put_i16(request.head + write.places[i], <short>write.error)
     request.action = ACTION_SEND
-    worker_answer(worker, request)
+    worker_answer_charged(worker, request)
 
 
 cdef ParkedRequest* _parked(

@@ -39,8 +39,9 @@ from kbroker.protocol._cursor cimport (
     take_header,
 )
 from kbroker.protocol._versions cimport HEARTBEAT_FLEXIBLE_SINCE
-from kbroker.engine.worker._answers cimport cold_push, worker_answer
+from kbroker.engine.worker._answers cimport cold_push
 from kbroker.engine.worker._asked_rights cimport client_may
+from kbroker.engine.worker._charges cimport worker_answer_charged
 from kbroker.engine.worker._context cimport REASON_GROUP, HotWorker
 from kbroker.engine.worker._verdicts cimport OPERATION_READ, RESOURCE_GROUP
 from kbroker.engine.apis._group_member cimport (
@@ -107,7 +108,7 @@ cdef void _answer(
     answer_bytes(request, head, at - head)
     request.action = ACTION_SEND
     kb_count(&worker.heartbeat_requests, 1)
-    worker_answer(worker, request)
+    worker_answer_charged(worker, request)
 
 
 cdef void _heartbeat(HotWorker* worker, Request* request, int64_t now_ms) noexcept nogil:

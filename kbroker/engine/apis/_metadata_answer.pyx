@@ -44,7 +44,8 @@ from kbroker.replica._metadata_view cimport (
     view_address,
     view_broker,
 )
-from kbroker.engine.worker._answers cimport cold_push, worker_answer
+from kbroker.engine.worker._answers cimport cold_push
+from kbroker.engine.worker._charges cimport worker_answer_charged
 from kbroker.engine.worker._context cimport REASON_METADATA, HotWorker, OwnAddress
 from kbroker.engine.apis._metadata_plan cimport (
     CLUSTER_OPERATIONS_TO,
@@ -405,4 +406,4 @@ cdef void metadata_answer(HotWorker* worker, MetadataPlan* plan, int64_t bound) 
     plan.request.action = ACTION_SEND
     kb_count(&worker.metadata_requests, 1)
     kb_count(&worker.metadata_bytes, out.at - head)
-    worker_answer(worker, plan.request)
+    worker_answer_charged(worker, plan.request)

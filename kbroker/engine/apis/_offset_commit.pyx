@@ -78,8 +78,9 @@ from kbroker.replica._snapshot cimport (
     snapshot_by_name,
 )
 from kbroker.engine.worker._answers cimport (
-    cold_push, worker_answer, worker_give_up_role, worker_hand_over)
+    cold_push, worker_give_up_role, worker_hand_over)
 from kbroker.engine.worker._asked_rights cimport client_may
+from kbroker.engine.worker._charges cimport worker_answer_charged
 from kbroker.engine.worker._context cimport REASON_GROUP, HotWorker
 from kbroker.engine.worker._verdicts cimport OPERATION_READ, RESOURCE_GROUP, RESOURCE_TOPIC
 from kbroker.engine.apis._group_member cimport (
@@ -413,7 +414,7 @@ cdef void _answer(HotWorker* worker, CommitPlan* plan, Partition* partition) noe
         group_write_answer(worker, plan.request, write, partition)
         return
     plan.request.action = ACTION_SEND
-    worker_answer(worker, plan.request)
+    worker_answer_charged(worker, plan.request)
 
 
 cdef int _is_set_aside(HotWorker* worker, CommitPlan* plan) noexcept nogil:

@@ -46,6 +46,7 @@ from kbroker.protocol._cursor cimport (
 )
 from kbroker.protocol._versions cimport PRODUCE_FLEXIBLE_SINCE
 from kbroker.engine.worker._answers cimport worker_answer
+from kbroker.engine.worker._charges cimport charge_produce, quotas_in_force
 from kbroker.engine.worker._context cimport ERROR_CODES, HotWorker
 from kbroker.engine.apis._leaders cimport (
     LEADER_TAG_BYTES,
@@ -250,6 +251,8 @@ cdef void produce_answer(HotWorker* worker, ProducePlan* plan) noexcept nogil:
     cdef size_t bound = _answer_bound(worker, plan)
     cdef uint8_t* head = NULL
     cdef uint8_t* at
+    if quotas_in_force(worker):
+        charge_produce(worker, request, frame != NULL and frame.acks == 0)
     if bound <= ANSWER_BYTES_MAX:
         head = answer_reserve(request, <uint32_t>bound, 1)
     at = head

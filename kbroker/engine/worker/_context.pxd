@@ -250,5 +250,7 @@ cdef struct HotWorker:
     int64_t transaction_adds      # requests that Python did not answer
     int64_t transaction_ends
     int64_t transaction_joins     # produces that added their partitions, or had them verified
+    int64_t charged_ns            # up to here the time is charged to quotas; 0: none is
+    int64_t uncharged             # the weight of this run's requests that are not: _charges
     int64_t gil_waits[GIL_WAIT_BUCKETS]
     int64_t gil_wait_ns
