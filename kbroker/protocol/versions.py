@@ -94,6 +94,7 @@ SERVED: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: _served(0, 1),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: _served(0, 0),
         ApiKey.DESCRIBE_CLIENT_QUOTAS: _served(0, 1),
+        ApiKey.ALTER_CLIENT_QUOTAS: _served(0, 1),
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _served(0, 0),
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _served(0, 0),
         ApiKey.UPDATE_FEATURES: _served(0, 2),
@@ -105,6 +106,41 @@ SERVED: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
         ApiKey.UNREGISTER_BROKER: _served(0, 0),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: _served(0, 0),
     }
+)
+
+# Responses that do not begin with their throttle time, or have none.
+_THROTTLE_ELSEWHERE: Final = frozenset(
+    {
+        ApiKey.PRODUCE,
+        ApiKey.API_VERSIONS,
+        ApiKey.OFFSET_DELETE,
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
+        ApiKey.WRITE_TXN_MARKERS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+    }
+)
+_THROTTLE_LATER: Final[Mapping[int, int]] = MappingProxyType(
+    {
+        ApiKey.LIST_OFFSETS: 2,
+        ApiKey.METADATA: 3,
+        ApiKey.OFFSET_COMMIT: 3,
+        ApiKey.OFFSET_FETCH: 3,
+        ApiKey.FIND_COORDINATOR: 1,
+        ApiKey.JOIN_GROUP: 2,
+        ApiKey.HEARTBEAT: 1,
+        ApiKey.LEAVE_GROUP: 1,
+        ApiKey.SYNC_GROUP: 1,
+        ApiKey.DESCRIBE_GROUPS: 1,
+        ApiKey.LIST_GROUPS: 1,
+    }
+)
+# The first version whose response begins with its throttle time, by API.
+THROTTLE_FIRST_SINCE: Final[Mapping[ApiKey, int]] = MappingProxyType(
+    {key: _THROTTLE_LATER.get(key, 0) for key in SERVED if key not in _THROTTLE_ELSEWHERE}
 )
 
 FLEXIBLE_SINCE: Final[Mapping[int, int]] = MappingProxyType(

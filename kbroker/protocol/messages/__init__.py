@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kbroker.protocol.messages import (  # noqa: F401  # their types
         add_offsets_to_txn,
         add_partitions_to_txn,
+        alter_client_quotas,
         alter_configs,
         alter_partition,
         alter_partition_reassignments,
