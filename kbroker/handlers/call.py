@@ -81,6 +81,13 @@ class Call(Reply, Generic[Q]):
         flexible = self.version >= self._table.Response.flexible_since
         return record.encoded(self.version, flexible=flexible)
 
+    def throttled(self, throttle_ms: int) -> int:
+        """The time for its answer, which is to come: its client is not read for so long after it,
+        unless another broker has forwarded it, and does that."""
+        if throttle_ms > 0:
+            self.request.throttle(throttle_ms)
+        return throttle_ms
+
     def answer(self, response: Message) -> bool:
         """Send the response; False if there has been one."""
         if not self._claim():

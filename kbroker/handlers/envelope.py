@@ -109,6 +109,9 @@ class Forwarded:
             messages.envelope.Response(response_data=header + body, error_code=ErrorCode.NONE)
         )
 
+    def throttle(self, throttle_ms: int) -> None:
+        """The broker that has forwarded it reads the time in the answer."""
+
     def close_connection(self, reason: str) -> None:
         """The client's connection is at another broker, so this is an error of the envelope."""
         self._call.fail(_UNREADABLE, reason)

@@ -19,12 +19,14 @@ version is registered; afterwards the client id has no meaning.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers import envelope
 from kbroker.handlers.envelope import Forwarded
 from kbroker.metadata.image import NO_CONTROLLER, NO_ENVELOPE
+from kbroker.protocol.versions import THROTTLE_FIRST_SINCE
 from kbroker.types import ApiKey
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ CLIENT_ID: Final = "kbroker-between-brokers"
 
 # Of a request on such a connection.
 _HEADER_BYTES_MAX: Final = 64
+_THROTTLE_BYTES: Final = 4
 
 
 class Peers(Protocol):
@@ -134,6 +137,14 @@ def _ask(services: Services, call: Call[Any], *, again: bool = True) -> None:
         if isinstance(answer, KafkaError):
             call.fail(answer.code, answer.message)
         else:
-            call.send(lambda: answer)
+            call.send(partial(_throttled, call.request, answer))
 
     services.peers.forward(broker, api_key, version, body, done)
+
+
+def _throttled(request: ColdRequest, answer: bytes) -> bytes:
+    """The controller's answer; its client is not read for as long as that says."""
+    since = THROTTLE_FIRST_SINCE.get(ApiKey(request.api_key))
+    if since is not None and request.api_version >= since:
+        request.throttle(max(0, int.from_bytes(answer[:_THROTTLE_BYTES], "big", signed=True)))
+    return answer

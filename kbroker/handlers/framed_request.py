@@ -80,5 +80,8 @@ class FramedRequest:
             header += _NO_TAGS
         self.answer = header + body
 
+    def throttle(self, throttle_ms: int) -> None:
+        raise InvariantError("a request of an authentication is not throttled")
+
     def close_connection(self, reason: str) -> None:
         raise InvariantError(f"a request of an authentication has no such end: {reason}")

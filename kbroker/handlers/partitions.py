@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.authorization import denied
 from kbroker.handlers.delayed import await_decision
+from kbroker.handlers.mutations import Mutations
 from kbroker.handlers.reply import short_message
 from kbroker.metadata.controller.decisions import MorePartitions, TopicResult
 from kbroker.protocol import messages
@@ -50,11 +51,15 @@ def handle(services: Services, call: Call[Request]) -> None:
         call.answer(_response(refused))
         return
 
+    mutations = Mutations(services, call)
+
     def finish(results: Sequence[TopicResult]) -> Response:
-        return _response([*refused, *results])
+        response = _response([*refused, *results])
+        response.throttle_time_ms = call.throttled(mutations.throttle_ms)
+        return response
 
     done = await_decision(services.purgatories.topic, call, request.timeout_ms, finish)
-    services.controller.create_partitions(topics, request.validate_only, done)
+    services.controller.create_partitions(topics, request.validate_only, done, mutations.charge)
 
 
 def _wanted(topic: CreatePartitionsTopic) -> MorePartitions:

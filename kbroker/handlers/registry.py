@@ -424,7 +424,18 @@ APIS: Final[tuple[Api, ...]] = (
         for_controller=always,
         memory_factor=45,
     ),
-    _api(ApiKey.DESCRIBE_CLIENT_QUOTAS, _late("client_quotas"), memory_factor=20),
+    _api(
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
+        _late("client_quotas", "handle_describe"),
+        memory_factor=20,
+    ),
+    _api(
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        _late("client_quotas", "handle_alter"),
+        _late_failure("client_quotas", "alter_failure"),
+        for_controller=always,
+        memory_factor=60,
+    ),
     _api(
         ApiKey.ALTER_REPLICA_LOG_DIRS,
         _late("alter_log_dirs"),

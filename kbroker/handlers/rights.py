@@ -273,6 +273,7 @@ RIGHTS: Final[Mapping[ApiKey, tuple[Right, ...]]] = MappingProxyType(
             _topic(Operation.READ, named("topics")),
         ),
         ApiKey.DESCRIBE_CLIENT_QUOTAS: _whole_cluster(Operation.DESCRIBE_CONFIGS),
+        ApiKey.ALTER_CLIENT_QUOTAS: _whole_cluster(Operation.ALTER_CONFIGS),
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _whole_cluster(Operation.DESCRIBE),
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _whole_cluster(Operation.ALTER),
         # DESCRIBE on the cluster decides only about the operations in the response.

@@ -32,11 +32,13 @@ if TYPE_CHECKING:
     from kbroker.handlers.authentication import AuthenticationCounts
     from kbroker.handlers.delayed import Purgatories
     from kbroker.handlers.forwarding import Peers
+    from kbroker.handlers.mutations import MutationQuotas
     from kbroker.log.engine._results import DirectoryUse, MarkerAppended
     from kbroker.metadata.controller.acl_changes import CreateResults, DeleteResults
+    from kbroker.metadata.controller.events import Charge
     from kbroker.metadata.controller.feature_changes import FeatureUpdate
     from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
-    from kbroker.metadata.controller.user_changes import UserChange, UserResults
+    from kbroker.metadata.controller.user_changes import QuotaChange, UserChange, UserResults
     from kbroker.metadata.image import ClusterImage
     from kbroker.security.acl_filter import AclFilter
     from kbroker.security.acls import Acl
@@ -112,6 +114,10 @@ class ColdRequest(Protocol):
 
     def respond(self, body: bytes) -> None:
         """Send this body after the response header, in the connection's order; once only."""
+        ...
+
+    def throttle(self, throttle_ms: int) -> None:
+        """Its answer, which is to come, says so, and the client is not read for so long after."""
         ...
 
     def close_connection(self, reason: str) -> None: ...
@@ -216,14 +222,27 @@ class Controller(Protocol):
         ...
 
     def create_topics(
-        self, specs: Sequence[Any], validate_only: bool, done: Callable[[Any], None]
+        self,
+        specs: Sequence[Any],
+        validate_only: bool,
+        done: Callable[[Any], None],
+        charge: Charge | None = None,
     ) -> None: ...
 
     def create_partitions(
-        self, wanted: Sequence[Any], validate_only: bool, done: Callable[[Any], None]
+        self,
+        wanted: Sequence[Any],
+        validate_only: bool,
+        done: Callable[[Any], None],
+        charge: Charge | None = None,
     ) -> None: ...
 
-    def delete_topics(self, topics: Sequence[str | UUID], done: Callable[[Any], None]) -> None: ...
+    def delete_topics(
+        self,
+        topics: Sequence[str | UUID],
+        done: Callable[[Any], None],
+        charge: Charge | None = None,
+    ) -> None: ...
 
     def alter_topic_configs(
         self, changes: Sequence[Any], validate_only: bool, done: Callable[[Any], None]
@@ -266,6 +285,10 @@ class Controller(Protocol):
 
     def alter_users(
         self, changes: Sequence[UserChange], done: Callable[[UserResults], None]
+    ) -> None: ...
+
+    def alter_quotas(
+        self, changes: Sequence[QuotaChange], done: Callable[[UserResults], None]
     ) -> None: ...
 
     def elect_leaders(
@@ -311,6 +334,7 @@ class Services:
     peers: Peers | None = None  # None: there are no other brokers
     authorizer: Authorizer | None = None  # None: every request is allowed
     audit: AuditLog | None = None  # None: no change is recorded
+    quotas: MutationQuotas | None = None  # None: there are none
     transactions: Transactions | None = None  # None: transactions are not served
     verify_offsets: VerifyOffsets | None = None  # None: it is not verified
     # By listener; empty where none authenticates.

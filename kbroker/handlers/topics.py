@@ -23,6 +23,7 @@ from kbroker.config.describe import describe_topic_key
 from kbroker.errors import ErrorCode, KafkaError
 from kbroker.handlers.authorization import denied, is_a_broker, may_on_cluster
 from kbroker.handlers.delayed import await_decision
+from kbroker.handlers.mutations import Mutations
 from kbroker.handlers.reply import short_message
 from kbroker.metadata.controller.decisions import NewTopic, TopicResult
 from kbroker.metadata.image import ZERO_UUID
@@ -68,15 +69,19 @@ def handle_create(services: Services, call: Call[create_topics.Request]) -> None
         (spec.name for spec in specs), quiet=True,
     )  # fmt: skip
 
+    mutations = Mutations(services, call)
+
     def finish(results: Sequence[TopicResult]) -> create_topics.Response:
         by_name = refused | {result.name: result for result in results}
-        return _created(call.version, [by_name[name] for name in names], config, hidden)
+        response = _created(call.version, [by_name[name] for name in names], config, hidden)
+        response.throttle_time_ms = call.throttled(mutations.throttle_ms)
+        return response
 
     if not specs:
         call.answer(finish(()))
         return
     done = await_decision(services.purgatories.topic, call, request.timeout_ms, finish)
-    services.controller.create_topics(specs, request.validate_only, done)
+    services.controller.create_topics(specs, request.validate_only, done, mutations.charge)
 
 
 def _not_creatable(
@@ -230,14 +235,18 @@ def handle_delete(services: Services, call: Call[delete_topics.Request]) -> None
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
     deletion = _plan(services, _named(call), _undeletable(services, call))
 
+    mutations = Mutations(services, call)
+
     def finish(results: Sequence[TopicResult]) -> delete_topics.Response:
-        return _deleted(deletion.answers(results))
+        response = _deleted(deletion.answers(results))
+        response.throttle_time_ms = call.throttled(mutations.throttle_ms)
+        return response
 
     if not deletion.wanted:
         call.answer(finish(()))
         return
     done = await_decision(services.purgatories.topic, call, request.timeout_ms, finish)
-    services.controller.delete_topics(deletion.wanted, done)
+    services.controller.delete_topics(deletion.wanted, done, mutations.charge)
 
 
 def _named(call: Call[delete_topics.Request]) -> list[tuple[str | None, UUID | None]]:

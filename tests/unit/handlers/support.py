@@ -43,10 +43,10 @@ from kbroker.metadata.controller.decisions import (
     plan_partitions,
     plan_topics,
 )
-from kbroker.metadata.controller.events import Reassignment
+from kbroker.metadata.controller.events import Charge, Reassignment
 from kbroker.metadata.controller.feature_changes import FeatureUpdate, plan_features
 from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
-from kbroker.metadata.controller.user_changes import UserChange, UserResults
+from kbroker.metadata.controller.user_changes import QuotaChange, UserChange, UserResults
 from kbroker.metadata.features import SUPPORTED
 from kbroker.metadata.image import BrokerImage, ClusterImage, TopicImage, delta_between
 from kbroker.purgatory.timer import Timer
@@ -81,6 +81,10 @@ class FakeRequest:
     received_ns: int = 0
     answer: bytes | None = None
     closed: str | None = None
+    throttle_ms: int = 0
+
+    def throttle(self, throttle_ms: int) -> None:
+        self.throttle_ms = throttle_ms
 
     def respond(self, body: bytes) -> None:
         if self.answer is not None or self.closed is not None:
@@ -228,7 +232,11 @@ class FakeController:
             work()
 
     def create_topics(
-        self, specs: Sequence[NewTopic], validate_only: bool, done: Callable[[Any], None]
+        self,
+        specs: Sequence[NewTopic],
+        validate_only: bool,
+        done: Callable[[Any], None],
+        charge: Charge | None = None,
     ) -> None:
         self.asked.append(list(specs))
         self._run(partial(self._create, specs, validate_only, done))
@@ -254,7 +262,11 @@ class FakeController:
         )
 
     def create_partitions(
-        self, wanted: Sequence[MorePartitions], validate_only: bool, done: Callable[[Any], None]
+        self,
+        wanted: Sequence[MorePartitions],
+        validate_only: bool,
+        done: Callable[[Any], None],
+        charge: Charge | None = None,
     ) -> None:
         self._run(partial(self._grow, wanted, validate_only, done))
 
@@ -273,7 +285,12 @@ class FakeController:
             ]
         )
 
-    def delete_topics(self, topics: Sequence[str | uuid.UUID], done: Callable[[Any], None]) -> None:
+    def delete_topics(
+        self,
+        topics: Sequence[str | uuid.UUID],
+        done: Callable[[Any], None],
+        charge: Charge | None = None,
+    ) -> None:
         self._run(partial(self._delete, topics, done))
 
     def _delete(self, topics: Sequence[str | uuid.UUID], done: Callable[[Any], None]) -> None:
@@ -385,6 +402,15 @@ class FakeController:
             self.image = self.image.with_users({change.name: {**after, **change.set}})
             results.append(None)
         done(results)
+
+    def alter_quotas(
+        self, changes: Sequence[QuotaChange], done: Callable[[UserResults], None]
+    ) -> None:
+        for change in changes:
+            before = self.image.quota_settings(change.entity)
+            after = {k: v for k, v in before.items() if k not in change.remove}
+            self.image = self.image.with_quotas({change.entity: {**after, **change.set}})
+        done([None for _ in changes])
 
     def follow(self, update: ImageUpdate, done: Callable[[ImageAnswer], None]) -> None:
         self.followed.append(update)

@@ -127,7 +127,7 @@ def test_its_timeout_ends_it(waiting: Waiting) -> None:
 
 def test_results_that_cannot_be_answered_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = FakeBroker()
-    monkeypatch.setattr(broker.controller, "create_topics", lambda *asked: asked[-1]([None]))
+    monkeypatch.setattr(broker.controller, "create_topics", lambda *asked: asked[2]([None]))
     answer = broker.call(create(7, {"name": "b"}))
     assert [each.error_code for each in answer.topics] == [ErrorCode.UNKNOWN_SERVER_ERROR]
     assert broker.purgatories.topic.delayed == len(broker.timer) == 0
