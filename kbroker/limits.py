@@ -46,6 +46,11 @@ OPENING_MS_MAX: Final = 60_000
 OPENING_MAX: Final = 1_000
 OPENING_PER_IP_MAX: Final = 100
 
+# Quotas of clients that have metrics: those that were used last.
+QUOTA_SAMPLES_MAX: Final = 200
+# Of quota.window.num: each client with a quota has so many numbers. More count as these.
+QUOTA_WINDOWS_MAX: Final = 1_000
+
 # --- Request handlers -----------------------------------------------------------------------------
 
 # Those that ever were, as num.io.threads goes up and down. A larger one is refused.

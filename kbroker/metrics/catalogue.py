@@ -168,6 +168,18 @@ _TRAFFIC: Final = (
            "Of all topics together only."),
 )  # fmt: skip
 
+_QUOTAS: Final = tuple(
+    _plain("gauge", f"quota_{name}", f"kafka_server_quota_{name}", help_, unit,
+           ("resource", "user", "clientId"), "Of the 200 that were used last.")
+    for name, help_, unit in (
+        ("byte_rate", "Bytes that clients have used of a quota.", "bytes/s"),
+        ("request_time", "Time of threads that clients have used of a quota.", "percent"),
+        ("mutation_rate", "Partitions that clients have made or deleted.", "partitions/s"),
+        ("tokens", "Partitions that clients may make or delete at once; below 0: they wait.", ""),
+        ("throttle_time", "For how long clients over a quota had to wait, on average.", "ms"),
+    )
+)  # fmt: skip
+
 _NETWORK: Final = (
     _gauge("network_idle", "kafka_network_SocketServer_NetworkProcessorAvgIdlePercent",
            "Share of the network threads' time that they waited for work, 0 to 1.", "fraction"),
@@ -563,6 +575,7 @@ _RUNTIME: Final = (
 THEMES: Final = (
     ("Traffic", _TRAFFIC),
     ("Network threads and request handlers", _NETWORK),
+    ("Quotas of clients", _QUOTAS),
     ("Requests", _REQUESTS),
     ("Replicas and the controller", _REPLICAS),
     ("Topics and logs", _LOGS),

@@ -28,6 +28,7 @@ from kbroker.net._request_figures import PARTS, RequestFigures
 from kbroker.observe import (
     coordinator_figures,
     group_figures,
+    quota_figures,
     replication_figures,
     resources,
     traffic_figures,
@@ -277,6 +278,7 @@ class Observer:
         yield self._log_dirs(rows)
         yield self._parts.log_tasks.samples()
         yield self._network()
+        yield quota_figures.samples(self._parts.services())
         with self._lock:
             apis = self._times.read()
         times, counted = traffic_figures.requests(apis, PARTS)
