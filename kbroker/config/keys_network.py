@@ -138,8 +138,10 @@ KEYS: Final = (
     Key("max.connections.per.ip.overrides", STRING, "",
         "Exceptions to max.connections.per.ip, as host:count pairs.", check=_check_ip_overrides,
         check_words="pairs host:count separated by commas", dynamic=CLUSTER_WIDE, supported=True),
-    Key("max.connection.creation.rate", INT, INT_MAX, "Connections accepted per second.", low=0,
-        dynamic=CLUSTER_WIDE),
+    Key("max.connection.creation.rate", INT, INT_MAX,
+        "Connections accepted per second; acceptors wait when there are more. With several"
+        " listeners that between brokers does not count.", low=0,
+        dynamic=CLUSTER_WIDE, supported=True),
     Key("connection.failed.authentication.delay.ms", INT, 100,
         "How long the answer to a failed authentication is held before it is sent and the"
         " connection closed; the connection is not read meanwhile.", low=0, supported=True),

@@ -74,8 +74,11 @@ REPLICATION_KEYS: Final = (
 )  # fmt: skip
 
 QUOTA_KEYS: Final = (
-    Key("quota.window.num", INT, 11, "Windows kept for measuring client quotas.", low=1),
-    Key("quota.window.size.seconds", INT, 1, "Length of one window for client quotas.", low=1),
+    Key("quota.window.num", INT, 11,
+        "Windows kept for measuring client quotas; more than 1,000 count as 1,000.", low=1,
+        supported=True),
+    Key("quota.window.size.seconds", INT, 1, "Length of one window for client quotas.", low=1,
+        supported=True),
     Key("replication.quota.window.num", INT, 11, "Windows kept for measuring replication quotas.",
         low=1),
     Key("replication.quota.window.size.seconds", INT, 1,
@@ -85,9 +88,11 @@ QUOTA_KEYS: Final = (
     Key("alter.log.dirs.replication.quota.window.size.seconds", INT, 1,
         "Length of one window for moves between data directories.", low=1),
     Key("controller.quota.window.num", INT, 11,
-        "Windows kept for measuring quotas on changes of topics and partitions.", low=1),
+        "Windows kept for measuring quotas on changes of topics and partitions; more than 1,000"
+        " count as 1,000.", low=1, supported=True),
     Key("controller.quota.window.size.seconds", INT, 1,
-        "Length of one window for quotas on changes of topics and partitions.", low=1),
+        "Length of one window for quotas on changes of topics and partitions.", low=1,
+        supported=True),
     Key("client.quota.callback.class", CLASS, None,
         "A class that decides client quotas. Java classes do not run here."),
     # Apache Kafka knows these three only as dynamic values, without a row in its own table.

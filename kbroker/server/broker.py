@@ -58,6 +58,7 @@ from kbroker.replica.log_tasks import LogTasks
 from kbroker.replica.manager import ReplicaManager
 from kbroker.replica.metadata_publisher import MetadataPublisher
 from kbroker.scheduler import Scheduler
+from kbroker.server import sockets
 from kbroker.server.admin_port import AdminPort, HttpServer, Run, reachable
 from kbroker.server.advertised import Advertised
 from kbroker.server.authorizer import Access
@@ -71,9 +72,9 @@ from kbroker.server.late_steps import LateSteps
 from kbroker.server.lifecycle import Lifecycle, Step, nothing
 from kbroker.server.metadata_store import open_store
 from kbroker.server.open_files import raise_open_file_limit
+from kbroker.server.quotas import Quotas
 from kbroker.server.ready import announce, remove_ready_file
 from kbroker.server.sasl_listeners import with_sasl
-from kbroker.server.sockets import hot_path, hot_path_follows, listen_all, socket_server
 from kbroker.server.tls_listeners import TlsListeners
 from kbroker.server.transactions import Given, TransactionsOnDemand
 from kbroker.types import ApiKey, TopicPartition
@@ -122,14 +123,15 @@ class Broker:
         self.bootstrap = ("", 0)
         self._advertised = Advertised(config.listeners)
         self._bound, self._tls = dict[str, list[tuple[str, int]]](), TlsListeners(self._dynamic)
-        self._server = socket_server(config)
+        self._server = sockets.socket_server(config)
+        self._quotas = Quotas(config, self._server)
         self._replication_failures = Failures("replication")
         self._table = TopicTable()
         self._publisher = MetadataPublisher(self._table, config.listeners.names)
         self._loop = LoopOnDemand()
         self._timer = Timer(self._clock)
         self._purgatories = Purgatories.on(self._timer)
-        self._hot = hot_path(config, self._server, self._table)
+        self._hot = sockets.hot_path(config, self._server, self._table)
         self._groups = Groups(
             lambda: self.config, self._clock, self._timer, self._replica_of, self._hot,
             in_step=lambda call: self._running_controller().in_step(call),
@@ -276,8 +278,7 @@ class Broker:
         return not self._lifecycle.stop()
 
     def reload(self) -> None:
-        """Reads the metadata store again, in the background: settings made at run time, topics;
-        partitions that are offline are tried again, and files of TLS read."""
+        """Reads store and files of TLS again, in the background; tries offline partitions again."""
         self._tls.look_soon()
         if self._controller is not None:
             self._controller.reload()
@@ -291,7 +292,7 @@ class Broker:
             ("the network", self._network_follows),
             ("the request handlers", self._handlers_follow),
             ("the logs", self._logs_follow),
-            ("the hot path", self._hot_path_follows),
+            ("the hot path", lambda before, now: sockets.hot_path_follows(self._hot, now)),
             ("TLS", self._tls.follow),
         ):
             self._dynamic.add(name, reaction)
@@ -310,7 +311,7 @@ class Broker:
         self._cluster_id = self._directories.identify()
 
     def _bind(self) -> None:
-        self._bound = listen_all(self._server, self.config, self._tls.transport_of)
+        self._bound = sockets.listen_all(self._server, self.config, self._tls.transport_of)
         self.bootstrap = self._bound[self.config.listeners.names[0]][0]
 
     def _session(self) -> Store:
@@ -353,7 +354,8 @@ class Broker:
             self._member.compare_settings(self._session())
 
     def _show(self, image: ClusterImage) -> None:
-        for followed in (self._access.show, self._formats.follow, self._transactions.show):
+        parts = self._access.show, self._formats.follow, self._quotas.follow, self._transactions.show
+        for followed in parts:
             followed(image)
         show = self._publisher.show
         show(image) if self._member is None else self._member.follow(image, show)
@@ -388,6 +390,7 @@ class Broker:
             peers=self._member.links if self._member else None, offsets=self._groups.table,
             groups=self._groups.coordinator, marker_written=self._groups.marker_written,
             authorizer=self._access.authorizer, audit=self._access.audit,
+            quotas=self._quotas.clients,
         )  # fmt: skip
         listeners = self.config.listeners
         self._hot.advertise(
@@ -428,8 +431,7 @@ class Broker:
     # --- settings at run time, on the controller's thread -----------------------------------------
 
     def _network_follows(self, before: BrokerConfig, now: BrokerConfig) -> None:
-        bounds = now["max.connections"], now["max.connections.per.ip"]
-        self._server.bound_connections(*bounds, now.connections_per_ip_overrides)
+        sockets.bound_connections(self._server, now)
         try:
             self._server.resize(now["num.network.threads"])
         finally:
@@ -447,9 +449,6 @@ class Broker:
         self._log_tasks.follow()
         topics = () if self._controller is None else self._controller.image.topics.values()
         self._replicas.follow_config(now, topics)
-
-    def _hot_path_follows(self, before: BrokerConfig, now: BrokerConfig) -> None:
-        hot_path_follows(self._hot, now)
 
     def _start_network(self) -> None:
         self._served = True

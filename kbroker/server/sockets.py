@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 from kbroker import limits
 from kbroker._net import SocketServer
+from kbroker.config.key import INT_MAX
 from kbroker.config.keys_replication import RACK_AWARE_SELECTOR
 from kbroker.config.listeners import SecurityProtocol
 from kbroker.engine._hot import HotPath
 from kbroker.errors import AddressInUse, UserError
+from kbroker.handlers.registry import REGISTRY, Throttle
 from kbroker.observe.resources import memory_limit
-from kbroker.protocol.versions import FLEXIBLE_SINCE, SERVED
+from kbroker.protocol.versions import FLEXIBLE_SINCE, SERVED, THROTTLE_FIRST_SINCE
 from kbroker.replica.throttled_replicas import LEADER_RATE
 from kbroker.security.session import ANONYMOUS
 from kbroker.server.sasl_listeners import uses_sasl
@@ -47,6 +49,7 @@ HOT: Final = (
 HOT_UNTIL: Final = {ApiKey.ADD_PARTITIONS_TO_TXN: 3}
 
 
+CONNECTION_RATE: Final = "max.connection.creation.rate"
 VERIFIES: Final = "transaction.partition.verification.enable"
 
 # Of the memory that the process may use, for answers that wait for their sockets.
@@ -94,13 +97,27 @@ def socket_server(config: BrokerConfig) -> SocketServer:
         opening_max=config["kbroker.max.unauthenticated.connections"],
         opening_per_ip_max=config["kbroker.max.unauthenticated.connections.per.ip"],
     )
-    for address, bound in config.connections_per_ip_overrides.items():
-        server.override_connections(address, bound)
+    bound_connections(server, config)
     for key in HOT:
         set_hot(server, key)
     for api_key, version in FLEXIBLE_SINCE.items():
         server.set_flexible_from(api_key, version)
+    for api_key, version in THROTTLE_FIRST_SINCE.items():
+        server.set_throttle_from(api_key, version)
+    for row in REGISTRY.apis:
+        if row.throttle is Throttle.EXEMPT:
+            server.set_between_brokers(row.key)
     return server
+
+
+def bound_connections(server: SocketServer, config: BrokerConfig) -> None:
+    """Those that are made from now on."""
+    server.bound_connections(
+        config["max.connections"], config["max.connections.per.ip"],
+        config.connections_per_ip_overrides,
+    )  # fmt: skip
+    rate = config[CONNECTION_RATE]
+    server.bound_connection_rate(rate if rate < INT_MAX else -1)
 
 
 def set_hot(server: SocketServer, key: ApiKey) -> None:
@@ -126,13 +143,14 @@ def listen(
     transport: ListenerTransport | None = None,
     *,
     authenticates: bool = False,
+    counts: bool = True,
 ) -> list[tuple[str, int]]:
     """Binds a listener; a second address that this machine does not have (no IPv6) is left out."""
     while True:
         try:
             return server.listen(
                 name, addresses, backlog, ipv4_ports, principal=ANONYMOUS, transport=transport,
-                authenticates=authenticates,
+                authenticates=authenticates, counts=counts,
             )  # fmt: skip
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
@@ -175,5 +193,6 @@ def listen_all(
         bound[name] = listen(
             server, name, addresses, backlog, ipv4_ports, transport,
             authenticates=uses_sasl(config, name),
+            counts=name != listeners.inter_broker_name or len(listeners.names) == 1,
         )  # fmt: skip
     return bound
