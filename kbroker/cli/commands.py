@@ -35,6 +35,7 @@ VERBS: Final[dict[str, Verb]] = {
     "user": Verb("kbroker.cli.user", "Add, list and delete users who log in with SCRAM."),
     "secure": Verb("kbroker.cli.secure", "Make brokers with TLS, users and ACLs."),
     "acl": Verb("kbroker.cli.acl", "List, add, remove and explain ACLs: who may do what."),
+    "quota": Verb("kbroker.cli.quota", "Show and change quotas of users, clients and addresses."),
     "config": Verb("kbroker.cli.config", "Explain keys; show and change settings."),
     "offsets": Verb("kbroker.cli.offsets", "Show where the logs of partitions begin and end."),
     "metadata": Verb("kbroker.cli.metadata", "Take the metadata of one node to ZooKeeper."),
