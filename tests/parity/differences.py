@@ -106,6 +106,21 @@ API_VERSIONS: Final = [
         "lists what this broker serves; what it lists has Apache Kafka's range",
     ),
 ]
+ALTER_CLIENT_QUOTAS: Final = [
+    *(
+        Difference(
+            f"alter_client_quotas: *, {value} v[01]",
+            "*",
+            "a quota that is no finite number bounds nothing; here it is refused",
+        )
+        for value in ("infinity", "no number", "no number of bytes")
+    ),
+    Difference(
+        "alter_client_quotas: names with signs v1",
+        "*",
+        "no node of ZooKeeper can be called '..'",
+    ),
+]
 METADATA: Final = [
     Difference(
         "metadata: a count beyond 31 bits *",
@@ -350,6 +365,7 @@ TRANSACTIONS: Final = [
 ]
 
 DIFFERENCES: Final = [
+    *ALTER_CLIENT_QUOTAS,
     *API_VERSIONS,
     *METADATA,
     *CREATE_TOPICS,

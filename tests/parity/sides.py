@@ -62,6 +62,8 @@ SETUPS: Final[Mapping[str, Mapping[str, object]]] = {
         # Until the first ACLs are there.
         "allow.everyone.if.no.acl.found": True,
     },
+    # Whose clients get quotas.
+    "quotas": _ONE_NODE,
     # Whose settings are changed while it runs.
     "altered": _ONE_NODE,
     # What an operator may switch off, or make smaller.
