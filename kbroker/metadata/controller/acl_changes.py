@@ -51,8 +51,18 @@ from kbroker.metadata.store.base import (
     Set,
 )
 from kbroker.outside_text import printable
+from kbroker.security import rights
 from kbroker.security.acl_set import NO_ACL_SET, AclSet
-from kbroker.security.acls import NO_ACLS, Acl, Entry, Pattern, ResourceAcls
+from kbroker.security.acls import (
+    EVERYONE,
+    NO_ACLS,
+    WILDCARD,
+    Acl,
+    Entry,
+    Pattern,
+    Permission,
+    ResourceAcls,
+)
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
@@ -62,6 +72,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kbroker.controller")
 
+# Of a resource whose ACLs cannot be read.
+CLOSED: Final = ResourceAcls.of([Entry(EVERYONE, WILDCARD, rights.Operation.ALL, Permission.DENY)])
 NOTICES_KEPT_MS: Final = 15 * 60_000
 NOTICES_KEPT_MAX: Final = 1_000
 _WRITES_MAX: Final = 10  # of a change, while other programs write the same nodes
@@ -119,19 +131,14 @@ class AclChanges:
         return self._propagation.image.acls
 
     def load(self, nodes: MetadataNodes) -> AclSet:
-        """All ACLs of the store. Those of a node that cannot be read are as the image has them;
-        DataDirectoryError if it has none: an ACL that denies may be among them."""
+        """All ACLs of the store."""
         self._new_notices(nodes)  # before the nodes: a later change has a notice that is new
         return self._all(nodes.children_data)
 
     def read(self, store: MetadataStore) -> AclSet:
         """Those of the store, for a broker that has no image of a controller yet: the controller
-        needs a right to send it. They are as they were known where a node cannot be read."""
-        try:
-            return self._all(store.children_data)
-        except DataDirectoryError as error:
-            log.error("ACLs stay as they were: %s", error.message)
-            return self._acls
+        needs a right to send it."""
+        return self._all(store.children_data)
 
     def _all(self, children_data: Callable[[str], Mapping[str, Node]]) -> AclSet:
         changed: dict[Pattern, ResourceAcls] = {}
@@ -141,7 +148,11 @@ class AclChanges:
             except NoNodeError:
                 continue
             for name, node in children.items():
-                pattern = pattern_at(kind, type_, name)
+                try:
+                    pattern = pattern_at(kind, type_, name)
+                except DataDirectoryError as error:
+                    log.error("%s", error.message)
+                    continue
                 changed[pattern] = self._decoded(f"{folder}/{name}", node, pattern)
         return NO_ACL_SET.with_changed(changed)
 
@@ -211,13 +222,14 @@ class AclChanges:
         return True
 
     def _decoded(self, path: str, node: Node, pattern: Pattern) -> ResourceAcls:
+        """The ACLs of a node that cannot be read are as they were known. An ACL that denies may be
+        among them, so where none are known the resource is closed to all but super users."""
         try:
             return decode_acls(path, node.data)
         except DataDirectoryError as error:
-            known = self._acls.of(pattern)
-            if not known:
-                raise
-            log.error("the ACLs of a resource stay as they were: %s", error.message)
+            known = self._acls.of(pattern) or CLOSED
+            how = "is closed" if known == CLOSED else "has the ACLs that it had"
+            log.error("%s %s: %s", printable(pattern.name), how, error.message)
             return known
 
     def _change(
@@ -250,6 +262,12 @@ class AclChanges:
         for pattern, change in changes.items():
             path, node = paths[pattern], found.get(paths[pattern])
             before = NO_ACLS if node is None else self._decoded(path, node, pattern)
+            if node is not None and before == CLOSED and not _is_readable(path, node):
+                failed[pattern] = KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR,
+                    f"the node {path} cannot be read: repair it, or remove it",
+                )
+                continue
             acls = change.applied_to(before)
             data = encode_acls(acls)
             if len(data) > NODE_BYTES_MAX:
@@ -321,6 +339,14 @@ class AclChanges:
             except MultiError as error:
                 if not isinstance(error.cause, NoNodeError):
                     raise
+
+
+def _is_readable(path: str, node: Node) -> bool:
+    try:
+        decode_acls(path, node.data)
+    except DataDirectoryError:
+        return False
+    return True
 
 
 class _Matching:

@@ -34,6 +34,7 @@ from kbroker.security.acls import (
     Permission,
     ResourceAcls,
 )
+from kbroker.security.authorizer import Rules
 from kbroker.security.rights import Operation, ResourceType
 from tests.unit.metadata.controller.brokers import Cluster, Wire, follow
 from tests.unit.metadata.controller.harness import OneBroker, eventually, wait
@@ -208,8 +209,42 @@ def test_a_damaged_node_changes_nothing(broker: OneBroker) -> None:
     assert create(broker.controller, Acl(P, DENY)) == [None]
     assert acls_of(broker.controller) == sorted([Acl(T, READ), Acl(P, DENY)])
     tool.close()
-    with pytest.raises(DataDirectoryError, match="kafka-acl/Topic/t"):
-        broker.restart()
+
+
+def test_a_resource_whose_node_was_never_readable_is_closed(
+    broker: OneBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not the whole cluster with it: this controller may be the one that has just been elected."""
+    create(broker.controller, Acl(T, READ), Acl(P, DENY))
+    broker.store.set(acl_path(T), b"{")
+    broker.store.ensure("/kafka-acl/Cluster/another")
+    controller = broker.restart()
+    assert f"t is closed: metadata node {acl_path(T)}" in caplog.text
+    assert "Cluster/another is of no resource" in caplog.text
+    assert controller.image.acls.of(T) == acl_changes.CLOSED
+    rules, resource = (
+        Rules(frozenset({"User:root"}), allow_if_no_acl=True),
+        (ResourceType.TOPIC, "t"),
+    )
+    for user, allowed in (("User:a", False), ("User:root", True)):
+        decision = rules.decide(controller.image.acls, user, "h", Operation.READ, *resource)
+        assert decision.allowed is allowed
+    # Nothing is written over what an operator may still repair.
+    for _ in range(2):
+        refused, done = create(controller, Acl(T, READ), Acl(P, READ))
+        assert refused is not None and refused.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert done is None
+        kept, gone = delete(
+            controller, EVERYTHING._replace(name="t"), EVERYTHING._replace(name="p.")
+        )
+        assert isinstance(kept, KafkaError) and kept.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert isinstance(gone, list) and Acl(P, READ) in gone
+        assert broker.store.get(acl_path(T)).data == b"{"
+    tool = broker.store.new_session()
+    tool.set(acl_path(T), T_NODE)
+    tool.multi([Create(notice_path(T), encode_notice(T), sequential=True)])
+    tool.close()
+    eventually(lambda: acls_of(controller) == [Acl(T, READ)])
 
 
 @pytest.mark.parametrize(
