@@ -97,7 +97,7 @@ ACLS_MAX: Final = 1_000_000
 # ACLs that the filters of one DeleteAcls match, and those that are looked at for filters without a
 # name. More: POLICY_VIOLATION for the filters that are left.
 MATCHED_ACLS_MAX: Final = 1_000_000
-SEARCHED_ACLS_MAX: Final = 10_000_000
+SEARCHED_ACLS_MAX: Final = 2_000_000
 # Denials by an authorizer that differ, within this time: each has a line, and one for its repeats.
 # More of them share a line; so do more than some of one principal, for others have lines too.
 DENIALS_MAX: Final = 10_000

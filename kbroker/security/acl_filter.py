@@ -43,7 +43,7 @@ class AclFilter(NamedTuple):
         for pattern, some in self._resources(acls):
             if not self._is_of(pattern):
                 continue
-            for entry in some:
+            for entry in some.of_subject(self.principal, self.host):
                 if self._matches(entry):
                     yield Acl(pattern, entry)
 
@@ -72,9 +72,8 @@ class AclFilter(NamedTuple):
         return pattern.name == self.name
 
     def _matches(self, entry: Entry) -> bool:
-        return (
-            self.principal in (None, entry.principal)
-            and self.host in (None, entry.host)
-            and self.operation in (Operation.ANY, entry.operation)
-            and self.permission in (Permission.ANY, entry.permission)
+        """Of the principal and host that are wanted."""
+        return self.operation in (Operation.ANY, entry.operation) and self.permission in (
+            Permission.ANY,
+            entry.permission,
         )

@@ -128,10 +128,17 @@ class ResourceAcls:
     __hash__ = None  # type: ignore[assignment]
 
     def __iter__(self) -> Iterator[Entry]:
+        return self.of_subject(None, None)
+
+    def of_subject(self, wanted: str | None, at: str | None) -> Iterator[Entry]:
+        """Those of this principal and this host; None: of any."""
         for (principal, host), both in self.bits.items():
+            if wanted not in (None, principal) or at not in (None, host):
+                continue
             for permission, bits in zip((Permission.DENY, Permission.ALLOW), both, strict=True):
-                for operation in operations_of(bits):
-                    yield Entry(principal, host, operation, permission)
+                if bits:
+                    for operation in operations_of(bits):
+                        yield Entry(principal, host, operation, permission)
 
     def __contains__(self, entry: Entry) -> bool:
         both = self.bits.get((entry.principal, entry.host), _NO_BITS)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -293,27 +294,24 @@ class AclChanges:
         log.info("%s %d resources: %s", words, len(what), first_few(what))
 
     def _new_notices(self, nodes: MetadataNodes) -> Iterable[Pattern]:
-        """The resources that notices name which were not read before."""
-        found: list[Pattern] = []
-        known, self._notices = self._notices, {}
+        """The resources that notices name which were not read before: a thousand may be there, and
+        one comes with each change."""
+        known, there = self._notices, dict[str, int]()
         now_ms = self._clock.monotonic_ms()
         for folder in CHANGES:
-            try:
-                children = nodes.children_data(folder)
-            except NoNodeError:
-                continue
-            for name, node in children.items():
-                path = f"{folder}/{name}"
-                if notice_number(name) is None:
-                    continue
-                self._notices[path] = known.get(path, now_ms)
-                pattern = decode_notice(path, node.data)
-                if path in known:
-                    continue
-                if pattern is None:
-                    log.warning("a notice about ACLs that cannot be followed: %s", path)
-                else:
-                    found.append(pattern)
+            with suppress(NoNodeError):
+                for name in nodes.store.children(folder):
+                    if notice_number(name) is not None:
+                        path = f"{folder}/{name}"
+                        there[path] = known.get(path, now_ms)
+        found: list[Pattern] = []
+        for path, node in nodes.read([each for each in there if each not in known]).items():
+            pattern = decode_notice(path, node.data)
+            if pattern is None:
+                log.warning("a notice about ACLs that cannot be followed: %s", path)
+            else:
+                found.append(pattern)
+        self._notices = there
         return found
 
     def _forget_notices(self, nodes: MetadataNodes) -> None:
