@@ -319,6 +319,9 @@ class NetworkClient:
             connection.close(network_error(f"{node.address} sent a malformed response: {failure}"))
         except KafkaError as error:
             connection.close(error)
+        except Exception as failure:  # else no request would ever be sent here again
+            what = f"{type(failure).__name__}: {failure}"
+            connection.close(network_error(f"cannot log in at {node.address} again: {what}"))
         else:
             connection.authenticating = False
             self._renew_in_time(node, connection, lifetime_ms)

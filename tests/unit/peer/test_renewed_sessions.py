@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from kbroker.errors import ErrorCode
 from kbroker.peer.network_client import NetworkClient
 from kbroker.security.client_login import ClientLogin
@@ -78,6 +80,32 @@ def test_a_renewal_that_is_refused_ends_the_connection() -> None:
         error = network.last_error(server.address)
         assert error is not None and error.code is ErrorCode.SASL_AUTHENTICATION_FAILED
         assert not network.ready(server.address)
+        await network.close()
+
+    run(scenario, sasl=True)
+
+
+def test_a_renewal_that_raises_anything_ends_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It sends nothing while it is authenticated again."""
+
+    async def scenario(server: Server) -> None:
+        network = await logged_in(server, 10_000)
+
+        async def broken(*_: object) -> int:
+            raise ValueError("a name or password for PLAIN has no NUL")
+
+        monkeypatch.setattr("kbroker.peer.network_client.log_in", broken)
+        await advance(8.6)
+        await until(lambda: network.last_error(server.address))
+        error = network.last_error(server.address)
+        assert error is not None and "has no NUL" in error.message
+        monkeypatch.undo()
+        await advance(2)
+        ready = asyncio.ensure_future(network.wait_ready(server.address))
+        await let_in(server, 0)
+        await ready
         await network.close()
 
     run(scenario, sasl=True)
