@@ -39,6 +39,7 @@ def groups(talk: Talk) -> None:
         )
 
 
+SHARE: Final = "g:AAAAAAAAAAAAAAAAAAAABA:0"
 IN_GROUP: Final = ["READ G g", "DESCRIBE G g"]
 add_rights(
     book,
@@ -64,6 +65,19 @@ add_rights(
         key=talk.name("x"),
         key_type=1,
         coordinator_keys=[talk.name("y"), talk.name("x")],
+    ),
+)
+add_rights(
+    book,
+    "FindCoordinator of a share",
+    range(1, 7),
+    ["CLUSTER_ACTION C", "DESCRIBE G g"],
+    lambda talk, version: build(
+        ApiKey.FIND_COORDINATOR,
+        version,
+        key=SHARE,
+        key_type=2,
+        coordinator_keys=[SHARE, "no share"],
     ),
 )
 add_rights(
