@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.coordinator.runtime._shard_table import partition_for
 from kbroker.errors import ErrorCode
-from kbroker.handlers.authorization import denied
+from kbroker.handlers.authorization import denied, may_on_cluster
 from kbroker.handlers.repeats import NAMED_TOO_OFTEN, answers_of
 from kbroker.handlers.services import brokers_as_seen
 from kbroker.handlers.topic_creation import topic_creator
@@ -27,7 +27,7 @@ from kbroker.handlers.transactions import NO_TRANSACTIONS, refusal
 from kbroker.metadata.features import TRANSACTION_VERSION, brokers_without
 from kbroker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.protocol import messages
-from kbroker.security.rights import DENIED, Operation, ResourceType
+from kbroker.security.rights import DENIED, DENIED_WORDS, Operation, ResourceType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,6 +61,9 @@ class Found(NamedTuple):
 _NOT_AVAILABLE: Final = Found(
     ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group coordinator is not available"
 )
+_NO_SHARES: Final = Found(
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED, DENIED_WORDS[ResourceType.CLUSTER]
+)
 
 
 def handle(services: Services, call: Call[Request]) -> None:
@@ -70,8 +73,12 @@ def handle(services: Services, call: Call[Request]) -> None:
     coordinators = _Coordinators(services, call.request, topic)
 
     hidden = _hidden(services, call)
+    is_share = key_type == SHARE and call.version >= _SINCE_SHARE
+    no_shares = is_share and not may_on_cluster(services, call, Operation.CLUSTER_ACTION)
 
     def found(key: str) -> Found:
+        if no_shares:
+            return _NO_SHARES
         if key in hidden:
             return Found(DENIED[_RESOURCES[key_type]])
         if key_type == GROUP or is_transactions:
@@ -134,7 +141,7 @@ def _refuse(key_type: int, key: str, request: ColdRequest) -> Found:
     if key_type == TRANSACTION:
         return Found(refusal(request), NO_TRANSACTIONS)
     if key_type == SHARE and version >= _SINCE_SHARE and _is_share_key(key):
-        return _NOT_AVAILABLE
+        return Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if key_type == SHARE and version >= _SINCE_BATCH:
         return Found(ErrorCode.INVALID_REQUEST)
     return Found(ErrorCode.INVALID_REQUEST, f"{key_type} is no type of coordinator in this version")
