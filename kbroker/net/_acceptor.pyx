@@ -142,7 +142,7 @@ cdef void _wait(Acceptor* acceptor, int64_t wait_ms) noexcept nogil:
 cdef void _end_first(Acceptor* acceptor) noexcept nogil:
     cdef RefusedConnection* first = &acceptor.waiting[acceptor.waiting_first]
     close(first.fd)
-    quota_release(first.ip_entry)
+    quota_release(first.ip_entry, listener_opens(&acceptor.listener))
     acceptor.waiting_first = (acceptor.waiting_first + 1) % <int>REFUSED_MAX
     acceptor.waiting_count -= 1
 
