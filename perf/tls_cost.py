@@ -118,7 +118,7 @@ class Pair:
     def __init__(self, broker: Broker, tls_port: int, chain: Path) -> None:
         self.broker = broker
         with broker.client() as client:
-            client.create_topics([TOPIC], 1)
+            client.create_topics([TOPIC], 1, {"retention.ms": "-1"})  # its records have no time
             self.topic = client.topic(TOPIC)
         context = ssl.create_default_context(cafile=str(chain))
         tls = socket.create_connection(("127.0.0.1", tls_port))
