@@ -127,6 +127,9 @@ class Pair:
             TLS: context.wrap_socket(tls, server_hostname="127.0.0.1"),
         }
 
+        for each in self.connections.values():
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
     def close(self) -> None:
         for each in self.connections.values():
             each.close()
