@@ -100,7 +100,7 @@ def ends(topic: Topic) -> list[int]:
 
 
 @every_produce
-def test_a_topic_is_written_by_those_who_may(rig: Rig, access: Access, version: int) -> None:
+def test_clients_with_the_right_write_a_topic(rig: Rig, access: Access, version: int) -> None:
     mine, other = rig.create("mine"), rig.create("other")
     access.are("WRITE T mine")
     for _ in range(3):
@@ -123,7 +123,7 @@ def test_a_right_that_goes_or_comes_counts_for_the_next_request(
 
 
 @pytest.mark.parametrize("version", [9, PRODUCE_BY_ID])
-def test_who_may_not_write_is_not_told_what_there_is(
+def test_a_denied_produce_does_not_show_which_topics_exist(
     rig: Rig, access: Access, version: int
 ) -> None:
     there, gone = rig.create("there"), Topic("gone", uuid.uuid4(), [])
@@ -217,7 +217,7 @@ def test_a_long_transactional_id_is_decided_for_each_request(
 
 
 @pytest.mark.parametrize("codec", ["lz4", "none"])
-def test_what_python_looks_into_keeps_its_verdicts(rig: Rig, access: Access, codec: str) -> None:
+def test_a_produce_in_python_keeps_its_verdicts(rig: Rig, access: Access, codec: str) -> None:
     """The topic wants another codec, so the request goes to Python for that as well."""
     mine, other = rig.create("mine", stored_codec=1), rig.create("other")
     access.are("WRITE T mine")
@@ -236,7 +236,7 @@ def test_what_python_looks_into_keeps_its_verdicts(rig: Rig, access: Access, cod
 
 
 @every_fetch
-def test_a_topic_is_read_by_those_who_may(rig: Rig, access: Access, version: int) -> None:
+def test_clients_with_the_right_read_a_topic(rig: Rig, access: Access, version: int) -> None:
     mine, other = rig.create("mine"), rig.create("other")
     append(mine)
     append(other)
@@ -252,7 +252,9 @@ def test_a_topic_is_read_by_those_who_may(rig: Rig, access: Access, version: int
 
 
 @pytest.mark.parametrize("version", [12, FETCH_BY_ID])
-def test_who_may_not_read_is_not_told_what_there_is(rig: Rig, access: Access, version: int) -> None:
+def test_a_denied_fetch_does_not_show_which_topics_exist(
+    rig: Rig, access: Access, version: int
+) -> None:
     there, gone = rig.create("there"), Topic("gone", uuid.uuid4(), [])
     answer = fetch(rig.client(), version, [Ask(there), Ask(there, 7), Ask(gone)], max_wait_ms=1)
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= FETCH_BY_ID else DENIED
@@ -330,7 +332,7 @@ def test_a_deadline_after_a_change_asks_python_once_more(rig: Rig, access: Acces
 
 
 @every_fetch
-def test_only_those_with_the_right_are_followers(rig: Rig, access: Access, version: int) -> None:
+def test_a_follower_needs_the_right(rig: Rig, access: Access, version: int) -> None:
     topic = rig.create("t")
     lead(topic)
     topic.logs[0].append(BATCH)
@@ -438,7 +440,7 @@ def test_denials_in_c_are_counted_in_the_log(
     assert caplog.messages[1].startswith(f"{line} (4 times, from ")
 
 
-def test_what_python_allows_is_kept(rig: Rig, access: Access) -> None:
+def test_rights_that_python_allows_are_kept(rig: Rig, access: Access) -> None:
     topic = rig.create("t")
     verdicts = access.verdicts
     for host, name in (("127.0.0.1", "t"), ("::1", "t"), ("127.0.0.1", "u")):
