@@ -24,6 +24,7 @@ SQLite runs without the GIL. No callback is called under either lock.
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 import threading
 from collections.abc import Sequence
@@ -64,6 +65,7 @@ from kbroker.metadata.store.watches import WatchRegistry
 log = logging.getLogger("kbroker.metadata")
 
 DATABASE_FILE: Final = "metadata.db"
+_MODE: Final = 0o600
 LOCK_FILE: Final = "metadata.lock"
 
 _APPLICATION_ID: Final = 0x6B62726B  # "kbrk", so that a stranger's database is not mistaken
@@ -398,7 +400,17 @@ class _Execute(Protocol):
     def __call__(self, sql: str, parameters: tuple[Any, ...] = ..., /) -> sqlite3.Cursor: ...
 
 
+def _create(path: Path) -> None:
+    """A new file is for its owner alone: it has credentials of users. SQLite gives its log the same
+    mode. Whatever goes wrong is said when the database is opened."""
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE))
+    except OSError:
+        pass  # most often it is there
+
+
 def _open_database(path: Path, exported_too: bool) -> sqlite3.Connection:
+    _create(path)
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
         # Exclusive: the directory lock has settled who may be here, so no shared-memory file.

@@ -24,6 +24,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ from kbroker.metadata.transfer.tree import check_tree
 from kbroker.outside_text import printable
 
 FILE_BYTES_MAX: Final = 256 * 1024 * 1024
+_MODE: Final = 0o600
 _FORMAT: Final = "kbroker_metadata"
 _VERSION: Final = 1
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
@@ -131,7 +133,10 @@ def save(path: Path, export: Export) -> None:
     data = encode(export)
     if len(data) > FILE_BYTES_MAX:
         raise UserError(f"{path} would have more than {FILE_BYTES_MAX} bytes", "delete topics")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     try:
+        # For its owner alone, as it has credentials of users; the file in its place keeps that.
+        os.close(os.open(path.with_name(f"{path.name}.tmp"), flags, _MODE))
         file_operations.replace_file(path, data)
     except OSError as error:
         file_operations.unlink(path.with_name(f"{path.name}.tmp"))

@@ -199,3 +199,14 @@ def test_nothing_is_left(tmp_path: Path) -> None:
         (tmp_path / LOCK_FILE).mkdir()
         EmbeddedStore.open(tmp_path)
     assert open_below(tmp_path) == 0
+
+
+def test_a_new_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    store = EmbeddedStore.open(tmp_path)
+    store.ensure("/n")
+    modes = {each.name: each.stat().st_mode & 0o777 for each in tmp_path.glob("metadata.db*")}
+    store.close()
+    assert modes == {"metadata.db": 0o600, "metadata.db-wal": 0o600}
+    (tmp_path / "metadata.db").chmod(0o640)  # as the owner wants it
+    EmbeddedStore.open(tmp_path).close()
+    assert (tmp_path / "metadata.db").stat().st_mode & 0o777 == 0o640

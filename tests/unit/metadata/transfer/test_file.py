@@ -184,3 +184,9 @@ def test_two_trees_have_two_digests() -> None:
     assert digest({"/a": b"b"}) != digest({"/ab": b""})
     assert digest({"/a": b"", "/b": b"c"}) != digest({"/a": b"/b", "c": b""})
     assert digest({"/a": b"1", "/b": b"2"}) == digest({"/b": b"2", "/a": b"1"})
+
+
+def test_a_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "tree.json"
+    save(path, export())
+    assert path.stat().st_mode & 0o777 == 0o600
