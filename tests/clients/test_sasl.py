@@ -33,7 +33,6 @@ from kbroker.testing.plain import PlainBroker
 from lab.ports import free_port
 from tests.clients.agents.driver import eventually
 from tests.clients.agents.tools import Tools
-from tests.support.certificates import Authority
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 USER, PASSWORD = "alice", 'p"w\\ d,=%'
@@ -469,28 +468,13 @@ def test_a_client_that_does_not_is_cut_off(short_lived: Secured) -> None:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_over_tls(mechanism: str, tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    port, store = free_port(), tmp_path / "store.pem"
-    store.write_bytes(authority.issue("broker").both)
-    overrides = {
-        "listeners": f"PLAINTEXT://127.0.0.1:{free_port()},SECURE://127.0.0.1:{port}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL",
-        "sasl.enabled.mechanisms": ",".join(MECHANISMS),
-        "listener.name.secure.plain.sasl.jaas.config": f"{_PLAIN} required user_{USER}=pw;",
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(store),
-        "admin.listeners": "http://127.0.0.1:0",
-    }
-    with Broker(overrides, topics={"t": 1}) as broker:
-        secured = Secured(broker, port)
-        secured.alter(upsertion(USER, "pw"), upsertion(USER, "pw", "SCRAM_SHA_512"))
-        settings = secured.rdkafka(mechanism, password="pw")
-        settings |= {"security.protocol": "SASL_SSL", "enable.ssl.certificate.verification": False}
+def test_over_tls(mechanism: str) -> None:
+    with Broker(topics={"t": 1}, users={USER: PASSWORD}, tls=True) as broker:
+        settings = broker.client_settings(USER, mechanism=mechanism)
         producer = confluent_kafka.Producer(settings)
         producer.produce("t", mechanism)
         assert producer.flush(WAIT_S) == 0
-        assert written(secured, mechanism)
+        assert [each.value for each in broker.records("t")] == [mechanism.encode()]
         wrong = rdkafka_admin.AdminClient({**settings, "sasl.password": "wrong"})
         with pytest.raises(confluent_kafka.KafkaException):
             wrong.list_topics(timeout=1)
