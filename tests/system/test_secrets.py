@@ -34,6 +34,7 @@ from kbroker.security.client_login import ClientLogin
 from kbroker.security.plain import plain_token
 from kbroker.testing.plain import PlainBroker
 from lab.ports import free_port
+from tests.clients.agents.driver import eventually
 from tests.support.certificates import Authority, openssl
 
 pytestmark = pytest.mark.client
@@ -208,6 +209,7 @@ def _raw_login(port: int, token: bytes) -> bytes:
 
 def alter_and_describe(world: World, capfd: pytest.CaptureFixture[str]) -> None:
     client = AdminClient({"bootstrap.servers": world.broker.bootstrap})
+    eventually(lambda: METRICS in client.list_topics(timeout=WAIT_S).topics, "the topic of metrics")
     for key, value in (
         (JAAS_KEY, f"{PLAIN} username=b password={JAAS_PASSWORD} user_alice={PLAIN_PASSWORD};"),
         (JAAS_KEY, f"{PLAIN} username=b password={JAAS_PASSWORD} user_alice={PLAIN_PASSWORD}"),
