@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from kbroker.handlers.audited import AUDITED, HIDDEN
+from kbroker.handlers.audited import AUDITED, HIDDEN, Asked
 from kbroker.handlers.registry import APIS
 from kbroker.handlers.rights import RIGHTS
+from kbroker.metadata.image import ClusterImage
 from kbroker.protocol import messages
 from kbroker.security.audit import Kind
 from kbroker.security.authorizer import AclAuthorizer, Rules
@@ -310,6 +311,24 @@ def test_more_partitions_and_where_they_move(broker: Audited) -> None:
         "replicas_before": [1],
         "error": "INVALID_REPLICA_ASSIGNMENT",
     }
+
+
+def test_quotas() -> None:
+    table = messages.alter_client_quotas
+    entity = [
+        table.EntityData(entity_type="user", entity_name="anna"),
+        table.EntityData(entity_type="client-id", entity_name=None),
+    ]
+    ops = [
+        table.OpData(key="producer_byte_rate", value=1024.0, remove=False),
+        table.OpData(key="consumer_byte_rate", value=0.0, remove=True),
+    ]
+    request = table.Request(entries=[table.EntryData(entity=entity, ops=ops)], validate_only=False)
+    result = table.Result(error_code=0, error_message=None, entity=entity)
+    asked = Asked(ClusterImage(), request, table.Response(entries=[result]))
+    (item,) = AUDITED[ApiKey.ALTER_CLIENT_QUOTAS](asked)
+    assert item.resource == "quota:user=anna,client-id=<default>"
+    assert item.more == {"quotas": {"producer_byte_rate": 1024.0, "consumer_byte_rate": None}}
 
 
 CHANGING = frozenset(
