@@ -82,7 +82,7 @@ def test_a_consumer() -> None:
     }
 
 
-def test_what_removal_matches() -> None:
+def test_the_filters_of_a_removal() -> None:
     (one,) = removal_of(Named(topics=("t",), allow_principals=(ANNA,), operations=("Read",)))
     assert (one.type, one.name, one.kind) == (TOPIC, "t", LITERAL)
     assert (one.principal, one.host, one.operation, one.permission) == (
@@ -94,7 +94,7 @@ def test_what_removal_matches() -> None:
     )  # fmt: skip
 
 
-def test_what_a_list_matches() -> None:
+def test_the_filters_of_a_list() -> None:
     (everything,) = filters_of(Named(), None)
     assert (everything.type, everything.kind) == (ResourceType.ANY, PatternType.ANY)
     assert [each.name for each in filters_of(Named(topics=("a", "b"), cluster=True), ANNA)] == [

@@ -174,7 +174,7 @@ def test_settings_before_and_after(broker: Audited) -> None:
     ]
 
 
-def test_what_a_replacement_removes(broker: Audited) -> None:
+def test_settings_that_a_replacement_removes(broker: Audited) -> None:
     broker.create("orders", retention_ms="5", segment_ms="60000")
     table = messages.alter_configs
     config = table.AlterableConfig(name="segment.ms", value="70000")

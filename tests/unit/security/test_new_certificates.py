@@ -67,7 +67,7 @@ def test_another_authority_is_not_accepted(authority: Issued, tmp_path: Path) ->
         handshake(authority, store, "localhost")
 
 
-def test_what_openssl_reads(authority: Issued, tmp_path: Path) -> None:
+def test_openssl_reads_a_certificate(authority: Issued, tmp_path: Path) -> None:
     ca, store = tmp_path / "ca.pem", tmp_path / "store.pem"
     ca.write_bytes(authority.certificate)
     made = issue(authority, "a broker", hosts=("localhost",), days=2, now_ms=NOW_MS)
