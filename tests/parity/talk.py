@@ -206,7 +206,7 @@ class Talk:
         self.steps: list[Any] = []
         self.aliases = answers.Aliases()
         self._address = address
-        self._tag = f"{zlib.crc32(title.encode()):08x}"
+        self._tag = _tag_of(title)
         self._connections: list[Connection] = []
         self._main: Connection | None = None
         self._hidden: Connection | None = None
@@ -260,8 +260,7 @@ class Talk:
     @property
     def host(self) -> str:
         """An address of the loopback network that no other case uses, and that is not 127.0.0.1."""
-        digits = int(self._tag, 16)
-        return f"127.{1 + digits % 250}.{digits >> 8 & 255}.{1 + (digits >> 16) % 250}"
+        return _host_with(self._tag)
 
     def allow(self, *acls: tuple[int, str, int]) -> None:
         """ACLs of this case's host: type of resource, its name, operation; in force afterwards."""
@@ -389,3 +388,17 @@ class Talk:
         )
         (topic,) = self.quietly(asked).topics
         return [partition.error_code.value for partition in topic.partitions]
+
+
+def host_of(title: str) -> str:
+    """The host of a case's ACLs."""
+    return _host_with(_tag_of(title))
+
+
+def _tag_of(title: str) -> str:
+    return f"{zlib.crc32(title.encode()):08x}"
+
+
+def _host_with(tag: str) -> str:
+    digits = int(tag, 16)
+    return f"127.{1 + digits % 250}.{digits >> 8 & 255}.{1 + (digits >> 16) % 250}"

@@ -23,7 +23,8 @@ from tests.parity.differences import (
     reason,
     split,
 )
-from tests.parity.sides import Held, Key, Side
+from tests.parity.sides import AUTHORIZER, Held, Key, Side
+from tests.parity.talk import host_of
 from tests.support import requirements
 
 # The first test waits for all cases to be held.
@@ -105,3 +106,14 @@ def test_every_pinned_answer_has_a_reason() -> None:
 def test_no_vector_without_a_case(family: str) -> None:
     labels = {case.label for case in cases_of(family)}
     assert vectors.load(family).keys() <= labels
+
+
+def test_cases_with_an_authorizer_have_hosts_of_their_own() -> None:
+    """Their ACLs are of a host; of two cases with one host the later would see the other's ACLs."""
+    cases: dict[str, str] = {}
+    for family in families():
+        for case in cases_of(family):
+            if case.setup == AUTHORIZER:
+                title = f"{family}: {case.label}"
+                other = cases.setdefault(host_of(title), title)
+                assert other == title, f"{title} and {other}: change a word of one label"

@@ -115,7 +115,7 @@ add_rights(
     book,
     "Produce of a transaction",
     SOME,
-    ["WRITE T t", "WRITE X x", "DESCRIBE X x, WRITE T t", "WRITE X x, WRITE T t, WRITE T m"],
+    ["WRITE T t", "WRITE X x", "WRITE T t, DESCRIBE X x", "WRITE X x, WRITE T t, WRITE T m"],
     _transactional,
     prepare=topics,
     view=_short,
