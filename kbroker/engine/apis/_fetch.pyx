@@ -10,17 +10,14 @@ one changes and serves its partitions under the session's lock, which is never h
 
 A follower's fetch reads to the log's end and says that all below where it begins is in its log:
 that is noted once, before the read, and may move the high watermark (`partition_note_fetch`). In a
-session it says so of every partition that is followed, also of those that it does not name. Who
-waits for that is woken when the fetches of the run are done.
+session it says so of every followed partition. Waiters are woken when the run's fetches are done.
 
-A consumer that may be sent to a follower (from version 11 on) reads here from any replica, up to
-this replica's high watermark; where replicas are chosen by rack, a leader answers with a better one
-(`replica/_closest`) and reads nothing.
+A consumer that may be sent to a follower (since version 11) reads from any replica, up to its high
+watermark; where racks count, a leader answers with a better one (`replica/_closest`).
 
-A run never waits for the disk: a fetch that would, to find its place or for a short range, is set
-aside and comes again in a run that may (`net/_aside`). On a Processor's thread (`_at_once`) it
-waits for nothing at all: one that would, is of many partitions or has to park is given back, and
-comes again in a run.
+A run never waits for the disk: a fetch that would is set aside and comes again in a run that may
+(`net/_aside`). On a Processor's thread (`_at_once`) it waits for nothing at all: one that would, is
+of many partitions or has to park is given back, and comes again in a run.
 
 Ranges up to `inline_range_bytes` are read into the answer (one send); longer ones go by sendfile
 with their segment held. Protocol: FetchRequest and FetchResponse 4-18.
@@ -446,8 +443,7 @@ cdef void _give_back(HotWorker* worker, FetchPlan* plan) noexcept nogil:
 
 
 cdef void _ask_rights(HotWorker* worker, FetchPlan* plan, int resumed) noexcept nogil:
-    # Of Python. The session has noted this fetch already. One that has waited is queued first: the
-    # thread that completes it may be one that does not go to Python.
+    # Of Python. One that has waited is queued first: its thread may not be a handler's.
     cdef Request* request = plan.request
     cdef Request* last = request
     cdef int is_queued = resumed == FETCH_LAST and request.rights == NULL
