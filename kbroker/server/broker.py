@@ -354,9 +354,9 @@ class Broker:
             self._member.compare_settings(self._session())
 
     def _show(self, image: ClusterImage) -> None:
-        parts = self._access.show, self._formats.follow, self._quotas.follow, self._transactions.show
-        for followed in parts:
-            followed(image)
+        for part in (self._access.show, self._formats.follow, self._quotas.follow):
+            part(image)
+        self._transactions.show(image)
         show = self._publisher.show
         show(image) if self._member is None else self._member.follow(image, show)
 
