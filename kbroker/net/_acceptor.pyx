@@ -23,7 +23,7 @@ from kbroker.net._connection_rates cimport (
     connection_rates_refuse_ms, connection_rates_wait_ms)
 from kbroker.net._processor cimport processor_offer
 from kbroker.net._processor_lists cimport listener_opens
-from kbroker.net._quotas cimport ConnectionQuotas, quota_acquire, quota_release
+from kbroker.net._quotas cimport ConnectionQuotas, quota_acquire, quota_opened, quota_release
 from kbroker.net._sessions cimport session_drop
 from kbroker.net._types cimport Listener, NetworkSettings, NewConnection, Processor
 
@@ -142,7 +142,7 @@ cdef void _wait(Acceptor* acceptor, int64_t wait_ms) noexcept nogil:
 cdef void _end_first(Acceptor* acceptor) noexcept nogil:
     cdef RefusedConnection* first = &acceptor.waiting[acceptor.waiting_first]
     close(first.fd)
-    quota_release(first.ip_entry, listener_opens(&acceptor.listener))
+    quota_release(first.ip_entry, 0)
     acceptor.waiting_first = (acceptor.waiting_first + 1) % <int>REFUSED_MAX
     acceptor.waiting_count -= 1
 
@@ -177,6 +177,8 @@ cdef int _is_over_rate(
     kb_count(&acceptor.throttled, 1)
     if acceptor.waiting_count == REFUSED_MAX:
         _end_first(acceptor)
+    if listener_opens(&acceptor.listener):
+        quota_opened(connection.ip_entry)  # it is not to open
     place = &acceptor.waiting[
         (acceptor.waiting_first + acceptor.waiting_count) % <int>REFUSED_MAX]
     place.fd = connection.fd

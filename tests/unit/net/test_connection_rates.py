@@ -92,3 +92,17 @@ def test_a_listener_that_does_not_count(make_rig: Callable[..., Rig]) -> None:
     rig.server.bound_connection_rate(1e-9)
     assert all(served(rig.client()) for _ in range(5))
     assert figure(rig, "waited_ms") == 0
+
+
+def test_a_refused_connection_is_none_of_those_that_open(make_rig: Callable[..., Rig]) -> None:
+    rig = limited(make_rig(listener={"authenticates": True}), 60_000)
+    rig.server.limit_connection_rates(1e-9, {})
+    refused = [rig.client(host="127.0.0.2") for _ in range(5)]
+    eventually(lambda: figure(rig, "throttled") == 5, "none is served")
+    rig.server.limit_connection_rates(-1.0, {})
+    opening = rig.client(host="127.0.0.2")
+    eventually(lambda: rig.total("connections") == 1, "another one is")
+    opening.close()
+    eventually(lambda: rig.total("connections") == 0, "and goes")
+    rig.server.stop_accepting()
+    assert all(each.ended() for each in refused)
