@@ -126,6 +126,8 @@ class Producing(threading.Thread):
         )
 
     def _delivered(self, error: Any, message: Any) -> None:
+        if error is not None and self.ended.is_set():
+            return  # what is in the queue at the end is thrown away
         assert error is None, error
         self.bytes_sent += len(message.value())
 

@@ -8,7 +8,9 @@ from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from kbroker.cli.main import main
 from kbroker.metrics.catalogue import CATALOGUE, DIALECTS, Metric
 from kbroker.observe import resources
 from kbroker.testing.plain import PlainBroker as Broker
@@ -30,6 +32,12 @@ SECURED = {
     "certificate_expiries", "authentications", "authentications_failed", "reauthentications",
     "reauthentications_failed",
 }  # fmt: skip
+# A topic of more partitions than may be made at once is made, and its client waits.
+MUTATIONS = 11
+QUOTAS = (
+    "producer_byte_rate=1e9", "consumer_byte_rate=1e9", "request_percentage=1000",
+    "controller_mutation_rate=1",
+)  # fmt: skip
 _LINE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{([^}]*)\})? (\S+)$")
 
 Samples = dict[str, dict[str, float]]
@@ -62,12 +70,18 @@ def used(make_broker: MakeBroker) -> Broker:
     broker = make_broker(
         {"metrics.dialects": ",".join(DIALECTS), "metrics.partitions.enable": True}
     ).start()
+    assert main(["quota", "set", *QUOTAS, "--client-id-default", "-b", broker.bootstrap]) in (
+        0,
+        None,
+    )
     client = Confluent(broker.bootstrap)
     client.produce("orders", [Record(b"x" * 100) for _ in range(RECORDS)])
     assert len(list(client.consume("orders", RECORDS))) == RECORDS
     commit(broker, "readers", "orders", RECORDS - LEFT)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "payments"})
     producer.init_transactions(30)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic("many", MUTATIONS + 1, 1)])["many"].result(30)
     wait_for(broker, lambda found: "kafka_topic_partition_current_offset" in found, "a topic")
     return broker
 
