@@ -23,7 +23,7 @@ the session's.
 from libc.stdint cimport int32_t, uint8_t, uint64_t
 
 from kbroker.core._atomics cimport kb_load_u64
-from kbroker.core._error_codes cimport NO_ERROR, TOPIC_AUTHORIZATION_FAILED
+from kbroker.core._error_codes cimport TOPIC_AUTHORIZATION_FAILED
 from kbroker.engine.worker._asked_rights cimport (
     AskedRights, asked_rights_add_known, asked_rights_keep, asked_rights_new, right_to)
 from kbroker.engine.worker._verdicts cimport (
