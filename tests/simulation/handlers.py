@@ -41,6 +41,9 @@ class Request:
     def respond(self, body: bytes) -> None:
         self.answer(body)
 
+    def throttle(self, throttle_ms: int) -> None:
+        assert throttle_ms == 0, "there are no quotas"
+
     def close_connection(self, reason: str) -> None:
         raise AssertionError(f"a broker cannot answer another: {reason}")
 
