@@ -24,7 +24,8 @@ OF_EACH: Final = 2
 _SETUPS: Final = (DEFAULT_SETUP, COORDINATORS)
 TIMED: Final = frozenset({"group_timers"})
 AUTHORIZED: Final = frozenset({"authorized_acls", "rights"})  # all of them with an authorizer
-LEFT_OUT: Final = TIMED | AUTHORIZED
+QUOTAS: Final = frozenset({"alter_client_quotas"})  # all of them on a broker of their own
+LEFT_OUT: Final = TIMED | AUTHORIZED | QUOTAS
 
 
 def seed() -> str:
