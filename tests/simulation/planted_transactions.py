@@ -203,7 +203,7 @@ PLANTED_IN_TRANSACTIONS: dict[str, Plant] = {
         transaction_clients, "fetch_committed", _to_the_high_watermark, 60
     ),
     "aborted-before-the-fetch": Plant(transaction_clients, "fetch_committed", _begun_since, 60),
-    "offsets-of-any-outcome": Plant(Groups, "marker_written", _committed_always, 60, first=10),
+    "offsets-of-any-outcome": Plant(Groups, "marker_written", _committed_always, 60, first=80),
     "guard-outlives-its-marker": Plant(Produces, "_append", _under_any_guard, 60),
     # Images have to be missed while a marker is under way: one history of some thousands.
     "led-in-between": Plant(store._Gain, "goes_on", _goes_on_always, 1, first=5_100_984),
