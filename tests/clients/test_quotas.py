@@ -183,6 +183,10 @@ def test_a_consumer_keeps_to_its_quota(bootstrap: str) -> None:
             "group.id": "readers",
             "auto.offset.reset": "earliest",
             "fetch.message.max.bytes": 200_000,
+            # What it has fetched ahead would count when it is read, not when the broker gave it.
+            "queued.min.messages": 1,
+            "queued.max.messages.kbytes": 1,
+            "fetch.queue.backoff.ms": 1,
         }
     )
     try:
