@@ -33,16 +33,17 @@ if TYPE_CHECKING:
 
 def handle(services: Services, call: Call[Request]) -> None:
     results: dict[TopicPartition, ErrorCode] = {}
-    image = services.controller.image
+    image, move = services.controller.image, services.replicas.move
     for name, path in _wanted(call.message).items():
         results[name] = ErrorCode.NONE
         try:
-            services.replicas.move(name, path)
+            move(name, path)
         except KafkaError as error:
-            results[name] = error.code
-            is_known = image.partition(*name) is not None
-            if error.code is ErrorCode.REPLICA_NOT_AVAILABLE and not is_known:
+            is_elsewhere = error.code is ErrorCode.REPLICA_NOT_AVAILABLE
+            if is_elsewhere and image.partition(*name) is None:
                 results[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                results[name] = error.code
     call.answer(_response(results))
 
 

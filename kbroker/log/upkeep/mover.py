@@ -122,7 +122,8 @@ class LogMover:
 
     def ask(self, name: TopicPartition, path: str) -> None:
         """Moves a log to the data directory at `path`, soon. KafkaError: why not."""
-        if len(str(name)) + FUTURE_CHARS > DIRECTORY_NAME_CHARS_MAX:
+        topic, partition = name  # a request names thousands: the name itself is not made
+        if len(topic) + 1 + len(str(partition)) + FUTURE_CHARS > DIRECTORY_NAME_CHARS_MAX:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name}: too long a name to move")
         directory = directory_at(path, self._paths, self._logs.usable)
         held = self._held(name)
