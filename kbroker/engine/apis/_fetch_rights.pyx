@@ -12,8 +12,8 @@ known. Without either, each partition has the error, whether it exists or not, a
 
 What is denied is as what is not there: it does not keep the fetch from waiting for other
 partitions, and a session's client that has had the error waits a second at most until it has it
-again. A fetch that has waited is asked for anew when it ends, so a right that went away meanwhile
-is missing then; Apache Kafka looks only when the fetch comes.
+again. The rights of a fetch that has waited are checked again when the wait ends, so a right that
+was removed meanwhile is missing then; Apache Kafka checks them only when the fetch comes.
 
 Verdicts are those of `_verdicts`; one look for each topic in a row, and none where a session's
 client was allowed all of it by the same ACLs, and it has followed nothing else since. No lock but
