@@ -1,8 +1,8 @@
 """The broker's audit log, as its settings ask for one.
 
-Place in the flow: `Access` makes it with the authorizer, first of all when the broker starts, and
-stops it last. A file that cannot be written then is an error in one line: an operator who asks for
-an audit log is not to find out later that there is none.
+Place in the flow: `Access` makes it with the authorizer before all other parts of the broker, and
+stops it after them. A broker whose audit log cannot be written does not start, and one line gives
+the reason.
 """
 
 from __future__ import annotations
