@@ -144,6 +144,7 @@ class Producing(threading.Thread):
 
 
 def rate_of(each: Producing) -> float:
+    # A quota is a rate by the broker's clock: nothing but time ends a window.
     time.sleep(WINDOW_S)
     before, began = each.bytes_sent, time.monotonic()
     time.sleep(MEASURED_S)
@@ -222,7 +223,8 @@ def throttle_times(bootstrap: str) -> list[int]:
             "ops": [{"key": "producer_byte_rate", "value": 40_000.0, "remove": False}],
         }
         talk.ask(build(ApiKey.ALTER_CLIENT_QUOTAS, 1, entries=[change], validate_only=False))
-        time.sleep(1)  # it is in force a moment after the answer, at the original
+        # Apache Kafka answers before it applies the quota, and no request shows when it has.
+        time.sleep(1)
         times_ms = []
         for _ in range(16):
             data = {"index": 0, "records": build_batch([bytes(30_000)])}
