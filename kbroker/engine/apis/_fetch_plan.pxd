@@ -14,7 +14,9 @@ from kbroker.engine.apis._leaders cimport NamedLeaders
 
 cdef enum:
     TOPIC_IDS_FROM = 13           # versions
+    INITIAL_EPOCH = 0             # of a session: it is to be made
     FINAL_EPOCH = -1              # of a session: none, or its end
+    PARTITIONS_AT_ONCE_MAX = 16   # more are more work than waking a handler
     ANY_REPLICA_FROM = 11         # of a version: consumers may be sent to a follower
     # How long a follower waits for records before it gets the new high watermark.
     NEWS_WAIT_MS = 8
