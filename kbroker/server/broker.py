@@ -17,13 +17,12 @@ and a switch interval of half a millisecond bounds what a cold request waits for
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 from kbroker import limits
-from kbroker._net import WrappedRequest, give_back_memory
+from kbroker._net import WrappedRequest
 from kbroker.clock import Clock, SystemClock
 from kbroker.config.admin_listeners import ADMIN_LISTENERS
 from kbroker.config.key import ConfigSource
@@ -71,6 +70,7 @@ from kbroker.server.handler_pool import HandlerPool
 from kbroker.server.late_steps import LateSteps
 from kbroker.server.lifecycle import Lifecycle, Step, nothing
 from kbroker.server.metadata_store import open_store
+from kbroker.server.observation import Observation
 from kbroker.server.open_files import raise_open_file_limit
 from kbroker.server.quotas import Quotas
 from kbroker.server.ready import announce, remove_ready_file
@@ -86,8 +86,7 @@ if TYPE_CHECKING:
     from kbroker.config import BrokerConfig
     from kbroker.metadata.image import ClusterImage, ImageDelta
     from kbroker.metrics.model import Figures
-    from kbroker.observe.metrics_topic import MetricsTopic
-    from kbroker.observe.observer import Observer
+    from kbroker.observe.observer import Parts
     from kbroker.own_thread import OwnThread
     from kbroker.replica._replica import Replica
     from kbroker.server.metadata_store import Store
@@ -99,7 +98,6 @@ T = TypeVar("T")
 Dispatch = Callable[[WrappedRequest], None]
 ServeAdmin = Callable[["Broker", "Sequence[socket.socket]", Run], HttpServer]
 
-OBSERVER_DELAY_MS: Final = 500
 MOVE_RATE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
 
 
@@ -162,9 +160,9 @@ class Broker:
         self._services: Services | None = None
         self._controller: Controller | None = None
         self._handlers: HandlerPool | None = None
-        self._metrics_topic: MetricsTopic | None = None
-        self._observer: Observer | None = None
-        self._observer_lock = threading.Lock()
+        self._observation = Observation(
+            self._observed, lambda: self.config, self._clock, self._scheduler, self._own_address
+        )
         self._served, self._serve_admin, self._before_logs = False, serve_admin, before_logs
         self._admin = AdminPort(self._serve_http, self._loop.submit)
         self._handler_failures = Failures("request handlers")
@@ -217,7 +215,7 @@ class Broker:
 
     def _steps(self) -> list[Step]:
         """In the order in which they come up."""
-        member, late = self._member, self._late.step
+        member, observation, late = self._member, self._observation, self._late.step
         self._access = Access(self.config, self._clock, self._running_controller, self._scheduler)
         return [
             Step("authorizer", self._access.make, self._access.stop),
@@ -240,9 +238,9 @@ class Broker:
             # From here on the broker serves: what is short for a moment does not end it.
             late("groups", lambda: self._groups.start(self._scheduler), self._groups.stop),
             late("transactions", self._transactions.start, self._transactions.stop),
-            late("observer", self._schedule_observer, self._stop_observer),
+            late("observer", observation.schedule, observation.stop),
             late("warm-up", self._warm_up),
-            late("metrics topic", self._start_metrics_topic, self._stop_metrics_topic),
+            late("metrics topic", observation.start_metrics_topic, observation.stop_metrics_topic),
             Step("leadership", stop=member.shutdown.run if member else nothing),
             Step("readiness", stop=self._readiness_ends),
         ]
@@ -497,44 +495,20 @@ class Broker:
         self._tls.schedule(self._scheduler, self.config["ssl.reload.interval.ms"])
         self._scheduler.start()
 
-    def _schedule_observer(self) -> None:
-        # Not at once: a client's first requests do not wait for the imports that this needs.
-        self._scheduler.schedule(
-            "observer", self._begin_observing, None, delay_ms=OBSERVER_DELAY_MS
-        )
+    def _observed(self) -> Parts:
+        from kbroker.observe.observer import Parts
 
-    def _begin_observing(self) -> None:
-        self._observe()
-        give_back_memory()  # of the modules compiled for it, if that came after the warm-up's
-
-    def _observe(self) -> Observer:
-        """The observer; made when the first figures are asked for, or soon after the start."""
-        with self._observer_lock:
-            if self._observer is None:
-                from kbroker.observe.observer import Observer, Parts
-
-                observer = Observer(
-                    Parts(
-                        server=self._server, hot=self._hot,
-                        replicas=self._replicas.replicas, log_tasks=self._log_tasks,
-                        scheduler=self._scheduler, readiness=self.readiness,
-                        log_dirs=tuple(str(Path(path)) for path in self.config.log_dirs),
-                        node_id=self.config.node_id, groups=self._groups, health=self.health,
-                        purgatories=self._purgatories, controller=lambda: self._controller,
-                        replication=self._member.replication if self._member else None,
-                        transactions=self._transactions, certificates=self._tls.expiries,
-                        services=lambda: self._services,
-                    ),
-                    self._clock,
-                    every_partition=self.config["metrics.partitions.enable"],
-                )  # fmt: skip
-                observer.start()
-                self._observer = observer
-            return self._observer
-
-    def _stop_observer(self) -> None:
-        if self._observer is not None:
-            self._observer.stop()
+        return Parts(
+            server=self._server, hot=self._hot,
+            replicas=self._replicas.replicas, log_tasks=self._log_tasks,
+            scheduler=self._scheduler, readiness=self.readiness,
+            log_dirs=tuple(str(Path(path)) for path in self.config.log_dirs),
+            node_id=self.config.node_id, groups=self._groups, health=self.health,
+            purgatories=self._purgatories, controller=lambda: self._controller,
+            replication=self._member.replication if self._member else None,
+            transactions=self._transactions, certificates=self._tls.expiries,
+            services=lambda: self._services,
+        )  # fmt: skip
 
     def _warm_up(self) -> None:
         # asyncio and uvloop are imported here, after the ready line.
@@ -542,19 +516,9 @@ class Broker:
 
         self._loop.submit(give_back_memory_of_start())
 
-    def _start_metrics_topic(self) -> None:
-        if not self.config["metrics.topic.enable"]:
-            return
-        from kbroker.observe.metrics_topic import metrics_topic_of  # for those who want it
-
+    def _own_address(self) -> str:
         host, port = self._bound[self.config.listeners.inter_broker_name][0]
-        at = format_address(reachable(host), port)
-        self._metrics_topic = metrics_topic_of(self._observe(), self.config, self._clock, at)
-        self._metrics_topic.start()
-
-    def _stop_metrics_topic(self) -> None:
-        if self._metrics_topic is not None:
-            self._metrics_topic.stop()
+        return format_address(reachable(host), port)
 
     def _readiness_ends(self) -> None:
         """Before anything goes down: the readiness page says so, no further scrape begins."""
@@ -568,7 +532,7 @@ class Broker:
         yield None if self._store is None else self._store.watches.thread
         yield None if self._controller is None else self._controller.thread
         yield self._loop.thread
-        yield None if self._metrics_topic is None else self._metrics_topic.thread
+        yield self._observation.metrics_thread
         yield from (*self._log_tasks.threads, *self._lanes.threads)
         yield from () if self._member is None else self._member.threads
         yield from () if self._handlers is None else self._handlers.threads
@@ -582,7 +546,7 @@ class Broker:
 
     def figures(self, *, every_partition: bool | None = None) -> Figures:
         """What was measured just now; parts that are not up yet are left out."""
-        return self._observe().figures(every_partition=every_partition)
+        return self._observation.figures(every_partition=every_partition)
 
     # --- the admin port ---------------------------------------------------------------------------
 

@@ -89,7 +89,7 @@ SIGNS: dict[str, Sign] = {
     "transactions": lambda b: b._transactions._is_started,
     "observer": lambda b: "observer" in b._scheduler.statistics(),
     "warm-up": lambda b: b._loop.thread is not None,
-    "metrics topic": lambda b: b._metrics_topic is not None,
+    "metrics topic": lambda b: b._observation.metrics_thread is not None,
 }
 # An answer takes an acceptor, a network thread and a handler: after its step it is waited for.
 WAITED_FOR: dict[str, Sign] = {"network threads": lambda b: answers(b, PATIENCE_S)}
