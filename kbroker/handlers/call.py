@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from kbroker.errors import ErrorCode
 from kbroker.handlers.envelope import Forwarded
-from kbroker.handlers.reply import Failure, Reply, answer_exception, short_message
+from kbroker.handlers.reply import Reply, answer_exception, short_message
 from kbroker.protocol.messages.failures import failed
 from kbroker.protocol.messages.table import Message, Record
 from kbroker.security.session import Session, session_of
 
 if TYPE_CHECKING:
     from kbroker.handlers.services import ColdRequest
-    from kbroker.protocol._messages import Encoded
+    from kbroker.protocol._messages import Encoded, Plan
 
 Q = TypeVar("Q", bound=Message)
 
@@ -51,30 +51,30 @@ Shape = Callable[["Call[Any]", ErrorCode, str | None], Message]
 class Call(Reply, Generic[Q]):
     """A request as its handler sees it."""
 
-    __slots__ = ("_plan", "_shape", "_table", "message", "version")
+    # Ten thousand members may wait, each with one: what can be looked up has no slot.
+    __slots__ = ("_shape", "_table", "message")
 
     message: Q
 
     def __init__(self, request: ColdRequest, table: Table, shape: Shape | None = None) -> None:
         """ProtocolError: the body is no request of this version."""
-        self.request = request
-        self.watch = None
-        self._answered = False
-        self.version = request.api_version
-        self.message = cast("Q", table.Request.decode(request.body, self.version))
+        super().__init__(request)
+        self.message = cast("Q", table.Request.decode(request.body, request.api_version))
         self._table = table
-        self._plan = table.Response.plan_of(self.version)
         self._shape = shape
+
+    @property
+    def version(self) -> int:
+        return self.request.api_version
+
+    @property
+    def _plan(self) -> Plan:
+        return self._table.Response.plan_of(self.version)
 
     @property
     def session(self) -> Session:
         """Of the client. Read it before the answer: the connection may be gone afterwards."""
         return session_for(self.request)
-
-    # No bound method in each: ten thousand members may wait.
-    @property
-    def _failure(self) -> Failure:  # type: ignore[override]
-        return self._failed
 
     def encoded(self, record: Record) -> Encoded:
         """A part of the response, for a response that has it more than once."""
@@ -95,7 +95,7 @@ class Call(Reply, Generic[Q]):
         try:
             body = self._plan.encode(response)
         except Exception as error:
-            answer_exception(self.request, self._failure, error, self._respond)
+            answer_exception(self.request, self._failed, error, self._respond)
             return True
         self._respond(body)
         return True

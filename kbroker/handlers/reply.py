@@ -58,13 +58,16 @@ _claims: Final = threading.Lock()
 class Reply:
     """The one answer of one request."""
 
-    __slots__ = ("_answered", "_failure", "request", "watch")
+    __slots__ = ("_answered", "request", "watch")
 
-    def __init__(self, request: ColdRequest, failure: Failure) -> None:
+    def __init__(self, request: ColdRequest) -> None:
         self.request = request
         self.watch: Callable[[bytes], None] | None = None  # is called with the body of the answer
-        self._failure = failure
         self._answered = False
+
+    def _failed(self, request: ColdRequest, code: ErrorCode, message: str) -> bytes:
+        """The body that has this error for everything that was asked."""
+        raise NotImplementedError
 
     def _respond(self, body: bytes) -> None:
         if self.watch is not None:
@@ -92,7 +95,7 @@ class Reply:
         if not isinstance(error, Exception):
             return False
         if self._claim():
-            answer_exception(self.request, self._failure, error, self._respond)
+            answer_exception(self.request, self._failed, error, self._respond)
         else:
             failures.counted()
             logger.error("%s raised after its answer: %r", api_name(self.request), error)
@@ -105,14 +108,14 @@ class Reply:
         try:
             body = make_body()
         except Exception as error:
-            answer_exception(self.request, self._failure, error, self._respond)
+            answer_exception(self.request, self._failed, error, self._respond)
             return True
         self._respond(body)
         return True
 
     def fail(self, code: ErrorCode, message: str = "") -> bool:
         """Answer with this error for everything that was asked."""
-        return self.send(lambda: self._failure(self.request, code, message))
+        return self.send(lambda: self._failed(self.request, code, message))
 
 
 def answer_exception(

@@ -103,8 +103,6 @@ cdef struct Request:
     uint8_t* detached             # a private copy of the frame, while parked
     void* slow_file               # what it was set aside for; an address to compare
     int64_t* late_from_ns         # atomic, of a write's data directory: see _aside; NULL: a read
-    int8_t taken_up               # by a run that set it aside; its API's own meaning
-    int8_t from_follower          # a fetch of another broker's: its times are counted apart
     void* guards                  # of a produce that has waited for its transaction: see the API
     void* rights                  # AskedRights that Python has decided, or is to: the hot path's
     int64_t warmed_ns             # when its file range was read ahead last; 0: never
@@ -120,10 +118,13 @@ cdef struct Request:
     int cause                     # CAUSE_*, with ACTION_CLOSE
     int part_count
     int part_next                 # the Processor's place in the parts
+    # Here, since they take no room between two of other sizes.
+    int8_t taken_up               # by a run that set it aside; its API's own meaning
+    int8_t from_follower          # a fetch of another broker's: its times are counted apart
+    int8_t is_unsent              # it counts among its channel's unsent bytes
     Request* local_next           # in a list of locally processed requests
     Session* opens_as             # with ACTION_OPEN: a reference, and the channel takes it
     int64_t own_bytes             # of the answer in memory of its own: not in the inline buffers
-    int8_t is_unsent              # it counts among its channel's unsent bytes
     Part* parts                   # inline_parts or an allocation; NULL: compact, no answer yet
     uint8_t* head                 # the memory of parts: inline_bytes or an allocation
     Part inline_parts[INLINE_PARTS]  # from here on not in a compact one

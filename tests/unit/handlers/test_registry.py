@@ -172,13 +172,14 @@ def test_an_exception_after_the_answer_does_not_answer_twice() -> None:
 # --- Reply ------------------------------------------------------------------------------------
 
 
-def fail_body(request: ColdRequest, code: ErrorCode, message: str) -> bytes:
-    return f"{int(code)} {message}".encode()
+class PlainReply(Reply):
+    def _failed(self, request: ColdRequest, code: ErrorCode, message: str) -> bytes:
+        return f"{int(code)} {message}".encode()
 
 
 def test_the_first_answer_counts() -> None:
     request = FakeRequest(3, 5, b"")
-    reply = Reply(request, fail_body)
+    reply = PlainReply(request)
     assert reply.send(lambda: b"one")
     assert not reply.send(lambda: b"two")
     assert not reply.fail(ErrorCode.REQUEST_TIMED_OUT)
@@ -187,13 +188,13 @@ def test_the_first_answer_counts() -> None:
 
 def test_a_body_that_cannot_be_made_is_a_server_error() -> None:
     request = FakeRequest(3, 5, b"")
-    Reply(request, fail_body).send(lambda: bytes(1 // 0))
+    PlainReply(request).send(lambda: bytes(1 // 0))
     assert request.answer == b"-1 "
 
 
 def test_an_exception_in_the_handlers_body() -> None:
     request = FakeRequest(3, 5, b"")
-    with Reply(request, fail_body) as reply:
+    with PlainReply(request) as reply:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "no")
     assert request.answer == b"42 no"
     assert not reply.fail(ErrorCode.REQUEST_TIMED_OUT)
@@ -201,7 +202,7 @@ def test_an_exception_in_the_handlers_body() -> None:
 
 def test_an_exception_after_the_answer_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:
     request = FakeRequest(3, 5, b"")
-    with Reply(request, fail_body) as reply:
+    with PlainReply(request) as reply:
         reply.send(lambda: b"one")
         raise RuntimeError("too late")
     assert request.answer == b"one"
@@ -211,7 +212,7 @@ def test_an_exception_after_the_answer_is_only_logged(caplog: pytest.LogCaptureF
 def test_many_threads_one_answer() -> None:
     for _ in range(20):
         request = FakeRequest(3, 5, b"")
-        reply = Reply(request, fail_body)
+        reply = PlainReply(request)
         start = threading.Barrier(4)
         firsts: list[bool] = []
 
