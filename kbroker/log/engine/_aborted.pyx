@@ -1,11 +1,12 @@
 # cython: language_level=3
 """Which aborted transactions lie in what a fetch returns, by the segments' indexes of them.
 
-An index is in the order of the markers, so the first entry that matters is found by halving; from
-there on the entries are read, over this segment and later ones, to the first whose last stable
-offset is at or beyond the end of the data: what ends after that one begins after the data, too. The
-end is as near as the index of offsets says, or else the next segment, and at most the last stable
-offset. Each segment is read with a reference to it and without the lock; no GIL.
+An index is in the order of the markers, so the first entry that matters is found by halving, or a
+few entries after the one with which the last fetch began. From there on the entries are read, over
+this segment and later ones, to the first whose last stable offset is at or beyond the end of the
+data: what ends after that one begins after the data, too. The end is as near as the index of
+offsets says, or else the next segment, and at most the last stable offset. Each segment is read
+with a reference to it and without the lock; no GIL.
 
 A cleaning may replace segments between the read and this, and between two segments here. The first
 entries are those of the slice's own segment, which has them whatever takes its place. The search
@@ -19,7 +20,7 @@ from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t
 from libc.string cimport memcpy
 
 from kbroker.core._arena cimport Arena, arena_take
-from kbroker.core._atomics cimport kb_load_int
+from kbroker.core._atomics cimport kb_load_int, kb_store_int
 from kbroker.core._error_codes cimport KAFKA_STORAGE_ERROR, NO_ERROR, OFFSET_OUT_OF_RANGE
 from kbroker.log.engine._aborted_index cimport AbortedEntry, AbortedIndex, aborted_read
 from kbroker.log.engine._index cimport (
@@ -34,6 +35,7 @@ from kbroker.log.engine._types cimport (
 
 cdef enum:
     ENTRIES_AT_ONCE = 64
+    ENTRIES_AHEAD = 16            # where the last fetch began
 
 
 cdef struct Collected:
@@ -91,21 +93,43 @@ cdef int16_t first_that_matters(
     return NO_ERROR
 
 
-cdef int16_t collect_from(
-    Collected* found, const AbortedIndex* index, int32_t count
+cdef int32_t read_as_before(
+    const Collected* found, AbortedIndex* index, int32_t count, AbortedEntry* entries,
+    int32_t* at
 ) noexcept nogil:
+    # From where the last fetch began, which is enough for a reader that goes on. How many were
+    # read; 0: they do not have the first entry that matters.
+    cdef int32_t begin = kb_load_int(&index.begun_at), got
+    if not 0 <= begin < count:
+        return 0
+    got = aborted_read(
+        index, begin, entries, min(count - begin, <int32_t>ENTRIES_AHEAD), found.must_not_wait)
+    if (got <= 0 or entries[got - 1].last_offset < found.offset
+            or (begin > 0 and entries[0].last_offset >= found.offset)):
+        return 0
+    at[0] = begin
+    return got
+
+
+cdef int16_t collect_from(Collected* found, AbortedIndex* index, int32_t count) noexcept nogil:
     cdef AbortedEntry entries[ENTRIES_AT_ONCE]
-    cdef int32_t at = 0, got, i
+    cdef int32_t at = 0, got = 0, first = -1, i
     cdef int16_t error = NO_ERROR
     if count > ENTRIES_AT_ONCE:
-        error = first_that_matters(found, index, count, &at)
+        got = read_as_before(found, index, count, entries, &at)
+        if got == 0:
+            error = first_that_matters(found, index, count, &at)
     while error == NO_ERROR and at < count and not found.is_complete:
-        got = aborted_read(index, at, entries, count - at, found.must_not_wait)
+        if got == 0:
+            got = aborted_read(index, at, entries, count - at, found.must_not_wait)
         if got < 0:
             return failed(errno)
         if got == 0:              # it has been cut meanwhile, and the log with it
             break
         for i in range(got):
+            if first < 0 and entries[i].last_offset >= found.offset:
+                first = at + i
+                kb_store_int(&index.begun_at, max(0, first - 1))
             if entries[i].last_offset <= found.last_marker:
                 continue
             found.last_marker = entries[i].last_offset
@@ -116,6 +140,7 @@ cdef int16_t collect_from(
                 found.is_complete = 1
                 break
         at += got
+        got = 0
     return error
 
 

@@ -18,6 +18,7 @@ cdef struct AbortedIndex:
     int fd                        # -1: there is no file
     int count                     # atomic; the entries that are in use
     int unsound                   # the file is not what was written, and has to be rebuilt
+    int begun_at                  # atomic; a hint: the entry before the first of the last fetch
 
 
 # For reading, and for more entries; without a file there are none. 0 or an errno.

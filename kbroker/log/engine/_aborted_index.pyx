@@ -37,6 +37,7 @@ cdef int aborted_open(AbortedIndex* index, const char* path) noexcept nogil:
     cdef int64_t size_bytes
     index.count = 0
     index.unsound = 0
+    index.begun_at = 0
     index.fd = files.open(path, O_RDWR | O_CLOEXEC, 0)
     if index.fd < 0:
         return 0 if errno == ENOENT else errno

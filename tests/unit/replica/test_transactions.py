@@ -484,3 +484,29 @@ def test_an_entry_that_cannot_be_taken_back_ends_the_log(log: LedLog) -> None:
         assert end(log, 7, committed=False) is ErrorCode.KAFKA_STORAGE_ERROR
     assert not log.online
     assert end(log, 7) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize("step", [1, -1, 37])
+def test_a_long_index_is_read_from_where_the_last_fetch_began(log: LedLog, step: int) -> None:
+    """In order, backwards and in turns: each fetch has the transactions of its own data."""
+    count = 300
+    for number in range(count):
+        append(log, batch(7, number))
+        assert end(log, 7, committed=False) is ErrorCode.NONE
+    turns = [at * step % count for at in range(count)]
+    for number in turns:
+        found = aborted_transactions(log, 2 * number, 1)
+        assert (7, 2 * number) in found
+        assert all(first >= 2 * number for _, first in found)
+
+
+def test_an_index_that_was_cut_is_read_up_to_its_end(log: LedLog) -> None:
+    for number in range(200):
+        append(log, batch(7, number))
+        end(log, 7, committed=False)
+    assert (7, 398) in aborted_transactions(log, 398, 1)
+    log.truncate_to(200)
+    assert aborted_transactions(log, 198, 1) == [(7, 198)]
+    append(log, batch(8, 0))
+    end(log, 8, committed=False)
+    assert aborted_transactions(log, 200, 1) == [(8, 200)]
