@@ -36,14 +36,13 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.peer._replica_fetch import decode_fetch, encode_fetch
 from kbroker.peer.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, decode_list_offsets
 from kbroker.peer.replica_fetch import (
     FETCH_VERSION,
     LIST_OFFSETS_VERSION,
     Asked,
     Fetched,
-    decode_fetch,
-    encode_fetch,
     encode_list_offsets,
 )
 from kbroker.protocol.wire import ProtocolError
@@ -308,7 +307,8 @@ class ReplicaFetcher:
             if self._clock.monotonic_ms() > turn_ends_ms:
                 await asyncio.sleep(0)
                 turn_ends_ms = self._clock.monotonic_ms() + TURN_MS
-            if each.topic_id is None or (key := key_of(each.topic_id, each.partition)) in answered:
+            key = each.topic, each.partition
+            if not each.topic or key in answered:
                 continue
             answered.add(key)
             partition, position = lane.members.get(key), lane.session.position(key)

@@ -23,14 +23,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
 from kbroker.errors import ErrorCode
-from kbroker.peer.replica_fetch import (
-    FETCH_VERSION,
-    Asked,
-    Fetched,
-    FetchLimits,
-    decode_fetch,
-    encode_fetch,
-)
+from kbroker.peer._replica_fetch import decode_fetch, encode_fetch
+from kbroker.peer.replica_fetch import FETCH_VERSION, Asked, Fetched, FetchLimits
 from kbroker.protocol.wire import Reader
 from kbroker.testing.plain import PlainBroker
 from kbroker.types import ApiKey

@@ -11,14 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbroker.errors import ErrorCode, KafkaError
+from kbroker.peer._replica_fetch import decode_fetch, encode_fetch
 from kbroker.peer.replica_fetch import (
     FETCH_VERSION,
     LIST_OFFSETS_VERSION,
     Asked,
     FetchLimits,
     FetchMetadata,
-    decode_fetch,
-    encode_fetch,
     encode_list_offsets,
 )
 from kbroker.protocol.wire import ProtocolError, Reader
@@ -99,7 +98,7 @@ def test_an_answer_s_records_are_views_of_its_frame() -> None:
     answer = decode_fetch(Reader(frame, flexible=True))
     first, second, third, fourth = answer.partitions
     assert answer.session_id == 9
-    assert first[:-1] == (ONE, 0, ErrorCode.NONE, 9, 2, None)
+    assert first[:-1] == (ONE.int, 0, ErrorCode.NONE, 9, 2, None)
     assert first.records == b"batches" and first.records.obj is frame
     assert (second.partition, second.error) == (1, ErrorCode.FENCED_LEADER_EPOCH)
     assert third.diverging == (3, 40) and third.records is None

@@ -51,7 +51,7 @@ def followed(log: LedLog) -> FollowedPartition:
 
 def diverging(epoch: int, end_offset: int, leader_start: int) -> Fetched:
     bounds = end_offset, leader_start
-    return Fetched(TOPIC, 0, ErrorCode.NONE, *bounds, (epoch, end_offset), None)
+    return Fetched(TOPIC.int, 0, ErrorCode.NONE, *bounds, (epoch, end_offset), None)
 
 
 @pytest.mark.parametrize("leader_start", [5, 7])

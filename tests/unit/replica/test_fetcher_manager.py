@@ -188,7 +188,7 @@ def test_an_end_waits_for_the_append_that_is_under_way_and_nothing_comes_after_i
     replica: Any = SlowReplica()
     name = TopicPartition("words", 0)
     partition = FollowedPartition(name, UUID(int=1), 3, replica, LogLines(logger), lambda _: None)
-    fetched = Fetched(UUID(int=1), 0, ErrorCode.NONE, 11, 0, None, memoryview(b"batch"))
+    fetched = Fetched(1, 0, ErrorCode.NONE, 11, 0, None, memoryview(b"batch"))
     asked: Any = type("Position", (), {"fetch_offset": 10})
     outcomes: list[Outcome] = []
     loop = threading.Thread(target=lambda: outcomes.append(partition.apply(asked, fetched, 0)))

@@ -74,7 +74,7 @@ def claimed(followed: FollowedPartition) -> int:
 
 def take(followed: FollowedPartition, records: bytearray) -> Outcome:
     asked = followed.asked()
-    fetched = Fetched(TOPIC, 0, ErrorCode.NONE, 0, 0, None, memoryview(records))
+    fetched = Fetched(TOPIC.int, 0, ErrorCode.NONE, 0, 0, None, memoryview(records))
     return followed.apply(asked, fetched, 0)
 
 

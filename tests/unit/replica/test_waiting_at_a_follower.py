@@ -51,7 +51,7 @@ class Watched(FollowedPartition):
             for at in range(records)
         )
         fetched = Fetched(
-            TOPIC, 0, error, high_watermark, log_start, diverging, memoryview(bytearray(sent))
+            TOPIC.int, 0, error, high_watermark, log_start, diverging, memoryview(bytearray(sent))
         )
         return self.apply(asked, fetched, 0)
 
