@@ -66,6 +66,8 @@ def _line(value: Any) -> str:
 
 def between(case: str, ours: Any, theirs: Any, path: str = "") -> Iterator[Found]:
     """Every smallest place in which two records differ."""
+    if ours == theirs:
+        return
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for key in [*theirs, *(key for key in ours if key not in theirs)]:
             ours_value, theirs_value = ours.get(key, NOTHING), theirs.get(key, NOTHING)
@@ -75,7 +77,7 @@ def between(case: str, ours: Any, theirs: Any, path: str = "") -> Iterator[Found
     elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
         for place, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
             yield from between(case, mine, other, f"{path}/{place}")
-    elif ours != theirs:
+    else:
         yield Found(case, path.removeprefix("/"), ours, theirs)
 
 
