@@ -139,13 +139,16 @@ def start(life: Life) -> tuple[LedLogManager, dict[str, LedLog]]:
     return manager, logs
 
 
-def live(life: Life, work: Work, *, crash: bool) -> None:
-    """One process from its start to its end."""
+def live(
+    life: Life, work: Work, *, crash: bool, before_end: Callable[[], object] = lambda: None
+) -> None:
+    """One process from its start to its end; `before_end` is not called where it did not start."""
     try:
         manager, logs = start(life)
     except EXPECTED:
         return
     work(life, manager, logs)
+    before_end()
     left = life.directory.with_name("left")
     if crash:
         shutil.copytree(life.directory, left)

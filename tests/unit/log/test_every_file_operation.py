@@ -11,10 +11,11 @@ import errno
 import gc
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -60,34 +61,78 @@ def again(life: Life, directory: Path) -> Life:
     return replace(deepcopy(life), directory=directory / "data")
 
 
-def count(life: Life, work: Work, *, crash: bool) -> list[Seen]:
+def to_both_ends(life: Life, work: Work, place: Path) -> list[Life]:
+    """Lives it once: what kill -9 leaves just before its end, and what its end leaves."""
+    killed: list[Life] = []
+    live(
+        life, work, crash=False,
+        before_end=lambda: killed.append(replace(again(life, place), opened_before=True)),
+    )  # fmt: skip
+    return [*killed, life]
+
+
+class Counted(NamedTuple):
+    """The operations of a life that fails nowhere; the last ones are those of its end."""
+
+    seen: list[Seen]
+    before_end: int
+
+
+def count(life: Life, work: Work, *, crash: bool) -> Counted:
+    before_end: list[int] = []
     with FileFaults() as faults:
-        live(life, work, crash=crash)
+        live(life, work, crash=crash, before_end=lambda: before_end.append(len(faults.look())))
     verify(life)
-    return faults.seen
+    return Counted(faults.seen, *before_end)
+
+
+def faults_of(at: int, operation: Seen) -> list[Fault]:
+    faults = [Fault(nth=at, error=e) for e in ERRORS.get(operation.operation, (errno.EIO,))]
+    if operation.operation in ("read", "write"):
+        faults.append(Fault(nth=at, bytes_max=7))
+    return faults
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("crash", [True, False], ids=["killed", "stopped"])
 @pytest.mark.parametrize("go_on_after", ["", "stop", "crash"])
-def test_each_operation_fails_once(place: Path, go_on_after: str, crash: bool) -> None:
+def test_each_operation_fails_once(place: Path, go_on_after: str) -> None:
+    """A process that is killed and one that is stopped do the same up to their end, so they are one
+    life here; the operations of the two ends follow, which are not the same."""
     work = go_on if go_on_after else populate
     before = prepared(place / "before", go_on_after=go_on_after)
-    seen = count(again(before, place / "it"), work, crash=crash)
-    assert len(seen) > 100
-    for at, operation in enumerate(seen, start=1):
-        faults = [Fault(nth=at, error=e) for e in ERRORS.get(operation.operation, (errno.EIO,))]
-        if operation.operation in ("read", "write"):
-            faults.append(Fault(nth=at, bytes_max=7))
-        for fault in faults:
-            life = again(before, place / "it")
-            with FileFaults(fault):
-                live(life, work, crash=crash)
-            try:
-                verify(life)
-            except BaseException as error:
-                error.add_note(f"operation {at} of {len(seen)}: {operation}, {fault}")
-                raise
+    stopped = count(again(before, place / "it"), work, crash=False)
+    killed = count(again(before, place / "it"), work, crash=True)
+    both = stopped.before_end
+    assert both == killed.before_end > 100
+    assert kinds(stopped.seen[:both]) == kinds(killed.seen[:both])
+
+    def fail(operations: list[Seen], first: int, ends: Callable[[Life], list[Life]]) -> None:
+        for at, operation in enumerate(operations[first:], start=first + 1):
+            for fault in faults_of(at, operation):
+                life = again(before, place / "it")
+                with FileFaults(fault):
+                    left = ends(life)
+                try:
+                    for each in left:
+                        verify(each)
+                except BaseException as error:
+                    error.add_note(f"operation {at} of {len(operations)}: {operation}, {fault}")
+                    raise
+
+    def to_one_end(crash: bool) -> Callable[[Life], list[Life]]:
+        def end(life: Life) -> list[Life]:
+            live(life, work, crash=crash)
+            return [life]
+
+        return end
+
+    fail(stopped.seen[:both], 0, lambda life: to_both_ends(life, work, place / "killed"))
+    fail(stopped.seen, both, to_one_end(crash=False))
+    fail(killed.seen, both, to_one_end(crash=True))
+
+
+def kinds(operations: list[Seen]) -> list[str]:
+    return [each.operation for each in operations]
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
