@@ -12,6 +12,7 @@ them a `who` or a `what` is a clause in the place of a noun.
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from collections import Counter
@@ -88,8 +89,11 @@ def prose_of(document: str) -> str:
 
 def found(text: str) -> Iterator[tuple[str, Word]]:
     """Each word of the list in a text, with a few words around it."""
-    for line in _FIELDS.sub('""', text).split("\n"):
-        for word in WORDS:
+    text = _FIELDS.sub('""', text)
+    # Most files have few of them, or none.
+    here = [word for word in WORDS if word.pattern.search(text)]
+    for line in text.split("\n") if here else ():
+        for word in here:
             for match in word.pattern.finditer(line):
                 yield line[max(0, match.start() - 40) : match.end() + 25].strip(), word
 
@@ -111,6 +115,7 @@ def room_of(name: str) -> str:
     return "/".join(name.split("/")[:2][: len(name.split("/")) - 1])
 
 
+@functools.cache
 def counts() -> Counter[str]:
     """How many of the words each room has."""
     total: Counter[str] = Counter()
@@ -129,6 +134,7 @@ def found_names(text: str) -> list[str]:
     ]
 
 
+@functools.cache
 def name_counts() -> Counter[str]:
     """How many tests of each room have such a name."""
     total: Counter[str] = Counter()

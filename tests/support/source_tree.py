@@ -9,6 +9,7 @@ and for where its body ends, which is all that is asked.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -78,6 +79,7 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@functools.cache  # each rule about the sources reads all of them
 def blanked(text: str) -> str:
     """The text with each string as an empty one and without comments, on the same lines."""
 
@@ -132,13 +134,14 @@ def cython_functions(text: str) -> Iterator[Function]:
         yield Function(name, head.first, last)
 
 
-def imports(path: Path) -> list[Import]:
+@functools.cache
+def imports(path: Path) -> tuple[Import, ...]:
     """Everything a file imports or cimports, anywhere in it, relative ones made absolute."""
     text = path.read_text(encoding="utf-8")
     module = module_name(path)
     package = module if path.stem == "__init__" else module.rpartition(".")[0]
     found = python_imports(text) if path.suffix == ".py" else cython_imports(text)
-    return [Import(i.line, absolute(i.module, package), i.name) for i in found]
+    return tuple(Import(i.line, absolute(i.module, package), i.name) for i in found)
 
 
 def absolute(module: str, package: str) -> str:
