@@ -225,7 +225,7 @@ def test_the_ledger_is_folded_and_its_files_go(
 
 def test_beside_a_stream_and_a_reader(spark: SparkSession, topic: Topic, keeper: Keeper) -> None:
     """Every read is the offsets from 0 to some end, once each, and ends never go back."""
-    batches, failed = 12, []
+    batches, failed = 6, []
 
     def stream() -> None:
         try:
