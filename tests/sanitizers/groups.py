@@ -36,7 +36,7 @@ from tests.sanitizers.races import (
 )
 from tests.support.group_members import Member, rebalance, run, settle, wait_for_coordinator
 
-SECONDS: Final = 10.0
+SECONDS: Final = 6.0
 CROWD: Final = 6
 SESSION_MS: Final = 1_500
 REBALANCE_MS: Final = 1_000
