@@ -9,7 +9,9 @@ after the others, one by one.
 
 from __future__ import annotations
 
+import sys
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -30,6 +32,9 @@ from tests.support import memory
 from tests.support.kafka import KafkaBroker
 
 AT_A_TIME: Final = 6
+# A kbroker that has held so many cases is ended, and another one begins: with thousands of topics a
+# case costs more than twice as much.
+CASES_MAX: Final = 800
 STOP_TIMEOUT_S: Final = 120.0  # thousands of logs are closed, on a machine that may be busy
 COORDINATORS: Final = "coordinators"
 SHORT_SESSIONS: Final = "short sessions"
@@ -98,10 +103,13 @@ class Side:
         self,
         make: Callable[[Mapping[str, object], Path], ServerProcess],
         coordinated: Sequence[str],
+        cases_max: int = sys.maxsize,
     ) -> None:
         self._make = make
         self._coordinated = coordinated
+        self._cases_max = cases_max
         self._brokers: dict[str, ServerProcess] = {}
+        self._held: Counter[str] = Counter()  # cases of each of them
         self._stack = ExitStack()
 
     @classmethod
@@ -110,7 +118,7 @@ class Side:
 
     @classmethod
     def kbroker(cls) -> Side:
-        return cls(_kbroker, COORDINATED[:2])
+        return cls(_kbroker, COORDINATED[:2], CASES_MAX)
 
     def __enter__(self) -> Self:
         return self
@@ -121,8 +129,12 @@ class Side:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        with self._stack, ThreadPoolExecutor() as pool:
-            brokers = list(self._brokers.values()) if error is None else []
+        with self._stack:
+            self._stop(list(self._brokers) if error is None else [])
+
+    def _stop(self, setups: Iterable[str]) -> None:
+        brokers = [self._brokers.pop(setup) for setup in setups]
+        with ThreadPoolExecutor() as pool:
             stopping = pool.map(lambda broker: broker.stop(STOP_TIMEOUT_S), brokers)
             for broker, status in zip(brokers, stopping, strict=True):
                 if status not in broker.clean_exit_statuses:
@@ -141,6 +153,7 @@ class Side:
             self._stack.callback(broker.close)
             broker.start()
             self._brokers[setup] = broker
+            self._held[setup] = 0
             _warm_up(_address(broker), self._coordinated[: _COORDINATORS_OF.get(setup, 0)])
             if setup == AUTHORIZER:
                 _allow_everything(_address(broker))
@@ -149,11 +162,17 @@ class Side:
     def hold(self, cases: Iterable[tuple[str, Case]]) -> dict[Key, Held]:
         """Hold each (family, case) with the broker of its setup."""
         todo = list(cases)
-        for setup in dict.fromkeys(case.setup for _, case in todo):
-            self.address(setup)
+        together = [(f, c) for f, c in todo if not c.alone]
+        held: list[Held] = []
         with ThreadPoolExecutor(AT_A_TIME) as pool:
-            together = [(f, c) for f, c in todo if not c.alone]
-            held = list(pool.map(self._hold_one, together))
+            for first in range(0, len(together), self._cases_max):
+                part = together[first : first + self._cases_max]
+                of_each = Counter(case.setup for _, case in part)
+                for setup in of_each:
+                    self.address(setup)
+                held += pool.map(self._hold_one, part)
+                self._held += of_each
+                self._stop([s for s in self._brokers if self._held[s] >= self._cases_max])
         alone = [(f, c) for f, c in todo if c.alone]
         held += [self._hold_one(each) for each in alone]
         keys = [(family, case.label) for family, case in together + alone]
