@@ -167,6 +167,6 @@ $(VENV)/.lint: $(VENV)/.spark
 define install
 echo "installing into $(VENV): $(strip kbroker's dependencies $(1) $(2))"; \
 $(PY) -c '$(REQUIREMENTS)' $(2) > $@.txt && \
-$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt $(1) -r $@.txt && \
+$(PY) -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt $(1) -r $@.txt && \
 touch $@
 endef
