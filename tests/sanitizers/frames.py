@@ -20,7 +20,7 @@ from kbroker.testing.plain import PlainBroker
 from tests.fuzz.target import OVERRIDES
 from tests.sanitizers import tree
 
-FRAMES: Final = 5_000
+FRAMES: Final = 10_000
 SEED: Final = 12
 TIMEOUT_S: Final = 240
 UNITS: Final = (
