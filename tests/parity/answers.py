@@ -3,8 +3,8 @@
 Decoding is kio's, so both brokers' answers are read by another project's code. Then:
 
 - an error code is its name, a time its milliseconds, bytes their hex digits;
-- what two brokers cannot share becomes a word for it (MASKED), ids that a broker makes up become
-  "id 1", "id 2" in the order in which a case meets them, so that equal and different stay visible;
+- a value that two brokers cannot share becomes a word for it (MASKED); ids that a broker makes up
+  become "id 1", "id 2" in the order in which a case meets them, so equal ids stay equal;
 - a member id that a broker made is "parity-member 1": its front, and a number as above;
 - bytes of a kilobyte and more are a length and a hash, but for records, which have views of theirs;
 - messages are compared by being there: a broker may say it in its own words;
@@ -32,7 +32,7 @@ from kbroker.protocol.versions import SERVED
 from kbroker.protocol.wire import Reader
 from kbroker.types import ApiKey
 
-Plain = Any  # what json can write
+Plain = Any  # a value that json can write
 
 # (structure, field): the value in its place, and why.
 MASKED: Final[dict[tuple[str, str], tuple[str, str]]] = {
@@ -51,7 +51,7 @@ MASKED: Final[dict[tuple[str, str], tuple[str, str]]] = {
     ("DescribeLogDirsResult", "total_bytes"): ("bytes", "other files are on the volume, too"),
     ("DescribeLogDirsResult", "usable_bytes"): ("bytes", "other files are on the volume, too"),
 }
-NO_PORT: Final = ("port", -1)  # said where there is no broker to show, which is compared
+NO_PORT: Final = ("port", -1)  # where there is no broker to return: this is compared
 # Fields whose values a broker makes up: (structure, field), the word for them, and the least.
 MADE_UP: Final[dict[tuple[str, str], tuple[str, int]]] = {
     ("InitProducerIdResponse", "producer_id"): ("producer", 0),
@@ -149,7 +149,7 @@ class Aliases:
         return name
 
     def member(self, value: str) -> str:
-        """A member's id; what no broker made up is compared as it is."""
+        """A member's id. One that no broker made up is compared as it is."""
         made = _MADE_MEMBER.fullmatch(value)
         return value if made is None else f"{made[1]}-{self.of('member', value)}"
 
@@ -213,7 +213,7 @@ _AS_THEY_ARE: Final = frozenset({int, str, bool, float, type(None)})
 
 
 class _Rule(NamedTuple):
-    """What becomes of one field: at most one of the first four holds."""
+    """How one field is made comparable: at most one of the first four holds."""
 
     name: str
     mask: str | None
@@ -273,7 +273,7 @@ def _know_topic(entity: Any, aliases: Aliases) -> None:
 
 
 def know_topics(entity: Any, aliases: Aliases) -> None:
-    """What an answer that is not recorded says of topics and their ids."""
+    """Learn the ids of topics from an answer that is not recorded."""
     for list_name in ("topics", "responses"):
         for topic in getattr(entity, list_name, None) or ():
             _know_topic(topic, aliases)
@@ -287,7 +287,7 @@ def _sorted(items: list[Plain]) -> list[Plain]:
 
 
 def identity(item: Plain) -> str | None:
-    """What tells an entry of a list from the others; None if there is no such field."""
+    """The field that distinguishes an entry of a list from the others; None if it has none."""
     if not isinstance(item, dict):
         return None
     if item.get("resource_name") is not None:

@@ -2,7 +2,7 @@
 
 A case is a label and a function that talks: it gets a `Talk` (one side's broker) and every answer
 that it reads is a step of its record. The same function runs against Apache Kafka
-when vectors are recorded and against kbroker in the tests, so it may not know which one it has.
+when vectors are recorded, and against kbroker in the tests. So it may not depend on which it has.
 
     book = Book()
     cases = book.cases

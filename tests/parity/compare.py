@@ -62,7 +62,7 @@ def compare(names: list[str], word: str = "", verbose: bool = False, pin: bool =
 
 
 def _kind(found: Found) -> str:
-    """What differences of several versions or topics have in common."""
+    """The text that differences of several versions or topics have in common."""
     text = f"{found.case.rpartition(' v')[0]} {found.path} {found.ours} {found.theirs}"
     return re.sub(r"-[0-9a-f]{8}\b", "", text)
 
@@ -72,7 +72,7 @@ def main() -> int:
     parser.add_argument("families", nargs="*", metavar="FAMILY", help=", ".join(families()))
     parser.add_argument("-k", dest="word", default="", help="only labels with this word")
     parser.add_argument("-v", dest="verbose", action="store_true", help="explained ones, too")
-    parser.add_argument("--pin", action="store_true", help="write down what is explained")
+    parser.add_argument("--pin", action="store_true", help="write down the explained answers")
     given = parser.parse_args()
     names = given.families or list(families())
     return 1 if compare(names, given.word, given.verbose, given.pin) else 0

@@ -1,4 +1,4 @@
-"""Record batches, Produce and Fetch requests, and what is recorded of the answers to them.
+"""Record batches, Produce and Fetch requests, and the recorded views of their answers.
 
 Batches are made by tests/support/record_batches.py and changed here a field at a time, with the CRC
 put right afterwards unless it is the CRC that is to be wrong. Timestamps are fixed ones in the

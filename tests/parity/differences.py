@@ -6,8 +6,8 @@ step, 1 for its data, then fields and entries of lists, by name where they have 
 
 Excused differences are in differences.json, case by case and place by place, with our answer there.
 Another answer fails, in a place that an entry's pattern has, too; so does an entry or an answer
-that explains nothing any more. `python -m tests.parity.compare --pin` writes them down: read what
-changed before you commit it.
+that explains nothing any more. `python -m tests.parity.compare --pin` writes them down: read the
+changes before you commit them.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ API_VERSIONS: Final = [
     Difference(
         "api_versions: *",
         "*/api_keys/*",
-        "lists what this broker serves; what it lists has Apache Kafka's range",
+        "lists the APIs that this broker serves; each has Apache Kafka's range",
     ),
 ]
 ALTER_CLIENT_QUOTAS: Final = [
@@ -157,8 +157,8 @@ DELEGATION_TOKENS: Final = [
         "a name without a type: Apache Kafka has an unexpected error, ours takes it as no owner",
     ),
 ]
-# Keys with another default that no case shows as different.
-SHOWN_ALIKE: Final = frozenset({"group.share.persister.class.name"})
+# Keys with another default that no case finds to be different.
+ANSWERED_ALIKE: Final = frozenset({"group.share.persister.class.name"})
 DESCRIBE_CONFIGS: Final = [
     *(
         Difference(
@@ -175,7 +175,7 @@ DESCRIBE_CONFIGS: Final = [
             "a key of ours alone" if key.own else "another default: see docs/defaults.md",
         )
         for key in BROKER_KEYS.values()
-        if key.kafka is not SAME and key.name not in OF_THIS_START | SHOWN_ALIKE
+        if key.kafka is not SAME and key.name not in OF_THIS_START | ANSWERED_ALIKE
     ),
     Difference(
         "describe_configs: *",
@@ -257,8 +257,8 @@ _NO_RECORDS: Final = (
 _STRICT: Final = "ours takes nothing that a producer would not make and a consumer might not read"
 PRODUCE: Final = [
     *(
-        Difference(f"produce: a batch of, {what} v*", "*/error_code", _NO_RECORDS)
-        for what in (
+        Difference(f"produce: a batch of, {name} v*", "*/error_code", _NO_RECORDS)
+        for name in (
             *("codec 5", "codec 7", "gzip that is none", "snappy that is none", "lz4 that is none"),
             *("zstd that is none", "two gzip records cut", "an offset delta of 5 in gzip"),
             "zstd with bytes behind the stream",
@@ -270,8 +270,8 @@ PRODUCE: Final = [
         _NO_RECORDS,
     ),
     *(
-        Difference(f"produce: a batch of, {what} v*", "*", _STRICT)
-        for what in (
+        Difference(f"produce: a batch of, {name} v*", "*", _STRICT)
+        for name in (
             *("a producer without epoch", "a producer id of -2", "an epoch of -2"),
             *("an offset delta of 5", "an offset delta of -1"),
             *("a key of -2 bytes", "a value of -2 bytes", "gzip with bytes behind the stream"),
@@ -285,11 +285,11 @@ PRODUCE: Final = [
     ),
     *(
         Difference(
-            f"produce_timestamps: *: the bit and a {what}*",
+            f"produce_timestamps: *: the bit and a {name}*",
             "2/1/responses/*/records",
             "a header's largest timestamp is one that its records have, whatever a client wrote",
         )
-        for what in ("record of 2100", "record of -1", "header of 2100")
+        for name in ("record of 2100", "record of -1", "header of 2100")
     ),
 ]
 
@@ -321,7 +321,7 @@ GROUPS: Final = [
     Difference(
         "join_group: odd protocols, * v*",
         "[01]",
-        "Apache Kafka fails on them in its timer, and nobody is answered; here they are a protocol",
+        "Apache Kafka fails on them in its timer and never answers; here they are a protocol",
     ),
     Difference(
         "join_group: from another connection while waiting v*",

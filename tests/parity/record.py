@@ -37,22 +37,22 @@ def record(names: list[str], twice: bool = False) -> int:
             for case in cases_of(family)
             if (family, case.label) not in failed
         }
-        _tell_changes(family, steps)
+        _print_changes(family, steps)
         vectors.save(family, steps, recording)
         size = vectors.path_of(family).stat().st_size
         print(f"{family}: {len(steps)} cases, {size / 1024:.0f} KB")
     print(f"recorded in {time.monotonic() - started:.1f} s")
-    return len(failed) + (_tell_unsteady(names, held) if twice else 0)
+    return len(failed) + (_print_unsteady(names, held) if twice else 0)
 
 
-def _tell_changes(family: str, steps: dict[str, list[object]]) -> None:
+def _print_changes(family: str, steps: dict[str, list[object]]) -> None:
     before = vectors.load(family)
     for label in before.keys() & steps.keys():
         for found in between(f"{family}: {label}", steps[label], before[label]):
             print(f"changed: {found.case} {found.path}: {found.theirs} -> {found.ours}")
 
 
-def _tell_unsteady(names: list[str], first: dict[Key, Held]) -> int:
+def _print_unsteady(names: list[str], first: dict[Key, Held]) -> int:
     unsteady = 0
     for (family, label), held in hold_with_kafka(names).items():
         found = list(between(f"{family}: {label}", held.steps, first[family, label].steps))

@@ -71,7 +71,7 @@ SETUPS: Final[Mapping[str, Mapping[str, object]]] = {
     "quotas": _ONE_NODE,
     # Whose settings are changed while it runs.
     "altered": _ONE_NODE,
-    # What an operator may switch off, or make smaller.
+    # The features that an operator may switch off, or make smaller.
     "closed": {
         **_ONE_NODE,
         "auto.create.topics.enable": False,
@@ -90,7 +90,7 @@ Key = tuple[str, str]  # family, label
 
 @dataclass
 class Held:
-    """What came of a case: its steps, or why there are none."""
+    """The outcome of a case: its steps, or the failure that ended it."""
 
     steps: list[Any] = field(default_factory=list)
     failure: str | None = None

@@ -1,8 +1,8 @@
 """A case's channel: connections to one side's broker, and the record of its answers.
 
-A step of the record is an answer (`["Metadata v3", {...}]`, see answers.py) or, in words, what
-came instead of one: "closed", or "nothing in 300 ms". An answer that is not for the oldest request
-of its connection, or has bytes left over, or cannot be read, says so.
+A step of the record is an answer (`["Metadata v3", {...}]`, see answers.py) or, where none came, a
+few words: "closed", or "nothing in 300 ms". An answer that is not for the oldest request of its
+connection, or has bytes left over, or cannot be read, says so.
 
 Beside the main connection every `Talk` has a hidden one for the preparations of a case: creating
 topics, looking up ids. Its answers are not recorded.
@@ -93,10 +93,10 @@ class Connection:
         try:
             self._socket.sendall(data)
         except OSError:
-            pass  # closed by the other side, which the next receive tells
+            pass  # closed by the other side, as the next receive finds
 
     def hold(self) -> None:
-        """Collect what is sent until `release`, which sends it with one call."""
+        """Collect the requests until `release`, which sends them with one call."""
         self._held = []
 
     def release(self) -> None:
@@ -105,7 +105,7 @@ class Connection:
 
     def end_of_requests(self) -> None:
         """Shut down this side: the broker reads the end of the stream."""
-        with suppress(OSError):  # closed by the other side, which the next receive tells
+        with suppress(OSError):  # closed by the other side, as the next receive finds
             self._socket.shutdown(socket.SHUT_WR)
 
     # -- receiving
@@ -119,7 +119,7 @@ class Connection:
     ) -> Any:
         """The next answer, decoded by kio, and a step of the record; None if there is none.
 
-        `view` gets the plain data (answers.py) and returns what of it is recorded.
+        `view` gets the plain data (answers.py) and returns the part of it that is recorded.
         """
         timeout = ANSWER_TIMEOUT_S if within_ms is None else within_ms / 1000
         try:
@@ -140,7 +140,7 @@ class Connection:
         return self.receive(view=view, record=record)
 
     def nothing(self, within_ms: int) -> Any:
-        """Record that no answer comes within this time (or what came)."""
+        """Record that no answer comes within this time, or the answer that came."""
         return self.receive(within_ms=within_ms)
 
     def close(self) -> None:
@@ -245,7 +245,7 @@ class Talk:
         for connection in self._connections:
             connection.close()
 
-    # -- what a case needs and is not about
+    # -- the preparations of a case
 
     def quietly(self, request: Any) -> Any:
         """The answer to a request through the hidden connection; not recorded."""

@@ -1,4 +1,4 @@
-"""The vectors are what Apache Kafka answers: they say when it did, and a sample is asked again."""
+"""The vectors are answers of Apache Kafka: each has a date, and a sample is asked again."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_apache_kafka_still_answers_as_recorded() -> None:
 
 
 def _other(held: Mapping[Key, Held], key: Key) -> list[Found]:
-    """Where what came now is not what is recorded."""
+    """Where the answers of now differ from the recorded ones."""
     (family, label), now = key, held[key]
     if now.failure is not None:
         return [Found(f"{family}: {label}", "", now.failure, "answers")]

@@ -1,9 +1,9 @@
 """Apache Kafka's answers, as recorded: one JSON file a family, a line a case.
 
 The first line says which Apache Kafka answered, on which day, and which commit asked. Long lists
-that come again and again (the configuration of a new topic) stand once, under "shared", by a hash
-of their content. The order of cases is that of their family's file, so a new recording changes the
-first line, the lines whose answers changed and no others.
+that come again and again (the configuration of a new topic) are stored once, under "shared", by a
+hash of their content. The order of cases is that of their family's file, so a new recording
+changes the first line, the lines whose answers changed and no others.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from tests.support.plain_words import (
     name_counts,
     prose_of,
     text_of,
+    without_recorded,
 )
 
 
@@ -72,6 +73,12 @@ def test_names_of_tests(name: str, is_found: bool) -> None:
 )
 def test_the_words_themselves(sentence: str, times: int) -> None:
     assert len(list(found(sentence))) == times
+
+
+def test_a_string_of_the_recorded_answers_is_data() -> None:
+    code = 'case("nobody")  # nobody'
+    assert len(list(found(without_recorded(code, '{"nobody v1": []}')))) == 1
+    assert len(list(found(without_recorded(code, "{}")))) == 2
 
 
 def test_code_and_generated_parts_of_a_document_are_not_prose() -> None:

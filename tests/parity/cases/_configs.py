@@ -1,4 +1,4 @@
-"""What the families about configurations share: the tables of changes, and reading back.
+"""Shared by the families about configurations: tables of changes, and reading the values back.
 
 Apache Kafka answers a change before its broker follows it. So `overrides` makes one more change, to
 a key that no case uses, and waits until that one shows: everything before it shows by then, too.

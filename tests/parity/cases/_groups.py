@@ -36,7 +36,7 @@ COMMIT_IDS: Final = 10
 FETCH_IDS: Final = 10
 
 Protocols = Iterable[tuple[str, bytes]]
-Who = tuple[str, str | None]  # member id, instance id
+MemberKey = tuple[str, str | None]  # member id, instance id
 
 
 # --- requests -------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def sync(
         group_instance_id=instance,
         protocol_type=kind,
         protocol_name=protocol,
-        assignments=[{"member_id": who, "assignment": what} for who, what in pairs],
+        assignments=[{"member_id": member_id, "assignment": data} for member_id, data in pairs],
     )
 
 
@@ -106,7 +106,7 @@ def heartbeat(
     )
 
 
-def leave(version: int, group: str, *members: Who, reason: str | None = None) -> Any:
+def leave(version: int, group: str, *members: MemberKey, reason: str | None = None) -> Any:
     """Up to version 2 there is room for one member."""
     return build(
         ApiKey.LEAVE_GROUP,
@@ -114,8 +114,8 @@ def leave(version: int, group: str, *members: Who, reason: str | None = None) ->
         group_id=group,
         member_id=members[0][0] if members else "",
         members=[
-            {"member_id": who, "group_instance_id": instance, "reason": reason}
-            for who, instance in members
+            {"member_id": member_id, "group_instance_id": instance, "reason": reason}
+            for member_id, instance in members
         ],
     )
 
@@ -243,7 +243,7 @@ def delete_offsets(group: str, *topics: tuple[str, Sequence[int]]) -> Any:
 
 
 def subscription(*topics: str, version: int = 0) -> bytes:
-    """What a consumer says of itself in JoinGroup: its topics, no user data (KIP-429 for 1)."""
+    """A consumer's metadata in JoinGroup: its topics, no user data (KIP-429 for version 1)."""
     names = b"".join(len(t).to_bytes(2, "big") + t.encode() for t in topics)
     head = version.to_bytes(2, "big") + len(topics).to_bytes(4, "big")
     owned = b"\x00\x00\x00\x00" if version else b""
@@ -256,7 +256,7 @@ def subscription(*topics: str, version: int = 0) -> bytes:
 class Member:
     """One member. Its join is of version 9 and not recorded, unless the case says otherwise.
 
-    `id` and `generation` are those of the last answer to JoinGroup. `how` is what `join` takes.
+    `id` and `generation` are those of the last answer to JoinGroup; `how` are arguments of `join`.
     """
 
     def __init__(
@@ -281,7 +281,7 @@ class Member:
         self._client_id = client_id
 
     @property
-    def who(self) -> Who:
+    def key(self) -> MemberKey:
         return self.id, self.how.get("instance")
 
     def send_join(self, version: int | None = None, **how: Any) -> None:
@@ -412,5 +412,5 @@ def synced(members: Sequence[Member]) -> list[Member]:
 def dissolved(talk: Talk, name: str = "g") -> str:
     """A group that had a member; Empty."""
     member = stable(talk, name)
-    talk.quietly(leave(5, member.group, member.who))
+    talk.quietly(leave(5, member.group, member.key))
     return member.group

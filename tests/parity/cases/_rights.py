@@ -1,8 +1,8 @@
 """Cases of rights: a request with no right, and with each of some sets of rights.
 
-Each asks from its own host (`Talk.host`) of a broker with an authorizer; what it needs is prepared
-from 127.0.0.1, which may do everything. Names are "t", "u" and "m" for topics, "g" and "h" for
-groups, "x" and "y" for transactional ids; the rights are to the first ones.
+Each asks from its own host (`Talk.host`) of a broker with an authorizer. Its topics and groups are
+prepared from 127.0.0.1, which may do everything. Names are "t", "u" and "m" for topics, "g" and "h"
+for groups, "x" and "y" for transactional ids; the rights are to the first ones.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def names(talk: Talk) -> list[str]:
 
 
 def own(*path: str) -> Any:
-    """Of the lists at this path, what names this case."""
+    """The entries of the lists at this path that name this case."""
 
     def view(talk: Talk) -> View:
         def of(data: Any) -> Any:

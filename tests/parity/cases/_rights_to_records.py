@@ -1,4 +1,4 @@
-"""Rights to write and to read records: what clients of Produce and Fetch get with and without."""
+"""Rights to write and to read records: the answers to Produce and Fetch with and without them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rights to topics: what clients get with and without them."""
+"""Rights to topics: the answers to clients with and without them."""
 
 from __future__ import annotations
 

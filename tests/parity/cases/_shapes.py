@@ -1,4 +1,4 @@
-"""What any API's requests go through: odd headers, unknown tags, bytes too many and too few.
+"""Cases for the requests of any API: odd headers, unknown tags, bytes too many and too few.
 
 `add_shapes(book, versions, make)` adds these cases for a request that `make(talk, version)` gives.
 It is asked several times, so asking must not change anything.

@@ -1,8 +1,8 @@
-"""Transactions: their requests, producers in a certain state, and what is recorded of a log.
+"""Transactions: their requests, producers in a certain state, and the recorded view of a log.
 
-A `Producer` has a transactional id of the case's own. What it does by itself (`begin`, `write`,
-`commit`) prepares a case and is not recorded; a case records the requests that it is about, which
-the functions here make for any pair of producer id and epoch.
+A `Producer` has a transactional id of the case's own. Its methods (`begin`, `write`, `commit`)
+prepare a case and are not recorded. A case records the requests that it is about, which the
+functions here make for any pair of producer id and epoch.
 
 Markers are written after EndTxn is answered, so a case waits for them (`over`): an answer in
 between would depend on the machine.
@@ -338,8 +338,8 @@ def _in_words(talk: Talk, found: ParsedBatch) -> str:
     at = f"{found.base_offset}-{found.last_offset}"
     by = ""
     if found.producer_id >= 0:
-        who = talk.aliases.of("producer", found.producer_id)
-        by = f" by {who}, epoch {found.producer_epoch}, sequence {found.base_sequence}"
+        producer = talk.aliases.of("producer", found.producer_id)
+        by = f" by {producer}, epoch {found.producer_epoch}, sequence {found.base_sequence}"
     kinds = [
         word
         for bit, word in ((TRANSACTIONAL, "transactional"), (CONTROL, "control"))
@@ -352,11 +352,11 @@ def _in_words(talk: Talk, found: ParsedBatch) -> str:
 
 
 def log_of(talk: Talk, topic: str, index: int = 0) -> None:
-    """Record what the partition has, as a consumer that reads committed records gets it."""
+    """Record the partition's records as a read_committed consumer gets them."""
     asked = fetch(talk, 12, (topic, [part(index)]), isolation=1)
     talk.ask(asked, view=read(talk))
 
 
 def state_of(talk: Talk, *names: str) -> None:
-    """Record what the coordinator says of these transactional ids."""
+    """Record the coordinator's description of these transactional ids."""
     talk.ask(describe(*names), view=with_clock)

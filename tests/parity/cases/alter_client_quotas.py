@@ -1,4 +1,4 @@
-"""AlterClientQuotas (49), and what DescribeClientQuotas (48) has of it afterwards."""
+"""AlterClientQuotas (49), and the answers of DescribeClientQuotas (48) afterwards."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _marks = itertools.count(1)
 
 
 def settle(talk: Talk) -> None:
-    """What was altered before is in force: at the original that is a moment after the answer."""
+    """Wait until the alteration is in force: in Apache Kafka that is a moment after the answer."""
     name, value = talk.name("mark"), float(next(_marks))
     talk.quietly(alter(1, change([("user", name)], [(PRODUCER, value)])))
     component = {"entity_type": "user", "match_type": EXACT, "match": name}

@@ -21,7 +21,7 @@ from tests.parity.talk import Talk
 
 VERSIONS = range(3)
 FLEXIBLE = [2]
-ENCODINGS = (0, 2)  # what is said of values is the same in both
+ENCODINGS = (0, 2)  # the answers to values are the same in both
 
 book = Book()
 cases = book.cases

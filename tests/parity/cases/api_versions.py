@@ -27,7 +27,7 @@ def ask(version: int, name: str = "apache-kafka-java", software: str = "4.3.0") 
 
 
 def without_keys(data: dict[str, Any]) -> dict[str, Any]:
-    """What is listed is compared once, by "asked"; elsewhere whether there is a list."""
+    """The list is compared once, by "asked"; elsewhere only its presence."""
     return {**data, "api_keys": "a list" if data["api_keys"] else data["api_keys"]}
 
 

@@ -1,4 +1,4 @@
-"""DescribeAcls, CreateAcls and DeleteAcls where there is an authorizer, and what they need."""
+"""DescribeAcls, CreateAcls and DeleteAcls with an authorizer, and the rights that they need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CreatePartitions (37): every refusal in every version, and what a topic with more of them is."""
+"""CreatePartitions (37): every refusal in every version, and the topic with more partitions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def count_of(talk: Talk, name: str) -> int:
 
 
 def grown(talk: Talk, name: str, count: int) -> None:
-    """Wait for the partitions, then record what Metadata says of them."""
+    """Wait for the partitions, then record the answer of Metadata about them."""
     talk.topic_id(name)
     talk.until(lambda: count_of(talk, name) == count)
     talk.ask(metadata(12, [name]))

@@ -1,4 +1,4 @@
-"""CreateTopics (19): what is made, what is only checked, and every way to be refused."""
+"""CreateTopics (19): topics that are created, that are only validated, and every refusal."""
 
 from __future__ import annotations
 

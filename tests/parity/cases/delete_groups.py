@@ -79,7 +79,7 @@ def with_members(talk: Talk, version: int) -> None:
     member = stable(talk)
     talk.ask(delete_groups(version, member.group))
     member.heartbeat()
-    talk.quietly(leave(5, member.group, member.who))
+    talk.quietly(leave(5, member.group, member.key))
     talk.ask(delete_groups(version, member.group))
     member.heartbeat()
 

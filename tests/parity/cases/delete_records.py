@@ -1,4 +1,4 @@
-"""DeleteRecords (21): every offset in every version, and what a log that begins later answers."""
+"""DeleteRecords (21): every offset in every version, and requests to a log that begins later."""
 
 from __future__ import annotations
 

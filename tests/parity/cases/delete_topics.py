@@ -1,4 +1,4 @@
-"""DeleteTopics (20): by name and by id, what is not there, and what is asked twice."""
+"""DeleteTopics (20): by name and by id, unknown topics, and topics that are named twice."""
 
 from __future__ import annotations
 

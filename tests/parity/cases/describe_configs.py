@@ -76,8 +76,8 @@ def whole_topic(talk: Talk, version: int, documentation: bool) -> None:
     talk.ask(asked)
 
 
-# What every start of a broker gives anew, how Apache Kafka's own quorum is reached, and that old
-# records stay meanwhile.
+# Keys that get a new value at every start of a broker, addresses of Apache Kafka's own quorum, and
+# settings that keep old records meanwhile.
 OF_THIS_START = frozenset(
     {
         *KEEPS_WHAT_IS_OLD,

@@ -1,4 +1,4 @@
-"""DescribeProducers (61): who has written to a partition with a producer id."""
+"""DescribeProducers (61): the producers that have written to a partition with a producer id."""
 
 from __future__ import annotations
 

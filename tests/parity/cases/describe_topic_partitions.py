@@ -1,6 +1,6 @@
-"""DescribeTopicPartitions (75): order, limit and cursor; what is not there; malformed ones.
+"""DescribeTopicPartitions (75): order, limit and cursor; unknown topics; malformed requests.
 
-Topics of one case have a beginning of their name in common, so that they stand together among all.
+The names of one case's topics begin alike, so that these topics are next to each other in a list.
 """
 
 from __future__ import annotations

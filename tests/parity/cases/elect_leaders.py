@@ -1,4 +1,4 @@
-"""ElectLeaders (43): leaders that stand already, partitions that are not there."""
+"""ElectLeaders (43): partitions that have a leader already, and unknown partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetch (1) without a session: what is read, how much of it, and what is refused."""
+"""Fetch (1) without a session: the records that are read, their bounds, and refusals."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Groups over time: members lost or late, bounds of size, and the first rebalance's delay.
 
-The brokers here allow sessions of a tenth of a second, so what takes a time-out takes it.
-Nothing is said of how long it took: a machine may be busy.
+The brokers here allow sessions of a tenth of a second, so a case waits for a real time-out. How
+long it took is not compared: a machine may be busy.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ def full(talk: Talk, version: int) -> None:
     group = members[0].group
     talk.ask(join(version, group))
     talk.note("state", state_of(talk, group))
-    talk.quietly(leave(5, group, members[2].who))
+    talk.quietly(leave(5, group, members[2].key))
     until(talk, group, "PreparingRebalance", 2)
     talk.ask(join(9, group), view=lambda data: data["error_code"])
 
@@ -252,7 +252,7 @@ def session(talk: Talk, version: int, ms: int) -> None:
 
 @book.case("the first rebalance waits for others", versions=VERSIONS, setup="a delay")
 def delayed(talk: Talk, version: int) -> None:
-    """Who comes in this time is in the first generation."""
+    """A member that joins in this time is in the first generation."""
     group = talk.name("g")
     members = [Member(talk, group, version=version) for _ in range(3)]
     for count, member in enumerate(members, 1):
@@ -274,7 +274,7 @@ def delayed_again(talk: Talk, version: int) -> None:
     member = Member(talk, talk.name("g"), version=version)
     member.join()
     member.sync({member.id: b"a"})
-    talk.quietly(leave(5, member.group, member.who))
+    talk.quietly(leave(5, member.group, member.key))
     members = [Member(talk, member.group, version=version) for _ in range(2)]
     for count, each in enumerate(members, 1):
         each.send_join()

@@ -45,7 +45,7 @@ def no_group(talk: Talk, version: int) -> None:
 @book.case("Empty", versions=SOME)
 def empty(talk: Talk, version: int) -> None:
     member = stable(talk)
-    talk.quietly(leave(5, member.group, member.who))
+    talk.quietly(leave(5, member.group, member.key))
     member.heartbeat(version)
     talk.ask(heartbeat(version, dissolved(talk, "h"), 2, ""))
 
@@ -114,7 +114,7 @@ def pending(talk: Talk, version: int) -> None:
 @book.case("one that left", versions=SOME)
 def gone(talk: Talk, version: int) -> None:
     leader, follower = synced(together(talk, 2))
-    talk.quietly(leave(5, leader.group, follower.who))
+    talk.quietly(leave(5, leader.group, follower.key))
     follower.heartbeat(version)
     leader.heartbeat(version)
 
@@ -167,7 +167,7 @@ def mixed(talk: Talk, version: int) -> None:
     talk.send(join(9, member.group, member.id))
     talk.send(heartbeat(version, member.group, 1, member.id))
     talk.send(heartbeat(version, member.group, 2, member.id))
-    talk.send(leave(5, member.group, member.who))
+    talk.send(leave(5, member.group, member.key))
     talk.send(heartbeat(version, member.group, 2, member.id))
     talk.main.release()
     for _ in range(7):

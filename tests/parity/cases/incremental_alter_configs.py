@@ -25,7 +25,7 @@ from tests.parity.requests import raw, tagged
 from tests.parity.talk import Talk
 
 VERSIONS = range(2)
-VALUES = [1]  # what is said of values is the same in both
+VALUES = [1]  # the answers to values are the same in both
 FLEXIBLE = [1]
 
 book = Book()
@@ -40,7 +40,7 @@ def one_value(talk: Talk, version: int, change: Change) -> None:
 
 
 def _lists() -> dict[str, tuple[str | None, Change]]:
-    """Tag -> what the topic has, what is asked of it."""
+    """Tag -> the configuration that the topic has, the change that is requested."""
     table: list[tuple[str | None, int, str]] = [
         *((None, APPEND, parts) for parts in ("compact", "delete", "", "zz", "compact,delete")),
         *(

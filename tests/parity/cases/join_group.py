@@ -198,7 +198,7 @@ def given_then_older(talk: Talk, version: int) -> None:
 
 @book.case("again before the sync", versions=JOIN)
 def again_before_sync(talk: Talk, version: int) -> None:
-    """A lost answer: the same generation, unless what it offers has changed."""
+    """A lost answer: the same generation, unless the member's protocols have changed."""
     member = Member(talk, talk.name("g"), version=version, record=True)
     member.join()
     member.join()
@@ -354,7 +354,7 @@ VOTES: dict[str, tuple[str, ...]] = {
 
 @book.case("votes", versions=[0, 4, 7, 9], over=VOTES)
 def votes(talk: Talk, version: int, ballots: tuple[str, ...]) -> None:
-    """What is chosen, and the data that the leader sees with it."""
+    """The protocol that is chosen, and the metadata that the leader gets for it."""
     hows = [
         {"protocols": [(p, subscription(f"{p}{place}")) for p in ballot]}
         for place, ballot in enumerate(ballots)
@@ -388,7 +388,7 @@ def leader_leaves(talk: Talk, version: int) -> None:
 
 
 def leave_of(member: Member) -> Any:
-    member_id, instance = member.who
+    member_id, instance = member.key
     return build(
         ApiKey.LEAVE_GROUP,
         5,
@@ -484,7 +484,7 @@ def static_follower_back(talk: Talk, version: int) -> None:
 
 @book.case("static, back again as a follower with other data", versions=SOME_STATIC)
 def static_follower_back_changed(talk: Talk, version: int) -> None:
-    """The choice of a protocol is as before, which is what counts."""
+    """The chosen protocol is the same as before, and only that matters."""
     leader, old = synced(in_one(talk, [{"instance": "one"}, {"instance": "two"}]))
     new = Member(
         talk,

@@ -59,16 +59,16 @@ def simple(talk: Talk, version: int) -> None:
 @book.case("the only member", versions=LEAVE)
 def only(talk: Talk, version: int) -> None:
     member = stable(talk)
-    talk.ask(leave(version, member.group, member.who))
+    talk.ask(leave(version, member.group, member.key))
     talk.ask(describe(5, member.group))
-    talk.ask(leave(version, member.group, member.who))
+    talk.ask(leave(version, member.group, member.key))
 
 
 @book.case("the only member before its sync", versions=SOME)
 def before_sync(talk: Talk, version: int) -> None:
     member = Member(talk, talk.name("g"))
     member.join()
-    talk.ask(leave(version, member.group, member.who))
+    talk.ask(leave(version, member.group, member.key))
     talk.ask(describe(5, member.group))
     member.sync({member.id: b"x"}, record=True)
 
@@ -76,7 +76,7 @@ def before_sync(talk: Talk, version: int) -> None:
 @book.case("one of two", versions=LEAVE)
 def one_of_two(talk: Talk, version: int) -> None:
     leader, follower = synced(together(talk, 2))
-    talk.ask(leave(version, leader.group, follower.who))
+    talk.ask(leave(version, leader.group, follower.key))
     talk.note("state", state_of(talk, leader.group))
     leader.heartbeat()
     leader.send_join()
@@ -91,7 +91,7 @@ def waiting(talk: Talk, version: int) -> None:
     other = Member(talk, leader.group)
     other.send_join()
     until(talk, leader.group, "PreparingRebalance", 2)
-    talk.ask(leave(version, leader.group, other.who))
+    talk.ask(leave(version, leader.group, other.key))
     other.joined(record=True)
     talk.note("state", state_of(talk, leader.group))
     leader.send_join()
@@ -104,17 +104,17 @@ def waited_for(talk: Talk, version: int) -> None:
     other = Member(talk, leader.group)
     other.send_join()
     until(talk, leader.group, "PreparingRebalance", 2)
-    talk.ask(leave(version, leader.group, leader.who))
+    talk.ask(leave(version, leader.group, leader.key))
     other.joined(record=True)
 
 
 @book.case("one that waits for its assignment", versions=SOME, alone=True)
 def syncing(talk: Talk, version: int) -> None:
-    """Whose request Apache Kafka never answers."""
+    """A member that waits: Apache Kafka never answers its request."""
     leader, follower = together(talk, 2)
     follower.send_sync()
     follower.line.nothing(within_ms=50)
-    talk.ask(leave(version, leader.group, follower.who))
+    talk.ask(leave(version, leader.group, follower.key))
     follower.line.receive(within_ms=500)
     talk.note("state", state_of(talk, leader.group))
 
@@ -124,7 +124,7 @@ def leader_before_sync(talk: Talk, version: int) -> None:
     leader, follower = together(talk, 2)
     follower.send_sync()
     follower.line.nothing(within_ms=50)
-    talk.ask(leave(version, leader.group, leader.who))
+    talk.ask(leave(version, leader.group, leader.key))
     follower.line.receive()
     follower.send_join()
     follower.joined(record=True)
@@ -165,7 +165,7 @@ def no_member(talk: Talk, version: int) -> None:
 def several(talk: Talk, version: int) -> None:
     """Known ones, unknown ones and one that is named twice."""
     first, second, third = synced(together(talk, 3))
-    asked = [first.who, (STRANGER, None), second.who, first.who, ("", None)]
+    asked = [first.key, (STRANGER, None), second.key, first.key, ("", None)]
     talk.ask(leave(version, first.group, *asked))
     talk.note("state", state_of(talk, first.group))
     third.heartbeat()
@@ -174,7 +174,7 @@ def several(talk: Talk, version: int) -> None:
 @book.case("all", versions=SEVERAL)
 def all_members(talk: Talk, version: int) -> None:
     members = synced(together(talk, 3))
-    talk.ask(leave(version, members[0].group, *(m.who for m in members)))
+    talk.ask(leave(version, members[0].group, *(m.key for m in members)))
     talk.ask(describe(5, members[0].group))
 
 
@@ -184,7 +184,7 @@ REASONS = {"none": None, "empty": "", "long": "r" * 400}
 @book.case("a reason", versions=[5], over=REASONS)
 def reasons(talk: Talk, version: int, text: str | None) -> None:
     member = stable(talk)
-    talk.ask(leave(version, member.group, member.who, reason=text))
+    talk.ask(leave(version, member.group, member.key, reason=text))
 
 
 STATIC: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""ListConfigResources (74): what can have a configuration, by kind."""
+"""ListConfigResources (74): the resources that can have a configuration, by kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metadata (3): all, none, some; by name and by id; what is not there, and what comes to be."""
+"""Metadata (3): all topics, none, some; by name and by id; unknown ones, and topics it creates."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def only_mine(talk: Talk) -> View:
 
 
 def all_of(version: int) -> list[Any] | None:
-    """What asks for all topics: in v0 an empty list, later null."""
+    """The `topics` that ask for all topics: in v0 an empty list, later null."""
     return None if version else []
 
 
@@ -136,7 +136,7 @@ def operations(talk: Talk, version: int, flags: tuple[bool, bool]) -> None:
     talk.ask(ask(version, names, cluster_operations=cluster, topic_operations=topic))
 
 
-# --- what is not there --------------------------------------------------------------------------
+# --- unknown topics -----------------------------------------------------------------------------
 
 INVALID = {
     "empty": "",
@@ -184,7 +184,7 @@ def internal(talk: Talk, version: int) -> None:
     talk.ask(ask(version, [*names, "__cluster_metadata"]))
 
 
-# --- what comes to be ---------------------------------------------------------------------------
+# --- topics that are created --------------------------------------------------------------------
 
 
 @book.case("an unknown one is created", versions=VERSIONS)
@@ -388,7 +388,7 @@ def all_versions_pipelined(talk: Talk) -> None:
 
 @book.case("closed behind answers", versions=SOME)
 def closed_behind_answers(talk: Talk, version: int) -> None:
-    """What was asked before the bytes that close a connection is answered."""
+    """Requests before the bytes that close a connection are answered."""
     name = talk.topic()
     talk.ask(ask(version, [name]))
     talk.main.hold()

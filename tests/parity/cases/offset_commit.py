@@ -1,4 +1,4 @@
-"""OffsetCommit (8): who may commit, and what of it is kept. OffsetFetch shows it."""
+"""OffsetCommit (8): the members that may commit, and the offsets that OffsetFetch returns then."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def simple(talk: Talk, version: int) -> None:
     seen(talk, group, name, 3)
 
 
-WHO: dict[str, Any] = {
+IDENTITIES: dict[str, Any] = {
     "a generation": (0, "", None),
     "a large generation": (9, "", None),
     "a member": (-1, STRANGER, None),
@@ -68,10 +68,10 @@ WHO: dict[str, Any] = {
 }
 
 
-@book.case("not there, in the name of", versions=SOME, over=WHO)
-def not_there(talk: Talk, version: int, who: Any) -> None:
+@book.case("not there, in the name of", versions=SOME, over=IDENTITIES)
+def not_there(talk: Talk, version: int, identity: Any) -> None:
     name, group = talk.topic(), talk.name("g")
-    generation, member, instance = who
+    generation, member, instance = identity
     how = {"generation": generation, "member": member, "instance": instance}
     talk.ask(commit(talk, version, group, (name, {0: 5}), **how))
     seen(talk, group, name)
@@ -92,11 +92,11 @@ def member(talk: Talk, version: int) -> None:
     seen(talk, leader.group, name)
 
 
-@book.case("a stable group, in the name of", versions=SOME, over=WHO)
-def stable_group(talk: Talk, version: int, who: Any) -> None:
+@book.case("a stable group, in the name of", versions=SOME, over=IDENTITIES)
+def stable_group(talk: Talk, version: int, identity: Any) -> None:
     name = talk.topic()
     group = stable(talk).group
-    generation, member, instance = who
+    generation, member, instance = identity
     how = {"generation": generation, "member": member, "instance": instance}
     talk.ask(commit(talk, version, group, (name, {0: 5}), **how))
     seen(talk, group, name)
@@ -141,9 +141,9 @@ def preparing(talk: Talk, version: int) -> None:
 def gone(talk: Talk, version: int) -> None:
     name = talk.topic()
     leader, follower = synced(together(talk, 2))
-    talk.quietly(leave(5, leader.group, follower.who))
+    talk.quietly(leave(5, leader.group, follower.key))
     follower.commit(version, (name, {0: 5}))
-    talk.quietly(leave(5, leader.group, leader.who))
+    talk.quietly(leave(5, leader.group, leader.key))
     leader.commit(version, (name, {0: 5}))
     seen(talk, leader.group, name)
 

@@ -1,4 +1,4 @@
-"""OffsetFetch (9): what was committed, of one group or several."""
+"""OffsetFetch (9): the committed offsets of one group or several."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def only_stable(talk: Talk, version: int) -> None:
     talk.ask(fetch_offsets(talk, version, group, stable=True))
 
 
-WHO: dict[str, Any] = {
+IDENTITIES: dict[str, Any] = {
     "nobody": (None, -1),
     "an unknown one": (STRANGER, 1),
     "an epoch": (None, 1),
@@ -162,10 +162,10 @@ WHO: dict[str, Any] = {
 }
 
 
-@book.case("as a member", versions=AS_MEMBER, over=WHO)
-def as_member(talk: Talk, version: int, who: Any) -> None:
+@book.case("as a member", versions=AS_MEMBER, over=IDENTITIES)
+def as_member(talk: Talk, version: int, identity: Any) -> None:
     group, name = committed(talk)
-    member, epoch = who
+    member, epoch = identity
     talk.ask(fetch_offsets(talk, version, group, [(name, [0])], member=member, epoch=epoch))
     talk.ask(
         fetch_offsets(talk, version, talk.name("no"), [(name, [0])], member=member, epoch=epoch)

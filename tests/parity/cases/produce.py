@@ -1,4 +1,4 @@
-"""Produce (0): what is stored, what is refused and with which words, in every version."""
+"""Produce (0): batches that are stored, and batches that are refused, in every version."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def put(talk: Talk, version: int, *topics: Any, **how: Any) -> None:
 
 
 def look(talk: Talk, name: str, *partitions: int) -> None:
-    """What the log holds afterwards."""
+    """The log's records afterwards."""
     asked = fetch(talk, 12, (name, [part(index) for index in partitions or (0,)]))
     talk.ask(asked, view=in_short)
 
 
-# --- what is taken --------------------------------------------------------------------------------
+# --- accepted -------------------------------------------------------------------------------------
 
 
 @book.case("one record", versions=PRODUCE_VERSIONS, over={f"acks {a}": a for a in (-1, 1)})
@@ -144,7 +144,7 @@ def all_twice(talk: Talk, version: int) -> None:
     look(talk, name)
 
 
-# --- what is refused ------------------------------------------------------------------------------
+# --- refused --------------------------------------------------------------------------------------
 
 
 def record_bytes(index: int, body: bytes) -> bytes:
@@ -373,7 +373,7 @@ TOPICS: dict[str, tuple[dict[str, str], bytes]] = {
 
 @book.case("into zstd from", versions=(3, 6, 7, 13), over={codec: codec for codec in CODECS})
 def into_zstd(talk: Talk, version: int, codec: str) -> None:
-    """What is stored is not compared: the libraries differ in how they pack."""
+    """The stored bytes are not compared: the libraries differ in how they pack."""
     name = topic(talk, compression_type="zstd")
     put(talk, version, (name, {0: batch(b"a" * 40, b"b", codec=codec)}))
 

@@ -174,11 +174,11 @@ def session(talk: Talk, version: int) -> None:
     name = topic(talk, partitions=3)
     stored(talk, name, batch(b"a"), batch(b"b"))
     fetched = Session(talk, version, (name, [part(0), part(1), part(2)]))
-    fetched.ask()  # the same offsets: what was read is read again
+    fetched.ask()  # the same offsets: the same records are read again
     fetched.ask((name, [part(0, 2)]))
     fetched.ask()  # nothing new
     stored(talk, name, batch(b"c"), partition=1)
-    fetched.ask()  # only what changed
+    fetched.ask()  # only the partitions that changed
     fetched.ask((name, [part(1, 1)]))
     fetched.ask(forgotten=[(name, [1])])
     stored(talk, name, batch(b"d"), partition=1)
@@ -338,7 +338,7 @@ def session_moves(talk: Talk, version: int) -> None:
 
 @book.case("the order in a session", versions=SESSIONS)
 def session_order(talk: Talk, version: int) -> None:
-    """Who had data goes to the end of the line."""
+    """A partition whose data was returned goes to the end of the line."""
     name = topic(talk, partitions=4)
     for partition in range(4):
         stored(talk, name, batch(b"x" * 50), batch(b"y" * 50), partition=partition)
@@ -385,7 +385,7 @@ def woken(talk: Talk, version: int, min_bytes: int) -> None:
 
 
 def sorted_partitions(data: Any, min_bytes: int) -> Any:
-    """A second append may come before the answer or after it; what counts is in it."""
+    """A second append may come before the answer or after it: only the first one is compared."""
     if min_bytes > 1:
         for each_topic in data["responses"]:
             for partition in each_topic["partitions"]:
@@ -571,7 +571,7 @@ def pieces(talk: Talk, version: int) -> None:
 
 @book.case("something malformed between", versions=(4, 12))
 def malformed_between(talk: Talk, version: int) -> None:
-    """What came before is answered; the connection ends; later ones are not done."""
+    """Earlier requests are answered; the connection ends; later ones are not carried out."""
     name = topic(talk)
     talk.send(produce(talk, version, (name, {0: batch(b"a")})))
     talk.receive(view=in_short)

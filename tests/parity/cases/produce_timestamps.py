@@ -65,9 +65,9 @@ BATCHES: Final = {
 
 
 @book.case("to a topic with", versions=(3, 13), over={
-    f"{where}: {what}": (configs, data)
+    f"{where}: {name}": (configs, data)
     for where, configs in TOPICS.items()
-    for what, data in BATCHES.items()
+    for name, data in BATCHES.items()
 })  # fmt: skip
 def times(talk: Talk, version: int, each: tuple[dict[str, str], bytes]) -> None:
     configs, data = each
@@ -75,12 +75,12 @@ def times(talk: Talk, version: int, each: tuple[dict[str, str], bytes]) -> None:
 
 
 @book.case("packed, to a topic with", versions=(13,), over={
-    f"{where}: {what} in {codec}": (
+    f"{where}: {name} in {codec}": (
         configs, changed(at(*times_ms, codec=codec), attributes=BIT | CODECS[codec] if bit else
                          CODECS[codec], max_timestamp=max_ms))
     for where, configs in TOPICS.items()
     for codec in ("gzip", "zstd")
-    for what, times_ms, bit, max_ms in (
+    for name, times_ms, bit, max_ms in (
         ("the least time", [LEAST], False, LEAST),
         ("one that wraps", [LARGEST, LEAST], False, LARGEST),
         ("the bit", [T0, T0 + 1], True, T0 + 1),

@@ -1,4 +1,4 @@
-"""What clients without a right, with one, or with several get, of each API."""
+"""The answers of each API to clients without a right, with one, or with several."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversations over several APIs: what one request did is what the next one sees."""
+"""Conversations over several APIs: each request sees the effect of the one before it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def by_old_id(talk: Talk, version: int) -> None:
 
 @book.case("created from two connections", versions=CREATE_VERSIONS)
 def two_connections(talk: Talk, version: int) -> None:
-    """One of them is first; who that is, is left open."""
+    """One of the two requests is first; either may be."""
     name = talk.name()
     other = talk.connect()
     talk.send(create(version, topic(name)))
@@ -114,7 +114,7 @@ def mix(talk: Talk) -> None:
 
 @book.case("created, seen and deleted in one piece", versions=CREATE_VERSIONS)
 def all_in_one_piece(talk: Talk, version: int) -> None:
-    """Requests of a connection are handled one after the other, each seeing what came before."""
+    """Requests of a connection are handled in order: each sees the effects of earlier ones."""
     name = talk.name()
     talk.main.hold()
     talk.send(create(version, topic(name)))
@@ -146,7 +146,7 @@ def repeated_mix(talk: Talk, times: int) -> None:
 
 @book.case("garbage in the middle", versions=range(14))
 def garbage(talk: Talk, version: int) -> None:
-    """What came before it is answered, what comes after it is not."""
+    """Requests before it are answered, requests after it are not."""
     talk.main.hold()
     talk.send(cluster(0))
     talk.send(producer(1))

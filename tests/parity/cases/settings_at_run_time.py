@@ -2,7 +2,7 @@
 
 Kept apart from the families of their APIs, since the broker's own settings disturb other cases:
 these cases have a broker of their own and are held one by one. Each leaves the broker as it found
-it. Effects of a change are read back when they show, see `_configs`.
+it. Effects of a change are read back once DescribeConfigs returns them, see `_configs`.
 """
 
 from __future__ import annotations

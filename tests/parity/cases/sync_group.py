@@ -1,4 +1,4 @@
-"""SyncGroup (14): the leader's assignment, for those who wait for it and those who ask later."""
+"""SyncGroup (14): the leader's assignment, for members that wait and for members that ask later."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ ASSIGNMENTS: dict[str, Any] = {
 def assignments(talk: Talk, version: int, given: Any) -> None:
     member = Member(talk, talk.name("g"))
     member.join()
-    own = [(member.id if who == "self" else who, what) for who, what in given]
+    own = [(member.id if name == "self" else name, data) for name, data in given]
     member.sync(own, version=version, record=True)
     talk.ask(describe(5, member.group))
 

@@ -1,4 +1,4 @@
-"""Produce (0) in transactions: what is verified, what is added by itself, and what is refused."""
+"""Produce (0) in transactions: verified batches, partitions that it adds by itself, refusals."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def empty(talk: Talk, version: int) -> None:
     talk.ask(commit_offsets(version, talk.name("none"), one.pair, talk.name("g"), name, {0: 5}))
 
 
-# What a member says of itself, from its own generation and id.
+# A member's identity in the request, from its own generation and id.
 MEMBERS: dict[str, Callable[[Member], tuple[int, str]]] = {
     "as it is": lambda member: (member.generation, member.id),
     "an older generation": lambda member: (member.generation - 1, member.id),

@@ -1,4 +1,4 @@
-"""UpdateFeatures (57): what is refused, and what changes nothing, at any finalized level."""
+"""UpdateFeatures (57): refusals, and updates without effect, at any finalized level."""
 
 from __future__ import annotations
 
