@@ -1,11 +1,11 @@
 """Histories by hand: one seed with all it did, or as many as one likes.
 
-    python -m tests.simulation --seed 17             what happened, and what did not hold
+    python -m tests.simulation --seed 17             the acts, and the rule that was violated
     python -m tests.simulation --seeds 0..100000     one after the other; goes on where it stopped
     python -m tests.simulation --seed 17 --shrink    the shortest schedule that fails the same way
 
-`--plant NAME` switches one of the planted faults on (`planted.py`). How far `--seeds` has come
-stands in the file that `--progress` names.
+`--plant NAME` switches one of the planted faults on (`planted.py`). `--seeds` writes its progress
+to the file that `--progress` names.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def planted(name: str | None) -> AbstractContextManager[Any]:
 
 
 def how_of(options: argparse.Namespace) -> dict[str, Any]:
-    """Which history it is, beside its seed."""
+    """The settings that select a history, beside its seed."""
     return {
         "pipelined": options.pipelined,
         "threads": options.threads,
@@ -77,7 +77,7 @@ def one(options: argparse.Namespace) -> int:
         outcome = run(outcome.seed, schedule, **how)
     for act in schedule:
         print(act)
-    print(told(outcome))
+    print(summary(outcome))
     return int(outcome.violation is not None)
 
 
@@ -91,11 +91,11 @@ def shrunk(outcome: Outcome, how: dict[str, Any]) -> list[Act]:
     return shrink(outcome.schedule, outcome.violation.rule, fails)
 
 
-def told(outcome: Outcome) -> str:
+def summary(outcome: Outcome) -> str:
     figures = (
         f"{outcome.steps} steps, {outcome.requests} requests, {outcome.acknowledged} batches"
         f" acknowledged, {outcome.consumed} records consumed, {outcome.commits} commits"
-        f" acknowledged, {outcome.told} told in {outcome.virtual_ms} virtual ms"
+        f" acknowledged, {outcome.answered} offsets answered in {outcome.virtual_ms} virtual ms"
     )
     if outcome.committed or outcome.aborted:
         figures += (
@@ -117,11 +117,11 @@ def many(options: argparse.Namespace) -> int:
     for seed in range(state["next"], int(last)):
         try:
             outcome = run(seed, **how_of(options))
-        except Exception:  # of a simulated person, or client: that history says nothing
+        except Exception:  # of a simulated person, or client: that history has no result
             violation, line = True, f"seed {seed}: {traceback.format_exc()}"
         else:
             state["steps"] += outcome.steps
-            violation, line = outcome.violation is not None, told(outcome)
+            violation, line = outcome.violation is not None, summary(outcome)
         state["next"] = seed + 1
         if violation:
             state["failed"].append(seed)

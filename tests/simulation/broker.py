@@ -1,12 +1,12 @@
-"""One broker of a simulated cluster: what a real one is made of, without sockets and threads.
+"""One broker of a simulated cluster: the parts of a real one, without sockets and threads.
 
 `Broker` is the machine: a node id, a directory. `Running` is one start of it: the real controller
 (its events one by one, on the loop), replication with its fetchers and in-sync sets, replica and
 log manager, the group coordinator with its loader (a piece at a time), wired as
 `kbroker/server/broker.py` does; the handlers between brokers and of groups are the real ones, too.
-Before it asks for an in-sync set, the controller's thread of a leader may be interrupted: handlers,
-fetchers and other brokers go on for a moment. Played are the links, the scheduler and most of the
-request layer (`requests.py`).
+Before a leader asks for an in-sync set, its controller thread may be interrupted: handlers,
+fetchers and other brokers go on for a moment. The links, the scheduler and most of the request
+layer (`requests.py`) are simulated.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ RECOVERY_PAUSES_MS = (1, 100, 1_000, 10_000)
 
 
 class Running:
-    """One start of a broker, or of a copy of one, whose logs nobody asks for."""
+    """One start of a broker, or of a copy of one, whose logs no client reads."""
 
     authorizer = None  # every client may do everything
 
@@ -160,7 +160,7 @@ class Running:
         self.events: SteppedEvents
 
     def _let_others_go_on(self, sets: InSyncSets) -> None:
-        """Between what it sees of its followers and what it asks for, at times."""
+        """At times, between the leader's look at its followers and its request for a new set."""
         dice = random.Random(f"between {self.node_id} {self.clock.monotonic_ns()}")
 
         def wait_for(led: Any, wanted: Any, brokers: Any) -> dict[int, int]:
@@ -175,8 +175,8 @@ class Running:
     # --- life -------------------------------------------------------------------------------------
 
     def start(self, done: Started) -> None:
-        """Raises what comes before the registration; `done` gets what comes then, None: it runs. It
-        may wait for the end of another's session in between."""
+        """Raises an error that comes before the registration; `done` gets a later one, or None: the
+        broker runs. In between, it may wait for the end of another process's session."""
         self.logs.start(recover=self._recover)
         dice, dynamic = random.Random(self.cluster.dice.random()), DynamicConfig(self.broker.config)
 
@@ -238,11 +238,11 @@ class Running:
         self.events.post(Start(started, done))
 
     def _recover(self, recovery: Recovery, threads: int) -> None:
-        """Log by log, each when the dice say, as beside what is served."""
+        """Log by log, at times that the dice give, while other logs are served."""
         dice = random.Random(self.cluster.dice.random())
 
         def pause_ms() -> int:
-            """Of more logs all are to be there in the time in which service returns."""
+            """With more logs, all must be recovered within the time in which service returns."""
             drawn = dice.choice(RECOVERY_PAUSES_MS)
             return min(drawn, RECOVERY_PAUSES_MS[-2]) if self.cluster.states else drawn
 
@@ -267,7 +267,7 @@ class Running:
         self.process.later(period_ms, turn, WATCH)
 
     def hand_over(self, then: Callable[[], None]) -> None:
-        """Controlled shutdown, asked for once: whatever the answer, the stop goes on behind it."""
+        """Request a controlled shutdown once. The stop goes on after any answer."""
         controller = self.controller
         image = controller.image
         broker = image.brokers.get(image.controller_id)
@@ -282,8 +282,8 @@ class Running:
             self.links.forward(broker, SHUTDOWN_KEY, SHUTDOWN_VERSION, asked, lambda answer: then())
 
     def end(self, *, clean: bool) -> None:
-        """`clean`: a stop, where the session ends at once; else a kill, where nothing is done any
-        more but what the kernel does: files are closed as they are."""
+        """`clean`: a stop, where the session ends at once. Else a kill: only the kernel acts after
+        it, and files are closed as they are."""
         if not self.end_threads():
             return
         self._groups.loader.stop()
@@ -302,13 +302,13 @@ class Running:
             self.session.close()
         else:
             self.logs.stop(as_found=True)
-            # What vouched for the files was gone when they were first written.
+            # A running broker has no such file: it removes the file before it writes to a log.
             (self.broker.directory / CLEAN_SHUTDOWN_FILE).unlink(missing_ok=True)
             for session in self.cluster.ensemble.sessions_of(self.process):
                 session.cut_off()
 
     def end_threads(self) -> bool:
-        """They come to the end of what they are at; False: they wait for each other for good."""
+        """The threads complete their current work. False: they wait for each other for good."""
         self.process.on_thread = None
         return self.scheduler is None or self.scheduler.end(self.process)
 
@@ -483,7 +483,7 @@ class Running:
 
 
 class Broker:
-    """The machine: what outlives a start."""
+    """The machine, which outlives a start of the broker."""
 
     def __init__(self, node_id: int, directory: Path, config: BrokerConfig) -> None:
         self.node_id = node_id

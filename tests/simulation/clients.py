@@ -1,10 +1,11 @@
 """Clients of a simulated cluster: producers that send again and such that do not, a consumer.
 
-A producer has one batch under way for a partition. The idempotent one sends it again until it is
-acknowledged or GIVE_UP_MS are over, and is somebody else behind that, as a client would be; the
-plain one sends once, and does not know when no answer comes. Where the leader is they hear from any
-broker that runs, which may know of an old one; none believes in one that is older than what it has
-heard. The consumer reads on where it is, and asks where the log ends.
+A producer has one batch under way for a partition. The idempotent one sends the batch again until
+it is acknowledged or GIVE_UP_MS are over; after that it takes a new producer id, as a client would.
+The plain one sends once; without an answer it does not know whether the batch was written. A client
+learns the leader from any running broker. That broker may know an old leader, so a client ignores
+a leader epoch below the newest that it knows. The consumer reads on from its position, and asks for
+the end of the log.
 """
 
 from __future__ import annotations
@@ -57,14 +58,14 @@ class _Sending:
 
 
 class Client:
-    """What it knows of leaders."""
+    """The leader epochs that a client knows."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._epochs: dict[TopicPartition, int] = {}
 
     def _leader_of(self, name: TopicPartition) -> tuple[int, int]:
-        """And the epoch; nobody, where who was asked knows only an older one than we do."""
+        """The leader and its epoch; NO_LEADER where the answer is older than the known one."""
         leader, epoch = self._cluster.leader_of(name)
         if epoch < self._epochs.get(name, -1):
             return NO_LEADER, -1
@@ -73,7 +74,7 @@ class Client:
 
 
 class Numbering(Client):
-    """What every producer is: it numbers its records, under its name."""
+    """A producer that numbers its records, under its name."""
 
     def __init__(
         self, cluster: Cluster, number: int, dice: random.Random, *, idempotent: bool, acks: int
@@ -176,7 +177,7 @@ class Producer(Numbering):
             return
         del self.sending[sending.name]
         if self._idempotent:
-            # It may be there, and what comes next must not be taken for it; or come later.
+            # It may be in the log, and the next batch must not be taken for it; or come later.
             self._cluster.safety.given_up.add(sending.value)
             self._lines.pop(sending.name, None)
 
@@ -233,7 +234,7 @@ class Consumer(Client):
 
     def ask_end(self, name: TopicPartition) -> None:
         if name not in self._asking and self._ask(
-            name, self._serve_end, partial(self._end_told, name)
+            name, self._serve_end, partial(self._end_answered, name)
         ):
             self._asking.add(name)  # one after the other, or answers overtake each other
 
@@ -243,7 +244,7 @@ class Consumer(Client):
         body = encode_list_offsets(_NO_BROKER, {name: epoch}, LATEST_TIMESTAMP)
         running.serve(ApiKey.LIST_OFFSETS, LIST_OFFSETS_VERSION, body, answer)
 
-    def _end_told(self, name: TopicPartition, result: bytes | Lost) -> None:
+    def _end_answered(self, name: TopicPartition, result: bytes | Lost) -> None:
         self._asking.discard(name)
         if isinstance(result, Lost):
             return
@@ -253,7 +254,7 @@ class Consumer(Client):
         before = self._ends.get(name, 0)
         if found.offset < before:
             self._cluster.safety.fail(
-                "offsets told to consumers do not go back",
+                "the end offsets returned to consumers do not go back",
                 f"the end was {before}, and is {found.offset}",
                 self._cluster.safety.partition(name),
             )

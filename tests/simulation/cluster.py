@@ -1,8 +1,8 @@
-"""A simulated cluster: brokers, the store, the network, clients, and what happens to them.
+"""A simulated cluster: brokers, the store, the network, clients, and their faults.
 
-Everything that may go wrong is one method here, called by the schedule (`schedule.py`); each ends
-by itself after a time. `heal` ends all of it at once, `settled.py` says what is not as it should be
-afterwards.
+Each fault is one method here, called by the schedule (`schedule.py`), and ends by itself after a
+time. `heal` ends all faults at once; `settled.py` then looks for the conditions that a healed
+cluster does not meet yet.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ PARTITIONS = 2
 HOMES = PARTITIONS  # in the place of a partition: those of `__consumer_offsets`
 ALL_LOGS = HOMES + 1
 STATES = ALL_LOGS + 1  # those of `__transaction_state`
-EVERY_BROKER = 0  # in the place of a broker: what is set for all of them
+EVERY_BROKER = 0  # in the place of a broker: a setting for all of them
 # Of two partitions of `__consumer_offsets` each has its own; the second has a member.
 GROUPS = ("g1", "g2")
 RETRY_START_MS = 300
 RETRY_MOVE_MS = 300
 LATE_SENDS_MS = 400
 LATE_MOVES_MS = 2_000  # one that was asked for may wait in the controller's queue as long
-HAND_OVER_MS = 5  # others have heard by then, mostly, who leads what a broker that stops led
-# A broker that stands alone in the simulation's time: pauses and time-outs are shorter, as are the
-# histories.
+# By then the others mostly know the new leaders of the partitions that a stopping broker led.
+HAND_OVER_MS = 5
+# A broker's settings in simulated time: pauses and time-outs are shorter, as are the histories.
 SETTINGS = {
     "replica.lag.time.max.ms": str(LAG_MS),
     "zookeeper.session.timeout.ms": str(SESSION_MS),
@@ -109,7 +109,7 @@ class Cluster(DiskActs, TransactionActs):
         self.pipelined = pipelined
         self.scheduler = scheduler
         self.cluster_id = "simulated-cluster-0001"
-        self.min_in_sync = 2  # the least that any broker's settings have said so far
+        self.min_in_sync = 2  # the least value that any broker's settings have had so far
         self.safety = Safety(self)
         # Not all of a loop: as much as is asked for.
         if scheduler is None:
@@ -122,7 +122,7 @@ class Cluster(DiskActs, TransactionActs):
             random.Random(dice.random()),
             dice.choice((0, 0, 3, 10)),
             dice.choice((0, 0, 0, 2)),
-            # Nothing is drawn for it: schedules that are kept find what they found.
+            # Nothing is drawn for it: recorded schedules give the same histories as before.
             random.Random(dice.getstate()[1][0]).choice((0, 0, 2)),
         )
         self.ensemble = Ensemble(
@@ -153,7 +153,7 @@ class Cluster(DiskActs, TransactionActs):
             kind(self, group, random.Random(dice.random()))
             for kind, group in zip((Committer, Member), GROUPS, strict=True)
         ]
-        # Nothing is drawn for it: schedules that are kept find what they found.
+        # Nothing is drawn for it: recorded schedules give the same histories as before.
         self.crowd = Crowd(self, random.Random(dice.getstate()[1][0]))
         self.topics = Topics(self, BROKERS)
         self._prepare_transactions(random.Random(f"transactions {dice.getstate()[1][0]}"))
@@ -228,7 +228,7 @@ class Cluster(DiskActs, TransactionActs):
                 self._to_start_again.remove(running)
                 self._end(broker.node_id, 0, clean=False)
             return
-        # The store is out of reach, the disk full, the id in use: somebody tries again.
+        # The store is out of reach, the disk full, the id in use: the broker is started again.
         if not isinstance(error, UserError | KafkaError | OSError):
             self.safety.fail("no step raises", f"at the start of {broker.node_id}: {error!r}")
         running.end(clean=False)
@@ -249,7 +249,8 @@ class Cluster(DiskActs, TransactionActs):
         for name in self.logs:
             view = self.safety.partition(name).views.get(node_id)
             if view is not None and (path := directory / str(name)).exists():
-                # On a full disk a truncation or an earlier cut left less than the file says.
+                # On a full disk, after a truncation or an earlier power cut, less is there than the
+                # file says.
                 point = min(points.get(name, 0), len(view.contents.records))
                 if view.synced_to is not None:
                     point = min(point, view.synced_to)
@@ -349,28 +350,28 @@ class Cluster(DiskActs, TransactionActs):
                 session.lose_answer = True
 
     def depose(self) -> None:
-        """Somebody deletes /controller."""
+        """An operator deletes /controller."""
         if self.ensemble.tree.find(CONTROLLER) is not None:
             self._admin.delete(CONTROLLER)
 
     def hang(self, for_ms: int) -> None:
-        """The controller's thread has something else to do."""
+        """The controller's thread is busy."""
         for running in self.controllers():
             running.events.hang(for_ms)
 
     def deafen(self, node_id: int, for_ms: int) -> None:
-        """A broker does not hear the controller, neither its images nor its answers."""
+        """A broker receives neither images nor answers from the controller."""
         for running in self.controllers():
             self.cut(running.node_id, node_id, for_ms)
 
     def mute(self, node_id: int, for_ms: int) -> None:
-        """The controller and a broker do not hear each other, and then their connections end."""
+        """The controller and a broker receive nothing from each other; then the connections end."""
         for running in self.controllers():
             self.part(running.node_id, node_id, for_ms)
             self.loop.later(for_ms, self.drop, running.node_id, node_id)
 
     def hang_fetchers(self, node_id: int, for_ms: int) -> None:
-        """It lives, and fetches nothing."""
+        """The broker runs, and fetches nothing."""
         running = self.brokers[node_id].running
         if running is not None:
             running.fetchers_hang_until_ms = self.loop.now_ms + for_ms
@@ -408,7 +409,7 @@ class Cluster(DiskActs, TransactionActs):
         self.loop.later(for_ms, self.network.mend, source, target)
 
     def late(self, source: int, target: int, for_ms: int) -> None:
-        """What is sent along that way now comes when nobody waits for an answer any more."""
+        """A request that is sent along that way now arrives after its sender has given up."""
         self.network.delay(source, target, for_ms)
         self.loop.later(LATE_SENDS_MS, self.network.delay, source, target, 0)
 
@@ -417,7 +418,7 @@ class Cluster(DiskActs, TransactionActs):
         self.cut(other, one, for_ms)
 
     def alone(self, node_id: int, for_ms: int) -> None:
-        """Out of reach of everybody, the store among them."""
+        """Out of reach of all processes and of the store."""
         for other in (*self.brokers, CLIENTS):
             if other != node_id:
                 self.part(node_id, other, for_ms)
@@ -427,10 +428,10 @@ class Cluster(DiskActs, TransactionActs):
         self.network.drop(one, other)
 
     def reset(self, source: int, target: int, for_ms: int) -> None:
-        """Requests along that way do not arrive, and their sender learns that at once."""
+        """Requests along that way do not arrive, and the sender's connection ends at once."""
         self.network.reset(source, target, for_ms)
 
-    # --- what people and clients do ---------------------------------------------------------------
+    # --- acts of operators and clients ------------------------------------------------------------
 
     def renew(self, node_id: int, min_in_sync: int, down_ms: int) -> None:
         """Its file says another number, with which it starts again."""
@@ -510,7 +511,7 @@ class Cluster(DiskActs, TransactionActs):
         self.deleter.delete(self.names[index], percent)
 
     def retain(self, index: int, size_bytes: int) -> None:
-        """Retention has its turn, and what it leaves no file for goes."""
+        """Retention runs, and then the checkpoints."""
         for running in self.all_running():
             if not running.process.paused:
                 running.retain(self.names[index], size_bytes)
@@ -560,7 +561,7 @@ class Cluster(DiskActs, TransactionActs):
             broker.isolated, broker.slow_until_ms = 0, 0.0
             self._refuse(broker.node_id, False)
             running, starting = broker.running, broker.starting
-            # What went offline meanwhile comes back with a start.
+            # A log that went offline meanwhile comes back with a start.
             if starting is not None and starting.disk_failed:
                 self._to_start_again.add(starting)
             if running is not None and running.disk_failed:

@@ -1,4 +1,4 @@
-"""What wants a debug build is not collected in another one; `make test-debug` runs it."""
+"""A test that needs a debug build is not collected in another one; `make test-debug` runs it."""
 
 from __future__ import annotations
 

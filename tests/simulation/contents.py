@@ -1,9 +1,9 @@
-"""What a log really holds: its files, read as far as they are new.
+"""The records of a log's files, of which only the new ones are read.
 
-A record's value says who sent it; in `__consumer_offsets` it is the group and the offset, in
-`__transaction_state` the whole record, and of a marker how the transaction ended. Records
-that were cut off the log are forgotten, and those in their place are read, so a look at a log after
-every step costs only its new records. Records that were deleted at its beginning count as present.
+A record's value names the producer; in `__consumer_offsets` it is the group and the offset, in
+`__transaction_state` the whole record, and of a marker the outcome of the transaction. Records that
+were truncated are forgotten, and those in their place are read. So a look at a log after every step
+costs only its new records. Records that were deleted at its beginning count as present.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _SIZE_COUNTS_FROM = 12
 _LENGTH_AT = 5  # of the value, in a record without a key: one byte, twice the length
 # At once; no batch is larger.
 _READ_BYTES = 1 << 16
-# What a group is, with its members: nobody has sent it as it stands there.
+# A group with its members: the coordinator's own record, which no client has sent.
 GROUP_STATE = b"group of "
-# A commit that was deleted, whichever: neither has anybody sent that.
+# A tombstone of a commit: no client has sent it, either.
 DELETED = b"deleted of "
 # A record of a transactional id, and the end of a transaction.
 TRANSACTION_STATE = b"transaction "
@@ -76,7 +76,7 @@ def value_in(record: bytes) -> bytes:
 
 
 def commit_in(record: bytes) -> bytes:
-    """Of a record in `__consumer_offsets`: "group/offset", or what the group is, or was."""
+    """Of a record in `__consumer_offsets`: "group/offset", the group's state, or a deletion."""
     at = 3 if record[0] & 0x80 else 2  # its length, attributes
     at += 2  # times and offsets are those of the batch
     key, at = _sized(record, at)
@@ -99,7 +99,7 @@ def transaction_in(record: bytes) -> bytes:
 
 
 def transaction_of(value: bytes) -> tuple[str, TransactionImage | None]:
-    """The id, and what it is; None: it was forgotten."""
+    """The id and its state; None: the id was forgotten."""
     at = len(TRANSACTION_STATE)
     (size,) = _SHORT.unpack_from(value, at)
     key, state = value[at + 2 : at + 2 + size], value[at + 2 + size :]
@@ -119,13 +119,13 @@ VALUES: dict[str, Callable[[bytes], bytes]] = {
 
 
 def _sized(record: bytes, at: int) -> tuple[bytes, int]:
-    """Bytes behind their length, none where there are no bytes; and where they end."""
+    """Bytes that follow their length, empty where there are none; and the place after them."""
     length, start = _length(record, at)
     return record[start : start + length], start + length
 
 
 def _length(data: bytes, at: int) -> tuple[int, int]:
-    """A number of one byte or two, 0 for none; and where it ends."""
+    """A number of one byte or two, 0 for none; and the place after it."""
     number = data[at] & 0x7F
     if data[at] & 0x80:
         at += 1
@@ -134,8 +134,8 @@ def _length(data: bytes, at: int) -> tuple[int, int]:
 
 
 def is_of_the_coordinator(value: bytes) -> bool:
-    """Whether it says what a group or a transactional id is, that something is not there, or that
-    a transaction is over: that may come twice."""
+    """Whether it is a coordinator's record: the state of a group or of a transactional id, a
+    deletion, or a marker. Such a record may be there twice."""
     return value.startswith((GROUP_STATE, DELETED, TRANSACTION_STATE, COMMIT, ABORT))
 
 
@@ -201,7 +201,7 @@ def _batches(data: bytes) -> Iterator[_Batch]:
 
 
 class Contents:
-    """The records of one log by offset. `committed`: what was in it before it was deleted."""
+    """The records of one log by offset. `committed`: those that it had before they were deleted."""
 
     def __init__(
         self,
@@ -218,7 +218,7 @@ class Contents:
         self._ends: list[tuple[int, int]] = []
 
     def follow(self, end_offset: int) -> list[Record]:
-        """The log ends there now; what is new."""
+        """Returns the new records of a log that ends there now."""
         del self.records[end_offset:], self._ends[end_offset:]
         known = len(self.records)
         base, position = self._ends[-1] if self._ends else (0, 0)
@@ -235,7 +235,7 @@ class Contents:
         return self.records[known:]
 
     def begins_at(self, offset: int) -> None:
-        """What lies below was deleted: a log that begins again there had something else perhaps."""
+        """The records below were deleted. A log that begins again there may have had other ones."""
         self.records[:offset] = self._committed[:offset]
         self._ends += [(offset, 0)] * (offset - len(self._ends))
 

@@ -1,7 +1,7 @@
-"""Who deletes records of a simulated cluster: asked of the leader, as far as anybody knows.
+"""A client that deletes records of a simulated cluster: it asks the leader that it knows.
 
-What is answered is in `Safety.deleted`: the logs of all that live begin there, and so does that of
-every later leader.
+`Safety.deleted` checks the answer: the logs of all live replicas begin at that offset, and so does
+the log of every later leader.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Deleter(Client):
     """See the head of this file."""
 
     def delete(self, name: TopicPartition, percent: int) -> None:
-        """So much of what is committed; 0: to the high watermark."""
+        """So many percent of the committed records; 0: all below the high watermark."""
         leader, _ = self._leader_of(name)
         if leader == NO_LEADER:
             return
@@ -46,18 +46,18 @@ class Deleter(Client):
         offset = committed * percent // 100 if percent else TO_HIGH_WATERMARK
         serve = partial(self._serve, name, offset)
         self._cluster.network.request(
-            self._cluster.clients, (CLIENTS, leader), serve, lambda told: None
+            self._cluster.clients, (CLIENTS, leader), serve, lambda response: None
         )
 
     def _serve(self, name: TopicPartition, offset: int, running: Running, answer: Answer) -> None:
         def done(answered: bytes) -> None:
-            told = decode_delete_records(Reader(answered, flexible=True), VERSION)[name]
-            if told.error is ErrorCode.NONE:
-                self._cluster.safety.deleted(running, name, max(offset, told.low_watermark))
-            elif told.error not in _EXPECTED:
-                what = f"broker {running.node_id} answers {told.error.name}"
-                self._cluster.safety.fail("a broker says why it deletes nothing", what)
-            answer(told)
+            response = decode_delete_records(Reader(answered, flexible=True), VERSION)[name]
+            if response.error is ErrorCode.NONE:
+                self._cluster.safety.deleted(running, name, max(offset, response.low_watermark))
+            elif response.error not in _EXPECTED:
+                detail = f"broker {running.node_id} answers {response.error.name}"
+                self._cluster.safety.fail("a broker that deletes nothing gives a reason", detail)
+            answer(response)
 
         body = encode_delete_records(VERSION, {name: offset}, timeout_ms=TIMEOUT_MS)
         running.serve(ApiKey.DELETE_RECORDS, VERSION, body, done)

@@ -1,4 +1,4 @@
-"""What a history draws most: as `random.Random` draws it, without its checks."""
+"""The draws that a history makes most: as `random.Random` makes them, without its checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to the disks of a simulated cluster: acts of `Cluster`, by broker and partition."""
+"""Faults of the disks of a simulated cluster: acts of `Cluster`, by broker and partition."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class DiskActs:
         return f"{directory}/{f'{self.names[index]}/' if part is None else part}"
 
     def nearly_full(self, node_id: int, for_ms: int) -> None:
-        """Its logs refuse what producers send, for want of room."""
+        """Its logs refuse the batches of producers, for want of room."""
         self._refuse(node_id, True)
         self.loop.later(for_ms, self._refuse, node_id, False)
 

@@ -1,7 +1,7 @@
 """Faults at the steps of a transaction: the broker that takes one fails right after it.
 
-A point is armed by an act of the schedule, for its next time. Some points are records that a leader
-appends, others are answers that a broker gives, whether they arrive or not, or what it reads.
+A point is armed by an act of the schedule, for its next time. A point is a record that a leader
+appends, an answer that a broker gives, whether it arrives or not, or a piece of a log that is read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
 
-# Records of `__transaction_state`, by state; then what is written to partitions; then answers.
+# Records of `__transaction_state`, by state; then records of partitions; then answers.
 FIRST_POINTS = (
     "empty", "ongoing", "prepare", "complete",
     "data", "offsets", "marker",

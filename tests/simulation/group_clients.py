@@ -1,16 +1,20 @@
-"""Groups of a simulated cluster: who commits offsets, and asks what is committed.
+"""Groups of a simulated cluster: clients that commit offsets, and fetch the committed ones.
 
 A group has one commit under way, and sends it again until it is acknowledged or GIVE_UP_MS are
-over. Each try commits another offset, so that a record says which it was. Where its coordinator is
-a client hears as a producer hears of leaders; now and then it asks somebody else, who must refuse.
+over. Each try commits another offset, so that a record identifies its try. A client learns its
+coordinator as a producer learns a leader; now and then it asks another broker, which must refuse.
 
 A group or its offset is deleted in between, also while a commit is under way.
 
-What holds is looked at where the broker answers: an acknowledged commit, or deletion, is below the
-high watermark; what is told is, too, and is not behind what was acknowledged or told when the
-question was asked, so a deletion stays and a commit behind it, too; and who does not lead says
-nothing. To who does not ask for stable offsets a coordinator
-that came just now may tell an older one.
+The rules are checked where the broker answers:
+
+- An acknowledged commit or deletion is below the high watermark, and so is an offset that is
+  returned.
+- An offset that is returned is not older than the last one that was acknowledged or returned when
+  the client asked. So a deletion stays, and so does a commit after it.
+- A broker that does not lead the partition does not answer with success.
+
+A new coordinator may return an older offset to a client that does not ask for stable ones.
 """
 
 from __future__ import annotations
@@ -51,7 +55,7 @@ FETCH_VERSION = 7
 DELETE_GROUPS_VERSION = 2
 OFFSET_DELETE_VERSION = 0
 TRIES_MAX = 1_000  # for one commit
-# How often somebody else than the coordinator is asked.
+# How often another broker than the coordinator is asked.
 ASTRAY = 0.1
 
 
@@ -75,14 +79,14 @@ class Committer(Client):
         self._home = TopicPartition(OFFSETS_TOPIC, home)
         self._read = cluster.names[0]
         self._numbers = 0
-        self._floor = -1  # the last place in the log that was acknowledged or told
+        self._floor = -1  # the last place in the log that was acknowledged or returned
         self.committing: Committing | None = None
-        self._sure = False  # that who was asked last for a commit is the coordinator
+        self._sure = False  # that the broker that was asked last for a commit is the coordinator
         self.identity = MemberIdentity()
         self.expected = EXPECTED
         self._give_up_ms = GIVE_UP_MS
         self.acknowledged = 0
-        self.told = 0
+        self.answered = 0
 
     # --- commits ----------------------------------------------------------------------------------
 
@@ -136,7 +140,7 @@ class Committer(Client):
             safety.fail("an acknowledged commit is replicated", f"{value!r}", partition)
             return
         safety.acknowledged.setdefault(self._home, {})[value] = place
-        self._stands_at(running, place)
+        self._raise_floor(running, place)
 
     def _committed(self, committing: Committing, result: ErrorCode | Lost) -> None:
         if result is ErrorCode.NONE:
@@ -151,7 +155,7 @@ class Committer(Client):
         else:
             self.committing = None
 
-    # --- what is committed ------------------------------------------------------------------------
+    # --- committed offsets ------------------------------------------------------------------------
 
     def ask(self, *, stable: bool) -> None:
         target, sure = self._coordinator()
@@ -171,29 +175,29 @@ class Committer(Client):
                 error, offset = refused.code, NO_OFFSET
             self._is_expected(error, running)
             if error is ErrorCode.NONE:
-                self._tells(running, offset, floor, stable=stable)
+                self._answers(running, offset, floor, stable=stable)
             answer(error)
 
         running.serve(ApiKey.OFFSET_FETCH, FETCH_VERSION, body, done)
 
-    def _tells(self, running: Running, offset: int, floor: int, *, stable: bool) -> None:
+    def _answers(self, running: Running, offset: int, floor: int, *, stable: bool) -> None:
         safety = self._cluster.safety
-        self._leads(running, f"tells {offset}")
+        self._leads(running, f"returns {offset}")
         safety.look()
         partition = safety.partition(self._home)
         place = self._deleted_at(partition)
-        self.told += stable
+        self.answered += stable
         if offset != NO_OFFSET:
             value = self._value(offset)
             if value not in partition.places:
-                safety.fail("what is told is replicated", f"{value!r}", partition)
+                safety.fail("an offset that is returned is replicated", f"{value!r}", partition)
                 return
             place = partition.places[value]
         if place < floor:
-            told = f"{offset} at {place}, behind what stands at {floor}"
-            safety.fail("committed offsets do not go back", told, partition)
+            detail = f"{offset} at {place}, older than the one at {floor}"
+            safety.fail("committed offsets do not go back", detail, partition)
         if stable:
-            self._stands_at(running, place)
+            self._raise_floor(running, place)
 
     # --- deletions --------------------------------------------------------------------------------
 
@@ -208,10 +212,11 @@ class Committer(Client):
         def done(answered: bytes) -> None:
             error = error_of_deletion(answered, group=group)
             self._is_expected(error, running)
-            # Of offsets Apache Kafka says so at once, too, though it may be there again.
+            # OffsetDelete answers so at once, as in Apache Kafka, though the group may be there
+            # again: that proves nothing.
             absent = group and error is ErrorCode.GROUP_ID_NOT_FOUND
             if error is ErrorCode.NONE or absent:
-                self._tells_that_it_is_gone(running, floor)
+                self._answers_that_it_is_gone(running, floor)
             answer(error)
 
         if group:
@@ -221,26 +226,26 @@ class Committer(Client):
             body = encode_offset_delete(OFFSET_DELETE_VERSION, self._group, [self._read])
             running.serve(ApiKey.OFFSET_DELETE, OFFSET_DELETE_VERSION, body, done)
 
-    def _tells_that_it_is_gone(self, running: Running, floor: int) -> None:
+    def _answers_that_it_is_gone(self, running: Running, floor: int) -> None:
         safety = self._cluster.safety
-        self._leads(running, "says that it is deleted")
+        self._leads(running, "answers that it is deleted")
         safety.look()
         partition = safety.partition(self._home)
         place = self._deleted_at(partition)
         if place < floor:
-            told = f"{self._group}, last at {place}, behind what stands at {floor}"
-            safety.fail("an acknowledged deletion is replicated", told, partition)
-        self._stands_at(running, place)
+            detail = f"{self._group}, last at {place}, older than the one at {floor}"
+            safety.fail("an acknowledged deletion is replicated", detail, partition)
+        self._raise_floor(running, place)
 
     def _deleted_at(self, partition: Partition) -> int:
         """The place of the last deletion, -1: there is none."""
         return partition.places.get(DELETED + self._group.encode(), -1)
 
-    # --- what stands ------------------------------------------------------------------------------
+    # --- the newest answer ------------------------------------------------------------------------
 
-    def _stands_at(self, running: Running, place: int) -> None:
-        """And is asked of no coordinator from before, which somebody may still take for the one:
-        nobody fences who only tells, in Apache Kafka neither."""
+    def _raise_floor(self, running: Running, place: int) -> None:
+        """From now on no earlier coordinator is asked, though a broker may still name one: reads
+        are not fenced, in Apache Kafka neither."""
         self._floor = max(self._floor, place)
         epoch = running.states[self._home].leader_epoch
         self._epochs[self._home] = max(self._epochs.get(self._home, -1), epoch)
@@ -248,7 +253,7 @@ class Committer(Client):
     # --- coordinators -----------------------------------------------------------------------------
 
     def _coordinator(self) -> tuple[int, bool]:
-        """And whether it is one, as far as anybody knows."""
+        """A broker, and whether it is the coordinator as far as the client knows."""
         if self._dice.random() < ASTRAY:
             return self._dice.choice(list(self._cluster.brokers)), False
         leader, _ = self._leader_of(self._home)
@@ -263,19 +268,19 @@ class Committer(Client):
         )
 
     def _leads(self, running: Running, does: str) -> None:
-        # Where it has threads, it may cease to be one behind the decision.
+        # A broker with threads may lose the leadership after it has decided to answer.
         if not running.leads(self._home) and self._cluster.scheduler is None:
-            told = f"broker {running.node_id} {does}"
+            detail = f"broker {running.node_id} {does}"
             self._cluster.safety.fail(
-                "who was the coordinator says nothing",
-                told,
+                "a former coordinator does not answer with success",
+                detail,
                 self._cluster.safety.partition(self._home),
             )
 
     def _is_expected(self, error: ErrorCode, running: Running) -> None:
         if error not in self.expected:
-            told = f"broker {running.node_id} answers {error.name}"
-            self._cluster.safety.fail("a coordinator says what is wrong", told)
+            detail = f"broker {running.node_id} answers {error.name}"
+            self._cluster.safety.fail("a coordinator answers with a known error", detail)
 
 
 EXPECTED = frozenset(

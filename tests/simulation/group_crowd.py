@@ -1,10 +1,11 @@
 """A group of several members, which come, leave, fall silent and commit while coordinators change.
 
-Generations go forward: behind one whose assignments were answered, none has its number or a smaller
-one. Whoever leads one shares four partitions out, and everybody of it is answered with his part of
-that one plan, so no two have the same partition. A commit of a generation behind which another
-has been answered is refused. What a coordinator says that does not know yet of a later one is left
-alone where nothing is written: nobody fences that, in Apache Kafka neither.
+Generations go forward: once the assignments of a generation were answered, no later one has its
+number or a smaller one. The leader of a generation distributes four partitions, and each member is
+answered with its part of that one plan, so no two have the same partition. A commit of a generation
+is refused once a later generation has been answered. A coordinator that does not know the later
+generation yet may give an older answer if it writes nothing: reads are not fenced, in Apache Kafka
+neither.
 """
 
 from __future__ import annotations
@@ -58,13 +59,13 @@ if TYPE_CHECKING:
 
 GROUP = "g3"
 MEMBERS = 3
-SHARED = 4  # partitions that nobody reads
+SHARED = 4  # partitions that no client reads
 SESSION_MS, REBALANCE_MS = 700, 600
-# Others join and bring the assignment within the rebalance's time each, followers have it within
-# offsets.commit.timeout.ms. Of a broker that stood still one LOOK says nothing.
+# The others join within the rebalance timeout, the assignment comes within it again, and followers
+# have it within offsets.commit.timeout.ms. Of a paused broker one late LOOK proves nothing.
 ANSWERED_WITHIN_MS, LOOKS = 4_500, 3
 _TYPE, _PROTOCOL = "consumer", "range"
-_COMMITS = 0.5  # of what a member does, else it is a heartbeat
+_COMMITS = 0.5  # how often a member commits; else it sends a heartbeat
 _OF_BEFORE = 0.5  # how often it commits as in the generation before, in the next one
 _NEXT_MS = (30, 150)
 
@@ -72,7 +73,7 @@ Plan = Mapping[str, bytes]  # by member
 
 
 class Crowd:
-    """The group, and what is known of its generations."""
+    """The group, and its known generations."""
 
     def __init__(self, cluster: Cluster, dice: random.Random) -> None:
         self.cluster = cluster
@@ -86,10 +87,10 @@ class Crowd:
         self._sent: dict[int, list[Plan]] = {}
         self._plans: dict[int, Plan] = {}  # as they were answered
         self._plan_count = self._offset = self._joins = 0
-        self._is_gone = False  # it was deleted, and nobody has come since
+        self._is_gone = False  # it was deleted, and no member has joined since
 
     def plan(self, generation: int, members: Mapping[str, bytes]) -> Plan:
-        """Made by who leads this generation."""
+        """Made by the leader of this generation."""
         self._plan_count += 1
         names = sorted(members)
         shares: dict[str, list[str]] = {name: [] for name in names}
@@ -108,7 +109,7 @@ class Crowd:
         return self._offset
 
     def knows(self, running: Running) -> bool:
-        """Whether the last generation that was answered was so before it came to lead."""
+        """Whether the last generation was answered before this broker became the coordinator."""
         return running.leads(self.home) and running.states[self.home].leader_epoch >= self.epoch
 
     def is_assigned(self, running: Running, identity: MemberIdentity, assignment: bytes) -> None:
@@ -140,9 +141,9 @@ class Crowd:
         self.cluster.safety.fail(rule, response, self.cluster.safety.partition(self.home))
 
     def end(self) -> None:
-        """All go, some without a word."""
+        """All members leave, some without a request."""
         for member in self.members:
-            member.go(unheard=self._dice.random() < 0.5)
+            member.go(silently=self._dice.random() < 0.5)
 
     def stays_at(self, running: Running) -> bool:
         """Whether its coordinator has a member still, or the group that was deleted."""
@@ -155,7 +156,7 @@ class Crowd:
             member.go()
 
     def delete(self) -> None:
-        """If nobody is in it; then it begins anew, and nobody finds it before."""
+        """Delete the group if it has no member. It is absent until it begins again."""
         target = self.members[0].coordinator()
         body = encode_delete_groups(DELETE_GROUPS_VERSION, [GROUP])
 
@@ -184,7 +185,7 @@ class Crowd:
         self._is_gone = False
 
     def expects(self, running: Running, asked: str) -> list[str]:
-        """An answer, with which this list is emptied, while the broker lives."""
+        """The broker must answer while it lives; an answer empties the list that is returned."""
         waits = [asked]
 
         def look(left: int) -> None:
@@ -198,7 +199,7 @@ class Crowd:
 
 
 class CrowdMember(Client):
-    """One of them; it does one thing after the other."""
+    """One member, which sends one request after the other."""
 
     def __init__(self, cluster: Cluster, crowd: Crowd, dice: random.Random) -> None:
         super().__init__(cluster)
@@ -207,7 +208,7 @@ class CrowdMember(Client):
         self._identity = MemberIdentity()
         self._before: MemberIdentity | None = None  # in the last generation but one
         self._member_id = ""
-        self._turn = 0  # of which the next thing is; 0: it is not there
+        self._turn = 0  # of the next request; 0: it is not in the group
         self._turns = 0
         self._silent_until_ms = 0
 
@@ -217,8 +218,8 @@ class CrowdMember(Client):
             self._turn = self._turns
             self._do_next()
 
-    def go(self, *, unheard: bool = False) -> None:
-        if self._turn and unheard:
+    def go(self, *, silently: bool = False) -> None:
+        if self._turn and silently:
             self._turn, self._identity, self._member_id = 0, MemberIdentity(), ""
         elif self._turn:
             self._turn = 0
@@ -232,7 +233,7 @@ class CrowdMember(Client):
     def coordinator(self) -> int:
         return self._leader_of(self._crowd.home)[0]
 
-    # --- one thing after the other ----------------------------------------------------------------
+    # --- one request after the other --------------------------------------------------------------
 
     def _later(self) -> None:
         turn = self._turn
@@ -310,12 +311,12 @@ class CrowdMember(Client):
                 return
         self._done(response)
 
-    # --- where the coordinator says yes -----------------------------------------------------------
+    # --- responses without an error ---------------------------------------------------------------
 
     def _joins(self, answered: int, running: Running, response: Joined) -> None:
         if response.generation < answered and self._crowd.knows(running):
-            what = f"{response.generation}, after {answered}"
-            self._crowd.fail("generations of several go forward", what)
+            detail = f"{response.generation}, after {answered}"
+            self._crowd.fail("generations of several go forward", detail)
 
     def _syncs(
         self, identity: MemberIdentity, running: Running, response: tuple[ErrorCode, bytes]
@@ -324,8 +325,8 @@ class CrowdMember(Client):
 
     def _commits(self, generation: int, answered: int, running: Running, response: Any) -> None:
         if generation < answered:
-            what = f"{generation}, after {answered}"
-            self._crowd.fail("a generation that is over commits nothing", what)
+            detail = f"{generation}, after {answered}"
+            self._crowd.fail("a generation that is over commits nothing", detail)
 
     # --- requests ---------------------------------------------------------------------------------
 
@@ -359,13 +360,13 @@ class CrowdMember(Client):
                     response = refused.code
                 error = error_of(response)
                 if error not in EXPECTED_OF_MEMBERS:
-                    what = f"broker {running.node_id} answers {error.name}"
-                    self._crowd.fail("a coordinator says what is wrong", what)
+                    detail = f"broker {running.node_id} answers {error.name}"
+                    self._crowd.fail("a coordinator answers with a known error", detail)
                 if error is ErrorCode.NONE and looks is not None:
                     looks(running, response)
                 waited = parked and turn == self._turn
                 if waited and api_key is ApiKey.SYNC_GROUP and error is _NO_MEMBER:
-                    self._crowd.fail("who waits for an assignment is a member", self._member_id)
+                    self._crowd.fail("a client that waits to sync is a member", self._member_id)
                 answer(response)
 
             running.serve(api_key, version, body, done, after=lambda: parked.append(True))

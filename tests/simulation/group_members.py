@@ -1,7 +1,7 @@
-"""A group with one member, which joins, syncs, is heard and commits as a consumer does.
+"""A group with one member, which joins, syncs, sends heartbeats and commits as a consumer does.
 
-Beside what holds for every group: an assignment that was answered is replicated, and who has one
-is a member with every coordinator from then on, as long as its session lasts.
+Beside the rules for every group: an assignment that was answered is replicated, and its member is
+known to every later coordinator, as long as its session lasts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, LEAVE_VERSION = 7, 5, 4, 5
 SESSION_MS = 6_000
 _TYPE, _PROTOCOL = "consumer", "range"
-HEARTBEATS = 0.3  # how often a commit comes behind one
+HEARTBEATS = 0.3  # how often a heartbeat comes before a commit
 LEAVES = 0.1
 EXPECTED_OF_MEMBERS = EXPECTED | {
     ErrorCode.MEMBER_ID_REQUIRED,
@@ -57,10 +57,11 @@ class Member(Committer):
     def __init__(self, cluster: Cluster, group: str, dice: random.Random) -> None:
         super().__init__(cluster, group, dice)
         self.expected = EXPECTED_OF_MEMBERS
-        self._give_up_ms = SESSION_MS + GIVE_UP_MS  # who left unheard has to be waited for
+        # A member that left without a request stays in the group until its session is over.
+        self._give_up_ms = SESSION_MS + GIVE_UP_MS
         self._joined_as = ""
         self._stored_as = ""  # with an assignment
-        self._heard_ms = self._sent_ms = 0
+        self._renewed_ms = self._sent_ms = 0
         self._generation = 0  # the last one that was synced
 
     def _send(self, committing: Committing) -> None:
@@ -84,46 +85,46 @@ class Member(Committer):
         self, committing: Committing, api_key: ApiKey, version: int, body: bytes, decode: Any,
         then: Any, look: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
-        """`then` gets what the coordinator says; `look` is called where it says yes."""
+        """`then` gets the coordinator's response; `look` is called if that has no error."""
         target, self._sure = self._coordinator()
         if target == NO_LEADER:
             self._failed(committing)
             return
         sent_ms = self._cluster.loop.now_ms
-        is_heard = False
+        renews_session = False
 
         def serve(running: Running, answer: Answer) -> None:
             def done(answered: bytes) -> None:
-                nonlocal is_heard
+                nonlocal renews_session
                 # While a coordinator loads its groups, any heartbeat succeeds, as in Apache Kafka:
                 # the session of the member may be over.
-                is_heard = running.offsets.shard_state(self._home.partition) == ACTIVE
+                renews_session = running.offsets.shard_state(self._home.partition) == ACTIVE
                 try:
-                    told = decode(Reader(answered, flexible=True), version)
+                    response = decode(Reader(answered, flexible=True), version)
                 except KafkaError as refused:
-                    told = refused.code
-                error = error_of(told)
+                    response = refused.code
+                error = error_of(response)
                 self._is_expected(error, running)
                 if error is ErrorCode.NONE:
                     self._leads(running, f"answers a member with {ApiKey(api_key).label}")
                     if look is not None:
                         look()
-                answer(told)
+                answer(response)
 
             running.serve(api_key, version, body, done)
 
-        def answered(told: Any) -> None:
-            if error_of(told) is ErrorCode.NONE and is_heard:
-                self._heard_ms = sent_ms
-            if isinstance(told, Lost):
+        def answered(response: Any) -> None:
+            if error_of(response) is ErrorCode.NONE and renews_session:
+                self._renewed_ms = sent_ms
+            if isinstance(response, Lost):
                 self._failed(committing)
             else:
-                then(committing, told)
+                then(committing, response)
 
         self._ask_broker(target, serve, answered)
 
     def _assigned(self, member_id: str) -> None:
-        """What it is told is in a record of the group that is replicated."""
+        """Its assignment is in a record of the group that is replicated."""
         safety = self._cluster.safety
         safety.look()
         partition = safety.partition(self._home)
@@ -132,7 +133,7 @@ class Member(Committer):
             safety.fail("an answered assignment is replicated", self._group, partition)
         self._stored_as = member_id
 
-    # --- a member's way ---------------------------------------------------------------------------
+    # --- a member's requests ----------------------------------------------------------------------
 
     def _join(self, committing: Committing) -> None:
         joining = Joining(
@@ -143,20 +144,20 @@ class Member(Committer):
             committing, ApiKey.JOIN_GROUP, JOIN_VERSION, body, decode_join_group, self._joined
         )
 
-    def _joined(self, committing: Committing, told: Joined | ErrorCode) -> None:
-        if not isinstance(told, Joined):
+    def _joined(self, committing: Committing, response: Joined | ErrorCode) -> None:
+        if not isinstance(response, Joined):
             self._failed(committing)
-        elif told.error is ErrorCode.MEMBER_ID_REQUIRED:
-            self._joined_as = told.member_id
+        elif response.error is ErrorCode.MEMBER_ID_REQUIRED:
+            self._joined_as = response.member_id
             self._join(committing)
-        elif told.error is ErrorCode.NONE:
-            self._goes_forward(told.generation)
-            self._sync(committing, MemberIdentity(told.generation, told.member_id))
+        elif response.error is ErrorCode.NONE:
+            self._goes_forward(response.generation)
+            self._sync(committing, MemberIdentity(response.generation, response.member_id))
         else:
-            self._refused(committing, told.error)
+            self._refused(committing, response.error)
 
     def _goes_forward(self, generation: int) -> None:
-        """One that was synced is in a record that is replicated."""
+        """A generation that was synced is in a record that is replicated."""
         if generation < self._generation:
             self._cluster.safety.fail(
                 "generations go forward",
@@ -168,13 +169,13 @@ class Member(Committer):
         assignments = {identity.member_id: b"all"}
         body = encode_sync_group(SYNC_VERSION, self._group, identity, _TYPE, _PROTOCOL, assignments)
 
-        def synced(committing: Committing, told: Any) -> None:
-            if error_of(told) is ErrorCode.NONE:
+        def synced(committing: Committing, response: Any) -> None:
+            if error_of(response) is ErrorCode.NONE:
                 self.identity = identity
                 self._generation = max(self._generation, identity.generation)
                 self._send(committing)
             else:
-                self._refused(committing, error_of(told))
+                self._refused(committing, error_of(response))
 
         self._ask_group(
             committing, ApiKey.SYNC_GROUP, SYNC_VERSION, body, decode_sync_group, synced,
@@ -193,7 +194,7 @@ class Member(Committer):
             return
         super()._committed(committing, result)
         if result is ErrorCode.NONE:
-            self._heard_ms = self._sent_ms
+            self._renewed_ms = self._sent_ms
             if self._dice.random() < LEAVES:
                 self._leave()
 
@@ -206,8 +207,8 @@ class Member(Committer):
         self._failed(committing)
 
     def _put_out(self) -> None:
-        """May it be?"""
-        silent_ms = self._cluster.loop.now_ms - self._heard_ms
+        """Check that the coordinator may have removed this member."""
+        silent_ms = self._cluster.loop.now_ms - self._renewed_ms
         stored = self._joined_as and self._stored_as == self._joined_as
         if self._sure and stored and silent_ms < SESSION_MS:
             self._cluster.safety.fail(
@@ -217,7 +218,7 @@ class Member(Committer):
             )
 
     def _leave(self) -> None:
-        """Whatever comes of it."""
+        """Without a look at the response."""
         body = encode_leave_group(LEAVE_VERSION, self._group, self.identity)
         self.identity, self._joined_as = MemberIdentity(), ""
         target, _ = self._coordinator()
@@ -225,7 +226,7 @@ class Member(Committer):
             self._ask_broker(
                 target,
                 partial(self._serve_leave, body),
-                lambda told: None,
+                lambda response: None,
             )
 
     def _serve_leave(self, body: bytes, running: Running, answer: Answer) -> None:
@@ -241,9 +242,9 @@ _AGAIN = frozenset(
 )
 
 
-def error_of(told: Any) -> ErrorCode:
-    """Of what a decoder gives."""
-    if isinstance(told, Joined):
-        return told.error
-    found = told[0] if isinstance(told, tuple) else told
+def error_of(response: Any) -> ErrorCode:
+    """The error of a decoded response."""
+    if isinstance(response, Joined):
+        return response.error
+    found = response[0] if isinstance(response, tuple) else response
     return found if isinstance(found, ErrorCode) else ErrorCode.UNKNOWN_SERVER_ERROR

@@ -1,8 +1,8 @@
-"""What the real group coordinator gets in a simulated broker in place of threads and the wall.
+"""Stand-ins for threads and the wall clock, which a simulated broker's real group coordinator gets.
 
-The loader has no thread: whatever is queued for it, it does a piece at a time, each a step of its
-process, with time between them, so that everything else may happen in the middle of a load. Timers
-are the loop's.
+The loader has no thread. It does its queued work a piece at a time, each a step of its process,
+with time between them, so that everything else may happen in the middle of a load. Timers are the
+loop's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.simulation.loop import GROUPS, LOADER, LoopClock, Process
 
 
 def shift_to(clock: LoopClock) -> int:
-    """What the machine's clock, which compiled code looks at, lacks to be about the loop's."""
+    """The loop's wall clock less the machine's, which compiled code reads, in milliseconds."""
     return clock.wall_ms() - round(time.time() * 1000)
 
 
@@ -27,7 +27,7 @@ SLOW_PIECE_MS = (300, 500)
 
 
 class CallsLater:
-    """As much of a `Timer` as groups want."""
+    """The part of a `Timer` that groups use."""
 
     def __init__(self, process: Process) -> None:
         self._process = process

@@ -1,7 +1,7 @@
-"""Requests that real handlers serve in a simulated broker, and what such a handler gets.
+"""Requests that real handlers serve in a simulated broker, and the request object they get.
 
-What only the controller does is handed on to it as `handlers/registry.py` does it: unless the
-request comes in an envelope, which is not forwarded again.
+A request for the controller is forwarded to it, as `handlers/registry.py` does, unless it came in
+an envelope: that is not forwarded again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Request:
-    """What a real handler gets."""
+    """A request as a real handler gets it."""
 
     api_key: int
     api_version: int
@@ -56,9 +56,9 @@ OF_GROUPS = frozenset({
     ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE,
 })  # fmt: skip
 
-# Between brokers, by rows that do not say so.
+# Requests between brokers, though their rows in the registry do not have that.
 MARKERS: frozenset[int] = frozenset({ApiKey.WRITE_TXN_MARKERS})
-# What clients ask, by the registry's rows.
+# Requests of clients, by the registry's rows.
 FROM_CLIENTS: frozenset[int] = frozenset(
     {
         ApiKey.LIST_OFFSETS, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.JOIN_GROUP,

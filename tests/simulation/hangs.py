@@ -1,8 +1,8 @@
-"""What happens in a history of brokers with threads: disks hang, amid everything else or alone.
+"""The schedules of brokers with threads: disks hang, beside all other faults or alone.
 
-Half of these histories are those of `schedule.py`, with hung disks. The others are calm: nothing
-else goes wrong but one death, or one controller less, so that whatever comes late comes late of the
-disk. In some of the calm ones no disk hangs, and every broker has too little room for producers.
+Half of these histories are those of `schedule.py`, with hung disks. The others are calm: one broker
+is killed, or one controller is deposed, and there is no other fault, so that the disk causes every
+delay. In some of the calm ones no disk hangs, and every broker has too little room for producers.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ CALM_HANG_MS: Final = (4_000, 6_000)
 
 
 class Hung(NamedTuple):
-    """A schedule, when faults end, whether nothing but one disk is late, and what the topics of a
-    history have in place of the defaults."""
+    """A schedule, the time at which its faults end, whether nothing but one disk is late, and the
+    settings of topics in place of the defaults."""
 
     acts: list[Act]
     end_ms: int
@@ -85,7 +85,7 @@ def _calm(dice: random.Random) -> list[Act]:
     leader = _leads_first(index)
     other = dice.choice([each for each in BROKERS if each != node_id])
     if node_id != leader and dice.random() < 0.6:
-        other = leader  # whose place may be taken by who does not answer
+        other = leader  # the broker with the hung disk may be elected in its place
     also_ms = begins_ms + dice.randint(50, 1_500)
     acts.append(Act(begins_ms, "hang_disk", (node_id, index, dice.randint(*CALM_HANG_MS))))
     match dice.randrange(4):
@@ -97,5 +97,5 @@ def _calm(dice: random.Random) -> list[Act]:
 
 
 def _leads_first(index: int) -> int:
-    """Who leads that partition as long as nothing happens; of all: some."""
+    """The leader of that partition as long as nothing happens; for all logs: any broker."""
     return BROKERS[(1 if index == HOMES else index) % len(BROKERS)]

@@ -1,4 +1,4 @@
-"""One history: a seed, what happened, and what did not hold."""
+"""One history: a seed, its acts, and the rule that was violated."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.simulation.transaction_schedule import transactions_of
 
 HEALED_WITHIN_MS = 60_000
 _SLICE_MS = 50
-# How many histories end with another test: whether two of three go on.
+# The share of histories that end with another test: whether two of three brokers go on.
 ONE_AWAY = 0.25
 # Less than a topic may ask for: histories are short, and segments are to roll.
 # Their indexes are never full, and a copy of a broker's files copies them whole.
@@ -52,9 +52,9 @@ class Outcome:
     acknowledged: int
     consumed: int
     commits: int
-    told: int
+    answered: int  # offsets that coordinators have returned
     virtual_ms: int
-    # Of transactions: those ended in a partition, and records that readers left out.
+    # Transactions that ended in a partition, and records that readers left out as aborted.
     committed: int = 0
     aborted: int = 0
     left_out: int = 0
@@ -66,9 +66,9 @@ _WHOLE_COLLECTION_EVERY = 20
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """The collector may close a coroutine, which takes a step of its own, at any time: so it has
-    its turn after a history, and looks at nothing that was there before. What something still
-    refers to then, and nothing later, it finds before every twentieth history."""
+    """The collector may close a coroutine, which takes a step of its own, at any time. So it runs
+    after a history, and ignores all objects that are older than the history. Before every
+    twentieth history it looks at all objects, for those that were still referred to then."""
     if not gc.isenabled():
         yield
         return
@@ -86,7 +86,7 @@ def _without_collector() -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Errors are logged by the thousand, and each failed disk."""
+    """Do not log: histories have thousands of errors and failed disks."""
     logger = logging.getLogger("kbroker")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
@@ -97,7 +97,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _settings_of_logs(own: dict[str, int]) -> Callable[[TopicConfig, int], dict[str, Any]]:
-    """As the broker's, but for these; asked for with every image, and always for the same few."""
+    """The broker's settings, but for these. Every image asks for them, so the results are kept."""
     log_settings = manager.log_settings
     known: dict[tuple[BrokerConfig, frozenset[tuple[str, str]], int], dict[str, Any]] = {}
 
@@ -111,11 +111,11 @@ def _settings_of_logs(own: dict[str, int]) -> Callable[[TopicConfig, int], dict[
 
 
 def _patience_of_threads() -> AbstractContextManager[Any]:
-    """Threads are away for some time, and at a disk until there is another controller."""
+    """Threads pause for some time, and wait at a disk until another controller is elected."""
     late_ms = EVENT_MAX_MS + 2_000
     return mock.patch.multiple(
         living,
-        HEARD_WITHIN_MS=living.HEARD_WITHIN_MS + late_ms,
+        NOTIFIED_WITHIN_MS=living.NOTIFIED_WITHIN_MS + late_ms,
         GIVEN_UP_WITHIN_MS=living.GIVEN_UP_WITHIN_MS + late_ms,
     )
 
@@ -171,7 +171,7 @@ def run(
         sum(each.acknowledged.total() for each in cluster.producers),
         cluster.consumer.records,
         sum(each.acknowledged for each in cluster.committers),
-        sum(each.told for each in cluster.committers),
+        sum(each.answered for each in cluster.committers),
         cluster.loop.now_ms,
         cluster.ledger.committed_count,
         cluster.ledger.aborted_count,
@@ -184,7 +184,8 @@ def _live(cluster: Cluster, acts: Sequence[Act], end_ms: int) -> None:
     begun_ms = cluster.loop.now_ms
     for act in acts:
         cluster.loop.later(act.at_ms, getattr(cluster, act.what), *act.how)
-    # Faults that follow others may come behind the end, and behind the healing nobody heals them.
+    # A fault that follows another may come after `end_ms`. The healing comes after all of them,
+    # because nothing ends a fault that is later.
     cluster.loop.run_until(begun_ms + max([end_ms, *(act.at_ms + 1 for act in acts)]))
     cluster.heal()
     _settle(cluster)
@@ -201,8 +202,8 @@ def _live(cluster: Cluster, acts: Sequence[Act], end_ms: int) -> None:
 def _write_everywhere(cluster: Cluster) -> None:
     """Producers and groups are served within the time, also with one broker away."""
     for index in range(len(cluster.names)):
-        # Where the partition has lost what may be lost, the producer's own sequence may be, too: it
-        # gives up, and is another one then.
+        # A partition that was allowed to lose records may have lost the producer's sequence, too:
+        # the producer gives up, and takes another id.
         if not _write(cluster, index):
             if not _has_lost(cluster, index):
                 raise Violation("service goes on", "a producer gave up")
@@ -215,8 +216,7 @@ def _write_everywhere(cluster: Cluster) -> None:
 
 
 def _write(cluster: Cluster, index: int) -> bool:
-    # An answer from another partition, where something may be under way still, says nothing of this
-    # one.
+    # An answer of another partition, where a batch may still be under way, proves nothing here.
     producer, name = cluster.producers[0], cluster.names[index]
     wanted = producer.acknowledged[name] + 1
     cluster.produce(0, index)
@@ -232,7 +232,7 @@ def _has_lost(cluster: Cluster, index: int) -> bool:
 
 
 def _commit(cluster: Cluster, committer: Committer) -> None:
-    """It is acknowledged, and told."""
+    """Commit, and fetch the committed offset."""
     end_ms = cluster.loop.now_ms + HEALED_WITHIN_MS
     wanted = committer.acknowledged + 1
     committer.commit()
@@ -240,10 +240,10 @@ def _commit(cluster: Cluster, committer: Committer) -> None:
         if not committer.committing:
             raise Violation("service goes on", "a commit was given up")
         cluster.loop.run_until(cluster.loop.now_ms + _SLICE_MS)
-    told = committer.told
-    while committer.told == told:
+    answered = committer.answered
+    while committer.answered == answered:
         if cluster.loop.now_ms >= end_ms:
-            raise Violation("service returns", "what was committed is not told")
+            raise Violation("service returns", "the committed offset is not returned")
         committer.ask(stable=True)
         cluster.loop.run_until(cluster.loop.now_ms + _SLICE_MS)
 
@@ -268,7 +268,7 @@ def _transact(cluster: Cluster) -> None:
 
 
 def _all_committed(cluster: Cluster) -> None:
-    """What was committed is whole, and can be read, without what was aborted."""
+    """Each committed transaction is whole and can be read, without records of aborted ones."""
     if not cluster.states:
         return
     cluster.ledger.look_at_all()
@@ -291,7 +291,7 @@ def _all_committed(cluster: Cluster) -> None:
 
 
 def _settle(cluster: Cluster) -> None:
-    """Service returns by itself, and everybody agrees."""
+    """Service returns by itself, and all brokers agree."""
     end_ms = cluster.loop.now_ms + HEALED_WITHIN_MS
     while reason := unsettled(cluster):
         if cluster.loop.now_ms >= end_ms:
@@ -300,7 +300,7 @@ def _settle(cluster: Cluster) -> None:
 
 
 def _all_there(cluster: Cluster) -> None:
-    """What was acknowledged is at its offset, everywhere."""
+    """Acknowledged records are at their offsets in all replicas."""
     for partition in cluster.safety.partitions.values():
         if partition.lost:
             continue

@@ -1,7 +1,7 @@
-"""The lanes of a simulated broker with threads: their work is done where it is put.
+"""The lanes of a simulated broker with threads: the thread that puts work into a lane does it.
 
-The controller's thread does it in the place of the lane's, for which a real one waits no longer
-than for a time, whatever a disk does.
+The controller's thread does the work in the place of the lane's thread. In a real broker it waits
+for that thread for a bounded time, also while a disk hangs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _PlayedLane(AtOnce):
             super().put(work)
             return
         thread.in_lane += 1
-        super().put(work)  # keeps what the work raises
+        super().put(work)  # keeps the error that the work raises
         thread.in_lane -= 1
 
 

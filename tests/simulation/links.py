@@ -1,4 +1,4 @@
-"""The links of a simulated broker to others, over the simulated network.
+"""The links of a simulated broker to other brokers, over the simulated network.
 
 `Link` is a fetcher's, `Links` has the controller's requests and the forwarded ones.
 """
@@ -92,7 +92,7 @@ class Links:
 
     @property
     def unanswered(self) -> Collection[int]:
-        """Brokers that were asked as the controller, of each request one."""
+        """The brokers that were asked as the controller, one for each open request."""
         return self._unanswered.values()
 
     def followed(self) -> None:

@@ -1,11 +1,11 @@
-"""Who serves, leads and is asked lives: what may be otherwise for a moment, and not for longer.
+"""Liveness: leaders and controllers are alive. A rule may be broken for a moment, and no longer.
 
-Looked at every PERIOD_MS. Of a broker that stands still or does not reach the store nothing is
-said: it cannot know. Whether who lags leaves the in-sync set is looked at where it, its leader and
-the controller reach each other; whether who does not fetch does, and acks=all goes on, where
-everybody reaches everybody, and no broker waits any more for what was lost before they did. What
-is found wrong may be on its way to be right; what is wrong without a break for longer than the rule
-allows is a violation.
+The rules are checked every PERIOD_MS, but not for a broker that is paused or does not reach the
+store: it cannot know. A follower that lags leaves the in-sync set; this is checked where the
+follower, its leader and the controller reach each other. A follower that does not fetch leaves the
+set, too, and acks=all goes on; this is checked where all processes reach each other, and no broker
+still waits for an earlier request that was lost. A condition that is wrong may be about to change:
+it is a violation if it lasts, without a break, for longer than its rule allows.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 PERIOD_MS = 100
 # Events wait, the store is slow, and a controller hangs for 600 ms at most each.
-HEARD_WITHIN_MS = 1_500
-# In the same step as the image that says so; it may come between two looks.
+NOTIFIED_WITHIN_MS = 1_500
+# It is given up in the same step as the image comes, which may be between two looks.
 GIVEN_UP_WITHIN_MS = 50
-# Behind the longest that a follower may lag, and half of it.
-LAG_WITHIN_MS = LAG_MS * 3 // 2 + HEARD_WITHIN_MS
-COMMITTED_WITHIN_MS = LAG_WITHIN_MS + HEARD_WITHIN_MS
+# After the longest time that a follower may lag, and half of it.
+LAG_WITHIN_MS = LAG_MS * 3 // 2 + NOTIFIED_WITHIN_MS
+COMMITTED_WITHIN_MS = LAG_WITHIN_MS + NOTIFIED_WITHIN_MS
 # A fetch waits for half a second at its leader.
 FETCHED_WITHIN_MS = 1_200
 ENOUGH = 2  # in sync, for every min.insync.replicas that a broker has
@@ -85,17 +85,17 @@ class Living:
 
     def _of_broker(self, running: Running) -> Iterator[Wrong]:
         if running.leads_any and not self._is_registered(running):
-            told = f"broker {running.node_id} leads, and its registration is gone or another's"
-            yield Wrong("who leads is registered", told, HEARD_WITHIN_MS)
+            detail = f"broker {running.node_id} leads, and its registration is gone or another's"
+            yield Wrong("a leader is registered", detail, NOTIFIED_WITHIN_MS)
         unanswered = running.links.unanswered
         now = running.controller.image.controller_id if unanswered else NO_CONTROLLER
         for asked in unanswered:
             if now not in (asked, NO_CONTROLLER):
-                told = f"broker {running.node_id} waits for {asked}, and {now} is the controller"
-                yield Wrong("who is no controller is not waited for", told, GIVEN_UP_WITHIN_MS)
+                detail = f"broker {running.node_id} waits for {asked}, and {now} is the controller"
+                yield Wrong("a former controller is not awaited", detail, GIVEN_UP_WITHIN_MS)
 
     def _is_registered(self, running: Running) -> bool:
-        """Itself, not another in its place."""
+        """By its own session, not by that of another process."""
         return self._registered.get(running.node_id) == running.session.session_id
 
     def _of_leaders(self, office: int) -> Iterator[Wrong]:
@@ -105,14 +105,14 @@ class Living:
             if state is None or state.leader == NO_LEADER:
                 continue
             if state.leader not in self._registered:
-                told = f"{state.leader} leads {name} under controller {office}"
-                yield Wrong("the dead do not lead", told, HEARD_WITHIN_MS)
+                detail = f"{state.leader} leads {name} under controller {office}"
+                yield Wrong("the dead do not lead", detail, NOTIFIED_WITHIN_MS)
         for running in self._reachable:
             if running.node_id == office or self._cluster.network.is_whole:
                 yield from self._of_image(running)
 
     def _of_image(self, running: Running) -> Iterator[Wrong]:
-        """A broker whose registration is another's refuses what that one is sent."""
+        """A broker refuses images while another process has its registration."""
         if not self._is_registered(running):
             return
         image = running.controller.image
@@ -121,11 +121,11 @@ class Living:
             if partition is None or partition.leader == NO_LEADER:
                 continue
             if partition.leader not in self._registered:
-                told = f"{partition.leader} leads {name}, as broker {running.node_id} has it"
-                yield Wrong("the dead do not lead for anybody", told, HEARD_WITHIN_MS)
+                detail = f"{partition.leader} leads {name}, as broker {running.node_id} has it"
+                yield Wrong("the dead do not lead in any image", detail, NOTIFIED_WITHIN_MS)
 
     def _of_lag(self, office: int) -> Iterator[Wrong]:
-        """Who is in sync has what its leader had LAG_MS ago."""
+        """A follower in sync has the records that its leader had LAG_MS ago."""
         for name in self._cluster.logs:
             partition = self._cluster.safety.partition(name)
             state = partition.state
@@ -145,9 +145,9 @@ class Living:
                 if other is None or other.replica is None or other.end_offset >= ends[0]:
                     continue
                 if self._cluster.network.is_whole_between(places):
-                    told = f"broker {node_id}, at {name} led by {state.leader} in epoch"
-                    told += f" {state.leader_epoch}"
-                    yield Wrong("who lags leaves the in-sync set", told, HEARD_WITHIN_MS)
+                    detail = f"broker {node_id}, at {name} led by {state.leader} in epoch"
+                    detail += f" {state.leader_epoch}"
+                    yield Wrong("a lagging follower leaves the set", detail, NOTIFIED_WITHIN_MS)
 
     def _of_followers(self) -> Iterator[Wrong]:
         for name in self._cluster.logs:
@@ -161,25 +161,25 @@ class Living:
                 continue
             hang = {*state.isr} & {*self._hang(view)}
             where = f"{name}, led by {state.leader} in epoch {state.leader_epoch}"
-            for node_id in self._unheard(partition, view):
-                told = f"broker {node_id} follows {where}, and does not fetch it"
-                yield Wrong("a follower fetches", told, HEARD_WITHIN_MS)
+            for node_id in self._not_fetching(partition, view):
+                detail = f"broker {node_id} follows {where}, and does not fetch it"
+                yield Wrong("a follower fetches", detail, NOTIFIED_WITHIN_MS)
             for node_id in sorted(hang):
-                told = f"broker {node_id} is in sync at {where}"
-                yield Wrong("who does not fetch leaves the in-sync set", told, LAG_WITHIN_MS)
+                detail = f"broker {node_id} is in sync at {where}"
+                yield Wrong("a hung follower leaves the in-sync set", detail, LAG_WITHIN_MS)
             if view.high_watermark < view.end_offset and len(state.isr) >= ENOUGH:
-                told = f"{view.high_watermark} of more, {where}"
-                yield Wrong("what is written is committed", told, COMMITTED_WITHIN_MS)
+                detail = f"{view.high_watermark} of more, {where}"
+                yield Wrong("records that are written are committed", detail, COMMITTED_WITHIN_MS)
 
     def _ends_of(self, name: TopicPartition, epoch: int, end_offset: int) -> deque[int]:
-        """Where its leader's log ended, from now back to when who is in sync had so much."""
+        """The leader's log end offsets of the last LAG_MS; a follower in sync has the oldest."""
         if self._ends.get(name, (-1,))[0] != epoch:
             self._ends[name] = epoch, deque([0], maxlen=LAG_MS // PERIOD_MS + 1)
         _, ends = self._ends[name]
         ends.append(end_offset)
         return ends
 
-    def _unheard(self, partition: Partition, leader: View) -> Iterator[int]:
+    def _not_fetching(self, partition: Partition, leader: View) -> Iterator[int]:
         """Live followers that know their leader and have not fetched for long."""
         if self._cluster.scheduler is not None:  # disks hang there
             return
@@ -195,7 +195,7 @@ class Living:
                 yield node_id
 
     def _hang(self, leader: View) -> Iterator[int]:
-        """Who fetches nothing, and lacks something as its leader has it."""
+        """Followers that fetch nothing, and lack records of their leader's log."""
         for node_id, _, end_offset, *_ in _followers_of(leader):
             running = self._cluster.brokers[node_id].running
             hangs_until_ms = 0.0 if running is None else running.fetchers_hang_until_ms
@@ -204,7 +204,7 @@ class Living:
 
 
 def _followers_of(leader: View) -> list[tuple[int, bool, int, int, int, int]]:
-    """As its replica says; nothing while its log is being changed."""
+    """As its replica has them; none while its log is being changed."""
     try:
         return [] if leader.replica is None else leader.replica.followers()
     except BlockingIOError:

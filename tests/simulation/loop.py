@@ -1,12 +1,12 @@
 """One thread's whole world: an asyncio loop whose time is a number, one callback a step.
 
-The real fetchers are tasks on it, everything else is callbacks. Nothing waits: when nothing is
-ready, time is what the next timer says. The order is the same every time, and an hour costs
-nothing. After every step somebody may look (`after_step`); what that raises ends the run, and so
-does an error in a callback, wherever it comes from.
+The real fetchers are tasks on it, everything else is callbacks. Nothing waits: when no callback is
+ready, the time becomes that of the next timer. The order is the same every time, and an hour costs
+nothing. After every step `after_step` is called. An error that it raises ends the run, and so does
+an error in any callback.
 
-A `Process` is one start of a broker, or the clients: while it is paused its callbacks are kept, in
-their order, and when it has died they never run.
+A `Process` is one start of a broker, or the clients. While it is paused its callbacks are kept, in
+their order; after its death they never run.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ START_WALL_MS = 1_700_000_000_000
 # The threads of a broker, where it has some (scheduler.py); appends have one for each log.
 CONTROLLER, LINKS, STORE, WATCH, BACKGROUND = "controller", "links", "store", "watch", "background"
 HANDLER, GROUPS, LOADER, WAITS, APPENDS = "handler", "groups", "loader", "waits", "appends to"
-LOOKS = "looks"  # of who watches the simulation
+LOOKS = "looks"  # of the checks of the simulation
 
 
 class Callback:
-    """As much of asyncio's handles as tasks, futures and timeouts ask for. What runs in a history
-    has no context variables, so no context is kept."""
+    """The part of asyncio's handles that tasks, futures and timeouts use. The code of a history has
+    no context variables, so no context is kept."""
 
     __slots__ = ("args", "call", "is_cancelled")
 
@@ -49,7 +49,7 @@ class Callback:
 
 
 class StepLoop(asyncio.AbstractEventLoop):
-    """See the head of this file: as much of a loop as tasks, futures and timeouts ask for."""
+    """See the head of this file: the part of a loop that tasks, futures and timeouts use."""
 
     def __init__(self, after_step: Callable[[], None]) -> None:
         self._after_step = after_step
@@ -62,7 +62,7 @@ class StepLoop(asyncio.AbstractEventLoop):
         self.steps = 0
 
     def run_until(self, end_ms: int) -> None:
-        """Everything that happens up to then."""
+        """Run all callbacks that are due up to then."""
         end_s = end_ms / 1000
         asyncio._set_running_loop(self)
         try:
@@ -72,11 +72,11 @@ class StepLoop(asyncio.AbstractEventLoop):
         self.now_s = max(self.now_s, end_s)
 
     def run_on(self, for_ms: int) -> None:
-        """Within a step, what happens meanwhile."""
+        """Within a step, run the callbacks of that time."""
         self._run_until(self.now_s + for_ms / 1000)
 
     def _run_until(self, end_s: float, turns_max: int = sys.maxsize) -> bool:
-        """False: nothing more happens up to then. What was cancelled takes a turn, too."""
+        """False: no callback is left up to then. A cancelled callback takes a turn, too."""
         ready, timers, after_step = self._ready, self._timers, self._after_step
         for _ in range(turns_max):
             if ready:
@@ -113,7 +113,7 @@ class StepLoop(asyncio.AbstractEventLoop):
         heapq.heappush(self._timers, (when, self._asked, callback))
         return callback
 
-    # --- what asyncio asks for --------------------------------------------------------------------
+    # --- the interface for asyncio ----------------------------------------------------------------
 
     def time(self) -> float:
         return self.now_s
@@ -166,7 +166,7 @@ class StepLoop(asyncio.AbstractEventLoop):
 
 
 class LoopClock:
-    """A `Clock` that shows the loop's time; the wall clock may be wrong by `shift_ms`."""
+    """A `Clock` of the loop's time; the wall clock may be wrong by `shift_ms`."""
 
     def __init__(self, loop: StepLoop) -> None:
         self._loop = loop
@@ -182,7 +182,7 @@ class LoopClock:
         return START_WALL_MS + self.monotonic_ms() + self.shift_ms
 
     def wait_until(self, condition: threading.Condition, deadline_ns: int | None) -> None:
-        raise NotImplementedError("what runs on a loop waits there")
+        raise NotImplementedError("code on a loop waits by its timers")
 
 
 class Process:
@@ -206,7 +206,7 @@ class Process:
             self.work(call, thread)
 
     def work(self, call: Callable[[], object], thread: str) -> None:
-        """What the process itself hands over."""
+        """Run a callback of the process itself, on that thread."""
         if thread and self.on_thread is not None:
             self.on_thread(thread, call)
         else:
@@ -220,7 +220,7 @@ class Process:
         self._loop.later(delay_ms, self.run, call, thread)
 
     def go_on(self) -> None:
-        """A pause is over: what came meanwhile is done at once, in its order."""
+        """A pause is over: the callbacks that were kept run at once, in their order."""
         self.paused = False
         held, self._held = self._held, []
         for call, thread in held:

@@ -1,4 +1,4 @@
-"""Where records of a partition may have been lost, each until its broker is in sync again."""
+"""The brokers that may have lost records of a partition, each until it is in sync again."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Syncs that fail, where brokers have threads: what they have lost is not taken for written.
+"""Syncs that fail, where brokers have threads: records that they lost do not count as written.
 
-The kernel tells one sync of a file that writes were lost, and the next one that all is well. So of
-a log whose sync has failed nothing more may count as on the disk: its recovery point stays, though
-another flush of the same file comes to its end meanwhile.
+The kernel reports lost writes to one sync of a file; the next sync of that file succeeds. So no
+further record of a log may count as on the disk once a sync of it has failed: its recovery point
+stays, though another flush of the same file succeeds meanwhile.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @dataclass(eq=False)
 class _Lost:
     path: str
-    by: Any  # the thread that was told
+    by: Any  # the thread whose sync failed
     replica: Replica
     point: int
     synced_again: bool = False
@@ -62,7 +62,7 @@ class LostSyncs:
                 lost.synced_again = True
 
     def _replica_at(self, path: str) -> Replica | None:
-        """Whose log has this file; its disk has failed."""
+        """The replica whose log has this file; its disk has failed."""
         for broker in self._cluster.brokers.values():
             running = broker.running or broker.starting
             if running is not None and path.startswith(f"{broker.directory}/"):
@@ -75,7 +75,7 @@ class LostSyncs:
         for each in self._lost:
             if each.synced_again and each.replica.log.recovery_point > each.point:
                 yield (
-                    f"{each.path}: {each.by} was told that writes are lost behind {each.point},"
+                    f"{each.path}: a sync of {each.by} has lost writes after {each.point},"
                     f" and the recovery point is {each.replica.log.recovery_point}"
                 )
 

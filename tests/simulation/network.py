@@ -1,13 +1,12 @@
-"""What lies between the processes of a simulated cluster: requests on their way, and what is lost.
+"""The network between the processes of a simulated cluster: requests under way, late or lost.
 
-A request arrives a moment later, or much later (`delay`, or by chance: when who asked has given
-up), or never; so does its answer. A way that is cut loses what is sent along it, in one direction
-only. Where nobody listens the asker is refused at once; a connection that is lost, by chance with
-the request or the answer on its way, or a process that dies, ends the request for who asked, though
-it may still be carried out. Whoever waits for an
-answer waits REQUEST_TIMEOUT_MS at most.
+A request arrives a moment later, or much later (`delay`, or by chance: after its sender has given
+up), or never; so does its answer. A way that is cut loses messages in one direction only. Where no
+broker listens the sender is refused at once. A request ends for its sender when its connection is
+lost, by chance with the request or the answer on its way, or when the target dies; it may still be
+carried out. A sender waits for an answer for REQUEST_TIMEOUT_MS at most.
 
-A broker that is paused is asked when it goes on: then the asker may long have given up.
+A broker that is paused gets the request when it goes on: the sender may have given up long before.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from tests.simulation.loop import HANDLER, LINKS, Callback, Process, StepLoop
 if TYPE_CHECKING:
     from tests.simulation.broker import Running
 
-CLIENTS = 0  # the place of everybody who is no broker
+CLIENTS = 0  # the place of all processes that are not brokers
 REQUEST_TIMEOUT_MS = 1_500
 SLOW_MS_MAX = 400
-LATE_MS = (300, 3_500)  # shorter and longer than anybody waits
+LATE_MS = (300, 3_500)  # shorter and longer than any sender waits
 
 
 class Lost(Enum):
@@ -35,7 +34,7 @@ class Lost(Enum):
     UNKNOWN = "it may have been done"
 
 
-# Brokers answer each other with bytes, clients are answered with what they want to know.
+# Brokers answer each other with bytes; an answer to a client is any object.
 Answer = Callable[[Any], None]
 Serve = Callable[["Running", Answer], None]
 Done = Callable[[Any], None]
@@ -107,7 +106,7 @@ class Network:
         self.requests = 0
 
     def request(self, source: Process, ways: tuple[int, int], serve: Serve, done: Done) -> None:
-        """From a process at the first place to whoever listens at the second."""
+        """From a process at the first place to the broker that listens at the second."""
         if not source.alive:
             return
         exchange = Exchange(self, source, ways, done)
@@ -126,13 +125,13 @@ class Network:
             self.later(exchange.arrive, serve, delay_ms=delay_ms)
 
     def add(self, exchange: Exchange) -> None:
-        """It is under way, for so long at most."""
+        """It is under way, for REQUEST_TIMEOUT_MS at most."""
         self.requests += 1
         self._open[exchange] = None
         exchange.timer = self._loop.later(REQUEST_TIMEOUT_MS, exchange.end, Lost.UNKNOWN)
 
     def delay_of(self, ways: tuple[int, int]) -> int:
-        """How much later than most a request along them comes."""
+        """The extra delay of a request along these ways."""
         if self._late_percent and below(self._dice, 100) < self._late_percent:
             return self._dice.randrange(*LATE_MS)
         return self._delays_ms.get(ways, 0)
@@ -151,7 +150,7 @@ class Network:
     def forget(self, exchange: Exchange) -> None:
         self._open.pop(exchange, None)
 
-    # --- what goes wrong --------------------------------------------------------------------------
+    # --- faults -----------------------------------------------------------------------------------
 
     def is_cut(self, source: int, target: int) -> bool:
         return (source, target) in self._cut
@@ -169,8 +168,8 @@ class Network:
 
     @property
     def is_whole(self) -> bool:
-        """Whether everybody reaches everybody, in time, and no broker waits any more for what was
-        held up when that was otherwise."""
+        """Whether all processes reach each other, in time, and no broker still waits for a message
+        that was held up before."""
         late = self._late_percent or any(self._delays_ms.values()) or self._held_up()
         return not (self._cut or late or any(map(self._is_reset, self._resets_until_ms)))
 
@@ -189,7 +188,7 @@ class Network:
         return ways.isdisjoint({*self._cut} | slow | broken | self._held_up())
 
     def _held_up(self) -> set[tuple[int, int]]:
-        """The ways between brokers of what is waited for in vain, or late."""
+        """The ways between brokers of the requests whose answers come late or never."""
         return {each.ways for each in self._open if each.held_up and CLIENTS not in each.ways}
 
     def mend_all(self) -> None:
@@ -210,12 +209,12 @@ class Network:
         return self._loop.now_ms < self._resets_until_ms.get(ways, 0)
 
     def drop(self, one: int, other: int) -> None:
-        """The connections between two places are lost, with what was asked over them."""
+        """The connections between two places are lost, with the requests on them."""
         for exchange in [each for each in self._open if {*each.ways} == {one, other}]:
             self.later(exchange.end, Lost.UNKNOWN)
 
     def died(self, running: Running) -> None:
-        """Nobody listens there any more, and who waits for an answer hears of that."""
+        """The broker does not listen any more, and requests to it end for their senders."""
         if self.brokers.get(running.node_id) is running:
             del self.brokers[running.node_id]
         for exchange in [each for each in self._open if each.target is running]:

@@ -1,11 +1,11 @@
 """Producers that do not wait for an answer before they send on, over channels that keep the order.
 
-What a pipelined channel promises is played by `Channel`: requests are carried out in the order in
-which they were sent, answers come in that order, whatever each of them waited for, and a connection
-that is lost loses all that have not come. The idempotent producer has five batches of a partition
-under way, as Apache Kafka's clients have; when one fails it waits for the others, and sends again
-from there on. The plain one has up to 200 and sends none again: the offsets that it is told rise,
-with acks=-1.
+`Channel` has the guarantees of a pipelined connection: requests are carried out in the order in
+which they were sent, answers come in that order, however long each request waited, and a connection
+that is lost loses all answers that have not come. The idempotent producer has five batches of a
+partition under way, as Apache Kafka's clients have; when one fails it waits for the others, and
+sends again from that batch on. The plain one has up to 200 and sends none again: with acks=-1 the
+offsets in its answers rise.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
     from tests.simulation.loop import Process
 
-# As many as a leader remembers of a producer: one that is sent again is known as a duplicate.
+# As many as a leader keeps of a producer: a batch that is sent again is known as a duplicate.
 IN_FLIGHT_MAX: Final = 5
 QUEUED_MAX: Final = 10
 PLAIN_IN_FLIGHT_MAX: Final = 200
@@ -60,21 +60,21 @@ class _Slot(Exchange):
 
 
 class Channel:
-    """A connection to whoever listens at the second place now."""
+    """A connection to the broker that listens at the second place now."""
 
     def __init__(self, network: Network, source: Process, ways: tuple[int, int]) -> None:
         self.network = network
         self.source = source
         self.ways = ways
         self.is_lost = False
-        self.last_offset = -1  # that a plain producer was told
+        self.last_offset = -1  # in the answers to a plain producer
         self._target = network.brokers.get(ways[1])
         self._asked: deque[tuple[_Slot, Serve]] = deque()  # on their way there
         self._waiting: deque[_Slot] = deque()
         self._answered: deque[_Slot] = deque()  # on their way back
         self._open: dict[_Slot, None] = {}
-        self._comes_at_ms = 0  # what was sent last, and nothing before it
-        self._is_cut = False  # what was sent did not come, so nothing comes behind it
+        self._comes_at_ms = 0  # the last request's arrival: a later one does not come before it
+        self._is_cut = False  # a message was lost, so no later one comes
 
     def send(self, serve: Serve, done: Done) -> None:
         slot = _Slot(self, done)
@@ -98,7 +98,7 @@ class Channel:
         slot.arrive(serve)
 
     def send_answers(self) -> None:
-        """Those that no earlier one is waited for."""
+        """Those whose earlier requests have all been answered."""
         source, target = self.ways
         while self._waiting and self._waiting[0].body is not _NOTHING:
             slot = self._waiting.popleft()
@@ -140,8 +140,8 @@ class _Line:
     queue: deque[_Batch] = field(default_factory=deque)
     under_way: int = 0
     channel: Channel | None = None
-    has_failed: bool = False  # nothing is sent until what is under way has come
-    is_over: bool = False  # and nothing behind that
+    has_failed: bool = False  # nothing is sent until all batches under way are answered
+    is_over: bool = False  # and nothing after that
 
 
 class PipelinedProducer(Numbering):
@@ -174,8 +174,8 @@ class PipelinedProducer(Numbering):
         return _Batch(value, self._cluster.loop.now_ms + GIVE_UP_MS, sequence)
 
     def _has_channel(self, name: TopicPartition, line: _Line) -> bool:
-        """To who leads, as far as anybody knows. Another one only when nothing is under way on the
-        last, or order is left to chance."""
+        """A channel to the leader that is known. It replaces another one only when nothing is under
+        way on that, or the order would be left to chance."""
         leader, _ = self._leader_of(name)
         channel = line.channel
         if channel is not None and not channel.is_lost and channel.ways[1] == leader:
@@ -207,7 +207,7 @@ class PipelinedProducer(Numbering):
     # --- idempotent -------------------------------------------------------------------------------
 
     def _send_on(self, name: TopicPartition, line: _Line) -> None:
-        """What may be under way: no more than five from the first that is not acknowledged on."""
+        """Send the batches that may be under way: five from the first unacknowledged one on."""
         if line.producer_id is None:
             if not line.has_failed:
                 self._ask_for_id(name, line)
@@ -267,24 +267,24 @@ class PipelinedProducer(Numbering):
             self._failed(name, line)
 
     def _out_of_order(self, name: TopicPartition, line: _Line, batch: _Batch) -> None:
-        """As with Apache Kafka, a leader that knows nothing of a producer takes it up at any batch:
-        at the second, if it could not take the first yet. And of five batches one that has started
-        again knows the last alone, if they lie before its snapshot. What is passed so is refused
-        for good, be it there or not, and its producer is told. So is a batch that comes to a leader
-        which does not know yet that another leads."""
+        """As in Apache Kafka, a leader without state of a producer accepts any batch of it first:
+        the second, if it could not accept the first yet. And a leader that has restarted knows only
+        the last of five batches, if they are below its snapshot. A batch that was passed so is
+        refused for good, whether the log has it or not, and its producer gets the error. So does
+        the producer of a batch at a leader that does not know yet that another leads."""
         if batch.is_passed:
             line.is_over = True
             return
         partition = self._cluster.safety.partition(name)
-        told = f"{batch.value!r}"
-        self._cluster.safety.fail("the leader knows a producer's sequence", told, partition)
+        detail = f"{batch.value!r}"
+        self._cluster.safety.fail("the leader knows a producer's sequence", detail, partition)
 
     def _failed(self, name: TopicPartition, line: _Line) -> None:
-        """Nothing is under way: again, from the first that is not acknowledged on."""
+        """Nothing is under way: send again, from the first unacknowledged batch on."""
         line.has_failed = True
         is_late = line.queue and self._cluster.loop.now_ms >= line.queue[0].give_up_at_ms
         if is_late or line.is_over:
-            # They may be there, and what comes next must not be taken for them; or come later.
+            # They may be in the log, and a next batch must not be taken for them; or come later.
             self._cluster.safety.given_up.update(each.value for each in line.queue)
             del self._lines[name]
             return
@@ -309,10 +309,10 @@ class PipelinedProducer(Numbering):
             line.under_way += 1
             line.channel.send(
                 partial(self._serve, name, line, batch),
-                partial(self._told, name, line, line.channel, batch),
+                partial(self._plain_answered, name, line, line.channel, batch),
             )
 
-    def _told(
+    def _plain_answered(
         self,
         name: TopicPartition,
         line: _Line,
@@ -327,7 +327,7 @@ class PipelinedProducer(Numbering):
         if self._acks == -1 and result.offset <= channel.last_offset:
             self._cluster.safety.fail(
                 "acknowledged offsets rise",
-                f"{batch.value!r} is at {result.offset}, behind {channel.last_offset}",
+                f"{batch.value!r} is at {result.offset}, after {channel.last_offset}",
                 self._cluster.safety.partition(name),
             )
         channel.last_offset = result.offset

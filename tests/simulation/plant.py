@@ -13,9 +13,9 @@ from tests.simulation.act import Act
 
 @dataclass(frozen=True)
 class Plant:
-    """`seeds` are enough to find it, from `first` on: those before it say nothing, and take long.
-    `also` are further functions that it replaces. `schedule`: what is left of one that finds it in
-    the history of seed `first`, where seeds by the thousand are for runs by hand."""
+    """`seeds` are enough to find it, from `first` on: earlier ones do not find it, and take long.
+    `also` are further functions that it replaces. `schedule`: a shrunk one, which finds it in the
+    history of seed `first` where only thousands of seeds would, in runs by hand."""
 
     owner: Any
     name: str

@@ -1,9 +1,9 @@
-"""Faults that the simulation must find: each is a real function replaced by a wrong one, or as
-many as check the same thing one behind the other.
+"""Faults that the simulation must find: each replaces a real function by a wrong one, or all
+functions that check the same thing one after the other.
 
-Each names how many seeds are enough: some times as many as it took, since histories are
-others with every change of the code. `test_planted.py` tries them all. A fault that is not found
-any more says that the histories, or what is looked at, have become too tame.
+Each has a number of seeds that are enough: a few times as many as it took, since every change of
+the code changes the histories. `test_planted.py` tries all faults. If a fault is not found any
+more, the histories, or the checks, have become too weak.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ _park = requests.Produces._park
 
 
 def _cut_to_the_high_watermark(partition: FollowedPartition, *how: Any) -> None:
-    """As before KIP-101: what is above it may be committed all the same."""
+    """As before KIP-101: records above the high watermark may be committed all the same."""
     _begin(partition, *how)
     partition.replica.truncate_to(partition.replica.high_watermark)
 
 
 def _without_epochs(partition: FollowedPartition) -> Asked:
-    """The leader is not told which history the follower has."""
+    """The follower does not send the leader the epoch of its last record."""
     return _asked(partition)._replace(last_fetched_epoch=UNKNOWN)
 
 
@@ -99,8 +99,8 @@ def _over_all(
     return leadership.set_leadership(node_id, replica, partition, partition.replicas, *how)
 
 
-def _obeyed(follower: ImageFollower, update: ImageUpdate) -> ImageAnswer:
-    """Whoever says that he is the controller."""
+def _any_controller(follower: ImageFollower, update: ImageUpdate) -> ImageAnswer:
+    """A broker follows any broker that claims to be the controller."""
     return _follow(
         follower, update._replace(controller_epoch=max(update.controller_epoch, follower.epoch))
     )
@@ -111,7 +111,7 @@ def _unfenced(nodes: MetadataNodes, operations: list[Operation]) -> None:
 
 
 def _with_its_producers(log: PartitionLog, offset: int, *how: Any) -> None:
-    """A cut takes the records and leaves what they said of their producers."""
+    """A truncation removes the records and keeps their producers' state."""
     _, entries = log.producer_entries()
     _truncate(log, offset, *how)
     for entry in entries:
@@ -119,7 +119,7 @@ def _with_its_producers(log: PartitionLog, offset: int, *how: Any) -> None:
 
 
 def _at_once(replica: Replica, last_offset: int, *, appended: bool) -> bool:
-    """A duplicate is answered before the batch that it repeats is with everybody."""
+    """A duplicate is answered before all followers have the batch that it repeats."""
     return appended and last_offset >= replica.high_watermark
 
 
@@ -135,7 +135,7 @@ def _with_the_dead(
 
 
 def _lossy_or_not(partition: PartitionImage, lossy: frozenset[int]) -> PartitionImage:
-    """Whoever may have lost records to a power cut stays in sync, and may lead."""
+    """A broker that may have lost records to a power cut stays in sync, and may lead."""
     return partition
 
 
@@ -157,12 +157,12 @@ class _AnyEpoch(int):
 
 
 def _whenever_it_fetched(*found: Any) -> in_sync.Follower:
-    """What a follower had before it started again is taken for what it has."""
+    """The position of a follower before its restart is taken for its position now."""
     follower = _Follower(*found)
     return follower._replace(broker_epoch=_AnyEpoch(follower.broker_epoch))
 
 
-def _whoever_fetches(
+def _any_start_fetches(
     node_id: int, replica: Replica, partition: PartitionImage, joining: Any = (), *how: Any
 ) -> bool:
     """The replica does not know which starts of the others are registered."""
@@ -172,7 +172,7 @@ def _whoever_fetches(
 def _of_any_start(
     image: ClusterImage, partition: PartitionImage, change: InSyncChange, stopping: Any
 ) -> None:
-    """The controller lets join who has started again since the leader saw it."""
+    """The controller lets a broker join that has restarted since the leader saw it."""
     brokers = image.brokers
     now = {
         node: brokers[node].epoch if node in brokers else epoch
@@ -206,13 +206,13 @@ class _Below:
 
 
 def _load_what_is_committed(loader: Loader, job: Any) -> Any:
-    """Not to the log's end: what is above the high watermark is with the followers, too."""
+    """A load ends at the high watermark, though records above it are with the followers, too."""
     job.replica = _Below(job.replica)
     return _load(loader, job)
 
 
 def _nothing_lost(store: CoordinatorStore[Any], partitions: Any) -> None:
-    """A shard stays what it is when its partition is led elsewhere."""
+    """A shard keeps its state when another broker leads its partition."""
 
 
 def _no_members(groups: GroupCoordinator, images: Any) -> None:
@@ -226,12 +226,12 @@ def _stable_or_not(services: Any, call: Any, *asked: Any) -> list[Any]:
 
 
 def _dead_or_not(path: str, node: Node, locks: Collection[str]) -> bool:
-    """Whoever has the data directory, or a copy of it, takes the registration over."""
+    """A process with the data directory, or a copy of it, takes the registration over."""
     return True
 
 
 def _if_there_is_one(registration: Registration, store: MetadataStore) -> bool:
-    """A broker does not look whose registration it is that stands under its id."""
+    """A broker does not check which process holds the registration of its id."""
     return store.exists(registration._path)
 
 
@@ -244,19 +244,19 @@ def _however_late(partition: PartitionImage, leader: int, change: InSyncChange) 
     _check_epochs(partition, leader, change._replace(partition_epoch=partition.partition_epoch))
 
 
-def _whoever_lives(changes: PartitionChanges, _: MetadataNodes, brokers: Any) -> None:
-    """Brokers come and go, and nobody is elected for it."""
+def _no_election(changes: PartitionChanges, _: MetadataNodes, brokers: Any) -> None:
+    """Brokers come and go, and no leader is elected for it."""
     changes._follow(changes._propagation.image.with_brokers(brokers))
 
 
 def _by_its_own_minimum(own: int, partition: PartitionImage) -> int:
-    """A leader goes by the min.insync.replicas of its settings, whatever the controller decided
-    with."""
+    """A leader uses the min.insync.replicas of its own settings, though the controller decided
+    with another value."""
     return own
 
 
 def _counted_on(nodes: Any, node_id: int, count: int) -> int:
-    """Producer ids are given out, and nobody writes down which: the next controller begins anew."""
+    """Producer ids are given out and not stored: the next controller begins again at the first."""
     first: int = getattr(nodes, "next_id", 0)
     nodes.next_id = first + count
     return first
@@ -270,12 +270,12 @@ def _stays_on_its_way(
 
 
 def _never_lags(*how: Any) -> bool:
-    """Who does not fetch stays in sync."""
+    """A follower that does not fetch stays in sync."""
     return False
 
 
-def _deaf(follower: ImageFollower, update: ImageUpdate) -> ImageAnswer:
-    """A broker that has an image says yes to the next ones, and stays with that."""
+def _first_image_kept(follower: ImageFollower, update: ImageUpdate) -> ImageAnswer:
+    """A broker that has an image acknowledges the next ones, and keeps its own."""
     known = follower._propagation.image
     if known.topics:
         return ImageAnswer(ErrorCode.NONE)
@@ -283,22 +283,22 @@ def _deaf(follower: ImageFollower, update: ImageUpdate) -> ImageAnswer:
 
 
 def _in_memory(fetcher: ReplicaFetcher, moved: Any) -> None:
-    """A follower says that records are deleted of which its next start knows nothing."""
+    """A follower reports a log start that it does not write down for its next start."""
 
 
 def _start_in_memory(partition: FollowedPartition) -> Asked:
     return _asked(partition)._replace(log_start_offset=partition.replica.log_start_offset)
 
 
-def _told_at_once(deletion: Any, services: Any, starts: Any) -> None:
-    """A deletion is answered before the followers have heard of it."""
+def _answered_at_once(deletion: Any, services: Any, starts: Any) -> None:
+    """A deletion is answered before the followers have the new log start."""
     for name, start in starts.items():
         deletion._results[name] = delete_records._Result(ErrorCode.NONE, start)
     _wait_for_followers(deletion, services, {})
 
 
 def _forgotten(log: PartitionLog, *how: Any) -> None:
-    """What a log that was cut or opened knows of its producers is gone."""
+    """A log that was truncated or opened has lost the state of its producers."""
 
 
 def _gone_at_once(store: OffsetsStore, group_id: str, in_log: Any, done: Any) -> None:
@@ -308,12 +308,12 @@ def _gone_at_once(store: OffsetsStore, group_id: str, in_log: Any, done: Any) ->
 
 
 def _absent_at_once(store: Any, group_id: str, done: Any) -> None:
-    """So is that there is no group, while the tombstones are on their way."""
+    """A deletion is answered with "not found" while the tombstones are being replicated."""
     done(ErrorCode.GROUP_ID_NOT_FOUND)
 
 
 def _of_any_generation(services: Any, call: Any, *topics: Any) -> None:
-    """A commit is not asked which generation it is of."""
+    """The generation of a commit is not checked."""
     group = services.groups.find(call.message.group_id)
     if group is not None and call.message.generation_id_or_member_epoch >= 0:
         call.message.generation_id_or_member_epoch = group.generation
@@ -341,7 +341,7 @@ def _from_the_start(replicas: ReplicaManager, *how: Any) -> Replica | None:
 
 
 def _for_ever(changes: PartitionChanges, image: ClusterImage) -> frozenset[int]:
-    """Who has stopped once counts as stopping when it has started again, too."""
+    """A broker that has stopped once still counts as stopping after its next start."""
     return frozenset(changes._shutting_down) & image.brokers.keys()
 
 
@@ -356,7 +356,7 @@ def _not_won(election: Election) -> bool:
 
 
 def _removed_first(changes: TopicChanges, nodes: MetadataNodes, event: Any) -> list[Any]:
-    """Logs go before it is in the store that their topic does."""
+    """Logs are removed before the store has the deletion of their topic."""
     image = changes._propagation.image
     topics = [image.topics[each] for each in event.topics if each in image.topics]
     changes._propagation.delete(topics)
@@ -367,7 +367,7 @@ def _removed_first(changes: TopicChanges, nodes: MetadataNodes, event: Any) -> l
 def _unsaid(
     logs: OwnLogs, names: Any, nodes: MetadataNodes | None, store: MetadataStore, **how: Any
 ) -> None:
-    """A broker does not say to the controller that a log is recovered."""
+    """A broker does not notify the controller that a log is recovered."""
     if nodes is None:
         logs._propagation.come_online(names)
     else:
@@ -439,7 +439,7 @@ PLANTED: dict[str, Plant] = {
     ),
     "over-all-replicas": Plant(in_sync, "set_leadership", _over_all, 60),
     "compared-before-waited-for": Plant(in_sync.InSyncSets, "_wait_for", _compared_before, 100),
-    "old-controller-obeyed": Plant(ImageFollower, "follow", _obeyed, 600, first=137),
+    "old-controller-obeyed": Plant(ImageFollower, "follow", _any_controller, 600, first=137),
     "unfenced": Plant(MetadataNodes, "_multi", _unfenced, 80),
     "producers-kept": Plant(PartitionLog, "truncate_to", _with_its_producers, 100),
     "duplicate-at-once": Plant(requests, "must_wait", _at_once, 40),
@@ -450,7 +450,7 @@ PLANTED: dict[str, Plant] = {
         _whenever_it_fetched,
         120,
         also=(
-            (in_sync, "set_leadership", _whoever_fetches),
+            (in_sync, "set_leadership", _any_start_fetches),
             (partition_states, "_check_members", _of_any_start),
         ),
     ),
@@ -506,8 +506,8 @@ PLANTED: dict[str, Plant] = {
             *(Act(at_ms, "produce", (0, 0)) for at_ms in range(200, 4_500, 300)),
         ),
     ),
-    "images-not-followed": Plant(ImageFollower, "follow", _deaf, 20),
-    "deletion-at-once": Plant(delete_records.DelayedDeleteRecords, "wait", _told_at_once, 40),
+    "images-not-followed": Plant(ImageFollower, "follow", _first_image_kept, 20),
+    "deletion-at-once": Plant(delete_records.DelayedDeleteRecords, "wait", _answered_at_once, 40),
     "producers-forgotten": Plant(PartitionLog, "restore_producers", _forgotten, 40),
     "starts-in-memory": Plant(
         ReplicaFetcher,
@@ -540,7 +540,7 @@ PLANTED: dict[str, Plant] = {
     "removed-before-written": Plant(TopicChanges, "delete_topics", _removed_first, 40),
     "recovered-and-not-said": Plant(OwnLogs, "ready", _unsaid, 20),
     "loaded-without-timers": Plant(Rebalance, "restore", _without_timers, 60),
-    "the-dead-lead": Plant(PartitionChanges, "brokers_changed", _whoever_lives, 20),
+    "the-dead-lead": Plant(PartitionChanges, "brokers_changed", _no_election, 20),
     "session-goes-on": Plant(FetchSession, "begin_again", _goes_on_after_a_loss, 40),
     "positions-kept": Plant(in_sync, "set_leadership", _with_what_was_noted, 60),
     "waits-as-of-now": Plant(requests.Produces, "_park", _as_it_leads_now, 60, first=60),

@@ -20,20 +20,20 @@ def _however_long(
     node_id: int, replica: Replica, partition: PartitionImage, joining: Collection[int] = (),
     broker_epochs: Mapping[int, int] = {}, wait_ns: int = -1,
 ) -> bool:  # fmt: skip
-    """The controller's thread waits for the log of each replica that it tells who leads."""
+    """The controller's thread waits for the log of each replica that it gives a new leader."""
     return leadership.set_leadership(node_id, replica, partition, joining, broker_epochs)
 
 
 def _when_it_is_over(partition: FollowedPartition, wait_s: float = 0) -> bool:
-    """It waits for what an earlier leader's records are being done to the log as well."""
+    """It also waits for an append of an earlier leader's records to the log."""
     with partition._lock:
         return True
 
 
-def _whoever_else(
+def _any_other(
     refusing: RefusingLogs, states: Iterable[PartitionImage], brokers: Collection[int], closed: Any
 ) -> list[PartitionImage]:
-    """Who has too little room is replaced by who has as little."""
+    """A leader with too little room is replaced by a broker with as little."""
     found = []
     for each in states:
         if (TopicPartition(each.topic, each.index), each.leader) in refusing.all():
@@ -49,7 +49,7 @@ _note = RefusingLogs.note
 
 
 def _always_news(refusing: RefusingLogs, *how: Any) -> bool:
-    """Whatever a broker answers with, another is to lead."""
+    """After any answer of a broker, another one is to lead."""
     _note(refusing, *how)
     return True
 
@@ -68,7 +68,7 @@ PLANTED_IN_THREADS: dict[str, Plant] = {
     "elections-without-end": Plant(
         RefusingLogs,
         "led_elsewhere",
-        _whoever_else,
+        _any_other,
         40,
         also=((RefusingLogs, "note", _always_news),),
     ),

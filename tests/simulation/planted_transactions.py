@@ -141,7 +141,7 @@ def _to_the_high_watermark(replica: Replica, offset: int) -> tuple[bytes, list[t
 
 
 def _begun_since(replica: Replica, offset: int) -> tuple[bytes, list[tuple[int, int]]]:
-    """What was aborted and begins before the fetch is not in its list."""
+    """An aborted transaction that begins before the fetch is not in its list."""
     data, aborted = _fetch(replica, offset)
     return data, [each for each in aborted if each[1] >= offset]
 
@@ -149,7 +149,7 @@ def _begun_since(replica: Replica, offset: int) -> tuple[bytes, list[tuple[int, 
 def _committed_always(
     groups: Groups, partition: int, producer_id: int, committed: bool, offset: int
 ) -> None:
-    """Offsets hold when their transaction ends, however it does."""
+    """Offsets are committed when their transaction ends, by an abort, too."""
     _marker_written(groups, partition, producer_id, True, offset)
 
 
@@ -165,7 +165,7 @@ def _complete_first(
 
 
 def _goes_on_always(led: Any, partition: Any) -> bool:
-    """A broker keeps what it has of its ids where others have led between two of its epochs."""
+    """A broker keeps the state of its ids where others have led between two of its epochs."""
     return True
 
 

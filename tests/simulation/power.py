@@ -1,9 +1,9 @@
-"""What a power cut leaves of a broker's logs: what was synced, and as much more as the dice say.
+"""A power cut: a broker's logs keep all synced bytes, and as many more as the dice give.
 
-Below the recovery point everything is on the disk. Behind it any number of bytes may be there, to
-the middle of a batch; names and indexes of later segments and the newest snapshots may be gone or
-empty, unless they were brought to the disk, and so may a file of leader epochs that lacks
-something. The checkpoints and the directory's own files are always synced by who writes them.
+Below the recovery point everything is on the disk. After it any number of bytes may be there, to
+the middle of a batch. Names and indexes of later segments and the newest snapshots may be gone or
+empty, unless they were synced, and so may a file of leader epochs that lacks an entry. The
+checkpoints and the directory's own files are always synced by their writers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SNAPSHOT = ".snapshot"
 
 
 class Synced(NamedTuple):
-    """What of one log is on the disk, as the log says it before the power goes."""
+    """The synced part of one log, as the log has it before the power cut."""
 
     directory: Path
     recovery_point: int

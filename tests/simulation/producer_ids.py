@@ -1,7 +1,7 @@
-"""Who asks brokers for producer ids: any broker, again until one gives it an id.
+"""Requests for producer ids: a client asks any broker, again until one gives it an id.
 
-No id is given twice, whoever was asked and whoever is the controller: looked at where a broker
-answers, since an answer that is lost has given its id away.
+No id is given twice, by any broker and under any controller. This is checked where a broker
+answers, since an answer that is lost has used up its id.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
 
 VERSION = 4
-# Of a broker's block: so few that the controller has to give out the next ones, over and over.
+# Of a broker's block: so few that brokers ask the controller for the next block over and over.
 BLOCK_SIZE = 2
 _EXPECTED = frozenset(
     {
@@ -44,8 +44,8 @@ class ProducerIds:
         """None: there is no id this time."""
         target = self._dice.choice(list(self._cluster.brokers))
 
-        def answered(told: int | Lost | None) -> None:
-            done(None if isinstance(told, Lost) else told)
+        def answered(result: int | Lost | None) -> None:
+            done(None if isinstance(result, Lost) else result)
 
         self._cluster.network.request(
             self._cluster.clients, (CLIENTS, target), self._serve, answered
@@ -57,8 +57,8 @@ class ProducerIds:
                 found = decode_init_producer_id(Reader(answered, flexible=True), VERSION)
             except KafkaError as refused:
                 if refused.code not in _EXPECTED:
-                    told = f"broker {running.node_id} answers {refused.code.name}"
-                    self._cluster.safety.fail("a broker says why it gives no id", told)
+                    detail = f"broker {running.node_id} answers {refused.code.name}"
+                    self._cluster.safety.fail("a broker that gives no id gives a reason", detail)
                 answer(None)
                 return
             self._gives(running, found.producer_id)
@@ -68,6 +68,6 @@ class ProducerIds:
 
     def _gives(self, running: Running, producer_id: int) -> None:
         if producer_id in self._given:
-            told = f"{producer_id}, by broker {running.node_id}"
-            self._cluster.safety.fail("a producer id is given once", told)
+            detail = f"{producer_id}, by broker {running.node_id}"
+            self._cluster.safety.fail("a producer id is given once", detail)
         self._given.add(producer_id)

@@ -1,4 +1,4 @@
-"""Who is registered under each broker's id: over the dead, or over a session that is over."""
+"""The registrations of brokers' ids: an id is taken over only from a session that has ended."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class _Registered(NamedTuple):
 
 
 class Registrations:
-    """As the store was written."""
+    """The registrations, in the order in which the store was written."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._last: dict[str, _Registered] = {}
 
     def note(self, session: Session, operation: Create) -> bool:
-        """Whether this node is a broker's and says that it may lack records: after a power cut,
-        because its last start could not write on a full disk, or as it is a copy."""
+        """Whether this node is a broker's registration as one that may lack records: after a power
+        cut, after a start that could not write on a full disk, or as a copy."""
         path, before = operation.path, self._last.get(operation.path)
         if not path.startswith(f"{records.BROKER_IDS}/"):
             return False
@@ -35,12 +35,12 @@ class Registrations:
         self._last[path] = _Registered(session, lossy)
         lives = before is not None and before.session.shares_with(session)
         if lives and session.node_id != CLIENTS:
-            told = f"{path} was taken from one that lives"
-            self._cluster.safety.fail("an id is of one process", told)
+            detail = f"{path} was taken over from a live session"
+            self._cluster.safety.fail("an id is of one process", detail)
         return lossy
 
     def is_copied(self, node_id: int) -> bool:
-        """A copy of what it has was the last to register in its place."""
+        """A copy of its data directory was the last to register in its place."""
         running = self._cluster.brokers[node_id].running
         last = self._last.get(records.broker_path(node_id))
         if last is None or running is None:

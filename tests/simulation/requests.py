@@ -1,10 +1,10 @@
-"""What a simulated broker answers to Fetch and Produce: the request layer, played but for waits.
+"""The answers of a simulated broker to Fetch and Produce: a request layer in Python, but for waits.
 
-A broker serves both in compiled code that wants sockets (`kbroker/engine`). Here the same steps
-in the same order are taken in Python, on the real replica, whose compiled code decides everything:
-a follower's fetch is checked, noted and read as `_fetch._read_target` does, in sessions as
-`_fetch_session` keeps them. What was written and waits for its followers does so in the compiled
-parking itself (`waits.py`); a fetch that waits is looked at again when its partition is woken.
+A broker serves both in compiled code that needs sockets (`kbroker/engine`). Here the same steps are
+taken in Python in the same order, on the real replica, whose compiled code decides everything: a
+follower's fetch is checked, noted and read as `_fetch._read_target` does, in sessions as
+`_fetch_session` keeps them. A write waits for its followers in the compiled parking itself
+(`waits.py`); a fetch that waits is tried again when its partition is woken.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 _REPLICA_STATE_TAG = 1
 NEWS_WAIT_MS = 8
-# Between what a handler has written and the wait for its followers, and between what a coordinator
-# has verified and the append.
+# Between a handler's write and the wait for its followers, and between a coordinator's verification
+# and the append.
 AWAY_MS = (1, 10, 100, 400)
 # The errors after which a producer sends a batch again.
 SENT_AGAIN = ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS
@@ -78,7 +78,7 @@ class _Fetch:
         self.has_news = False
         self.starts: dict[TopicPartition, int] = {}  # of the logs, when it came
         self.session, self.is_full = sessions.serve(session_id, epoch, asked, forgotten)
-        # As they stand now: while it waits they are not changed.
+        # A copy: the positions of a waiting fetch do not change.
         self.positions = list(self.session.positions.values())
 
 
@@ -115,8 +115,8 @@ class Fetches:
         dice = random.Random(f"{broker.node_id} {broker.clock.monotonic_ns()}")
         self._sessions: PlayedSessions[Position] = PlayedSessions(lambda: dice.randrange(1, 2**31))
         self._waiting: dict[TopicPartition, dict[_Fetch, None]] = {}
-        # What each follower was told, by the leader's own object: it is forgotten with a restart.
-        self._told: dict[tuple[TopicPartition, int, int], int] = {}
+        # The high watermarks that were sent to each follower; a restart forgets them.
+        self._sent: dict[tuple[TopicPartition, int, int], int] = {}
 
     @property
     def waiting(self) -> int:
@@ -153,7 +153,7 @@ class Fetches:
             self._try(fetch, last=True)
 
     def _try(self, fetch: _Fetch, *, first: bool = False, last: bool = False) -> bool:
-        """Answer if there is something to say, or no time is left."""
+        """Answer if there is news, or no time is left."""
         left = fetch.bytes_max
         reads: list[Read] = []
         news = last
@@ -165,7 +165,7 @@ class Fetches:
             reads.append(read)
         if news:
             fetch.over = True
-            self._note_told(fetch, reads)
+            self._note_sent(fetch, reads)
             for name in fetch.names:
                 if name in self._waiting:
                     self._waiting[name].pop(fetch, None)
@@ -174,10 +174,10 @@ class Fetches:
             self._broker.wake_name(name)
         return news
 
-    def _note_told(self, fetch: _Fetch, reads: list[Read]) -> None:
+    def _note_sent(self, fetch: _Fetch, reads: list[Read]) -> None:
         for each, name, read in zip(fetch.positions, fetch.names, reads, strict=True):
             if name is not None and read.answered.error is ErrorCode.NONE:
-                self._told[name, fetch.follower, each.leader_epoch] = read.answered.high_watermark
+                self._sent[name, fetch.follower, each.leader_epoch] = read.answered.high_watermark
 
     def _names_of(self, positions: list[Position]) -> list[TopicPartition | None]:
         image = self._broker.controller.image
@@ -235,21 +235,21 @@ class Fetches:
         records = b""
         if left > 0:
             records = replica.read(at.offset, min(at.bytes_max, left), to_log_end=True)
-        told = self._told.get((name, fetch.follower, at.leader_epoch), -1)
-        moved_on = told < replica.high_watermark
-        # Where it moves the high watermark it waits a little for records, to be told with them.
+        sent = self._sent.get((name, fetch.follower, at.leader_epoch), -1)
+        moved_on = sent < replica.high_watermark
+        # A fetch that moves the high watermark waits a little for records, to return both.
         fetch.has_news |= first and moved_on
-        news = bool(records) or told < 0 or (moved_on and not fetch.has_news)
-        # Of a fetch that had an error first nothing is known.
+        news = bool(records) or sent < 0 or (moved_on and not fetch.has_news)
+        # A fetch that had an error first has no entry in `starts`.
         news |= replica.log_start_offset > fetch.starts.get(name, -1)
         marks = replica.high_watermark, replica.log_start_offset
         return Read(Answered(ErrorCode.NONE, *marks), None, records), news
 
 
 def _encoded(fetch: _Fetch, reads: list[Read]) -> bytes:
-    """What the follower does not know, and of a full request everything."""
+    """The partitions that are new to the follower; all partitions of a full request."""
     session = fetch.session
-    told = [
+    returned = [
         (at, read)
         for at, read in zip(fetch.positions, reads, strict=True)
         if fetch.is_full
@@ -260,8 +260,8 @@ def _encoded(fetch: _Fetch, reads: list[Read]) -> bytes:
     writer = Writer(flexible=True)
     writer.raw(bytes(4 + 2))
     writer.int32(session.session_id)
-    writer.array(len(told))
-    for at, read in told:
+    writer.array(len(returned))
+    for at, read in returned:
         write_partition(writer, at.topic_id, at.partition, read)
         moves = bool(read.records) and not fetch.is_full
         session.remember((at.topic_id, at.partition), read.answered, records=moves)
@@ -269,7 +269,7 @@ def _encoded(fetch: _Fetch, reads: list[Read]) -> bytes:
     return writer.getvalue()
 
 
-# What a produce is answered where a coordinator's write is told so, but for the storage error.
+# The errors of a produce for those of a coordinator's write, except the storage error.
 _OF_PRODUCES = {
     ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
@@ -294,7 +294,7 @@ class Transactional(NamedTuple):
     sequence: int
     version: int
     batch: bytes
-    away_ms: int = 0  # between what its coordinator says and the append
+    away_ms: int = 0  # between the coordinator's answer and the append
 
 
 class Produces:
@@ -319,7 +319,7 @@ class Produces:
             done(Produced(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             return
         append = partial(self._append, name, replica, batch, acks, timeout_ms, done)
-        # A producer's are one behind the other; those of two kinds may come at once.
+        # Batches of one producer come one after the other; those of two kinds may come at once.
         self._broker.process.work(append, f"{APPENDS} {name} with acks {acks}")
 
     def serve_transactional(
@@ -383,7 +383,7 @@ class Produces:
         except KafkaError as error:
             done(Produced(error.code))
             return
-        except OSError:  # of the flush behind it
+        except OSError:  # of the flush after it
             done(Produced(ErrorCode.KAFKA_STORAGE_ERROR))
             return
         offset = result.last_offset
@@ -403,13 +403,13 @@ class Produces:
     def await_followers(
         self, replica: Replica, last_offset: int, led_since: int, timeout_ms: int, done: Settled
     ) -> None:
-        """As that of `HotPath`, for what the coordinator has written."""
+        """As that of `HotPath`, for writes of the coordinator."""
         self._wait(replica, last_offset, led_since, timeout_ms, done)
 
     def _wait(
         self, replica: Replica, last_offset: int, led_since: int, timeout_ms: int, done: Settled
     ) -> None:
-        """For the followers. At times the thread is away for some time before it waits."""
+        """Wait for the followers. At times the thread pauses for some time before it waits."""
         wait = partial(self._park, replica, last_offset, led_since, timeout_ms, done)
         if self._broker.scheduler is not None or self._dice.randrange(8):
             wait()
@@ -435,10 +435,10 @@ class Produces:
 
 
 def must_wait(replica: Replica, last_offset: int, *, appended: bool) -> bool:
-    """Whether a batch is not with everybody yet, be it appended now or a duplicate."""
+    """Whether some replica lacks a batch, which was appended now or is a duplicate."""
     return last_offset >= replica.high_watermark
 
 
 def fetch_committed(replica: Replica, offset: int) -> tuple[bytes, list[tuple[int, int]]]:
-    """As a fetch with read_committed: batches, and what of them was aborted."""
+    """As a fetch with read_committed: batches, and the aborted transactions in them."""
     return replica.read(offset, read_committed=True), aborted_transactions(replica, offset)

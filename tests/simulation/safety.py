@@ -1,19 +1,20 @@
-"""What must hold after every step of a simulated cluster, and who has to show it.
+"""The safety rules of a simulated cluster, checked after every step.
 
-Committed is what lies below a high watermark: from the first leader that says so on it is at its
-offset for good, in every log below whose high watermark it lies, in the log of every later leader,
-and in the log of everybody in sync or eligible; unless min.insync.replicas or more of its replicas
-had their power cut, started as lossy behind a full disk, or had a copy of their data directory
-registered in their place, and none was in sync again since (the last known leader leads then, ADR
-35, though another may by luck have lost nothing). An
-acknowledgement with acks=-1 says that a record is committed; consumers get nothing else. A log
-holds what was sent and no record twice. Epochs do not go back, nor does the high watermark of a
-leader; an epoch has one leader; who is not the controller any more changes nothing; who is dead, or
-has started again since it was seen, gets into no set; a registration is taken over from the dead
-alone.
+- A record is committed once it is below the high watermark of a leader. It then stays at its
+  offset: in every log whose high watermark is above it, in the log of every later leader, and in
+  the log of every replica that is in sync or eligible.
+- The exception: min.insync.replicas or more of its replicas had their power cut, started as lossy
+  after a full disk, or had a copy of their data directory registered in their place, and none was
+  in sync again since. The last known leader leads then (ADR 35), though another replica may by luck
+  have lost nothing.
+- A record that is acknowledged with acks=-1 is committed. Consumers get only committed records.
+- A log holds only records that were sent, and no record twice.
+- Epochs do not go back, nor does the high watermark of a leader. An epoch has one leader.
+- A former controller changes nothing. A broker that is dead, or has restarted since the controller
+  saw it, gets into no set. A registration is taken over from a dead process only.
 
-The first violation ends the run. It may be seen inside of code that catches what is raised, so it
-is kept, and raised behind the step.
+The first violation ends the run. It may be found inside code that catches exceptions, so it is
+kept, and raised after the step.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _TOPIC_PATH_PARTS = nodes.TOPICS.count("/") + 1
 
 
 class Violation(Exception):
-    """`rule` is the name of what does not hold, the same for every seed that shows it."""
+    """`rule` is the name of the violated rule, the same for every seed that violates it."""
 
     def __init__(self, rule: str, detail: str) -> None:
         super().__init__(f"{rule}: {detail}")
@@ -72,7 +73,7 @@ class Safety:
         self._registrations = Registrations(cluster)
 
     def fail(self, rule: str, detail: str, partition: Partition | None = None) -> None:
-        """Nothing more is said of a partition that has lost what may be lost."""
+        """Keep the first violation; none of a partition that was allowed to lose records."""
         if self.violation is None and (partition is None or not partition.lost):
             name = "" if partition is None else f"{partition.name}: "
             now_ms = self._cluster.loop.now_ms
@@ -84,10 +85,10 @@ class Safety:
             partition = self.partitions[name] = Partition(name)
         return partition
 
-    # --- what happens -----------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------
 
     def led(self, running: Running, replica: Replica, state: PartitionImage) -> None:
-        """A broker has told its replica who leads."""
+        """A broker has applied a partition's leadership to its replica."""
         partition = self.partition(replica.name)
         view = partition.views.get(running.node_id)
         if view is None:
@@ -99,8 +100,8 @@ class Safety:
         if view.replica is not replica:
             self._opened(partition, view, replica)
         if state.partition_epoch < view.partition_epoch:
-            told = f"at broker {view.node_id}: {view.partition_epoch}, then {state.partition_epoch}"
-            self.fail("partition epochs go forward", told, partition)
+            detail = f"broker {view.node_id}: {view.partition_epoch}, then {state.partition_epoch}"
+            self.fail("partition epochs go forward", detail, partition)
         view.partition_epoch = state.partition_epoch
         self._note(partition, view)
         if running.node_id not in state.replicas:
@@ -110,23 +111,23 @@ class Safety:
             view.removed_in = None  # it is one again, with the log that it had
         if not view.leads:
             if state.leader in partition.undeleted and view.log_start < partition.deleted_to:
-                partition.undeleted.add(view.node_id)  # it copies what its leader has
+                partition.undeleted.add(view.node_id)  # it copies the log of its leader
             return
         leader = partition.leaders.setdefault(state.leader_epoch, running)
         if leader is not running:
             another = "" if leader.node_id != running.node_id else "a later start of "
-            told = f"led by {leader.node_id} and {another}{running.node_id}"
-            told += f" in epoch {state.leader_epoch}"
-            self.fail("one leader in an epoch", told, partition)
+            detail = f"led by {leader.node_id} and {another}{running.node_id}"
+            detail += f" in epoch {state.leader_epoch}"
+            self.fail("one leader in an epoch", detail, partition)
         stored = partition.state
         if stored is None or stored.leader_epoch <= state.leader_epoch:
             self._may_lead(partition, view)
         elif state.isr == (running.node_id,):
-            # It answers alone, though the store has a newer state of which it has not heard yet.
+            # It answers alone, though the store has a newer state that it has not received yet.
             self._may_have_lost(partition, self._missing(partition, view))
 
     def _opened(self, partition: Partition, view: View, replica: Replica) -> None:
-        """What a kill left must be all that there was, what a power cut left the beginning."""
+        """After a kill the log must be whole, after a power cut a beginning of it must be left."""
         before = view.contents.records
         place, value_of = view.contents.directory, view.contents.value_of
         view.contents = Contents(place, value_of, partition.committed)
@@ -145,7 +146,7 @@ class Safety:
             kept = 0
         if len(now) < kept or now[start:] != before[start : len(now)]:
             self.fail(
-                "what is on the disk is not lost",
+                "records on the disk are not lost",
                 f"broker {view.node_id} had {len(before)} records, at least {kept} of them on the"
                 f" disk, and has {len(now)}",
                 partition,
@@ -155,16 +156,16 @@ class Safety:
         self._agrees(partition, view, 0, view.high_watermark)
 
     def _goes_on(self, partition: Partition, view: View) -> None:
-        """What consumers could read before is what they can read now."""
+        """Consumers can read all that they could read before."""
         marks = read_offsets(view.contents.directory.parent / HIGH_WATERMARK_FILE)
         wanted = min(marks.get(view.name, 0), view.end_offset)
         if view.high_watermark < wanted and view.removed_in is None:
-            told = f"broker {view.node_id} goes on at {view.high_watermark}, not at {wanted}"
-            self.fail("a start goes on at the checkpoint", told, partition)
+            detail = f"broker {view.node_id} goes on at {view.high_watermark}, not at {wanted}"
+            self.fail("a start goes on at the checkpoint", detail, partition)
 
     def power_cut(self, node_id: int, name: TopicPartition, synced_to: int) -> None:
-        """Whether anything was on no disk, and went, nobody can know: who starts again leaves the
-        in-sync and the eligible set in any case."""
+        """The broker cannot know whether it has lost records that were not on the disk, so it
+        leaves the in-sync and the eligible set at its next start in any case."""
         self.partition(name).views[node_id].synced_to = synced_to
         self._lost_at(self.partition(name), node_id)
 
@@ -179,7 +180,7 @@ class Safety:
         partition.losses.add(node_id, () if view is None else view.contents.records)
 
     def ended(self, running: Running) -> None:
-        """What is written down of its logs stays; nothing of them moves."""
+        """The state of its logs is kept, and does not change."""
         for partition in self.partitions.values():
             view = partition.views.get(running.node_id)
             if view is not None and view.replica is not None:
@@ -188,7 +189,7 @@ class Safety:
                 self._live.remove(view)
 
     def removed(self, running: Running, topic: TopicImage) -> None:
-        """Nothing is said any more of its logs at this broker."""
+        """The topic's logs at this broker are not checked any more."""
         for each in topic.partitions:
             partition = self.partition(TopicPartition(topic.name, each.index))
             view = partition.views.pop(running.node_id, None)
@@ -211,7 +212,7 @@ class Safety:
             by = json.loads(operation.data)["controller_epoch"]
             if by != epoch:
                 self.fail(
-                    "who was the controller changes nothing",
+                    "a former controller changes nothing",
                     f"written in controller epoch {by}, and it is {epoch}",
                     partition,
                 )
@@ -224,7 +225,7 @@ class Safety:
                 self._joins_as_it_is(partition, joined, session)
 
     def _placed(self, operation: Set) -> None:
-        """Who is no replica any more gives its log away; who was added, and is not any more, is in
+        """A broker that is no replica any more removes its log. A replica whose addition ends is in
         sync."""
         if not operation.path.startswith(nodes.TOPICS):
             return
@@ -244,8 +245,8 @@ class Safety:
             node = self._cluster.ensemble.tree.node(path)  # as these operations have left it
             isr = nodes.decode_partition(path, node.data).isr
             if arrived.difference(isr):
-                told = f"{sorted(arrived)} were added, and in sync are {isr}"
-                self.fail("a move ends in sync", told, partition)
+                detail = f"{sorted(arrived)} were added, and in sync are {isr}"
+                self.fail("a move ends in sync", detail, partition)
 
     def _stored(self, partition: Partition, state: nodes.PartitionRecord) -> None:
         before, partition.state = partition.state, state
@@ -266,7 +267,7 @@ class Safety:
             if view is not None:
                 self._note(partition, view)
                 joins = node_id not in before.isr and node_id not in before.eligible
-                if joins and view.synced_to is None:  # else it was asked for before its power went
+                if joins and view.synced_to is None:  # else the request came before its power cut
                     partition.losses.has_all_again(node_id)
                 why = f"is in sync or eligible: {state.isr}, {state.eligible}"
                 self._has_all(partition, view, why, joins=joins)
@@ -274,20 +275,21 @@ class Safety:
     def _without_the_dead(
         self, partition: Partition, state: nodes.PartitionRecord, session: Session
     ) -> None:
-        """A controller that has just read who lives leaves nobody else in a set, but the last."""
+        """A controller that has just read the live brokers leaves no other broker in a set, except
+        the last one."""
         running = self._cluster.brokers[session.node_id].running
         if running is None or not isinstance(running.events.handling, BrokersChanged):
             return
         if self._cluster.scheduler is not None:
-            return  # who lives may be others by now
+            return  # the live brokers may have changed by now
         ids = self._cluster.ensemble.tree.node(nodes.BROKER_IDS).children
         dead = [each for each in state.isr if str(each) not in ids]
         if dead and len(state.isr) > 1:
             self.fail("the dead leave with the election", f"{dead} are in {state.isr}", partition)
 
     def _joins_as_it_is(self, partition: Partition, joined: set[int], session: Session) -> None:
-        """Of a start that the controller knows, and that has not opened its log yet, nobody can
-        say what it has."""
+        """No leader can know the log of a start that the controller knows, and that has not opened
+        its log yet."""
         by = self._cluster.brokers[session.node_id].running
         for node_id in sorted(joined):
             view, joins = partition.views.get(node_id), self._cluster.brokers[node_id].running
@@ -295,21 +297,22 @@ class Safety:
                 continue
             known = by.controller.image.brokers.get(node_id)
             if known is not None and known.epoch == joins.controller.broker_epoch:
-                told = f"broker {node_id} is in sync, and has just started in epoch {known.epoch}"
-                self.fail("who joins has been seen as it is", told, partition)
+                detail = f"broker {node_id} is in sync, and has just started in epoch {known.epoch}"
+                self.fail("a broker joins as the leader saw it", detail, partition)
 
     def asks_for(self, replica: Replica, joining: set[int]) -> None:
-        """A leader, into its in-sync set: those that are elected from it have what is committed."""
+        """A leader asks to add these to its in-sync set. They must have all committed records, as
+        any of them may be elected."""
         for node_id, _, end, *_ in replica.followers():
             if node_id in joining and end < replica.high_watermark:
                 self.fail(
-                    "who is asked for has what is committed",
+                    "a joining replica has all committed records",
                     f"broker {node_id} has it to {end} of {replica.high_watermark}",
                     self.partition(replica.name),
                 )
 
     def acknowledges(self, name: TopicPartition, value: bytes, offset: int) -> None:
-        """A broker answers so with acks=-1."""
+        """A broker acknowledges the record with acks=-1."""
         self.look()
         partition = self.partition(name)
         if offset >= len(partition.committed) or partition.committed[offset].value != value:
@@ -321,7 +324,7 @@ class Safety:
         self.acknowledged.setdefault(name, {})[value] = offset
 
     def leads(self, running: Running, name: TopicPartition) -> bool:
-        """In the newest epoch; else it may lack what a later leader has acknowledged."""
+        """In the newest epoch; else it may lack records that a later leader has acknowledged."""
         replica, state = running.replicas.partition(*name), self.partition(name).state
         return (
             replica is not None
@@ -332,12 +335,12 @@ class Safety:
     def consumed(self, name: TopicPartition, offset: int, record: Record) -> None:
         partition = self.partition(name)
         if offset >= len(partition.committed) or partition.committed[offset] != record:
-            self.fail("consumers get what is committed", f"{record} at {offset}", partition)
+            self.fail("consumers get committed records", f"{record} at {offset}", partition)
 
     # --- after every step -------------------------------------------------------------------------
 
     def look(self) -> None:
-        """What moves beside who leads, which `led` sees."""
+        """Look for changes of the logs; `led` sees changes of the leadership."""
         for view in self._live:
             replica = view.replica
             if replica is not None and (
@@ -361,15 +364,15 @@ class Safety:
             return
         mark, end, epoch = replica.high_watermark, replica.log_end_offset, replica.leader_epoch
         if epoch < view.leader_epoch:
-            told = f"at broker {view.node_id}: {view.leader_epoch}, then {epoch}"
-            self.fail("leader epochs go forward", told, partition)
+            detail = f"at broker {view.node_id}: {view.leader_epoch}, then {epoch}"
+            self.fail("leader epochs go forward", detail, partition)
         if end != view.end_offset:
             self._changed(partition, view, end)
         if replica.log_start_offset != view.log_start:
             self._begins_at(partition, view, replica.log_start_offset)
         if mark < view.high_watermark and view.leads:
-            told = f"at broker {view.node_id}: {view.high_watermark}, then {mark}"
-            self.fail("a leader's high watermark does not go back", told, partition)
+            detail = f"at broker {view.node_id}: {view.high_watermark}, then {mark}"
+            self.fail("a leader's high watermark does not go back", detail, partition)
         before, view.high_watermark, view.leader_epoch = view.high_watermark, mark, epoch
         view.checked = min(view.checked, mark)
         if mark > before:
@@ -381,16 +384,16 @@ class Safety:
     def _begins_at(self, partition: Partition, view: View, start: int) -> None:
         """Its log begins there now."""
         before, view.log_start = view.log_start, start
-        told = f"at broker {view.node_id}: from {before} to {start}"
+        detail = f"at broker {view.node_id}: from {before} to {start}"
         if start < before:
-            self.fail("a log's start does not go back", told, partition)
+            self.fail("a log's start does not go back", detail, partition)
         if start > len(partition.committed):
-            self.fail("only what is committed is deleted", told, partition)
+            self.fail("only committed records are deleted", detail, partition)
         view.contents.begins_at(start)
         view.values = {each.value for each in view.contents.records[start:]}
 
     def _has_deleted(self, partition: Partition, view: View) -> None:
-        """What was answered as deleted, but for who was not there to hear of it."""
+        """The deletion that was answered, except at a broker that was not there to receive it."""
         if view.log_start >= partition.deleted_to:
             partition.undeleted.discard(view.node_id)
             return
@@ -398,14 +401,14 @@ class Safety:
             view.leader_epoch >= partition.deleted_in and view.node_id not in partition.undeleted
         )
         if view.leads and knows:
-            told = f"{view.log_start} to {partition.deleted_to} are back at {view.node_id}"
-            self.fail("what was deleted does not come back", told, partition)
+            detail = f"{view.log_start} to {partition.deleted_to} are back at {view.node_id}"
+            self.fail("deleted records do not come back", detail, partition)
 
     def deleted(self, running: Running, name: TopicPartition, start: int) -> None:
-        """A broker answers that the log begins there, with everybody who lives."""
+        """A broker answers that the logs of all live replicas begin there."""
         self.look()
         partition, state = self.partition(name), running.states[name]
-        # As its replicas have heard it: the image that says so may not be published yet.
+        # The epochs that its replicas have: the image with them may not be published yet.
         epochs = running._replication._in_sync._broker_epochs
         partition.deleted_to = max(partition.deleted_to, start)
         partition.deleted_in = max(partition.deleted_in, state.leader_epoch)
@@ -414,12 +417,12 @@ class Safety:
             if there is None or epochs.get(node_id) != there.controller.broker_epoch:
                 partition.undeleted.add(node_id)  # be it that it has no log yet
             elif view is not None and view.is_known_in(state) and view.log_start < start:
-                told = f"to {start}, and the log at broker {node_id} begins at {view.log_start}"
-                self.fail("deleted is deleted with everybody who lives", told, partition)
+                detail = f"to {start}, and the log at broker {node_id} begins at {view.log_start}"
+                self.fail("records are deleted at all live replicas", detail, partition)
 
     def _changed(self, partition: Partition, view: View, end: int) -> None:
         start = 0 if view.replica is None else view.replica.log_start_offset
-        if start > view.end_offset:  # it has begun again there, with nothing that it had
+        if start > view.end_offset:  # it has begun again there, without its earlier records
             view.contents.begins_at(start)
             view.values = set()
         if end < view.end_offset:
@@ -433,7 +436,7 @@ class Safety:
             view.contents.follow(end)
             self._point_has_fallen(partition, view, end)
             if view.replica is not None:
-                self._look_behind_cut(partition, view, view.replica)
+                self._look_after_cut(partition, view, view.replica)
             view.values = {each.value for each in view.contents.records[view.log_start :]}
         records = self._read(partition, view, end)
         if view.leads:
@@ -453,15 +456,15 @@ class Safety:
         view.end_offset = end
 
     def _read(self, partition: Partition, view: View, end: int) -> list[Record]:
-        """What is new in the files of a log that ends there."""
+        """The new records in the files of a log that ends there."""
         try:
             return view.contents.follow(end)
         except (AssertionError, OSError) as error:
-            self.fail("a log holds what it says", f"broker {view.node_id}: {error}", partition)
+            self.fail("a log's files are whole", f"broker {view.node_id}: {error}", partition)
             return []
 
     def _point_has_fallen(self, partition: Partition, view: View, end: int) -> None:
-        """Or a later start does not read what is appended after a cut."""
+        """Otherwise a later start does not read records that were appended after a truncation."""
         if self._cluster.scheduler is not None:
             return  # it may have risen again since
         file = view.contents.directory.parent / RECOVERY_POINT_FILE
@@ -470,7 +473,7 @@ class Safety:
             cut = f"broker {view.node_id}: the log ends at {end}, and its recovery point is {point}"
             self.fail("a cut takes its recovery point with it", cut, partition)
 
-    def _look_behind_cut(self, partition: Partition, view: View, replica: Replica) -> None:
+    def _look_after_cut(self, partition: Partition, view: View, replica: Replica) -> None:
         broker = self._cluster.brokers[view.node_id]
         running = broker.running or broker.starting
         if running is not None:  # a thread of it may be at the cut
@@ -478,13 +481,13 @@ class Safety:
             running.process.work(call, LOOKS)
 
     def _producers_are_cut(self, partition: Partition, node_id: int, replica: Replica) -> None:
-        """Or what was cut off is taken for a duplicate when it comes again."""
+        """Otherwise a batch that was truncated is taken for a duplicate when it comes again."""
         _, entries = replica.log.producer_entries()
         end = replica.log_end_offset
         for each in entries:
             if each.last_offset >= end and replica.online:
-                told = f"broker {node_id} knows {each}, and its log ends at {end}"
-                self.fail("a cut takes producers with it", told, partition)
+                detail = f"broker {node_id} knows {each}, and its log ends at {end}"
+                self.fail("a cut takes producers with it", detail, partition)
 
     def _agrees(self, partition: Partition, view: View, start: int, end: int) -> None:
         """Its high watermark has passed these."""
@@ -516,20 +519,20 @@ class Safety:
         # A leader that does not know a producer takes any batch, where there may be several.
         follows = record.sequence == before + 1 or (before < 0 and self._cluster.pipelined)
         if record.producer_id >= 0 and not follows and not deleted:
-            told = f"{record.sequence} of {record.producer_id}, behind {before}"
-            self.fail("a producer's sequences have no gap", told, partition)
+            detail = f"{record.sequence} of {record.producer_id}, after {before}"
+            self.fail("a producer's sequences have no gap", detail, partition)
         producer, _, number = record.value.partition(b"-")
         if producer not in self.in_order:
             return
         last = partition.last_numbers.get(producer, -1)
         partition.last_numbers[producer] = max(int(number), last)
         if int(number) <= last and not deleted and record.value not in self.given_up:
-            self.fail("in the order of sending", f"{record} behind {last}", partition)
+            self.fail("in the order of sending", f"{record} after {last}", partition)
 
     def _committed(self, partition: Partition, by: View) -> None:
         if not by.leads:
-            told = f"at broker {by.node_id}: {len(partition.committed)}"
-            self.fail("a follower's high watermark is its leader's", told, partition)
+            detail = f"at broker {by.node_id}: {len(partition.committed)}"
+            self.fail("a follower's high watermark is its leader's", detail, partition)
         state = partition.state
         waited_for = () if state is None else (*state.isr, *state.eligible)
         for node_id, view in partition.views.items():
@@ -557,7 +560,7 @@ class Safety:
             return
         if joins or view.node_id not in partition.losses.of(missing):
             self.fail(
-                "what is committed is with everybody who may lead",
+                "every possible leader has all committed records",
                 f"{missing} is not with broker {view.node_id}, which {why}",
                 partition,
             )
@@ -569,14 +572,15 @@ class Safety:
             return
         lost_at = self._may_have_lost(partition, missing)
         self.fail(
-            "a leader has what is committed",
+            "a leader has all committed records",
             f"{missing} is not with broker {view.node_id}, which leads; it may have been lost"
             f" at brokers {sorted(lost_at)}",
             partition,
         )
 
     def _may_have_lost(self, partition: Partition, missing: Record | None) -> set[int]:
-        """What a leader lacks: where it may have been lost, and whether at as many as may not."""
+        """The brokers that may have lost a record. The partition counts as `lost` if they are
+        min.insync.replicas or more."""
         if missing is None:
             return set()
         lost_at = partition.losses.of(missing)

@@ -1,8 +1,8 @@
-"""What happens in a history, and when: made of a seed, and nothing else.
+"""The acts of a history and their times, drawn from a seed alone.
 
-An act is a method of `Cluster` with its arguments; whatever it begins ends by itself. Faults and
-what clients do are acts alike, so a history is its schedule and its seed, and what is left out of
-the schedule (`shrink.py`) leaves the rest as it was.
+An act is a method of `Cluster` with its arguments; its effect ends by itself. Faults and the
+requests of clients are acts alike, so a history is its schedule and its seed. If acts are left out
+of the schedule (`shrink.py`), the others stay as they were.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ SLOW_MS = 3_800
 
 
 def schedule_of(dice: random.Random, *, twice: bool = True) -> tuple[list[Act], int]:
-    """By milliseconds since the topic is there, and when faults end. `twice`: mostly with two
-    rare events that a fault needs one after the other."""
+    """Acts by milliseconds since the topic is there, and the time at which faults end. `twice`:
+    mostly with two rare events that a fault needs one after the other."""
     end_ms = dice.randint(SPAN_MS_MIN, SPAN_MS_MAX)
     acts = [_fault(dice, end_ms) for _ in range(dice.randint(FAULTS_MIN, FAULTS_MAX))]
     acts += _close_together(dice, end_ms)
@@ -29,9 +29,9 @@ def schedule_of(dice: random.Random, *, twice: bool = True) -> tuple[list[Act], 
     for _ in range(dice.randint(40, 80)):
         how = (dice.choice((0, 0, 1, 2, 3)), dice.randrange(PARTITIONS))
         acts.append(Act(dice.randrange(end_ms), "produce", how))
-    for what, count in (("consume", 8), ("ask_end", 8)):
+    for method, count in (("consume", 8), ("ask_end", 8)):
         for _ in range(count):
-            act = Act(dice.randrange(end_ms), what, (dice.randrange(PARTITIONS),))
+            act = Act(dice.randrange(end_ms), method, (dice.randrange(PARTITIONS),))
             acts.append(act)
     acts += _started_again(dice, end_ms)
     for _ in range(dice.randint(6, 12)):
@@ -47,12 +47,12 @@ def schedule_of(dice: random.Random, *, twice: bool = True) -> tuple[list[Act], 
     acts += _deletions(dice, end_ms)
     acts += _several_members(dice, end_ms)
     acts += _groups_go(dice, end_ms)
-    acts += _unheard(dice, end_ms)
+    acts += _missed_images(dice, end_ms)
     acts += _back_and_forth(dice, end_ms)
     acts += _topics_go(dice, end_ms)
     acts += _disbanded(dice, end_ms)
     if dice.random() < 0.06:
-        acts = _behind_a_slow_follower(dice, acts)
+        acts = _after_a_slow_follower(dice, acts)
     if twice:
         acts += _leads_twice(dice, end_ms)
     if twice and dice.random() < 0.4:
@@ -90,7 +90,7 @@ _WHAT = (
 
 
 def _usurped(dice: random.Random, end_ms: int) -> list[Act]:
-    """A controller that does not know yet that it is none any more, and has work left."""
+    """A former controller that does not know its successor yet, and has work left."""
     if dice.random() < 0.7:
         return []
     at_ms = dice.randrange(end_ms)
@@ -120,7 +120,7 @@ def _moves(dice: random.Random, end_ms: int) -> list[Act]:
 
 
 def _two_of_one(dice: random.Random, end_ms: int) -> list[Act]:
-    """A copy of a broker that runs, or stands still, is started, or its registration is taken."""
+    """A copy of a running or paused broker is started, or its registration is taken."""
     if dice.random() < 0.75:
         return []
     at_ms, node_id = dice.randrange(end_ms), dice.choice(BROKERS)
@@ -132,9 +132,9 @@ def _two_of_one(dice: random.Random, end_ms: int) -> list[Act]:
 
 
 def _overtaken(dice: random.Random, end_ms: int) -> list[Act]:
-    """What a broker asks comes when there is a newer decision: a follower comes back into the
-    in-sync set and leaves it again, and what was asked for the first comes behind that for the
-    second. Mostly before others have become the controller."""
+    """A broker's request arrives after a newer decision: a follower comes back into the in-sync set
+    and leaves it again, and the first request of its leader arrives after the second. Mostly before
+    another broker has become the controller."""
     if dice.random() < 0.75:
         return []
     at_ms = dice.randrange(dice.choice((300, end_ms)))
@@ -149,9 +149,9 @@ def _overtaken(dice: random.Random, end_ms: int) -> list[Act]:
     ]
 
 
-def _unheard(dice: random.Random, end_ms: int) -> list[Act]:
-    """A broker does not hear of several decisions, and then hears of all of them at once: others
-    leave and join, or partitions go and come back. Or nobody knows what became of an election."""
+def _missed_images(dice: random.Random, end_ms: int) -> list[Act]:
+    """A broker misses several images, and then receives all decisions at once: others leave and
+    join, or partitions go and come back. Or no broker knows the outcome of an election."""
     acts = []
     if dice.random() < 0.3:
         at_ms, (one, other) = dice.randrange(end_ms), dice.sample(BROKERS, 2)
@@ -171,7 +171,7 @@ def _unheard(dice: random.Random, end_ms: int) -> list[Act]:
 
 
 def _back_and_forth(dice: random.Random, end_ms: int) -> list[Act]:
-    """Somebody leads again before what was begun when it led last is over: a load, or a write that
+    """A broker leads again before the work of its last leadership is over: a load, or a write that
     waits."""
     if dice.random() < 0.75:
         return []
@@ -252,7 +252,7 @@ def _loads_twice(dice: random.Random, at_ms: int) -> list[Act]:
 
 
 def _deletions(dice: random.Random, end_ms: int) -> list[Act]:
-    """Of records; mostly somebody fails behind that, and files go."""
+    """Records are deleted; mostly a broker fails after that, and files are removed."""
     if dice.random() < 0.6:
         return []
     acts = []
@@ -288,7 +288,7 @@ def _several_members(dice: random.Random, end_ms: int) -> list[Act]:
 
 
 def _groups_go(dice: random.Random, end_ms: int) -> list[Act]:
-    """Behind a commit or beside it; mostly somebody fails."""
+    """Groups are deleted after a commit or during one; mostly a broker fails."""
     if dice.random() < 0.5:
         return []
     acts = []
@@ -328,9 +328,9 @@ def _lives_and_does_not_fetch(dice: random.Random) -> list[Act]:
     return [Act(dice.randrange(400), "hang_fetchers", (dice.choice(BROKERS), 5_500))]
 
 
-def _behind_a_slow_follower(dice: random.Random, acts: list[Act]) -> list[Act]:
-    """One fetches more slowly than somebody produces who does not wait, for longer than a follower
-    may lag, and everything else happens behind that."""
+def _after_a_slow_follower(dice: random.Random, acts: list[Act]) -> list[Act]:
+    """For longer than a follower may lag, a broker fetches more slowly than a producer that does
+    not wait produces. All other acts come after that."""
     index = dice.randrange(PARTITIONS)
     return [
         Act(0, "slow_fetchers", (dice.choice(BROKERS), SLOW_MS)),
@@ -389,18 +389,18 @@ def _close_together(dice: random.Random, end_ms: int) -> list[Act]:
 
 
 def _started_again(dice: random.Random, end_ms: int) -> list[Act]:
-    """A follower starts again, and somebody still believes in what it had before."""
+    """A follower restarts, and its leader or the controller uses its state from before."""
     if dice.random() < 0.4:
         return []
     at_ms = dice.randrange(end_ms)
     one, other = dice.sample(BROKERS, 2)
     if dice.random() < 0.5:
-        # Its leader, to whom its first fetches do not come.
+        # Its leader, which does not receive its first fetches.
         return [
             Act(at_ms, "cut_power", (one, dice.randint(15, 60))),
             Act(at_ms, "cut", (one, other, dice.randint(150, 600))),
         ]
-    # The controller, whom its leader asks to have it in sync again.
+    # The controller, which its leader asks to have it in sync again.
     return [
         Act(at_ms, "kill", (one, 20)),
         Act(at_ms + dice.randint(30, 80), "hang", (dice.randint(150, 400),)),

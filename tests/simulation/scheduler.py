@@ -2,15 +2,13 @@
 
 In a debug build the locks of a broker, in C and in Python, and the log's file operations ask here
 (`kbroker/testing/_schedule`, `FileFaults`). A broker's controller, its fetchers' loop, its handlers
-and what it does in the background are threads of the system, each with a queue of callbacks; what
-is left, such as clients, the store and the network, is the world, which runs on the simulation's
-own thread. Threads hand over at a lock and at a file operation: for no time, or for some of it,
-as a busy machine would have it.
+and its background work are threads of the system, each with a queue of callbacks. All the rest,
+such as clients, the store and the network, is the world, which runs on the simulation's own thread.
+Threads hand over at a lock and at a file operation: for no time, or for some, as on a busy machine.
 
-Waiting is a state of the schedule. A thread whose lock is another's, or whose disk hangs, is not
-among those that may run until the lock is free, or its time has come; everything else goes on. Who
-waits for itself, through whatever chain of locks, is a deadlock, and a violation with the names of
-the locks.
+Waiting is a state of the schedule. A thread whose lock is another's, or whose disk hangs, may not
+run until the lock is free, or its time has come; everything else goes on. A thread that waits for
+itself, through any chain of locks, is in a deadlock: a violation with the names of the locks.
 """
 
 from __future__ import annotations
@@ -44,8 +42,8 @@ T = TypeVar("T")
 # Places that a thread passes before it hands over, mostly; and how long others then go on.
 PLACES_MAX: Final = 120
 AWAY_MS: Final = (0, 0, 0, 0, 0, 1, 3, 20, 100)
-PAUSE_MS: Final = 1.0  # of who polls
-# What a hung disk does not answer. What is read is in memory.
+PAUSE_MS: Final = 1.0  # of a thread that polls
+# The operations that a hung disk delays. Reads come from memory.
 HANGING: Final = frozenset({
     "open", "write", "truncate", "allocate", "unlink", "sync", "rename", "mkdir",
 })  # fmt: skip
@@ -53,7 +51,7 @@ HANGING: Final = frozenset({
 # some are made once for the whole process.
 _OURS: Final = ("kbroker.", "tests.simulation.waits")
 _LEAVES: Final = ("kbroker.log_lines", "kbroker.failures")
-# What is looked at is not to move meanwhile.
+# The cluster does not change during these checks.
 _STEPS_OF_SAFETY: Final = (
     "acknowledges", "asks_for", "consumed", "ended", "led", "look", "power_cut",
     "written",
@@ -63,7 +61,7 @@ _NAMES: Final = {rank: name for name, rank in RANKS.items()}
 
 
 class Waiting:
-    """What a thread waits for: a lock or a condition by its key, or a time, or both."""
+    """The wait of a thread: for a lock or a condition by its key, for a time, or for both."""
 
     def __init__(self, what: str, since_ms: float, key: object = None, owner: Any = None) -> None:
         self.what = what
@@ -123,7 +121,7 @@ class BrokerThread:
         self._turn.acquire()
 
     def end(self) -> None:
-        """It is at nothing."""
+        """Called while it is idle."""
         self._ended = True
         self._turn.release()
         self._thread.join()
@@ -148,7 +146,7 @@ class Scheduler:
 
     def __init__(self, dice: random.Random) -> None:
         self._dice = dice
-        self._failed: Callable[[str, str], None] = _nobody_hears
+        self._failed: Callable[[str, str], None] = _no_listener
         self.loop: ScheduledLoop
         self._files: FileFaults | None = None
         self._stuck: set[Process] = set()
@@ -158,13 +156,13 @@ class Scheduler:
         self._world_waited = 0
         self.nodes: dict[Process, int] = {}
         self._ending: Process | None = None
-        self._skipped_ns = 0  # what a process that ends does not wait for
+        self._skipped_ns = 0  # the waits that a process skips at its end
         self.lost: LostSyncs | None = None
         # Until when, by a part of the path, and operations.
         self._hangs: dict[tuple[str, frozenset[str]], float] = {}
 
     def begin(self, safety: Safety) -> ScheduledLoop:
-        """Of a cluster, that is looked at so."""
+        """Begin for a cluster with these checks."""
         self._failed = safety.fail
         for name in _STEPS_OF_SAFETY:
             setattr(safety, name, self._in_one_step(getattr(safety, name)))
@@ -182,7 +180,7 @@ class Scheduler:
     # --- which threads ----------------------------------------------------------------------------
 
     def run(self, process: Process, name: str, call: Callable[[], object]) -> None:
-        """On the thread of that name, behind what it has to do already."""
+        """On the thread of that name, after its queued callbacks."""
         self._thread(process, name).calls.append(call)
 
     def _thread(self, process: Process, name: str) -> BrokerThread:
@@ -201,15 +199,15 @@ class Scheduler:
         return thread.loop
 
     def end(self, process: Process) -> bool:
-        """Its threads come to the end of what they are at, and begin nothing more: nothing hangs
-        for them, and nobody else runs meanwhile. False: they wait for each other for good."""
+        """Its threads complete their current callbacks, and begin no more: nothing hangs for them,
+        and no other thread runs meanwhile. False: they wait for each other for good."""
         if self.running is not None:
             raise AssertionError("a broker is ended by the world")
         if process in self._stuck:
             return False
         self._ending = process
         mine = [each for each in self.threads if each.process is process]
-        process.paused = False  # nothing holds what is left of it
+        process.paused = False  # so that its threads may run to their end
         for each in mine:
             if each.loop is None:
                 each.calls.clear()
@@ -219,8 +217,8 @@ class Scheduler:
             able = [each for each in busy if each.may_run]
             if not able:
                 self._stuck.add(process)
-                told = "; ".join(f"{each} waits for {each.waits}" for each in busy)
-                self._failed("no deadlock", told)
+                detail = "; ".join(f"{each} waits for {each.waits}" for each in busy)
+                self._failed("no deadlock", detail)
                 break
             self._run(able[0])
         self._ending = None
@@ -232,12 +230,12 @@ class Scheduler:
         return process not in self._stuck
 
     def close(self) -> None:
-        """All of them are at nothing, but for those that wait for each other."""
+        """End all threads but those that wait for each other."""
         for process in dict.fromkeys(each.process for each in self.threads):
             self.end(process)
         for each in self.threads:
             while each.may_run:
-                self._run(each)  # what is left of a loop
+                self._run(each)  # the remaining callbacks of a loop
             if not each.busy:
                 each.end()
         self.threads.clear()
@@ -286,7 +284,7 @@ class Scheduler:
 
     @contextmanager
     def still(self) -> Iterator[None]:
-        """What is done here is one step, but for what it has to wait for."""
+        """The body is one step, apart from its waits."""
         if self.running is None:
             yield
             return
@@ -304,7 +302,7 @@ class Scheduler:
         self.wait_for(address, "a condition of the log", None)
 
     def wait_for(self, key: object, what: str, owner: Any, for_ms: float | None = None) -> None:
-        """It is not the caller's now, and may be when this returns."""
+        """Wait for a lock that is not free now. It may be free when this returns."""
         waiting = Waiting(what, self._now_ms, key, owner)
         thread = self.running
         if thread is None:
@@ -351,8 +349,8 @@ class Scheduler:
             ring.append(at)
             at = None if at.waits is None or at.waits.over else self._owner(at.waits)
         if at is thread:
-            told = "; ".join(f"{each} waits for {each.waits}" for each in ring)
-            self._failed("no deadlock", told)
+            detail = "; ".join(f"{each} waits for {each.waits}" for each in ring)
+            self._failed("no deadlock", detail)
 
     def _owner(self, waiting: Waiting) -> BrokerThread | None:
         for each in self.threads:
@@ -371,16 +369,16 @@ class Scheduler:
         return round(self.loop.time() * 1e9) + (self._skipped_ns if skips else 0)
 
     def pause(self, us: int) -> None:
-        """Of who polls for what may come."""
+        """A thread polls for a condition."""
         if self.running is None:
-            self._let_others_go_on("what it polls for")
+            self._let_others_go_on("the condition that it polls for")
         else:
             self._wait(Waiting("a lock that it tries", self._now_ms), PAUSE_MS)
 
     # --- files ------------------------------------------------------------------------------------
 
     def watch_files(self, faults: Sequence[Fault]) -> None:
-        """Operations on files ask here; and they fail so."""
+        """File operations call the scheduler, and fail by these faults."""
         if self._files is not None:
             self._files.__exit__(None, None, None)
         armed = [] if self.lost is None else self.lost.faults()
@@ -428,7 +426,7 @@ class Scheduler:
         else:
             _schedule.pass_place()
         if operation == "sync" and self.lost is not None:
-            self.lost.before(path, self.running)  # nobody else comes between it and the operation
+            self.lost.before(path, self.running)  # no other thread runs before the operation
 
     def _hangs_for_ms(self, operation: str, path: str) -> float:
         found = [
@@ -478,7 +476,7 @@ class ScheduledLoop(StepLoop):
         return True
 
 
-def _nobody_hears(rule: str, detail: str) -> None:
+def _no_listener(rule: str, detail: str) -> None:
     raise AssertionError(f"{rule}: {detail}")
 
 

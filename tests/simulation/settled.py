@@ -1,4 +1,4 @@
-"""What is not as it should be in a simulated cluster in which nothing fails any more."""
+"""The conditions that a simulated cluster meets again once nothing fails any more."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OVER = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 
 
 def unsettled(cluster: Cluster) -> str:
-    """What is not as it should be without faults; empty: nothing."""
+    """The first condition that the cluster does not meet yet; empty: it meets all."""
     if len(cluster.all_running()) < len(cluster.brokers):
         return "not every broker runs"
     for name in cluster.logs:
@@ -36,9 +36,9 @@ def unsettled(cluster: Cluster) -> str:
             return f"{name}: {reason}"
         decided = state.leader, state.leader_epoch, state.isr
         for running in cluster.all_running():
-            told = running.controller.image.partition(*name)
-            if told is None or (told.leader, told.leader_epoch, told.isr) != decided:
-                return f"broker {running.node_id} has not heard what became of {name}"
+            known = running.controller.image.partition(*name)
+            if known is None or (known.leader, known.leader_epoch, known.isr) != decided:
+                return f"broker {running.node_id} has an old state of {name}"
     for running in cluster.all_running():
         if running.produces.waiting:
             return f"produces wait at broker {running.node_id}"
@@ -53,7 +53,7 @@ def unsettled(cluster: Cluster) -> str:
             if reason := _state_at(running, name):
                 return reason
         if cluster.crowd.stays_at(running):
-            return "who has left the group of several is in it, or it was deleted"
+            return "the group of several has a member, or is there after its deletion"
     if reason := cluster.topics.unsettled():
         return reason
     if any(producer.is_busy for producer in cluster.transactional):
@@ -84,7 +84,7 @@ def _apart(views: dict[int, View], leader: int) -> str:
     end = views[leader].end_offset
     for view in views.values():
         if view.leads != (view.node_id == leader):
-            return f"broker {view.node_id} does not know who leads"
+            return f"broker {view.node_id} does not know the leader"
         if (view.end_offset, view.high_watermark) != (end, end):
             return (
                 f"broker {view.node_id} ends at {view.end_offset}, its high watermark is"

@@ -1,7 +1,7 @@
-"""A failing history made short: what can be left out of its schedule while it fails the same way.
+"""A failing history made short: acts are left out of its schedule while it fails the same way.
 
-Halves first, then quarters, down to single acts, again and again until nothing more can go; the
-seed stays, so what is left happens as it did, as far as it can.
+Halves first, then quarters, down to single acts, again and again until no act can be left out. The
+seed stays the same, so the remaining acts have the same effect as before, as far as possible.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tests.simulation.act import Act
 
 RUNS_MAX = 400
 
-# The name of what does not hold with this schedule, None if all holds.
+# The rule that is violated with this schedule, None if all rules hold.
 Fails = Callable[[Sequence[Act]], str | None]
 
 

@@ -1,10 +1,10 @@
-"""Nobody stands for long who does not have to: what is looked at where brokers have threads.
+"""Rules for brokers with threads: no thread waits longer than it has to.
 
-The controller's thread waits for no lock that is held over a disk, but where it does the work of a
-lane (`lanes.py`). No thread waits for a lock longer than a disk hangs. Records that a failed sync
-has lost are not taken for written (`lost_syncs.py`). In a calm history (`hangs.py`), where one disk
-hangs and one broker dies at most, also: who is elected leads within the time of a session and of
-the events after it, where its own log is sound; and elections come to an end.
+The controller's thread waits for no lock that is held during a disk operation, except where it does
+the work of a lane (`lanes.py`). No thread waits for a lock longer than a disk hangs. Records that a
+failed sync has lost do not count as written (`lost_syncs.py`). In a calm history (`hangs.py`) at
+most one disk hangs and one broker dies. There, also, an elected broker leads within the time of a
+session and of the events after it, if the disk of its own log does not hang; and elections end.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from tests.simulation.scheduler import BrokerThread, Scheduler
 
 PERIOD_MS: Final = 100
-# What a thread is away for in between, some times one behind the other.
+# Longer than several pauses of a thread, one after the other.
 CONTROLLER_WAITS_MS: Final = 1_000
-WAITS_BEHIND_MS: Final = 3_000
+WAITS_AFTER_HANG_MS: Final = 3_000
 LEADS_WITHIN_MS: Final = 2_000
 ELECTIONS_MAX: Final = 5
 ELECTIONS_WITHIN_MS: Final = 5_000
@@ -50,8 +50,8 @@ class Standing:
         for thread in self._scheduler.threads:
             self._look_at(thread, now_ms)
         if self._scheduler.lost is not None:
-            for told in self._scheduler.lost.wrong():
-                self._cluster.safety.fail("what a sync has lost is not taken for written", told)
+            for detail in self._scheduler.lost.wrong():
+                self._cluster.safety.fail("lost writes do not count as written", detail)
         if self._calm:
             for name in self._cluster.logs:
                 self._look_at_leader(name, now_ms)
@@ -63,12 +63,12 @@ class Standing:
         if waits is None or waits.key is None or thread.process.paused:
             return
         since_ms = round(waits.since_ms)
-        told = f"{thread} waits for {waits} since {since_ms} ms: {thread.where()}"
+        detail = f"{thread} waits for {waits} since {since_ms} ms: {thread.where()}"
         late = now_ms - since_ms > CONTROLLER_WAITS_MS
         if thread.name == CONTROLLER and late and not thread.in_lane:
-            self._cluster.safety.fail("the controller's thread waits for no disk", told)
-        if now_ms - max(since_ms, self._hung_at_ms) > WAITS_BEHIND_MS:
-            self._cluster.safety.fail("nobody waits longer than a disk hangs", told)
+            self._cluster.safety.fail("the controller's thread waits for no disk", detail)
+        if now_ms - max(since_ms, self._hung_at_ms) > WAITS_AFTER_HANG_MS:
+            self._cluster.safety.fail("no thread waits longer than a disk hangs", detail)
 
     def _look_at_leader(self, name: TopicPartition, now_ms: int) -> None:
         state = self._cluster.safety.partition(name).state
@@ -83,9 +83,9 @@ class Standing:
         ):
             self._late.pop(name, None)
         elif now_ms - self._late.setdefault(name, now_ms) > LEADS_WITHIN_MS:
-            told = f"{state.leader} was elected for {name} in {state.leader_epoch}, and is at"
-            told += f" {replica.leader_epoch} since {self._late[name]} ms"
-            self._cluster.safety.fail("who is elected leads", told)
+            detail = f"{state.leader} was elected for {name} in {state.leader_epoch}, and is at"
+            detail += f" {replica.leader_epoch} since {self._late[name]} ms"
+            self._cluster.safety.fail("an elected broker leads", detail)
 
     def _look_at_elections(self, name: TopicPartition) -> None:
         state = self._cluster.safety.partition(name).state
@@ -95,5 +95,5 @@ class Standing:
         epochs = self._epochs.setdefault(name, deque(maxlen=looks))
         epochs.append(state.leader_epoch)
         if epochs[-1] - epochs[0] >= ELECTIONS_MAX:
-            told = f"{name} had epoch {epochs[0]}, and {epochs[-1]} within {ELECTIONS_WITHIN_MS} ms"
-            self._cluster.safety.fail("elections come to an end", told)
+            detail = f"{name}: epoch {epochs[0]}, and {epochs[-1]} within {ELECTIONS_WITHIN_MS} ms"
+            self._cluster.safety.fail("elections come to an end", detail)

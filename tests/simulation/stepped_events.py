@@ -28,7 +28,7 @@ class SteppedEvents(EventLoop[Event]):
         self._process = process
         self._dice = dice
         self._started = False
-        self._free_at_ms = 0.0  # until then it has something else to do
+        self._free_at_ms = 0.0  # until then it is busy
         self._interrupted = self._finishes = False
         self._missed = 0
         self.handling: Event | None = None
@@ -66,7 +66,7 @@ class SteppedEvents(EventLoop[Event]):
         self._free_at_ms = max(self._free_at_ms, self._process.now_ms + for_ms)
 
     def interrupt(self, others: Callable[[], object]) -> None:
-        """In the midst of an event, while everything else goes on: handlers, fetchers, others."""
+        """Stop in the midst of an event, while handlers, fetchers and other brokers go on."""
         if self._finishes:
             return
         self._interrupted = True
@@ -83,7 +83,7 @@ class SteppedEvents(EventLoop[Event]):
             super().turn()
 
     def finish(self) -> None:
-        """A stop: what is queued is done at once."""
+        """A stop: all queued events are handled at once."""
         self._interrupted, self._finishes = False, True
         while self.queued:
             self.turn()

@@ -2,7 +2,7 @@
 
 It keeps the contract of `kbroker.metadata.store.base` as ZooKeeper does. A session lives on the
 ensemble's clock: a broker that is cut off, paused or dead for SESSION_MS loses it, with its
-ephemeral nodes, and learns of that when it is back. While it is cut off every call is
+ephemeral nodes, and is notified when it is back. While it is cut off every call raises
 StoreUnavailableError; `lose_answer` has the next write done and its answer lost. Watches and
 session events come one after the other, late by a moment, while the broker's process runs.
 """
@@ -35,12 +35,12 @@ from tests.simulation.loop import STORE, Process, StepLoop
 SESSION_MS = 1_200
 _EVENT_MS_MAX = 4
 
-# Who has written what: the session, its operations.
+# Called after a write with the session and its operations.
 Written = Callable[["Session", Sequence[Operation]], None]
 
 
 class Ensemble:
-    """The tree, and the sessions that there are with it."""
+    """The tree, and its sessions."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class _Watch(Watch):
 
 
 class Session(MetadataStore):
-    """One broker's. `cut_off` and `expire` are what happens to it."""
+    """The session of one broker, which may be cut off and expire."""
 
     def __init__(self, ensemble: Ensemble, process: Process, node_id: int, session_id: int) -> None:
         self._ensemble = ensemble
@@ -127,10 +127,10 @@ class Session(MetadataStore):
         is_open = self in self._ensemble.sessions
         return is_open and self._process.alive and self._process is not other._process
 
-    # --- what happens to it -----------------------------------------------------------------------
+    # --- faults -----------------------------------------------------------------------------------
 
     def cut_off(self) -> None:
-        """Nothing comes through, or its process stands still; for SESSION_MS it survives that."""
+        """No message comes through, or its process is paused; it survives that for SESSION_MS."""
         if self._silent_since_ms is None:
             self._silent_since_ms = now = self._ensemble.loop.now_ms
             self._ensemble.loop.later(SESSION_MS, self._expire_if_silent, now)
@@ -139,10 +139,10 @@ class Session(MetadataStore):
         """As its broker sees it."""
         if not self._suspended:
             self._suspended = True
-            self._tell(SessionEvent.SUSPENDED)
+            self._notify(SessionEvent.SUSPENDED)
 
     def back(self) -> None:
-        """It is heard again, too late or not."""
+        """It reaches the store again, in time or not."""
         if self._silent_since_ms is None:
             return
         self._silent_since_ms = None
@@ -150,7 +150,7 @@ class Session(MetadataStore):
         if self not in self._ensemble.sessions:
             self._expired()
         elif suspended:
-            self._tell(SessionEvent.CONNECTED)
+            self._notify(SessionEvent.CONNECTED)
 
     def _expire_if_silent(self, since_ms: int) -> None:
         if self._silent_since_ms == since_ms:
@@ -161,7 +161,7 @@ class Session(MetadataStore):
             self._over = True
             self.watches.clear()
             self._queue.clear()
-            self._tell(SessionEvent.EXPIRED)
+            self._notify(SessionEvent.EXPIRED)
 
     # --- events -----------------------------------------------------------------------------------
 
@@ -180,13 +180,13 @@ class Session(MetadataStore):
 
     def _fire(self, watch: _Watch, type_: EventType) -> None:
         if watch.pending is None:
-            self._tell(watch)
+            self._notify(watch)
         watch.pending = type_
         if not watch.persistent:
             watch.cancel()
 
-    def _tell(self, what: _Watch | SessionEvent) -> None:
-        self._queue.append(what)
+    def _notify(self, event: _Watch | SessionEvent) -> None:
+        self._queue.append(event)
         self._pump()
 
     def _pump(self) -> None:
@@ -200,7 +200,7 @@ class Session(MetadataStore):
         if not self._queue:
             return
         if self._suspended and isinstance(self._queue[0], _Watch):
-            self._process.later(_EVENT_MS_MAX, self._pump, STORE)  # told when it is back
+            self._process.later(_EVENT_MS_MAX, self._pump, STORE)  # notified when it is back
             return
         head = self._queue.popleft()
         if isinstance(head, SessionEvent):

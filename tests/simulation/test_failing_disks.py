@@ -69,7 +69,7 @@ def test_a_leader_that_cannot_write_is_replaced(
     with FileFaults(Fault(operations, place, times=FOREVER, error=errno.EIO)):
         assert hands_over(cluster)
         assert leader_and_in_sync(cluster)[0] != FIRST
-        # It follows as little: what it does not have it is not in sync with.
+        # It does not follow, either: it lacks the new records and leaves the in-sync set.
         assert run_until(cluster, lambda: FIRST not in leader_and_in_sync(cluster)[1], 1_000)
     came_back = run_until(cluster, lambda: FIRST in leader_and_in_sync(cluster)[1], 15_000)
     assert came_back == (operations is FULL)
@@ -77,7 +77,7 @@ def test_a_leader_that_cannot_write_is_replaced(
 
 @pytest.mark.parametrize("cluster", [1], indirect=True)
 def test_who_alone_is_in_sync_goes_on_leading_and_writes_when_it_can(cluster: Cluster) -> None:
-    """There is nobody to hand over to: readers are served, and no start is needed."""
+    """There is no broker to hand over to: readers are served, and no start is needed."""
     for node_id in BROKERS[1:]:
         cluster.take_away(node_id)
     one = cluster.running(FIRST)

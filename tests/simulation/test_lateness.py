@@ -1,4 +1,4 @@
-"""Requests of every kind outlive those who asked."""
+"""Requests of every kind arrive after their senders have given up."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_every_kind_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Produces, "serve", produce)
     every = {*map(ApiKey, handlers.SERVED), ApiKey.FETCH, ApiKey.PRODUCE}
     for seed in dict.fromkeys((*ENOUGH, *range(SEEDS))):
-        run(seed, SCHEDULE)  # so much is late that nobody need be served in time
+        run(seed, SCHEDULE)  # so much is late that no client need be served in time
         if late == every:
             break
     assert late == every

@@ -57,7 +57,7 @@ def test_everything_holds_where_images_are_larger_than_a_request(
 
 
 def test_a_write_waits_for_its_own_partition(tmp_path: Path) -> None:
-    """What is under way to another one is acknowledged meanwhile (pipelined history 110850)."""
+    """A batch that is under way to another one is acknowledged meanwhile (pipelined 110850)."""
     cluster = Cluster(tmp_path, random.Random("write"), pipelined=True)
     cluster.begin()
     cluster.loop.run_until(cluster.loop.now_ms + 1_000)
@@ -87,7 +87,7 @@ def test_a_copy_in_its_place_and_a_power_cut_may_lose_what_two_had() -> None:
     assert run(900128, schedule).violation is None
     with mock.patch.object(Registrations, "note", return_value=False):
         lost = run(900128, schedule).violation
-    assert lost is not None and lost.rule == "a leader has what is committed"
+    assert lost is not None and lost.rule == "a leader has all committed records"
 
 
 @pytest.mark.parametrize("seed", [1, 3])
@@ -105,11 +105,11 @@ def test_a_log_that_its_leader_does_not_know_yet_is_not_waited_for(seed: int) ->
     assert run(seed, schedule).violation is None
     with mock.patch.object(View, "is_known_in", return_value=True):
         early = run(seed, schedule).violation
-    assert early is not None and early.rule == "deleted is deleted with everybody who lives"
+    assert early is not None and early.rule == "records are deleted at all live replicas"
 
 
 def test_a_broker_that_is_away_before_it_has_a_log_deletes_nothing(tmp_path: Path) -> None:
-    """It may copy from another that was away, and lead with what was deleted (history 1038270)."""
+    """It may copy from another that was away, and lead with deleted records (history 1038270)."""
     cluster = Cluster(tmp_path, random.Random("deleted"))
     cluster.begin()
     name = cluster.names[0]
@@ -125,7 +125,7 @@ def test_a_broker_that_is_away_before_it_has_a_log_deletes_nothing(tmp_path: Pat
 
 
 def test_a_copy_has_what_was_deleted_where_its_leader_was_away(tmp_path: Path) -> None:
-    """What broker 1 alone deleted is back with its next log, a copy (history 1081663)."""
+    """Records that broker 1 alone deleted are back with its next log, a copy (history 1081663)."""
     cluster = Cluster(tmp_path, random.Random("copied"))
     cluster.begin()
     assert _write(cluster, 0)
@@ -163,7 +163,7 @@ def test_a_leader_alone_may_have_lost_what_others_have(
 
 @pytest.mark.parametrize("newer", [0, 1])
 def test_a_leader_of_an_older_epoch_need_not_know_a_producer(tmp_path: Path, newer: int) -> None:
-    """Its successor has acknowledged what it lacks (history 3032706)."""
+    """Its successor has acknowledged records that it lacks (history 3032706)."""
     cluster = Cluster(tmp_path, random.Random("older"))
     cluster.begin()
     assert _write(cluster, 0)
@@ -242,8 +242,8 @@ def test_a_leader_counts_how_long_a_follower_lags_from_the_beginning_of_its_epoc
 
 @pytest.mark.parametrize("seed", [1, 32])
 def test_what_was_lost_on_the_way_is_waited_for(seed: int) -> None:
-    """Behind the mending of a way: an image that says of a follower's new start, whose fetches its
-    leader refuses until then; a follower's fetch. Both are asked again in time, after that."""
+    """Requests of before a way was mended: an image with a follower's new start, whose fetches its
+    leader refuses until then; a follower's fetch. Both are sent again in time after the mending."""
     schedule = (
         Act(10, "part", (1, 2, 1_700)),
         Act(100, "kill", (3, 30)),
@@ -260,7 +260,7 @@ def test_what_was_lost_on_the_way_is_waited_for(seed: int) -> None:
 def test_what_a_producer_has_given_up_may_come_at_any_time(
     tmp_path: Path, given_up: bool, pipelined: bool
 ) -> None:
-    """After what it has sent since under another id. Nothing else may."""
+    """Even after its later batches under another id. No other batch may."""
     cluster = Cluster(tmp_path, random.Random("late"), pipelined=pipelined)
     cluster.begin()
     assert _write(cluster, 0)
@@ -287,9 +287,9 @@ def test_a_history_is_long_enough() -> None:
 
 
 def test_a_seed_is_the_same_history_in_every_process() -> None:
-    """Whatever order a process has its sets in."""
+    """Also where the order of its sets differs."""
     command = [sys.executable, "-m", "tests.simulation", "--seed", "3"]
-    told = {
+    outputs = {
         subprocess.run(
             command,
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
@@ -298,7 +298,7 @@ def test_a_seed_is_the_same_history_in_every_process() -> None:
         ).stdout
         for hash_seed in ("1", "2")
     }
-    assert len(told) == 1 and b"all held" in told.pop()
+    assert len(outputs) == 1 and b"all held" in outputs.pop()
 
 
 def test_the_progress_is_gone_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

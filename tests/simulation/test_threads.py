@@ -24,7 +24,7 @@ SEEDS = 20
 
 
 class Watched:
-    """As much of what looks at a cluster as a scheduler asks for."""
+    """The part of `Safety` that a scheduler uses."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -151,7 +151,7 @@ def test_everything_holds(first: int) -> None:
 def test_a_seed_is_the_same_history_twice_and_in_every_process() -> None:
     command = [sys.executable, "-m", "tests.simulation", "--threads", "--seed"]
     for seed in (1, 2):
-        told = {
+        outputs = {
             subprocess.run(
                 [*command, str(seed)],
                 env={**os.environ, "PYTHONHASHSEED": hash_seed},
@@ -160,7 +160,7 @@ def test_a_seed_is_the_same_history_twice_and_in_every_process() -> None:
             ).stdout
             for hash_seed in ("1", "2")
         }
-        assert len(told) == 1 and b"all held" in told.pop()
+        assert len(outputs) == 1 and b"all held" in outputs.pop()
     assert all(run(seed, threads=True) == run(seed, threads=True) for seed in (3, 4, 5))
 
 

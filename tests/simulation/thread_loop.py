@@ -11,14 +11,14 @@ from tests.simulation.loop import StepLoop
 
 
 class ThreadLoop(asyncio.AbstractEventLoop):
-    """As much of a loop as fetchers ask for, on a thread: time and timers are the world's."""
+    """The part of a loop that fetchers use, on a thread: time and timers are the world's."""
 
     def __init__(self, world: StepLoop, put: Callable[[Callable[[], object]], None]) -> None:
         self._world = world
         self._put = put
         self._tasks: list[asyncio.Task[Any]] = []
 
-    # --- what a fetcher manager asks for ---
+    # --- the interface for a fetcher manager ---
 
     def submit(self, work: Any) -> Any:
         return self.create_task(work)
@@ -27,7 +27,7 @@ class ThreadLoop(asyncio.AbstractEventLoop):
         for task in self._tasks:
             task.cancel()
 
-    # --- what asyncio asks for ---
+    # --- the interface for asyncio ---
 
     def time(self) -> float:
         return self._world.time()

@@ -1,8 +1,8 @@
-"""Topics that people make and delete while things fail, beside those that clients use.
+"""Topics that operators create and delete while faults happen, beside those that clients use.
 
-What holds: logs of a topic go when the store says that it is deleted, and not before; and at the
-end everybody has those that are there, and no other. What became of a request whose answer is an
-error nobody knows, so each topic has a name of its own.
+The rules: a broker removes the logs of a topic once the store has the deletion, and not before. At
+the end all brokers have the topics that exist, and no other. The outcome of a request that is
+answered with an error is unknown, so each topic has a name of its own.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class Topics:
         except NoNodeError:
             return
         if records.decode_topic(path, node.data).topic_id == topic.topic_id:
-            told = f"those of {topic.name} at broker {running.node_id}"
-            self._cluster.safety.fail("logs go with their topic", told)
+            detail = f"those of {topic.name} at broker {running.node_id}"
+            self._cluster.safety.fail("logs go with their topic", detail)
 
     def unsettled(self) -> str:
-        """What not everybody has, or has not removed."""
+        """A broker whose topics are not those of the store; empty: none."""
         there = {*self._cluster.ensemble.tree.node(records.TOPICS).children}
         for running in self._cluster.all_running():
             if {*running.controller.image.topics} != there:
-                return f"broker {running.node_id} does not know which topics there are"
+                return f"broker {running.node_id} does not know which topics exist"
         return ""

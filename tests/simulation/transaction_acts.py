@@ -1,7 +1,7 @@
-"""What happens to the transactions of a simulated cluster: acts of `Cluster`.
+"""Acts of `Cluster` on the transactions of a simulated cluster.
 
-`serve_transactions` comes first: without it there is no `__transaction_state`, and no producer of
-transactions does anything.
+`serve_transactions` comes first: without it there is no `__transaction_state`, and transactional
+producers do nothing.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class TransactionActs:
 
     @property
     def logs(self) -> list[TopicPartition]:
-        """All but those of topics that people make."""
+        """All but those of topics that operators create."""
         return [*self.names, *self.homes, *self.states]
 
     def controllers(self) -> list[Running]:
@@ -142,7 +142,7 @@ class TransactionActs:
         self.step_clock(node_id, HOUR_MS, for_ms)
 
     def _end_transactions(self) -> None:
-        """Producers end where they are; what they have left open ends by its timeout."""
+        """Producers end where they are; their open transactions end by the timeout."""
         self.is_healed = True
         self.fault_points.disarm()
         for producer in self.transactional:

@@ -1,15 +1,15 @@
 """Transactional producers of a simulated cluster, and readers of committed records.
 
 A producer goes one step after the other, as the clients of Apache Kafka do: an id and an epoch, the
-partitions (TV1 says them first), batches, offsets of a group, the outcome. It sends a request again
+partitions (TV1 adds them first), batches, offsets of a group, the outcome. It sends a request again
 until it is answered or GIVE_UP_MS are over; then it aborts, or is another process from then on.
 Requests arrive twice at times, the second time late by a whole transaction.
 
-An old producer is TV1. A modern one is TV2 where the brokers' level says so when a transaction
-begins, and TV1 before; its first transaction of TV2 has an epoch of its own. What TV1 cannot
-protect is kept from happening: a request to a coordinator, or of offsets, that comes after its
-transaction is over while the id still has that epoch is not served. After a batch without an answer
-a TV1 producer asks for another epoch, so that batch cannot become part of a later transaction.
+An old producer is TV1. A modern one is TV2 if the brokers' level is 2 when a transaction begins,
+and TV1 before; its first transaction of TV2 has an epoch of its own. TV1 cannot fence every late
+request, so a request to a coordinator, or of offsets, is not served here if its transaction is over
+and the id still has that epoch. After a batch without an answer a TV1 producer asks for another
+epoch, so that batch cannot become part of a later transaction.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _ABORTS = frozenset(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     }
 )
-# Another producer has its id now, or nothing is known of it any more.
+# Another producer has its id now, or the coordinator does not know the id any more.
 _ENDS = frozenset(
     {
         ErrorCode.PRODUCER_FENCED,
@@ -104,7 +104,7 @@ class _AbortError(Exception):
 
 
 class _EndError(Exception):
-    """This producer is none any more."""
+    """This producer's process ends."""
 
 
 class _Owner:
@@ -209,7 +209,7 @@ class TransactionalProducer(Client):
             self._begins_anew()
 
     def _raises(self) -> bool:
-        """As a broker says it."""
+        """By the level that a broker has."""
         known = [each for each in self._cluster.all_running() if not each.process.paused]
         if not self._modern or not known:
             return False
@@ -493,7 +493,7 @@ class TransactionalProducer(Client):
     def _expects(self, code: ErrorCode, running: Running) -> None:
         if code not in _EXPECTED:
             said = f"broker {running.node_id} answers {code.name}"
-            self._cluster.safety.fail("a producer is answered what is wrong", said)
+            self._cluster.safety.fail("a producer is answered with a known error", said)
 
 
 _TABLES = {
@@ -510,7 +510,7 @@ def group_home(cluster: Cluster) -> TopicPartition:
 
 
 class CommittedReader(Client):
-    """read_committed, of all partitions, and who asks for the group's offsets."""
+    """A read_committed reader of all partitions, which also fetches the group's offsets."""
 
     def __init__(self, cluster: Cluster, dice: random.Random) -> None:
         super().__init__(cluster)

@@ -1,8 +1,8 @@
-"""What must hold of transactions: what producers asked for, and what the logs say of it.
+"""The rules for transactions: the requests of producers, and their effect in the logs.
 
-The logs are those of `safety`: what is committed, in its order. A transaction of the ledger is one
-that a producer began. Its records are in several partitions, each partition ends it with a marker,
-and `__transaction_state` says how. What holds, after every step:
+The logs are those of `safety`: the committed records, in their order. A transaction of the ledger
+is one that a producer began. Its records are in several partitions, each partition ends it with a
+marker, and `__transaction_state` has the outcome. The rules, after every step:
 
 - A marker has the outcome, the epoch and the partition of a record of `__transaction_state` that
   was committed before it (I4). It ends the records of one transaction (I2), and all markers of a
@@ -12,13 +12,13 @@ and `__transaction_state` says how. What holds, after every step:
   partition of the transaction (I11).
 - The last stable offset of a leader is where the first transaction begins that is open below its
   high watermark, and does not go back (I5).
-- A read_committed reader gets what was committed, and lacks only what was aborted (I1). Offsets of
-  a group are those of a transaction that was committed (I8).
+- A read_committed reader gets all records that were committed, and lacks only aborted ones (I1).
+  Offsets of a group are those of a transaction that was committed (I8).
 
 At the end no transaction is open (I7), and each transaction that was committed is whole.
 
-Where a partition has lost what may be lost, nothing is said of its transactions any more; where one
-of `__transaction_state` has, of none at all.
+The transactions of a partition that was allowed to lose records are not checked any more. If a
+partition of `__transaction_state` was, no transaction is.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _POINTS = {
 
 @dataclass(eq=False)
 class Transaction:
-    """As its producer knows it."""
+    """A transaction as its producer knows it."""
 
     number: int
     owner: object
@@ -94,7 +94,7 @@ class TransactionLedger:
         self._shared: set[Pair] = set()
         self._highest: dict[int, int] = {}
         self._floor = -1  # the place of the last offsets that were answered
-        # To be looked at when all logs have been: one may say what another has caused.
+        # Checked once all logs have been read: one may have the cause of another's record.
         self._markers: list[tuple[TopicPartition, Record]] = []
         self._data: list[tuple[TopicPartition, Record]] = []
         self.committed_count = self.aborted_count = 0
@@ -107,7 +107,7 @@ class TransactionLedger:
         return transaction
 
     def value_of(self, transaction: Transaction, value: bytes) -> bytes:
-        """It is sent."""
+        """The transaction of a record that is sent."""
         self._by_value[value] = transaction
         self._cluster.safety.sent.add(value)
         return value
@@ -181,7 +181,7 @@ class TransactionLedger:
         self._cluster.fault_points.happens(point, view.node_id)
 
     def committed(self, partition: Partition, record: Record, offset: int, *, again: bool) -> None:
-        """`again`: it was in this log before, and a leader that has deleted that took it anew."""
+        """`again`: it was in this log before, and was accepted again after it had been deleted."""
         if partition.name.topic == TRANSACTIONS_TOPIC:
             self._follow(record)
         elif record.is_marker:
@@ -267,7 +267,7 @@ class TransactionLedger:
             pair = Pair(record.producer_id, record.producer_epoch)
             if (pair, name) not in self._added:
                 said = f"{record} in {name}"
-                self._fail("what is written was added before", said, self._partition(name))
+                self._fail("a partition is added before writes", said, self._partition(name))
 
     def _partition(self, name: TopicPartition) -> Partition:
         return self._cluster.safety.partition(name)
@@ -315,7 +315,7 @@ class TransactionLedger:
             if outcome is not wanted:
                 got = "reads" if wanted else "does not read"
                 said = f"a reader {got} {record} at {offset}: {outcome}"
-                self._fail("read_committed gets what was committed", said, partition)
+                self._fail("read_committed gets committed records", said, partition)
 
     def offsets_read(self, home: TopicPartition, offset: int, *, last: bool) -> None:
         """Of the group, stable ones; `last`: nothing is under way any more."""
@@ -351,7 +351,7 @@ class TransactionLedger:
                 place = partition.places.get(value, -1)
                 if self._outcomes.get(name, {}).get(place) is not True:
                     said = f"{transaction} lacks {value!r}"
-                    self._fail("what is committed is whole", said, partition)
+                    self._fail("a committed transaction is whole", said, partition)
 
     def is_excused(self) -> bool:
         return any(self._partition(name).lost for name in self._cluster.states)

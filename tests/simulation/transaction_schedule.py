@@ -1,5 +1,5 @@
-"""What happens to transactions in a history: drawn from dice of its own, so that what happens else
-is the same with them and without.
+"""The acts on transactions in a history: drawn from dice of their own, so that all other acts are
+the same with them and without.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def transactions_of(seed: int, end_ms: int, *, always: bool = False) -> list[Act
     if dice.random() < 0.1:
         how = dice.choice(BROKERS), -HOUR_MS, dice.randint(200, 3_000)
         acts.append(Act(dice.randrange(end_ms), "step_clock", how))
-    # Drawn last: what schedules had before they had these is the same.
+    # Drawn last: the acts that schedules had before these are the same.
     for _ in range(dice.choice((0, 0, 1, 2))):
         points, faults = dice.choice(((MORE_POINTS, FAULTS), (POINTS, MORE_FAULTS)))
         acts.append(_fault(dice, end_ms, points, faults))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Peers:
-    """As much of a `NetworkClient` as markers and verifications want."""
+    """The part of a `NetworkClient` that markers and verifications use."""
 
     def __init__(self, own: Running) -> None:
         self._own = own
@@ -49,7 +49,7 @@ class Peers:
 
 
 class _Coordinators(TransactionCoordinators):
-    """What is to be asked later waits with its broker, which may stand still or end."""
+    """A request that is to be sent later waits with its broker, which may be paused or end."""
 
     process: Process
 
@@ -65,7 +65,7 @@ class _MarkerLinks(MarkerLinks):
 
 
 class _Tasks:
-    """As much of a `Scheduler` as transactions want."""
+    """The part of a `Scheduler` that transactions use."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -105,7 +105,7 @@ class BrokerTransactions(TransactionsOnDemand):
         )
 
     def _submit(self, work: Coroutine[Any, Any, None]) -> Any:
-        """Not what the end of another coroutine asks for, which is collected as garbage."""
+        """Not after the death of the process, when a coroutine that is collected may submit."""
         if self._running.process.alive:
             return self._running._submit(work)
         work.close()

@@ -1,10 +1,10 @@
 """Two processes of one broker: a copy of its data directory is started, or its id is taken.
 
-A twin is a real start, from a copy, with locks of its own: it has to wait for the end of the
-session of the one that runs, and where that ends, a person sees that there are two and ends the
-copy at once. A usurper is a process that asks for no proof, as an early kbroker did: it replaces
-the registration, serves nobody, and goes. Whether the store takes what may not be is looked at in
-`Safety.written`, and who serves on meanwhile in `living.py`.
+A twin is a real start, from a copy, with locks of its own: it has to wait until the session of the
+running broker ends. Once that has ended, an operator finds two brokers and ends the copy at once. A
+usurper is a process that takes the registration without a check, as an early kbroker did: it
+replaces the registration, serves no request, and ends. `Safety.written` checks the writes to the
+store, and `living.py` the brokers that go on serving meanwhile.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Twins:
         cluster.loop.later(for_ms, usurper.close)
 
     def end(self) -> None:
-        """Nobody is there twice."""
+        """End all copies and usurpers."""
         for twin in list(self._copies):
             self._end(twin)
         for usurper in self._usurpers:

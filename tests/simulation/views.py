@@ -1,4 +1,4 @@
-"""What `safety` keeps of each partition, and of each broker's log of it."""
+"""The state that `safety` keeps of each partition, and of each broker's log of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class View:
-    """What is known of one broker's log of one partition, over its starts."""
+    """The known state of one broker's log of one partition, over its starts."""
 
     node_id: int
     name: TopicPartition
@@ -33,30 +33,30 @@ class View:
     partition_epoch: int = -1
     leads: bool = False
     values: set[bytes] = field(default_factory=set)
-    checked: int = 0  # up to where it was compared with what is committed
-    synced_to: int | None = None  # behind a power cut: what it had on the disk
-    # The partition epoch in which it was no replica any more: its files may have gone since.
+    checked: int = 0  # the end of the part that was compared with the committed records
+    synced_to: int | None = None  # after a power cut: the end of the part on the disk
+    # The partition epoch in which it ceased to be a replica: its files may be removed since.
     removed_in: int | None = None
     last_removed_in: int = -1  # the last one, also where it is a replica again
 
     def is_known_in(self, state: PartitionImage) -> bool:
-        """This log, not one before it: it was not given away since, to begin again with nothing."""
+        """Whether the state is of this log, not of one before it that was removed since."""
         return self.node_id in state.replicas and self.last_removed_in <= state.partition_epoch
 
 
 @dataclass
 class Partition:
-    """What is known of a partition."""
+    """The known state of a partition."""
 
     name: TopicPartition
     committed: list[Record] = field(default_factory=list)
-    places: dict[bytes, int] = field(default_factory=dict)  # of what is committed, by value
+    places: dict[bytes, int] = field(default_factory=dict)  # of committed records, by value
     leaders: dict[int, Running] = field(default_factory=dict)  # by epoch
     views: dict[int, View] = field(default_factory=dict)
     state: nodes.PartitionRecord | None = None  # in the store
     last_numbers: dict[bytes, int] = field(default_factory=dict)  # by producer
     losses: Losses = field(default_factory=Losses)
-    lost: bool = False  # as many lost a committed record as may not
+    lost: bool = False  # min.insync.replicas or more have lost a committed record
     # By a move that has not ended.
     deleted_to: int = 0  # as it was answered, in that epoch or before
     deleted_in: int = -1
@@ -67,5 +67,5 @@ class Partition:
     removing: set[int] = field(default_factory=set)
 
     def is_deleted(self, offset: int) -> bool:
-        """At one broker at least. Who copies its log knows no producer of what was there."""
+        """At one broker at least. A replica that copies its log has no state of those producers."""
         return any(offset < view.log_start for view in self.views.values())

@@ -1,10 +1,11 @@
 """Writes that wait for their followers, in the real compiled parking (`kbroker/engine`).
 
-What a coordinator writes is parked without a request, so it needs no socket: `await_followers`
-lists it on its partition, `wake` counts it anew, `serve` comes back with what is settled. Whether
-the high watermark has passed it, whether this broker has led all the time and enough are in sync is
-decided there, for produces, too, which wait in the same lists. Time is not: a deadline there is one
-of the machine's clock, so here it is never, and the loop's time ends the wait.
+A coordinator's write is parked without a request, so it needs no socket: `await_followers` lists it
+on its partition, `wake` counts its followers again, `serve` returns with the writes that are
+settled. The compiled code decides whether the high watermark has passed a write, whether this
+broker has led all the time and whether enough replicas are in sync. Produces wait in the same
+lists. A deadline there is one of the machine's clock, so here it is never, and the loop's time ends
+the wait.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Waits:
         self._last = 0
 
     def __len__(self) -> int:
-        """How many nobody has been told of yet."""
+        """The number of waits that have not been answered yet."""
         return len(self._open)
 
     def begin(
@@ -106,20 +107,20 @@ class Waits:
     def _wake(self, replica: Replica) -> None:
         if self._parked and self._hot is not None:
             self._hot.wake(replica)
-            self._tell()
+            self._answer_settled()
 
-    def _tell(self) -> None:
+    def _answer_settled(self) -> None:
         while self._hot is not None and self._hot.statistics()["parked_now"] < self._parked:
-            self._hot.serve(self._handler)  # there is something, so it comes back with that
+            self._hot.serve(self._handler)  # a wait is settled, so this returns
             settled = self._hot.take_settled(self._handler)
             self._parked -= len(settled)
             for end, code in settled:
                 end(code)
 
     def close(self) -> None:
-        """Nobody is told anything any more."""
+        """No wait is answered any more."""
         self._open.clear()
         if self._hot is not None:
             self._hot.close_parked()
-            self._tell()
+            self._answer_settled()
             self._hot = None
