@@ -58,7 +58,7 @@ def as_received(records: list[Record]) -> list[Received]:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_every_library_reads_what_one_wrote(
+def test_every_library_reads_the_records_of_another(
     client: Client, codec: str, topic: str, bootstrap: str, batches_of: BatchesOf
 ) -> None:
     now_ms = int(time.time() * 1000)

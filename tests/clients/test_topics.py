@@ -54,7 +54,7 @@ def test_a_topic_lives_from_creation_to_deletion(admin: Admin) -> None:
         ("unknown-config", 1, {"retention.parsecs": "1"}, 40),
     ],
 )
-def test_what_cannot_be_created(
+def test_topics_that_cannot_be_created(
     admin: Admin, name: str, partitions: int, configs: dict[str, str], code: int
 ) -> None:
     assert refusal(lambda: admin.create(name, partitions, configs)) == code
@@ -65,7 +65,7 @@ def test_a_topic_is_created_once(admin: Admin, topic: str) -> None:
     assert refusal(lambda: admin.create(topic)) == 36
 
 
-def test_deleting_what_is_not_there(admin: Admin) -> None:
+def test_deleting_an_unknown_topic(admin: Admin) -> None:
     assert refusal(lambda: admin.delete(unused_name("nowhere"))) == 3
 
 

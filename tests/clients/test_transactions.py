@@ -47,7 +47,7 @@ def values(agent: Agent, topic: str, count: int, partition: int = 0) -> list[byt
     return [each.value for each in agent.read(topic, partition, 0, count, committed=True)]
 
 
-def test_what_is_committed_is_read_and_what_is_aborted_is_not(
+def test_committed_records_are_read_and_aborted_ones_are_not(
     writer: Agent, reader: Agent, make_topic: MakeTopic
 ) -> None:
     """In two partitions alike, and in the order of sending. A marker takes an offset each."""
@@ -68,7 +68,7 @@ def test_what_is_committed_is_read_and_what_is_aborted_is_not(
         assert offsets == [3 * number + at for number in range(6) for at in (0, 1)]
 
 
-def test_nothing_is_read_beyond_what_is_open(
+def test_nothing_is_read_beyond_an_open_transaction(
     writer: Agent, reader: Agent, make_topic: MakeTopic
 ) -> None:
     """A later transaction of another producer waits for the earlier one to end."""

@@ -143,7 +143,7 @@ def test_a_sound_history_breaks_no_rule() -> None:
 
 
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
-def test_what_is_planted_is_found(plant: Callable[[History, Log], None]) -> None:
+def test_planted_faults_are_found(plant: Callable[[History, Log], None]) -> None:
     history, log = sound()
     plant(history, log)
     found = rules_broken(history, log)
@@ -157,7 +157,7 @@ def test_every_rule_has_a_history_that_breaks_it() -> None:
     assert broken == {*RULES}
 
 
-def test_who_sends_once_may_be_stored_out_of_order() -> None:
+def test_records_of_a_producer_without_retries_may_be_out_of_order() -> None:
     history, log = sound()
     history.sends_once(8)
     store_later(history, log)

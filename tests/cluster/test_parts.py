@@ -45,7 +45,7 @@ def test_there_are_as_many_faults_as_asked_for_and_of_every_kind() -> None:
     assert min(names.count(name) for name in NEMESES) > FAULTS // len(NEMESES) // 2
 
 
-def test_nothing_happens_within_what_it_would_disturb() -> None:
+def test_no_fault_happens_within_one_that_it_would_disturb() -> None:
     inside = [f for f in schedule(2, NEMESES, FAULTS) if f.within is not None]
     assert len(inside) > FAULTS // 10
     for fault in inside:

@@ -38,7 +38,7 @@ def test_a_longer_silence_is_reported(silences_s: tuple[float, float, float], wh
     assert text.startswith(f"hang-leader: {who} silent for ")
 
 
-def test_what_is_measured_is_the_longest_of_each() -> None:
+def test_the_longest_silence_of_each_is_measured() -> None:
     found = measured(FAULT, {HUNG: 9.0, HEALTHY: 1.0}, 2.0)
     assert (found.silent_s, found.healthy_s, found.commits_s, found.beyond_s) == (9, 1, 2, 1)
 

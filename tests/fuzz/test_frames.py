@@ -117,7 +117,7 @@ def _waits(frame: bytes) -> bool:
     return int.from_bytes(frame[4:6], "big") in MAY_WAIT
 
 
-def test_the_tracer_notes_what_it_writes() -> None:
+def test_the_tracer_notes_its_own_writes() -> None:
     for each in templates(IDS)[int(ApiKey.FETCH)]:
         ends = 0
         for spot in each.spots:

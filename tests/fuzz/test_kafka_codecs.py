@@ -13,7 +13,7 @@ from tests.fuzz.packed import Frame
 from tests.support.kafka_verdicts import digest_of
 
 
-def test_what_is_taken_a_java_consumer_reads() -> None:
+def test_a_java_consumer_reads_every_accepted_batch() -> None:
     """As recorded with Apache Kafka's classes; our verdict is that of now."""
     all_held = list(recorded())
     wrong = {held.frame: why for held in all_held if (why := complaint(held)) is not None}

@@ -22,7 +22,7 @@ def pool() -> Pool:
 
 
 @pytest.mark.parametrize("number", range(ROUNDS))
-def test_every_reader_reads_what_every_writer_stores(pool: Pool, number: int) -> None:
+def test_every_reader_reads_the_batches_of_every_writer(pool: Pool, number: int) -> None:
     it = run(SEED + number, pool)
     assert not it.complaints, f"seed {SEED + number}"
     assert it.taken > 30 and it.refused > 30

@@ -76,7 +76,7 @@ def test_a_leader_that_cannot_write_is_replaced(
 
 
 @pytest.mark.parametrize("cluster", [1], indirect=True)
-def test_who_alone_is_in_sync_goes_on_leading_and_writes_when_it_can(cluster: Cluster) -> None:
+def test_the_last_replica_in_sync_goes_on_leading_and_writes_again_later(cluster: Cluster) -> None:
     """There is no broker to hand over to: readers are served, and no start is needed."""
     for node_id in BROKERS[1:]:
         cluster.take_away(node_id)
@@ -95,7 +95,7 @@ def test_who_alone_is_in_sync_goes_on_leading_and_writes_when_it_can(cluster: Cl
     assert hands_over(cluster)
 
 
-def test_who_started_on_a_full_disk_starts_again_when_all_is_healed() -> None:
+def test_a_broker_that_started_on_a_full_disk_starts_again_after_the_healing() -> None:
     """It opened no log, and still waits for the end of the session of its copy."""
     schedule = (
         Act(1_318, "commit", (0,)),

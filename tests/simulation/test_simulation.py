@@ -72,7 +72,7 @@ def test_a_write_waits_for_its_own_partition(tmp_path: Path) -> None:
     assert run(110850, pipelined=True).violation is None
 
 
-def test_a_copy_in_its_place_and_a_power_cut_may_lose_what_two_had() -> None:
+def test_a_copy_in_its_place_and_a_power_cut_may_lose_the_records_of_two() -> None:
     """Broker 1 is cut off from the store, its copy registers as lossy and leaves the sets with it,
     and the power of the only other one in sync was cut. One of the two is no excuse."""
     schedule = (
@@ -124,7 +124,7 @@ def test_a_broker_that_is_away_before_it_has_a_log_deletes_nothing(tmp_path: Pat
     assert partition.undeleted == {2, 3}
 
 
-def test_a_copy_has_what_was_deleted_where_its_leader_was_away(tmp_path: Path) -> None:
+def test_a_copy_has_deleted_records_where_its_leader_was_away(tmp_path: Path) -> None:
     """Records that broker 1 alone deleted are back with its next log, a copy (history 1081663)."""
     cluster = Cluster(tmp_path, random.Random("copied"))
     cluster.begin()
@@ -140,7 +140,7 @@ def test_a_copy_has_what_was_deleted_where_its_leader_was_away(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("in_sync", [(1,), (1, 2)])
-def test_a_leader_alone_may_have_lost_what_others_have(
+def test_a_leader_alone_may_have_lost_records_of_the_others(
     tmp_path: Path, in_sync: tuple[int, ...]
 ) -> None:
     """It answers in its epoch, though the store has a later one already (history 1049737)."""
@@ -241,7 +241,7 @@ def test_a_leader_counts_how_long_a_follower_lags_from_the_beginning_of_its_epoc
 
 
 @pytest.mark.parametrize("seed", [1, 32])
-def test_what_was_lost_on_the_way_is_waited_for(seed: int) -> None:
+def test_requests_that_were_lost_on_the_way_are_awaited(seed: int) -> None:
     """Requests of before a way was mended: an image with a follower's new start, whose fetches its
     leader refuses until then; a follower's fetch. Both are sent again in time after the mending."""
     schedule = (
@@ -257,7 +257,7 @@ def test_what_was_lost_on_the_way_is_waited_for(seed: int) -> None:
 
 @pytest.mark.parametrize("pipelined", [False, True])
 @pytest.mark.parametrize("given_up", [False, True])
-def test_what_a_producer_has_given_up_may_come_at_any_time(
+def test_a_batch_that_its_producer_gave_up_may_come_at_any_time(
     tmp_path: Path, given_up: bool, pipelined: bool
 ) -> None:
     """Even after its later batches under another id. No other batch may."""
@@ -308,7 +308,7 @@ def test_the_progress_is_gone_on_with(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "2 histories, 0 failed" in capsys.readouterr().out.splitlines()[-1]
 
 
-def test_a_schedule_shrinks_to_what_makes_it_fail() -> None:
+def test_a_schedule_shrinks_to_the_acts_that_make_it_fail() -> None:
     schedule = [Act(at, "produce", (at,)) for at in range(37)]
 
     def fails(tried: object) -> str | None:

@@ -55,7 +55,7 @@ def lock_of(scheduler: Scheduler, name: str) -> ScheduledLock:
     return ScheduledLock(scheduler, name)
 
 
-def test_who_waits_for_a_lock_runs_when_it_is_free(scheduler: Scheduler) -> None:
+def test_a_thread_that_waits_for_a_lock_runs_when_it_is_free(scheduler: Scheduler) -> None:
     process, lock, order = Process(scheduler.loop), lock_of(scheduler, "one"), []
 
     def holds() -> None:
@@ -94,7 +94,9 @@ def test_a_lock_is_given_up_when_the_time_is_over(scheduler: Scheduler) -> None:
     assert [each for each, _ in got] == [False] and 300 <= got[0][1] < 700
 
 
-def test_who_waits_for_each_other_is_told_by_name(scheduler: Scheduler, watched: Watched) -> None:
+def test_a_deadlock_is_reported_with_the_names_of_its_locks(
+    scheduler: Scheduler, watched: Watched
+) -> None:
     process = Process(scheduler.loop)
     one, other = lock_of(scheduler, "one"), lock_of(scheduler, "other")
 

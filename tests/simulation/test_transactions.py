@@ -140,7 +140,7 @@ def test_it_is_found(name: str) -> None:
         assert any(run(seed, transactions=True).violation is not None for seed in seeds)
 
 
-def test_what_else_happens_is_the_same_with_transactions_and_without() -> None:
+def test_all_other_acts_are_the_same_with_transactions_and_without() -> None:
     without, some = run(0, transactions=False), run(0, transactions=True)
     added = [each for each in some.schedule if each not in without.schedule]
     assert len(some.schedule) == len(without.schedule) + len(added)

@@ -222,7 +222,7 @@ def sees_shared(spark: Any, cluster: Cluster) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("sees_shared")
-def test_the_cluster_does_what_one_machine_does(
+def test_the_cluster_has_the_results_of_one_machine(
     cluster: Cluster, writer: Writer, spark: Any, tmp_path: Path
 ) -> None:
     jobs = Jobs(cluster, spark, tmp_path)

@@ -155,7 +155,7 @@ def lines(made: Table) -> list[dict[str, Cell]]:
     return [dict(zip(made.columns, row, strict=True)) for row in made.rows]
 
 
-def test_hot_partitions_are_what_was_sent(world: World) -> None:
+def test_hot_partitions_match_the_records_sent(world: World) -> None:
     counted: Counter[tuple[str, int]] = Counter()
     for one in world.samples:
         if one["metric_name"] == "PartitionMessages":

@@ -126,7 +126,7 @@ def test_a_damaged_table_does_not_stop_the_others(
     assert "things: 2 small parts merged" in keeper.said
 
 
-def test_what_is_old_expires(spark: SparkSession, topic: Topic, keeper: Keeper) -> None:
+def test_old_files_expire(spark: SparkSession, topic: Topic, keeper: Keeper) -> None:
     topic.write(0, "a 0 0", "a 1 86400", "bad")
     topic.land(0)
     assert keeper.run(days=89) == []

@@ -94,7 +94,7 @@ def test_any_record_of_a_table_reads_back_equal(spark: Any, table: TableSchema) 
     check()
 
 
-def test_what_the_broker_samples_reads_back_equal(spark: Any) -> None:
+def test_samples_of_the_broker_read_back_equal(spark: Any) -> None:
     rounds = Rounds()
     rounds.source.logs = [Log("größe", 0, 5, 500), Log('q"\\', 1, 2, 2**40)]
     rounds.source.times = [
@@ -118,7 +118,7 @@ def test_what_the_broker_samples_reads_back_equal(spark: Any) -> None:
     assert timed["buckets"][-1] == {"le": math.inf, "count": 1}
 
 
-def test_what_perf_publishes_reads_back_equal(spark: Any, tmp_path: Path) -> None:
+def test_results_that_perf_publishes_read_back_equal(spark: Any, tmp_path: Path) -> None:
     latency = Histogram.of([1, 999, 70_000, 70_001, 2**50])
     address = f"127.0.0.1:{free_port()}"
     with Results(address, "tune", lambda _: None, directory=tmp_path) as run:

@@ -83,7 +83,7 @@ def test_the_report_an_hour_after_the_broker_died(
         assert text in first_page
 
 
-def test_what_comes_while_it_lands_is_not_said_to_be_read(
+def test_records_that_come_while_it_lands_do_not_count_as_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or a broker would be silent whose samples of these minutes were not asked for."""

@@ -214,7 +214,9 @@ def test_a_report_of_tables_that_cannot_be_written(
     assert fresh == Freshness(("2020-11-22",)), "what the other made is up to date"
 
 
-def test_what_does_not_fit_is_null_and_stops_nothing(spark: SparkSession, topic: Topic) -> None:
+def test_a_value_that_does_not_fit_is_null_and_stops_nothing(
+    spark: SparkSession, topic: Topic
+) -> None:
     biggest = 2**63 - 1
     write(topic, [
         sample(n, NOON_MS, "PartitionMessages", topic="a", partition=0, message_count=biggest,

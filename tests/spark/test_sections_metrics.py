@@ -438,7 +438,7 @@ def test_a_broker_that_falls_silent_is_down(fired: Fired) -> None:
     assert (row[6].text, row[7].value) == ("47 min 30 s", 47.5)
 
 
-def test_what_holds_to_the_end_is_said_whatever_was_before(
+def test_an_alert_that_lasts_to_the_end_is_reported_after_any_others(
     spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory is sampled half as often as threads; three times before something else fired."""

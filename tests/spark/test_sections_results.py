@@ -458,7 +458,7 @@ def test_the_document_s_figures_are_drawn_of_the_newest_run(spark: Any) -> None:
     assert landed.check_rows(found, section) > 50
 
 
-def test_a_run_of_other_sections_draws_what_it_has(spark: Any) -> None:
+def test_a_run_of_other_sections_draws_its_own(spark: Any) -> None:
     """And what is no run of ours, or lacks its dimensions, breaks nothing."""
     write = Writer()
     write.block(study="pipelining", cell="java: acks=-1", knob_value="kafka")

@@ -97,7 +97,7 @@ def test_a_wrong_password_is_one_line_without_it(
     assert not any("not-the-password" in line or "\n" in line for line in said)
 
 
-def test_what_perf_measured_is_published_with_the_same_file(
+def test_results_of_perf_are_published_with_the_same_file(
     secure: SecureKafkaBroker, tmp_path: Path
 ) -> None:
     """`--results-config` takes what Kafka's own tools take."""
@@ -164,7 +164,7 @@ def half_aborted(secure: SecureKafkaBroker) -> str:
 
 
 @pytest.mark.parametrize("source", ["kafka", "kbroker"])
-def test_only_what_was_committed_lands(
+def test_only_committed_records_land(
     spark: Any, secure: SecureKafkaBroker, half_aborted: str, source: str, tmp_path: Path
 ) -> None:
     """By both sources the same, batch by batch; and what is open is not gone over."""

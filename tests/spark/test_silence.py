@@ -110,7 +110,7 @@ HEALTHY: dict[str, Callable[[], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", HEALTHY)
-def test_what_is_well_is_no_alarm(spark: Any, name: str) -> None:
+def test_a_healthy_cluster_raises_no_alarm(spark: Any, name: str) -> None:
     found = landed.inputs(spark, since_ms=SINCE_MS, until_ms=NOON_MS, **HEALTHY[name]())
     assert silence.findings(silence.listen(found)) == []
 

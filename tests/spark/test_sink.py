@@ -34,7 +34,7 @@ def topic(spark: SparkSession, tmp_path: Path) -> Topic:
     return made
 
 
-def test_rows_and_what_is_set_aside(spark: SparkSession, topic: Topic) -> None:
+def test_rows_and_those_that_are_set_aside(spark: SparkSession, topic: Topic) -> None:
     topic.write(0, "a 1 0", "bad", "a 2 3600")
     topic.write(1, "b 1 -43201")
     ends = topic.plan(0)
@@ -165,7 +165,7 @@ def test_no_table_no_rows(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bound", [tables.REPEATED_MAX, 1])
-def test_what_a_writer_sent_twice_is_read_once(
+def test_a_row_that_a_writer_sent_twice_is_read_once(
     spark: SparkSession, topic: Topic, monkeypatch: pytest.MonkeyPatch, bound: int
 ) -> None:
     monkeypatch.setattr(tables, "REPEATED_MAX", bound)
@@ -226,7 +226,7 @@ def test_since_and_until(spark: SparkSession, topic: Topic) -> None:
         found(since=NOON.replace(tzinfo=None))
 
 
-def test_what_is_read_stays_while_more_is_written(spark: SparkSession, topic: Topic) -> None:
+def test_rows_that_are_read_stay_while_more_are_written(spark: SparkSession, topic: Topic) -> None:
     sink = topic.sink()
     topic.write(0, "a 1 0")
     first = topic.plan(0)

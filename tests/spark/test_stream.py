@@ -32,7 +32,7 @@ def values(landing: Landing, table: str = "plain") -> list[bytes]:
     return [bytes(row.value) for row in landing.rows(table)]
 
 
-def test_lands_what_is_there_and_goes_on(landing: Landing, send: Send) -> None:
+def test_lands_the_records_that_are_there_and_goes_on(landing: Landing, send: Send) -> None:
     send("first", [b"a", b"b"], partitions=2)
     send("first", [b"c"], partition=1)
     assert landing.run("--topic", "first") == []
@@ -59,7 +59,9 @@ def samples(client: Client) -> Iterator[str]:
     client.delete_topics([METRICS.topic])
 
 
-def test_what_cannot_be_read_is_set_aside(landing: Landing, send: Send, samples: str) -> None:
+def test_a_record_that_cannot_be_read_is_set_aside(
+    landing: Landing, send: Send, samples: str
+) -> None:
     topic = samples
     send(topic, [sample(sequence=1), b"{oops", sample(sequence=2, schema_version=9)])
     send(topic, [sample(sequence=1), sample(sequence=3, topic=5), sample(sequence=4)])

@@ -82,7 +82,7 @@ def test_a_wrong_option(options: list[str], line: str, capsys: pytest.CaptureFix
     assert line in capsys.readouterr().err
 
 
-def test_what_lands_where() -> None:
+def test_each_topic_lands_in_its_table() -> None:
     found = stream.works([*stream.DEFAULT_TOPICS, "orders", "orders"], 3)
     assert [(work.topic, work.table, work.query) for work in found] == [
         ("__kbroker_metrics", "metrics", "metrics-v3"),

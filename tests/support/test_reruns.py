@@ -63,7 +63,7 @@ def test_a_rerun_is_counted_and_shows_how_it_failed(tmp_path: Path) -> None:
         (None, True, "", False),
     ],
 )
-def test_what_may_be_a_clients_own(
+def test_failures_that_may_be_a_clients_own(
     error: BaseException | None, alive: bool, log: str, may_be: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip

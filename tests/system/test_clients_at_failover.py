@@ -148,7 +148,7 @@ def agents(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield made
 
 
-def test_what_is_killed_is_no_applications_affair(cluster: Cluster, agents: list[Agent]) -> None:
+def test_applications_do_not_notice_a_kill(cluster: Cluster, agents: list[Agent]) -> None:
     applications = Applications(cluster, agents, KILLED_TOPIC)
     applications.go_on()
     coordinator = cluster.leader(OFFSETS_TOPIC, 0)  # of all groups: the topic has one partition

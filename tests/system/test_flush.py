@@ -63,7 +63,9 @@ def error_of(connection: Connection) -> int:
     return int(answer.responses[0].partition_responses[0].error_code.value)
 
 
-def test_a_slow_disk_holds_up_those_who_asked_for_it(make_broker: MakeBroker, disk: Disk) -> None:
+def test_a_slow_disk_delays_only_producers_that_asked_for_a_flush(
+    make_broker: MakeBroker, disk: Disk
+) -> None:
     settings = {"num.io.threads": 4, **KEEPS_WHAT_IS_OLD}
     broker = make_broker(settings, env=disk.environment()).start()
     talk = talk_with(broker)

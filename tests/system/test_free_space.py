@@ -66,7 +66,7 @@ def test_producers_are_refused_before_the_disk_is_full(make_broker: MakeBroker) 
 
 
 @pytest.mark.parametrize("bound", [{"retention.bytes": "1"}, {"retention.ms": "1"}])
-def test_what_is_kept_no_longer_goes_at_once(
+def test_records_beyond_retention_go_at_once(
     make_broker: MakeBroker, bound: dict[str, str]
 ) -> None:
     """Neither the sweep, which comes a day later, nor the delay of an hour is waited for."""

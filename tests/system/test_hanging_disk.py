@@ -54,7 +54,7 @@ def hung_and_victim(
 
 @pytest.mark.parametrize("leads", [True, False], ids=["leader", "follower"])
 @pytest.mark.parametrize("at_controller", [True, False], ids=["controller", "another"])
-def test_who_leads_elsewhere_is_elected_and_serves(
+def test_leaders_of_other_partitions_are_elected_and_serve(
     cluster: Cluster, at_controller: bool, leads: bool
 ) -> None:
     cluster.wait_in_sync(TOPIC)

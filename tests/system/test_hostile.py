@@ -109,7 +109,7 @@ def session_fetch(
     return framed(FETCH, 7, 48, body)
 
 
-def test_what_a_refused_fetch_names_and_forgets(broker: Broker) -> None:
+def test_partitions_that_a_refused_fetch_names_and_forgets(broker: Broker) -> None:
     # With 17 of them the session's table shrinks into the memory of those that were forgotten;
     # names of some lengths, since one has to fit exactly.
     for length in range(8, 40):

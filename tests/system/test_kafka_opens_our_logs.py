@@ -81,7 +81,7 @@ def test_the_tool_finds_nothing_wrong(logs: Logs) -> None:
         assert not re.search(r"mismatch|corrupt|not found|out of order|exception", printed, re.I)
 
 
-def test_apache_kafka_reads_what_we_read(logs: Logs) -> None:
+def test_apache_kafka_reads_the_records_that_we_read(logs: Logs) -> None:
     expected = {topic: sequences for topic in logs if (sequences := last_sequences(logs, topic))}
     assert len(expected) >= len(SEEDS)
     with KafkaBroker({"offsets.topic.num.partitions": 1}) as kafka:

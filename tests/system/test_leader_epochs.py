@@ -201,7 +201,9 @@ def test_a_leader_that_dies_while_it_is_asked(cluster: Cluster, without: str | N
 
 
 @pytest.mark.parametrize("without", [None, "question"])
-def test_who_comes_back_with_another_history(cluster: Cluster, without: str | None) -> None:
+def test_a_replica_that_comes_back_with_another_history(
+    cluster: Cluster, without: str | None
+) -> None:
     """Both have m2, both die, and B has not had it on its disk. B leads and writes m3 where m2
     was. A comes back: its log ends where B's does, and is another one."""
     for node_id in (1, A, B):

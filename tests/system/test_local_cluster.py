@@ -77,7 +77,7 @@ def run(started: Started, *words: str, at: int, given: str = "") -> str:
     return ran.stdout
 
 
-def test_what_it_says_can_be_done_and_it_ends_in_order(cluster: Started) -> None:
+def test_its_instructions_work_and_it_ends_in_order(cluster: Started) -> None:
     printed = cluster.until("Ctrl-C")
     pids = [int(pid) for pid in re.findall(r"process (\d+);", printed)]
     assert len(pids) == 3

@@ -215,7 +215,7 @@ def check_by_apache_kafka(log: Path) -> None:
     assert set(re.findall(r"currentTxnFirstOffset: (\S+)", printed)) == {"OptionalLong.empty"}
 
 
-def test_what_apache_kafka_compacted_and_transactions(
+def test_compacted_logs_of_apache_kafka_and_transactions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Killed or stopped, and whatever happens here afterwards."""

@@ -18,7 +18,7 @@ SECONDS: Final = 30.0 if os.environ.get("KBROKER_SANITIZED") else 8.0
 PARTITIONS: Final = 120
 
 
-def test_every_fetch_is_woken_by_what_it_waits_for(make_broker: MakeBroker) -> None:
+def test_every_fetch_is_woken_by_its_own_records(make_broker: MakeBroker) -> None:
     broker = make_broker(KEEPS_WHAT_IS_OLD).start()  # whose records are of 1970
     problems = Stress(address_of(broker.bootstrap), partitions=PARTITIONS).run(SECONDS)
     assert problems == []

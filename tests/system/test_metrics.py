@@ -115,7 +115,7 @@ def test_every_row_of_the_catalogue_has_samples(used: Broker) -> None:
     assert not missing
 
 
-def test_the_numbers_are_those_of_what_was_done(used: Broker) -> None:
+def test_the_numbers_are_those_of_the_requests(used: Broker) -> None:
     found = scrape(used)
     for name, expected_count in (
         ("kafka_server_brokertopicmetrics_messagesin_total", RECORDS),
@@ -164,7 +164,7 @@ def test_the_sum_over_all_topics_survives_a_topic(used: Broker) -> None:
     assert found[name][""] == RECORDS
 
 
-def test_a_scrape_of_the_document_keeps_what_it_names(used: Broker) -> None:
+def test_a_scrape_of_the_document_keeps_its_metrics(used: Broker) -> None:
     found = scrape(used, "?name=BytesInPerSec&name=UnderReplicatedPartitions")
     assert {name for name in found if name.startswith("kafka_server_")} >= {
         "kafka_server_BrokerTopicMetrics_BytesInPerSec",

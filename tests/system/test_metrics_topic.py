@@ -41,7 +41,7 @@ def abort(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_clients_read_what_was_written(make_broker: MakeBroker, client: type[Client]) -> None:
+def test_clients_read_the_samples(make_broker: MakeBroker, client: type[Client]) -> None:
     # No round is due but the one at the end, however long what is between takes.
     hour = {"metrics.topic.interval.ms": 3_600_000}
     one = {"transaction.state.log.num.partitions": 1}

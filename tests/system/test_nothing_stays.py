@@ -77,7 +77,7 @@ def test_every_kind_is_reported() -> None:
         assert all(count >= 0 for count in counts.values())
 
 
-def test_what_stays_is_seen_alive_and_at_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leak_is_found_in_a_live_broker_and_at_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = Keeping().start()
     try:
         with connect(broker) as peer:

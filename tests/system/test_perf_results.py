@@ -106,7 +106,7 @@ def test_a_topic_that_forgets_early_is_said(bootstrap: str) -> None:
     assert len(published(bootstrap)) == 1
 
 
-def test_what_cannot_be_published_is_kept_and_sent_later(
+def test_results_that_cannot_be_published_are_kept_and_sent_later(
     bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said: list[str] = []
@@ -140,9 +140,7 @@ def test_results_leave_from_the_network_where_the_run_began(bootstrap: str) -> N
     assert outcome[1:] == [True]
 
 
-def test_a_verb_publishes_what_it_printed(
-    bootstrap: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_verb_publishes_its_output(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["produce", "-b", bootstrap, "--topic", "orders", "--num-records", "500"]
     arguments += ["--acks", "all", "--json", "--results-bootstrap", bootstrap]
     assert cli.main([*arguments, "--broker-name", "kbroker"]) == 0

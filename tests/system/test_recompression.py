@@ -95,7 +95,7 @@ def test_four_requests_of_eight_hundred_megabytes(make_broker: MakeBroker, store
 
 
 @pytest.mark.parametrize("stored", ["producer", "zstd"])
-def test_what_a_batch_and_a_request_may_unpack_to(make_broker: MakeBroker, stored: str) -> None:
+def test_bounds_of_unpacked_batches_and_requests(make_broker: MakeBroker, stored: str) -> None:
     broker = make_broker({**SETTINGS, "compression.type": stored}).start()
     with connect(broker) as connection:
         with_topic(broker, connection)

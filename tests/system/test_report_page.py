@@ -126,7 +126,7 @@ def test_paper_is_white_for_a_reader_in_the_dark(
     assert browser.pdf(tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_the_browser_notices_what_a_page_must_not_do(browser: Browser, tmp_path: Path) -> None:
+def test_the_browser_notices_forbidden_actions_of_a_page(browser: Browser, tmp_path: Path) -> None:
     """So that the empty lists above mean something."""
     bad = tmp_path / "bad.html"
     bad.write_text("<title>x</title><img src='http://127.0.0.1:9/x.png'><script>boom()</script>")

@@ -89,7 +89,7 @@ def read(broker: Broker, topic: str, count: int) -> list[confluent_kafka.Message
         consumer.close()
 
 
-def test_what_is_too_much_goes_and_what_is_too_old(make_broker: MakeBroker) -> None:
+def test_segments_beyond_the_size_and_the_time_go(make_broker: MakeBroker) -> None:
     broker = make_broker(OFTEN).start()
     topic = "sized"
     segments = {"segment.bytes": str(MEGABYTE), "retention.bytes": str(MEGABYTE)}
@@ -119,7 +119,7 @@ def test_what_is_too_much_goes_and_what_is_too_old(make_broker: MakeBroker) -> N
     assert bounds(broker, topic) == (COUNT, COUNT)
 
 
-def test_a_compacted_topic_keeps_what_is_old(make_broker: MakeBroker) -> None:
+def test_a_compacted_topic_keeps_old_records(make_broker: MakeBroker) -> None:
     broker = make_broker(OFTEN).start()
     create(broker, "compacted", **{"cleanup.policy": "compact", "retention.ms": "1"})
     create(broker, "both", **{"cleanup.policy": "compact,delete", "retention.ms": "1"})

@@ -158,7 +158,7 @@ def test_other_dialects_are_asked_for() -> None:
     assert "kafka_server_BrokerTopicMetrics_BytesInPerSec" not in found
 
 
-def test_what_was_sent_is_what_is_counted(scraped: Samples) -> None:
+def test_the_counters_are_those_of_the_records_sent(scraped: Samples) -> None:
     by_topic = {
         labels.get("topic", ""): value
         for labels, value in scraped["kafka_server_brokertopicmetrics_messagesin_total"]

@@ -40,7 +40,7 @@ def flip(segment: Path) -> bytes:
     return before
 
 
-def test_what_rots_under_a_broker_is_found_and_said(make_broker: MakeBroker) -> None:
+def test_bytes_that_rot_under_a_broker_are_found_and_reported(make_broker: MakeBroker) -> None:
     broker = make_broker({"log.initial.task.delay.ms": 0}).start()
     write_three_segments(broker.bootstrap, 1)
 
@@ -56,7 +56,7 @@ def test_what_rots_under_a_broker_is_found_and_said(make_broker: MakeBroker) -> 
 
 
 @pytest.mark.timeout(180)
-def test_what_rots_in_a_cluster_is_had_from_the_other_replica(
+def test_bytes_that_rot_in_a_cluster_come_from_the_other_replica(
     make_broker: MakeBroker, zookeeper: ZooKeeper
 ) -> None:
     """On the leader and on its follower, one after the other."""

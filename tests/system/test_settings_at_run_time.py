@@ -87,7 +87,7 @@ def test_they_survive_the_end_of_a_broker(make_broker: MakeBroker, end: str) -> 
     talk.close()
 
 
-def test_topics_follow_what_they_do_not_set_themselves(broker: Broker) -> None:
+def test_topics_follow_settings_that_they_do_not_override(broker: Broker) -> None:
     talk = talk_with(broker)
     plain, own = talk.topic("plain"), talk.topic("own", configs={"max.message.bytes": "9000"})
     assert produce(talk, plain, LARGE).error_code.value == 0

@@ -83,7 +83,7 @@ def write(broker: Broker, partitions: list[int], value: str) -> None:
     assert not failed
 
 
-def test_who_asks_any_of_them_gets_topics_and_groups(brokers: dict[int, Broker]) -> None:
+def test_a_client_of_any_broker_gets_topics_and_groups(brokers: dict[int, Broker]) -> None:
     """Broker 3 is not the controller."""
     producer = confluent_kafka.Producer({"bootstrap.servers": brokers[3].bootstrap})
     producer.produce("made-by-naming-it", b"x")
@@ -114,7 +114,7 @@ def test_who_asks_any_of_them_gets_topics_and_groups(brokers: dict[int, Broker])
         until(lambda a=asked: retention_ms(a, resource) == "5", "it has the setting")
 
 
-def test_what_one_decides_all_know(brokers: dict[int, Broker]) -> None:
+def test_a_decision_of_one_is_known_to_all(brokers: dict[int, Broker]) -> None:
     admin = AdminClient({"bootstrap.servers": brokers[3].bootstrap})  # which is not the controller
     topics = [NewTopic("spread", PARTITIONS, 1), NewTopic("gone", PARTITIONS, 1)]
     for made in admin.create_topics(topics).values():

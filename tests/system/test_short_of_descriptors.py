@@ -29,7 +29,7 @@ def readyz(broker: Broker) -> str:
         return ""
 
 
-def test_what_failed_for_want_of_descriptors_comes_back() -> None:
+def test_a_part_that_failed_for_want_of_descriptors_comes_back() -> None:
     with Broker() as broker:
         pid = broker.pid
         _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)

@@ -91,7 +91,7 @@ def test_a_write_that_does_not_end(make_broker: MakeBroker, disk: Disk) -> None:
     talk.close()
 
 
-def test_more_who_write_there_than_there_are_handlers(make_broker: MakeBroker, disk: Disk) -> None:
+def test_more_writers_there_than_handlers(make_broker: MakeBroker, disk: Disk) -> None:
     broker = make_broker({"num.io.threads": 3}, env=disk.environment()).start()
     talk = talk_with(broker)
     slow, quick = talk.topic("slow"), talk.topic("quick")

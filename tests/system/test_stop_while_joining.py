@@ -19,7 +19,7 @@ STOP_S_MAX = 2.0  # it took four seconds, and a clean stop of an idle broker a t
 
 
 @pytest.mark.parametrize("waits_in", ["JoinGroup", "SyncGroup"])
-def test_who_waits_is_answered_and_the_stop_is_short(waits_in: str) -> None:
+def test_a_waiting_member_is_answered_and_the_stop_is_short(waits_in: str) -> None:
     with Broker(overrides=OPTIONS) as broker:
         assert eventually(lambda: found(broker))
         code, generation, leader = joined(broker, b"g")

@@ -181,7 +181,7 @@ def subscribed(broker: Broker, topic: str, group: str, **options: Any) -> Any:
     return client
 
 
-def test_groups_and_what_they_have_committed(broker: Broker, topic: str) -> None:
+def test_groups_and_their_committed_offsets(broker: Broker, topic: str) -> None:
     group = f"g-{topic}"
     assert broker.group(group).state == "Dead"
     Confluent(broker.bootstrap).produce(topic, [Record(b"a"), Record(b"b")])
@@ -273,7 +273,7 @@ def test_topics(broker: Broker) -> None:
         broker.create_topic(cleanup_policy="nonsense")
 
 
-def test_what_cannot_be(broker: Broker) -> None:
+def test_arguments_that_cannot_be(broker: Broker) -> None:
     with pytest.raises(ValueError, match="no such error: 'NO_LEADER'"):
         broker.on(ApiKey.PRODUCE, error="NO_LEADER")
     with pytest.raises(ValueError, match="dropped"):
@@ -312,7 +312,7 @@ def test_the_container_that_is_none() -> None:
         it.get_bootstrap_server()
 
 
-def test_what_is_older_than_a_topics_retention_goes(broker: Broker) -> None:
+def test_records_older_than_a_topics_retention_go(broker: Broker) -> None:
     """A week and an hour pass in the broker; a topic that keeps its records for ever has them."""
     kept = broker.create_topic(retention_ms=-1)
     topic = broker.create_topic()

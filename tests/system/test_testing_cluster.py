@@ -93,7 +93,7 @@ def test_a_leader_is_killed_and_comes_back(cluster: Cluster) -> None:
     cluster.wait_in_sync("orders")
 
 
-def test_what_was_deleted_does_not_come_back_with_the_next_leader(cluster: Cluster) -> None:
+def test_deleted_records_do_not_come_back_with_the_next_leader(cluster: Cluster) -> None:
     """The answer comes when the followers have it, and they get the high watermark at once."""
     for value in ("three", "four"):
         write(cluster, value)
@@ -152,7 +152,7 @@ def test_two_brokers_that_do_not_reach_each_other(cluster: Cluster) -> None:
     cluster.wait_in_sync("orders")
 
 
-def test_without_zookeeper_what_runs_goes_on(cluster: Cluster) -> None:
+def test_without_zookeeper_running_brokers_go_on(cluster: Cluster) -> None:
     leader = cluster.leader("orders", 0)
     cluster.zookeeper.lose()
     write(cluster, "all the same")

@@ -10,7 +10,7 @@ def test_an_order_is_a_record(kbroker_broker, kbroker_topic):
     assert (record.key, record.value) == (b"ann", b'{"cents": 250}')
 
 
-def test_totals_and_what_was_committed(kbroker_broker, kbroker_new_topic):
+def test_totals_and_committed_offsets(kbroker_broker, kbroker_new_topic):
     topic = kbroker_new_topic(partitions=3)
     orders = Orders(kbroker_broker.bootstrap, topic)
     for customer, cents in (("ann", 100), ("bob", 50), ("ann", 25)):

@@ -112,7 +112,7 @@ def test_groups(run: Run, document: Document, name: str) -> None:
         (["set", "-t", "no-such-topic", "retention.ms=5"], 1, "UNKNOWN_TOPIC_OR_PARTITION (3)"),
     ],
 )
-def test_what_cannot_be(run: Run, words: list[str], status: int, line: str) -> None:
+def test_values_that_cannot_be(run: Run, words: list[str], status: int, line: str) -> None:
     got, out, err = run("config", *words)
     assert (got, out, err.count("\n")) == (status, "", 1), err
     assert line in err
