@@ -209,7 +209,7 @@ def test_every_exception_is_needed() -> None:
     assert needless == []
 
 
-def test_what_is_read_as_a_definition() -> None:
+def test_lines_that_are_read_as_a_definition() -> None:
     python = (
         "A = 1\nB: int = 2\n\n@click\ndef c(): ...\n\n"
         "class D:\n    x = 1\n    @property\n    def e(self): ...\n"

@@ -53,7 +53,7 @@ def sleeping_thread(clock: ManualClock, deadline_ms: int | None) -> tuple[
     return thread, condition
 
 
-def test_advance_wakes_who_is_due_and_leaves_the_others_asleep() -> None:
+def test_advance_wakes_the_due_threads_and_leaves_the_others_asleep() -> None:
     clock = ManualClock()
     early, _ = sleeping_thread(clock, 10)
     late, _ = sleeping_thread(clock, 20)

@@ -45,7 +45,7 @@ def test_both_ways(codec: Codec, number: int) -> None:
         assert unpack(packed, codec, 1 << 20) == TEXTS[number]
 
 
-def test_other_libraries_read_what_is_packed() -> None:
+def test_other_libraries_read_the_packed_bytes() -> None:
     text = TEXTS[2]
     assert gzip.decompress(compress(Codec.GZIP, text)) == text
     assert lz4.frame.decompress(compress(Codec.LZ4, text)) == text

@@ -92,7 +92,7 @@ def test_the_rule_itself(file: str, module: str, may: bool) -> None:
     assert allowed(file, module) is may
 
 
-def test_of_kbroker_lab_knows_what_tests_are_given() -> None:
+def test_of_kbroker_lab_knows_the_parts_that_tests_are_given() -> None:
     inside = {
         reached(wanted) for _, wanted in arrows("lab") if wanted.module.split(".")[0] == "kbroker"
     }

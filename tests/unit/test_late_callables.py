@@ -181,7 +181,7 @@ def test_a_late_callable_is_found(line: str) -> None:
              "changed = helper", "setattr(self, 'changed', helper)", "setattr(logs, 'size', 1)",
              "self.size, self._on = 1, lambda: None"],
 )  # fmt: skip
-def test_what_is_none_is_left_alone(line: str) -> None:
+def test_an_attribute_that_is_no_callable_is_left_alone(line: str) -> None:
     text = f"def helper():\n    pass\n\nclass Part:\n    def take(self, logs):\n        {line}\n"
     assert not list(late_in_python(text))
 

@@ -109,7 +109,7 @@ def test_closes_of_the_network_core_are_logged_by_reason(caplog: pytest.LogCaptu
     ]
 
 
-def test_a_client_that_is_cut_off_for_what_it_does_not_read_is_a_warning(
+def test_a_client_that_is_cut_off_for_unread_answers_is_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     ClosedConnections(lambda: {UNREAD: 1}).tell()

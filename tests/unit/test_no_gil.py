@@ -119,7 +119,7 @@ def test_no_function_takes_the_gil(unit: Path, tmp_path: Path) -> None:
     assert not wrong, f"{relative(unit)}: these take the GIL: {', '.join(wrong)}"
 
 
-def test_every_nogil_function_says_what_an_exception_does() -> None:
+def test_every_nogil_function_declares_its_exceptions() -> None:
     wrong = [
         f"{relative(path)}:{number}: {head}"
         for path in SOURCES

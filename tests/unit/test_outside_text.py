@@ -16,7 +16,7 @@ NO_UTF8 = b"\xff" * 11_000
 
 
 @pytest.mark.parametrize("flexible", [False, True])
-def test_what_is_no_utf8_comes_in_and_may_be_too_long_to_go_out(flexible: bool) -> None:
+def test_a_text_that_is_no_utf8_comes_in_and_may_be_too_long_to_go_out(flexible: bool) -> None:
     out = Writer(flexible=False)
     out.int16(len(NO_UTF8))
     text = Reader(out.getvalue() + NO_UTF8, flexible=False).string()
@@ -41,7 +41,7 @@ def test_what_is_no_utf8_comes_in_and_may_be_too_long_to_go_out(flexible: bool) 
         ("\U0001f600" * (TEXT_BYTES_MAX // 4 + 1), 0, False),
     ],
 )
-def test_what_fits(text: str | None, beside: int, fits: bool) -> None:
+def test_texts_that_fit(text: str | None, beside: int, fits: bool) -> None:
     assert can_be_told(text, beside) is fits
     if text is not None and not beside and fits:
         Writer(flexible=True).string(text)

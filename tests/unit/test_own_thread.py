@@ -94,7 +94,7 @@ class Waiting(DelayedOperation):
         self.answered = True
 
 
-def test_who_waits_for_the_timer_is_answered_when_it_is_lost(
+def test_a_caller_that_waits_for_the_timer_is_answered_when_it_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     timer = Timer(SystemClock())
@@ -189,7 +189,7 @@ def test_a_background_task_that_raises_is_counted() -> None:
     assert scheduler.thread.failures.count == 1
 
 
-def test_who_waits_for_the_controller_is_answered_when_it_is_lost(
+def test_a_caller_that_waits_for_the_controller_is_answered_when_it_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     answered: list[str] = []
@@ -205,7 +205,7 @@ def test_who_waits_for_the_controller_is_answered_when_it_is_lost(
 
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit])
-def test_who_asked_the_controller_is_answered_when_its_event_raises(
+def test_a_caller_of_the_controller_is_answered_when_its_event_raises(
     error: type[BaseException],
 ) -> None:
     answered: list[str] = []
@@ -262,7 +262,7 @@ def test_a_waiter_for_a_lost_control_loop_is_answered() -> None:
     ended(loop.thread)
 
 
-def test_who_waits_for_the_admin_thread_is_answered_when_it_is_lost() -> None:
+def test_a_caller_that_waits_for_the_admin_thread_is_answered_when_it_is_lost() -> None:
     loop = ControlLoop()
     loop.start()
     port = AdminPort(lambda _: pytest.fail("no request has come"), loop.submit)

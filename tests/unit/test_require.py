@@ -40,7 +40,7 @@ def test_a_text_names_one_site() -> None:
     assert [text for text, count in counts.items() if count > 1] == []
 
 
-def test_a_text_says_of_what_and_what_holds() -> None:
+def test_a_text_names_the_object_and_the_condition() -> None:
     assert [text for _, text in sites() if not re.match(r"[\w' -]+: \w", text)] == []
 
 

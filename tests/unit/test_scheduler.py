@@ -69,7 +69,7 @@ def test_once_is_once_and_its_name_is_free_again(scheduler: Scheduler, clock: Ma
     assert runs == [1, 2]
 
 
-def test_what_is_to_run_once_runs_again_until_it_works(
+def test_work_that_is_to_run_once_runs_again_until_it_succeeds(
     scheduler: Scheduler, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     tries: list[int] = []
@@ -92,14 +92,16 @@ def test_what_is_to_run_once_runs_again_until_it_works(
     assert len([each for each in caplog.records if "begin" in each.getMessage()]) == 1
 
 
-def test_what_comes_every_period_is_not_failing(scheduler: Scheduler, clock: ManualClock) -> None:
+def test_work_that_comes_every_period_is_not_failing(
+    scheduler: Scheduler, clock: ManualClock
+) -> None:
     work = Mock(side_effect=OSError)
     scheduler.schedule("tick", work, period_ms=10, delay_ms=0)
     scheduler.run_due()
     assert scheduler.failing() == {}
 
 
-def test_once_leaves_what_is_scheduled_already(scheduler: Scheduler, clock: ManualClock) -> None:
+def test_once_leaves_scheduled_work_alone(scheduler: Scheduler, clock: ManualClock) -> None:
     runs: list[int] = []
     scheduler.once("again", lambda: runs.append(1), 5)
     scheduler.once("again", lambda: runs.append(2), 1)

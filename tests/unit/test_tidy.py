@@ -254,7 +254,7 @@ def test_lengths_of_cython_functions_are_read_right() -> None:
     assert found == {("one", 5, 8), ("two", 10, 13), ("three", 16, 17)}
 
 
-def test_logical_lines_join_what_is_continued() -> None:
+def test_logical_lines_join_continued_lines() -> None:
     text = 'a = (1,  # one (\n     2)\nb = "(" \\\n    "["\n\nif x:\n    y = 3\n'
     assert [(line.first, line.last, line.indent) for line in logical_lines(text)] == [
         (1, 2, 0),

@@ -159,7 +159,7 @@ def test_a_broker_alone_has_no_other_to_agree_with() -> None:
     assert (check.name, check.verdict) == ("replicas", WARNING)  # min.insync.replicas=2 of 1
 
 
-def test_what_a_configuration_says_of_its_cluster() -> None:
+def test_findings_from_the_configuration_of_a_cluster() -> None:
     def checks(*values: str) -> dict[str, Check]:
         config = BrokerConfig.load(None, {}, ["listeners=PLAINTEXT://127.0.0.1:0", *values])
         return {check.name: check for check in cluster_checks.joining(config)}

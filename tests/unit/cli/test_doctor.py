@@ -59,7 +59,7 @@ def test_verdicts(verdicts: list[str], check: list[Check]) -> None:
         assert bool(each.fix) is (each.verdict != OK), "what is not well has its fix in the line"
 
 
-def test_what_the_kernel_does_not_tell_is_left_out() -> None:
+def test_a_fact_that_the_kernel_does_not_give_is_left_out() -> None:
     assert list(listener_checks.backlog(50, None)) == []
     assert machine_checks.number("/proc/no/such/file") is None
     assert machine_checks.read("/proc/no/such/file") == ""
@@ -215,7 +215,7 @@ def test_an_unproved_effect_is_not_called_none(words: str, decided: bool, brief:
     assert ("cannot be decided" in knob.line("8")) == ("cannot be decided" in words)
 
 
-def test_a_note_is_a_line_and_the_rest_is_for_who_asks(
+def test_a_note_is_a_line_and_details_come_on_request(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["doctor", "--override", f"log.dirs={tmp_path}", "-b", "127.0.0.1:1"]

@@ -79,7 +79,7 @@ def test_a_directory_with_all_its_files(run: Run, directory: Path) -> None:
     assert "  producer_id 7  " in out
 
 
-def test_verify_says_what_is_there_and_what_is_wrong(run: Run, directory: Path) -> None:
+def test_verify_prints_the_contents_and_the_damage(run: Run, directory: Path) -> None:
     sound = "words-0: sound; records 3, batches 2, segments 1, from offset 0 to before 3\n"
     assert run("--verify", directory) == (0, sound, "")
     assert run("--verify", directory.parent) == (0, sound, "")

@@ -93,7 +93,7 @@ def test_markers_that_are_on_their_way(judge: Any) -> None:
     assert judge(cluster).is_trouble  # of another producer, which no coordinator has
 
 
-def test_what_hangs(judge: Any) -> None:
+def test_hanging_transactions(judge: Any) -> None:
     for state in ("", "Empty", "CompleteCommit"):
         found = judge(Cluster(state))
         assert found.is_trouble and found.verdict.startswith("hanging: ")

@@ -169,7 +169,7 @@ def test_start_imports_nothing_slow_before_the_broker() -> None:
     assert modules & slow == set()
 
 
-def test_what_asks_a_broker_imports_nothing_slow() -> None:
+def test_a_command_that_asks_a_broker_imports_nothing_slow() -> None:
     """A command has 150 ms in all; an event loop or the schema library would take a third of it."""
     modules = _modules_after(
         "from kbroker.cli.main import main\n"

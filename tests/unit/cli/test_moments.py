@@ -25,7 +25,7 @@ def test_moments(text: str, moment_ms: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-1", "1.5", "²", "2026-13-01", "9" * 30])
-def test_what_is_no_moment(text: str) -> None:
+def test_texts_that_are_no_moment(text: str) -> None:
     with pytest.raises(UsageError, match="is no moment"):
         parse_moment(text)
 
@@ -50,6 +50,6 @@ def test_spans(text: str, span_ms: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "P", "PT", "P1", "1", "h", "0m", "30m2h", "-1h", "P1M", "P1Y"]
 )
-def test_what_is_no_span(text: str) -> None:
+def test_texts_that_are_no_span(text: str) -> None:
     with pytest.raises(UsageError, match="is no span"):
         parse_span(text)

@@ -23,14 +23,14 @@ def test_a_line_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == (f"group {SEEN}\ngröße\n", f"error: {SEEN}\n")
 
 
-def test_a_table_is_as_wide_as_what_is_seen(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_is_as_wide_as_its_visible_text(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_table(("GROUP", "STATE"), [[HOSTILE, "Stable"]])
     head, line = capsys.readouterr().out.splitlines()
     assert line == f"{SEEN}  Stable"
     assert head.index("STATE") == line.index("Stable")
 
 
-def test_json_has_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_text_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
     output.write_json({"group": HOSTILE})
     assert json.loads(capsys.readouterr().out) == {"group": HOSTILE}
 

@@ -336,7 +336,7 @@ def test_a_closed_output_ends_quietly(broker: FakeBroker) -> None:
 
 
 @pytest.mark.parametrize("words", [["topic", "list"], ["topic", "--help"], ["consume", "--help"]])
-def test_what_a_command_does_not_import(broker: FakeBroker, words: list[str]) -> None:
+def test_modules_that_a_command_does_not_import(broker: FakeBroker, words: list[str]) -> None:
     """A command answers within 150 ms: the schema library, codecs and uvloop stay out of it."""
     if words[-1] != "--help":
         words = [*words, "-b", broker.bootstrap]

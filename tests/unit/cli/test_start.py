@@ -78,7 +78,7 @@ def test_the_two_parsers_agree(
         ["--", "f"],
     ],
 )
-def test_what_is_not_plain_is_left_to_click(words: list[str]) -> None:
+def test_arguments_that_are_not_plain_are_left_to_click(words: list[str]) -> None:
     assert parse_plain(words) is None
 
 

@@ -144,7 +144,7 @@ def test_two_samples() -> None:
     assert frame(None, FIRST)["groups"][-1]["lag"] is None, "h was not asked"
 
 
-def test_what_shrinks_has_not_grown() -> None:
+def test_a_count_that_shrinks_has_not_grown() -> None:
     assert frame(SECOND, FIRST._replace(at_ns=5 * 10**9))["topics"][0]["messages_per_s"] == 0.0
 
 

@@ -161,7 +161,7 @@ def test_describe(run: Run, broker: FakeBroker) -> None:
     assert len(described["topic_id"]) == 22
 
 
-def test_describe_what_is_not_there(run: Run) -> None:
+def test_describing_an_unknown_topic(run: Run) -> None:
     status, out, err = run("topic", "describe", "nope")
     assert (status, out) == (1, "")
     assert err == "error: UNKNOWN_TOPIC_OR_PARTITION (3): topic 'nope'\n"

@@ -114,7 +114,7 @@ def test_a_marker_that_was_written_twice_is_of_the_same_transaction() -> None:
 
 
 @pytest.mark.parametrize("until", [State.ONGOING, State.PREPARE_COMMIT, State.COMPLETE_COMMIT])
-def test_data_without_a_marker_are_of_what_is_not_complete(until: State) -> None:
+def test_data_without_a_marker_belong_to_an_incomplete_transaction(until: State) -> None:
     life = Life(2)
     life.transaction(A)
     life.transaction(A, until=until)
@@ -125,7 +125,7 @@ def test_data_without_a_marker_are_of_what_is_not_complete(until: State) -> None
     assert found == ([] if until is State.COMPLETE_COMMIT else ["a/0 at 4 2 records"])
 
 
-def test_what_compaction_has_left() -> None:
+def test_records_that_compaction_has_left() -> None:
     """The last record alone: nothing is known of partitions."""
     life = Life(2)
     life.transaction(A)

@@ -219,7 +219,7 @@ def test_a_command_that_names_a_wrong_file(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "x" * 1025, "\u00e9" * 400, "a\udcffb"])
-def test_a_name_by_which_no_one_could_log_in(
+def test_a_name_that_cannot_log_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     at = ("--data-dir", str(tmp_path))

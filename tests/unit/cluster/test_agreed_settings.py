@@ -70,7 +70,7 @@ def test_brokers_that_differ_are_named_with_both_values(
     assert f"in log.retention.ms: {7 * 24 * 3_600_000} here, 3600000 at 3;" in retention
 
 
-def test_what_is_set_at_run_time_counts(
+def test_a_setting_made_at_run_time_counts(
     store: EmbeddedStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     register(store, 1, f"{MIN_IN_SYNC}=2")
@@ -102,7 +102,7 @@ def test_racks_and_listeners_are_compared(
     assert "the names of listeners: PLAINTEXT here, INSIDE at 3;" in names
 
 
-def test_who_does_not_say_its_settings_is_passed_by(
+def test_a_broker_that_does_not_publish_its_settings_is_passed_by(
     store: EmbeddedStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Brokers of an earlier kbroker, and what cannot be read."""

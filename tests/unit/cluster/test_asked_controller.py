@@ -45,7 +45,7 @@ def test_an_answer_ends_it() -> None:
     assert asked.outcomes == [b"done"]
 
 
-def test_what_the_last_one_was_asked_is_given_up_once_and_its_answer_dropped() -> None:
+def test_requests_to_the_last_controller_are_given_up_once_and_its_answers_dropped() -> None:
     asked = Asked()
     asked.elect(NO_CONTROLLER)
     assert asked.outcomes == []  # it may be elected again
@@ -55,7 +55,7 @@ def test_what_the_last_one_was_asked_is_given_up_once_and_its_answer_dropped() -
     assert [code_of(each) for each in asked.outcomes] == [ErrorCode.REQUEST_TIMED_OUT]
 
 
-def test_who_asks_again_while_it_is_given_up_is_not_held_up() -> None:
+def test_a_request_that_is_repeated_while_it_is_given_up_is_not_held_up() -> None:
     asked = Asked()
     again: list[Outcome] = []
     asked.asked.ask(FIRST, lambda outcome: asked.asked.ask(NEXT, again.append)(b"done"))
@@ -125,7 +125,7 @@ def test_a_member_of_a_cluster_gives_up_requests_to_the_controller_before(inform
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_what_is_published_is_followed_whatever_another_thread_does_meanwhile(before: bool) -> None:
+def test_an_image_that_is_published_is_followed_during_work_of_another_thread(before: bool) -> None:
     """The watch may take the office from this controller while its image is published."""
     from kbroker.cluster.cluster_member import ClusterMember
     from kbroker.config import BrokerConfig

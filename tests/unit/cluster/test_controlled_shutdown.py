@@ -139,14 +139,14 @@ def test_a_stop_does_not_wait_for_ever(
     assert ("t-0" if answer == [NAME] else "NOT_CONTROLLER") in last_line()
 
 
-def test_who_is_not_known_to_the_controller_doubts_its_registration() -> None:
+def test_a_broker_that_the_controller_does_not_know_doubts_its_registration() -> None:
     world = World(KafkaError(ErrorCode.STALE_BROKER_EPOCH), [])
     world.then = lambda: world.publish(OTHER) if world.asked == 2 else None
     world.shutdown.run()
     assert (world.asked, world.doubted) == (2, 1)
 
 
-def test_who_may_not_or_cannot_hand_over_does_not_ask() -> None:
+def test_a_broker_that_may_not_or_cannot_hand_over_does_not_ask() -> None:
     world = World([NAME], **{"controlled.shutdown.enable": "false"})
     world.shutdown.run()
     unregistered = World([NAME])

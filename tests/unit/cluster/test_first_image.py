@@ -39,7 +39,7 @@ def dispatch_of(first: FirstImage, done: list[int]) -> Callable[[Any], None]:
     return first.held(lambda request: done.append(request.api_key))
 
 
-def test_what_needs_metadata_waits_for_it_and_keeps_its_order() -> None:
+def test_work_that_needs_metadata_waits_for_it_and_keeps_its_order() -> None:
     first, done = first_image(), list[int]()
     dispatch = dispatch_of(first, done)
     for key in (ApiKey.METADATA, ApiKey.API_VERSIONS, ApiKey.CREATE_TOPICS):
@@ -56,7 +56,7 @@ def test_what_needs_metadata_waits_for_it_and_keeps_its_order() -> None:
     assert first.wait(0)
 
 
-def test_who_waits_in_vain_is_let_go() -> None:
+def test_a_caller_that_waits_in_vain_is_let_go() -> None:
     first, done = first_image(), list[int]()
     request = Asked(ApiKey.METADATA)
     dispatch_of(first, done)(request)

@@ -137,7 +137,7 @@ def test_a_partition_of_another_broker() -> None:
     assert outcome(None, Coordinator())[0] is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_what_is_switched_off_is_not_verified_but_added() -> None:
+def test_a_verification_that_is_switched_off_adds_the_partition_instead() -> None:
     log, coordinator = Log(), Coordinator()
     assert outcome(log, coordinator, 4, enabled=False) == (ErrorCode.NONE, NO_GUARD_NEEDED)
     assert log.begun == coordinator.asked == []

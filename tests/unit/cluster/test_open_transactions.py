@@ -89,7 +89,7 @@ def test_an_age_is_counted_from_the_first_look(leader: Leader) -> None:
     assert leader.watched.figures().ages == {A: 0.0}
 
 
-def test_what_hangs_is_aborted_when_no_coordinator_has_it(
+def test_a_hanging_transaction_is_aborted_when_no_coordinator_has_it(
     leader: Leader, caplog: pytest.LogCaptureFixture
 ) -> None:
     leader.open = {A: [SEVEN], B: [EIGHT]}
@@ -142,7 +142,9 @@ def test_a_question_that_raises_is_asked_again(
     assert leader.ended == [(A, SEVEN)]
 
 
-def test_what_hangs_of_a_producer_that_is_busy_elsewhere_is_aborted(leader: Leader) -> None:
+def test_a_hanging_transaction_of_a_producer_that_is_busy_elsewhere_is_aborted(
+    leader: Leader,
+) -> None:
     leader.open = {A: [SEVEN], B: [SEVEN]}
     leader.look()
     leader.look(LIMIT_MS + 1)
@@ -187,7 +189,7 @@ def test_a_younger_one_of_the_same_producer_is_not_in_the_question(leader: Leade
     assert leader.ended == [(A, SEVEN)]
 
 
-def test_what_was_seen_when_it_was_asked_is_what_is_aborted(leader: Leader) -> None:
+def test_only_the_batches_seen_at_the_request_are_aborted(leader: Leader) -> None:
     """A batch that came since is in no answer: the append compares the last offset."""
     leader.open = {A: [SEVEN]}
     leader.look()
@@ -233,7 +235,7 @@ def test_it_can_be_switched_off(leader: Leader) -> None:
     assert not leader.ended
 
 
-def test_what_holds_consumers_for_long_is_named_and_again_at_twice_the_time(
+def test_a_transaction_that_holds_consumers_for_long_is_named_and_again_at_twice_the_time(
     leader: Leader, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)

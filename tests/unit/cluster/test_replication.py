@@ -34,7 +34,7 @@ def replication(controller: Mock, links: Mock) -> Replication:
 
 @pytest.mark.parametrize("code", [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.FENCED_LEADER_EPOCH])
 @pytest.mark.parametrize("active", [True, False])
-def test_who_is_not_known_to_the_controller_doubts_its_registration(
+def test_a_broker_that_the_controller_does_not_know_doubts_its_registration(
     active: bool, code: ErrorCode
 ) -> None:
     error = KafkaError(code)

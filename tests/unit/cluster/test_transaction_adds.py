@@ -131,7 +131,7 @@ def test_partitions_are_added_where_that_is_wanted(rig: Rig) -> None:
     assert not rig.coordinators.asked[0].transactions[0].verify_only
 
 
-def test_what_comes_meanwhile_leaves_together(rig: Rig) -> None:
+def test_requests_that_come_meanwhile_leave_together(rig: Rig) -> None:
     for name in "xyz":
         rig.verify(name)
     assert rig.asked == [["x"]]
@@ -259,7 +259,7 @@ def test_a_transaction_that_stays_busy_is_an_error_in_the_end(rig: Rig) -> None:
     assert rig.coordinators.timers == []
 
 
-def test_what_is_only_verified_is_not_asked_again(rig: Rig) -> None:
+def test_a_partition_that_is_only_verified_is_not_asked_for_again(rig: Rig) -> None:
     rig.verify("x")
     rig.coordinators.answer_all(ErrorCode.CONCURRENT_TRANSACTIONS)
     assert rig.take() == [("x", {A: ErrorCode.CONCURRENT_TRANSACTIONS})]

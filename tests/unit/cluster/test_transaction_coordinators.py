@@ -166,7 +166,7 @@ def test_this_broker_is_asked_without_a_socket(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(("offered", "version"), [((0, 4), 4), ((0, 5), 5), ((4, 9), 5)])
-def test_what_is_sent(rig: Rig, offered: tuple[int, int], version: int) -> None:
+def test_the_request_that_is_sent(rig: Rig, offered: tuple[int, int], version: int) -> None:
     rig.peers.offered = offered
     rig.peers.answer = answered()
     rig.ask()
@@ -185,7 +185,7 @@ def test_what_is_sent(rig: Rig, offered: tuple[int, int], version: int) -> None:
     assert encode_request(ADDED, 4) == encode_request(ADDED, 5)
 
 
-def test_what_is_answered(rig: Rig) -> None:
+def test_the_answers_of_a_coordinator(rig: Rig) -> None:
     rig.peers.answer = answered()
     concurrent = ErrorCode.CONCURRENT_TRANSACTIONS
     assert rig.ask() == {"x": {A: ErrorCode.NONE, TopicPartition("t", 5): concurrent}}
@@ -244,7 +244,7 @@ def test_without_the_loop_a_caller_gets_an_error(rig: Rig) -> None:
         rig.coordinators.later(5, "0", lambda: None)
 
 
-def test_what_is_asked_later_is_asked_by_the_loop_but_for_the_coordinator_here(rig: Rig) -> None:
+def test_a_later_request_is_made_by_the_loop_but_for_the_coordinator_here(rig: Rig) -> None:
     """Which appends to a log, for which the loop may not wait."""
     called: list[str] = []
     for name in ("0", "1", "2"):

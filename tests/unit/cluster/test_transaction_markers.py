@@ -116,7 +116,7 @@ def test_markers_are_sent_at_once_and_a_transaction_ends_with_its_last_one() -> 
     assert world.over == ["a"] and not world.later
 
 
-def test_what_comes_meanwhile_leaves_together() -> None:
+def test_markers_that_come_meanwhile_leave_together() -> None:
     world = World()
     for name in "abc":
         world.order(name, AT_SECOND)
@@ -287,7 +287,7 @@ def test_a_write_here_that_raises_is_tried_again() -> None:
     assert (world.failures.count, len(world.later)) == (1, 1)
 
 
-def test_what_raises_loses_no_other_marker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_loses_no_other_marker(monkeypatch: pytest.MonkeyPatch) -> None:
     """A callback, the timer, the image, and a transport that raises after it has answered."""
     world = World()
 
@@ -401,7 +401,7 @@ def new_start(world: World) -> None:
 
 
 @pytest.mark.parametrize("change", [new_leader, new_in_sync_set, new_start])
-def test_what_is_new_ends_a_pause(change: Callable[[World], None]) -> None:
+def test_a_new_marker_ends_a_pause(change: Callable[[World], None]) -> None:
     world = World()
     world.order("a", HERE)
     for _ in range(5):

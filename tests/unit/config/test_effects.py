@@ -35,7 +35,7 @@ WHOLE: dict[str, Any] = {
 }
 
 
-def test_what_was_written_is_read(tmp_path: Path) -> None:
+def test_a_file_that_was_written_is_read(tmp_path: Path) -> None:
     file = tmp_path / "effects.json"
     file.write_text(json.dumps(WHOLE))
     found = load(str(file))
@@ -66,7 +66,7 @@ def test_a_damaged_file_counts_as_none(tmp_path: Path, data: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '"' + "x" * FILE_BYTES_MAX + '"'])
-def test_what_is_not_json_counts_as_none(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_not_json_counts_as_none(tmp_path: Path, text: str) -> None:
     file = tmp_path / "effects.json"
     file.write_text(text)
     assert load(str(file)) is None
@@ -88,7 +88,7 @@ def test_the_line_tells_the_documents_value_and_ours() -> None:
     assert none.line("8") == "no effect found by 2 instead of 8"
 
 
-def test_what_is_shipped_is_whole() -> None:
+def test_the_shipped_file_is_whole() -> None:
     """The file is made on a quiet machine and committed; where it is, it must be readable."""
     if Path(default_path()).exists():
         found = load()

@@ -24,7 +24,7 @@ def test_expressions(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", BAD)
-def test_what_is_none(text: str) -> None:
+def test_texts_that_are_no_expression(text: str) -> None:
     assert not is_expression(text)
 
 

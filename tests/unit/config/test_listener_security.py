@@ -149,7 +149,7 @@ def test_a_plain_listener_looks_at_none_of_it() -> None:
     _load("PLAINTEXT", "ssl.cipher.suites=X", "ssl.keystore.password=p")
 
 
-def test_the_name_of_what_is_refused_has_the_prefix() -> None:
+def test_the_name_of_a_refused_key_has_the_prefix() -> None:
     with pytest.raises(ConfigError, match=r"^KB1002 listener\.name\.out-side\.ssl\.keystore\.type"):
         _load("SSL", *PEM, "listener.name.out-side.ssl.keystore.type=BKS")
 

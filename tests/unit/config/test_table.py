@@ -150,7 +150,7 @@ READ_WITHOUT_EFFECT = {
 ONLY_DESCRIBED = {"inter.broker.protocol.version"}
 
 
-def test_what_is_supported_is_read_and_what_is_read_is_supported() -> None:
+def test_supported_keys_are_read_and_keys_that_are_read_are_supported() -> None:
     """By name, in the code outside of the tables: documents say "no effect yet" of the others."""
     tables = ("keys_", "documents.py", "dynamic.py")
     code = "".join(

@@ -41,7 +41,7 @@ def test_a_group_whose_hash_has_no_absolute_value_is_in_partition_0() -> None:
     assert partition_for("polygenelubricants", 50) == 0  # hashes to the smallest number
 
 
-def test_what_was_committed_is_known_and_is_in_the_log(table: GroupTable, log: LedLog) -> None:
+def test_committed_offsets_are_known_and_are_in_the_log(table: GroupTable, log: LedLog) -> None:
     wanted = [committed(0, 5), committed(3, 7, "text"), committed(1, 9, topic="other")]
     assert table.commit("g", wanted) == 0
     assert table.offsets("g") == sorted(wanted)
@@ -80,7 +80,7 @@ def test_removing_leaves_tombstones(table: GroupTable, log: LedLog) -> None:
     assert reloaded(log).offsets("g") == table.offsets("g")
 
 
-def test_what_is_named_again_has_one_tombstone(table: GroupTable, log: LedLog) -> None:
+def test_a_partition_that_is_named_again_has_one_tombstone(table: GroupTable, log: LedLog) -> None:
     table.commit("g", [committed(0, 5), committed(1, 5)])
     end = log.log_end_offset
     assert table.remove_offsets("g", [("orders", 0), ("orders", 1)] * 10_000) == 0
@@ -167,7 +167,7 @@ def test_members_keep_the_time_of_their_last_request(table: GroupTable) -> None:
     assert table.statistics(0).groups == 0
 
 
-def test_appends_wake_who_waits(log: LedLog) -> None:
+def test_appends_wake_waiting_requests(log: LedLog) -> None:
     listener = Listener()
     table, woken = opened(log, listener), listener.woken
     table.commit("g", [committed(0, 1)])
@@ -177,7 +177,7 @@ def test_appends_wake_who_waits(log: LedLog) -> None:
     assert len(woken) == 2
 
 
-def test_what_is_no_offset_is_given_to_python(table: GroupTable) -> None:
+def test_a_record_that_is_no_offset_is_given_to_python(table: GroupTable) -> None:
     batch = encode_batch(
         [
             Record(b"\0\2\0\1g", b"\0\3what a group is", timestamp_ms=5),
@@ -238,7 +238,7 @@ LENGTH_TAILS = {"one byte": b"", "two bytes": b"\0", "five bytes": b"\x80\x80\x8
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("form", LENGTH_TAILS)
-def test_a_length_is_what_the_validator_took_it_for(
+def test_a_length_is_the_one_that_the_validator_read(
     log: LedLog, table: GroupTable, form: str, codec: str
 ) -> None:
     key, value = offset_key("g", "orders", 7), offset_value(committed(7, 70))
@@ -281,7 +281,7 @@ def test_offsets_that_may_expire(table: GroupTable) -> None:
     assert found["h"] == [committed(0, 5, "text", expire_ms=500)]
 
 
-def test_what_a_transaction_wrote_for_a_topic_that_is_no_more_comes_too_late(
+def test_offsets_of_a_transaction_for_a_topic_that_is_gone_come_too_late(
     table: GroupTable,
 ) -> None:
     """It counts with its marker, after the commit for the topic that has the name now."""
@@ -319,7 +319,7 @@ def test_offsets_of_a_topic(table: GroupTable) -> None:
     assert table.groups(0) == ["g", "h"]
 
 
-def test_a_thousand_random_steps_leave_what_a_dictionary_has(
+def test_a_thousand_random_steps_leave_the_contents_of_a_dictionary(
     table: GroupTable, log: LedLog
 ) -> None:
     """Against a plain model, and then once more out of the log."""
@@ -359,7 +359,7 @@ def test_a_thousand_random_steps_leave_what_a_dictionary_has(
     assert table.statistics(0) == (0, 0, 0), f"seed {seed}"
 
 
-def test_names_that_would_share_a_place_cost_what_others_do(table: GroupTable) -> None:
+def test_names_that_would_share_a_place_cost_as_much_as_others(table: GroupTable) -> None:
     def members(names: list[str]) -> None:
         rows = [(name, None) for name in names]
         for generation in range(4):

@@ -53,7 +53,7 @@ def led_by(broker: Broker, leader: int) -> tuple[ClusterImage, ImageDelta]:
     return ClusterImage().with_topics([topic]), ImageDelta(changed=(topic,), from_store=True)
 
 
-def test_who_is_deposed_says_nothing_of_groups_though_its_log_cannot_follow(
+def test_a_deposed_coordinator_answers_nothing_of_groups_though_its_log_cannot_follow(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And what its log loses meanwhile is gone when it leads again."""

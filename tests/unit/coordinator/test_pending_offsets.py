@@ -57,7 +57,7 @@ def test_the_batch_is_the_producer_s(table: GroupTable, log: LedLog) -> None:
     assert len(batch.records) == 2
 
 
-def test_what_is_pending_is_unstable_until_its_marker(table: GroupTable, log: LedLog) -> None:
+def test_pending_offsets_are_unstable_until_their_marker(table: GroupTable, log: LedLog) -> None:
     table.commit("g", [committed(0, 1), committed(1, 2)])
     pend(table, 7, committed(0, 10), committed(2, 30))
     assert table.pending("g") == {(TOPIC, 0), (TOPIC, 2)}
@@ -72,7 +72,7 @@ def test_what_is_pending_is_unstable_until_its_marker(table: GroupTable, log: Le
     assert fetched(table) == [(10, 0), (2, 0), (30, 0)]
 
 
-def test_an_abort_drops_what_its_producer_had_pending(table: GroupTable, log: LedLog) -> None:
+def test_an_abort_drops_the_pending_offsets_of_its_producer(table: GroupTable, log: LedLog) -> None:
     table.commit("g", [committed(0, 1)])
     pend(table, 7, committed(0, 10))
     pend(table, 8, committed(1, 20))
@@ -89,7 +89,7 @@ def test_the_later_record_wins_and_not_the_later_marker(table: GroupTable, log: 
     assert fetched(table, 0) == [(99, 0)]
 
 
-def test_a_marker_ends_only_what_is_before_it(table: GroupTable, log: LedLog) -> None:
+def test_a_marker_ends_only_the_offsets_before_it(table: GroupTable, log: LedLog) -> None:
     """The next transaction may have begun when a marker's followers have it."""
     pend(table, 7, committed(0, 10))
     at = log.log_end_offset
@@ -108,7 +108,7 @@ def test_a_marker_of_an_unknown_producer_changes_nothing(table: GroupTable, log:
     assert end(table, log, 7, committed=True) == set()
 
 
-def test_a_load_rebuilds_what_is_pending(table: GroupTable, log: LedLog) -> None:
+def test_a_load_rebuilds_the_pending_offsets(table: GroupTable, log: LedLog) -> None:
     table.commit("g", [committed(0, 1)])
     pend(table, 7, committed(0, 10))
     pend(table, 8, committed(1, 20), group="h")
@@ -128,7 +128,7 @@ def test_a_partition_that_is_lost_has_nothing_pending(table: GroupTable) -> None
 
 
 @pytest.mark.parametrize("state", [0, 1, 2, 3])  # Empty, PreparingRebalance, Completing, Stable
-def test_who_may_commit_is_checked_under_the_lock(table: GroupTable, state: int) -> None:
+def test_the_right_to_commit_is_checked_under_the_lock(table: GroupTable, state: int) -> None:
     table.publish_members("g", state=state, generation=4, members=[("m", "i")] if state else [])
     offsets = [committed(0, 10)]
 
@@ -241,7 +241,7 @@ def test_offsets_that_are_removed_are_not_pending_either(table: GroupTable, log:
         assert fetched(each, 2, group="h") == [(31, 0)]
 
 
-def test_an_offset_that_expires_leaves_what_is_pending_alone(table: GroupTable) -> None:
+def test_an_offset_that_expires_leaves_pending_ones_alone(table: GroupTable) -> None:
     """And so does one of a topic that is gone: what is only pending has no tombstone then."""
     pend(table, 7, committed(0, 10))
     assert table.remove_offsets("g", [(TOPIC, 0)], committed_until_ms=5_000) == 0
@@ -301,7 +301,7 @@ def test_records_of_a_transaction_that_no_coordinator_writes(table: GroupTable) 
     assert table.pending("g") == frozenset() and fetched(table, 0) == [NOT_THERE]
 
 
-def test_a_deletion_that_is_not_written_leaves_what_is_pending(table: GroupTable) -> None:
+def test_a_deletion_that_is_not_written_leaves_pending_offsets(table: GroupTable) -> None:
     pend(table, 7, committed(0, 10))
     too_large = [(b"key", bytes(1 << 21))]
     assert table.delete_group("g", too_large) == ErrorCode.MESSAGE_TOO_LARGE

@@ -74,7 +74,7 @@ def test_a_commit_removed_above_the_high_watermark_is_answered(
         assert each.statistics(0) == (0, 0, 0)
 
 
-def test_who_removes_what_is_removed_already_waits_as_the_first_did(log: LedLog) -> None:
+def test_a_second_removal_of_the_same_offsets_waits_as_the_first_did(log: LedLog) -> None:
     listener = Listener()
     table, waits = opened(log, listener), listener.waits
     answered: list[ErrorCode] = []

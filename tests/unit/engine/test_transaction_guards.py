@@ -245,7 +245,7 @@ def test_a_batch_that_python_cannot_unpack_is_not_about_to_come(
     assert client.ended()
 
 
-def test_made_up_producers_shut_nobody_out(rig: Rig, coordinator: Coordinator) -> None:
+def test_made_up_producers_shut_no_other_out(rig: Rig, coordinator: Coordinator) -> None:
     """However many have been refused; here it is the number that may wait at once."""
     topic = rig.create("t")
     log = topic.logs[0]

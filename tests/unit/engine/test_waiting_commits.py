@@ -115,9 +115,7 @@ def test_those_passed_are_answered_and_the_others_wait_on(beside: Replicated, in
         ("the end", ErrorCode.NOT_COORDINATOR),
     ],
 )
-def test_what_else_ends_the_wait(
-    beside: Replicated, in_c: bool, what: str, code: ErrorCode
-) -> None:
+def test_other_ends_of_the_wait(beside: Replicated, in_c: bool, what: str, code: ErrorCode) -> None:
     if in_c:
         beside.show()
     beside.send(9, 5)

@@ -142,7 +142,7 @@ def test_in_another_epoch_each_follower_has_to_fetch_again(deletion: Deletion) -
         ("the end", ErrorCode.NOT_LEADER_OR_FOLLOWER),
     ],
 )
-def test_what_else_ends_the_wait(deletion: Deletion, what: str, code: ErrorCode) -> None:
+def test_other_ends_of_the_wait(deletion: Deletion, what: str, code: ErrorCode) -> None:
     deletion.delete(4)
     deletion.delete(6)
     if what == "led elsewhere":

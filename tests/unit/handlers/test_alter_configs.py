@@ -130,11 +130,11 @@ REFUSED_OPERATIONS: list[tuple[list[Operation], ErrorCode]] = [
 
 
 @pytest.mark.parametrize(("operations", "code"), REFUSED_OPERATIONS)
-def test_what_is_refused_changes_nothing(operations: list[Operation], code: ErrorCode) -> None:
+def test_a_refused_change_changes_nothing(operations: list[Operation], code: ErrorCode) -> None:
     assert incremental({"flush_ms": "3"}, *operations) == (code, {"flush.ms": "3"})
 
 
-def test_deleting_what_is_unknown_is_no_error() -> None:
+def test_deleting_an_unknown_key_is_no_error() -> None:
     assert incremental({}, ("none", DELETE, None)) == (0, {})
 
 

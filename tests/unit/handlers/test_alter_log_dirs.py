@@ -60,7 +60,7 @@ def test_each_partition_is_asked_for_by_itself(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_who_is_named_twice_goes_where_it_was_named_last(version: int) -> None:
+def test_a_replica_that_is_named_twice_goes_to_the_last_place(version: int) -> None:
     broker = FakeBroker()
     answer = broker.call(asked(version, ("/b", {"t": (0, 0)}), ("/c", {"t": (0,)})))
     assert outcome(answer) == [("t", 0, 0)]

@@ -85,13 +85,13 @@ def code_of(broker: FakeBroker, **fields: str) -> ErrorCode:
     return ErrorCode(result.error_code)
 
 
-def test_what_only_the_controller_can_do_is_handed_on_as_it_came(broker: FakeBroker) -> None:
+def test_a_request_for_the_controller_alone_is_forwarded_unchanged(broker: FakeBroker) -> None:
     request = broker.ask(grow(3, ("t", 2)))
     assert request.answer == b"whatever"
     assert peers(broker).asked == [(NODE_ID + 1, ApiKey.CREATE_PARTITIONS, 3, request.body)]
 
 
-def test_what_became_of_it_may_not_be_known(broker: FakeBroker) -> None:
+def test_the_outcome_of_a_forwarded_request_may_be_unknown(broker: FakeBroker) -> None:
     peers(broker).answer = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
     assert code_of(broker) is ErrorCode.REQUEST_TIMED_OUT
 
@@ -129,12 +129,12 @@ def test_the_next_controller_may_be_the_broker_that_handed_it_on(broker: FakeBro
     assert [node_id for node_id, *_ in asked.asked] == [NODE_ID + 1, NODE_ID]
 
 
-def test_what_cannot_be_read_closes_the_connection_it_came_on(broker: FakeBroker) -> None:
+def test_a_request_that_cannot_be_read_closes_its_connection(broker: FakeBroker) -> None:
     request = broker.send(ApiKey.CREATE_PARTITIONS, 3, b"\xff")
     assert request.closed and not peers(broker).asked
 
 
-def test_what_comes_from_a_broker_is_not_handed_on_again(broker: FakeBroker) -> None:
+def test_a_request_that_comes_from_a_broker_is_not_forwarded_again(broker: FakeBroker) -> None:
     assert code_of(broker, client_id=CLIENT_ID) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert not peers(broker).asked
 

@@ -74,7 +74,7 @@ def test_a_client_with_a_brokers_right_has_no_other(served: Served) -> None:
     assert described(served).error_code == DENIED
 
 
-def test_on_a_listener_of_clients_no_one_is_a_broker(served: Served) -> None:
+def test_on_a_listener_of_clients_no_connection_is_a_brokers(served: Served) -> None:
     body = messages.list_transactions.Request(state_filters=[], producer_id_filters=[]).encode(2)
     request = FakeRequest(
         ApiKey.LIST_TRANSACTIONS, 2, body, client_id=CLIENT_ID, listener="CLIENTS"

@@ -124,7 +124,7 @@ def test_the_last_of_several_offsets_for_one_partition_counts() -> None:
     assert outcome(answer) == [("a", 0, 3, 0)]
 
 
-def test_who_does_not_lead_says_so() -> None:
+def test_a_broker_that_does_not_lead_refuses() -> None:
     broker = broker_with_records()
     topic = broker.controller.image.topics["a"]
     first, second = topic.partitions
@@ -185,7 +185,7 @@ def test_an_offset_that_all_have_left_is_not_waited_for() -> None:
     ("code", "low_watermark"),
     [(ErrorCode.REQUEST_TIMED_OUT, 2), (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)],
 )
-def test_what_else_ends_the_wait(code: ErrorCode, low_watermark: int) -> None:
+def test_other_ends_of_the_wait(code: ErrorCode, low_watermark: int) -> None:
     broker = followed_broker()
     other = broker.replicas.logs["a", 1]
     other.log_end_offset = other.high_watermark = 4

@@ -129,7 +129,7 @@ def test_answers(
     assert (outcome(answer), following(answer)) == (topics, cursor)
 
 
-def test_what_is_not_there_says_what_it_would_be(broker: FakeBroker) -> None:
+def test_an_unknown_topic_is_answered_with_its_name(broker: FakeBroker) -> None:
     for name, internal in (("none", False), ("__consumer_offsets", True), ("a/b", False)):
         (topic,) = broker.call(describe(name)).topics
         assert (topic.topic_id, topic.is_internal) == (None, internal)

@@ -161,7 +161,7 @@ def a_request(**fields: Any) -> FakeRequest:
 
 @pytest.mark.parametrize("client_id", [None, "", "ärger"])
 @pytest.mark.parametrize("host", ["192.0.2.7", "2001:db8::7"])
-def test_what_is_sealed_comes_out_again(client_id: str | None, host: str) -> None:
+def test_a_sealed_request_comes_out_again(client_id: str | None, host: str) -> None:
     session = ALICE._replace(client_id=client_id, client_host=host)
     call: Any = FakeRequest(ApiKey.ENVELOPE, 0, b"")
     call.request, request = call, a_request(correlation_id=-5)
@@ -175,7 +175,7 @@ def test_what_is_sealed_comes_out_again(client_id: str | None, host: str) -> Non
     assert (inside.client_id, inside.peer_host) == (client_id, host)
 
 
-def test_a_principal_is_what_apache_kafka_makes_of_it() -> None:
+def test_a_principal_is_encoded_as_by_apache_kafka() -> None:
     data = messages.envelope.Request.decode(
         envelope.sealed(a_request(), ALICE), 0
     ).request_principal
@@ -220,7 +220,7 @@ WRONG: Final = [
 
 
 @pytest.mark.parametrize(("fields", "code"), WRONG)
-def test_what_is_wrong_inside_is_the_error_of_that_envelope(
+def test_an_error_inside_is_the_error_of_that_envelope(
     fields: dict[str, Any], code: ErrorCode
 ) -> None:
     request = a_broker(active=True).send(ApiKey.ENVELOPE, 0, sealed_in(**fields))
@@ -251,7 +251,7 @@ def test_an_envelope_is_taken_on_the_brokers_listener_alone() -> None:
     assert ApiKey.ENVELOPE not in [each.api_key for each in listed]
 
 
-def test_what_came_in_an_envelope_is_not_forwarded_again() -> None:
+def test_a_request_in_an_envelope_is_not_forwarded_again() -> None:
     broker = a_broker(active=False)
     request = broker.send(ApiKey.ENVELOPE, 0, sealed_in())
     response = messages.envelope.Response.decode(request.answer or b"", 0)

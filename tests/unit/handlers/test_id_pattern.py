@@ -18,7 +18,7 @@ PATTERNS: Final = (
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_it_matches_what_re_matches(pattern: str) -> None:
+def test_it_matches_the_texts_that_re_matches(pattern: str) -> None:
     dice = random.Random(pattern)
     matches = compiled(pattern)
     texts = ["".join(dice.choices("ab-c1. ", k=dice.randrange(7))) for _ in range(400)]
@@ -26,7 +26,7 @@ def test_it_matches_what_re_matches(pattern: str) -> None:
         assert matches(text) is (re.fullmatch(pattern, text) is not None), text
 
 
-def test_what_keeps_re_busy_for_ever() -> None:
+def test_patterns_that_keep_re_busy_for_ever() -> None:
     assert not compiled("(a+)+b")("a" * 5_000)
     assert compiled("(a|aa)*")("a" * 5_000)
 
@@ -35,7 +35,7 @@ def test_what_keeps_re_busy_for_ever() -> None:
     "pattern",
     ["(", "a**", "[z-a]", r"(a)\1", "(?=a)b", "(?<!a)b", "(?i)a(?-i:b)", "x{2000}", "a" * 1_001],
 )
-def test_what_is_no_pattern_or_needs_more(pattern: str) -> None:
+def test_texts_that_are_no_pattern_or_need_more(pattern: str) -> None:
     with pytest.raises(KafkaError) as raised:
         compiled(pattern)
     assert raised.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION

@@ -240,7 +240,7 @@ def test_members(broker: Coordinating) -> None:
     assert (answered.error_code.value, answered.members) == (LATE, ())
 
 
-def test_what_the_log_never_takes_changes_nothing(broker: Coordinating) -> None:
+def test_a_batch_that_the_log_never_takes_changes_nothing(broker: Coordinating) -> None:
     """The same Kafka, where max.message.bytes of its topic became 250: -1 for each of these, and
     the group has all its offsets."""
     names = ["orders", "a", "b", "c", "d", "long" * 50]

@@ -54,7 +54,7 @@ def test_all_offsets_of_a_group_are_answered_again_within_bounds(broker: FakeBro
     assert groups[-1].error_code.value == ErrorCode.INVALID_REQUEST
 
 
-def test_who_asks_for_stable_offsets_is_answered_when_all_groups_have_their_followers(
+def test_a_request_for_stable_offsets_is_answered_when_all_groups_have_their_followers(
     broker: FakeBroker,
 ) -> None:
     """Apache Kafka 4.3.0 (2026-11-23) with a follower that does not fetch: such an OffsetFetch v8

@@ -61,7 +61,7 @@ def test_one_row_for_every_served_api() -> None:
     ("key", "version"),
     [(999, 0), (-1, 0), (ApiKey.METADATA, 14), (ApiKey.METADATA, -1), (ApiKey.CREATE_TOPICS, 1)],
 )
-def test_what_is_not_served_closes_the_connection(key: int, version: int) -> None:
+def test_an_api_that_is_not_served_closes_the_connection(key: int, version: int) -> None:
     request = dispatch(REGISTRY, key, version)
     assert request.answer is None
     assert request.closed is not None

@@ -273,7 +273,7 @@ def test_ids_are_described(served: Served) -> None:
 
 
 @pytest.mark.parametrize("step", ["init", "add", "add offsets", "end"])
-def test_the_client_of_an_id_is_described_to_those_who_ask(served: Served, step: str) -> None:
+def test_the_client_of_an_id_is_described_on_request(served: Served, step: str) -> None:
     served.add(3)
     served.coordinator.load({PAY: served.coordinator.find(PAY)}, served.world.log.term)
     assert served.client() == ("", "")

@@ -156,7 +156,7 @@ def test_nothing_is_written_of_a_transaction_that_is_not_verified(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_is_not_there_is_refused_alone(broker: FakeBroker, version: int) -> None:
+def test_an_unknown_partition_is_refused_alone(broker: FakeBroker, version: int) -> None:
     broker.services.verify_offsets = verifier = Verifier()
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert codes(broker.call(ask(version, -1, 2))) == [unknown] * 2
@@ -210,7 +210,7 @@ def test_a_group_that_changes_is_asked_again(broker: FakeBroker) -> None:
     assert codes(broker.call(ask(5, 0))) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
 
 
-def test_what_the_followers_do_not_have_is_no_commit(broker: FakeBroker) -> None:
+def test_offsets_that_the_followers_do_not_have_are_no_commit(broker: FakeBroker) -> None:
     offsets_of(broker).replicated = ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert codes(broker.call(ask(5, 0))) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
 

@@ -40,7 +40,7 @@ def test_any_number_is_a_broker_that_is_not_there(node_id: int) -> None:
 
 
 @pytest.mark.parametrize("length", range(len(BODY)))
-def test_what_is_cut_short_closes_the_connection(length: int) -> None:
+def test_a_request_that_is_cut_short_closes_the_connection(length: int) -> None:
     assert written(ask(2)) == BODY
     request = FakeBroker().send(ApiKey.UNREGISTER_BROKER, 0, BODY[:length])
     assert request.answer is None

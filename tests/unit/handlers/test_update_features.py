@@ -52,7 +52,7 @@ def test_a_level_is_raised_and_lowered_again(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_what_is_only_validated_changes_nothing(version: int) -> None:
+def test_an_update_that_is_only_validated_changes_nothing(version: int) -> None:
     broker = FakeBroker()
     answer = broker.call(ask(version, (NAME, 2, 1), validate_only=True))
     assert outcome(answer) == (ErrorCode.NONE, None)

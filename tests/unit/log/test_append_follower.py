@@ -74,7 +74,7 @@ def test_nothing_is_readable_before_the_leader_says_so(open_log: OpenLog) -> Non
     assert log.log_start_offset == 3
 
 
-def test_what_is_cut_off_at_the_end_is_left_out(open_log: OpenLog) -> None:
+def test_a_batch_that_is_cut_off_at_the_end_is_left_out(open_log: OpenLog) -> None:
     whole, cut = stored(0, [b"first"]), stored(1, [b"second"])
     log = following(open_log)
     for size in range(len(cut)):
@@ -168,7 +168,7 @@ def test_a_marker_is_no_producers_batch(open_log: OpenLog) -> None:
         "no batch": (bytes(80), ErrorCode.CORRUPT_MESSAGE),
     }.values(),
 )  # fmt: skip
-def test_what_is_refused_changes_nothing(open_log: OpenLog, data: bytes, code: ErrorCode) -> None:
+def test_a_refused_batch_changes_nothing(open_log: OpenLog, data: bytes, code: ErrorCode) -> None:
     log = following(open_log)
     log.append_as_follower(stored(0) + stored(1), EPOCH)
     before = bytes_of(log)
@@ -186,7 +186,7 @@ def test_what_is_refused_changes_nothing(open_log: OpenLog, data: bytes, code: E
         "an offset that goes back": stored(1),
     }.items(),
 )
-def test_what_is_sound_before_it_is_appended(open_log: OpenLog, name: str, wrong: bytes) -> None:
+def test_sound_batches_before_it_are_appended(open_log: OpenLog, name: str, wrong: bytes) -> None:
     """A leader sends what it has from the follower's end on: a batch that it cannot send in another
     way must not keep those before it away."""
     log = following(open_log)

@@ -76,7 +76,7 @@ def test_a_process_that_is_killed_loses_nothing_and_a_machine_may(machine: Machi
     assert machine.start("b").lossy
 
 
-def test_a_copy_may_lack_what_its_original_has_acknowledged_since(
+def test_a_copy_may_lack_later_acknowledged_records_of_its_original(
     machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its original died in the same boot, so no other serves; but it is of some time before."""
@@ -90,7 +90,7 @@ def test_a_copy_may_lack_what_its_original_has_acknowledged_since(
     assert not machine.start("a").lossy and "is a copy" not in caplog.text
 
 
-def test_a_copy_of_what_was_stopped_in_order_is_whole(machine: Machine) -> None:
+def test_a_copy_of_a_broker_that_was_stopped_in_order_is_whole(machine: Machine) -> None:
     machine.manager.stop()
     assert not machine.start("a", copied=True).lossy
     assert not machine.start("a").lossy

@@ -54,7 +54,7 @@ SEGMENTS = figures(
 )
 
 
-def test_the_active_segment_and_what_is_not_replicated_stay() -> None:
+def test_the_active_segment_and_records_that_are_not_replicated_stay() -> None:
     rules = Compaction()
     assert look(SEGMENTS, 0, 35, 0, 99, rules, 9_000) == Cleanable(0, 30, 0, 400, 0)
     assert look(SEGMENTS, 0, 35, 10, 29, rules, 9_000) == Cleanable(10, 20, 100, 100, 0)
@@ -170,7 +170,7 @@ def test_how_far_it_came_is_known_to_a_later_start(cleaners: Cleaners) -> None:
     assert not cleaners.cleaner.clean_dirtiest()
 
 
-def test_a_cut_makes_clean_what_is_left_alone(cleaners: Cleaners) -> None:
+def test_a_cut_makes_a_clean_part_of_the_rest_alone(cleaners: Cleaners) -> None:
     log = cleaners.open()
     fill(log)
     assert cleaners.cleaner.clean_dirtiest()
@@ -261,7 +261,7 @@ def test_old_files_are_removed(cleaners: Cleaners) -> None:
     assert len([name for name in left if name.endswith(".log")]) == 2
 
 
-def test_what_cannot_be_cleaned_stays_and_is_said_once(
+def test_a_log_that_cannot_be_cleaned_stays_and_is_reported_once(
     cleaners: Cleaners, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = cleaners.open()

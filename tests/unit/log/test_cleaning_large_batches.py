@@ -50,7 +50,7 @@ def compacted(path: Path) -> LedLog:
 
 @pytest.mark.parametrize("one_record", [True, False], ids=["one", "many"])
 @pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "none"])
-def test_what_a_batch_unpacks_to_is_never_in_memory(
+def test_an_unpacked_batch_is_never_whole_in_memory(
     tmp_path: Path, codec: str, *, one_record: bool
 ) -> None:
     log = compacted(tmp_path)

@@ -124,7 +124,7 @@ def test_the_real_call_and_a_start_after_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [1, SYNC_VOLUME_LOGS_MIN])
-def test_what_a_close_adds_to_a_time_index_is_synced_with_it(
+def test_an_entry_that_a_close_adds_to_a_time_index_is_synced_with_it(
     manager: LedLogManager, tmp_path: Path, count: int
 ) -> None:
     """Or a power cut after a clean stop leaves zeros for its last entry."""

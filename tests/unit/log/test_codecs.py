@@ -37,7 +37,7 @@ def texts() -> list[bytes]:
 
 @pytest.mark.parametrize("codec", PACKED)
 @pytest.mark.parametrize("number", range(8))
-def test_gives_back_what_was_packed(codec: str, number: int) -> None:
+def test_unpacking_gives_the_packed_bytes_back(codec: str, number: int) -> None:
     text = texts()[number]
     assert unpack(compress(codec, text), CODECS[codec], PLENTY) == text
 
@@ -68,7 +68,7 @@ def test_parts_that_were_joined() -> None:
 
 
 @pytest.mark.parametrize("codec", PACKED)
-def test_what_is_cut_off_is_refused(codec: str) -> None:
+def test_a_stream_that_is_cut_off_is_refused(codec: str) -> None:
     packed = compress(codec, texts()[2] * 20)
     for size in range(len(packed)):
         # A Snappy stream has no end of its own: cut between two blocks it is simply shorter.
@@ -139,7 +139,7 @@ def test_an_lz4_block_with_a_wrong_checksum_is_refused() -> None:
         unpack(frame, 3, PLENTY)
 
 
-def test_an_lz4_frame_is_what_it_says_of_its_content() -> None:
+def test_the_header_of_an_lz4_frame_describes_its_content() -> None:
     text = random.Random(3).randbytes(1_000) * 200
     for option in ("content_checksum", "store_size"):
         chosen = {"content_checksum": False, "store_size": False, option: True}

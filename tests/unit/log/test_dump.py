@@ -55,7 +55,7 @@ def flip(path: Path, position: int, bit: int = 0) -> None:
     path.write_bytes(data)
 
 
-def test_what_was_written_is_what_is_said(open_log: OpenLog) -> None:
+def test_the_written_records_are_printed(open_log: OpenLog) -> None:
     directory = fill(open_log)
     found = [batch for path in segments(directory) for batch in batches(path)]
     assert len(segments(directory)) > 2
@@ -136,9 +136,7 @@ def test_a_file_that_was_cut_anywhere_is_found(open_log: OpenLog) -> None:
         (lambda data: data + b"abc", "3 bytes that are no batch"),
     ],
 )
-def test_what_is_wrong_is_said(
-    open_log: OpenLog, change: Callable[[bytes], bytes], said: str
-) -> None:
+def test_damage_is_reported(open_log: OpenLog, change: Callable[[bytes], bytes], said: str) -> None:
     log = open_log()
     log.append(build_batch([b"v"]))
     log.close()

@@ -137,7 +137,7 @@ def test_the_last_sequence_of_a_producer_stays_and_no_client_gets_it(log: Log) -
     assert empties(log.batches(as_follower=False)) == []
 
 
-def test_a_client_does_not_keep_a_follower_from_what_is_empty(log: Log) -> None:
+def test_a_client_does_not_keep_a_follower_from_emptied_segments(log: Log) -> None:
     """The places that reads leave for each other say where a batch is, to both."""
     for producer_id in range(3):
         log.write_segment(producer_id)

@@ -94,7 +94,7 @@ def test_one_lost_write_is_enough(broker: Broker) -> None:
     assert not any(log.online for log in broker.here(broker.first))
 
 
-def test_what_is_new_goes_elsewhere_and_what_was_there_is_not_begun_anew(broker: Broker) -> None:
+def test_new_logs_go_elsewhere_and_old_ones_are_not_begun_again(broker: Broker) -> None:
     with dying(broker.first):
         broker.run()
     broker.manager.make_names_last()
@@ -162,7 +162,7 @@ def test_a_log_that_comes_after_the_failure_is_refused(broker: Broker, tmp_path:
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EMFILE, errno.EINTR])
-def test_what_does_not_speak_of_the_disk_is_no_failure_of_it(broker: Broker, error: int) -> None:
+def test_an_error_that_is_not_of_the_disk_is_no_failure_of_it(broker: Broker, error: int) -> None:
     with dying(broker.first, error):
         broker.run()
     assert broker.manager.failed_directories() == []

@@ -214,7 +214,7 @@ def test_after_a_clean_stop_a_damaged_segment_costs_nothing_after_it(
     assert all(after[path.name] == before[path.name] for path in files[:-1])
 
 
-def test_what_a_recovery_cuts_is_kept_aside(
+def test_bytes_that_a_recovery_cuts_are_kept_aside(
     open_log: OpenLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = filled(open_log)

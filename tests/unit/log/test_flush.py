@@ -84,7 +84,7 @@ def test_a_group_is_one_flush(open_log: OpenLog) -> None:
     assert (log.recovery_point, log.high_watermark, flushes()) == (15, 15, 1)
 
 
-def test_who_is_not_leading_flushes_nothing(open_log: OpenLog) -> None:
+def test_a_follower_flushes_nothing(open_log: OpenLog) -> None:
     log = open_log(flush_messages=1, lead=False)
     flushes = counted(log)
     assert log.append_group([THREE])[0].error
@@ -168,7 +168,7 @@ def test_a_segment_that_leaves_the_log_meanwhile_is_no_fault(open_log: OpenLog) 
     assert (log.online, log.recovery_point) == (True, 9)
 
 
-def test_what_was_synced_before_a_cut_says_nothing_of_what_comes_after_it(
+def test_a_sync_before_a_cut_does_not_count_for_later_records(
     open_log: OpenLog,
 ) -> None:
     log = open_log()
@@ -233,7 +233,7 @@ def test_flushes_are_counted_where_the_log_belongs(managed: Managed, tmp_path: P
     other.manager.stop()
 
 
-def test_what_waits_for_longer_than_flush_ms_is_flushed(managed: Managed) -> None:
+def test_records_that_wait_longer_than_flush_ms_are_flushed(managed: Managed) -> None:
     log = managed.open(flush_ms=2 * HOUR_MS)
     never = managed.open(1)
     for each in (log, never):
@@ -290,7 +290,7 @@ def test_segments_go_by_their_topic_and_directories_by_the_broker(managed: Manag
     assert managed.removed(files) == [True, True]
 
 
-def test_what_a_failed_sync_has_lost_no_later_one_brings_back(managed: Managed) -> None:
+def test_records_that_a_failed_sync_has_lost_come_back_with_no_later_one(managed: Managed) -> None:
     """The kernel says yes the next time, to any caller; the log is offline by then."""
     log = managed.open(segment_bytes=400)
     for _ in range(12):

@@ -80,7 +80,7 @@ def test_producers_are_refused_until_there_is_room(volume: Volume) -> None:
     assert append(volume.log) is ErrorCode.NONE
 
 
-def test_what_the_broker_writes_itself_goes_on(volume: Volume) -> None:
+def test_writes_of_the_broker_itself_go_on(volume: Volume) -> None:
     volume.own.add("words")
     volume.look(0)
     assert append(volume.log) is ErrorCode.NONE
@@ -112,7 +112,7 @@ def test_room_is_made_at_once_and_then_now_and_again(volume: Volume) -> None:
     assert volume.rooms_made == 2
 
 
-def test_who_is_moved_off_a_full_disk_is_refused_no_longer(tmp_path: Path) -> None:
+def test_a_log_that_is_moved_off_a_full_disk_is_refused_no_longer(tmp_path: Path) -> None:
     manager = LedLogManager([tmp_path / "first", tmp_path / "second"], clock=ManualClock())
     manager.start()
     log = manager.open("words", 0, UUID(int=7), {})

@@ -89,7 +89,7 @@ def test_the_file_is_written_when_a_recovery_point_needs_it(epochs: LeaderEpochs
     assert epochs.unsettled_from > 51
 
 
-def test_what_the_volume_did_not_take_is_not_settled(epochs: LeaderEpochs) -> None:
+def test_epochs_that_the_volume_did_not_take_are_not_settled(epochs: LeaderEpochs) -> None:
     with (
         FileFaults(Fault(("write",), "leader-epoch", error=errno.ENOSPC)),
         pytest.raises(OSError, match="No space"),

@@ -62,7 +62,7 @@ def test_there_and_back_again(two: Two) -> None:
         assert two.here() == [path.name] and two.read() == two.values
 
 
-def test_who_appends_and_reads_meanwhile_notices_nothing(tmp_path: Path) -> None:
+def test_producers_and_readers_notice_nothing_meanwhile(tmp_path: Path) -> None:
     two = Two(tmp_path, segment_bytes=30_000)
     two.append(50)
     stop, wrong = threading.Event(), list[object]()
@@ -102,7 +102,7 @@ def test_a_slice_that_was_lent_is_read_in_the_old_file(two: Two) -> None:
 
 
 @pytest.mark.parametrize("what", ["cut", "begin again", "trim", "roll", "append"])
-def test_what_is_done_to_it_meanwhile_is_done_to_the_copy(
+def test_changes_that_are_made_meanwhile_are_made_to_the_copy(
     two: Two, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two.append(100)
@@ -277,7 +277,7 @@ def test_a_segment_that_is_copied_keeps_no_buffer(tmp_path: Path) -> None:
     two.close()
 
 
-def test_what_is_restored_is_not_lost_on_the_way(two: Two) -> None:
+def test_restored_state_is_not_lost_on_the_way(two: Two) -> None:
     two.append(60)
     path = two.first / "words-0" / f"{0:020d}.log"
     sound = path.read_bytes()

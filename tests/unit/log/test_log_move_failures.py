@@ -111,7 +111,7 @@ def test_without_its_source_a_copy_is_left_alone(two: Two, tmp_path: Path) -> No
     assert two.read() == two.values
 
 
-def test_what_could_not_be_left_goes_before_the_next_move(two: Two) -> None:
+def test_a_directory_that_could_not_be_left_goes_before_the_next_move(two: Two) -> None:
     """Or a later start finds two, and no copy."""
     two.append(60)
     with FileFaults(Fault(("rename",), "/first/words-0", error=errno.EIO)):

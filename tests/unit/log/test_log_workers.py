@@ -55,7 +55,7 @@ def test_a_directory_that_hangs_keeps_no_other_waiting(workers: LogWorkers) -> N
     assert [each.name for each in workers.threads] == [THREAD_NAME] * 3
 
 
-def test_what_raises_is_counted_and_the_next_one_is_done(
+def test_an_error_is_counted_and_the_next_work_is_done(
     workers: LogWorkers, failures: Failures
 ) -> None:
     def fails() -> None:
@@ -68,7 +68,7 @@ def test_what_raises_is_counted_and_the_next_one_is_done(
     assert failures.count == 1
 
 
-def test_a_stop_waits_for_what_was_put_and_takes_no_more(workers: LogWorkers) -> None:
+def test_a_stop_waits_for_queued_work_and_takes_no_more(workers: LogWorkers) -> None:
     done: list[str] = []
     workers.put(A, lambda: done.append("before"))
     workers.stop()

@@ -28,7 +28,7 @@ def a_directory(path: Path) -> Path:
     return path
 
 
-def test_what_is_there(tmp_path: Path) -> None:
+def test_the_contents_of_a_directory(tmp_path: Path) -> None:
     path = a_directory(tmp_path / "words-0")
     found = look_at_log(path, PARTITION_METADATA_FILE, LEADER_EPOCH_FILE)
     assert found is not None

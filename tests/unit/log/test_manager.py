@@ -176,7 +176,7 @@ def test_deleted_logs_go_later(managers: Managers, tmp_path: Path) -> None:
     assert "words-0" in names(data)
 
 
-def test_what_a_crash_left_to_delete_goes_at_the_next_round(
+def test_logs_that_a_crash_left_to_delete_go_at_the_next_round(
     managers: Managers, tmp_path: Path
 ) -> None:
     left = tmp_path / "data" / "words-0.abc-delete"
@@ -264,7 +264,7 @@ def test_background_rounds(managers: Managers, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [LedLog.truncate_to, LedLog.begin_again])
-def test_what_is_cut_is_promised_to_no_later_start(
+def test_a_part_that_is_cut_is_promised_to_no_later_start(
     managers: Managers, tmp_path: Path, cut: Callable[[LedLog, int], None]
 ) -> None:
     """Or what came in its place, and went with the power, would not be missed."""

@@ -23,7 +23,7 @@ def code_of(asked: Callable[[], object]) -> ErrorCode:
     return raised.value.code
 
 
-def test_what_is_refused(two: Two, tmp_path: Path) -> None:
+def test_moves_that_are_refused(two: Two, tmp_path: Path) -> None:
     mover = two.mover
     assert code_of(lambda: mover.ask(NAME, str(tmp_path / "x"))) is ErrorCode.LOG_DIR_NOT_FOUND
     long = TopicPartition("n" * 230, 0)
@@ -33,7 +33,7 @@ def test_what_is_refused(two: Two, tmp_path: Path) -> None:
     assert mover.futures() == []
 
 
-def test_what_comes_later_begins_where_it_was_asked_for(two: Two) -> None:
+def test_a_log_that_comes_later_begins_where_it_was_asked_for(two: Two) -> None:
     for index, path in enumerate((two.second, two.second, two.first), start=1):
         name = TopicPartition("words", index)
         asked = code_of(lambda: two.mover.ask(name, str(path)))  # noqa: B023
@@ -72,7 +72,7 @@ def test_a_move_that_is_called_off_leaves_nothing(two: Two) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_no_start_goes_on_with_what_was_called_off(two: Two, clean: bool) -> None:
+def test_no_start_goes_on_with_a_cancelled_move(two: Two, clean: bool) -> None:
     two.append(100)
     two.rate = lambda: 2_000.0
     two.mover.ask(NAME, str(two.second))
@@ -87,7 +87,7 @@ def test_no_start_goes_on_with_what_was_called_off(two: Two, clean: bool) -> Non
     assert not [name for name in names(two.second) if name.startswith("words")]
 
 
-def test_what_is_called_off_as_it_gets_there_comes_back(
+def test_a_move_that_is_cancelled_at_its_end_comes_back(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two.append(60)
@@ -106,7 +106,7 @@ def test_what_is_called_off_as_it_gets_there_comes_back(
     assert two.here() == ["first"] and two.read() == two.values
 
 
-def test_a_rate_that_falls_holds_up_what_is_left_alone(two: Two) -> None:
+def test_a_rate_that_falls_holds_up_the_remaining_bytes_alone(two: Two) -> None:
     two.append(200)
     waited: list[float] = []
 

@@ -19,12 +19,12 @@ A_SOURCE_WITHOUT_ITS_ID = 134  # of the two that a move leaves, the old one
 
 
 @pytest.mark.parametrize("seed", [*range(HISTORIES), A_ROLL_BEHIND_A_CUT])
-def test_what_was_promised_is_there_when_the_power_is_back(seed: int) -> None:
+def test_promised_records_are_there_when_the_power_is_back(seed: int) -> None:
     assert power_cut_model.run(seed) == power_cut_model.CUTS_PER_HISTORY
 
 
 @pytest.mark.parametrize("seed", [*range(HISTORIES - 9), A_SOURCE_WITHOUT_ITS_ID])
-def test_what_was_promised_is_there_whichever_directory_it_was_moved_to(seed: int) -> None:
+def test_promised_records_are_there_in_whichever_directory_the_log_was_moved_to(seed: int) -> None:
     assert power_cut_model.run(seed, moves=True) == power_cut_model.CUTS_PER_HISTORY
 
 
@@ -40,7 +40,7 @@ def test_a_disk_that_ignores_a_sync_is_noticed(unheard: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_was_synced_is_left_whatever_the_disk_does(kind: str, tmp_path: Path) -> None:
+def test_synced_bytes_are_left_by_any_disk(kind: str, tmp_path: Path) -> None:
     directory = tmp_path / "it"
     directory.mkdir()
     disk = Disk(directory)
@@ -59,7 +59,7 @@ def test_what_was_synced_is_left_whatever_the_disk_does(kind: str, tmp_path: Pat
         assert (left / "b").exists()
 
 
-def test_what_was_not_synced_is_left_in_every_way(tmp_path: Path) -> None:
+def test_bytes_that_were_not_synced_are_left_in_every_way(tmp_path: Path) -> None:
     directory = tmp_path / "it"
     directory.mkdir()
     (directory / "old").write_bytes(b"o" * 2048)

@@ -60,7 +60,7 @@ def test_the_newest_sound_one_below_the_end(tmp_path: Path) -> None:
     assert [offset for offset, _ in snapshots.snapshot_files(tmp_path)] == [5, 10]
 
 
-def test_what_a_cut_log_cannot_have_written_does_not_come_back(tmp_path: Path) -> None:
+def test_producers_that_a_cut_log_cannot_have_do_not_come_back(tmp_path: Path) -> None:
     """A removal that a power cut undoes would put an old history's producers into a new log."""
     for offset in (10, 20, 30):
         snapshots.write(tmp_path, offset, ENTRIES, sync=True)

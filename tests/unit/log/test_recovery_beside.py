@@ -154,7 +154,7 @@ def test_a_log_is_refused_until_it_is_read_and_others_are_not(crashed: Crashed) 
     assert CLEAN_SHUTDOWN_FILE in names(crashed.path)
 
 
-def test_what_is_read_while_it_is_refused_is_not(
+def test_a_log_that_is_read_while_it_is_refused_is_not_ready(
     crashed: Crashed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the look whether it is left, and the one at its topic: no later look for ready logs
@@ -256,7 +256,7 @@ def test_another_topics_log_is_not_waited_for(crashed: Crashed) -> None:
     assert crashed.manager.open(*QUICK, TOPIC, {}, new=False).log_end_offset == 5
 
 
-def test_what_cannot_be_let_go_of_is_asked_for_again(crashed: Crashed) -> None:
+def test_a_log_that_cannot_be_let_go_of_is_asked_for_again(crashed: Crashed) -> None:
     crashed.manager.recovery_threads = 1
     crashed.start()
     crashed.is_reading(SLOW)
@@ -272,7 +272,7 @@ def test_what_cannot_be_let_go_of_is_asked_for_again(crashed: Crashed) -> None:
     }
 
 
-def test_who_is_refused_for_what_is_let_go_of_is_named(crashed: Crashed) -> None:
+def test_a_log_that_is_refused_for_another_that_is_let_go_of_is_named(crashed: Crashed) -> None:
     """Another topic's log in its place has a segment that takes long; and one that is not wanted,
     and comes back, while its reading ends."""
     crashed.start()
@@ -293,7 +293,7 @@ def test_who_is_refused_for_what_is_let_go_of_is_named(crashed: Crashed) -> None
     assert crashed.manager.open(*SLOW_TOO, TOPIC, {}, new=False).log_end_offset == 5
 
 
-def test_no_mark_covers_what_could_not_be_set_aside(crashed: Crashed) -> None:
+def test_no_mark_covers_a_log_that_could_not_be_set_aside(crashed: Crashed) -> None:
     crashed.manager.recovery_threads = 1
     crashed.start()
     crashed.is_reading(SLOW)
@@ -379,7 +379,7 @@ def test_a_directory_that_fails_in_the_midst(crashed: Crashed) -> None:
     assert CLEAN_SHUTDOWN_FILE not in names(crashed.path)
 
 
-def test_what_is_new_goes_where_fewer_are_also_of_those_that_are_still_to_be_read(
+def test_new_logs_go_to_the_directory_with_fewer_also_of_those_still_to_be_read(
     crashed: Crashed, tmp_path: Path
 ) -> None:
     other = tmp_path / "other"

@@ -63,7 +63,7 @@ def test_only_segments_that_tell_of_epochs_or_producers_are_looked_through_for_t
     assert log.append(numbered(0)).base_offset == BATCHES - 2  # as of before
 
 
-def test_what_is_appended_after_a_recovery_counts_as_well(open_log: OpenLog) -> None:
+def test_records_that_are_appended_after_a_recovery_count_as_well(open_log: OpenLog) -> None:
     """A cut brings back what producers had sent up to there, from the batches."""
     log = open_log()
     log.append(build_batch([VALUE]))

@@ -92,7 +92,7 @@ def test_without_timestamps_the_file_says_how_old_it_is(ages: Ages) -> None:
     assert apply(ages.log, 9_000) == 1
 
 
-def test_what_is_too_much_goes_and_the_bound_is_kept(ages: Ages) -> None:
+def test_records_beyond_the_size_go_and_the_bound_is_kept(ages: Ages) -> None:
     for _ in range(5):
         ages.write(NOW_MS)
     one = ages.sizes[0]
@@ -103,7 +103,7 @@ def test_what_is_too_much_goes_and_the_bound_is_kept(ages: Ages) -> None:
     assert apply(ages.log, size_bytes=0) == 5
 
 
-def test_what_size_leaves_is_looked_at_by_age(ages: Ages) -> None:
+def test_the_segments_that_size_leaves_are_checked_by_age(ages: Ages) -> None:
     for hours in (1, 9, 9):
         ages.write(NOW_MS - hours * HOUR_MS)
     assert apply(ages.log, 2 * HOUR_MS, 2 * ages.sizes[0]) == 3
@@ -119,7 +119,7 @@ def test_an_empty_file_at_the_front_is_in_nobodys_way(ages: Ages, open_log: Open
     assert apply(log, 0) == 3
 
 
-def test_what_is_not_committed_stays(ages: Ages) -> None:
+def test_uncommitted_records_stay(ages: Ages) -> None:
     ages.log.set_leadership(NODE, True, 1, 2, {OTHER: True})
     for _ in range(4):
         ages.write(NOW_MS - HOUR_MS)
@@ -134,7 +134,7 @@ def test_a_follower_applies_it_too(ages: Ages) -> None:
     assert apply(ages.log, 0) == 3
 
 
-def test_a_closed_log_keeps_what_it_has(ages: Ages) -> None:
+def test_a_closed_log_keeps_its_records(ages: Ages) -> None:
     ages.write(NOW_MS - HOUR_MS)
     ages.log.close(clean=False)
     assert apply(ages.log, 0, 0) == -1
@@ -165,7 +165,7 @@ def test_it_is_the_rule_whatever_is_written(ages: Ages, seed: int) -> None:
 # --- the sweep ------------------------------------------------------------------------------------
 
 
-def test_a_sweep_moves_each_by_its_own_settings_and_wakes_who_waits(tmp_path: Path) -> None:
+def test_a_sweep_moves_each_by_its_own_settings_and_wakes_waiting_requests(tmp_path: Path) -> None:
     logs: dict[TopicPartition, Replica] = {}
     for number, settings in enumerate(({"retention_ms": HOUR_MS}, {}, {"retention_bytes": 0})):
         log = open_led_log(tmp_path / f"t-{number}", "t", number, TOPIC_ID, settings)
@@ -192,6 +192,6 @@ def test_a_sweep_moves_each_by_its_own_settings_and_wakes_who_waits(tmp_path: Pa
         ({"retention.ms": "5", "cleanup.policy": "compact,delete"}, (5, KEPT_FOR_EVER)),
     ],
 )
-def test_what_a_topic_says_of_it(configs: dict[str, str], kept: tuple[int, int]) -> None:
+def test_the_settings_of_a_topic(configs: dict[str, str], kept: tuple[int, int]) -> None:
     found = log_settings(TopicConfig(BrokerConfig.load(None, {}, []), configs), 1)
     assert (found["retention_ms"], found["retention_bytes"]) == kept

@@ -106,7 +106,7 @@ def test_where_no_length_is_the_rest_of_the_segment_is_let_be(filled: LedLog) ->
     assert found.what == "a batch is cut off" and found.position == 0
 
 
-def test_what_was_rotten_and_is_gone_is_counted_no_longer(filled: LedLog) -> None:
+def test_damage_that_is_gone_is_counted_no_longer(filled: LedLog) -> None:
     flip(segments(filled)[0], CRC_AT)
     scrub = scrubber(filled)
     scrub.scrub_all()
@@ -129,7 +129,7 @@ def test_a_segment_that_was_let_go_meanwhile_says_nothing(filled: LedLog) -> Non
         SegmentScrub(filled.log, 0)
 
 
-def test_what_is_appended_to_is_not_read(filled: LedLog) -> None:
+def test_a_segment_that_is_appended_to_is_not_read(filled: LedLog) -> None:
     with pytest.raises(KeyError):
         SegmentScrub(filled.log, filled.active_base_offset)
     with pytest.raises(KeyError):

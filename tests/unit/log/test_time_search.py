@@ -49,7 +49,7 @@ def test_the_first_record_that_is_not_older(
 
 
 @pytest.mark.parametrize("segment_bytes", [1 << 30, 1_200])
-def test_the_largest_is_that_of_what_can_be_read(open_log: OpenLog, segment_bytes: int) -> None:
+def test_the_largest_is_that_of_the_readable_records(open_log: OpenLog, segment_bytes: int) -> None:
     """A newer one above the high watermark hides none below it."""
     log = open_log(segment_bytes=segment_bytes, index_interval_bytes=250)
     log.set_leadership(1, True, 0, 1, {2: True})
@@ -142,7 +142,7 @@ def test_a_start_inside_a_batch_of_such_a_codec(log: LedLog) -> None:
     assert offset_lookup.offset_of_max_timestamp(blind) is None
 
 
-def test_the_search_reads_what_it_finds(log: LedLog) -> None:
+def test_the_search_reads_the_batch_that_it_finds(log: LedLog) -> None:
     filled(log, 8, codecs=["lz4"])
     found = log.offset_for_time(300)
     assert found is not None

@@ -105,7 +105,7 @@ def test_the_entries_of_a_later_segment_that_another_has_replaced(compacted: Com
     assert read.aborted() == [(7, 1)]
 
 
-def test_a_read_of_what_was_deleted_since(compacted: Compacted) -> None:
+def test_a_read_of_records_that_were_deleted_since(compacted: Compacted) -> None:
     """Its aborted transactions are not known any more, so it ends as one that comes now."""
     compacted.append(b"a", 7)
     compacted.log.roll()

@@ -79,7 +79,7 @@ def test_the_high_watermark_is_the_bound_not_the_logs_end(open_log: OpenLog) -> 
         log.delete_records(3)
 
 
-def test_who_does_not_lead_or_cannot_read_says_so(log: LedLog) -> None:
+def test_a_log_that_is_not_led_or_cannot_be_read_refuses(log: LedLog) -> None:
     fill(log, 2)
     log.set_leadership(2, False, 1, 1)
     with pytest.raises(KafkaError) as caught:
@@ -126,7 +126,7 @@ def test_the_active_segment_goes_only_when_nothing_in_it_is_left(open_log: OpenL
     assert [batch.base_offset for batch in parse_batches(log.read(5))] == [5, 6]
 
 
-def test_what_was_lent_can_still_be_read(open_log: OpenLog) -> None:
+def test_lent_bytes_can_still_be_read(open_log: OpenLog) -> None:
     log = open_log(**SEGMENT)
     fill(log, 20)
     lent = log.borrow(0)
@@ -389,7 +389,7 @@ def test_the_name_of_the_new_segment_is_on_the_disk_before_others_go(
     assert synced < next(at for at, (it, _) in enumerate(done) if it == "rename")
 
 
-def test_a_disk_too_full_for_a_snapshot_is_relieved_of_what_the_last_one_knows(
+def test_a_disk_too_full_for_a_snapshot_loses_the_segments_that_the_last_one_covers(
     open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = open_log(**SEGMENT)

@@ -51,7 +51,7 @@ def names(log: LedLog) -> list[str]:
     return sorted(each.name for each in log.path.iterdir() if each.suffix == ".log")
 
 
-def test_what_was_lent_is_sent_whole_and_the_log_goes_on_without_it(open_log: OpenLog) -> None:
+def test_lent_bytes_are_sent_whole_and_the_log_goes_on_without_them(open_log: OpenLog) -> None:
     log = filled(open_log, segment_bytes=1 << 20)
     lent = log.borrow(0, 1 << 20)
     promised = lent.read()
@@ -92,7 +92,7 @@ def test_inside_a_batch_the_batch_goes(open_log: OpenLog) -> None:
     assert log.append(build_batch([b"w"])).base_offset == 5
 
 
-def test_readers_find_nothing_of_what_is_gone(open_log: OpenLog) -> None:
+def test_readers_find_nothing_of_the_removed_records(open_log: OpenLog) -> None:
     log = filled(open_log)
     for offset in range(20):
         log.read(offset, 1)  # noted among the places where readers go on
@@ -185,7 +185,7 @@ def test_a_start_is_promised_less_before_a_file_is_touched(open_log: OpenLog) ->
 
 
 @pytest.mark.parametrize("cut", [LedLog.truncate_to, LedLog.begin_again])
-def test_what_cannot_be_written_down_changes_nothing(
+def test_a_cut_that_cannot_be_written_down_changes_nothing(
     open_log: OpenLog, cut: Callable[[LedLog, int], None]
 ) -> None:
     """A full disk, say: the log goes on as it is, and the next try begins from the beginning."""
@@ -262,7 +262,7 @@ def test_a_snapshot_beside_a_cut_has_the_producers(open_log: OpenLog) -> None:
     assert (offset, producer.producer_id, producer.last_sequence) == (2, 7, 1)
 
 
-def test_who_waits_for_a_roll_to_cut_lets_the_others_go_on(open_log: OpenLog) -> None:
+def test_a_cut_that_waits_for_a_roll_lets_the_others_go_on(open_log: OpenLog) -> None:
     log = filled(open_log, segment_bytes=1 << 20)
     begins = threading.Event()
 
@@ -299,7 +299,7 @@ def test_no_high_watermark_beyond_the_end_is_answered(open_log: OpenLog) -> None
     assert (log.high_watermark, log.log_end_offset) == (5, 5)
 
 
-def test_what_goes_is_removed_with_the_next_trim(open_log: OpenLog) -> None:
+def test_cut_segments_are_removed_with_the_next_trim(open_log: OpenLog) -> None:
     log = filled(open_log)
     before = names(log)
     log.truncate_to(5)

@@ -200,7 +200,7 @@ def test_a_compacted_topic_wants_keys(open_log: OpenLog, codec: str) -> None:
     log.append(build_batch([Record(key=b"k"), Record(key=b"")], codec=codec))
 
 
-def test_what_does_not_unpack(log: LedLog) -> None:
+def test_batches_that_do_not_unpack(log: LedLog) -> None:
     for codec in ("gzip", "snappy", "lz4", "zstd"):
         batch = build_batch([b"v"], codec=codec, payload=b"these are no packed records")
         assert refusal(log, batch) is ErrorCode.INVALID_RECORD

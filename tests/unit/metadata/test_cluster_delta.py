@@ -120,7 +120,7 @@ def images(draw: st.DrawFn) -> ClusterImage:
 
 
 @given(old=images(), new=images())
-def test_what_is_taken_sent_and_applied_is_the_new_image(
+def test_a_difference_that_is_taken_sent_and_applied_is_the_new_image(
     old: ClusterImage, new: ClusterImage
 ) -> None:
     sent = encode_delta(ClusterDelta.between(old, new))
@@ -211,7 +211,9 @@ def test_one_from_another_image_does_not_fit() -> None:
 
 
 @given(data=st.data())
-def test_what_is_no_difference_is_refused_and_nothing_else_happens(data: st.DataObject) -> None:
+def test_bytes_that_are_no_difference_are_refused_and_nothing_else_happens(
+    data: st.DataObject,
+) -> None:
     sent = bytearray(encode_delta(ClusterDelta.between(ClusterImage(), data.draw(images()))))
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(sent) - 1))

@@ -93,5 +93,5 @@ def test_names_are_chosen_by_the_suffix_of_the_canonical_one() -> None:
     assert exposed(suffixes=("bytesinpersec",)) == {}
 
 
-def test_what_was_not_measured_has_no_name() -> None:
+def test_a_value_that_was_not_measured_has_no_name() -> None:
     assert "kafka_server_ReplicaManager_PartitionCount" not in exposed()

@@ -67,7 +67,7 @@ def test_a_count_that_fell_began_anew() -> None:
     assert turning.rates.rate("a") == pytest.approx(20.0 * (1 - keep_over(5.0)))
 
 
-def test_what_is_gone_is_forgotten() -> None:
+def test_a_name_that_is_gone_is_forgotten() -> None:
     turning = Turning()
     for total in (0, 50, 100):
         turning.tick({"a": total})

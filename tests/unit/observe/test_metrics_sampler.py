@@ -99,7 +99,7 @@ def picked(values: list[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
     return [tuple(value[name] for name in names) for value in values]
 
 
-def test_messages_of_a_partition_are_what_came_since() -> None:
+def test_messages_of_a_partition_are_those_since_the_last_round() -> None:
     rounds = Rounds()
     rounds.source.logs = [Log("t", 0, 5, 500), Log("t", 1)]
     fields = ("topic", "partition", "message_count", "bytes_in")
@@ -280,7 +280,7 @@ def test_members_beside_the_lag() -> None:
 CASHIER = Client("cashier", "10.1.2.3")
 
 
-def test_aborted_transactions_are_what_came_since() -> None:
+def test_aborted_transactions_are_those_since_the_last_round() -> None:
     rounds = Rounds()
     names = ("transactional_id", "transactions_aborted", "transactions_timed_out", "client_id")
 
@@ -296,7 +296,7 @@ def test_aborted_transactions_are_what_came_since() -> None:
     assert aborted(("pay", 1, 1, CASHIER)) == [("pay", 1, 1, "cashier")], "counted from zero again"
 
 
-def test_open_transactions_and_what_they_hold() -> None:
+def test_open_transactions_and_the_offsets_that_they_hold() -> None:
     rounds = Rounds()
     is_open = OpenTransaction("pay", 1_000, 4, "Ongoing", 12.5, 60_000, 3, CASHIER)
     held = HeldOffset(TopicPartition("t", 7), 1_000, 4, 52, 11.0, 8)

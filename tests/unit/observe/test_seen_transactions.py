@@ -53,7 +53,7 @@ def test_ids_that_aborted_or_are_open_for_ten_seconds(monkeypatch: pytest.Monkey
     assert [each.transactional_id for each in found.is_open] == ["young"]
 
 
-def test_what_holds_the_last_stable_offset() -> None:
+def test_transactions_that_hold_the_last_stable_offset() -> None:
     transaction: Any = SimpleNamespace(producer_id=9, producer_epoch=1, first_offset=52)
     replica: Any = SimpleNamespace(statistics=lambda: {"high_watermark": 60})
     holders = [Holder(A, transaction, 20.0), Holder(B, transaction, 9.9)]

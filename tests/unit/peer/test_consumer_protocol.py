@@ -27,7 +27,7 @@ NEWER_ASSIGNMENT = bytes.fromhex(
 )
 
 
-def test_what_we_write_is_what_others_wrote_since_the_first_release() -> None:
+def test_our_bytes_are_those_of_other_clients_since_the_first_release() -> None:
     assert encode_subscription(["a", "bc"]) == bytes.fromhex(
         "0000 00000002 0001 61 0002 6263 ffffffff"
     )

@@ -39,6 +39,6 @@ def test_a_transaction_that_began_before_the_answer() -> None:
     assert held([(7, 3)], batch(40, 7), batch(42, 7, marker=ABORT), batch(43, 7)) == [40]
 
 
-def test_two_in_a_row_of_one_producer_and_what_is_in_none() -> None:
+def test_two_in_a_row_of_one_producer_and_records_in_none() -> None:
     log = [batch(0, 7), batch(2, 7, marker=ABORT), batch(3, 7, transactional=False), batch(5, 7)]
     assert held([(7, 5), (7, 0)], *log) == [0, 5]

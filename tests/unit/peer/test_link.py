@@ -87,7 +87,7 @@ def test_a_broker_that_knows_only_the_oldest_api_versions() -> None:
         (frame(b"\x00\x00\x7f"), "malformed ApiVersions"),
     ],
 )
-def test_what_is_no_answer_ends_the_link(answer: Answer, words: str) -> None:
+def test_a_frame_that_is_no_answer_ends_the_link(answer: Answer, words: str) -> None:
     error = refusal(answer)
     assert error.code is ErrorCode.NETWORK_EXCEPTION
     assert words in error.message

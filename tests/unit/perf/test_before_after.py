@@ -139,7 +139,7 @@ def test_a_cell_without_time_is_not_proved() -> None:
     ]
 
 
-def test_what_has_no_bound_is_only_reported() -> None:
+def test_a_figure_without_a_bound_is_only_reported() -> None:
     line = of_value("modules", CELL, "cpu_us", None)
     outcome = ran(FakeStage(0.5, lines=[line]))
     (row,) = rows(outcome)

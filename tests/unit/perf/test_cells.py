@@ -29,7 +29,7 @@ class Following:
         return [self._last, *(topic.partitions - 1) * [0]]
 
 
-def test_what_the_followers_still_lack_is_waited_for() -> None:
+def test_records_that_the_followers_still_lack_are_waited_for() -> None:
     there = cast(Client, Following(560, 700, 747))
     check_count("here", there, replace(CELL, replicas=3), TOPIC, 747)
 

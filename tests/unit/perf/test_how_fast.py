@@ -9,7 +9,7 @@ from perf import how_fast, report
 from tests.unit.perf.test_report import blocks, outcome_of
 
 
-def test_the_readme_shows_what_was_kept() -> None:
+def test_the_readme_has_the_figures_that_were_kept() -> None:
     page = how_fast.README.read_text(encoding="utf-8")
     kept = json.loads(how_fast.KEPT.read_text())
     assert replaced(page, how_fast.BEGIN, how_fast.drawn(kept)) == page
@@ -29,7 +29,7 @@ def test_a_ratio_has_its_interval() -> None:
     assert "| - | 1,000/s | 1,000/s | 0.11 [0.1, 0.13] | 0.11 [0.1, 0.13] |" in row
 
 
-def test_what_is_not_decided_says_why() -> None:
+def test_an_undecided_figure_has_a_reason() -> None:
     (row,) = rows(9.0, 11.0, 12.0, 9.5, 13.0, 10.5, 8.0)
     assert "1.1 [0.8, 1.3], no difference found" in row
     (row,) = rows(1.0, 1.0, 1.0)

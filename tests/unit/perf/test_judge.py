@@ -82,7 +82,7 @@ def test_of_several_blocks_of_a_round_none_is_taken() -> None:
     assert together([*blocks([1, 1]), Block(1, True, 5)], blocks([2, 2])).quiet == {0: (1, 2)}
 
 
-def test_what_was_not_measured_is_in_no_round_and_what_has_no_ratio_is_counted() -> None:
+def test_a_figure_that_was_not_measured_is_in_no_round_and_one_without_a_ratio_is_counted() -> None:
     found = together(blocks([math.nan, -1, 2]), blocks([1, 1, 1]))
     assert found.quiet == {2: (2, 1)} and found.empty == 1 and found.rounds == 2
 

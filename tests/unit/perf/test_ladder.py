@@ -120,7 +120,7 @@ def test_a_client_that_hangs_up_in_service_harms_none(rung: LadderBroker) -> Non
         assert _answered(other)
 
 
-def test_what_was_damaged_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_request_is_refused(tmp_path: Path) -> None:
     work = Work(tmp_path, fsync=True)
     whole = requests.produce(7, TOPIC, [(Partition(1), batch.of_records(100))], acks=1).frame[4:]
     assert _produced(work.answer(whole)) == (0, 0)

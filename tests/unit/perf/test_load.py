@@ -98,7 +98,7 @@ def test_patched_batches_keep_a_valid_crc(limit: LimitBroker, size: int) -> None
 @pytest.mark.parametrize(
     "key", ["p-100-16x5", "p-16k-4x5", "p-1m-4x5", "p-1k-4x5-acks0", "p-1k-4x5-runs", "j-lz4"]
 )
-def test_cells_hold_what_they_acknowledge(limit: LimitBroker, key: str) -> None:
+def test_cells_hold_the_records_that_they_acknowledge(limit: LimitBroker, key: str) -> None:
     """Bench.run compares the log's end with the acknowledged records, and raises otherwise."""
     small = replace(BY_KEY[key], bytes_max=64 << 20)
     # A shorter window may pass without an answer where others have the processors.
@@ -223,7 +223,7 @@ def test_fetch_must_go_on_where_it_stopped() -> None:
             Load(run).go()
 
 
-def test_what_cannot_be_run_is_refused() -> None:
+def test_a_load_that_cannot_be_run_is_refused() -> None:
     with pytest.raises(ValueError, match="streams"):
         Load(Run("127.0.0.1", 1, ()))
     outside = Connection(b"frame", (Partition(0),), (Batch(0, 100, 1, 0, 0),))

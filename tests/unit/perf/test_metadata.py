@@ -60,7 +60,7 @@ def answer(*partitions: Any, code: int = 0) -> bytes:
 
 
 @pytest.mark.parametrize("names", [None, [], ["a", "orders-eu"]])
-def test_what_is_asked(names: list[str] | None) -> None:
+def test_the_request_that_is_sent(names: list[str] | None) -> None:
     body = metadata.question(names)
     found, size = entity_reader(asked.MetadataRequest)(body, 0)
     assert size == len(body)
@@ -68,7 +68,7 @@ def test_what_is_asked(names: list[str] | None) -> None:
     assert not found.allow_auto_topic_creation
 
 
-def test_what_is_read() -> None:
+def test_the_answer_that_is_read() -> None:
     state = metadata.read(Reader(answer(partition(0, 1, (1, 2)), partition(1, -1, ())), True))
     assert (state.brokers, state.controller) == ((1, 2), 2)
     (topic,) = state.topics
@@ -86,7 +86,7 @@ def test_what_is_read() -> None:
         (answer(), 3),
     ],
 )
-def test_what_keeps_a_topic_from_being_used(data: bytes, missing: int) -> None:
+def test_states_that_keep_a_topic_from_being_used(data: bytes, missing: int) -> None:
     (topic,) = metadata.read(Reader(data, True)).topics
     assert topic.missing == missing
 

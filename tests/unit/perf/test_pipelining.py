@@ -54,7 +54,7 @@ def test_every_cell_has_a_key_of_its_own_and_columns_of_the_table() -> None:
         assert same == (len(SLOTS) if one.startswith("slots") else len(SYSTEMS))
 
 
-def test_what_is_compared_is_measured_in_one_group() -> None:
+def test_compared_cells_are_measured_in_one_group() -> None:
     groups = {one.key: one.group for one in conditions(Plan())}
     for in_flight in (5, 200):
         ours = matrix(PIPELINED, MIDDLE_US, ALL, in_flight)
@@ -68,7 +68,7 @@ def test_the_follower_is_killed_in_the_first_round_alone() -> None:
     assert rounds == [0] * 6
 
 
-def test_only_what_a_section_needs_is_started() -> None:
+def test_only_the_servers_that_a_section_needs_are_started() -> None:
     assert Plan(sections=("slots",), slots=(16, 64)).started == ("pipelined-16", "pipelined-64")
     assert Plan(sections=("matrix",), systems=(STOCK,)).started == (STOCK,)
     assert Plan(sections=("killed",)).started == ()  # each of its runs has a cluster of its own
@@ -183,7 +183,7 @@ def _java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str) -> None:
         (["--sections", "matrix,matrix"], "each once"),
     ],
 )
-def test_what_it_does_not_know_is_one_line(
+def test_an_unknown_section_is_one_line(
     arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["pipelining", *arguments]) == 2
@@ -193,7 +193,7 @@ def test_what_it_does_not_know_is_one_line(
 # -- two networks
 
 
-def test_without_the_right_to_make_them_it_says_what_it_needs(
+def test_without_the_right_to_make_them_it_names_its_needs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse() -> None:
@@ -211,7 +211,7 @@ def networks() -> TwoNetworks:
     return TwoNetworks()
 
 
-def test_a_round_trip_takes_what_was_asked_for(networks: TwoNetworks) -> None:
+def test_a_round_trip_takes_the_requested_time(networks: TwoNetworks) -> None:
     before = os.readlink("/proc/thread-self/ns/net")
     with networks:
         for asked_s in (0.005, 0.0, 0.01):
@@ -240,7 +240,7 @@ def test_a_busy_line_takes_a_new_round_trip_before_the_next_packet(networks: Two
         far_end.join()
 
 
-def test_what_is_started_in_the_far_network_is_reached_over_the_line(
+def test_a_server_in_the_far_network_is_reached_over_the_line(
     networks: TwoNetworks,
 ) -> None:
     """And only there: its address is none of the near side's."""

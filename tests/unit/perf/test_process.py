@@ -20,7 +20,7 @@ def stat(*, idle_s: float, iowait_s: float = 0, steal_s: float = 0, user_s: floa
     return "cpu  " + " ".join(str(int(field * TICKS)) for field in fields)
 
 
-def test_busy_is_what_was_not_idle() -> None:
+def test_busy_is_the_time_that_was_not_idle() -> None:
     """Whatever the sampled columns say: user time jumps by 50 s here."""
     before = box_time_of(stat(idle_s=100, user_s=0), 1000.0, 2)
     after = box_time_of(stat(idle_s=101, iowait_s=0.5, steal_s=0.25, user_s=50), 1001.0, 2)

@@ -128,7 +128,7 @@ def test_a_null_test_that_failed_takes_the_bars_beside_it(again: list[float], sa
     assert verdict_of(outcome, "1 KB, 1 conn, 5 in flight").endswith(said)
 
 
-def test_the_null_band_widens_what_meets_a_bar() -> None:
+def test_the_null_band_widens_a_bar() -> None:
     outcome, verdict = cpu_bar(blocks(CELL, "kbroker", *[36] * 7))
     assert verdict == "pass, surely"
     again = blocks(CELL, "kbroker", *[36, 31, 41, 36, 36, 36, 36])
@@ -187,7 +187,7 @@ def test_check_does_not_take_no_result_for_a_pass() -> None:
     assert {bar.fine for bar in bars(outcome_of({}))} == {True}
 
 
-def test_what_was_not_measured_does_not_pass() -> None:
+def test_a_figure_that_was_not_measured_does_not_pass() -> None:
     assert {bar.verdict for bar in bars(outcome_of({}))} == {"not measured"}
 
 
@@ -207,7 +207,7 @@ def test_latency_bar_is_taken_above_the_limit() -> None:
     assert bar.value.median == pytest.approx(0.25, abs=0.03)  # (60 - 50) / (90 - 50)
 
 
-def test_remarks_name_what_spoils_a_figure() -> None:
+def test_remarks_name_the_reasons_to_distrust_a_figure() -> None:
     cell = "f-1m"
     limits = [block(cell, "limit", 1, rate=rate) for rate in (1000, 1500)]
     dear = block(cell, "kbroker", 1.5)

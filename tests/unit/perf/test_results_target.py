@@ -76,7 +76,7 @@ def test_stores_and_the_rest(java: dict[str, str], librdkafka: dict[str, str]) -
         ({"sasl.jaas.config": f"a.Krb5LoginModule required {'x' * 10000};"}, "LoginModule"),
     ],
 )
-def test_what_librdkafka_cannot_read_is_said_without_its_value(
+def test_a_setting_that_librdkafka_cannot_read_is_reported_without_its_value(
     java: dict[str, str], said: str
 ) -> None:
     with pytest.raises(ValueError) as refused:

@@ -39,7 +39,7 @@ def test_shares_are_of_task_time() -> None:
     assert one.megabytes_per_s == pytest.approx(0.512)
 
 
-def test_a_line_says_what_to_distrust() -> None:
+def test_a_line_names_the_reasons_to_distrust_it() -> None:
     assert "something else" not in spark_throughput.line(landing("kafka"))
     assert "something else ran (50%" in spark_throughput.line(landing("kafka", others_cpu=0.5))
     assert "not in waits" in spark_throughput.line(landing("kafka", covered=False))

@@ -70,7 +70,7 @@ def test_ends_are_values_that_were_measured(count: int, ends: tuple[int, int]) -
     assert found.values == tuple(values), "in their order"
 
 
-def test_an_interval_looks_otherwise_than_what_was_merely_seen() -> None:
+def test_an_interval_is_drawn_differently_from_a_mere_range() -> None:
     assert estimate([1.0, 2.0, 3.0]).text("{:.1f}".format) == "2.0 (1.0 to 3.0)"
     assert estimate([1.0, 2.0, 3.0] * 2).text("{:.1f}".format) == "2.0 [1.0, 3.0]"
     assert estimate([2.0]).text("{:.1f}".format) == "2.0"

@@ -67,7 +67,7 @@ def test_a_rate_ends_when_all_is_sent(
         assert tool.produce(work).records == 50
 
 
-def test_produce_waits_for_the_followers_of_what_was_acknowledged(
+def test_produce_waits_for_the_followers_of_acknowledged_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """acks=1: the high watermark, all that a client sees of the end, comes after the answer."""

@@ -50,7 +50,7 @@ def batches(made: Producer) -> list[ParsedBatch]:
     return found
 
 
-def test_what_is_concurrent_is_repeated() -> None:
+def test_a_concurrent_request_is_repeated() -> None:
     made = producer(TV1)
     steps = made.begun()
     frame = next(steps)

@@ -158,7 +158,7 @@ def test_a_walk_counts_units_steps_and_steps_back() -> None:
     assert [unit.calls for unit in walk.units] == [2, 3, 1, 1]
 
 
-def test_what_ran_only_some_of_the_times_is_beside() -> None:
+def test_units_that_ran_only_some_of_the_times_are_listed_apart() -> None:
     timer = [call("clock", thread="timer"), call("x", "clock", "timer")]
     short, long = FORTH_AND_BACK[:3], [*FORTH_AND_BACK[:3], call("y", "x")]
     walk = walk_of("k", "K", [[*short, *timer], long, [*timer, *short]])

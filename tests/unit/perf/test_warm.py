@@ -47,7 +47,7 @@ def test_a_produce_warms_no_fetch() -> None:
     assert kinds(["e2e-200"]) == [Kind("produce", "plain"), Kind("fetch", "plain")]
 
 
-def test_what_costs_the_same_is_warm_unless_it_still_compiles() -> None:
+def test_a_load_with_steady_cost_is_warm_unless_it_still_compiles() -> None:
     assert not flat([cost(10)] * (FLAT_BLOCKS - 1))
     assert flat([cost(900), *[cost(10)] * FLAT_BLOCKS])
     assert not flat([cost(10), cost(12), cost(10)])
@@ -110,7 +110,7 @@ def test_without_jcmd_nothing_is_said_of_a_heap(
     assert kafka.KafkaBroker(tmp_path).held_bytes() is None
 
 
-def test_resident_memory_of_a_jvm_that_is_not_ours_is_not_taken_for_what_it_holds(
+def test_resident_memory_of_a_jvm_that_is_not_ours_is_not_taken_for_its_use(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     own = AttachedBroker("127.0.0.1", 1, os.getpid())

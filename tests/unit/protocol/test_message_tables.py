@@ -325,7 +325,7 @@ def test_every_served_api_has_a_table() -> None:
     assert {table.Request.api for table in tables} >= set(SERVED)
 
 
-def test_a_table_covers_what_is_served() -> None:
+def test_a_table_covers_the_served_versions() -> None:
     for name in TABLES:
         request = getattr(messages, name).Request
         served = SERVED.get(request.api)

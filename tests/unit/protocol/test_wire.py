@@ -168,7 +168,7 @@ def test_reading_never_leaves_the_bytes(data: bytes, steps: list[int]) -> None:
         assert 0 <= reader.left <= len(data)
 
 
-def test_kio_reads_what_we_wrote() -> None:
+def test_kio_reads_our_bytes() -> None:
     out = Writer(flexible=True)
     out.string("abc")
     out.array(2)

@@ -216,7 +216,9 @@ def test_an_operation_needs_a_key(purgatory: Purgatory, timer: Timer) -> None:
     assert empty(purgatory, timer)
 
 
-def test_close_ends_what_is_parked_and_parks_no_more(purgatory: Purgatory, timer: Timer) -> None:
+def test_close_ends_all_parked_operations_and_parks_no_more(
+    purgatory: Purgatory, timer: Timer
+) -> None:
     operations = [Probe() for _ in range(3)]
     for number, operation in enumerate(operations):
         purgatory.try_complete_else_watch(operation, ["a", number])

@@ -95,7 +95,7 @@ def test_a_failing_task_is_logged_and_the_others_run(caplog: pytest.LogCaptureFi
     assert timer.statistics()["failed"] == 1
 
 
-def test_the_thread_runs_what_is_due_and_sleeps_in_between() -> None:
+def test_the_thread_runs_due_tasks_and_sleeps_in_between() -> None:
     clock = ManualClock()
     timer = Timer(clock)
     runs: list[int] = []

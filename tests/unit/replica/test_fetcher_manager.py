@@ -252,7 +252,7 @@ class History:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_happens_followers_have_what_a_leader_had(
+def test_whatever_happens_followers_have_the_records_that_a_leader_had(
     tell: Tell, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dice = random.Random(seed)

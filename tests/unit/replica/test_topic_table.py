@@ -179,7 +179,7 @@ def test_publishing_under_readers_and_writers(make_rig: Callable[..., Rig], hand
     assert written[0] > 0
 
 
-def test_names_that_would_share_a_place_cost_what_others_do(rig: Rig) -> None:
+def test_names_that_would_share_a_place_cost_as_much_as_others(rig: Rig) -> None:
     client = rig.client()
     frames = {}
     for names in (names_of_one_hash(), names_of_many_hashes()):

@@ -119,7 +119,7 @@ def test_markers_of_the_first_versions(log: LedLog) -> None:
     assert entry(log, 7) == (5, -1, 4, -1)
 
 
-def test_a_marker_with_epochs_that_nobody_has(log: LedLog) -> None:
+def test_a_marker_with_unknown_epochs(log: LedLog) -> None:
     """Of a producer that is not known here both are -1."""
     assert end(log, 7, epoch=-2) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert end(log, 7, coordinator_epoch=-2) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
@@ -298,7 +298,7 @@ def test_an_open_transaction_does_not_expire(log: LedLog) -> None:
     assert log.last_stable_offset == 0
 
 
-def test_what_waits_for_a_verification_does_not_expire(log: LedLog) -> None:
+def test_a_producer_that_waits_for_a_verification_does_not_expire(log: LedLog) -> None:
     guards = {
         producer_id: log.begin_verification(producer_id, 0, 0, bumps_epoch=False)[1]
         for producer_id in (6, 7, 8, 9)

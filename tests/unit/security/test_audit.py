@@ -170,7 +170,7 @@ def test_a_full_disk_costs_lines_and_a_count(
     assert "cannot be written: No space left on device" in caplog.text
 
 
-def test_a_disk_that_hangs_stops_no_one(
+def test_a_disk_that_hangs_stops_no_request(
     make: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit, "AUDIT_WAITING_MAX", 3)

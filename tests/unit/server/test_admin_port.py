@@ -104,7 +104,7 @@ def test_the_first_connection_has_it_served(port: AdminPort, http: FakeHttp) -> 
     assert http.stops >= 1
 
 
-def test_what_fails_with_the_first_connection_is_tried_again(
+def test_a_request_that_fails_with_the_first_connection_is_tried_again(
     port: AdminPort, http: FakeHttp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admin_port, "TASK_RETRY_MS", 1)

@@ -95,7 +95,7 @@ def test_a_disk_that_is_away(data: Path, tmp_path: Path, place: str) -> None:
         assert ends(broker) == EXPECTED
 
 
-def test_new_topics_go_to_what_is_there(data: Path, tmp_path: Path) -> None:
+def test_new_topics_go_to_the_directories_that_are_there(data: Path, tmp_path: Path) -> None:
     os.rename(data / "two", tmp_path / "away")
     with running(data) as broker:
         controller = broker._controller
@@ -108,7 +108,7 @@ def test_new_topics_go_to_what_is_there(data: Path, tmp_path: Path) -> None:
         assert {**ends(broker), **EXPECTED} == ends(broker)
 
 
-def test_what_is_lost_for_good_is_forgotten_with_its_topics(data: Path) -> None:
+def test_a_directory_that_is_lost_for_good_is_forgotten_with_its_topics(data: Path) -> None:
     shutil.rmtree(data / "two")
     with running(data) as broker:
         controller = broker._controller
@@ -135,7 +135,7 @@ def test_a_directory_that_held_nothing_is_not_missed(data: Path) -> None:
         assert (data / "two" / "meta.properties").exists()
 
 
-def test_what_makes_a_start_lossy_where_others_have_replicas(data: Path) -> None:
+def test_causes_of_a_lossy_start_where_others_have_replicas(data: Path) -> None:
     two = data / "two"
 
     def look(*, shared: bool = True) -> tuple[frozenset[Path], bool]:

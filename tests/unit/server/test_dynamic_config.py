@@ -69,7 +69,7 @@ def test_followers_are_notified_once_and_one_that_fails_does_not_keep_the_others
     assert "what fails cannot follow" in caplog.text
 
 
-def test_what_could_not_follow_is_called_again_from_what_it_followed_last() -> None:
+def test_a_part_that_could_not_follow_is_called_again_from_its_last_configuration() -> None:
     asked_again: list[None] = []
     held = started(on_failure=lambda: asked_again.append(None))
     seen: list[tuple[int, int]] = []
@@ -118,7 +118,9 @@ def test_why_something_cannot_follow_is_said_once(caplog: pytest.LogCaptureFixtu
     assert said() == 3
 
 
-def test_what_is_not_allowed_any_more_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_settings_that_are_not_allowed_any_more_are_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     held = started()
     held.follow(
         image(
@@ -195,7 +197,7 @@ def test_any_name_has_a_place_of_its_own(name: str) -> None:
         ),
     ],
 )
-def test_what_is_refused(
+def test_settings_that_are_refused(
     resource: ConfigResource, settings: Mapping[str, str], code: ErrorCode
 ) -> None:
     with pytest.raises(KafkaError) as raised:
@@ -211,7 +213,7 @@ def test_a_pattern_is_looked_at_and_not_compiled() -> None:
     assert time.process_time() - began < 1
 
 
-def test_steps_of_a_pool_are_measured_from_what_holds_now() -> None:
+def test_steps_of_a_pool_are_measured_from_its_size_now() -> None:
     held = started("num.io.threads=4")
     held.check(OWN, {"num.io.threads": "8"})
     held.follow(image(own={"num.io.threads": "8"}))
@@ -257,7 +259,7 @@ _LOCKED_OUT = [
 
 @pytest.mark.parametrize("settings", _LOCKED_OUT)
 @pytest.mark.parametrize("resource", [OWN, EVERY])
-def test_settings_with_which_no_one_could_log_in_are_refused(
+def test_settings_that_would_let_no_user_log_in_are_refused(
     settings: Mapping[str, str], resource: ConfigResource
 ) -> None:
     """No client could take them back, and the broker would not start again."""
@@ -269,7 +271,7 @@ def test_settings_with_which_no_one_could_log_in_are_refused(
 
 
 @pytest.mark.parametrize("settings", _LOCKED_OUT)
-def test_stored_settings_with_which_no_one_could_log_in_are_left_out(
+def test_stored_settings_that_would_let_no_user_log_in_are_left_out(
     settings: Mapping[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The controller, which has another configuration, may have taken them."""

@@ -63,7 +63,7 @@ def test_a_step_that_fails_does_not_end_the_start_and_is_tried_again(rig: Rig) -
     assert rig.did == ["start", "stop"]
 
 
-def test_what_has_not_begun_by_the_stop_is_not_stopped_and_does_not_begin(rig: Rig) -> None:
+def test_a_step_that_has_not_begun_by_the_stop_is_not_stopped_and_does_not_begin(rig: Rig) -> None:
     rig.left = 1
     rig.lifecycle.start()
     assert rig.lifecycle.stop() == []

@@ -65,7 +65,7 @@ def test_a_start_that_is_given_up_ends_after_the_step_it_is_at() -> None:
     assert [name for name, _ in broker.lifecycle.stop()] == ["a"]  # as the status is to say
 
 
-def test_a_failing_start_stops_what_was_up_and_is_the_callers(
+def test_a_failing_start_stops_the_started_parts_and_is_the_callers(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     broker = Broker("store", "log", "net", "admin", fail_start="net", fail_stop=("log",))
@@ -97,7 +97,7 @@ def test_stop_before_start_keeps_everything_down() -> None:
     assert broker.events == []
 
 
-def test_an_interrupt_during_a_start_stops_what_was_up() -> None:
+def test_an_interrupt_during_a_start_stops_the_started_parts() -> None:
     events: list[str] = []
 
     def interrupted() -> None:

@@ -105,7 +105,7 @@ def test_half_of_an_import_is_no_cluster(tmp_path: Path, zookeeper: ZooKeeperSer
     store.close()
 
 
-def test_a_store_that_was_used_since_is_not_what_was_imported(
+def test_a_store_that_was_used_since_differs_from_the_import(
     tmp_path: Path, zookeeper: ZooKeeperServer
 ) -> None:
     """Its logs would have leader epochs, and its producers ids, that ZooKeeper does not know."""
@@ -143,7 +143,7 @@ def settings(*overrides: str) -> ZooKeeperSettings:
     return ZooKeeperSettings.of(BrokerConfig.load(overrides=every))
 
 
-def test_what_is_not_said_is_kafkas_default() -> None:
+def test_a_missing_setting_is_kafkas_default() -> None:
     assert settings() == ZooKeeperSettings(("a:2181", "b:2182"), "/kafka", 18_000, 18_000)
 
 
@@ -185,7 +185,9 @@ def test_every_key_arrives() -> None:
         ),
     ],
 )
-def test_what_does_not_go_together_names_the_key_to_set(overrides: list[str], key: str) -> None:
+def test_settings_that_do_not_go_together_name_the_key_to_set(
+    overrides: list[str], key: str
+) -> None:
     with pytest.raises(ConfigError, match=key):
         settings(*overrides)
 

@@ -20,7 +20,7 @@ def test_the_line_is_the_one_that_tools_search_for() -> None:
     assert ready_line(1, 0.2, "::1", 9092).endswith("on [::1]:9092")
 
 
-def test_the_file_says_who_and_where(tmp_path: Path) -> None:
+def test_the_file_has_the_node_and_its_addresses(tmp_path: Path) -> None:
     path = tmp_path / "ready.json"
     path.write_text("an older one")
     seen: list[str] = []

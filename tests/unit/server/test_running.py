@@ -58,7 +58,7 @@ def a_broker(has_offline_logs: bool) -> Any:
 
 
 @pytest.mark.parametrize("has_offline_logs", [False, True])
-def test_what_could_not_be_opened_is_garbage(
+def test_a_broker_that_could_not_be_opened_is_garbage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_offline_logs: bool
 ) -> None:
     monkeypatch.setattr(running, "EndSignal", Signals)

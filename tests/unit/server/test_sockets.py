@@ -12,7 +12,7 @@ from kbroker.replica.throttled_replicas import LEADER_RATE
 from kbroker.server import sockets
 
 
-def test_answers_that_wait_may_hold_an_eighth_of_memory_or_what_is_set(
+def test_answers_that_wait_may_hold_an_eighth_of_memory_or_the_configured_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sockets, "memory_limit", lambda: 1 << 30)

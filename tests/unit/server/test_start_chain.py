@@ -120,7 +120,7 @@ def left_by_another(data: Path) -> None:
     assert broker.stop()
 
 
-def test_each_step_brings_what_it_is_named_for(tmp_path: Path) -> None:
+def test_each_step_brings_the_part_that_it_is_named_for(tmp_path: Path) -> None:
     left_by_another(tmp_path)
     (tmp_path / "one" / IN_ORDER).unlink()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -168,7 +168,7 @@ def test_a_shortage_after_the_ready_line_does_not_end_a_broker_that_serves(
     assert broker.stop()
 
 
-def test_a_stop_takes_back_what_was_brought(tmp_path: Path) -> None:
+def test_a_stop_takes_back_the_started_parts(tmp_path: Path) -> None:
     broker = make(tmp_path, "one")
     broker.start()
     assert answers(broker, PATIENCE_S)

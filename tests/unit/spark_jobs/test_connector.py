@@ -76,7 +76,7 @@ MAVEN = """\
 """
 
 
-def test_what_maven_says_is_one_line_with_ways_out(
+def test_an_error_of_maven_is_one_line_with_ways_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of a Spark whose connector is not to be had."""
@@ -97,7 +97,7 @@ def test_the_version_that_was_tried_is_the_one_that_is_pinned() -> None:
     assert f"pyspark=={connector.TRIED_VERSION}" in pinned
 
 
-def test_the_command_prints_what_jars_wants(
+def test_the_command_prints_the_value_of_jars(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = put(tmp_path / "jars", *JARS)

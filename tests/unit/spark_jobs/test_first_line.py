@@ -46,7 +46,7 @@ Caused by: java.io.IOException: No space left on device
         ("x" * 1000, "x" * 297 + "..."),
     ],
 )
-def test_it_says_what_happened(said: str, line: str) -> None:
+def test_it_has_the_error(said: str, line: str) -> None:
     assert first_line(said) == line
 
 

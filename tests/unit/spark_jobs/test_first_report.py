@@ -21,7 +21,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_only_what_an_earlier_run_made_is_emptied(tmp_path: Path) -> None:
+def test_only_files_of_an_earlier_run_are_emptied(tmp_path: Path) -> None:
     mine = tmp_path / "own"
     (emptied(mine) / "old").write_text("x")
     assert [path.name for path in emptied(mine).iterdir()] == [MARKER]
@@ -69,7 +69,7 @@ def test_a_step_that_hangs_is_stopped_with_its_children(tmp_path: Path) -> None:
     assert not alive(child)
 
 
-def test_what_a_step_is_given_it_reads(tmp_path: Path) -> None:
+def test_a_step_reads_the_files_that_it_is_given(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.step("cat", "cat", ["cat"], given=b"abc\n" * 50_000)
     assert os.path.getsize(tmp_path / "log" / "cat.log") == 200_000

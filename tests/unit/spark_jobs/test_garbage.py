@@ -59,7 +59,7 @@ def test_a_writer_whose_files_were_taken_for_garbage_is_refused(
     assert again in opened(tmp_path).state().units
 
 
-def test_what_is_committed_meanwhile_stays(tmp_path: Path) -> None:
+def test_files_that_are_committed_meanwhile_stay(tmp_path: Path) -> None:
     class Slow(LocalFiles):
         """Between the look at the files and the end of it the writer commits."""
 
@@ -98,7 +98,7 @@ def age(place: Path, at_ms: int) -> None:
 
 
 @pytest.mark.parametrize("committed", [True, False], ids=["dropped", "died"])
-def test_what_a_clock_dated_far_ahead_goes_a_day_after_it_was_put_right(
+def test_files_that_a_clock_dated_far_ahead_go_a_day_after_it_was_put_right(
     tmp_path: Path, committed: bool
 ) -> None:
     now, ahead = now_ms(), now_ms() + 1000 * DAY_MS
@@ -181,7 +181,7 @@ def test_a_full_disk_gets_its_room_back(tmp_path: Path) -> None:
     assert died.exists() and not dropped.exists()
 
 
-def test_temporary_files_of_who_died_go(tmp_path: Path) -> None:
+def test_temporary_files_of_dead_writers_go(tmp_path: Path) -> None:
     """Of commits, and of a report that tried whether it can write."""
     ledger = opened(tmp_path)
     ledger.commit(batch())

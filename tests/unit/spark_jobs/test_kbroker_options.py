@@ -56,7 +56,7 @@ def test_single_partitions() -> None:
         ({"assign": '{"a": [0]}'}, "one of subscribe and assign"),
     ],
 )
-def test_what_does_not_fit_is_named(more: dict[str, str], said: str) -> None:
+def test_an_option_that_does_not_fit_is_named(more: dict[str, str], said: str) -> None:
     with pytest.raises(SourceError, match=said) as raised:
         options(**more)
     assert "\n" not in str(raised.value)

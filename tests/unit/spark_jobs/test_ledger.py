@@ -68,7 +68,7 @@ def test_a_batch_is_committed_once(tmp_path: Path) -> None:
     assert state.touched == {DAY: 2}
 
 
-def test_a_ledger_sees_what_others_commit(tmp_path: Path) -> None:
+def test_a_ledger_sees_the_commits_of_others(tmp_path: Path) -> None:
     mine, theirs = opened(tmp_path), opened(tmp_path)
     assert mine.state().number == 0
     theirs.commit(batch(0, 0, 3))
@@ -107,7 +107,7 @@ def test_another_topic_of_the_same_name_is_refused_until_the_gap_is_accepted(
     ]
 
 
-def test_what_retention_took_is_a_gap(tmp_path: Path) -> None:
+def test_records_that_retention_took_are_a_gap(tmp_path: Path) -> None:
     ledger = opened(tmp_path)
     ledger.commit(batch(0, 0, 30))
     ledger.commit(batch(1, 0, 7, partition=1))
@@ -202,7 +202,7 @@ def test_a_fold_replaces_earlier_commits(tmp_path: Path) -> None:
     assert opened(tmp_path).ends() == {TOPIC: (ID, {0: 6})}
 
 
-def test_who_slept_through_a_fold_does_not_begin_a_second_history(tmp_path: Path) -> None:
+def test_a_writer_that_slept_through_a_fold_does_not_begin_a_second_history(tmp_path: Path) -> None:
     slept, empty, awake = opened(tmp_path), opened(tmp_path), opened(tmp_path)
     assert empty.state().number == 0
     awake.commit(batch(0, 0, 1))
@@ -262,7 +262,7 @@ def test_a_fold_that_finds_no_room_undoes_no_commit(
     assert opened(tmp_path).ends() == {TOPIC: (ID, {0: 3})}
 
 
-def test_what_was_dropped_is_forgotten_after_days(tmp_path: Path) -> None:
+def test_dropped_units_are_forgotten_after_days(tmp_path: Path) -> None:
     ledger = opened(tmp_path)
     for n in range(3):
         ledger.commit(batch(n, n, n + 1))
@@ -439,7 +439,7 @@ def test_a_fold_goes_on_as_the_commits_would_have(found: list[Commit]) -> None:
     assert half.state() == whole.state()
 
 
-def test_an_error_says_what_to_do(tmp_path: Path) -> None:
+def test_an_error_names_the_fix(tmp_path: Path) -> None:
     ledger = opened(tmp_path)
     ledger.commit(batch(0, 0, 3))
     with pytest.raises(LedgerError) as raised:

@@ -96,7 +96,7 @@ def test_delete(files: LocalFiles, tmp_path: Path) -> None:
     assert not (outside / "kept").exists()
 
 
-def test_what_is_not_there_cannot_be_read(files: LocalFiles, tmp_path: Path) -> None:
+def test_a_missing_file_cannot_be_read(files: LocalFiles, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         files.read(str(tmp_path / "none"))
     assert not files.exists(str(tmp_path / "none"))

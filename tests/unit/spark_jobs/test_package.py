@@ -65,7 +65,7 @@ def test_tables_are_read_from_it(archive: Path, tmp_path: Path) -> None:
     assert run([archive], code, tmp_path) == f"{kbroker.__version__} 3 True"
 
 
-def test_it_does_not_hide_what_is_installed(archive: Path, tmp_path: Path) -> None:
+def test_it_does_not_hide_installed_modules(archive: Path, tmp_path: Path) -> None:
     code = (
         "import kbroker.errors, kbroker.types, perf.batch\n"
         "print(kbroker.errors.__file__, kbroker.types.__file__)"
@@ -75,9 +75,7 @@ def test_it_does_not_hide_what_is_installed(archive: Path, tmp_path: Path) -> No
     assert outside == str(ROOT / "kbroker" / "types.py")
 
 
-def test_without_kbroker_our_source_says_in_a_line_what_to_do(
-    archive: Path, tmp_path: Path
-) -> None:
+def test_without_kbroker_our_source_names_the_fix_in_a_line(archive: Path, tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
     code = (
         "import sys; sys.modules['kbroker.peer.client'] = None\n"
@@ -95,7 +93,7 @@ def test_the_same_sources_make_the_same_bytes(archive: Path, tmp_path: Path) -> 
     assert again.read_bytes() == archive.read_bytes()
 
 
-def test_the_command_says_what_it_made_or_why_not(
+def test_the_command_prints_the_file_it_made_or_the_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert package.main([str(tmp_path / "jobs.zip")]) == 0

@@ -102,7 +102,7 @@ def test_numbers_of_the_same_rows_share_one_line() -> None:
     assert "1,000 rows of b" in page
 
 
-def test_what_a_record_holds_is_text_and_nothing_else() -> None:
+def test_the_contents_of_a_record_are_text_and_nothing_else() -> None:
     hostile = Report(
         3, HOSTILE, 1, 2,
         (

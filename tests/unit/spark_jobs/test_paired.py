@@ -60,7 +60,7 @@ def test_unknown_quiet_is_not_quiet(quiet: bool | None, why: str) -> None:
     assert found.verdict == ("open" if why else "good")
 
 
-def test_cpu_is_compared_with_and_without_what_a_runtime_does_for_itself() -> None:
+def test_cpu_is_compared_with_and_without_the_own_work_of_a_runtime() -> None:
     theirs = rounds(*[40] * 7, broker="kafka", compiler_cpu_s=0.015, collector_cpu_s=0.005)
     beside = both(rounds(*[10] * 7), theirs)
     found = {measure: versus(beside, measure) for measure in (CPU, CPU_OWN)}
@@ -76,7 +76,7 @@ def test_so_few_pairs_decide_nothing(count: int) -> None:
     assert found.why_open == f"{count} of 6 rounds needed"
 
 
-def test_what_a_broker_differs_from_itself_by_decides_nothing() -> None:
+def test_the_difference_of_a_broker_from_itself_decides_nothing() -> None:
     blocks = [
         *rounds(*[10] * 7), *rounds(*[11] * 7, broker="kafka"),
         *rounds(*[10, 9, 12, 10, 10, 10, 10], again=True),

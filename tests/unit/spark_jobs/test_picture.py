@@ -34,7 +34,7 @@ def test_a_picture_has_the_words_and_every_plot() -> None:
     assert svg == picture.picture(_section())
 
 
-def test_what_a_record_says_is_no_markup() -> None:
+def test_the_text_of_a_record_is_no_markup() -> None:
     section = replace(_section(HOSTILE), title=HOSTILE, words=(HOSTILE,))
     root = ElementTree.fromstring(picture.picture(section))
     assert not [one for one in root.iter() if one.tag.endswith("script")]

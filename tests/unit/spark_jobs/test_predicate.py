@@ -27,7 +27,7 @@ COLUMNS = {*METRICS.column_names, *RESULTS.column_names}
         "",
     ],
 )
-def test_what_is_asked(where: str) -> None:
+def test_conditions_that_are_accepted(where: str) -> None:
     assert check(where, COLUMNS) == where
 
 
@@ -59,6 +59,6 @@ def test_what_is_asked(where: str) -> None:
         ("a" * (CHARS_MAX + 1), "characters"),
     ],
 )  # fmt: skip
-def test_what_is_refused(where: str, names: str) -> None:
+def test_conditions_that_are_refused(where: str, names: str) -> None:
     with pytest.raises(ReportError, match=names):
         check(where, COLUMNS)

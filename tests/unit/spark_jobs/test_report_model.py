@@ -155,7 +155,7 @@ def test_an_address_that_is_none(address: str, says: str) -> None:
         small().cell(address)
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_an_impossible_value_is_refused() -> None:
     with pytest.raises(ValueError, match="row 1 has 1 cells for 2 columns"):
         Table("t", ("a", "b"), ((Cell("1"), Cell("2")), (Cell("3"),)))
     with pytest.raises(ValueError, match="1 x for 2 y"):
@@ -170,7 +170,7 @@ def test_what_cannot_be_is_refused() -> None:
         small(sections=(Section("a", "", ()), Section("a", "", ())))
 
 
-def test_what_is_wrong_is_of_all_sections_and_alarms_come_first() -> None:
+def test_errors_are_of_all_sections_and_alarms_come_first() -> None:
     warning, unknown = Finding("w", severity="warning"), Finding("u", severity="unknown")
     alarm = Finding("silent", 1_764_072_000_000, "the broker")
     sections = (Section("a", "", (), findings=(unknown, warning)),

@@ -186,7 +186,7 @@ def test_a_checkpoint_that_disagrees_is_left(place: Place, change: str, why: str
         ([(5, 5), (0, 4)], ID, None),
     ],
 )
-def test_what_is_gone_is_said(
+def test_a_lost_range_is_reported(
     place: Place, offsets: list[tuple[int, int]], topic_id: str, line: str | None
 ) -> None:
     landed_once(place)

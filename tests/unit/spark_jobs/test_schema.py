@@ -37,7 +37,7 @@ def records(table: TableSchema) -> st.SearchStrategy[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("table", EVERY, ids=lambda table: table.name)
-def test_a_row_has_each_column_once_and_says_what_it_is(table: TableSchema) -> None:
+def test_a_row_has_each_column_once_and_names_its_kind(table: TableSchema) -> None:
     names = [name.lower() for name in table.column_names]  # Spark's names have no case
     assert len(set(names)) == len(names)
     assert all(column.help.endswith(".") for column in (*table.identity, *table.columns))
@@ -78,7 +78,7 @@ def test_topics_find_their_tables() -> None:
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=list(TABLES))
 @given(data=st.data())
-def test_what_is_written_is_plain_json_and_reads_back(
+def test_a_written_row_is_plain_json_and_reads_back(
     table: TableSchema, data: st.DataObject
 ) -> None:
     record = data.draw(records(table))
@@ -91,7 +91,7 @@ def no_json(name: str) -> float:
     raise ValueError(f"{name} is no JSON")
 
 
-def test_what_json_cannot_say_is_left_out() -> None:
+def test_a_value_that_json_cannot_have_is_left_out() -> None:
     record = {"others_cpu": math.nan, "wall_s": math.inf, "answer": None, "round": 0}
     assert json.loads(TABLES["results"].encode(record)) == {"round": 0}
 

@@ -26,7 +26,7 @@ def raw() -> Book:
     return found
 
 
-def test_a_date_whose_rows_expired_is_not_made_again_of_what_comes_late(raw: Book) -> None:
+def test_a_date_whose_rows_expired_is_not_made_again_of_late_rows(raw: Book) -> None:
     """It would take the place of a roll-up of all its rows, though an older date still waits."""
     hourly = Book()
     hourly.add(Commit("hours-1", "merge", 1, covers={SECOND: 1}))

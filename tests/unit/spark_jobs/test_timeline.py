@@ -41,7 +41,7 @@ def test_a_sample_that_comes_a_little_late_is_no_gap() -> None:
     assert found is not None and found.y == (1.0, 2.0)
 
 
-def test_what_is_measured_seldom_has_seldom_gaps() -> None:
+def test_a_series_that_is_measured_seldom_has_seldom_gaps() -> None:
     assert line(0, 3, 6, 9, every=3) == "0369"
 
 

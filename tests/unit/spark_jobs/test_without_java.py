@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 
 
 @pytest.mark.parametrize("job", [maintain, report, stream])
-def test_one_line_says_what_to_install(
+def test_one_line_names_the_package_to_install(
     job: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -52,7 +52,7 @@ def test_a_removed_group_meets_none_and_is_still_counted() -> None:
     assert faults.api_keys() == set()
 
 
-def test_the_trace_says_what_came_and_what_was_done_to_it() -> None:
+def test_the_trace_has_the_requests_and_the_faults() -> None:
     trace = Trace()
     asked = SimpleNamespace(
         api_key=0, api_version=9, client_id="c", correlation_id=7, body=b"x" * 40

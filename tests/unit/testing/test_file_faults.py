@@ -95,7 +95,9 @@ def test_a_fault_picks_its_files(open_log: OpenLog) -> None:
     assert [Path(each.path).suffix for each in faults.seen if each.failed] == [".timeindex"]
 
 
-def test_what_hangs_goes_on_when_it_is_let_go(open_log: OpenLog, tmp_path: Path) -> None:
+def test_an_operation_that_hangs_goes_on_when_it_is_let_go(
+    open_log: OpenLog, tmp_path: Path
+) -> None:
     log = open_log()
     files = HangingFiles()
     files.hang(str(log.directory), ["write"])

@@ -31,7 +31,7 @@ def log(server, line):
 """
 
 
-def test_a_failure_tells_what_was_logged_since_its_test_began(tmp_path: Path) -> None:
+def test_a_failure_has_the_log_lines_since_its_test_began(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(TESTS)
     plain = ["-p", "kbroker.testing.plugin", "-p", "no:cacheprovider", "-c", os.devnull]
     ran = subprocess.run(

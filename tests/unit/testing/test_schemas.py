@@ -148,7 +148,7 @@ def test_bytes_after_the_last_field_are_left_alone() -> None:
     assert schemas.decode(as_request(ApiKey.DESCRIBE_CLUSTER, 0, b"\x01\x00rest"))
 
 
-def test_only_what_is_for_tests_names_kio() -> None:
+def test_only_modules_for_tests_name_kio() -> None:
     """A broker reads and writes its messages itself; which packages are above, a test says too."""
     code = [path for end in ("py", "pyx") for path in (ROOT / "kbroker").rglob(f"*.{end}")]
     naming = {path.relative_to(ROOT) for path in code if IMPORT_OF_KIO.search(path.read_text())}

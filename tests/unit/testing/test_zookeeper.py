@@ -121,7 +121,7 @@ def test_a_transaction_happens_whole_or_not_at_all(
         assert tree.end(session_id) == []
 
 
-def test_what_failed_says_which_and_why() -> None:
+def test_a_failed_operation_is_named_with_its_error() -> None:
     tree = Tree()
     with pytest.raises(MultiError) as failed:
         tree.multi(1, [Create("/a"), Create("/a/x"), Create("/a")])
@@ -134,7 +134,7 @@ def test_what_failed_says_which_and_why() -> None:
 
 
 @given(st.binary(max_size=40))
-def test_what_is_no_frame_is_refused_and_nothing_else_happens(payload: bytes) -> None:
+def test_a_frame_that_is_none_is_refused_and_nothing_else_happens(payload: bytes) -> None:
     for read in (Reader.hello, Reader.operations, Reader.text, lambda r: r.operation(1)):
         try:
             read(Reader(payload))
@@ -159,7 +159,7 @@ def test_a_frame_of_an_impossible_size_ends_its_connection_only(
 
 
 @pytest.mark.parametrize("ask", [0, 6, 15, 100, 101, 102, 1_000, -10])
-def test_what_is_not_served_is_said_and_the_session_goes_on(
+def test_an_operation_that_is_not_served_is_refused_and_the_session_goes_on(
     server: ZooKeeperServer, ask: int
 ) -> None:
     host, port = server.connect.split(":")

@@ -152,7 +152,7 @@ class Groups:
         done(ErrorCode.NONE)
 
 
-def test_a_round_removes_what_is_over_and_groups_with_nothing_left() -> None:
+def test_a_round_removes_expired_offsets_and_groups_with_nothing_left() -> None:
     minute = 60_000
     clock = ManualClock(start_wall_ms=100 * minute)
     old, fresh = committed(80 * minute), committed(95 * minute, "fresh")
@@ -170,7 +170,7 @@ def test_a_round_removes_what_is_over_and_groups_with_nothing_left() -> None:
     assert (task.expired_offsets, task.deleted_groups) == (2, 2)
 
 
-def test_what_a_transaction_may_still_commit_keeps_its_partition_and_its_group() -> None:
+def test_offsets_that_a_transaction_may_still_commit_keep_their_partition_and_group() -> None:
     minute = 60_000
     clock = ManualClock(start_wall_ms=100 * minute)
     empty = GroupAge(GroupState.EMPTY, "consumer", 0, None)

@@ -222,7 +222,7 @@ def test_other_metadata_before_the_assignment_starts_over() -> None:
     assert again.waits
 
 
-def test_who_asks_twice_is_answered_on_the_later_request() -> None:
+def test_a_member_that_asks_twice_is_answered_on_the_later_request() -> None:
     world = World()
     leader, follower = world.stable(2)
     first = world.join(follower, CHANGED)
@@ -262,7 +262,7 @@ def test_the_longest_rebalance_timeout_counts() -> None:
     assert not quick.waits
 
 
-def test_who_does_not_sync_is_put_out() -> None:
+def test_a_member_that_does_not_sync_is_put_out() -> None:
     world = World()
     leader, follower = world.stable(2)
     world.join(leader)

@@ -18,7 +18,7 @@ BUSY = ErrorCode.REBALANCE_IN_PROGRESS
 # --- commits ---
 
 
-def test_who_may_commit() -> None:
+def test_members_that_may_commit() -> None:
     world = World()
     check = world.coordinator.check_commit
     assert check(GROUP, "m", None, 3, 8) is ErrorCode.ILLEGAL_GENERATION
@@ -35,7 +35,7 @@ def test_who_may_commit() -> None:
     assert world.commit(leader) is BUSY
 
 
-def test_who_may_commit_in_a_transaction() -> None:
+def test_members_that_may_commit_in_a_transaction() -> None:
     """As Apache Kafka: a rebalance is no reason against it, nor are members that are not named."""
     world = World()
     check = world.coordinator.check_transaction_commit
@@ -102,7 +102,7 @@ def test_a_group_that_is_too_large_for_this_broker_rebalances_when_it_is_loaded(
     assert later.state is GroupState.PREPARING_REBALANCE
 
 
-def test_who_waits_with_a_group_that_is_lost_is_sent_away() -> None:
+def test_a_member_that_waits_with_a_lost_group_is_sent_away() -> None:
     world = World()
     leader, follower = world.stable(2)
     join = world.join(leader)
@@ -181,7 +181,7 @@ def test_a_deleted_group_is_gone_though_its_followers_are_late() -> None:
     assert GROUP not in world.view.groups
 
 
-def test_who_deletes_a_group_that_is_kept_in_the_end_is_to_ask_again() -> None:
+def test_a_client_that_deletes_a_group_that_is_kept_in_the_end_is_to_ask_again() -> None:
     world = World()
     world.coordinator.ensure_group(GROUP)
     beside: list[Answer[ErrorCode]] = []
@@ -210,7 +210,7 @@ def test_a_new_group_comes_after_the_tombstones_of_the_one_before() -> None:
 
 
 @pytest.mark.parametrize("why", ["used", "not stored", "raises"])
-def test_a_group_that_cannot_be_deleted_is_what_it_was(
+def test_a_group_that_cannot_be_deleted_is_unchanged(
     why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World()
@@ -252,7 +252,7 @@ def test_a_group_lost_during_its_deletion_is_not_published_over_its_successor(
     assert world.view.groups[GROUP].members == [(leader, None)]
 
 
-def test_what_a_lost_group_still_had_to_write_is_not_written() -> None:
+def test_a_lost_group_does_not_write_its_pending_records() -> None:
     world = World()
     (leader,) = world.stable()
     world.leave(leader)

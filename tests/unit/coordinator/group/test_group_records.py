@@ -88,7 +88,7 @@ def test_older_versions_are_read() -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"\x00", b"\x00\x04" + STABLE_VALUE[2:], b"\xff\xff"])
-def test_what_is_no_group_is_refused(value: bytes) -> None:
+def test_a_record_that_is_no_group_is_refused(value: bytes) -> None:
     with pytest.raises(RecordError):
         decode_group("g", value)
 

@@ -121,7 +121,7 @@ def test_an_action_of_the_outbox_that_raises_holds_up_none_after_it(
     assert world.sync(leader, given={leader: b"1"}).got.assignment == b"1"
 
 
-def test_who_asked_is_answered_when_starting_over_raises_as_well(
+def test_a_request_is_answered_when_starting_over_raises_as_well(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World()
@@ -141,7 +141,7 @@ def test_who_asked_is_answered_when_starting_over_raises_as_well(
 
 
 @pytest.mark.parametrize("member", ["leader", "follower"])
-def test_a_write_that_raises_answers_who_waits_for_it(
+def test_a_write_that_raises_answers_its_waiting_requests(
     member: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World()

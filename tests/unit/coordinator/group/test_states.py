@@ -227,7 +227,7 @@ def test_the_assignment_is_not_stored() -> None:
 
 
 @pytest.mark.parametrize("code", [N, ErrorCode.NOT_COORDINATOR])
-def test_what_is_stored_for_a_generation_that_is_past_is_ignored(code: ErrorCode) -> None:
+def test_a_store_for_a_past_generation_is_ignored(code: ErrorCode) -> None:
     scene = Scene(C)
     scene.world.store.holds = True
     answer = scene.world.sync(scene.a, given={scene.a: b"old"})
@@ -245,7 +245,7 @@ def _cells(*kinds: Do) -> list[tuple[GroupState, Event]]:
 
 
 @pytest.mark.parametrize(("state", "event"), _cells(Do.NEVER))
-def test_what_cannot_happen_raises_and_changes_nothing(state: GroupState, event: Event) -> None:
+def test_an_impossible_event_raises_and_changes_nothing(state: GroupState, event: Event) -> None:
     scene = Scene(state)
     before = picture(scene.group)
     with pytest.raises(InvariantError, match=event.name):
@@ -254,7 +254,9 @@ def test_what_cannot_happen_raises_and_changes_nothing(state: GroupState, event:
 
 
 @pytest.mark.parametrize(("state", "event"), _cells(Do.NOTHING, Do.REFUSE))
-def test_what_comes_too_late_or_is_refused_changes_nothing(state: GroupState, event: Event) -> None:
+def test_an_event_that_is_too_late_or_refused_changes_nothing(
+    state: GroupState, event: Event
+) -> None:
     scene = Scene(state)
     before = picture(scene.group)
     assert scene.group.fire(event) is TABLE[state, event].code
@@ -287,5 +289,5 @@ def test_every_cell_is_defined_and_every_test_above_walks_its_event() -> None:
         assert state is not D or cell.to is D or event is Event.KEPT
 
 
-def test_the_page_shows_the_table_that_is_obeyed() -> None:
+def test_the_page_has_the_table_that_is_followed() -> None:
     assert generated() in (ROOT / "docs/groups.md").read_text(encoding="utf-8")

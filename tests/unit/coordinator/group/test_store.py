@@ -182,7 +182,7 @@ def test_empty_partitions_are_active_at_once(start: Callable[..., Node]) -> None
     assert node.write(image(groups[2])) is ErrorCode.NOT_COORDINATOR
 
 
-def test_what_was_written_is_loaded_after_the_ready_line(start: Callable[..., Node]) -> None:
+def test_written_records_are_loaded_after_the_ready_line(start: Callable[..., Node]) -> None:
     node = start()
     node.lead(*[NODE] * COUNT)
     assert node.write(image("g1", 3, MEMBER)) is ErrorCode.NONE
@@ -208,7 +208,7 @@ def test_what_was_written_is_loaded_after_the_ready_line(start: Callable[..., No
         assert node.table.offset("simple", "orders", 0) == offset("orders", 0, 9)
 
 
-def test_what_a_group_that_is_no_more_writes_late_is_refused(start: Callable[..., Node]) -> None:
+def test_a_late_write_of_a_group_that_is_gone_is_refused(start: Callable[..., Node]) -> None:
     node = start()
     node.lead(*[NODE] * COUNT)
     log = node.open[partition_for("g", COUNT)]
@@ -236,7 +236,9 @@ def test_the_first_writes_of_a_group_that_was_made_anew_are_in_the_log(
     assert again.groups.loaded == [image("g", 1, MEMBER)]
 
 
-def test_a_new_leader_loads_what_its_followers_have_not_yet(start: Callable[..., Node]) -> None:
+def test_a_new_leader_loads_records_that_its_followers_do_not_have_yet(
+    start: Callable[..., Node],
+) -> None:
     """Above the high watermark there is what the leader before may have promised."""
     node = start()
     node.lead(*[NODE] * COUNT)
@@ -383,7 +385,7 @@ class CommittedMeanwhile:
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_what_is_committed_for_the_new_topic_stays_when_the_old_one_is_forgotten(
+def test_commits_for_the_new_topic_stay_when_the_old_one_is_forgotten(
     start: Callable[..., Node], monkeypatch: pytest.MonkeyPatch, stopped: bool
 ) -> None:
     """Also where the clock has gone back since the old one's commits."""
@@ -535,7 +537,7 @@ def test_a_log_that_cannot_be_read_leaves_its_partition_unowned(
     assert "cannot be read" in caplog.text
 
 
-def test_what_apache_kafka_wrote_is_loaded(start: Callable[..., Node]) -> None:
+def test_a_log_of_apache_kafka_is_loaded(start: Callable[..., Node]) -> None:
     node = start()
     node.lead(*[NODE] * COUNT)
     log = node.open[partition_for("g-static", COUNT)]

@@ -47,7 +47,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     nodes[-1].stop()
 
 
-def test_what_was_written_is_replayed_before_the_partition_is_active(start: Start) -> None:
+def test_written_records_are_replayed_before_the_partition_is_active(start: Start) -> None:
     node = start()
     node.lead(NODE, NODE)
     counter, other = node.counters.make(NAME), node.counters.make(OTHER)
@@ -71,7 +71,7 @@ def test_what_was_written_is_replayed_before_the_partition_is_active(start: Star
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_a_partition_waits_for_the_followers_to_have_what_was_loaded(
+def test_a_partition_waits_for_its_followers_to_have_the_loaded_records(
     start: Start, waits: bool
 ) -> None:
     """Where its machine asks for that (history 4 of those with transactions)."""

@@ -142,7 +142,7 @@ def test_complete_is_written_until_it_is_in_the_log() -> None:
     assert not world.later
 
 
-def test_another_coordinator_completes_what_it_loads() -> None:
+def test_another_coordinator_completes_the_transactions_that_it_loads() -> None:
     world = World()
     pair = world.pair()
     world.add(pair)
@@ -329,7 +329,7 @@ def test_an_abort_of_nothing_needs_no_markers() -> None:
     assert (world.state(), world.markers.orders) == (State.COMPLETE_ABORT, [])
 
 
-def test_who_may_write_where() -> None:
+def test_producers_and_the_partitions_that_they_may_write_to() -> None:
     world = World()
     pair = world.pair()
     verify = world.coordinator.verify_partitions
@@ -359,7 +359,7 @@ def test_an_id_without_a_name() -> None:
     assert world.add(Pair(1, 0), name="") is ErrorCode.INVALID_REQUEST
 
 
-def test_what_this_broker_does_not_coordinate() -> None:
+def test_ids_that_this_broker_does_not_coordinate() -> None:
     world = World()
     pair = world.pair()
     world.log.code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -217,7 +217,7 @@ def requests(image: TransactionImage, version: int) -> Iterator[Asked]:
 
 
 @pytest.mark.parametrize("version", [TV1, TV2])
-def test_near_the_limit_every_request_leads_to_what_a_record_may_have(version: int) -> None:
+def test_near_the_limit_every_request_leads_to_values_that_a_record_may_have(version: int) -> None:
     """And to markers that a partition takes, which has records of the epoch before."""
     outcomes = 0
     for image in near_the_limit():
@@ -302,7 +302,7 @@ def test_the_next_transaction_begins_with_its_own_partitions() -> None:
         (empty(3), Pair(ID, 3), ErrorCode.NONE),
     ],
 )
-def test_who_may_write(image: TransactionImage | None, pair: Pair, code: int) -> None:
+def test_producers_that_may_write(image: TransactionImage | None, pair: Pair, code: int) -> None:
     assert decisions.verify(image, pair) == code
 
 

@@ -25,7 +25,7 @@ def asked(world: World, *transactions: AddedTransaction) -> Mapping[str, Verdict
     return dict(answer)
 
 
-def test_what_is_added_and_what_is_verified() -> None:
+def test_partitions_that_are_added_and_partitions_that_are_verified() -> None:
     world = World()
     pair = world.pair()
     assert asked(world, AddedTransaction(ID, *pair, False, (ORDERS, BILLS))) == {ID: NONE}

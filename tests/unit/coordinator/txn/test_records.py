@@ -79,7 +79,7 @@ def drawn(dice: random.Random) -> TransactionImage:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_c_writes_what_the_table_of_the_message_says(version: int) -> None:
+def test_c_writes_the_bytes_of_the_table_of_the_message(version: int) -> None:
     dice = random.Random(1)
     for _ in range(200):
         image = drawn(dice)

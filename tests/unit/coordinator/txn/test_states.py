@@ -140,7 +140,7 @@ def test_the_rows_here_are_all_events() -> None:
     assert {"add", "add known", "add old", "add foreign", "timeout", "marked"} < requests
 
 
-def test_what_cannot_happen_is_of_unknown_ids_only() -> None:
+def test_impossible_events_are_of_unknown_ids_only() -> None:
     never = {(state, event) for (state, event), cell in TABLE.items() if cell.do is Do.NEVER}
     assert never == {(State.NONE, each) for each in (Event.TIMEOUT, Event.MARKED, Event.EXPIRE)}
 

@@ -142,7 +142,7 @@ def test_ids_are_loaded_before_their_partition_is_active(
     assert "loaded 1 partitions with 2 transactional ids" in caplog.text
 
 
-def test_what_is_known_while_partitions_are_loaded(start: Start) -> None:
+def test_ids_that_are_known_while_partitions_are_loaded(start: Start) -> None:
     node = start()
     node.lead(NODE, NODE)
     node.init()

@@ -86,7 +86,9 @@ def test_a_clean_election_is_counted_and_the_first_leader_is_not(cluster: Cluste
     assert (figures().leader_elections, figures().unclean_elections) == (1, 0)
 
 
-def test_who_left_below_the_minimum_may_be_elected(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_replica_that_left_below_the_minimum_may_be_elected(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     cluster.rules = ElectionRules(min_in_sync=2)
     cluster.make(3, 2)
     cluster.end(2)
@@ -351,7 +353,7 @@ def test_others_lead_before_a_broker_stops(cluster: Cluster, tmp_path: Path) -> 
     assert (cluster.state.leader, cluster.state.isr) == (3, (3,))
 
 
-def test_what_is_made_while_a_broker_stops_goes_to_the_others(
+def test_topics_that_are_created_while_a_broker_stops_go_to_the_others(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     """Until it has started again."""

@@ -418,7 +418,7 @@ def broker_eventually_creates(broker: OneBroker) -> list[TopicResult]:
             return results
 
 
-def test_what_was_queued_before_a_stop_is_done_and_later_requests_are_refused(
+def test_requests_queued_before_a_stop_are_done_and_later_ones_are_refused(
     tmp_path: Path,
 ) -> None:
     broker = OneBroker(tmp_path)

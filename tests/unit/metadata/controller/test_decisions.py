@@ -100,7 +100,7 @@ E = ErrorCode
         (NewTopic("t", 2**31 - 1, 1), E.POLICY_VIOLATION, "10000"),
     ],
 )
-def test_what_is_refused(spec: NewTopic, code: ErrorCode, words: str) -> None:
+def test_topics_that_are_refused(spec: NewTopic, code: ErrorCode, words: str) -> None:
     refused = plan_one(spec)
     assert isinstance(refused, KafkaError)
     assert refused.code is code

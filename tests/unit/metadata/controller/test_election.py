@@ -46,7 +46,7 @@ def test_one_is_elected_and_the_epoch_counts_the_terms(store: EmbeddedStore) -> 
     other.close()
 
 
-def test_who_won_unheard_has_won(store: EmbeddedStore) -> None:
+def test_a_winner_whose_answer_was_lost_has_won(store: EmbeddedStore) -> None:
     deaf = FaultyStore(store)
     election = Election(deaf, 1, ManualClock())
     deaf.die_at, deaf.die_after_commit = 1, True
@@ -58,7 +58,7 @@ def test_who_won_unheard_has_won(store: EmbeddedStore) -> None:
     store.multi([election.fence])
 
 
-def test_who_was_replaced_writes_nothing(store: EmbeddedStore) -> None:
+def test_a_replaced_controller_writes_nothing(store: EmbeddedStore) -> None:
     other = store.new_session()
     first, second = Election(store, 1, ManualClock()), Election(other, 2, ManualClock())
     first.try_win()
@@ -84,7 +84,9 @@ def test_who_was_replaced_writes_nothing(store: EmbeddedStore) -> None:
     other.close()
 
 
-def test_who_was_replaced_is_refused_what_its_successor_has_removed(store: EmbeddedStore) -> None:
+def test_a_replaced_controller_is_refused_the_nodes_that_its_successor_has_removed(
+    store: EmbeddedStore,
+) -> None:
     """It learns that it was replaced, and not that a node is missing."""
     other = store.new_session()
     first, second = Election(store, 1, ManualClock()), Election(other, 2, ManualClock())

@@ -60,7 +60,7 @@ def test_a_starting_broker_gets_the_whole_image_and_then_changes(
 
 
 @pytest.mark.parametrize("what", ["requests", "answers"])
-def test_what_is_lost_is_sent_again(cluster: Cluster, wire: Wire, what: str) -> None:
+def test_a_lost_image_is_sent_again(cluster: Cluster, wire: Wire, what: str) -> None:
     lossy = wire.loses if what == "requests" else wire.loses_answers
     lossy.add(3)
     cluster.controller.create("t")
@@ -83,7 +83,7 @@ def test_nothing_queues_up_for_a_slow_broker(cluster: Cluster, wire: Wire) -> No
     assert sum(node_id == 3 for node_id, _ in wire.sent) <= 3
 
 
-def test_what_is_old_is_refused(cluster: Cluster) -> None:
+def test_an_old_image_is_refused(cluster: Cluster) -> None:
     cluster.controller.create("t")
     follow(cluster)
     two = cluster.brokers[2]
@@ -138,7 +138,7 @@ def test_an_overtaken_update_deletes_nothing() -> None:
     assert receives(2, 3) is ErrorCode.NONE  # the next controller counts for itself
 
 
-def test_what_is_known_of_a_partition_does_not_go_back() -> None:
+def test_the_known_state_of_a_partition_does_not_go_back() -> None:
     """A controller that read the store before it learns of the next one knows more than that one's
     first update, which was on its way."""
 
@@ -229,7 +229,7 @@ def test_a_start_while_the_store_was_away_is_one_as_well(cluster: Cluster, tmp_p
     first.stop()
 
 
-def test_the_next_controller_is_obeyed_and_the_last_one_is_not(
+def test_the_next_controller_is_followed_and_the_last_one_is_not(
     cluster: Cluster, wire: Wire
 ) -> None:
     cluster.make(3, 2)
@@ -427,7 +427,7 @@ def test_apache_kafka_registers_without_a_rack(cluster: Cluster) -> None:
     assert cluster.controller.image.brokers[9].address_on("INSIDE") == ("kafka-1", 9092)
 
 
-def test_who_becomes_the_controller_knows_which_logs_of_its_own_fail(cluster: Cluster) -> None:
+def test_a_new_controller_knows_which_logs_of_its_own_fail(cluster: Cluster) -> None:
     cluster.make(2, 3)
     follow(cluster)
     one, two, three = (cluster.brokers[node_id] for node_id in (1, 2, 3))
@@ -441,7 +441,9 @@ def test_who_becomes_the_controller_knows_which_logs_of_its_own_fail(cluster: Cl
     assert two.image.topics["t"].partitions[0].isr == (3,)
 
 
-def test_who_reads_the_store_again_does_not_lead_with_a_log_that_fails(cluster: Cluster) -> None:
+def test_a_controller_that_reads_the_store_again_does_not_lead_with_a_log_that_fails(
+    cluster: Cluster,
+) -> None:
     cluster.make(1, 2)
     cluster.end(2)
     cluster.controller.controller.logs_fail([FAILS])

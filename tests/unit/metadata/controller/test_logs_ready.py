@@ -44,7 +44,7 @@ def test_one_by_one_in_the_epochs_of_the_start(broker: OneBroker) -> None:
     assert broker.controller.statistics().offline_partitions == 0
 
 
-def test_what_does_not_open_then_stays_offline(broker: OneBroker) -> None:
+def test_a_log_that_does_not_open_then_stays_offline(broker: OneBroker) -> None:
     broker.create(NewTopic("t", 2, 1))
     broker.replicas.offline = [UNREAD]
     broker.restart()
@@ -69,7 +69,7 @@ def test_a_log_that_was_open_before_it_is_named(broker: OneBroker) -> None:
     assert broker.store.writes == writes
 
 
-def test_what_is_gone_is_nothing(broker: OneBroker) -> None:
+def test_a_log_that_is_gone_is_ignored(broker: OneBroker) -> None:
     broker.create(NewTopic("t", 2, 1), NewTopic("u", 1, 1))
     broker.replicas.offline = [UNREAD, TopicPartition("u", 0)]
     broker.restart()
@@ -121,7 +121,7 @@ def test_no_replica_leads_whose_log_is_not_read(
     follow(cluster)
 
 
-def test_who_has_followed_goes_on_to_follow(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_follower_goes_on_to_follow(cluster: Cluster, tmp_path: Path) -> None:
     cluster.make(3, 2)
     follow(cluster)
     cluster.end(2)
@@ -170,7 +170,7 @@ def test_the_controllers_own(cluster: Cluster, wire: Wire, tmp_path: Path) -> No
     assert b'"leader":1' in stored.data
 
 
-def test_who_has_lost_its_session_leads_nothing_by_it(
+def test_a_broker_that_has_lost_its_session_leads_nothing_by_it(
     cluster: Cluster, wire: Wire, tmp_path: Path
 ) -> None:
     cluster.make(2)

@@ -64,7 +64,7 @@ def test_the_others_elect_while_the_controllers_own_logs_hang(tmp_path: Path) ->
             broker.stop()
 
 
-def test_what_was_announced_is_published_under_its_version_and_sent_once(tmp_path: Path) -> None:
+def test_an_announced_image_is_published_under_its_version_and_sent_once(tmp_path: Path) -> None:
     cluster, wire, logs = cluster_with_hanging_logs(tmp_path)
     logs.go_on.set()
     try:

@@ -77,7 +77,7 @@ def test_a_log_that_others_cannot_use_is_not_waited_for_before_a_stop() -> None:
 
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize(("isr", "leader"), [((1, 2), 2), ((1,), NO_LEADER)])
-def test_what_a_new_controller_cannot_use_itself_is_led_elsewhere_in_another_epoch(
+def test_a_log_that_a_new_controller_cannot_use_is_led_elsewhere_in_another_epoch(
     isr: tuple[int, ...], leader: int, fails: bool
 ) -> None:
     """It has no leader once it has not opened, in the epoch of ours: that is written never."""

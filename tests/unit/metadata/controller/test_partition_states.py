@@ -202,7 +202,7 @@ def test_a_leader_grows_and_shrinks_its_in_sync_set() -> None:
         (1, change(1, 0), E.INELIGIBLE_REPLICA),  # it is dead
     ],
 )
-def test_what_no_leader_may_ask_for(leader: int, asked: InSyncChange, code: E) -> None:
+def test_sets_that_no_leader_may_ask_for(leader: int, asked: InSyncChange, code: E) -> None:
     cluster = image((1, 2), leader=1, isr=(1,))
     with pytest.raises(KafkaError) as refused:
         alter_in_sync(cluster, leader, asked)
@@ -233,7 +233,7 @@ def test_before_a_broker_stops_others_lead(
     assert [state_of(each) for each in changed] == ([] if after is None else [after])
 
 
-def test_what_is_waited_for_before_a_stop() -> None:
+def test_partitions_that_a_stop_waits_for() -> None:
     name = TopicPartition("t", 0)
     assert others_may_lead(image(leader=0, isr=(0,)), 0) == [name]
     assert others_may_lead(image((0,), leader=0, isr=(0,)), 0) == []  # no other lives
@@ -243,7 +243,7 @@ def test_what_is_waited_for_before_a_stop() -> None:
     assert others_may_lead(image(leader=0, isr=(0,)), 0, (), {(name, 1), (name, 2)}) == []
 
 
-def test_who_stops_does_not_join_again_and_is_not_put_out_by_itself() -> None:
+def test_a_stopping_broker_does_not_join_again_and_is_not_put_out_by_itself() -> None:
     cluster = image(leader=1, isr=(1,))
     with pytest.raises(KafkaError) as refused:
         alter_in_sync(cluster, 1, change(1, 0), stopping={0})

@@ -45,7 +45,7 @@ def test_a_broker_without_a_version_in_common_does_not_join(
 @pytest.mark.parametrize(
     "versions", [OURS, Versions(OLDER.lowest, OURS.lowest), Versions(OURS.highest, 10**9), None]
 )
-def test_who_has_one_in_common_joins(tmp_path: Path, versions: Versions | None) -> None:
+def test_a_broker_with_a_common_version_joins(tmp_path: Path, versions: Versions | None) -> None:
     """And beside one that does not say, as Apache Kafka's."""
     one = OneBroker(tmp_path, 1)
     one.start()
@@ -60,7 +60,7 @@ def test_who_has_one_in_common_joins(tmp_path: Path, versions: Versions | None) 
 @pytest.mark.parametrize(
     "said", [None, [], [1], [1, 2, 3], ["1", "2"], [2, 1], [True, True], {}, "12", 3]
 )
-def test_what_is_no_range_says_nothing(said: object) -> None:
+def test_a_text_that_is_no_range_counts_as_none(said: object) -> None:
     assert versions_in(json.dumps({"inter_broker_versions": said}).encode()) is None
     assert versions_in(json.dumps(said).encode()) is None
     assert versions_in(b"\xff{") is None

@@ -44,7 +44,7 @@ def test_ids_are_counted_through_the_blocks_without_a_gap() -> None:
     assert got == list(range(50))
 
 
-def test_who_comes_before_the_block_waits_for_it() -> None:
+def test_a_request_that_comes_before_the_block_waits_for_it() -> None:
     controller = FakeController()
     manager = ProducerIdManager(controller.allocate, block_size=2)
     got: list[Any] = []

@@ -39,7 +39,7 @@ def test_those_to_come_and_those_to_go_are_both_there_until_the_end() -> None:
     assert there == PartitionImage("t", 0, (4, 2, 5), (4, 2, 5), 4, 8, 9)
 
 
-def test_who_leads_and_stays_leads_on_in_another_epoch() -> None:
+def test_a_leader_that_stays_leads_on_in_another_epoch() -> None:
     moving = reassigned(HELD, [4, 1], ALIVE, TWO)
     there = finished(replace(moving, isr=(4, 1, 2, 3)), ALIVE, TWO)
     assert (there.leader, there.leader_epoch) == (1, 8)
@@ -52,7 +52,7 @@ def test_nothing_to_copy_is_there_at_once() -> None:
     assert fewer == PartitionImage("t", 0, (3,), (3,), 3, 8, 9)
 
 
-def test_what_is_added_alone_makes_no_epoch() -> None:
+def test_an_addition_alone_makes_no_epoch() -> None:
     moving = reassigned(HELD, (1, 2, 3, 4), ALIVE, TWO)
     assert finished(replace(moving, isr=(1, 2, 3, 4)), ALIVE, TWO) == replace(
         HELD, replicas=(1, 2, 3, 4), isr=(1, 2, 3, 4)
@@ -112,7 +112,7 @@ def test_another_target_is_of_the_former_replicas() -> None:
     assert not back.is_reassigned and back.leader_epoch == moving.leader_epoch + 1
 
 
-def test_who_was_added_and_is_needed_goes_when_others_have_come() -> None:
+def test_a_replica_that_was_added_and_is_needed_goes_when_others_have_come() -> None:
     """The replicas that there were are dead: what is left can be moved all the same."""
     moving = replace(reassigned(HELD, (4, 5), ALIVE, TWO), isr=(4,), leader=4)
     other = reassigned(moving, (5, 2), ALIVE, TWO)

@@ -94,7 +94,7 @@ WRITTEN = [
     ("path", "decode", "written", "kept", "value"),
     [(*decoder, *written) for decoder, written in zip(DECODERS, WRITTEN, strict=True)],
 )
-def test_what_is_written_reads_back(
+def test_written_records_read_back(
     path: str, decode: Any, written: bytes, kept: bytes, value: object
 ) -> None:
     assert written == kept
@@ -103,7 +103,7 @@ def test_what_is_written_reads_back(
     assert decode(path, unknown) == value  # a field more is no reason to refuse
 
 
-def test_what_a_partition_says_of_eligible_replicas_reads_back() -> None:
+def test_eligible_replicas_of_a_partition_read_back() -> None:
     state = replace(first_partition_state("t", 0, (3, 1)), isr=(3,), eligible=(1,), min_in_sync=2)
     data = records.encode_partition(state, 9)
     assert data == (

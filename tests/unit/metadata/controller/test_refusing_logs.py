@@ -92,7 +92,7 @@ def test_where_all_refuse_none_is_elected() -> None:
     assert decided.now == (1, ALL)
 
 
-def test_who_is_out_of_sync_does_not_lead_for_it_but_as_soon_as_it_is_in_sync() -> None:
+def test_a_replica_out_of_sync_does_not_lead_for_it_but_as_soon_as_it_is_in_sync() -> None:
     decided = Decided(1, 2)
     decided.refuse(1, 2)
     assert decided.now == (2, (1, 2))

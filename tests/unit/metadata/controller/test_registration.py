@@ -53,7 +53,7 @@ def store(dead: EmbeddedStore) -> Iterator[EmbeddedStore]:
     store.close()
 
 
-def test_who_holds_one_of_its_locks_takes_its_place(store: EmbeddedStore) -> None:
+def test_a_process_that_holds_one_of_its_locks_takes_its_place(store: EmbeddedStore) -> None:
     moved = BrokerImage(3, "h", 9093, "r")
     register(store, moved, {"b", "c"}, 2)
     node = store.get(PATH)
@@ -63,7 +63,7 @@ def test_who_holds_one_of_its_locks_takes_its_place(store: EmbeddedStore) -> Non
 
 
 @pytest.mark.parametrize("locks", [set(), {"c"}])
-def test_who_holds_none_of_them_is_another_broker(
+def test_a_process_that_holds_none_of_them_is_another_broker(
     dead: EmbeddedStore, store: EmbeddedStore, locks: set[str]
 ) -> None:
     with pytest.raises(DataDirectoryError, match=r"node\.id 3 is in use"):

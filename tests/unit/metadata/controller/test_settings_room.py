@@ -51,7 +51,7 @@ def test_shorter_settings_are_taken_at_any_time_and_make_room() -> None:
     assert room.take({}, TEN) is None
 
 
-def test_what_was_refused_takes_no_room() -> None:
+def test_refused_settings_take_no_room() -> None:
     room = SettingsRoom(ClusterImage(), bytes_max=15)
     assert room.take({}, TWENTY) is not None
     assert room.take({}, TEN) is None

@@ -35,7 +35,7 @@ def usurp(cluster: Cluster, node_id: int) -> MetadataStore:
     return session
 
 
-def test_who_sees_another_in_its_place_leads_nothing_until_that_is_gone(
+def test_a_broker_that_sees_another_in_its_place_leads_nothing_until_that_is_gone(
     cluster: Cluster, wire: Wire
 ) -> None:
     cluster.make(3, 2)
@@ -57,7 +57,7 @@ def test_who_sees_another_in_its_place_leads_nothing_until_that_is_gone(
     assert three.controller.broker_epoch == cluster.epochs()[3]
 
 
-def test_who_lost_its_id_waits_in_one_session_and_says_it_once(
+def test_a_broker_that_lost_its_id_waits_in_one_session_and_logs_it_once(
     cluster: Cluster, wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
     three = cluster.brokers[3]
@@ -107,7 +107,9 @@ def test_a_clean_stop_leaves_anothers_registration(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("is_away", [True, False])
-def test_who_is_not_known_asks_the_store(cluster: Cluster, wire: Wire, is_away: bool) -> None:
+def test_a_broker_that_is_not_known_asks_the_store(
+    cluster: Cluster, wire: Wire, is_away: bool
+) -> None:
     """A controller that was replaced may lag; where the store is away, it may be right."""
     cluster.make(3, 2)
     follow(cluster)
@@ -182,7 +184,7 @@ def test_a_start_that_waits_outlives_a_store_that_is_away(
     cluster.brokers[3] = again
 
 
-def test_who_is_not_registered_is_not_elected(cluster: Cluster, wire: Wire) -> None:
+def test_a_broker_that_is_not_registered_is_not_elected(cluster: Cluster, wire: Wire) -> None:
     three = cluster.brokers[3]
     twin = usurp(cluster, 3)
     eventually(lambda: three.controller.broker_epoch == NO_BROKER_EPOCH and wire.pauses_of(3) > 0)
@@ -228,7 +230,9 @@ def test_a_start_goes_on_when_the_other_session_ends_or_it_is_given_up(
     assert cluster.controller.embedded.exists(records.broker_path(3))
 
 
-def test_who_is_cut_off_from_the_store_follows_the_next_controller(cluster: Cluster) -> None:
+def test_a_broker_that_is_cut_off_from_the_store_follows_the_next_controller(
+    cluster: Cluster,
+) -> None:
     cluster.make(3, 2)
     follow(cluster)
     two = cluster.brokers[2]

@@ -120,7 +120,7 @@ def damage(store: MetadataStore, path: str) -> None:
 
 
 @pytest.mark.parametrize("what", PATHS)
-def test_who_starts_and_has_not_known_it_says_its_node(tmp_path: Path, what: str) -> None:
+def test_a_broker_that_starts_without_knowing_a_node_names_it(tmp_path: Path, what: str) -> None:
     """Its logs would be taken for logs of no topic."""
     first = OneBroker(tmp_path, 1)
     first.start()

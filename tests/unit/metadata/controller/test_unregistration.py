@@ -145,7 +145,7 @@ def test_the_controller_may_be_unregistered_itself(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("node_id", [-1, 0, 7, 2**31 - 1])
-def test_who_was_never_there_is_not_registered(cluster: Cluster, node_id: int) -> None:
+def test_a_broker_that_was_never_there_is_not_registered(cluster: Cluster, node_id: int) -> None:
     assert refused(cluster.controller, node_id) is ErrorCode.BROKER_ID_NOT_REGISTERED
 
 

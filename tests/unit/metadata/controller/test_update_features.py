@@ -43,7 +43,7 @@ def test_a_level_is_kept_over_restarts_and_its_epoch_only_grows(tmp_path: Path) 
     broker.stop()
 
 
-def test_what_is_only_validated_is_not_written(tmp_path: Path) -> None:
+def test_an_update_that_is_only_validated_is_not_written(tmp_path: Path) -> None:
     broker = OneBroker(tmp_path)
     controller = broker.start(broker=OURS)
     before, writes = controller.image, broker.store.writes

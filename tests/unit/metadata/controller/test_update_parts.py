@@ -40,7 +40,7 @@ def decode_part(body: bytes) -> UpdatePart:
     return part_of(Request.decode(body, UPDATE_PART_VERSION))
 
 
-def test_what_fits_is_sent_whole() -> None:
+def test_an_update_that_fits_is_sent_whole() -> None:
     body = BODY[:WHOLE_MAX]
     assert list(UpdateWays(WHOLE_MAX, PART).requests(NODE, UPDATE, body)) == [
         (UPDATE_VERSION, body)

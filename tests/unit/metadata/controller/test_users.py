@@ -306,7 +306,7 @@ def test_a_broker_without_an_image_follows_the_users_of_the_store(tmp_path: Path
     stop(cluster)
 
 
-def test_what_does_not_change_stays_the_same_object() -> None:
+def test_an_unchanged_user_stays_the_same_object() -> None:
     """There may be 100,000 users, and a change is of one."""
     before = ClusterImage().with_users({"a": SALT, "b": SALT, "c": SALT})
     after = before.with_users({"b": {"x": "y"}, "c": {}, "d": {}})

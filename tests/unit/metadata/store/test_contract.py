@@ -55,7 +55,9 @@ def test_a_node_created_again_starts_at_version_0(store: MetadataStore) -> None:
     assert store.get("/a")[:2] == (b"y", 0)
 
 
-def test_what_is_created_later_says_so(harness: Harness, store: MetadataStore) -> None:
+def test_a_node_that_is_created_later_has_a_later_number(
+    harness: Harness, store: MetadataStore
+) -> None:
     other = harness.session()
     store.create("/a")
     other.create("/b", ephemeral=True)
@@ -101,7 +103,7 @@ def test_delete_with_another_version_changes_nothing(store: MetadataStore) -> No
     assert not store.exists("/a")
 
 
-def test_what_does_not_exist_is_said_so(store: MetadataStore) -> None:
+def test_an_unknown_node_is_an_error_with_its_name(store: MetadataStore) -> None:
     for call in (
         lambda: store.get("/none"),
         lambda: store.set("/none", b""),

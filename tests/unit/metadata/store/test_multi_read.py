@@ -31,7 +31,7 @@ def test_each_is_answered_by_itself() -> None:
     assert isinstance(missing, NoNodeError)
 
 
-def test_who_may_not_read_one_reads_the_others() -> None:
+def test_a_session_without_the_right_to_one_node_reads_the_others() -> None:
     refused = PART.pack(-1, False, NoAuthError.code) + struct.pack(">i", NoAuthError.code)
     tree = Tree()
     found = frames.parts_read([tree.find("/")])
@@ -40,7 +40,7 @@ def test_who_may_not_read_one_reads_the_others() -> None:
 
 
 @pytest.mark.parametrize("answer", [b"", END[:3], END, frames.parts_read([None] * 3)])
-def test_what_is_no_answer_to_it_is_refused(answer: bytes) -> None:
+def test_a_response_that_is_no_answer_to_it_is_refused(answer: bytes) -> None:
     with pytest.raises(struct.error):
         MultiRead(["/a", "/b"]).deserialize(answer, 0)
 

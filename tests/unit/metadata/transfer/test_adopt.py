@@ -120,7 +120,7 @@ def test_topics_are_chosen_and_directories_put_together(data: Path, tmp_path: Pa
         adopt(data, first, second)
 
 
-def test_what_groups_have_committed_comes_with_the_last_topics(data: Path, tmp_path: Path) -> None:
+def test_committed_offsets_of_groups_come_with_the_last_topics(data: Path, tmp_path: Path) -> None:
     source = tmp_path / "source"
     write(source, {WORDS_0: WORDS, TopicPartition("other", 0): OTHER, GROUPS: OFFSETS})
     with pytest.raises(UserError, match="committed for other would be lost"):
@@ -144,7 +144,7 @@ def test_groups_come_alone_where_the_topics_are_here(data: Path, tmp_path: Path)
     assert [each.name for each in adopt(data, source, groups=True)] == [GROUPS]
 
 
-def test_what_a_crash_has_torn_is_cut(data: Path, tmp_path: Path) -> None:
+def test_a_batch_that_a_crash_has_torn_is_cut(data: Path, tmp_path: Path) -> None:
     source = tmp_path / "source"
     manager = write(source, two(), clean=False)
     torn = max((source / "words-1").glob("*.log"))
@@ -213,7 +213,7 @@ def test_a_log_with_gaps_is_whole_after_any_crash(data: Path, tmp_path: Path, cl
     assert not list((data / "words-0").glob("*.cut"))
 
 
-def test_what_is_torn_in_the_middle_is_no_gap(data: Path, tmp_path: Path) -> None:
+def test_a_log_that_is_torn_in_the_middle_has_no_gap(data: Path, tmp_path: Path) -> None:
     """After the recovery point a power cut may have taken it, and all that was after it."""
     source = tmp_path / "source"
     of = {0: batch(0, 5) + batch(5, 3)[:-4], 10: batch(10)}

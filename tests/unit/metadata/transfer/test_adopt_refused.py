@@ -61,7 +61,7 @@ def flip(path: Path, at: int) -> None:
     path.write_bytes(damaged)
 
 
-def test_what_is_not_a_whole_topic(refused: Refusals, tmp_path: Path) -> None:
+def test_directories_that_are_not_a_whole_topic(refused: Refusals, tmp_path: Path) -> None:
     source = refused.source
     write(source, two())
     refused("no topic in", tmp_path)
@@ -91,7 +91,7 @@ def test_directories_of_two_brokers(refused: Refusals, tmp_path: Path) -> None:
     refused("are of different brokers", refused.source, other)
 
 
-def test_what_is_damaged(refused: Refusals) -> None:
+def test_damaged_logs(refused: Refusals) -> None:
     write(refused.source, two())
     path = min((refused.source / "words-1").glob("*.log"))
     sound = path.read_bytes()

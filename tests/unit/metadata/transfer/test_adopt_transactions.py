@@ -191,7 +191,7 @@ def states(copies: list[Copied]) -> dict[str, TransactionImage]:
         (State.COMPLETE_COMMIT, [], (3, 9, 0, ABORT)),
     ],
 )
-def test_what_was_decided_is_done(
+def test_decided_transactions_are_completed(
     data: Path,
     tmp_path: Path,
     state: State,
@@ -209,7 +209,7 @@ def test_what_was_decided_is_done(
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_ids_are_adopted_and_what_is_open_is_fenced(
+def test_ids_are_adopted_and_open_transactions_are_fenced(
     data: Path, tmp_path: Path, version: int
 ) -> None:
     source = tmp_path / "source"

@@ -70,7 +70,9 @@ def test_no_broker_starts_from_it_then_and_the_line_says_why(data: Path, target:
         assert database.execute("PRAGMA user_version").fetchone() == (3,)
 
 
-def test_what_was_exported_can_be_exported_again_and_is_the_same(data: Path, target: Path) -> None:
+def test_an_exported_cluster_can_be_exported_again_and_is_the_same(
+    data: Path, target: Path
+) -> None:
     first = export_store(data, target, CLOCK)
     again = export_store(data, target.with_name("again.json"), CLOCK)
     assert again == first

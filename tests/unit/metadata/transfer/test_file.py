@@ -40,7 +40,7 @@ def changed(document: Any, change: Callable[[Any], object]) -> bytes:
 
 
 @given(st.dictionaries(OWN.map("/theirs-{}".format), CONTENT, max_size=5))
-def test_what_is_written_reads_back(theirs: dict[str, bytes]) -> None:
+def test_a_written_export_reads_back(theirs: dict[str, bytes]) -> None:
     written = export(**theirs)
     assert decode(encode(written)) == written
 
@@ -117,9 +117,7 @@ def test_random_bytes_are_refused(raw: bytes) -> None:
         (lambda it: it["nodes"].update({"/admin/deleted_topics/a": "{}"}), "/deleted_topics/a "),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_one_line(
-    tmp_path: Path, change: Callable[[Any], object], reason: str
-) -> None:
+def test_an_error_is_one_line(tmp_path: Path, change: Callable[[Any], object], reason: str) -> None:
     path = tmp_path / "tree.json"
     path.write_bytes(changed(json.loads(encode(export())), change))
     with pytest.raises(UserError) as raised:

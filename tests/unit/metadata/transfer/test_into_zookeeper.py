@@ -107,7 +107,7 @@ def test_where_something_is_nothing_is_written(
     assert read_tree(target) == {path: b""}
 
 
-def test_what_is_not_ours_is_nothing_to_us(target: EmbeddedStore, export: Export) -> None:
+def test_nodes_that_are_not_ours_are_ignored(target: EmbeddedStore, export: Export) -> None:
     target.create("/zookeeper")
     run(target, export)
     assert imported(target) == {**export.tree, "/zookeeper": b""}

@@ -77,7 +77,7 @@ def measured(found: Sequence[Recovered]) -> list[str]:
     return verdicts(recovery.report(found, RecoveryPlan().to_json()))
 
 
-def test_a_recovery_is_what_a_start_takes_longer() -> None:
+def test_a_recovery_is_the_extra_time_of_a_start() -> None:
     one = recovered("kbroker", 0, 3.0)
     assert one.seconds == 2.5
     assert one.megabytes_per_s == 2000
@@ -135,7 +135,7 @@ def test_both_brokers_get_the_same_whole_batches_and_settings() -> None:
     assert set(plan.to_json()) == {"brokers", "rounds", "gigabytes", "partitions", "threads"}
 
 
-def test_who_has_not_read_its_logs_has_not_recovered() -> None:
+def test_a_broker_that_has_not_read_its_logs_has_not_recovered() -> None:
     recovery.check_read("kafka", 10, 10)
     with pytest.raises(CellError, match="that is no recovery"):
         recovery.check_read("kafka", 9, 10)

@@ -34,7 +34,7 @@ def verdicts(found: list[Minute], count: int = 60) -> list[str]:
     return [bar.verdict for bar in lines.bars]
 
 
-def test_what_stays_as_it_is_passes() -> None:
+def test_a_figure_that_stays_as_it_is_passes() -> None:
     assert verdicts(minutes()) == ["pass, surely"] * 5
 
 
@@ -46,7 +46,7 @@ def test_the_first_sixth_counts_for_nothing() -> None:
 
 
 @pytest.mark.parametrize("at", range(4))
-def test_what_grows_fails_alone(at: int) -> None:
+def test_a_figure_that_grows_fails_alone(at: int) -> None:
     def growing(one: Minute) -> Minute:
         figures = list(TAKEN.__dict__.values())
         figures[at] *= 1 + one.number / 100

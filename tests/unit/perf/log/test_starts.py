@@ -35,7 +35,7 @@ def test_bytes_of_logs_and_of_all_files(tmp_path: Path) -> None:
     assert starts.read_into_cache(tmp_path) == 26
 
 
-def test_what_a_process_has_read(tmp_path: Path) -> None:
+def test_bytes_that_a_process_has_read(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(1 << 20))
     before = reads(os.getpid())
@@ -80,7 +80,7 @@ def test_ready_is_when_every_partition_has_answered_with_its_end(tmp_path: Path)
     assert not broker.given
 
 
-def test_what_was_lost_is_never_ready(tmp_path: Path) -> None:
+def test_a_broker_with_lost_records_is_never_ready(tmp_path: Path) -> None:
     broker = Answering(tmp_path, [1, 0])
     with pytest.raises(BrokerError, match="a ends at 0 to 1, not 1"):
         starts.until_answered(broker, TOPICS, 1, wait_s=0)

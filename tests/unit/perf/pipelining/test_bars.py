@@ -52,7 +52,7 @@ def test_a_comparison_whose_blocks_are_all_noisy_was_measured() -> None:
     assert "0 of 6 rounds needed" in report(outcome(PLAN, noisy), PLAN).page
 
 
-def test_what_has_no_such_figure_was_not_measured() -> None:
+def test_a_run_without_such_a_figure_was_not_measured() -> None:
     both = {matrix(system, MIDDLE_US, ALL, 5): block() for system in (KAFKA, PIPELINED)}
     found = outcome(PLAN, both)
     assert _bar(found, "CPU of leader and follower per MB, acks=-1, 5").verdict == "not measured"

@@ -118,7 +118,7 @@ def _java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str) -> None:
 # -- between two looks
 
 
-def test_what_was_counted_before_is_not_of_the_load() -> None:
+def test_earlier_counts_are_not_of_the_load() -> None:
     before = OwnFigures({}, {"remote": 9.0}, 100, 1e6, 50, 1e6, {"MUTED": 1.0})
     times, states = {"p50": 700.0, "p99": 900.0}, {"MUTED": 2.0, "NOT_MUTED": 3.0}
     after = OwnFigures(times, {"remote": 600.0}, 300, 3e6, 100, 3e6, states)
@@ -182,7 +182,7 @@ def test_both_clocks_stand_beside_each_other() -> None:
     assert [row[-1] for row in states[2]] == ["NOT_MUTED 75.0%; MUTED 25.0%"]
 
 
-def test_what_waits_is_said_in_words_where_it_was_measured() -> None:
+def test_waits_are_described_where_they_were_measured() -> None:
     cells = {
         diagnosed(KAFKA, ALL, 200): block(us=1000, **FIGURES),
         diagnosed(STOCK, LEADER, 200): block(rate=10.0, **FIGURES),

@@ -26,7 +26,7 @@ ALONE = Plan(sections=("matrix",), systems=(STOCK,))
 # -- before
 
 
-def test_the_java_section_says_what_it_needs_before_anything_starts(
+def test_the_java_section_names_its_needs_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Whether Apache Kafka is measured or not: the producer is of its jars."""

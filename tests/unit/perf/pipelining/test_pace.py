@@ -30,7 +30,7 @@ class Blocks:
         return replace(block(), requests=next(self._rates), wall_s=1.0)
 
 
-def test_it_is_half_of_the_median_of_what_apache_kafka_does(tmp_path: Path) -> None:
+def test_it_is_half_of_the_median_of_apache_kafka(tmp_path: Path) -> None:
     said: list[str] = []
     blocks = Blocks(600, 10, 700)
     with Pace(PLAN, tmp_path, blocks, said.append) as pace:

@@ -112,6 +112,6 @@ def test_each_of_several_producers_has_its_own_order(tmp_path: Path) -> None:
         replicas.check(_replicas(tmp_path / "turned", turned, turned), "t", 5, STAMPED.stamp_at)
 
 
-def test_what_is_not_stamped_has_no_order(tmp_path: Path) -> None:
+def test_records_without_a_stamp_have_no_order(tmp_path: Path) -> None:
     mixed = _log((1, 30), (2, 10), (3, 20))
     replicas.check(_replicas(tmp_path, mixed, mixed), "t", 4, -1)

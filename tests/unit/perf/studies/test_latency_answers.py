@@ -159,7 +159,7 @@ def test_every_way_and_mode_has_a_null_test() -> None:
         ("sync", 1 << 10, 0, 0),
     ],
 )
-def test_what_linger_predicts(mode: Any, batch: int, linger: int, wait: float) -> None:
+def test_the_wait_that_linger_predicts(mode: Any, batch: int, linger: int, wait: float) -> None:
     assert Condition("paced", 1, mode, batch, linger).wait_ms == wait
 
 
@@ -259,7 +259,7 @@ def test_other_settings_are_reported() -> None:
 REPLICATED = replace(SMALL, replicas=3)
 
 
-def test_with_replicas_what_acks_all_costs_is_asked() -> None:
+def test_with_replicas_the_cost_of_acks_all_is_asked() -> None:
     """The document's own case is among the answers, and nothing says that it needs replicas."""
 
     def waits(condition: Condition, broker: str) -> float:
@@ -273,7 +273,7 @@ def test_with_replicas_what_acks_all_costs_is_asked() -> None:
     assert "3 replicas, medians" in report(study(waits, REPLICATED), found).page
 
 
-def test_what_a_follower_fetches_is_tried_on_a_cluster_of_its_own() -> None:
+def test_the_fetch_size_of_a_follower_is_tried_on_a_cluster_of_its_own() -> None:
     assert set(SMALL.servers()) == {"kafka", "kbroker"}
     tried = {"kafka, replica.fetch.max.bytes 64 KB", "kbroker, replica.fetch.max.bytes 64 KB"}
     assert set(REPLICATED.servers()) == {"kafka", "kbroker", *tried}

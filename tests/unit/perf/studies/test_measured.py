@@ -52,7 +52,7 @@ DAMAGE: list[tuple[tuple[Any, ...], Any]] = [
 
 
 @pytest.mark.parametrize(("where", "what"), DAMAGE)
-def test_what_is_not_a_block_is_refused(where: tuple[Any, ...], what: object) -> None:
+def test_a_line_that_is_not_a_block_is_refused(where: tuple[Any, ...], what: object) -> None:
     data = copy.deepcopy(measured().to_json())
     inner = data
     for key in where[:-1]:

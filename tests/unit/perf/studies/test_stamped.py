@@ -45,7 +45,7 @@ def test_times_of_the_window() -> None:
         (HEAD.pack(1, 5, (1 << 64) - 1), "of the future"),
     ],
 )
-def test_what_is_not_the_next_record(second: bytes, said: str) -> None:
+def test_records_that_are_not_the_next_one(second: bytes, said: str) -> None:
     arrivals = Arrivals()
     arrivals.add(value(0, 1, 1, b"x"), 10)
     with pytest.raises(StampError, match=said):

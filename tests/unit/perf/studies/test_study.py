@@ -98,7 +98,7 @@ def test_a_cut_run_goes_on(tmp_path: Path, blocks: int) -> None:
     assert any("going on with" in line for line in rest.said) is (kept > 0)
 
 
-def test_what_is_left_and_what_it_took_count_the_run_that_was_cut(tmp_path: Path) -> None:
+def test_the_remaining_and_the_used_time_count_the_run_that_was_cut(tmp_path: Path) -> None:
     with pytest.raises(Cut):
         Bench(cut_after=8).run(tmp_path)
     (journal,) = tmp_path.iterdir()

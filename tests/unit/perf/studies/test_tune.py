@@ -149,7 +149,7 @@ def test_an_effect_is_reported_and_its_absence_is_bounded() -> None:
     json.dumps(report(outcome, plan).json, allow_nan=False)
 
 
-def test_what_two_equal_brokers_differ_by_is_no_effect() -> None:
+def test_the_difference_of_two_equal_brokers_is_no_effect() -> None:
     """The twin is half as fast: then nothing below a factor of two is an effect."""
 
     def of(point: Point) -> Measured:
@@ -168,7 +168,7 @@ def test_what_two_equal_brokers_differ_by_is_no_effect() -> None:
     assert found["16", "produce-1k-x16"].decided
 
 
-def test_what_doctor_is_given_can_be_read_by_it(tmp_path: Path) -> None:
+def test_doctor_can_read_the_file_that_it_is_given(tmp_path: Path) -> None:
     plan = Plan()
     file = tmp_path / "effects.json"
     file.write_text(json.dumps(effects_file(_outcome(plan, _lz4_costs), plan)))

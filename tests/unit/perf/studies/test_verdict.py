@@ -72,7 +72,9 @@ def test_an_interval_around_one_is_no_result() -> None:
 
 
 @pytest.mark.parametrize(("null", "decided"), [((0.98, 1.0, 1.02), True), ((0.8, 1.0, 1.1), False)])
-def test_the_null_test_sets_what_is_small(null: tuple[float, ...], decided: bool) -> None:
+def test_the_null_test_sets_the_bound_of_small_effects(
+    null: tuple[float, ...], decided: bool
+) -> None:
     found = compare(twice(110, 111, 112), twice(100, 100, 100), p50_us, null=pairs(*null))
     assert found.decided is decided
     if not decided:
@@ -106,7 +108,7 @@ def test_a_pooled_round_needs_half_of_its_cells() -> None:
     assert pool([*cells, *few], p50_us).rounds == 2
 
 
-def test_what_was_not_timed_is_left_out() -> None:
+def test_a_cell_that_was_not_timed_is_left_out() -> None:
     found = compare(rounds(1, 2, 3), rounds(1, 2, 3), lambda one: math.nan)
     assert found.rounds == 0 and not found.decided
     assert found.numbers() == "nothing to compare"
