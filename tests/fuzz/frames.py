@@ -217,7 +217,8 @@ class Run:
         result.mark("alone")
         time.sleep(PHASE_S / 2)
         result.mark("between two phases")
-        warm_up_s = PHASE_S if self.judged else PHASE_S / 3  # no latencies are compared with it then
+        # Without a verdict no latencies are compared with those of the warm-up.
+        warm_up_s = PHASE_S if self.judged else PHASE_S / 3
         self._sound(result, report.WARM_UP, self.rate, seconds=warm_up_s)
         result.files_before = process_facts.open_files(self.pid)
         leavers = Leavers(self.address, self.seed)
