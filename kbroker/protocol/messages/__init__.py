@@ -25,6 +25,8 @@ if TYPE_CHECKING:
         alter_replica_log_dirs,
         alter_user_scram_credentials,
         api_versions,
+        consumer_group_describe,
+        consumer_group_heartbeat,
         controlled_shutdown,
         create_acls,
         create_delegation_token,
