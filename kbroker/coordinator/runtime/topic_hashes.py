@@ -41,9 +41,9 @@ def topic_hash(
     if any(racks):
         for number in range(partition_count):
             parts.append(_INT32.pack(number))
-            for rack in sorted(map(_units, racks[number])):
-                parts.append(_INT32.pack(len(rack) // 2))
-                parts.append(_counted(rack))
+            for rack in sorted(racks[number], key=_big_endian_units):
+                parts.append(_INT32.pack(len(_big_endian_units(rack)) // 2))
+                parts.append(_text(rack))
     else:
         parts.append(_numbers(partition_count))
     return xxh3_64(b"".join(parts))
@@ -57,16 +57,14 @@ def group_hash(hashes: Mapping[str, int]) -> int:
     return xxh3_64(struct.pack(f"<{len(in_order)}q", *in_order))
 
 
-def _units(text: str) -> bytes:
-    return text.encode("utf-16-le", "surrogatepass")
-
-
-def _counted(units: bytes) -> bytes:
-    return units + _INT32.pack(len(units) // 2)
+def _big_endian_units(text: str) -> bytes:
+    """Sorts as Java sorts texts."""
+    return text.encode("utf-16-be", "surrogatepass")
 
 
 def _text(text: str) -> bytes:
-    return _counted(_units(text))
+    units = text.encode("utf-16-le", "surrogatepass")
+    return units + _INT32.pack(len(units) // 2)
 
 
 def _numbers(count: int) -> bytes:
