@@ -1,7 +1,8 @@
 """ApiVersions (18): what this broker speaks; the first request of nearly every connection.
 
-The answer depends on the version and the finalized features alone, so the five bodies are made once
-for a set of finalized features, from the registry's rows, and sent as they are. Two rules make this
+The answer depends on the version, the finalized features and the protocols of groups that are
+served (`group_protocols.py`) alone, so the five bodies are made once for them, from the registry's
+rows, and sent as they are. APIs of a protocol that is not served are not listed. Two rules make this
 API unlike the others (KIP-511): a version we do not know is answered in the v0 shape with
 UNSUPPORTED_VERSION and the range we do know, unparsed, so that the client tries again on the same
 connection; and since v3 a client names its software, which must look like a name (it ends up in
@@ -21,9 +22,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.errors import ErrorCode
+from kbroker.handlers.group_protocols import GroupProtocol, is_served
 from kbroker.metadata.features import FEATURES, FinalizedFeatures
 from kbroker.protocol.versions import SERVED, is_flexible
 from kbroker.protocol.wire import Reader, Writer
@@ -32,8 +34,18 @@ from kbroker.types import ApiKey
 if TYPE_CHECKING:
     from kbroker.handlers.services import ColdRequest, Services
 
-Listed = tuple[int, int, int]
 
+class Listed(NamedTuple):
+    """An API's key, lowest and highest version, and the protocol of groups that it is of."""
+
+    key: int
+    lowest: int
+    highest: int
+    protocol: GroupProtocol | None = None
+
+
+# What an answer depends on, beside the version: the features, and the protocols that are served.
+_Known = tuple[FinalizedFeatures, frozenset[GroupProtocol]]
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
 _SINCE_THROTTLE_TIME: Final = 1
 _SINCE_SOFTWARE: Final = 3
@@ -46,15 +58,16 @@ _FINALIZED_FEATURES_TAG: Final = 2
 class ApiVersions:
     """The answers for one list of (key, lowest, highest version)."""
 
-    __slots__ = ("_bodies", "_rows", "unsupported_version")
+    __slots__ = ("_bodies", "_protocols", "_rows", "unsupported_version")
 
     def __init__(self, listed: Iterable[Listed]) -> None:
-        self._rows = sorted(listed)
+        self._rows = sorted(listed, key=lambda row: row.key)
+        self._protocols = {row.protocol for row in self._rows if row.protocol is not None}
         own = SERVED[ApiKey.API_VERSIONS]
-        # Replaced as a whole by any thread: the features that they are of, and one by version.
-        self._bodies = self._made_of(FinalizedFeatures())
+        # Replaced as a whole by any thread: what they were made of, and one by version.
+        self._bodies = self._made_of((FinalizedFeatures(), frozenset()))
         self.unsupported_version = encode(
-            0, ErrorCode.UNSUPPORTED_VERSION, [(ApiKey.API_VERSIONS, own.min, own.max)]
+            0, ErrorCode.UNSUPPORTED_VERSION, [Listed(ApiKey.API_VERSIONS, own.min, own.max)]
         )
 
     def handle(self, services: Services, request: ColdRequest) -> None:
@@ -66,18 +79,19 @@ class ApiVersions:
             if _SOFTWARE.fullmatch(name) is None or _SOFTWARE.fullmatch(software_version) is None:
                 request.respond(self.failure(request, ErrorCode.INVALID_REQUEST, ""))
                 return
-        features = services.controller.image.features
+        served = frozenset(each for each in self._protocols if is_served(services, each))
+        now = (services.controller.image.features, served)
         known, bodies = self._bodies
-        if features != known:
-            known, bodies = self._bodies = self._made_of(features)
+        if now != known:
+            known, bodies = self._bodies = self._made_of(now)
         request.respond(bodies[version])
 
-    def _made_of(self, features: FinalizedFeatures) -> tuple[FinalizedFeatures, list[bytes]]:
+    def _made_of(self, known: _Known) -> tuple[_Known, list[bytes]]:
+        features, served = known
         own = SERVED[ApiKey.API_VERSIONS]
         versions = range(own.min, own.max + 1)
-        return features, [
-            encode(version, ErrorCode.NONE, self._rows, features) for version in versions
-        ]
+        rows = [row for row in self._rows if row.protocol is None or row.protocol in served]
+        return known, [encode(version, ErrorCode.NONE, rows, features) for version in versions]
 
     def failure(self, request: ColdRequest, code: ErrorCode, message: str) -> bytes:
         return encode(request.api_version, code, [])
@@ -93,7 +107,7 @@ def encode(
     out = Writer(flexible=is_flexible(ApiKey.API_VERSIONS, version))
     out.int16(code)
     out.array(len(rows))
-    for key, lowest, highest in rows:
+    for key, lowest, highest, _ in rows:
         out.int16(key)
         out.int16(lowest)
         out.int16(highest)

@@ -45,7 +45,7 @@ from kbroker.handlers import (
     sync_group,
     update_metadata,
 )
-from kbroker.handlers.api_versions import ApiVersions
+from kbroker.handlers.api_versions import ApiVersions, Listed
 from kbroker.handlers.authorization import authorize
 from kbroker.handlers.call import Call, Shape, Table, session_for
 from kbroker.handlers.envelope import Forwarded
@@ -55,6 +55,7 @@ from kbroker.handlers.forwarding import (
     is_for_another,
     is_on_brokers_listener,
 )
+from kbroker.handlers.group_protocols import CONSUMER, GroupProtocol, is_served
 from kbroker.handlers.reply import (
     Failure,
     answer_exception,
@@ -126,6 +127,8 @@ class Api(NamedTuple):
     memory_factor: int = _TEXTS
     # The versions of an API between brokers; those of the others are in `SERVED`.
     between_brokers: VersionRange | None = None
+    # Listed, and served, only where groups of this protocol are.
+    protocol: GroupProtocol | None = None
 
     @property
     def table(self) -> Table:
@@ -166,11 +169,11 @@ class Registry:
         rows = [api for api in apis if api.key not in made_here]
         own = SERVED[ApiKey.API_VERSIONS]
         listed = [
-            (api.key, api.advertised_min, api.max_version)
+            Listed(api.key, api.advertised_min, api.max_version, api.protocol)
             for api in rows
             if api.between_brokers is None
         ]
-        self._api_versions = ApiVersions([*listed, (ApiKey.API_VERSIONS, own.min, own.max)])
+        self._api_versions = ApiVersions([*listed, Listed(ApiKey.API_VERSIONS, own.min, own.max)])
         rows.append(self._row_of_api_versions())
         rows.append(self._row_of_envelope(rows))
         self.apis: tuple[Api, ...] = tuple(sorted(rows, key=lambda api: api.key))
@@ -242,6 +245,9 @@ def _is_served(services: Services, request: ColdRequest, api: Api) -> bool:
 def _call(services: Services, request: ColdRequest, api: Api, handle: HandleCall) -> None:
     call: Call[Any] = Call(request, api.table, api.shape)
     with call:
+        if api.protocol is not None and not is_served(services, api.protocol):
+            call.fail(ErrorCode.UNSUPPORTED_VERSION)
+            return
         if (
             api.for_controller is not None
             and is_for_another(services, request)
@@ -274,9 +280,13 @@ def _api(
     hot: bool = False,
     for_controller: ForController | None = None,
     memory_factor: int = _TEXTS,
+    protocol: GroupProtocol | None = None,
 ) -> Api:
     rights = RIGHTS[key]
-    return Api(key, None, None, rights, throttle, hot, call, shape, for_controller, memory_factor)
+    return Api(
+        key, None, None, rights, throttle, hot, call, shape, for_controller, memory_factor,
+        protocol=protocol,
+    )  # fmt: skip
 
 
 def _between_brokers(
@@ -444,6 +454,19 @@ APIS: Final[tuple[Api, ...]] = (
     ),
     _api(ApiKey.DESCRIBE_LOG_DIRS, _late("log_dirs"), memory_factor=45),
     _api(ApiKey.DESCRIBE_PRODUCERS, _late("describe_producers"), memory_factor=45),
+    # The handlers are not here yet, and nothing finalises the feature.
+    _api(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        _late("group_protocols", "unserved"),
+        memory_factor=25,
+        protocol=CONSUMER,
+    ),
+    _api(
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        _late("group_protocols", "unserved"),
+        _late_failure("group_protocols", "describe_failure"),
+        protocol=CONSUMER,
+    ),
     _api(ApiKey.LIST_CONFIG_RESOURCES, _late("list_config_resources")),
     _api(ApiKey.DESCRIBE_CLUSTER, _late("cluster"), _late_failure("cluster")),
     _api(

@@ -286,6 +286,15 @@ RIGHTS: Final[Mapping[ApiKey, tuple[Right, ...]]] = MappingProxyType(
             _topic(Operation.DESCRIBE, in_response),
         ),
         ApiKey.LIST_TRANSACTIONS: (_transaction(Operation.DESCRIBE, in_response),),
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: (
+            *_MEMBER,
+            # Each of them: without one the request fails.
+            _topic(Operation.DESCRIBE, texts("subscribed_topic_names")),
+        ),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: (
+            _group(Operation.DESCRIBE, texts("group_ids")),
+            _topic(Operation.DESCRIBE, in_response),
+        ),
         ApiKey.LIST_CONFIG_RESOURCES: _whole_cluster(Operation.DESCRIBE_CONFIGS),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: (_topic(Operation.DESCRIBE, named("topics")),),
         # Between brokers.

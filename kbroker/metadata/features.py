@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from kbroker.metadata.image import ClusterImage
 
+GROUP_VERSION: Final = "group.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 
 
@@ -37,7 +38,7 @@ class Feature(NamedTuple):
 
 FEATURES: Final = (
     Feature("eligible.leader.replicas.version", 0),
-    Feature("group.version", 0),
+    Feature(GROUP_VERSION, 0),
     Feature("share.version", 0),
     Feature("streams.version", 0),
     Feature(

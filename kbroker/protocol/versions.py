@@ -102,6 +102,8 @@ SERVED: Final[Mapping[ApiKey, VersionRange]] = MappingProxyType(
         ApiKey.DESCRIBE_PRODUCERS: _served(0, 0),
         ApiKey.DESCRIBE_TRANSACTIONS: _served(0, 0),
         ApiKey.LIST_TRANSACTIONS: _served(0, 2),
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: _served(0, 1),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: _served(0, 1),
         ApiKey.LIST_CONFIG_RESOURCES: _served(0, 1),
         ApiKey.UNREGISTER_BROKER: _served(0, 0),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: _served(0, 0),

@@ -35,9 +35,32 @@ def test_lists_exactly_the_registry(version: int) -> None:
     assert listed == {
         int(api.key): (api.advertised_min, api.max_version)
         for api in REGISTRY.apis
-        if api.between_brokers is None
+        if api.between_brokers is None and api.protocol is None
     }
     assert list(listed) == sorted(listed)
+
+
+OF_CONSUMER_GROUPS = {68: (0, 1), 69: (0, 1)}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_apis_of_a_protocol_of_groups_are_listed_while_it_is_served(version: int) -> None:
+    """The feature is finalised, and the settings have the protocol; ours alone leaves them out."""
+    others = {k.api_key for k in FakeBroker().call(ask(version)).api_keys}
+    for level, protocols, listed in (
+        (1, "classic,consumer,streams", True),
+        (1, "classic,share", False),
+        (0, "classic,consumer", False),
+    ):
+        broker = FakeBroker(overrides=[f"group.coordinator.rebalance.protocols={protocols}"])
+        for number in (level, 0, level):
+            features = broker.controller.image.features.changed({"group.version": number})
+            broker.controller.publish(broker.controller.image.with_features(features))
+            answer = broker.call(ask(version))
+            found = {k.api_key: (k.min_version, k.max_version) for k in answer.api_keys}
+            is_listed = listed and number == 1
+            assert found.keys() - others == (OF_CONSUMER_GROUPS.keys() if is_listed else set())
+            assert not is_listed or found.items() >= OF_CONSUMER_GROUPS.items()
 
 
 # The answer of a running Apache Kafka 4.3.0, key:min-max.
@@ -54,7 +77,7 @@ KAFKA = """
 def test_the_list_is_part_of_the_coherent_set_of_one_release() -> None:
     answer = FakeBroker().call(ask(4))
     listed = [f"{k.api_key}:{k.min_version}-{k.max_version}" for k in answer.api_keys]
-    assert len(listed) == len(SERVED)
+    assert len(listed) == len(SERVED) - len(OF_CONSUMER_GROUPS)
     assert set(listed) <= set(KAFKA.split())
 
 
