@@ -22,6 +22,7 @@ from kbroker.config.admin_listeners import (
     parse_admin_listeners,
 )
 from kbroker.config.definition import BROKER_KEYS, REMOVED_KEYS, find_broker_key, nearest_name
+from kbroker.config.group_settings import check_consumer_groups
 from kbroker.config.key import (
     ConfigKey,
     ConfigSource,
@@ -269,6 +270,7 @@ def _check_together(config: BrokerConfig) -> None:
             f"replica.fetch.wait.max.ms={wait} is longer than replica.lag.time.max.ms={lag}",
             "use less",
         )
+    check_consumer_groups(config)
 
 
 def _check_retention(config: BrokerConfig) -> None:

@@ -15,7 +15,7 @@ password is never in a message.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from kbroker.config.broker import BrokerConfig
 from kbroker.config.definition import (
@@ -211,11 +211,12 @@ _CLIENT_LABELS: Final = frozenset(
         *("client_source_address", "client_source_port"),
     }
 )
+_GROUP_KINDS: Final = ("consumer", "share", "streams")
 # The bounds that a broker sets for its groups: group's key -> (least, most).
 _GROUP_BOUNDS: Final[Mapping[str, tuple[str | None, str | None]]] = {
     **{
         f"{kind}.{each}.ms": (f"group.{kind}.min.{each}.ms", f"group.{kind}.max.{each}.ms")
-        for kind in ("consumer", "share", "streams")
+        for kind in _GROUP_KINDS
         for each in ("session.timeout", "heartbeat.interval", "assignment.interval")
     },
     "share.record.lock.duration.ms": (
@@ -245,6 +246,22 @@ def check_group(config: BrokerConfig, wanted: Mapping[str, str]) -> None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={value} is less than {least}")
         if most in BROKER_KEYS and value > config[most]:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={value} is more than {most}")
+    for kind in _GROUP_KINDS:
+        _check_silence(config, values, kind)
+
+
+def _check_silence(config: BrokerConfig, values: Mapping[str, Any], kind: str) -> None:
+    """A member must be able to be heard before it is taken for dead."""
+    silence, pause = (
+        values.get(name, config[f"group.{name}"])
+        for name in (f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms")
+    )
+    if silence <= pause:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{kind}.session.timeout.ms={silence} is not longer than"
+            f" {kind}.heartbeat.interval.ms={pause}",
+        )
 
 
 def check_client_metrics(wanted: Mapping[str, str]) -> None:
@@ -279,8 +296,8 @@ def _check_pattern(text: str) -> None:
 
 def _parsed(
     keys: Mapping[str, ConfigKey], wanted: Mapping[str, str], what: str
-) -> dict[str, object]:
-    values: dict[str, object] = {}
+) -> dict[str, Any]:
+    values: dict[str, Any] = {}
     for name, text in wanted.items():
         key = keys.get(name)
         if key is None:

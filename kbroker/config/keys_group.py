@@ -32,7 +32,7 @@ GROUP_KEYS: Final = (
     Key("group.max.size", INT, INT_MAX, "Members a classic group may have.", low=1, supported=True),
     Key("group.coordinator.rebalance.protocols", LIST, ("classic", "consumer", "streams"),
         "The kinds of group that the coordinator serves.",
-        choices=("consumer", "classic", "share", "streams")),
+        choices=("consumer", "classic", "share", "streams"), supported=True),
     Key("group.coordinator.threads", INT, 4, "Threads of the group coordinator.", low=1),
     Key("group.coordinator.background.threads", INT, 2,
         "Threads for the group coordinator's background work.", low=1),
