@@ -32,6 +32,7 @@ from kbroker.coordinator.group.expression_parser import (
 __all__ = ["NAMES_AT_ONCE", "ExpressionError", "TopicExpression"]
 
 NAMES_AT_ONCE: Final = 5_000
+_BEYOND_ASCII: Final = 0x80
 
 _KINDS: Final = {
     Place.BEGIN: StateKind.AT_BEGIN,
@@ -61,12 +62,17 @@ class TopicExpression:
         found: list[str] = []
         for begin in range(0, len(names), NAMES_AT_ONCE):
             some = names[begin : begin + NAMES_AT_ONCE]
-            # One byte for a character: what is not ASCII matches nothing.
             ends = array("i", accumulate(map(len, some)))
-            text = "".join(some).encode("latin-1", "replace")
-            flags = self._automaton.matching(text, ends)
+            flags = self._automaton.matching(_in_bytes("".join(some)), ends)
             found += [name for name, matches in zip(some, flags, strict=True) if matches]
         return found
+
+
+def _in_bytes(text: str) -> bytes:
+    """A byte for each character; one beyond ASCII, which no set has, for each that is."""
+    if text.isascii():
+        return text.encode()
+    return bytes(min(ord(character), _BEYOND_ASCII) for character in text)
 
 
 class _States:
