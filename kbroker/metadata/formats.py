@@ -54,7 +54,8 @@ class Need(Enum):
     """What calls for a number."""
 
     NOTHING = "from the start"
-    TRANSACTIONS = "`transaction.version` is finalized above 0, or `__transaction_state` exists"
+    TRANSACTIONS = "a feature is finalized above 0, or `__transaction_state` exists"
+    CONSUMER_GROUPS = "`group.version` was finalized above 0"
     ACLS = "an ACL exists"
     USERS = "a user has settings, such as a SCRAM credential"
     QUOTAS = "a client id or an address has a quota"
@@ -112,6 +113,11 @@ TABLE: Final = (
         " markers in `__consumer_offsets`",
     ),
     Row(
+        Format.INTERNAL_TOPICS, 2, Need.CONSUMER_GROUPS, "0.1.0",
+        "also records of groups of the consumer protocol in `__consumer_offsets`, as Apache Kafka"
+        " 4.3 writes them; an earlier kbroker would let such a group be made anew as a classic one",
+    ),
+    Row(
         Format.BETWEEN_BROKERS, 0, Need.NOTHING, "0.1.0",
         "images in UpdateMetadata 1002 and 1003, AlterPartition 3, ControlledShutdown 3,"
         " Envelope 0",
@@ -144,10 +150,16 @@ def newest(format_: Format) -> int:
 
 
 def needed(
-    *, transactions: bool, users: bool = False, acls: bool = False, quotas: bool = False
+    *,
+    transactions: bool,
+    users: bool = False,
+    acls: bool = False,
+    quotas: bool = False,
+    consumer_groups: bool = False,
 ) -> dict[Format, int]:
     """The numbers that what is written from now on needs."""
     met = {Need.NOTHING}
+    met |= {Need.CONSUMER_GROUPS} if consumer_groups else set()
     met |= {Need.TRANSACTIONS} if transactions else set()
     met |= {Need.USERS} if users else set()
     met |= {Need.ACLS} if acls else set()

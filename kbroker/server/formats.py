@@ -27,7 +27,7 @@ from kbroker.metadata.controller.own_nodes import (
     load_formats,
     raise_formats,
 )
-from kbroker.metadata.features import FEATURE_OF, TRANSACTION_VERSION
+from kbroker.metadata.features import FEATURE_OF, GROUP_VERSION
 from kbroker.metadata.formats import LABELS, Format, check, needed
 from kbroker.metadata.image import TRANSACTIONS_TOPIC, ClusterImage
 from kbroker.metadata.store.embedded import EmbeddedStore
@@ -55,6 +55,7 @@ class Formats:
         self._serves = False
         # Whether there were any.
         self._transactions = self._users = self._acls = self._quotas = False
+        self._consumer_groups = False
         self._wanted = self._written = needed(transactions=False)
 
     def follow(self, image: ClusterImage) -> None:
@@ -63,7 +64,10 @@ class Formats:
         self._users = self._users or bool(image.users)
         self._acls = self._acls or len(image.acls) > 0
         self._quotas = self._quotas or bool(image.quotas)
+        groups = image.features.level(GROUP_VERSION) > 0
+        self._consumer_groups = self._consumer_groups or groups
         some = {"users": self._users, "acls": self._acls, "quotas": self._quotas}
+        some["consumer_groups"] = self._consumer_groups
         self._wanted = needed(transactions=self._transactions, **some)
         if self._serves and self._wanted != self._written:
             self._scheduler.once("formats", self.raise_numbers, 0)
@@ -102,8 +106,8 @@ def _raise_directory(path: Path, number: int) -> None:
 
 
 def needs_transactions(image: ClusterImage) -> bool:
-    """Whether transactions may be written."""
-    return image.features.level(TRANSACTION_VERSION) > 0 or TRANSACTIONS_TOPIC in image.topics
+    """Whether levels of features, or transactions, may be written."""
+    return bool(image.features.levels) or TRANSACTIONS_TOPIC in image.topics
 
 
 def check_cluster(store: MetadataStore) -> None:

@@ -35,6 +35,10 @@ def test_nothing_is_needed_before_there_are_transactions_or_acls() -> None:
         Format.NODES: 2,
         Format.BETWEEN_BROKERS: 3,
     }
+    assert needed(transactions=True, consumer_groups=True) == {
+        **dict.fromkeys(Format, 1),
+        Format.INTERNAL_TOPICS: 2,
+    }
 
 
 def test_a_higher_number_is_refused_with_the_release_that_reads_it() -> None:

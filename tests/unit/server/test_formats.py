@@ -76,6 +76,18 @@ def test_numbers_are_raised_when_transactions_may_be_written(
     assert numbers(paths) == [1, 1]
 
 
+def test_records_of_consumer_groups_have_a_number(store: EmbeddedStore, paths: list[Path]) -> None:
+    """Raised with the feature's level, and not lowered with it."""
+    later: Any = Later()
+    formats = Formats(lambda: paths, lambda: store, later)
+    formats.follow(PLAIN.with_features(FinalizedFeatures().changed({"group.version": 1})))
+    formats.raise_at_start()
+    formats.follow(PLAIN)
+    expected = {**dict.fromkeys(IN_NODE, 1), Format.INTERNAL_TOPICS: 2}
+    assert own_nodes.load_formats(store) == (expected, __version__)
+    assert later.calls == []
+
+
 def test_a_start_raises_them_itself(store: EmbeddedStore, paths: list[Path]) -> None:
     later: Any = Later()
     formats = Formats(lambda: paths, lambda: store, later)
@@ -97,7 +109,7 @@ def test_a_directory_that_fails_does_not_stop_the_others(
 
 def test_a_cluster_that_writes_more_is_refused(store: EmbeddedStore) -> None:
     check_cluster(store)
-    own_nodes.raise_formats(store, {Format.INTERNAL_TOPICS: 2}, "9.0.0")
+    own_nodes.raise_formats(store, {Format.INTERNAL_TOPICS: 3}, "9.0.0")
     with pytest.raises(
         DataDirectoryError, match=r"records in internal topics.*start kbroker 9\.0\.0"
     ):
