@@ -300,6 +300,7 @@ GROUP_VALUES: Mapping[str, Change] = {
         *(("consumer.session.timeout.ms", text) for text in ("", "x", " 50000 ", "0", "-1")),
         *(("consumer.heartbeat.interval.ms", text) for text in ("5000", "15000", "4999", "15001")),
         *(("consumer.assignment.interval.ms", text) for text in ("0", "15000", "15001", "-1")),
+        *(("consumer.assignor.offload.enable", text) for text in ("true", "x")),
         *(("share.session.timeout.ms", text) for text in ("45000", "60000", "44999", "60001")),
         *(("share.heartbeat.interval.ms", text) for text in ("5000", "4999", "15001")),
         *(("share.record.lock.duration.ms", text) for text in ("15000", "14999", "60001", "1")),
