@@ -16,6 +16,7 @@ from libc.stdlib cimport calloc, free
 
 cdef enum:
     ASCII = 128
+    ROUND_MAX = 1 << 30         # a name has fewer bytes than are left
 
 # What a state does; `State.kind`, and the first item of a state for `Automaton`.
 cpdef enum StateKind:
@@ -115,7 +116,7 @@ cdef void _match_all(
 ) noexcept nogil:
     cdef int32_t each, place, begin = 0
     for each in range(count):
-        if run.round > 0xFFFF0000:
+        if run.round > ROUND_MAX:
             for place in range(states):
                 run.seen[place] = 0
             run.round = 0
@@ -199,11 +200,11 @@ cdef inline int _is_word(uint8_t character) noexcept nogil:
 
 
 cdef int _holds(uint8_t kind, const uint8_t* text, int32_t at, int32_t length) noexcept nogil:
-    cdef int before, behind
+    cdef int after, before
     if kind == AT_BEGIN:
         return at == 0
     if kind == AT_END:
         return at == length
     before = at > 0 and _is_word(text[at - 1])
-    behind = at < length and _is_word(text[at])
-    return (before != behind) == (kind == AT_WORD_EDGE)
+    after = at < length and _is_word(text[at])
+    return (before != after) == (kind == AT_WORD_EDGE)

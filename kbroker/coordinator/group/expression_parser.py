@@ -197,8 +197,8 @@ class _Parser:
         if read is None:
             self._at += 1
             self._push(self._literal(ord(character)))
-        else:
-            read(self)
+            return character == "{"  # text, and still not to be repeated, as in RE2/J
+        read(self)
         return False
 
     def _push(self, node: Node) -> None:
@@ -368,7 +368,7 @@ class _Parser:
             return self._hexadecimal()
         if character in _CONTROLS:
             return _CONTROLS[character]
-        if character.isascii() and not character.isalnum():
+        if not (character.isascii() and character.isalnum()):
             return ord(character)
         raise ExpressionError(f"there is no escape \\{character}")
 
@@ -415,7 +415,7 @@ class _Parser:
     def _item(self) -> int:
         """A class, a character or a range."""
         if self._text.startswith("[:", self._at):
-            end = self._text.find(":]", self._at + 2)
+            end = self._text.find(":]", self._at + 1)  # also in [:], whose name is empty
             if end >= 0:
                 name = self._text[self._at + 2 : end]
                 self._at = end + 2

@@ -36,7 +36,8 @@ import org.apache.kafka.coordinator.group.assignor.UniformAssignor;
  *
  * <pre>
  *   N name...                      names of topics
- *   E pattern                      in hexadecimal; answers with a 0 or 1 for each of them, or "-"
+ *   E pattern                      in hexadecimal; answers with a 0 or 1 for each of them, "-" where
+ *                                  it is none, or "!" where the stack is not deep enough
  *   X bytes                        in hexadecimal; answers with their XXH3
  *   H id name racks                of each partition, with commas and ";"; answers with the hash
  *   G name=hash...                 answers with the hash of a group
@@ -85,7 +86,11 @@ public final class GroupRules {
             return "-";
         }
         StringBuilder found = new StringBuilder();
-        for (String name : NAMES) found.append(pattern.matches(name) ? '1' : '0');
+        try {
+            for (String name : NAMES) found.append(pattern.matches(name) ? '1' : '0');
+        } catch (StackOverflowError error) {
+            return "!";
+        }
         return found.toString();
     }
 

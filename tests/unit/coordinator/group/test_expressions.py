@@ -111,7 +111,9 @@ def test_a_name_that_is_empty_or_not_ascii() -> None:
         ("\\", "at the end"),
         (r"\y", "no escape"),
         ("a" * (STATES_MAX + 1), "more than 1000 states"),
-        ("(" * 201 + ")" * 201, "deeper than 200"),
+        ("(?:" * 201 + "a" + "|bc)" * 201, "deeper than 200"),
+        ("[[:]", "no such class"),
+        ("a{?", "repetition of a repetition"),
         ("a" + "*(?i)" * 201, "deeper than 200"),
         ("a" * (LENGTH_MAX + 1), "characters"),
     ],
@@ -125,7 +127,8 @@ def test_what_is_just_within_the_bounds() -> None:
     assert TopicExpression("a" * STATES_MAX).matches("a" * STATES_MAX)
     assert TopicExpression("a{1000}").matches("a" * 1_000)
     depth = DEPTH_MAX - 2
-    assert TopicExpression("(?:" * depth + "a" + "|b)" * depth).matches("b")
+    assert TopicExpression("(?:" * depth + "a" + "|bc)" * depth).matches("bc")
+    assert TopicExpression("(" * 5_000 + "a" + ")" * 5_000).matches("a")
 
 
 @pytest.mark.parametrize("end", ["", "\\E"])
