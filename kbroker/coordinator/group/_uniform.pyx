@@ -16,10 +16,14 @@ good as another, so this works on counts for each subscriber of each topic:
 2. In rounds over the topics, one is levelled where some owner has two more in all than some
    subscriber: poured out again over what its subscribers have of the other topics. This lowers the
    sum of squares, so it ends; ROUNDS_MAX bounds the time.
-3. Of each topic a member keeps as many of its partitions as it is to have.
+3. What is left are chains: one gives a partition to a second, who gives one of another topic to a
+   third, who has two less than the first. They are looked for from those that have most on. Where
+   none is found, nobody that was reached can be relieved, so each is looked at once.
+4. Of each topic a member keeps as many of its partitions as it is to have.
 
-So, unless the rounds are used up, no single partition could be moved and make two members more
-alike. Level by halving: time O(rounds * subscriptions * log partitions), memory O(subscriptions).
+So members are as alike as their subscriptions allow: no other sharing has a smaller sum of squares.
+Level by halving: time O((rounds * log partitions + chains) * subscriptions), memory
+O(subscriptions).
 """
 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t
@@ -29,11 +33,16 @@ from libc.string cimport memcpy
 cdef enum:
     NOBODY = -1
     ROUNDS_MAX = 16
+    UNSEEN = -1                   # of a member that no chain has reached
+    FIRST = -2                    # of the member at which a chain begins
 
 cdef struct Topics:
     int32_t count
     int32_t members
     const int32_t* partitions     # of each topic the first, and the end
+    const int32_t* subscriptions  # of each member the first in `subscribed`, and the end
+    const int32_t* subscribed     # topics
+    int32_t* entry                # of each of these: its place in `subscriber`
     int32_t* starts               # of each topic, in `subscriber` and what follows; and the end
     int32_t* subscriber           # members, ascending within a topic
     int32_t* had                  # partitions that the subscriber has and had
@@ -43,6 +52,14 @@ cdef struct Topics:
     int32_t* place                # of each member: its place among the topic's subscribers
     int32_t* others               # of each place: what it has of other topics
     int32_t* share                # of each place: what it is to get
+
+cdef struct Chain:
+    int32_t* seen                 # members, in the order in which they were reached
+    int32_t* came_from            # of each member: its place in the topic that it was reached by
+    int32_t* given                # of each member: the giver's place in that topic; UNSEEN, FIRST
+    int32_t* seen_topics          # of each topic: whether it was reached
+    int32_t closed                # of `seen`: those that nobody can relieve
+    int32_t count                 # of `seen`
 
 
 # --- subscribed alike -----------------------------------------------------------------------------
@@ -107,6 +124,7 @@ def share_out(
     """`partitions`: of each topic its first, and the end. `subscriptions`: of each member its first
     in `subscribed`, and the end; there are topics, each once. MemoryError."""
     cdef Topics topics
+    cdef Chain chain
     cdef size_t entries = <size_t>subscribed.shape[0]
     cdef size_t room
     cdef int32_t* memory
@@ -114,12 +132,15 @@ def share_out(
     topics.members = <int32_t>(subscriptions.shape[0] - 1)
     if topics.count == 0 or owners.shape[0] == 0:
         return
-    room = 3 * entries + 4 * <size_t>topics.members + 2 * <size_t>topics.count + 2
+    room = 4 * entries + 7 * <size_t>topics.members + 3 * <size_t>topics.count + 2
     memory = <int32_t*>calloc(room, sizeof(int32_t))
     if memory == NULL:
         raise MemoryError
     topics.partitions = &partitions[0]
-    topics.subscriber = memory
+    topics.subscriptions = &subscriptions[0]
+    topics.subscribed = &subscribed[0] if entries else NULL
+    topics.entry = memory
+    topics.subscriber = topics.entry + entries
     topics.had = topics.subscriber + entries
     topics.has = topics.had + entries
     topics.load = topics.has + entries
@@ -128,31 +149,35 @@ def share_out(
     topics.share = topics.others + topics.members
     topics.order = topics.share + topics.members
     topics.starts = topics.order + topics.count
+    chain.seen = topics.starts + topics.count + 1
+    chain.came_from = chain.seen + topics.members
+    chain.given = chain.came_from + topics.members
+    chain.seen_topics = chain.given + topics.members
     with nogil:
-        _find_subscribers(&topics, &subscriptions[0], &subscribed[0] if entries else NULL)
+        _find_subscribers(&topics)
         _count_owned(&topics, &owners[0])
         _place_the_rest(&topics)
         _level_all(&topics)
+        _follow_chains(&topics, &chain)
         _choose_partitions(&topics, &owners[0])
     free(memory)
 
 
-cdef void _find_subscribers(
-    Topics* topics, const int32_t* subscriptions, const int32_t* subscribed
-) noexcept nogil:
+cdef void _find_subscribers(Topics* topics) noexcept nogil:
     """The subscribers of each topic, and the topics by how many those are."""
     cdef int32_t member, topic, each
     cdef int32_t* starts = topics.starts
     cdef int32_t* ends = topics.order        # free until the end
-    for each in range(subscriptions[topics.members]):
-        starts[subscribed[each] + 1] += 1
+    for each in range(topics.subscriptions[topics.members]):
+        starts[topics.subscribed[each] + 1] += 1
     for topic in range(topics.count):
         starts[topic + 1] += starts[topic]
         ends[topic] = starts[topic]
     for member in range(topics.members):
-        for each in range(subscriptions[member], subscriptions[member + 1]):
-            topic = subscribed[each]
+        for each in range(topics.subscriptions[member], topics.subscriptions[member + 1]):
+            topic = topics.subscribed[each]
             topics.subscriber[ends[topic]] = member
+            topics.entry[each] = ends[topic]
             ends[topic] += 1
     _sort_by_subscribers(topics)
 
@@ -323,6 +348,78 @@ cdef int32_t _level_of(const int32_t* loads, int32_t count, int32_t units) noexc
         else:
             high = middle
     return low
+
+
+# --- chains ---------------------------------------------------------------------------------------
+
+cdef void _follow_chains(Topics* topics, Chain* chain) noexcept nogil:
+    """From those that have most on, until nobody can be relieved."""
+    cdef int32_t member, load, most = 0
+    cdef int32_t least = INT32_MAX
+    chain.closed = chain.count = 0
+    for member in range(topics.members):
+        chain.given[member] = UNSEEN
+        most = max(most, topics.load[member])
+        least = min(least, topics.load[member])
+    for load in range(most, least + 1, -1):
+        for member in range(topics.members):
+            while topics.load[member] == load and chain.given[member] == UNSEEN:
+                if not _relieve(topics, chain, member):
+                    break
+
+
+cdef int _relieve(Topics* topics, Chain* chain, int32_t first) noexcept nogil:
+    """Follows all chains that begin at a member, to the nearest end that has two less; whether
+    there was one. Else all that were reached are closed: nothing leads out of them."""
+    cdef int32_t next_one = chain.closed
+    cdef int32_t member, other, topic, each, place
+    chain.count = chain.closed + 1
+    chain.seen[chain.closed] = first
+    chain.given[first] = FIRST
+    while next_one < chain.count:
+        member = chain.seen[next_one]
+        next_one += 1
+        for each in range(topics.subscriptions[member], topics.subscriptions[member + 1]):
+            topic = topics.subscribed[each]
+            if topics.has[topics.entry[each]] == 0 or chain.seen_topics[topic]:
+                continue
+            chain.seen_topics[topic] = 1
+            for place in range(topics.starts[topic], topics.starts[topic + 1]):
+                other = topics.subscriber[place]
+                if chain.given[other] != UNSEEN:
+                    continue
+                chain.given[other] = topics.entry[each]
+                chain.came_from[other] = place
+                chain.seen[chain.count] = other
+                chain.count += 1
+                if topics.load[other] <= topics.load[first] - 2:
+                    _hand_on(topics, chain, other)
+                    _forget(topics, chain)
+                    return 1
+    chain.closed = chain.count
+    return 0
+
+
+cdef void _hand_on(Topics* topics, Chain* chain, int32_t last) noexcept nogil:
+    """Each of the chain gives one partition to the one that was reached from it."""
+    cdef int32_t member = last
+    topics.load[last] += 1
+    while chain.given[member] != FIRST:
+        topics.has[chain.came_from[member]] += 1
+        topics.has[chain.given[member]] -= 1
+        member = topics.subscriber[chain.given[member]]
+    topics.load[member] -= 1
+
+
+cdef void _forget(Topics* topics, Chain* chain) noexcept nogil:
+    """What was reached, but for what is closed."""
+    cdef int32_t place, each, member
+    for place in range(chain.closed, chain.count):
+        member = chain.seen[place]
+        chain.given[member] = UNSEEN
+        for each in range(topics.subscriptions[member], topics.subscriptions[member + 1]):
+            chain.seen_topics[topics.subscribed[each]] = 0
+    chain.count = chain.closed
 
 
 cdef void _choose_partitions(Topics* topics, int32_t* owners) noexcept nogil:

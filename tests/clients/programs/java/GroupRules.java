@@ -8,6 +8,7 @@ import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.HexFormat;
@@ -227,7 +228,7 @@ public final class GroupRules {
             }
             Optional<String> instance =
                 parts[1].isEmpty() ? Optional.empty() : Optional.of(parts[1]);
-            members.put(parts[0], new Member(instance, topics, has));
+            members.put(parts[0], new Member(instance, topics, Collections.unmodifiableMap(has)));
         }
         Group group = new Group(members, taken);
         long began = System.nanoTime();
