@@ -19,7 +19,9 @@ good as another, so this works on counts for each subscriber of each topic:
 3. What is left are chains: one gives a partition to a second, who gives one of another topic to a
    third, who has two less than the first. They are looked for from those that have most on. Where
    none is found, nobody that was reached can be relieved, so each is looked at once.
-4. Of each topic a member keeps as many of its partitions as it is to have.
+4. Where a member lost a partition to one that has one more in all, it gets it back: the two change
+   places. So fewer partitions move, and members are as alike as before. TRIES bounds the time.
+5. Of each topic a member keeps as many of its partitions as it is to have.
 
 So members are as alike as their subscriptions allow: no other sharing has a smaller sum of squares.
 Level by halving: time O((rounds * log partitions + chains) * subscriptions), memory
@@ -33,6 +35,7 @@ from libc.string cimport memcpy
 cdef enum:
     NOBODY = -1
     ROUNDS_MAX = 16
+    TRIES = 64                    # pairs that are looked at, for each subscription
     UNSEEN = -1                   # of a member that no chain has reached
     FIRST = -2                    # of the member at which a chain begins
 
@@ -159,6 +162,7 @@ def share_out(
         _place_the_rest(&topics)
         _level_all(&topics)
         _follow_chains(&topics, &chain)
+        _take_back(&topics)
         _choose_partitions(&topics, &owners[0])
     free(memory)
 
@@ -420,6 +424,35 @@ cdef void _forget(Topics* topics, Chain* chain) noexcept nogil:
         for each in range(topics.subscriptions[member], topics.subscriptions[member + 1]):
             chain.seen_topics[topics.subscribed[each]] = 0
     chain.count = chain.closed
+
+
+cdef void _take_back(Topics* topics) noexcept nogil:
+    cdef int64_t tries = TRIES * <int64_t>topics.starts[topics.count]
+    cdef int32_t topic, loser, gainer, start, end
+    cdef int changed = 1
+    while changed:
+        changed = 0
+        for topic in range(topics.count):
+            start = topics.starts[topic]
+            end = topics.starts[topic + 1]
+            for loser in range(start, end):
+                if topics.has[loser] >= topics.had[loser]:
+                    continue
+                for gainer in range(start, end):
+                    tries -= 1
+                    if tries < 0:
+                        return
+                    if (
+                        topics.has[gainer] > topics.had[gainer]
+                        and topics.load[topics.subscriber[gainer]]
+                        == topics.load[topics.subscriber[loser]] + 1
+                    ):
+                        topics.has[gainer] -= 1
+                        topics.load[topics.subscriber[gainer]] -= 1
+                        topics.has[loser] += 1
+                        topics.load[topics.subscriber[loser]] += 1
+                        changed = 1
+                        break
 
 
 cdef void _choose_partitions(Topics* topics, int32_t* owners) noexcept nogil:
