@@ -4,7 +4,7 @@
 numbers of partitions. Any thread may call it; most of its time is spent without the GIL.
 
 `uniform`: all members have as many partitions, or one more, as far as their subscriptions allow it,
-and few partitions move (`_uniform.pyx`). `range`: each topic is cut into one piece for each of its
+and few partitions move (`_shares.pyx`). `range`: each topic is cut into one piece for each of its
 subscribers, in the order of the members, so that the pieces of topics with as many partitions and
 the same subscribers fall together. Members are in the order of their instance ids, then of the ids
 of those without one; so a member that comes back under its instance id has the same piece.
@@ -16,12 +16,14 @@ partition, Apache Kafka's choice depends on the order of a hash table, and ours 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import accumulate, pairwise
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
-from kbroker.coordinator.group._uniform import share_out, share_out_alike
+from kbroker.coordinator.group._shares import share_in_ranges, share_out, share_out_alike
 
 UNIFORM: Final = "uniform"
 RANGE: Final = "range"
@@ -48,125 +50,131 @@ def assign(
 
     Topics without a number of partitions do not exist. KeyError: there is no such assignor.
     """
-    return ASSIGNORS[assignor](members, partition_counts)
+    made = ASSIGNORS[assignor]
+    return made(members, partition_counts) if members else []
 
 
-def _uniform(
-    members: Sequence[Subscriber], partition_counts: Mapping[UUID, int]
-) -> list[Assignment]:
-    if not members:
-        return []
-    in_order = sorted(range(len(members)), key=lambda each: members[each].member_id)
-    topics = _topics_of(members, partition_counts)
-    firsts = array("i", [0])
-    for topic in topics:
-        firsts.append(firsts[-1] + partition_counts[topic])
-    owners = _last_owners(members, in_order, dict(zip(topics, firsts, strict=False)), firsts[-1],
-                          partition_counts)  # fmt: skip
-    if _subscribe_alike(members):
-        share_out_alike(len(members), owners)
-    else:
-        share_out(firsts, *_subscriptions(members, in_order, topics), owners)
-    return _owned(topics, firsts, owners, in_order)
+class _Numbers:
+    """Topics and partitions by number: topics by id, partitions through all topics.
 
+    An id is compared by its object first: a UUID is slow to hash, and members that subscribe to a
+    topic mostly have the image's object of it.
+    """
 
-def _topics_of(
-    members: Iterable[Subscriber], partition_counts: Mapping[UUID, int]
-) -> list[UUID]:
-    """Those that exist and have a subscriber, by id."""
-    found: set[UUID] = set()
-    last: frozenset[UUID] | None = None
-    for member in members:
-        if member.topics is not last:
-            last = member.topics
-            found |= last
-    return sorted(found & partition_counts.keys(), key=_number)
+    def __init__(
+        self, members: Iterable[Subscriber], partition_counts: Mapping[UUID, int]
+    ) -> None:
+        wanted: set[UUID] = set()
+        last: frozenset[UUID] | None = None
+        for member in members:
+            if member.topics is not last:
+                last = member.topics
+                wanted |= last
+        self.topics: Final = sorted(wanted & partition_counts.keys(), key=_number)
+        self.counts: Final = [partition_counts[topic] for topic in self.topics]
+        self.firsts: Final = array("i", accumulate(self.counts, initial=0))
+        self._by_id: Final = {topic: number for number, topic in enumerate(self.topics)}
+        # Objects that live as long as the members do.
+        self._by_object: Final[dict[int, int]] = {}
+
+    def _of(self, topics: Collection[UUID]) -> list[int]:
+        """NOBODY for one that does not exist, or has no subscriber."""
+        found = list(map(self._by_object.get, map(id, topics)))
+        if None in found:
+            for topic in topics:
+                if id(topic) not in self._by_object:
+                    self._by_object[id(topic)] = self._by_id.get(topic, _NOBODY)
+            found = list(map(self._by_object.get, map(id, topics)))
+        return cast("list[int]", found)
+
+    def last_owners(self, in_order: Iterable[Subscriber]) -> array[int]:
+        """Of each partition, the place of the member that was to have it last."""
+        owners = array("i", [_NOBODY]) * self.firsts[-1]
+        for place, member in enumerate(in_order):
+            target = member.target
+            for number, partitions in zip(self._of(target.keys()), target.values(), strict=True):
+                if number != _NOBODY:
+                    first, count = self.firsts[number], self.counts[number]
+                    for partition in partitions:
+                        if partition < count:
+                            owners[first + partition] = place
+        return owners
+
+    def subscriptions(self, in_order: Iterable[Subscriber]) -> tuple[array[int], array[int]]:
+        """Where each member's topics begin, and these, one member's after the other's."""
+        known: dict[int, array[int]] = {}
+        starts, subscribed = array("i", [0]), array("i")
+        for member in in_order:
+            numbers = known.get(id(member.topics))
+            if numbers is None:
+                found = sorted(self._of(member.topics))
+                numbers = array("i", found[bisect_left(found, 0) :])
+                known[id(member.topics)] = numbers
+            subscribed.extend(numbers)
+            starts.append(len(subscribed))
+        return starts, subscribed
+
+    def assigned(self, owners: Sequence[int], places: Sequence[int]) -> list[Assignment]:
+        """What each member has, by the places of the members."""
+        by_place: list[Assignment] = [{} for _ in places]
+        for number, topic in enumerate(self.topics):
+            first = self.firsts[number]
+            here: dict[int, list[int]] = {}
+            for partition, place in enumerate(owners[first : self.firsts[number + 1]]):
+                if place in here:
+                    here[place].append(partition)
+                elif place != _NOBODY:
+                    here[place] = by_place[place][topic] = [partition]
+        return [by_place[place] for place in places]
 
 
 def _number(topic: UUID) -> int:
     return topic.int
 
 
-def _subscribe_alike(members: Sequence[Subscriber]) -> bool:
-    first = members[0].topics
-    return all(member.topics is first or member.topics == first for member in members)
-
-
-def _last_owners(
-    members: Sequence[Subscriber],
-    in_order: Sequence[int],
-    first_of: Mapping[UUID, int],
-    count: int,
-    partition_counts: Mapping[UUID, int],
-) -> array[int]:
-    """Of each partition, the place of its owner in the order."""
-    owners = array("i", [_NOBODY]) * count
-    for place, each in enumerate(in_order):
-        for topic, partitions in members[each].target.items():
-            first = first_of.get(topic)
-            if first is not None:
-                here = partition_counts[topic]
-                for partition in partitions:
-                    if partition < here:
-                        owners[first + partition] = place
-    return owners
-
-
-def _subscriptions(
-    members: Sequence[Subscriber], in_order: Sequence[int], topics: Sequence[UUID]
-) -> tuple[array[int], array[int]]:
-    """The members' topics by number, one member's after the other's, and where each begins."""
-    number_of = {topic: number for number, topic in enumerate(topics)}
-    known: dict[frozenset[UUID], array[int]] = {}
-    starts, subscribed = array("i", [0]), array("i")
-    for each in in_order:
-        asked = members[each].topics
-        numbers = known.get(asked)
-        if numbers is None:
-            found = sorted(number_of[topic] for topic in asked if topic in number_of)
-            numbers = known[asked] = array("i", found)
-        subscribed.extend(numbers)
-        starts.append(len(subscribed))
-    return starts, subscribed
-
-
-def _owned(
-    topics: Sequence[UUID], firsts: Sequence[int], owners: Sequence[int], in_order: Sequence[int]
+def _uniform(
+    members: Sequence[Subscriber], partition_counts: Mapping[UUID, int]
 ) -> list[Assignment]:
-    found: list[Assignment] = [{} for _ in in_order]
-    by_place = [found[each] for each in in_order]
-    for number, topic in enumerate(topics):
-        first = firsts[number]
-        for each in range(first, firsts[number + 1]):
-            if owners[each] != _NOBODY:
-                by_place[owners[each]].setdefault(topic, []).append(each - first)
-    return found
+    in_order, places = _ordered(members, lambda member: member.member_id)
+    numbers = _Numbers(in_order, partition_counts)
+    owners = numbers.last_owners(in_order)
+    if _subscribe_alike(members):
+        share_out_alike(len(members), owners)
+    else:
+        share_out(numbers.firsts, *numbers.subscriptions(in_order), owners)
+    return numbers.assigned(owners, places)
 
 
 def _range(members: Sequence[Subscriber], partition_counts: Mapping[UUID, int]) -> list[Assignment]:
-    found: list[Assignment] = [{} for _ in members]
-    subscribers: dict[UUID, list[Assignment]] = {}
-    for each in sorted(range(len(members)), key=lambda each: _place_in_range(members[each])):
-        for topic in members[each].topics:
-            if topic in partition_counts:
-                subscribers.setdefault(topic, []).append(found[each])
-    for topic in sorted(subscribers, key=_number):
-        asked = subscribers[topic]
-        low, extras = divmod(partition_counts[topic], len(asked))
-        first = 0
-        for place, assignment in enumerate(asked):
-            end = first + low + (place < extras)
-            if end == first:
-                break
-            assignment[topic] = list(range(first, end))
-            first = end
-    return found
+    in_order, places = _ordered(members, _place_in_range)
+    numbers = _Numbers(in_order, partition_counts)
+    owners = array("i", [_NOBODY]) * numbers.firsts[-1]
+    share_in_ranges(numbers.firsts, *numbers.subscriptions(in_order), owners)
+    return numbers.assigned(owners, places)
+
+
+def _ordered(
+    members: Sequence[Subscriber], place: Callable[[Subscriber], Any]
+) -> tuple[list[Subscriber], list[int]]:
+    """The members in their order, and where each of them is in it."""
+    order = sorted(range(len(members)), key=lambda each: place(members[each]))
+    places = [0] * len(members)
+    for at, each in enumerate(order):
+        places[each] = at
+    return [members[each] for each in order], places
 
 
 def _place_in_range(member: Subscriber) -> tuple[bool, str]:
     if member.instance_id is None:
         return True, member.member_id
     return False, member.instance_id
+
+
+def _subscribe_alike(members: Sequence[Subscriber]) -> bool:
+    return all(
+        one.topics is other.topics or one.topics == other.topics
+        for one, other in pairwise(members)
+    )
 
 
 ASSIGNORS: Final[

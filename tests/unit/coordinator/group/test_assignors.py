@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbroker.coordinator.group._uniform import share_out
+from kbroker.coordinator.group._shares import share_out
 from kbroker.coordinator.group.assignors import (
     ASSIGNORS,
     RANGE,

@@ -1,8 +1,9 @@
 # cython: language_level=3
-"""The `uniform` assignor's counting: who gets how many partitions, and then which.
+"""The counting of the assignors: who gets how many partitions, and then which.
 
 Partitions are numbered through all topics; `owners` has the member of each, or NOBODY: the last
-assignment as it comes, the new one as it goes. The GIL is released for all of it.
+assignment as it comes, the new one as it goes. The GIL is released for all of it. `range` is one
+pass over the subscriptions; all that follows is about `uniform`.
 
 Members that subscribe alike have each a share of all partitions, the same or one more. A member
 keeps what it has up to its share; shares with one more go to those that have one more, as far as
@@ -63,6 +64,52 @@ cdef struct Chain:
     int32_t* seen_topics          # of each topic: whether it was reached
     int32_t closed                # of `seen`: those that nobody can relieve
     int32_t count                 # of `seen`
+
+
+# --- range ----------------------------------------------------------------------------------------
+
+def share_in_ranges(
+    const int32_t[::1] partitions not None,
+    const int32_t[::1] subscriptions not None,
+    const int32_t[::1] subscribed not None,
+    int32_t[::1] owners not None,
+):
+    """Each topic is cut into a piece for each subscriber, in their order; the arguments are those
+    of `share_out`. MemoryError."""
+    cdef int32_t count = <int32_t>(partitions.shape[0] - 1)
+    cdef int32_t members = <int32_t>(subscriptions.shape[0] - 1)
+    cdef int32_t* left
+    if count == 0 or owners.shape[0] == 0 or subscribed.shape[0] == 0:
+        return
+    left = <int32_t*>calloc(2 * <size_t>count, sizeof(int32_t))
+    if left == NULL:
+        raise MemoryError
+    with nogil:
+        _share_in_ranges(&partitions[0], members, &subscriptions[0], &subscribed[0], &owners[0],
+                         left, left + count)
+    free(left)
+
+
+cdef void _share_in_ranges(
+    const int32_t* partitions, int32_t members, const int32_t* subscriptions,
+    const int32_t* subscribed, int32_t* owners, int32_t* left, int32_t* next_one,
+) noexcept nogil:
+    """`left`: of each topic the subscribers that are still to come; `next_one`: the partition."""
+    cdef int32_t member, each, topic, size
+    for each in range(subscriptions[members]):
+        topic = subscribed[each]
+        left[topic] += 1
+        next_one[topic] = partitions[topic]
+    for member in range(members):
+        for each in range(subscriptions[member], subscriptions[member + 1]):
+            topic = subscribed[each]
+            # Rounded up: those that come first have the one more.
+            size = partitions[topic + 1] - next_one[topic]
+            size = (size + left[topic] - 1) // left[topic]
+            left[topic] -= 1
+            for _ in range(size):
+                owners[next_one[topic]] = member
+                next_one[topic] += 1
 
 
 # --- subscribed alike -----------------------------------------------------------------------------
