@@ -294,9 +294,7 @@ def _check_pattern(text: str) -> None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, message)
 
 
-def _parsed(
-    keys: Mapping[str, ConfigKey], wanted: Mapping[str, str], what: str
-) -> dict[str, Any]:
+def _parsed(keys: Mapping[str, ConfigKey], wanted: Mapping[str, str], what: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, text in wanted.items():
         key = keys.get(name)

@@ -37,9 +37,7 @@ class ConsumerGroupSettings(NamedTuple):
     assignment_interval_ms: int
 
 
-def consumer_group_settings(
-    config: BrokerConfig, own: Mapping[str, str]
-) -> ConsumerGroupSettings:
+def consumer_group_settings(config: BrokerConfig, own: Mapping[str, str]) -> ConsumerGroupSettings:
     """`own`: what is stored for the group."""
     return ConsumerGroupSettings(*(_value(config, own, name) for name in _BOUNDED))
 

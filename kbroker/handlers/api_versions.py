@@ -2,8 +2,8 @@
 
 The answer depends on the version, the finalized features and the protocols of groups that are
 served (`group_protocols.py`) alone, so the five bodies are made once for them, from the registry's
-rows, and sent as they are. APIs of a protocol that is not served are not listed. Two rules make this
-API unlike the others (KIP-511): a version we do not know is answered in the v0 shape with
+rows, and sent as they are. APIs of a protocol that is not served are not listed. Two rules make
+this API unlike the others (KIP-511): a version we do not know is answered in the v0 shape with
 UNSUPPORTED_VERSION and the range we do know, unparsed, so that the client tries again on the same
 connection; and since v3 a client names its software, which must look like a name (it ends up in
 metrics), else INVALID_REQUEST.

@@ -258,8 +258,7 @@ cdef class Plan:
                 raise TypeError(f"{name}: the plan of its record is missing")
             if kind == STRUCT and inner is None and not flags & ABSENT:
                 raise TypeError(f"{name}: a structure without a record")
-            if index >= self._count:
-                step.tag = tagged[index - self._count][0]
+            step.tag = -1 if index < self._count else tagged[index - self._count][0]
 
     def __dealloc__(self):
         PyMem_Free(self._steps)
@@ -339,8 +338,11 @@ cdef object _read_value(Step* step, Reader reader):
     if kind == UUID:
         return reader.uuid()
     if kind == STRUCT:
-        if step.flags & NULLABLE and <signed char>reader._take(1)[0] < 0:
-            return None
+        if step.flags & NULLABLE:
+            present = <signed char>reader._take(1)[0]
+            # In a tagged field Apache Kafka writes a varint there, which is 0 for null.
+            if present < 0 or (present == 0 and step.tag >= 0):
+                return None
         return _read_record(<Plan>step.inner, reader)
     if kind == PACKED_INT32:
         size = reader._size()

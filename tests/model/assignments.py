@@ -63,8 +63,7 @@ class Group:
 
     def keep(self, assigned: Sequence[Assignment]) -> None:
         self.members = [
-            member._replace(target=has)
-            for member, has in zip(self.members, assigned, strict=True)
+            member._replace(target=has) for member, has in zip(self.members, assigned, strict=True)
         ]
 
 
@@ -90,9 +89,7 @@ def moved(members: Sequence[Subscriber], assigned: Sequence[Assignment]) -> int:
 # --- in the words of GroupRules.java --------------------------------------------------------------
 
 
-def command(
-    assignor: str, members: Sequence[Subscriber], sizes: Mapping[UUID, int]
-) -> str:
+def command(assignor: str, members: Sequence[Subscriber], sizes: Mapping[UUID, int]) -> str:
     words = [f"{topic.int - 1}={size}" for topic, size in sizes.items()]
     return " ".join(["A", assignor, ",".join(words), *map(_member, members)])
 

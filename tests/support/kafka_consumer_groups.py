@@ -1,4 +1,4 @@
-"""Consumer groups as Apache Kafka 4.3.0 writes them to `__consumer_offsets`: vectors of our records.
+"""Consumer groups as Apache Kafka 4.3.0 writes them to `__consumer_offsets`: vectors of records.
 
     python -m tests.support.kafka_consumer_groups      have Apache Kafka write them anew
 
@@ -123,9 +123,7 @@ def _tell_the_story(bootstrap: str, place: Path) -> dict[str, str]:
     host, _, port = bootstrap.rpartition(":")
     talk = Talk((host, int(port)), "")
     find = build(ApiKey.FIND_COORDINATOR, 6, key_type=0, coordinator_keys=["g"])
-    topics = {
-        name: talk.topic(name, partitions=count) for name, count in TOPICS.items()
-    }
+    topics = {name: talk.topic(name, partitions=count) for name, count in TOPICS.items()}
     _until(lambda: talk.quietly(find).coordinators[0].error_code.value == 0)
     described = talk.quietly(
         build(ApiKey.METADATA, 13, topics=[{"name": name} for name in topics.values()])

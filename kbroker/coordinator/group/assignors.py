@@ -40,7 +40,7 @@ class Subscriber(NamedTuple):
     instance_id: str | None
     topics: frozenset[UUID]
     # What it was to have last: partitions by topic.
-    target: Mapping[UUID, Sequence[int]]
+    target: Mapping[UUID, Collection[int]]
 
 
 def assign(
@@ -61,9 +61,7 @@ class _Numbers:
     topic mostly have the image's object of it.
     """
 
-    def __init__(
-        self, members: Iterable[Subscriber], partition_counts: Mapping[UUID, int]
-    ) -> None:
+    def __init__(self, members: Iterable[Subscriber], partition_counts: Mapping[UUID, int]) -> None:
         wanted: set[UUID] = set()
         last: frozenset[UUID] | None = None
         for member in members:
@@ -172,8 +170,7 @@ def _place_in_range(member: Subscriber) -> tuple[bool, str]:
 
 def _subscribe_alike(members: Sequence[Subscriber]) -> bool:
     return all(
-        one.topics is other.topics or one.topics == other.topics
-        for one, other in pairwise(members)
+        one.topics is other.topics or one.topics == other.topics for one, other in pairwise(members)
     )
 
 

@@ -49,6 +49,9 @@ VALUE_VERSION: Final = 0
 AWAY_EPOCH: Final = -2
 
 _VERSION: Final = struct.Struct(">h")
+_NO_TAGS: Final = b"\0"
+# One tagged field, 0, of one byte: null. Apache Kafka writes it for members of the protocol.
+_NO_CLASSIC_METADATA: Final = b"\1\0\1\0"
 
 
 class Kind(IntEnum):
@@ -237,7 +240,10 @@ def decode_key(data: bytes) -> RecordKey | None:
 
 
 def encode_value(value: Value) -> bytes:
-    return _VERSION.pack(VALUE_VERSION) + value.encode(VALUE_VERSION)
+    body = value.encode(VALUE_VERSION)
+    if isinstance(value, MemberValue) and value.classic_member_metadata is None:
+        body = body[: -len(_NO_TAGS)] + _NO_CLASSIC_METADATA
+    return _VERSION.pack(VALUE_VERSION) + body
 
 
 def decode_value(key: RecordKey, data: bytes) -> Value:

@@ -506,8 +506,44 @@ def _of_posix(name: str, folds: bool) -> int:
 
 
 _CATEGORIES: Final = frozenset(
-    "C Cc Cf Co Cs L Ll Lm Lo Lt Lu M Mc Me Mn N Nd Nl No P Pc Pd Pe Pf Pi Po Ps S Sc Sk Sm So"
-    " Z Zl Zp Zs".split()
+    [
+        "C",
+        "Cc",
+        "Cf",
+        "Co",
+        "Cs",
+        "L",
+        "Ll",
+        "Lm",
+        "Lo",
+        "Lt",
+        "Lu",
+        "M",
+        "Mc",
+        "Me",
+        "Mn",
+        "N",
+        "Nd",
+        "Nl",
+        "No",
+        "P",
+        "Pc",
+        "Pd",
+        "Pe",
+        "Pf",
+        "Pi",
+        "Po",
+        "Ps",
+        "S",
+        "Sc",
+        "Sk",
+        "Sm",
+        "So",
+        "Z",
+        "Zl",
+        "Zp",
+        "Zs",
+    ]
 )
 _LETTERS: Final = _LOWER | _UPPER
 
@@ -531,7 +567,9 @@ def _of_unicode(name: str, folds: bool) -> int:
 @cache
 def _of_category(name: str) -> int:
     """At most as many as there are categories."""
-    return _of(chr(code) for code in range(_ASCII) if unicodedata.category(chr(code)).startswith(name))
+    return _of(
+        chr(code) for code in range(_ASCII) if unicodedata.category(chr(code)).startswith(name)
+    )
 
 
 _COUNTS: Final[dict[str, tuple[int, int | None]]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}

@@ -1,4 +1,4 @@
-"""APIs of consumer groups where there are none: UNSUPPORTED_VERSION in the body, before all else."""
+"""APIs of consumer groups where there are none: UNSUPPORTED_VERSION in the body, first of all."""
 
 from __future__ import annotations
 

@@ -158,8 +158,12 @@ def test_tagged_fields_and_a_version_to_come_are_skipped(key: RecordKey, value: 
     elif isinstance(value, MemberValue):
         value = MemberValue(client_id="c", client_host="h", subscribed_topic_names=[])
     said = encode_value(value)
-    assert said.endswith(b"\0"), "it has no tagged field"
-    later = b"\0\1" + said[2:-1] + b"\1\x0f\2\xaa\xbb"
+    if isinstance(value, MemberValue):  # it has one, which is null
+        assert said.endswith(b"\1\0\1\0")
+        later = b"\0\1" + said[2:-4] + b"\2\0\1\0\x0f\2\xaa\xbb"
+    else:
+        assert said.endswith(b"\0")
+        later = b"\0\1" + said[2:-1] + b"\1\x0f\2\xaa\xbb"
     assert decode_value(key, later) == value
 
 
