@@ -251,7 +251,7 @@ def check_group(config: BrokerConfig, wanted: Mapping[str, str]) -> None:
 
 
 def _check_silence(config: BrokerConfig, values: Mapping[str, Any], kind: str) -> None:
-    """A member must be able to be heard before it is taken for dead."""
+    """A member must have time for a heartbeat before it is taken for dead."""
     silence, pause = (
         values.get(name, config[f"group.{name}"])
         for name in (f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms")

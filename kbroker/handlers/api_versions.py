@@ -44,7 +44,7 @@ class Listed(NamedTuple):
     protocol: GroupProtocol | None = None
 
 
-# What an answer depends on, beside the version: the features, and the protocols that are served.
+# An answer depends on these beside the version: the features, the protocols that are served.
 _Known = tuple[FinalizedFeatures, frozenset[GroupProtocol]]
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
 _SINCE_THROTTLE_TIME: Final = 1

@@ -4,7 +4,8 @@
     python -m tests.model.expressions --write       the sample that the tests compare with
 
 Expressions are put together from pieces of the whole syntax, some of them wrong. Half of them are
-then broken at a place or two. What ours refuses for its bounds is counted and not compared.
+then broken at a place or two. An expression that ours refuses for its bounds is counted and not
+compared.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SAMPLE: Final = ROOT / "tests/vectors/re2j_expressions.json"
 SAMPLE_SIZE: Final = 600
 REFUSED: Final = "-"
 FAILED: Final = "!"  # RE2/J's stack is not deep enough
-# Words of what is refused for a bound of ours.
+# Words of a refusal for a bound of ours.
 BOUNDS: Final = ("states", "nested deeper", "characters, and", "repeats something more")
 
 NAMES: Final = (
@@ -49,7 +50,8 @@ _SETS: Final = (
 )  # fmt: skip
 _COUNTS: Final = (
     "*", "+", "?", "*?", "+?", "??", "{2}", "{0}", "{1,2}", "{0,1}?", "{2,}", "{,3}", "{3,1}",
-    "{0,0}", "**", "*{2}", "+*", "{2}{2}", "{1001}", "{1000}", "{99999999999}", "{0,}", "{1}?", "*+", "{ 1}",
+    "{0,0}", "**", "*{2}", "+*", "{2}{2}", "{1001}", "{1000}", "{99999999999}", "{0,}", "{1}?",
+    "*+", "{ 1}",
 )  # fmt: skip
 _OPENED: Final = (
     "(", "(", "(", "(?:", "(?i:", "(?-i:", "(?P<n>", "(?P<m1>", "(?<n>", "(?s:", "(?mU:", "(?i-s:",
@@ -148,7 +150,7 @@ def compare(seed: int, count: int) -> tuple[list[str], Counter[str]]:
 def write_sample() -> None:
     texts = list(dict.fromkeys(islice(expressions(42), 3 * SAMPLE_SIZE)))
     answers = theirs(texts)
-    rows = []
+    rows: list[list[str]] = []
     seen: Counter[str] = Counter()
     for text, answer in zip(texts, answers, strict=True):
         seen[answer] += answer != FAILED

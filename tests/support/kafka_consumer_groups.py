@@ -62,7 +62,7 @@ def main() -> None:
 
 
 class Member:
-    """A member of the consumer protocol that sends what it is told to."""
+    """A member of the consumer protocol; each heartbeat is a call."""
 
     def __init__(self, talk: Any, group: str, member_id: str, **how: Any) -> None:
         self._talk = talk

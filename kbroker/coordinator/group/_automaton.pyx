@@ -18,7 +18,7 @@ cdef enum:
     ASCII = 128
     ROUND_MAX = 1 << 30         # a name has fewer bytes than are left
 
-# What a state does; `State.kind`, and the first item of a state for `Automaton`.
+# The work of a state; `State.kind`, and the first item of a state for `Automaton`.
 cpdef enum StateKind:
     TAKE = 0                    # a character of the set, then `next`
     FORK = 1                    # `next` and `other`

@@ -1,25 +1,25 @@
 # cython: language_level=3
 """The counting of the assignors: who gets how many partitions, and then which.
 
-Partitions are numbered through all topics; `owners` has the member of each, or NOBODY: the last
+Partitions are numbered through all topics; `owners` has the member of each, or NO_OWNER: the last
 assignment as it comes, the new one as it goes. The GIL is released for all of it. `range` is one
 pass over the subscriptions; all that follows is about `uniform`.
 
 Members that subscribe alike have each a share of all partitions, the same or one more. A member
 keeps what it has up to its share; shares with one more go to those that have one more, as far as
-there are any. So no fewer partitions can move. What is left over fills the others up, in order.
+there are any. So no fewer partitions can move. The rest fills the others up, in order.
 
 Members that do not subscribe alike cannot always have the same. Within a topic one partition is as
 good as another, so this works on counts for each subscriber of each topic:
 
-1. Each keeps what it has. What nobody has goes, topic by topic, from the topic with the fewest
+1. Each keeps what it has. Partitions without an owner go, topic by topic, from the topic with the fewest
    subscribers on, to those that have least in all.
 2. In rounds over the topics, one is levelled where some owner has two more in all than some
    subscriber: poured out again over what its subscribers have of the other topics. This lowers the
    sum of squares, so it ends; ROUNDS_MAX bounds the time.
 3. What is left are chains: one gives a partition to a second, who gives one of another topic to a
    third, who has two less than the first. They are looked for from those that have most on. Where
-   none is found, nobody that was reached can be relieved, so each is looked at once.
+   none is found, no member that was reached can be relieved, so each is looked at once.
 4. Where a member lost a partition to one that has one more in all, it gets it back: the two change
    places. So fewer partitions move, and members are as alike as before. TRIES bounds the time.
 5. Of each topic a member keeps as many of its partitions as it is to have.
@@ -34,7 +34,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 cdef enum:
-    NOBODY = -1
+    NO_OWNER = -1
     ROUNDS_MAX = 16
     TRIES = 64                    # pairs that are looked at, for each subscription
     UNSEEN = -1                   # of a member that no chain has reached
@@ -62,7 +62,7 @@ cdef struct Chain:
     int32_t* came_from            # of each member: its place in the topic that it was reached by
     int32_t* given                # of each member: the giver's place in that topic; UNSEEN, FIRST
     int32_t* seen_topics          # of each topic: whether it was reached
-    int32_t closed                # of `seen`: those that nobody can relieve
+    int32_t closed                # of `seen`: those that cannot be relieved
     int32_t count                 # of `seen`
 
 
@@ -136,7 +136,7 @@ cdef void _share_out_alike(
         if 0 <= owners[each] < members:
             has[owners[each]] += 1
         else:
-            owners[each] = NOBODY
+            owners[each] = NO_OWNER
     for member in range(members):
         share[member] = low
         if has[member] > low and extras > 0:
@@ -149,14 +149,14 @@ cdef void _share_out_alike(
         has[member] = 0
     for each in range(count):
         member = owners[each]
-        if member != NOBODY:
+        if member != NO_OWNER:
             if has[member] < share[member]:
                 has[member] += 1
             else:
-                owners[each] = NOBODY
+                owners[each] = NO_OWNER
     member = 0
     for each in range(count):
-        if owners[each] == NOBODY:
+        if owners[each] == NO_OWNER:
             while has[member] == share[member]:
                 member += 1
             owners[each] = member
@@ -258,14 +258,14 @@ cdef void _find_places(Topics* topics, int32_t topic) noexcept nogil:
 
 
 cdef inline int32_t _place_of(const Topics* topics, int32_t topic, int32_t member) noexcept nogil:
-    """Where the member is among the subscribers, after `_find_places`; NOBODY: it is none."""
+    """Where the member is among the subscribers, after `_find_places`; NO_OWNER: it is none."""
     cdef int32_t place
     if not 0 <= member < topics.members:
-        return NOBODY
+        return NO_OWNER
     place = topics.place[member]
     if not topics.starts[topic] <= place < topics.starts[topic + 1]:
-        return NOBODY
-    return place if topics.subscriber[place] == member else NOBODY
+        return NO_OWNER
+    return place if topics.subscriber[place] == member else NO_OWNER
 
 
 cdef void _count_owned(Topics* topics, int32_t* owners) noexcept nogil:
@@ -274,8 +274,8 @@ cdef void _count_owned(Topics* topics, int32_t* owners) noexcept nogil:
         _find_places(topics, topic)
         for each in range(topics.partitions[topic], topics.partitions[topic + 1]):
             place = _place_of(topics, topic, owners[each])
-            if place == NOBODY:
-                owners[each] = NOBODY
+            if place == NO_OWNER:
+                owners[each] = NO_OWNER
             else:
                 topics.had[place] += 1
                 topics.load[owners[each]] += 1
@@ -404,7 +404,7 @@ cdef int32_t _level_of(const int32_t* loads, int32_t count, int32_t units) noexc
 # --- chains ---------------------------------------------------------------------------------------
 
 cdef void _follow_chains(Topics* topics, Chain* chain) noexcept nogil:
-    """From those that have most on, until nobody can be relieved."""
+    """From those that have most on, until no member can be relieved."""
     cdef int32_t member, load, most = 0
     cdef int32_t least = INT32_MAX
     chain.closed = chain.count = 0
@@ -463,7 +463,7 @@ cdef void _hand_on(Topics* topics, Chain* chain, int32_t last) noexcept nogil:
 
 
 cdef void _forget(Topics* topics, Chain* chain) noexcept nogil:
-    """What was reached, but for what is closed."""
+    """The members that were reached, but for those that are closed."""
     cdef int32_t place, each, member
     for place in range(chain.closed, chain.count):
         member = chain.seen[place]
@@ -508,13 +508,13 @@ cdef void _choose_partitions(Topics* topics, int32_t* owners) noexcept nogil:
         _find_places(topics, topic)
         for each in range(topics.partitions[topic], topics.partitions[topic + 1]):
             place = _place_of(topics, topic, owners[each])
-            if place != NOBODY and topics.has[place] > 0:
+            if place != NO_OWNER and topics.has[place] > 0:
                 topics.has[place] -= 1
             else:
-                owners[each] = NOBODY
+                owners[each] = NO_OWNER
         next_one = topics.starts[topic]
         for each in range(topics.partitions[topic], topics.partitions[topic + 1]):
-            if owners[each] == NOBODY:
+            if owners[each] == NO_OWNER:
                 while next_one < topics.starts[topic + 1] and topics.has[next_one] == 0:
                     next_one += 1
                 if next_one == topics.starts[topic + 1]:

@@ -28,7 +28,7 @@ from kbroker.coordinator.group._shares import share_in_ranges, share_out, share_
 UNIFORM: Final = "uniform"
 RANGE: Final = "range"
 
-_NOBODY: Final = -1
+_NO_OWNER: Final = -1
 
 Assignment = dict[UUID, list[int]]  # ascending
 
@@ -76,22 +76,22 @@ class _Numbers:
         self._by_object: Final[dict[int, int]] = {}
 
     def _of(self, topics: Collection[UUID]) -> list[int]:
-        """NOBODY for one that does not exist, or has no subscriber."""
+        """NO_OWNER for one that does not exist, or has no subscriber."""
         found = list(map(self._by_object.get, map(id, topics)))
         if None in found:
             for topic in topics:
                 if id(topic) not in self._by_object:
-                    self._by_object[id(topic)] = self._by_id.get(topic, _NOBODY)
+                    self._by_object[id(topic)] = self._by_id.get(topic, _NO_OWNER)
             found = list(map(self._by_object.get, map(id, topics)))
         return cast("list[int]", found)
 
     def last_owners(self, in_order: Iterable[Subscriber]) -> array[int]:
         """Of each partition, the place of the member that was to have it last."""
-        owners = array("i", [_NOBODY]) * self.firsts[-1]
+        owners = array("i", [_NO_OWNER]) * self.firsts[-1]
         for place, member in enumerate(in_order):
             target = member.target
             for number, partitions in zip(self._of(target.keys()), target.values(), strict=True):
-                if number != _NOBODY:
+                if number != _NO_OWNER:
                     first, count = self.firsts[number], self.counts[number]
                     for partition in partitions:
                         if partition < count:
@@ -121,7 +121,7 @@ class _Numbers:
             for partition, place in enumerate(owners[first : self.firsts[number + 1]]):
                 if place in here:
                     here[place].append(partition)
-                elif place != _NOBODY:
+                elif place != _NO_OWNER:
                     here[place] = by_place[place][topic] = [partition]
         return [by_place[place] for place in places]
 
@@ -146,7 +146,7 @@ def _uniform(
 def _range(members: Sequence[Subscriber], partition_counts: Mapping[UUID, int]) -> list[Assignment]:
     in_order, places = _ordered(members, _place_in_range)
     numbers = _Numbers(in_order, partition_counts)
-    owners = array("i", [_NOBODY]) * numbers.firsts[-1]
+    owners = array("i", [_NO_OWNER]) * numbers.firsts[-1]
     share_in_ranges(numbers.firsts, *numbers.subscriptions(in_order), owners)
     return numbers.assigned(owners, places)
 

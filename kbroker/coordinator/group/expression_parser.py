@@ -1,13 +1,13 @@
-"""Reads regular expressions in RE2/J's syntax, as a tree of what they accept.
+"""Reads regular expressions in RE2/J's syntax, as a tree of texts that they accept.
 
-Consumer groups subscribe by them (KIP-848). The syntax is that of RE2/J with Perl's extensions, which
-Apache Kafka uses: classes of characters, `\\d`, `[[:alpha:]]`, `\\pL`, groups with names or flags,
-counted and lazy repetitions, `\\Q...\\E`, `^`, `$`, `\\b`. What an automaton cannot do (references,
-looking ahead or back) is no syntax there either.
+Consumer groups subscribe by them (KIP-848). The syntax is that of RE2/J with Perl's extensions,
+which Apache Kafka uses: classes of characters, `\\d`, `[[:alpha:]]`, `\\pL`, groups with names or
+flags, counted and lazy repetitions, `\\Q...\\E`, `^`, `$`, `\\b`. What an automaton cannot do
+(references, looking ahead or back) is no syntax there either.
 
 The texts that are matched are names of topics: ASCII, in one line, and always matched as a whole.
-So a set of characters is 128 bits, the flags `m`, `s` and `U` change nothing, a group is its inside,
-and a lazy repetition is like any other.
+So a set of characters is 128 bits, the flags `m`, `s` and `U` change nothing, a group is its
+inside, and a lazy repetition is like any other.
 
 The expression comes from a client and is hostile: the tree is as deep as DEPTH_MAX at most, and has
 STATES_MAX states at most with its repetitions written out, which is known before they are. Pure;
@@ -119,7 +119,8 @@ def _sequence(parts: list[Node]) -> Node:
 
 def _choice(parts: list[Node]) -> Node:
     """Single characters are one set, wherever they are among the others."""
-    bits, others = None, []
+    bits: int | None = None
+    others: list[Node] = []
     for part in parts:
         if isinstance(part, Chars):
             bits = part.bits | (bits or 0)
@@ -250,7 +251,7 @@ class _Parser:
                 self._folds = folds
                 return flag == ":"
             else:
-                raise ExpressionError("(? is followed by what is not supported")
+                raise ExpressionError("(? is followed by something that is not supported")
 
     def _bar(self) -> None:
         self._at += 1
@@ -505,46 +506,11 @@ def _of_posix(name: str, folds: bool) -> int:
     return _EVERY & ~bits if name.startswith("^") else bits
 
 
-_CATEGORIES: Final = frozenset(
-    [
-        "C",
-        "Cc",
-        "Cf",
-        "Co",
-        "Cs",
-        "L",
-        "Ll",
-        "Lm",
-        "Lo",
-        "Lt",
-        "Lu",
-        "M",
-        "Mc",
-        "Me",
-        "Mn",
-        "N",
-        "Nd",
-        "Nl",
-        "No",
-        "P",
-        "Pc",
-        "Pd",
-        "Pe",
-        "Pf",
-        "Pi",
-        "Po",
-        "Ps",
-        "S",
-        "Sc",
-        "Sk",
-        "Sm",
-        "So",
-        "Z",
-        "Zl",
-        "Zp",
-        "Zs",
-    ]
+_CATEGORY_NAMES: Final = (
+    "C Cc Cf Co Cs L Ll Lm Lo Lt Lu M Mc Me Mn N Nd Nl No P Pc Pd Pe Pf Pi Po Ps S Sc Sk Sm So"
+    " Z Zl Zp Zs"
 )
+_CATEGORIES: Final = frozenset(_CATEGORY_NAMES.split())
 _LETTERS: Final = _LOWER | _UPPER
 
 

@@ -2,7 +2,7 @@
 
 Place in the flow: a client alters them (IncrementalAlterConfigs, resources of type 32), the
 controller stores them, every broker has them in its image. The coordinator asks at the moment when
-it needs a value, so a change holds from the next heartbeat on and nothing has to be told.
+it needs a value, so a change holds from the next heartbeat on.
 
 Any thread; holds no lock, and keeps no group: the image is the store.
 """

@@ -41,7 +41,7 @@ def test_its_own_settings_come_first() -> None:
 @pytest.mark.parametrize(
     ("text", "used"), [("59000", 50_000), ("46000", 46_500), ("48000", 48_000)]
 )
-def test_what_is_outside_of_later_bounds_is_brought_within_them(text: str, used: int) -> None:
+def test_values_outside_of_later_bounds_are_brought_within_them(text: str, used: int) -> None:
     own = {"consumer.session.timeout.ms": text}
     check_group(config(), own)
     narrow = config("max.session.timeout.ms=50000", "min.session.timeout.ms=46500",
@@ -83,7 +83,9 @@ def test_a_change_holds_at_once() -> None:
         ({"consumer.session.timeout.ms": "4000"}, ("min.session.timeout.ms=1000",)),
     ],
 )
-def test_what_a_group_may_not_have(own: dict[str, str], overrides: tuple[str, ...]) -> None:
+def test_settings_that_a_group_may_not_have(
+    own: dict[str, str], overrides: tuple[str, ...]
+) -> None:
     with pytest.raises(KafkaError) as raised:
         check_group(config(*overrides), own)
     assert raised.value.code is ErrorCode.INVALID_CONFIG

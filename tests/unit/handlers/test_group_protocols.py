@@ -16,7 +16,7 @@ PROTOCOLS = "group.coordinator.rebalance.protocols"
 @pytest.mark.parametrize(
     ("level", "protocols"), [(0, "classic,consumer,streams"), (1, "classic,share")]
 )
-def test_what_is_not_served_is_said_in_the_body(version: int, level: int, protocols: str) -> None:
+def test_the_body_says_that_it_is_not_served(version: int, level: int, protocols: str) -> None:
     broker = FakeBroker(overrides=[f"{PROTOCOLS}={protocols}"])
     features = broker.controller.image.features.changed({"group.version": level})
     broker.controller.publish(broker.controller.image.with_features(features))

@@ -47,7 +47,7 @@ topics = st.dictionaries(st.integers(0, 5).map(topic_id), st.integers(0, 9), max
 
 @st.composite
 def members_of(draw: st.DrawFn, sizes: Mapping[UUID, int], *, alike: bool) -> list[Subscriber]:
-    """With any subscriptions, and targets of any kind: also of what is not there any more."""
+    """With any subscriptions, and targets of any kind: also of partitions that are gone."""
     ids = draw(st.lists(st.sampled_from("abcdefgh"), max_size=6, unique=True))
     known = [*sorted(sizes), topic_id(9)]
     subscription = st.frozensets(st.sampled_from(known))

@@ -230,7 +230,7 @@ WRONG: Final[list[tuple[Kind, Value, str]]] = [
 
 
 @pytest.mark.parametrize(("kind", "value", "reason"), WRONG)
-def test_what_no_coordinator_wrote_is_refused(kind: Kind, value: Value, reason: str) -> None:
+def test_records_of_no_coordinator_are_refused(kind: Kind, value: Value, reason: str) -> None:
     with pytest.raises(RecordError, match=reason):
         decode_value(RecordKey(kind, "g"), encode_value(value))
 

@@ -56,7 +56,7 @@ def test_each_record() -> None:
     assert removed >= {Kind.MEMBER, Kind.TARGET_OF_MEMBER, Kind.CURRENT_OF_MEMBER}
 
 
-def test_what_the_members_were() -> None:
+def test_members() -> None:
     members = {key.item: value for key, value in values(Kind.MEMBER)}
     second, fixed = members["second"], members["before"]
     assert isinstance(second, MemberValue) and isinstance(fixed, MemberValue)

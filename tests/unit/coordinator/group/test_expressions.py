@@ -64,7 +64,7 @@ def test_a_sample_of_re2j() -> None:
         ("a{0}b", "b", "ab"),
     ],
 )
-def test_what_matches_as_a_whole(text: str, yes: str, no: str) -> None:
+def test_the_whole_name_matches(text: str, yes: str, no: str) -> None:
     made = TopicExpression(text)
     for name in yes.split():
         assert made.matches(name), name
@@ -118,12 +118,12 @@ def test_a_name_that_is_empty_or_not_ascii() -> None:
         ("a" * (LENGTH_MAX + 1), "characters"),
     ],
 )
-def test_what_is_refused_and_why(text: str, reason: str) -> None:
+def test_refusals_with_their_reasons(text: str, reason: str) -> None:
     with pytest.raises(ExpressionError, match=reason):
         TopicExpression(text)
 
 
-def test_what_is_just_within_the_bounds() -> None:
+def test_expressions_just_within_the_bounds() -> None:
     assert TopicExpression("a" * STATES_MAX).matches("a" * STATES_MAX)
     assert TopicExpression("a{1000}").matches("a" * 1_000)
     depth = DEPTH_MAX - 2

@@ -57,7 +57,7 @@ def test_groups_as_apache_kafka_s_classes_have_them() -> None:
     assert group_hash({"b": 1, "aa": 2, "a": 3, "Z": 4}) == -2261631520288868523
 
 
-def test_what_changes_it() -> None:
+def test_any_change_changes_the_hash() -> None:
     racks = [["r1", "r2"], ["r2", "r3"]]
     found = {
         topic_hash(ID, "t", 2),
