@@ -1,7 +1,8 @@
 """DescribeGroups (15): state, members and assignments of groups, for tools.
 
-A group that does not exist is "Dead" without an error up to version 5; since version 6 it is
-GROUP_ID_NOT_FOUND (KIP-1043). Subscriptions and assignments are returned for a stable group only.
+A group that does not exist, or is of another protocol, is "Dead" without an error up to version 5;
+since version 6 it is GROUP_ID_NOT_FOUND (KIP-1043). Subscriptions and assignments are returned for
+a stable group only.
 
 Any handler thread; takes each group's lock for the copying.
 """
@@ -48,13 +49,15 @@ def _described(services: Services, call: Call[Request], group_id: str) -> Descri
     table = messages.describe_groups
     wanted = call.message.include_authorized_operations
     group = services.groups.describe(group_id)
-    if isinstance(group, ErrorCode):
-        if group is not ErrorCode.GROUP_ID_NOT_FOUND:
+    if group is None or isinstance(group, ErrorCode):
+        if group is not None and group is not ErrorCode.GROUP_ID_NOT_FOUND:
             return _nothing(group_id, group, None)
-        code = group if call.version >= _SINCE_MESSAGE else ErrorCode.NONE
+        is_new = call.version >= _SINCE_MESSAGE
+        code = ErrorCode.GROUP_ID_NOT_FOUND if is_new else ErrorCode.NONE
+        words = "is not a classic group." if group is None else "not found."
         return table.DescribedGroup(
             error_code=code,
-            error_message=short_message(f"Group {group_id} not found."),
+            error_message=short_message(f"Group {group_id} {words}"),
             group_id=group_id,
             group_state=GroupState.DEAD.label,
             authorized_operations=_operations(services, call, group_id, wanted=wanted and not code),

@@ -17,11 +17,13 @@ Versions 2 to 10: a retention of its own from 2 to 4, leader epochs from 6, grou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from kbroker.coordinator.group._groups import CommittedOffset
+from kbroker.coordinator.group.messages import Admission, CommitAsked
 from kbroker.coordinator.group.seams import Committer
 from kbroker.coordinator.runtime._shard_table import Written
 from kbroker.errors import ErrorCode
@@ -147,13 +149,13 @@ def _commit(
 ) -> None:
     asked = call.message
     for times in range(_CHECKS_MAX):
+        admission, answered, offsets = _checked(services, call, topics)
         committer = Committer(
             asked.member_id,
             asked.group_instance_id,
-            asked.generation_id_or_member_epoch,
-            checked_twice=times > 0,
+            admission.generation,
+            checked_twice=times > 0 or admission.is_final,
         )
-        answered, offsets = _checked(services, call, topics)
         written = Written()
         refused = 0
         if offsets:
@@ -172,18 +174,22 @@ def _commit(
 
 def _checked(
     services: Services, call: Call[Request], topics: list[Wanted]
-) -> tuple[list[Answered], list[CommittedOffset]]:
+) -> tuple[Admission, list[Answered], list[CommittedOffset]]:
     """What the group says now: the answer, and what is to be written for it."""
     asked = call.message
     longest = services.config["offset.metadata.max.bytes"]
-    code = services.groups.check_commit(
-        asked.group_id,
-        asked.member_id,
-        asked.group_instance_id,
-        asked.generation_id_or_member_epoch,
-        call.version,
-        make=any(_chars(each) <= longest for wanted in topics for each in wanted.partitions),
+    admission = services.groups.admit_commit(
+        CommitAsked(
+            asked.group_id,
+            asked.member_id,
+            asked.group_instance_id,
+            asked.generation_id_or_member_epoch,
+            partial(_named, topics),
+            call.version,
+            make=any(_chars(each) <= longest for wanted in topics for each in wanted.partitions),
+        )
     )
+    code = admission.code
     now_ms = services.clock.wall_ms()
     expire_ms = -1
     if asked.retention_time_ms != _NO_RETENTION:
@@ -200,7 +206,13 @@ def _checked(
             if not error:
                 offsets.append(_committed(topic, partition, now_ms, expire_ms))
         answered.append(Answered(key, errors))
-    return answered, offsets
+    return admission, answered, offsets
+
+
+def _named(topics: list[Wanted]) -> Iterator[tuple[UUID, int]]:
+    for wanted in topics:
+        for each in wanted.partitions:
+            yield wanted.topic.topic_id, each.partition_index
 
 
 def _with_error(answered: list[Answered], code: ErrorCode) -> list[Answered]:

@@ -6,7 +6,7 @@ compiled table in the form of the answer, so that a group of a thousand partitio
 objects; this file puts the groups and topics around them.
 
 Versions 1 to 10: an error above the topics from 2, leader epochs from 5, several groups from 8, a
-member and its epoch (for the newer protocol of groups) from 9, topic ids for names in 10.
+member and its epoch from 9, which a consumer group checks, topic ids for names in 10.
 
 A request for stable offsets, from 7 on, is answered with the latest commits once the followers have
 all that was written in the group's partition by then: an earlier response of the coordinator may
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 _SINCE_TOP_LEVEL_ERROR: Final = 2
 _SINCE_LEADER_EPOCH: Final = 5
 _SINCE_GROUPS: Final = 8
+_SINCE_MEMBER: Final = 9
 _SINCE_TOPIC_ID: Final = 10
 _INDEX_BYTES: Final = 4
 
@@ -160,6 +161,10 @@ def _fetch(
 ) -> tuple[OffsetFetchResponseGroup, int]:
     """The answer, and how many bytes of metadata it has again."""
     image, version = services.controller.image, call.version
+    if version >= _SINCE_MEMBER:
+        who = asked.group_id, asked.member_id, asked.member_epoch
+        if stale := services.groups.fetch_error(*who):
+            return _refused(version, asked, stale), 0
     names: list[tuple[str, bytes]] | None = None
     answers: list[OffsetFetchResponseTopics] = []
     found: list[tuple[TopicKey, str, bytes]] = []

@@ -15,11 +15,13 @@ Any handler thread, then that on which a verification ends. Holds no lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from kbroker.coordinator.group._groups import CommittedOffset
+from kbroker.coordinator.group.messages import CommitAsked
 from kbroker.coordinator.group.seams import Committer
 from kbroker.coordinator.runtime._shard_table import Written, partition_for
 from kbroker.errors import ErrorCode
@@ -131,11 +133,25 @@ def _commit(
     code: int = ErrorCode.COORDINATOR_NOT_AVAILABLE  # the group changes faster than it is asked
     written = Written()
     for times in range(_CHECKS_MAX):
-        checked = services.groups.check_transaction_commit(request.group_id, *member)
-        if checked:
-            _answer(call, _others(errors, _known(checked, call.version)))
+        admission = services.groups.admit_commit(
+            CommitAsked(
+                request.group_id,
+                *member,
+                partial(_named, offsets),
+                call.version,
+                in_transaction=True,
+            )
+        )
+        if admission.code:
+            _answer(call, _others(errors, _known(admission.code, call.version)))
             return
-        committer = Committer(*member, checked_twice=times > 0, in_transaction=True)
+        committer = Committer(
+            request.member_id,
+            request.group_instance_id,
+            admission.generation,
+            checked_twice=times > 0 or admission.is_final,
+            in_transaction=True,
+        )
         refused = services.offsets.commit_in_transaction(
             request.group_id,
             offsets,
@@ -150,6 +166,12 @@ def _commit(
             break
     answer: Callable[[ErrorCode], object] = partial(_written, call, errors)
     services.offsets.when_replicated(written, code, answer)
+
+
+def _named(offsets: list[CommittedOffset]) -> Iterator[tuple[UUID, int]]:
+    for each in offsets:
+        if each.topic_id is not None:
+            yield UUID(bytes=each.topic_id), each.partition
 
 
 def _written(call: Call[Request], errors: _Errors, code: ErrorCode) -> None:

@@ -230,7 +230,9 @@ class GroupModel(RuleBasedStateMachine):
 
     @property
     def group(self) -> Group | None:
-        return self.world.coordinator.find(GROUP)
+        group = self.world.coordinator.find(GROUP)
+        assert group is None or isinstance(group, Group)
+        return group
 
     # --- what happens ---
 

@@ -149,7 +149,7 @@ class Crowd:
         """Whether its coordinator has a member still, or the group that was deleted."""
         group = running.groups.find(GROUP) if running.leads(self.home) else None
         is_gone = self._is_gone and not self.cluster.safety.partition(self.home).lost
-        return group is not None and (is_gone or bool(len(group.roster)))
+        return group is not None and (is_gone or group.member_count > 0)
 
     def disband(self) -> None:
         for member in self.members:

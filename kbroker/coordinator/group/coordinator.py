@@ -19,6 +19,7 @@ from kbroker import limits
 from kbroker.coordinator.group.group import Group, answer_not_found
 from kbroker.coordinator.group.messages import (
     NO_MEMBER_ID,
+    Admission,
     JoinAnswer,
     LeaveAnswer,
     SyncAnswer,
@@ -37,15 +38,19 @@ if TYPE_CHECKING:
         AnswerJoin,
         AnswerLeave,
         AnswerSync,
+        CommitAsked,
         GroupDescription,
         GroupListing,
         JoinAsked,
+        Labelled,
         Leaver,
         SyncAsked,
     )
     from kbroker.coordinator.group.offsets_topic import Settings as Keys
-    from kbroker.coordinator.group.seams import GroupStore, HotView
+    from kbroker.coordinator.group.seams import GroupStore, HotView, OtherGroup
     from kbroker.purgatory.timer import CallLater
+
+    AnyGroup = Group | OtherGroup
 
 NONE: Final = ErrorCode.NONE
 _COMMIT_KNOWS_NO_GROUP: Final = 9
@@ -81,7 +86,7 @@ class GroupCoordinator:
         self._store = store
         self._incarnations = itertools.count(1)
         self._lock = threading.Lock()
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, AnyGroup] = {}
         self._closed = False
 
     def _settings(self) -> Settings:
@@ -100,10 +105,24 @@ class GroupCoordinator:
         code, group = self._joinable(asked)
         if group is None:
             answer(JoinAnswer(code, NO_MEMBER_ID if code is UNTELLABLE else asked.member_id))
-        else:
+        elif isinstance(group, Group) or not group.is_empty:
             group.join(asked, answer)
+        else:
+            group.retire(partial(self._join_in_its_place, group, asked, answer))
 
-    def _joinable(self, asked: JoinAsked) -> tuple[ErrorCode, Group | None]:
+    def _join_in_its_place(
+        self, retired: OtherGroup, asked: JoinAsked, answer: AnswerJoin, code: ErrorCode
+    ) -> None:
+        """An empty group of another kind has made room, or has not."""
+        if code is ErrorCode.NON_EMPTY_GROUP:
+            code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL  # a member has joined it meanwhile
+        if code:
+            answer(JoinAnswer(code, asked.member_id))
+            return
+        self.take(retired.group_id, self._new, instead=retired)
+        self.join(asked, answer)
+
+    def _joinable(self, asked: JoinAsked) -> tuple[ErrorCode, AnyGroup | None]:
         if not asked.group_id:
             return ErrorCode.INVALID_GROUP_ID, None
         settings = self._settings()
@@ -112,7 +131,7 @@ class GroupCoordinator:
             return ErrorCode.INVALID_SESSION_TIMEOUT, None
         if not _can_be_told(asked):
             return UNTELLABLE, None
-        code = self._state_of(asked.group_id)
+        code = self.state_of(asked.group_id)
         if code:
             return code, None
         group = self.find(asked.group_id)
@@ -149,13 +168,34 @@ class GroupCoordinator:
         else:
             group.leave(leavers, answer)
 
-    def _owned(self, group_id: str) -> tuple[ErrorCode, Group | None]:
+    def _owned(self, group_id: str) -> tuple[ErrorCode, AnyGroup | None]:
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID, None
-        code = self._state_of(group_id)
+        code = self.state_of(group_id)
         return (code, None) if code else (NONE, self.find(group_id))
 
     # --- committed offsets ---
+
+    def admit_commit(self, asked: CommitAsked) -> Admission:
+        """Whether these may commit offsets, as OffsetCommit of this version says it, or
+        TxnOffsetCommit where it is in a transaction."""
+        group = self.find(asked.group_id)
+        if group is not None and not isinstance(group, Group):
+            code = self.state_of(asked.group_id)
+            return Admission(code) if code else group.admit_commit(asked)
+        who = asked.group_id, asked.member_id, asked.instance_id, asked.generation
+        if asked.in_transaction:
+            code = self.check_transaction_commit(*who, make=asked.make)
+        else:
+            code = self.check_commit(*who, asked.version, make=asked.make)
+        return Admission(code, asked.generation)
+
+    def fetch_error(self, group_id: str, member_id: str | None, epoch: int) -> ErrorCode:
+        """Whether a client that says that it is this member may read the group's offsets."""
+        group = self.find(group_id)
+        if group is None or isinstance(group, Group):
+            return NONE
+        return group.fetch_error(member_id, epoch)
 
     def check_commit(
         self,
@@ -174,7 +214,7 @@ class GroupCoordinator:
         before version 9 ILLEGAL_GENERATION.
         """
         # The group without a name is no group to join, and has offsets all the same.
-        code = self._state_of(group_id)
+        code = self.state_of(group_id)
         if code:
             return code
         group = self.find(group_id)
@@ -185,8 +225,8 @@ class GroupCoordinator:
             if not make:
                 return NONE
             code, group = self._make_owned(group_id)
-            if group is None:
-                return code
+        if not isinstance(group, Group):
+            return code or ErrorCode.COORDINATOR_NOT_AVAILABLE  # of another kind since a moment ago
         return group.check_commit(member_id, instance_id, generation)
 
     def check_transaction_commit(
@@ -203,7 +243,7 @@ class GroupCoordinator:
         ILLEGAL_GENERATION in all versions."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
-        code = self._state_of(group_id)
+        code = self.state_of(group_id)
         if code:
             return code
         group = self.find(group_id)
@@ -213,8 +253,8 @@ class GroupCoordinator:
             if not make:
                 return NONE
             code, group = self._make_owned(group_id)
-            if group is None:
-                return code
+        if not isinstance(group, Group):
+            return code or ErrorCode.COORDINATOR_NOT_AVAILABLE
         return group.check_transaction_commit(member_id, instance_id, generation)
 
     def readers(self, group_id: str) -> tuple[ErrorCode, frozenset[str] | None]:
@@ -226,9 +266,9 @@ class GroupCoordinator:
 
     # --- tools ---
 
-    def describe(self, group_id: str) -> GroupDescription | ErrorCode:
-        """GROUP_ID_NOT_FOUND if there is no such group."""
-        code = self._state_of(group_id)
+    def describe(self, group_id: str) -> GroupDescription | ErrorCode | None:
+        """GROUP_ID_NOT_FOUND if there is no such group; None if it is no classic one."""
+        code = self.state_of(group_id)
         group = self.find(group_id)
         if code:
             return code
@@ -255,14 +295,14 @@ class GroupCoordinator:
         is answered when they have the tombstones of an earlier deletion.
         """
         # Like commits, deletion knows the group without a name.
-        code = self._state_of(group_id)
+        code = self.state_of(group_id)
         group = None if code else self.find(group_id)
         if code:
             done(code)
         elif group is None:
             answer_not_found(self._store, group_id, done)
         else:
-            group.delete(done, unless=unless, gone=partial(self._forget, group))
+            group.delete(done, unless=unless, gone=partial(self.forget, group))
 
     def age_of(self, group_id: str) -> GroupAge | None:
         """What decides whether the group's offsets may go; None if there is no such group."""
@@ -271,7 +311,7 @@ class GroupCoordinator:
 
     def empty_groups(self) -> Sequence[str]:
         """Ids of the groups that have no member."""
-        return [each.group_id for each in self._all() if each.state is GroupState.EMPTY]
+        return [each.group_id for each in self._all() if each.is_empty]
 
     # --- the log and leadership ---
 
@@ -279,23 +319,20 @@ class GroupCoordinator:
         """Groups as the log has them, before their partition is said to be loaded."""
         for image in images:
             group = self._new(image.group_id)
-            with self._lock:
-                before, self._groups[image.group_id] = self._groups.get(image.group_id), group
-            if before is not None:
-                before.unload()
+            self.put(group)
             group.load(image)
 
     def ensure_group(self, group_id: str) -> None:
         """A group that is there for its offsets, if no record of the group itself was found."""
         if can_be_told(group_id):
-            self._make(group_id)
+            self._make(group_id, self._new)
 
     def unload(self, lost: Callable[[str], bool]) -> int:
         """Forget the groups whose id `lost` says yes to; how many that were."""
         groups = [group for group in self._all() if lost(group.group_id)]
         for group in groups:
             group.unload()
-            self._forget(group)
+            self.forget(group)
         return len(groups)
 
     def close(self) -> None:
@@ -305,57 +342,79 @@ class GroupCoordinator:
 
     # --- figures ---
 
-    def counts(self) -> dict[GroupState, int]:
-        """Groups by state."""
-        counts = dict.fromkeys(GroupState, 0)
+    def counts(self) -> dict[Labelled, int]:
+        """Groups of all kinds by state."""
+        counts: dict[Labelled, int] = dict.fromkeys(GroupState, 0)
         for group in self._all():
-            counts[group.state] += 1
+            state: Labelled = group.state
+            counts[state] = counts.get(state, 0) + 1
         return counts
 
     def member_counts(self) -> dict[str, int]:
         """Members by group."""
-        return {group.group_id: len(group.roster) for group in self._all()}
+        return {group.group_id: group.member_count for group in self._all()}
 
     # --- the dictionary ---
 
     def _new(self, group_id: str) -> Group:
-        return Group(group_id, self._around, next(self._incarnations))
+        return Group(group_id, self._around, self.next_incarnation())
 
-    def _state_of(self, group_id: str) -> ErrorCode:
+    def next_incarnation(self) -> int:
+        """Of a group that is made now, of any kind."""
+        return next(self._incarnations)
+
+    def state_of(self, group_id: str) -> ErrorCode:
+        """NONE when this broker has the groups of this id's partition."""
         return ErrorCode.NOT_COORDINATOR if self._closed else self._store.state_of(group_id)
 
-    def find(self, group_id: str) -> Group | None:
+    def find(self, group_id: str) -> AnyGroup | None:
         return self._groups.get(group_id)
 
-    def _make(self, group_id: str) -> Group | None:
+    def _make(self, group_id: str, make: Callable[[str], AnyGroup]) -> AnyGroup | None:
         """The group, made if it is not there; None where there are too many."""
         with self._lock:
             group = self._groups.get(group_id)
             if group is None and len(self._groups) < limits.GROUPS_MAX:
-                group = self._groups[group_id] = self._new(group_id)
+                group = self._groups[group_id] = make(group_id)
             return group
 
-    def _make_owned(self, group_id: str) -> tuple[ErrorCode, Group | None]:
-        """The group, unless it was lost meanwhile: an unload changes the store's state before it
-        looks for groups, so either it finds this one or we see the change."""
+    def _make_owned(self, group_id: str) -> tuple[ErrorCode, AnyGroup | None]:
+        return self.take(group_id, self._new)
+
+    def take(
+        self, group_id: str, make: Callable[[str], AnyGroup], instead: AnyGroup | None = None
+    ) -> tuple[ErrorCode, AnyGroup | None]:
+        """The group of this id, made where there is none, or none but `instead`, which is given up.
+
+        Unless the group was lost meanwhile: an unload changes the store's state before it looks for
+        groups, so either it finds this one or we see the change."""
         if not can_be_told(group_id):
             return UNTELLABLE, None
-        group = self._make(group_id)
+        if instead is not None:
+            self.forget(instead)
+        group = self._make(group_id, make)
         if group is None:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
-        code = self._state_of(group_id)
+        code = self.state_of(group_id)
         if code:
             group.unload()
-            self._forget(group)
+            self.forget(group)
             return code, None
         return NONE, group
 
-    def _forget(self, group: Group) -> None:
+    def put(self, group: AnyGroup) -> None:
+        """A group as the log has it, before its partition is said to be loaded."""
+        with self._lock:
+            before, self._groups[group.group_id] = self._groups.get(group.group_id), group
+        if before is not None:
+            before.unload()
+
+    def forget(self, group: AnyGroup) -> None:
         with self._lock:
             if self._groups.get(group.group_id) is group:
                 del self._groups[group.group_id]
 
-    def _all(self) -> list[Group]:
+    def _all(self) -> list[AnyGroup]:
         with self._lock:
             return list(self._groups.values())
 

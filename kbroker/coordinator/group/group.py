@@ -338,6 +338,16 @@ class Group(Rebalance):
                     self.fire(Event.KEPT)
         done(code)
 
+    def retire(self) -> bool:
+        """An empty group makes room for one of another kind, which is to remove its record. True:
+        it is dead, and nothing of it is written any more."""
+        with Step(self):
+            if self.state is GroupState.EMPTY and not self.lost:
+                self.lost = True
+                self.fire(Event.DELETE)
+                return True
+        return False
+
     def unload(self) -> None:
         """Waiting requests get an error that sends their clients to look for the coordinator."""
         with Step(self) as step:
@@ -348,6 +358,14 @@ class Group(Rebalance):
                 self.fire(Event.UNLOAD)
 
     # --- descriptions ---
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is GroupState.EMPTY
+
+    @property
+    def member_count(self) -> int:
+        return len(self.roster)
 
     def described(self) -> GroupDescription:
         with self.lock:

@@ -30,6 +30,8 @@ GROUP_KEY_VERSION: Final = 2
 GROUP_VALUE_VERSION: Final = 3
 
 _INT16: Final = struct.Struct(">h")
+# The versions of keys of a group of the consumer protocol (`consumer_records.Kind`).
+_CONSUMER_KEYS: Final = frozenset({3, 4, 5, 6, 7, 8, 16})
 _SINCE_REBALANCE_TIMEOUT: Final = 1
 _SINCE_STATE_TIMESTAMP: Final = 2
 _SINCE_INSTANCE_ID: Final = 3
@@ -67,6 +69,10 @@ def group_of_key(key: bytes) -> str | None:
     if not can_be_told(group_id):
         raise RecordError(f"the id of group {printable(group_id)} cannot be sent in an answer")
     return group_id
+
+
+def is_of_a_consumer_group(key: bytes) -> bool:
+    return len(key) >= _INT16.size and _INT16.unpack_from(key)[0] in _CONSUMER_KEYS
 
 
 def encode_group(image: GroupImage) -> bytes:

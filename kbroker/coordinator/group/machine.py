@@ -15,7 +15,12 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from kbroker.coordinator.group.group_records import RecordError, decode_group, group_of_key
+from kbroker.coordinator.group.group_records import (
+    RecordError,
+    decode_group,
+    group_of_key,
+    is_of_a_consumer_group,
+)
 from kbroker.coordinator.runtime._shard_table import partition_for
 from kbroker.errors import ErrorCode, InvariantError
 from kbroker.limits import LOG_GROUP_LINES_MAX
@@ -59,6 +64,16 @@ class Table(Protocol):
     ) -> int: ...
 
 
+class OtherReplay(Protocol):
+    """One load of groups of another kind."""
+
+    def record(self, record: Record) -> bool:
+        """False: the record is of no kind that is known. RecordError: it cannot be read."""
+        ...
+
+    def loaded(self) -> None: ...
+
+
 class Groups(Protocol):
     """The coordinator: groups come and go with a partition."""
 
@@ -84,9 +99,12 @@ class GroupMachine:
         self._table = table
         self._topic_id_of = topic_id_of
         self._groups: Groups | None = None
+        self._others: Callable[[], OtherReplay] | None = None
 
-    def attach(self, groups: Groups) -> None:
+    def attach(self, groups: Groups, others: Callable[[], OtherReplay] | None = None) -> None:
+        """`others` begins a load of the groups that are no classic ones; None: there are none."""
         self._groups = groups
+        self._others = others
 
     def _attached(self) -> Groups:
         if self._groups is None:
@@ -94,7 +112,7 @@ class GroupMachine:
         return self._groups
 
     def replay(self, partition: int) -> GroupReplay:
-        return GroupReplay(self._table, self._attached(), partition)
+        return GroupReplay(self._table, self._attached(), partition, self._others)
 
     def active(self, partition: int) -> None:
         self._forget_others(partition)
@@ -149,30 +167,52 @@ class GroupMachine:
 class GroupReplay:
     """One load of one partition: the last record of each group."""
 
-    def __init__(self, table: Table, groups: Groups, partition: int) -> None:
+    def __init__(
+        self,
+        table: Table,
+        groups: Groups,
+        partition: int,
+        others: Callable[[], OtherReplay] | None = None,
+    ) -> None:
         self._table = table
         self._groups = groups
         self._partition = partition
         self._values: dict[str, bytes] = {}
+        self._make_others = others
+        self._others: OtherReplay | None = None
 
     def record(self, record: Record) -> None:
         try:
             group_id = group_of_key(record.key)
+            if group_id is None:
+                self._record_of_another(record)
+                return
         except RecordError as error:
             message = "a record of groups is left out at offset %d: %s"
             lines.write(logging.WARNING, "left out", message, record.offset, str(error))
             return
-        if group_id is None:
-            return  # of a kind that this broker does not have
         if record.value is None:
             self._values.pop(group_id, None)
         else:
             self._values[group_id] = record.value
 
+    def _record_of_another(self, record: Record) -> None:
+        """Of a group of another kind; one that this broker does not have is passed over."""
+        if (
+            self._others is None
+            and self._make_others is not None
+            and is_of_a_consumer_group(record.key)
+        ):
+            self._others = self._make_others()
+        if self._others is not None:
+            self._others.record(record)
+
     def loaded(self) -> None:
         name = f"{OFFSETS_TOPIC}-{self._partition}"
         images = _images(self._values, name)
         self._groups.load(images)
+        if self._others is not None:
+            self._others.loaded()
         logger.debug("loaded %s: %d groups", name, len(images))
         with_offsets = {*self._table.groups(self._partition)}
         for group_id in with_offsets | self._table.pending_groups(self._partition):

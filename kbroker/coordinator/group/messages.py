@@ -6,13 +6,18 @@ wire. Immutable.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kbroker.coordinator.group.images import NO_GENERATION
 from kbroker.coordinator.group.states import GroupState
 from kbroker.errors import ErrorCode
 
+if TYPE_CHECKING:
+    from uuid import UUID
+
+# The type of a group, as ListGroups has it.
+CLASSIC: Final = "classic"
 # A JoinGroup without a member id comes from a member that has none yet.
 NO_MEMBER_ID: Final = ""
 
@@ -108,10 +113,40 @@ class GroupDescription(NamedTuple):
     members: tuple[MemberDescription, ...]
 
 
+class Labelled(Protocol):
+    """A state of a group of any kind."""
+
+    @property
+    def label(self) -> str: ...
+
+
 class GroupListing(NamedTuple):
     group_id: str
-    state: GroupState
+    state: Labelled
     protocol_type: str
+    type: str = CLASSIC
+
+
+class CommitAsked(NamedTuple):
+    """Who wants to commit offsets. `make`: a group is made for those of no member."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    generation: int  # or the epoch of a member of the consumer protocol
+    partitions: Callable[[], Iterable[tuple[UUID, int]]]  # by topic id
+    version: int
+    in_transaction: bool = False
+    make: bool = True
+
+
+class Admission(NamedTuple):
+    """Whether offsets may be committed, and the generation under which C writes them: nothing of
+    the group may have changed by then. `is_final`: C asks for nothing else."""
+
+    code: ErrorCode
+    generation: int = NO_GENERATION
+    is_final: bool = False
 
 
 AnswerJoin = Callable[[JoinAnswer], object]

@@ -14,7 +14,21 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from kbroker.coordinator.group.expiration import GroupAge
     from kbroker.coordinator.group.images import GroupImage
+    from kbroker.coordinator.group.messages import (
+        Admission,
+        AnswerJoin,
+        AnswerLeave,
+        AnswerSync,
+        CommitAsked,
+        GroupDescription,
+        GroupListing,
+        JoinAsked,
+        Labelled,
+        Leaver,
+        SyncAsked,
+    )
     from kbroker.errors import ErrorCode
 
 
@@ -95,3 +109,53 @@ class HotView(Protocol):
     def last_heard_ms(self, group_id: str, member_id: str) -> int:
         """Monotonic ms of the member's last heartbeat or commit in C; 0 if never."""
         ...
+
+
+class OtherGroup(Protocol):
+    """A group of another kind, under an id that no classic group has. Any thread."""
+
+    @property
+    def group_id(self) -> str: ...
+
+    @property
+    def is_empty(self) -> bool: ...
+
+    @property
+    def member_count(self) -> int: ...
+
+    @property
+    def state(self) -> Labelled: ...
+
+    def join(self, asked: JoinAsked, answer: AnswerJoin) -> None: ...
+
+    def sync(self, asked: SyncAsked, answer: AnswerSync) -> None: ...
+
+    def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode: ...
+
+    def leave(self, leavers: Sequence[Leaver], answer: AnswerLeave) -> None: ...
+
+    def retire(self, done: Callable[[ErrorCode], object]) -> None:
+        """It makes room for a classic group if it is empty; its offsets stay."""
+        ...
+
+    def delete(
+        self,
+        done: Callable[[ErrorCode], object],
+        *,
+        unless: Callable[[], bool],
+        gone: Callable[[], object],
+    ) -> None: ...
+
+    def unload(self) -> None: ...
+
+    def admit_commit(self, asked: CommitAsked) -> Admission: ...
+
+    def fetch_error(self, member_id: str | None, epoch: int) -> ErrorCode: ...
+
+    def readers(self) -> tuple[ErrorCode, frozenset[str] | None]: ...
+
+    def aged(self) -> GroupAge: ...
+
+    def described(self) -> GroupDescription | None: ...
+
+    def listed(self) -> GroupListing: ...

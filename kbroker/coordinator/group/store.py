@@ -11,20 +11,22 @@ order of writes are the runtime's (`coordinator/runtime/store.py`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kbroker.coordinator.group.group_records import encode_group, group_key
 from kbroker.coordinator.runtime._shard_table import Written, partition_for
 from kbroker.coordinator.runtime.machine import Table
 from kbroker.coordinator.runtime.store import CoordinatorStore
+from kbroker.errors import ErrorCode
 from kbroker.metadata.image import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from kbroker.coordinator.group.images import GroupImage
     from kbroker.coordinator.runtime.machine import Records
     from kbroker.coordinator.runtime.store import Loader
-    from kbroker.errors import ErrorCode
     from kbroker.replica._replica import Replica
+
+NONE: Final = ErrorCode.NONE
 
 
 class OffsetsTable(Table[Written], Protocol):
@@ -62,15 +64,55 @@ class OffsetsStore(CoordinatorStore[Written]):
             done,
         )
 
+    def write_records(
+        self,
+        group_id: str,
+        incarnation: int,
+        records: Records,
+        appended: Callable[[ErrorCode], object],
+        done: Callable[[ErrorCode], object],
+    ) -> None:
+        """Append records of a group of another kind as one batch. `appended` is called when they
+        are in the log, or with the error why they are not; then `done` as of other writes."""
+        is_in_log = False
+
+        def logged() -> None:
+            nonlocal is_in_log
+            is_in_log = True
+            appended(NONE)
+
+        def ended(code: ErrorCode) -> None:
+            if not is_in_log:
+                appended(code)
+            done(code)
+
+        self._write(
+            group_id,
+            incarnation,
+            lambda partition, written: self._groups.append(partition, records, written),
+            Written(),
+            ended,
+            logged,
+        )
+
     def delete_group(
         self, group_id: str, in_log: Callable[[], object], done: Callable[[ErrorCode], None]
     ) -> None:
         """Append tombstones for all of the group's offsets and for itself, it being the last."""
+        self.delete_records(group_id, [(group_key(group_id), None)], in_log, done)
+
+    def delete_records(
+        self,
+        group_id: str,
+        tombstones: Records,
+        in_log: Callable[[], object],
+        done: Callable[[ErrorCode], object],
+    ) -> None:
+        """The same with the tombstones of a group of any kind."""
         written = Written()
-        tombstone = [(group_key(group_id), None)]
         self._delete(
             group_id,
-            lambda: self._groups.delete_group(group_id, tombstone, written),
+            lambda: self._groups.delete_group(group_id, tombstones, written),
             written,
             in_log,
             done,

@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 from kbroker.coordinator.runtime.writer import PartitionWriter
 from kbroker.errors import ErrorCode
 from kbroker.log_lines import LogLines
+from kbroker.own_thread import nothing
 
 if TYPE_CHECKING:
     from kbroker.coordinator.runtime.machine import Table
@@ -243,14 +244,18 @@ class CoordinatorStore(Generic[Written]):
         append: Callable[[int, Written], int],
         written: Written,
         done: Callable[[ErrorCode], object],
+        in_log: Callable[[], object] = nothing,
     ) -> None:
-        """`append` gets the key's partition. `done` is called once, without any lock held."""
+        """`append` gets the key's partition. `in_log` is called when it has appended, then `done`
+        once, without any lock held."""
         writers = self._writers
         if not writers:
             done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return
         partition = self._partition_for(key, len(writers))
         code = writers[partition].write(key, incarnation, lambda: append(partition, written))
+        if code is ErrorCode.NONE:
+            in_log()
         self._table.when_replicated(written, code, done)
 
     def _delete(

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from kbroker.coordinator.group._groups import CommittedOffset, GroupTable
+from kbroker.coordinator.group.messages import Admission, CommitAsked
 from kbroker.coordinator.group.states import TABLE, Do, Event, GroupState
 from kbroker.errors import ErrorCode
 from kbroker.protocol.record_batch import decode_batches
@@ -44,8 +45,8 @@ class Verdict:
 
     code = ErrorCode.NONE
 
-    def check_commit(self, *asked: Any, **how: Any) -> ErrorCode:
-        return self.code
+    def admit_commit(self, asked: CommitAsked) -> Admission:
+        return Admission(self.code, asked.generation)
 
     def heartbeat(self, *asked: Any) -> ErrorCode:
         return self.code

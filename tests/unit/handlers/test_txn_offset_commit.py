@@ -197,7 +197,7 @@ def test_a_group_of_another_broker(
     version: int,
     answer: ErrorCode,
 ) -> None:
-    monkeypatch.setattr(broker.services.groups, "_state_of", lambda group_id: state)
+    monkeypatch.setattr(broker.services.groups, "state_of", lambda group_id: state)
     assert codes(broker.call(ask(version, 0))) == [answer]
 
 

@@ -158,7 +158,7 @@ class World:
     @property
     def group(self) -> Group:
         group = self.coordinator.find(GROUP)
-        assert group is not None
+        assert isinstance(group, Group)
         return group
 
     @property
