@@ -8,7 +8,8 @@ The parts know each other by protocols only (`coordinator/group/seams.py`); this
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kbroker.coordinator.group._groups import GroupTable
@@ -17,12 +18,15 @@ from kbroker.coordinator.group.expiration import OffsetExpiration
 from kbroker.coordinator.group.machine import GroupMachine
 from kbroker.coordinator.group.store import OffsetsStore
 from kbroker.coordinator.runtime.loader import Loader
+from kbroker.metadata.image import ClusterImage
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.config import BrokerConfig
+    from kbroker.coordinator.consumer_group.coordinator import ConsumerGroups
     from kbroker.coordinator.runtime.machine import LogListener
-    from kbroker.metadata.image import ClusterImage, ImageDelta
+    from kbroker.metadata.image import ImageDelta
+    from kbroker.own_thread import OwnThread
     from kbroker.purgatory.timer import CallLater
     from kbroker.replica._replica import Replica
     from kbroker.scheduler import Scheduler
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
 EXPIRY_TASK: Final = "offset-expiry"
 # Before what hangs is looked at again.
 LATE_PAUSE_MS: Final = 100
+_NO_IMAGE: Final = ClusterImage()
 
 
 class Timer(Protocol):
@@ -49,10 +54,11 @@ class Groups:
         listener: LogListener,
         make_loader: Callable[..., Loader] = Loader,
         in_step: Callable[[Callable[[], None]], None] = lambda call: call(),
+        beside: Callable[[Callable[[], object]], bool] | None = None,
     ) -> None:
         """`config` gives the settings as they are now, `replica_of` a partition's replica here.
         `listener`: of appends for the groups. `in_step` has something done on the
-        controller's thread."""
+        controller's thread, `beside` on none that serves requests; None: on one of ours."""
         settings = config()
         self._config = config
         self._image: ClusterImage | None = None
@@ -75,7 +81,10 @@ class Groups:
         self.coordinator: Final = GroupCoordinator(
             config, clock, timer.call_later, self.store, self.table
         )
-        machine.attach(self.coordinator)
+        self._on_demand = threading.Lock()
+        self._consumer_groups: ConsumerGroups | None = None
+        self._clock, self._timer, self._beside = clock, timer, beside
+        machine.attach(self.coordinator, lambda: self.consumer_groups().replay())
         self.expiration: Final = OffsetExpiration(
             self.table, self.coordinator, clock, config, self.coordinator.failures
         )
@@ -96,6 +105,31 @@ class Groups:
         for group_id in self.table.marker_written(partition, producer_id, committed, offset):
             self.coordinator.ensure_group(group_id)
 
+    def show(self, image: ClusterImage) -> None:
+        """This is published now."""
+        self._image = image
+
+    def consumer_groups(self) -> ConsumerGroups:
+        """Made at the first call: a broker without such groups has nothing of them."""
+        with self._on_demand:
+            if self._consumer_groups is None:
+                from kbroker.coordinator.consumer_group.coordinator import ConsumerGroups
+
+                self._consumer_groups = ConsumerGroups(
+                    self._config, self._clock, self._timer.call_later, self.store, self.table,
+                    self.coordinator, self._now, self._beside,
+                )  # fmt: skip
+            return self._consumer_groups
+
+    def _now(self) -> ClusterImage:
+        return _NO_IMAGE if self._image is None else self._image
+
+    @property
+    def threads(self) -> Iterator[OwnThread]:
+        yield self.loader.thread
+        if self._consumer_groups is not None:
+            yield self._consumer_groups.thread
+
     def _topic_id(self, name: str) -> bytes | None:
         topic = None if self._image is None else self._image.topic(name)
         return None if topic is None else topic.topic_id.bytes
@@ -109,3 +143,5 @@ class Groups:
         """Requests that wait in groups are answered while there is a network to answer on."""
         self.coordinator.close()
         self.loader.stop()
+        if self._consumer_groups is not None:
+            self._consumer_groups.stop()

@@ -1,0 +1,1 @@
+"""Consumer groups whose assignments the coordinator computes (KIP-848)."""

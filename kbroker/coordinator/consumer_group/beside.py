@@ -1,0 +1,66 @@
+"""The thread that works for consumer groups without their locks: large assignments, patterns.
+
+A job is a call without arguments. It is given in by a group, once for each of the two kinds until
+it is done, so there are no more than two for each group. A job that raises is noted, and its group
+is called all the same (the job sees to that). The thread begins with the first job.
+
+Any thread gives jobs in; `stop` lets the job that runs come to its end.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from kbroker.own_thread import OwnThread
+
+Job = Callable[[], object]
+
+
+class Beside:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._jobs: deque[Job] = deque()
+        self._stopping = self._started = False
+        self.thread = OwnThread("kbroker-assignments", self._run, self._given_up)
+
+    def submit(self, job: Job) -> bool:
+        """False: the job will not run."""
+        with self._changed:
+            if self._stopping:
+                return False
+            self._jobs.append(job)
+            start, self._started = not self._started, True
+            self._changed.notify()
+        if start:
+            self.thread.start()
+        return True
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopping = True
+            self._jobs.clear()
+            self._changed.notify()
+        if self.thread.is_alive():
+            self.thread.await_end()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._jobs and not self._stopping:
+                    self._changed.wait()
+                if self._stopping:
+                    return
+                job = self._jobs.popleft()
+            try:
+                job()
+            except Exception as error:
+                self.thread.failures.note("a job for a consumer group", error)
+
+    def _given_up(self) -> None:
+        with self._changed:
+            self._stopping = True
+            self._jobs.clear()

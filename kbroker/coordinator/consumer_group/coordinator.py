@@ -1,0 +1,172 @@
+"""The consumer groups of this broker, and the door to them.
+
+Place in the flow: the handlers of ConsumerGroupHeartbeat and ConsumerGroupDescribe call one method
+each. This file checks what needs no group, finds or makes the group in the dictionary that it
+shares with classic groups (`group/coordinator.py`), and hands over to it. An empty classic group
+makes room for a consumer group of its id; its offsets stay. One with members does not: groups are
+not migrated while they have members.
+
+Made with the first consumer group that this broker has, or is asked for. Any thread; no lock of its
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from kbroker.coordinator.consumer_group.beside import Beside
+from kbroker.coordinator.consumer_group.group import ConsumerGroup
+from kbroker.coordinator.consumer_group.images import JOINS_EPOCH
+from kbroker.coordinator.consumer_group.messages import Description, HeartbeatAnswer
+from kbroker.coordinator.consumer_group.quick import QuickGroups
+from kbroker.coordinator.consumer_group.replay import ConsumerReplay
+from kbroker.coordinator.consumer_group.settings import ConsumerSettings
+from kbroker.coordinator.consumer_group.steps import Around, Steps
+from kbroker.coordinator.consumer_group.topics import Topics
+from kbroker.coordinator.group.group import Group
+from kbroker.coordinator.group.group_records import group_key
+from kbroker.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kbroker.clock import Clock
+    from kbroker.config import BrokerConfig
+    from kbroker.coordinator.consumer_group.messages import AnswerHeartbeat, HeartbeatAsked
+    from kbroker.coordinator.consumer_group.state import GroupState
+    from kbroker.coordinator.consumer_group.topics import TopicsSeen
+    from kbroker.coordinator.group.coordinator import AnyGroup, GroupCoordinator
+    from kbroker.coordinator.group.seams import HotView
+    from kbroker.coordinator.group.store import OffsetsStore
+    from kbroker.metadata.image import ClusterImage
+    from kbroker.own_thread import OwnThread
+    from kbroker.purgatory.timer import CallLater
+
+NONE: Final = ErrorCode.NONE
+
+
+class ConsumerGroups:
+    """See the module. `config` and `image` return what they are now."""
+
+    def __init__(
+        self,
+        config: Callable[[], BrokerConfig],
+        clock: Clock,
+        call_later: CallLater,
+        store: OffsetsStore,
+        view: HotView,
+        groups: GroupCoordinator,
+        image: Callable[[], ClusterImage],
+        beside: Callable[[Callable[[], object]], bool] | None = None,
+    ) -> None:
+        """`beside` has a job done without a lock; None: by a thread of ours."""
+        self._config = config
+        self._groups = groups
+        self._topics = Topics(image)
+        self._beside = Beside()
+        self._around = Around(
+            settings=ConsumerSettings(config, image).of,
+            clock=clock,
+            call_later=call_later,
+            store=store,
+            view=view,
+            failures=groups.failures,
+            topics=self._topics,
+            quick=QuickGroups(),
+            beside=self._beside.submit if beside is None else beside,
+            gone=self._gone,
+        )
+
+    @property
+    def thread(self) -> OwnThread:
+        return self._beside.thread
+
+    def stop(self) -> None:
+        self._beside.stop()
+
+    # --- members ---
+
+    def heartbeat(self, asked: HeartbeatAsked, answer: AnswerHeartbeat) -> None:
+        """A member joins, stays or leaves. `answer` is called once, on some thread."""
+        code = self._groups.state_of(asked.group_id)
+        if code:
+            answer(HeartbeatAnswer(code))
+            return
+        group = self._groups.find(asked.group_id)
+        if not isinstance(group, ConsumerGroup):
+            if asked.epoch != JOINS_EPOCH:
+                answer(_not_found(asked.group_id, group is not None))
+                return
+            code, group = self._made(asked.group_id, group)
+            if not isinstance(group, ConsumerGroup):
+                answer(_not_to_be_joined(asked.group_id, code))
+                return
+        if asked.epoch < JOINS_EPOCH:
+            group.part(asked, answer)
+        else:
+            group.beat(asked, answer)
+
+    def _made(self, group_id: str, before: AnyGroup | None) -> tuple[ErrorCode, AnyGroup | None]:
+        if before is None:
+            return self._groups.take(group_id, self._new)
+        if isinstance(before, Group) and before.retire():
+            return self._groups.take(group_id, self._new_in_its_place, instead=before)
+        return NONE, self._groups.find(group_id)
+
+    def _new(self, group_id: str) -> ConsumerGroup:
+        return ConsumerGroup(group_id, self._around, self._groups.next_incarnation())
+
+    def _new_in_its_place(self, group_id: str) -> ConsumerGroup:
+        incarnation = self._groups.next_incarnation()
+        tombstone = (group_key(group_id), None)
+        return ConsumerGroup(group_id, self._around, incarnation, [tombstone])
+
+    def _gone(self, group: Steps) -> None:
+        """Nothing of it was written. A classic group whose place it took has its offsets still."""
+        if isinstance(group, ConsumerGroup):
+            self._groups.forget(group)
+            if group.took_a_place:
+                self._groups.ensure_group(group.group_id)
+
+    # --- tools ---
+
+    def describe(self, group_id: str) -> Description | ErrorCode:
+        """GROUP_ID_NOT_FOUND if there is no such group, or it is of another kind."""
+        code = self._groups.state_of(group_id)
+        if code:
+            return code
+        group = self._groups.find(group_id)
+        if isinstance(group, ConsumerGroup) and group.exists:
+            return group.description()
+        return ErrorCode.GROUP_ID_NOT_FOUND
+
+    def topics(self) -> TopicsSeen:
+        return self._topics.seen()
+
+    # --- the log ---
+
+    def replay(self) -> ConsumerReplay:
+        return ConsumerReplay(self.load)
+
+    def load(self, states: Mapping[str, GroupState]) -> None:
+        """Groups as the log has them, before their partition is said to be loaded."""
+        for group_id, state in states.items():
+            group = self._new(group_id)
+            self._groups.put(group)
+            group.load(state)
+
+
+def _not_found(group_id: str, is_there: bool) -> HeartbeatAnswer:
+    words = (
+        f"Group {group_id} is not a consumer group." if is_there else f"Group {group_id} not found."
+    )
+    return HeartbeatAnswer(ErrorCode.GROUP_ID_NOT_FOUND, words)
+
+
+def _not_to_be_joined(group_id: str, code: ErrorCode) -> HeartbeatAnswer:
+    if code:
+        return HeartbeatAnswer(code)
+    return HeartbeatAnswer(
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        f"Cannot upgrade classic group {group_id} to consumer group because online upgrade is"
+        " disabled.",
+    )

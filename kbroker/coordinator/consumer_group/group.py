@@ -1,0 +1,353 @@
+"""One consumer group: the requests, timers and results that reach it.
+
+Place in the flow: the coordinator finds the group; a public method here has a step of it taken
+(`steps.py`), which decides with `decisions.py`. What takes long is done beside, and comes back as a
+step: large assignments, and the topics of patterns.
+
+Requests of the classic protocol are refused, since a group has members of one kind only; but for
+LeaveGroup, by which operators remove members. An empty group makes room for one of the other kind
+(`retire`).
+
+Any thread; the group's lock is taken here and held for no write, answer or computation beside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from kbroker.coordinator.consumer_group import decisions
+from kbroker.coordinator.consumer_group.assignments import (
+    Assigner,
+    Question,
+    Targets,
+    assignor_of,
+    compute,
+    question_of,
+)
+from kbroker.coordinator.consumer_group.images import partitions_of
+from kbroker.coordinator.consumer_group.messages import (
+    DescribedMember,
+    Description,
+    HeartbeatAnswer,
+    Refused,
+)
+from kbroker.coordinator.consumer_group.patterns import Found, Looks, Wanted, look
+from kbroker.coordinator.consumer_group.quick import CHANGES_FOR_MS, QUICK_MS
+from kbroker.coordinator.consumer_group.state import Draft
+from kbroker.coordinator.consumer_group.states import ConsumerGroupState, MemberState
+from kbroker.coordinator.consumer_group.steps import Around, Record, Steps
+from kbroker.coordinator.group.expiration import GroupAge
+from kbroker.coordinator.group.messages import (
+    Admission,
+    GroupListing,
+    JoinAnswer,
+    LeaveAnswer,
+    SyncAnswer,
+)
+from kbroker.coordinator.group.states import GroupState as ClassicState
+from kbroker.coordinator.group.subscriptions import CONSUMER
+from kbroker.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kbroker.coordinator.consumer_group.messages import AnswerHeartbeat, HeartbeatAsked
+    from kbroker.coordinator.consumer_group.settings import Settings
+    from kbroker.coordinator.consumer_group.topics import TopicsSeen
+    from kbroker.coordinator.group.messages import (
+        AnswerJoin,
+        AnswerLeave,
+        AnswerSync,
+        CommitAsked,
+        GroupDescription,
+        JoinAsked,
+        Leaver,
+        SyncAsked,
+    )
+
+NONE: Final = ErrorCode.NONE
+_NO_GENERATION: Final = -1
+_UNKNOWN: Final = ErrorCode.UNKNOWN_MEMBER_ID
+
+
+class ConsumerGroup(Steps):
+    """See the module."""
+
+    __slots__ = ("_assigner", "_changed_ms", "_joined_ms", "_looks")
+
+    def __init__(
+        self,
+        group_id: str,
+        around: Around,
+        incarnation: int,
+        replaces: Sequence[Record] = (),
+    ) -> None:
+        super().__init__(group_id, around, incarnation, replaces)
+        self._changed_ms = self._joined_ms = -CHANGES_FOR_MS
+        self._assigner = Assigner(around.clock, self._compute_beside)
+        self._looks = Looks(around.clock)
+
+    # --- heartbeats -------------------------------------------------------------------------------
+
+    def beat(self, asked: HeartbeatAsked, answer: AnswerHeartbeat) -> None:
+        """A member joins or stays. `answer` is called once, when it may be known."""
+        self._run(partial(self._beaten, asked), answer, "a heartbeat of a consumer group")
+
+    def part(self, asked: HeartbeatAsked, answer: AnswerHeartbeat) -> None:
+        """A member leaves, for good or for now."""
+        self._run(partial(self._left, asked), answer, "the leaving of a member")
+
+    def _beaten(self, asked: HeartbeatAsked, draft: Draft) -> HeartbeatAnswer:
+        around, state = self._around, self._state
+        if not state.exists and asked.epoch > 0:
+            raise _not_found(self.group_id)
+        settings = around.settings(self.group_id)
+        topics = around.topics.seen()
+        is_new = asked.member_id not in state.members
+        outcome = decisions.heartbeat(
+            draft,
+            asked,
+            topics,
+            partial(self._assign, topics, settings),
+            size_max=settings.size_max,
+            now_ms=around.clock.wall_ms(),
+            topics_changed=not topics.is_same(self._seen),
+        )
+        self._seen = topics
+        if is_new:
+            self._joined_ms = around.clock.monotonic_ms()
+        self._timers.renew(outcome.member_id, settings.session_timeout_ms)
+        wanted = self._looks.wanted(state, topics, asked.hidden, settings.pattern_refresh_ms)
+        if wanted is not None and not around.beside(partial(self._look, wanted)):
+            self._looks.ended(None)
+        if draft.changes:
+            self._changed_ms = around.clock.monotonic_ms()
+        return HeartbeatAnswer(
+            member_id=outcome.member_id,
+            epoch=outcome.epoch,
+            interval_ms=self._interval_ms(settings),
+            assignment=outcome.assignment,
+        )
+
+    def _left(self, asked: HeartbeatAsked, draft: Draft) -> HeartbeatAnswer:
+        if not self._state.exists:
+            raise _not_found(self.group_id)
+        topics = self._around.topics.seen()
+        decisions.left(draft, asked.member_id, asked.instance_id, asked.epoch, topics)
+        self._changed_ms = self._around.clock.monotonic_ms()
+        return HeartbeatAnswer(member_id=asked.member_id, epoch=asked.epoch)
+
+    def _interval_ms(self, settings: Settings) -> int:
+        """Until the next heartbeat: short while the group changes."""
+        now_ms = self._around.clock.monotonic_ms()
+        until_ms = self._changed_ms + CHANGES_FOR_MS
+        changes = now_ms < until_ms and (
+            self._state.state is not ConsumerGroupState.STABLE
+            or now_ms < self._joined_ms + CHANGES_FOR_MS
+            or self._looks.is_looking(self._state)
+        )
+        if not changes:
+            self._around.quick.ended(self.group_id)
+            return settings.heartbeat_interval_ms
+        members = len(self._state.members)
+        if self._around.quick.may(self.group_id, members, until_ms, now_ms):
+            return min(QUICK_MS, settings.heartbeat_interval_ms)
+        return settings.heartbeat_interval_ms
+
+    # --- assignments, and topics of patterns ------------------------------------------------------
+
+    def _assign(self, topics: TopicsSeen, settings: Settings, draft: Draft) -> None:
+        state = draft.state
+        size = len(state.members) + sum(topics.partition_counts(state.topics()).values())
+        found = self._assigner.targets(
+            partial(question_of, state, topics, settings.assignors),
+            size,
+            settings.assignment_interval_ms,
+        )
+        if found is not None:
+            decisions.assigned(draft, *found, self._around.clock.wall_ms())
+
+    def _compute_beside(self, question: Question) -> bool:
+        return self._around.beside(partial(self._computed, question))
+
+    def _computed(self, question: Question) -> None:
+        """On the thread beside."""
+        clock = self._around.clock
+        began_ns = clock.monotonic_ns()
+        targets: Targets | None = None
+        try:
+            targets = compute(question)
+        finally:
+            took_ns = clock.monotonic_ns() - began_ns
+            self._run(partial(self._assigned, question, targets, took_ns), None, "an assignment")
+
+    def _assigned(
+        self, question: Question, targets: Targets | None, took_ns: int, draft: Draft
+    ) -> None:
+        interval_ms = self._around.settings(self.group_id).assignment_interval_ms
+        self._assigner.answered(question, took_ns, interval_ms)
+        if targets is not None:
+            wall_ms = self._around.clock.wall_ms()
+            if decisions.assigned(draft, question.epoch, targets, wall_ms):
+                self._changed_ms = self._around.clock.monotonic_ms()
+
+    def _look(self, wanted: Wanted) -> None:
+        """On the thread beside."""
+        found: Found | None = None
+        try:
+            found = look(wanted)
+        finally:
+            self._run(partial(self._matched, wanted, found), None, "the topics of patterns")
+
+    def _matched(self, wanted: Wanted, found: Found | None, draft: Draft) -> None:
+        self._looks.ended(None if found is None else wanted.topics)
+        if found is not None:
+            version, topics = wanted.topics.version, self._around.topics.seen()
+            decisions.matched(draft, found, version, topics, self._around.clock.wall_ms())
+            if draft.changes:
+                self._changed_ms = self._around.clock.monotonic_ms()
+
+    # --- timers -----------------------------------------------------------------------------------
+
+    def _session_timer(self, member_id: str, token: int) -> None:
+        self._run(partial(self._session_over, member_id, token), None, "the end of a session")
+
+    def _session_over(self, member_id: str, token: int, draft: Draft) -> None:
+        if self._timers.is_session_over(member_id, token):
+            self._put_out(member_id, draft)
+
+    def _revocation_timer(self, member_id: str, token: int) -> None:
+        self._run(partial(self._revocation_over, member_id, token), None, "a late revocation")
+
+    def _revocation_over(self, member_id: str, token: int, draft: Draft) -> None:
+        is_over = self._timers.is_revocation_over(member_id, token)
+        if is_over and self._state.current_of(member_id).state is MemberState.UNREVOKED:
+            self._put_out(member_id, draft)
+
+    def _put_out(self, member_id: str, draft: Draft) -> None:
+        if member_id in self._state.members:
+            decisions.removed(draft, member_id, self._around.topics.seen())
+            self._changed_ms = self._around.clock.monotonic_ms()
+
+    # --- offsets ----------------------------------------------------------------------------------
+
+    def admit_commit(self, asked: CommitAsked) -> Admission:
+        """Whether offsets may be committed, and the number under which C may write them."""
+        with self.lock:
+            if self.lost or self._deleting:
+                return Admission(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            state = self._state
+            code = decisions.commit_error(
+                state,
+                asked.member_id,
+                asked.generation,
+                asked.partitions,
+                version=asked.version,
+                in_transaction=asked.in_transaction,
+            )
+            if code:
+                return Admission(code)
+            if asked.generation < 0 and (not state.members or not asked.member_id):
+                return Admission(NONE, _NO_GENERATION, is_final=True)
+            return Admission(NONE, self._generation, is_final=True)
+
+    def fetch_error(self, member_id: str | None, epoch: int) -> ErrorCode:
+        """Whether a member may read the offsets."""
+        with self.lock:
+            return decisions.fetch_error(self._state, member_id, epoch)
+
+    def readers(self) -> tuple[ErrorCode, frozenset[str] | None]:
+        """The topics that its members subscribe to: their offsets are not to be deleted."""
+        with self.lock:
+            return NONE, frozenset(self._state.topics())
+
+    def aged(self) -> GroupAge:
+        """An offset expires by its own time, unless a member subscribes to its topic."""
+        _, topics = self.readers()
+        return GroupAge(ClassicState.STABLE, CONSUMER, -1, topics)
+
+    # --- the classic protocol ---------------------------------------------------------------------
+
+    def join(self, asked: JoinAsked, answer: AnswerJoin) -> None:
+        code = ErrorCode.NOT_COORDINATOR if self.lost else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        answer(JoinAnswer(code, asked.member_id))
+
+    def sync(self, asked: SyncAsked, answer: AnswerSync) -> None:
+        answer(SyncAnswer(_UNKNOWN))
+
+    def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        return _UNKNOWN
+
+    def leave(self, leavers: Sequence[Leaver], answer: AnswerLeave) -> None:
+        """LeaveGroup: an operator removes members, by id or by instance id."""
+        codes: list[ErrorCode] = []
+
+        def decide(draft: Draft) -> None:
+            topics = self._around.topics.seen()
+            codes.extend([decisions.put_out(draft, each, topics) for each in leavers])
+            if draft.changes:
+                self._changed_ms = self._around.clock.monotonic_ms()
+
+        def answered(found: HeartbeatAnswer) -> None:
+            answer(LeaveAnswer(found.code, () if found.code else tuple(codes)))
+
+        self._run(decide, answered, "the removal of members")
+
+    # --- descriptions -----------------------------------------------------------------------------
+
+    def described(self) -> GroupDescription | None:
+        """It is no classic group."""
+        return None
+
+    def listed(self) -> GroupListing:
+        return GroupListing(self.group_id, self.state, CONSUMER, CONSUMER)
+
+    @property
+    def exists(self) -> bool:
+        return self._state.exists and not self.lost
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._state.members
+
+    @property
+    def member_count(self) -> int:
+        return len(self._state.members)
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        with self.lock:
+            return ConsumerGroupState.DEAD if self.lost else self._state.state
+
+    def description(self) -> Description:
+        assignors = self._around.settings(self.group_id).assignors
+        with self.lock:
+            state = self._state
+            members = tuple(
+                DescribedMember(
+                    member_id,
+                    member.instance_id,
+                    member.rack_id,
+                    state.current_of(member_id).epoch,
+                    member.client_id,
+                    member.client_host,
+                    member.topics,
+                    member.pattern,
+                    partitions_of(state.current_of(member_id).assigned),
+                    state.target_of(member_id),
+                    member.classic is not None,
+                )
+                for member_id, member in state.members.items()
+            )
+            return Description(
+                self.group_id,
+                state.state,
+                state.epoch,
+                state.assignment_epoch,
+                assignor_of(state, assignors),
+                members,
+            )
+
+
+def _not_found(group_id: str) -> Refused:
+    return Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")

@@ -1,0 +1,414 @@
+"""Steps of a consumer group: what is decided under its lock, in memory at once, then in the log.
+
+    request, timer, result -> under the lock: a draft of the state (decisions.py)
+                           -> outbox: the records to the log, then the answer
+
+A draft is in memory at once, so the next request is decided with it, and its records are written in
+the order of the decisions. An answer is sent when the followers have the records of its own
+decision, or, where that changed nothing, of all before it: what a client has learned, another
+coordinator knows too.
+
+If a write is refused, its changes and those decided after it are taken back, and their requests get
+the error: memory is what the log is. If the followers do not get a record in time it stays, as in
+Apache Kafka.
+
+C has no members of such a group, so every request of a member comes here. What C has is a number
+that changes with each draft: a commit that was checked here is written by C under that number, or
+is checked again (`ConsumerGroup.admit_commit`). So no commit is written after the partition was
+taken from its member.
+
+Lock: one per group, a leaf but for the timer's and the compiled view's. Any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from kbroker.coordinator.consumer_group.images import Change, Kind
+from kbroker.coordinator.consumer_group.messages import HeartbeatAnswer, Refused
+from kbroker.coordinator.consumer_group.records import records_of
+from kbroker.coordinator.consumer_group.state import Draft, GroupState
+from kbroker.coordinator.consumer_group.timers import Timers
+from kbroker.coordinator.group.states import GroupState as ClassicState
+from kbroker.coordinator.group.step import Once
+from kbroker.coordinator.runtime.outbox import Outbox
+from kbroker.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kbroker.clock import Clock
+    from kbroker.coordinator.consumer_group.messages import AnswerHeartbeat
+    from kbroker.coordinator.consumer_group.quick import QuickGroups
+    from kbroker.coordinator.consumer_group.settings import Settings
+    from kbroker.coordinator.consumer_group.topics import Topics, TopicsSeen
+    from kbroker.coordinator.group.seams import HotView
+    from kbroker.coordinator.group.store import OffsetsStore
+    from kbroker.failures import Failures
+    from kbroker.purgatory.timer import CallLater
+
+NONE: Final = ErrorCode.NONE
+FAILED: Final = ErrorCode.UNKNOWN_SERVER_ERROR
+_GENERATION_MAX: Final = 2**31 - 1
+
+Record = tuple[bytes, bytes | None]
+Decide = Callable[[Draft], HeartbeatAnswer | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a group needs of the broker around it."""
+
+    settings: Callable[[str], Settings]
+    clock: Clock
+    call_later: CallLater
+    store: OffsetsStore
+    view: HotView
+    failures: Failures
+    topics: Topics
+    quick: QuickGroups
+    beside: Callable[[Callable[[], object]], bool]  # has a job done; False: it will not be
+    gone: Callable[[Steps], object]  # nothing of the group was written
+
+
+class _Write:
+    """A draft that is not in the log yet."""
+
+    __slots__ = ("changes", "refused", "undo")
+
+    def __init__(self, draft: Draft) -> None:
+        self.changes = draft.changes
+        self.undo = draft.undo
+        self.refused: ErrorCode | None = None
+
+
+class Steps:
+    """See the module. `ConsumerGroup` adds what is decided."""
+
+    __slots__ = (
+        "_around", "_committing", "_deleting", "_generation", "_incarnation", "_outbox",
+        "_replaces", "_seen", "_state", "_timers", "_unwritten", "group_id", "lock", "lost",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        group_id: str,
+        around: Around,
+        incarnation: int,
+        replaces: Sequence[Record] = (),
+    ) -> None:
+        """`incarnation`: higher than that of every group before that had this id. `replaces`: what
+        is to be written before all else: it removes a group of another kind."""
+        self.group_id: Final = group_id
+        self._around: Final = around
+        self._incarnation: Final = incarnation
+        self._replaces: tuple[Record, ...] = tuple(replaces)
+        self.lock: Final = threading.Lock()
+        self._outbox: Final = Outbox(self.lock, around.failures)
+        self._state = GroupState()
+        self._unwritten: deque[_Write] = deque()
+        self._committing = 0  # writes that the followers may not have
+        self._generation = 1  # that C has; another one after each change
+        self._deleting = False
+        # Its partition is, or was, or it was deleted; another group may have the id by now.
+        self.lost = False
+        self._seen: TopicsSeen | None = None  # when the hash was compared
+        self._timers = Timers(
+            around.clock, around.call_later, self._session_timer, self._revocation_timer
+        )
+
+    @property
+    def took_a_place(self) -> bool:
+        """Whether it was made for one of another kind, whose record is still there."""
+        return bool(self._replaces)
+
+    # The timers' ends, which take the lock.
+    def _session_timer(self, member_id: str, token: int) -> None:
+        raise NotImplementedError
+
+    def _revocation_timer(self, member_id: str, token: int) -> None:
+        raise NotImplementedError
+
+    # --- a step -----------------------------------------------------------------------------------
+
+    def _run(self, decide: Decide, answer: AnswerHeartbeat | None, what: str) -> None:
+        """`answer` is called once; `what` is done, in words, for the line if that fails."""
+        if answer is not None:
+            answer = Once(answer)
+        with self.lock:
+            self._step(decide, answer, what)
+        self._outbox.run()
+
+    def _step(self, decide: Decide, answer: AnswerHeartbeat | None, what: str) -> None:
+        if self.lost or self._deleting:
+            code = ErrorCode.NOT_COORDINATOR if self.lost else ErrorCode.COORDINATOR_NOT_AVAILABLE
+            self._answer_later(answer, HeartbeatAnswer(code))
+            return
+        draft = Draft(self._state)
+        try:
+            found = decide(draft) or HeartbeatAnswer()
+        except Refused as refused:
+            draft.take_back()
+            self._answer_later(answer, HeartbeatAnswer(refused.code, refused.message))
+            self._forget_if_bare()
+            return
+        except Exception as error:
+            draft.take_back()
+            self._around.failures.note(what, error)
+            self._answer_later(answer, HeartbeatAnswer(FAILED))
+            self._forget_if_bare()
+            return
+        if draft.changes:
+            write = _Write(draft)
+            self._unwritten.append(write)
+            self._follow(draft.changes)
+            self._outbox.add(partial(self._write, write, found, answer))
+        elif answer is not None and (self._unwritten or self._committing):
+            self._outbox.add(partial(self._answer_settled, found, answer))
+        else:
+            self._answer_later(answer, found)
+
+    def _answer_later(self, answer: AnswerHeartbeat | None, found: HeartbeatAnswer) -> None:
+        if answer is not None:
+            self._outbox.add(partial(answer, found))
+
+    def _forget_if_bare(self) -> None:
+        """A group that has never been written, and will not be, is not there."""
+        if not self._state.exists and not self._unwritten:
+            self.lost = True
+            self._timers.end_all()
+            self._outbox.add(partial(self._around.gone, self))
+
+    def _follow(self, changes: Iterable[Change]) -> None:
+        """The timers and C learn of changes."""
+        for kind, key, _ in changes:
+            if kind not in (Kind.MEMBER, Kind.CURRENT):
+                continue
+            member = self._state.members.get(key)
+            if member is None:
+                self._timers.end(key)
+            else:
+                current = self._state.current_of(key)
+                self._timers.follow(key, current, member.rebalance_timeout_ms)
+        self._publish()
+
+    def _publish(self) -> None:
+        """C writes commits under this number from now on."""
+        self._generation = self._generation % _GENERATION_MAX + 1
+        view = self._around.view
+        try:
+            if not self._state.exists:
+                view.remove_members(self.group_id)
+                return
+            state = ClassicState.STABLE if self._state.members else ClassicState.EMPTY
+            view.publish_members(
+                self.group_id, state=state, generation=self._generation, members=()
+            )
+        except Exception as error:
+            self._around.failures.note("showing a consumer group", error)
+            view.remove_members(self.group_id)
+
+    # --- writes: from the outbox ------------------------------------------------------------------
+
+    def _write(self, write: _Write, found: HeartbeatAnswer, answer: AnswerHeartbeat | None) -> None:
+        if write.refused is None:
+            try:
+                records = [*self._replaces, *records_of(self.group_id, write.changes)]
+                self._around.store.write_records(
+                    self.group_id,
+                    self._incarnation,
+                    records,
+                    partial(self._appended, write),
+                    partial(self._committed, write, found, answer),
+                )
+                return
+            except Exception as error:
+                self._around.failures.note("a write of a consumer group", error)
+                self._appended(write, FAILED)
+        if answer is not None:
+            answer(HeartbeatAnswer(write.refused or FAILED))
+
+    def _appended(self, write: _Write, code: ErrorCode) -> None:
+        with self.lock:
+            if not code:
+                self._unwritten.remove(write)
+                self._replaces = ()
+                self._committing += 1
+                return
+            self._take_back(write, code)
+
+    def _take_back(self, write: _Write, code: ErrorCode) -> None:
+        """This one and all that were decided after it."""
+        if write not in self._unwritten:
+            return
+        undone: list[Change] = []
+        while self._unwritten:
+            last = self._unwritten.pop()
+            last.refused = code
+            undone += last.undo
+            if last is write:
+                break
+        for change in undone:
+            self._state.apply(change)
+        if self.lost:
+            return
+        self._seen = None
+        self._follow(undone)
+        self._begin_sessions()
+        self._forget_if_bare()
+
+    def _committed(
+        self,
+        write: _Write,
+        found: HeartbeatAnswer,
+        answer: AnswerHeartbeat | None,
+        code: ErrorCode,
+    ) -> None:
+        if write.refused is None:
+            with self.lock:
+                self._committing -= 1
+        if answer is not None:
+            answer(HeartbeatAnswer(code) if code else found)
+
+    def _answer_settled(self, found: HeartbeatAnswer, answer: AnswerHeartbeat) -> None:
+        self._around.store.when_settled(
+            self.group_id, lambda code: answer(HeartbeatAnswer(code) if code else found)
+        )
+
+    # --- the log, the operator, leadership --------------------------------------------------------
+
+    def load(self, state: GroupState) -> None:
+        """Become what the log says; members have a whole session from now."""
+        with self.lock:
+            self._state = state
+            self._begin_sessions()
+            self._publish()
+        self._outbox.run()
+
+    def _begin_sessions(self) -> None:
+        missing = self._timers.without(self._state.members)
+        if not missing:
+            return
+        timeout_ms = self._around.settings(self.group_id).session_timeout_ms
+        for member_id in missing:
+            self._timers.renew(member_id, timeout_ms)
+            member = self._state.members[member_id]
+            current = self._state.current_of(member_id)
+            self._timers.follow(member_id, current, member.rebalance_timeout_ms)
+
+    def unload(self) -> None:
+        """This broker has lost the group."""
+        with self.lock:
+            if not self.lost:
+                self.lost = True
+                self._timers.end_all()
+                self._around.quick.ended(self.group_id)
+                self._around.view.remove_members(self.group_id)
+        self._outbox.run()
+
+    def delete(
+        self,
+        done: Callable[[ErrorCode], object],
+        *,
+        unless: Callable[[], bool],
+        gone: Callable[[], object],
+    ) -> None:
+        """As `group.group.Group.delete`: an empty group goes, with its offsets."""
+        with self.lock:
+            code = self._may_be_removed()
+            if not code and not self._state.exists:
+                code = ErrorCode.GROUP_ID_NOT_FOUND
+            if code:
+                self._outbox.add(partial(done, code))
+            else:
+                self._deleting = True
+                self._around.view.remove_members(self.group_id)
+                self._outbox.add(partial(self._delete, done, unless, gone))
+        self._outbox.run()
+
+    def retire(self, done: Callable[[ErrorCode], object]) -> None:
+        """An empty group makes room for one of another kind; its offsets stay. `done` is called
+        once, when its tombstones are in the log, or with the reason why it stays."""
+        with self.lock:
+            code = self._may_be_removed()
+            if code:
+                self._outbox.add(partial(done, code))
+            else:
+                self._deleting = True
+                self._outbox.add(partial(self._retire, done))
+        self._outbox.run()
+
+    def _may_be_removed(self) -> ErrorCode:
+        if self.lost:
+            return ErrorCode.NOT_COORDINATOR
+        if self._deleting:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.NON_EMPTY_GROUP if self._state.members else NONE
+
+    def _tombstones(self) -> list[Record]:
+        return [*self._replaces, *records_of(self.group_id, self._state.tombstones())]
+
+    def _retire(self, done: Callable[[ErrorCode], object]) -> None:
+        records = self._tombstones()
+        if not records:
+            self._end(NONE)
+            done(NONE)
+            return
+
+        @Once
+        def appended(code: ErrorCode) -> None:
+            self._end(code)
+            done(code)
+
+        try:
+            self._around.store.write_records(
+                self.group_id, self._incarnation, records, appended, lambda _: None
+            )
+        except Exception as error:
+            self._around.failures.note("the removal of an empty consumer group", error)
+            appended(FAILED)
+
+    def _delete(
+        self,
+        done: Callable[[ErrorCode], object],
+        unless: Callable[[], bool],
+        gone: Callable[[], object],
+    ) -> None:
+        def in_log() -> None:
+            self._end(NONE)
+            gone()
+
+        def ended(code: ErrorCode) -> None:
+            if code is ErrorCode.NOT_COORDINATOR:
+                gone()
+            elif code and not self.lost:
+                self._end(code)
+            done(code)
+
+        try:
+            if self.lost:
+                ended(ErrorCode.NOT_COORDINATOR)
+            elif unless():
+                ended(ErrorCode.NON_EMPTY_GROUP)
+            else:
+                self._around.store.delete_records(self.group_id, self._tombstones(), in_log, ended)
+        except Exception as error:
+            self._around.failures.note("the deletion of a consumer group", error)
+            ended(FAILED)
+
+    def _end(self, code: ErrorCode) -> None:
+        """The removal has been written, or refused."""
+        with self.lock:
+            self._deleting = False
+            if self.lost:
+                return
+            if code:
+                self._publish()
+            else:
+                self.lost = True
+                self._timers.end_all()
+                self._around.quick.ended(self.group_id)
+                self._around.view.remove_members(self.group_id)
