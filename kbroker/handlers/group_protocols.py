@@ -10,13 +10,13 @@ Any handler thread; holds no lock.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kbroker.errors import ErrorCode, KafkaError
 from kbroker.metadata.features import GROUP_VERSION
 from kbroker.protocol import messages
 
 if TYPE_CHECKING:
+    from kbroker.errors import ErrorCode
     from kbroker.handlers.call import Call
     from kbroker.handlers.services import Services
     from kbroker.protocol.messages.consumer_group_describe import Request, Response
@@ -38,10 +38,6 @@ CONSUMER: Final = GroupProtocol("consumer", GROUP_VERSION, 1)
 def is_served(services: Services, protocol: GroupProtocol) -> bool:
     level = services.controller.image.features.level(protocol.feature)
     return level >= protocol.level and protocol.name in services.config[PROTOCOLS_KEY]
-
-
-def unserved(services: Services, call: Call[Any]) -> None:
-    raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
 
 def describe_failure(call: Call[Request], code: ErrorCode, message: str | None) -> Response:

@@ -454,16 +454,14 @@ APIS: Final[tuple[Api, ...]] = (
     ),
     _api(ApiKey.DESCRIBE_LOG_DIRS, _late("log_dirs"), memory_factor=45),
     _api(ApiKey.DESCRIBE_PRODUCERS, _late("describe_producers"), memory_factor=45),
-    # The handlers are not here yet, and nothing finalises the feature.
     _api(
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
-        _late("group_protocols", "unserved"),
-        memory_factor=25,
+        _late("consumer_group_heartbeat"),
         protocol=CONSUMER,
     ),
     _api(
         ApiKey.CONSUMER_GROUP_DESCRIBE,
-        _late("group_protocols", "unserved"),
+        _late("consumer_group_describe"),
         _late_failure("group_protocols", "describe_failure"),
         protocol=CONSUMER,
     ),

@@ -20,13 +20,14 @@ from uuid import UUID
 
 from kbroker.coordinator.group._groups import GroupTable
 from kbroker.coordinator.group.offsets_topic import OffsetsTopicCreation
-from kbroker.errors import ErrorCode, KafkaError
+from kbroker.errors import ErrorCode, InvariantError, KafkaError
 from kbroker.handlers.auto_topics import AutoTopicCreation
 from kbroker.handlers.metadata_topics import TopicsKept
 
 if TYPE_CHECKING:
     from kbroker.clock import Clock
     from kbroker.config import BrokerConfig
+    from kbroker.coordinator.consumer_group.coordinator import ConsumerGroups
     from kbroker.coordinator.group.coordinator import GroupCoordinator
     from kbroker.coordinator.txn.coordinator import TransactionCoordinator
     from kbroker.handlers.authentication import AuthenticationCounts
@@ -313,6 +314,10 @@ class Transactions(Protocol):
         ...
 
 
+def no_consumer_groups() -> ConsumerGroups:
+    raise InvariantError("there are no consumer groups")
+
+
 @dataclass(slots=True)
 class Services:
     """The broker, as its handlers see it."""
@@ -331,6 +336,8 @@ class Services:
     # This node's host and port as clients of this connection are to reach it.
     advertised: Callable[[ColdRequest], tuple[str, int]]
     groups: GroupCoordinator
+    # Made at the first call; only a test of other handlers has none.
+    consumer_groups: Callable[[], ConsumerGroups] = field(default=no_consumer_groups)
     peers: Peers | None = None  # None: there are no other brokers
     authorizer: Authorizer | None = None  # None: every request is allowed
     audit: AuditLog | None = None  # None: no change is recorded

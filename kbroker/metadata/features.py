@@ -38,7 +38,7 @@ class Feature(NamedTuple):
 
 FEATURES: Final = (
     Feature("eligible.leader.replicas.version", 0),
-    Feature(GROUP_VERSION, 0),
+    Feature(GROUP_VERSION, 1, ("groups of the consumer protocol are served (KIP-848)",)),
     Feature("share.version", 0),
     Feature("streams.version", 0),
     Feature(

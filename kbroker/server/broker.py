@@ -354,7 +354,8 @@ class Broker:
     def _show(self, image: ClusterImage) -> None:
         for part in (self._access.show, self._formats.follow, self._quotas.follow):
             part(image)
-        self._transactions.show(image)
+        for coordinators in (self._groups, self._transactions):
+            coordinators.show(image)
         show = self._publisher.show
         show(image) if self._member is None else self._member.follow(image, show)
 
@@ -387,8 +388,8 @@ class Broker:
             cluster_id=controller.image.cluster_id, node_id=self.config.node_id,
             peers=self._member.links if self._member else None, offsets=self._groups.table,
             groups=self._groups.coordinator, marker_written=self._groups.marker_written,
+            consumer_groups=self._groups.consumer_groups, quotas=self._quotas.clients,
             authorizer=self._access.authorizer, audit=self._access.audit,
-            quotas=self._quotas.clients,
         )  # fmt: skip
         listeners = self.config.listeners
         self._hot.advertise(
@@ -527,7 +528,7 @@ class Broker:
     def _own_threads(self) -> Iterable[OwnThread | None]:
         """Those that there are now; any thread may call it."""
         yield from (self._timer.thread, self._scheduler.thread, self._access.thread)
-        yield from (self._groups.loader.thread, *self._transactions.threads)
+        yield from (*self._groups.threads, *self._transactions.threads)
         yield self._admin.thread
         yield None if self._store is None else self._store.watches.thread
         yield None if self._controller is None else self._controller.thread

@@ -141,8 +141,7 @@ def test_kafka_features(tool: Tool, server: Server) -> None:
         cells = dict(re.findall(r"(\w+): (\S+)", line))
         if "Feature" in cells:
             levels[cells["Feature"]] = cells["SupportedMaxVersion"], cells["FinalizedVersionLevel"]
-    # The classic group protocol alone; Apache Kafka 4.3 has the next one as well.
-    assert levels["group.version"] == (("0", "0") if server.kbroker else ("1", "1"))
+    assert levels["group.version"] == ("1", "1")
     assert levels["transaction.version"] == ("2", "2")
     assert ("metadata.version" in levels) is not server.kbroker
 

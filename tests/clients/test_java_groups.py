@@ -213,3 +213,24 @@ def test_apache_kafka_reads_the_groups_files(
     assert commits and '"offset":10' in commits[-1]
     assert any('"protocol":"range"' in line and '"members":[{' in line for line in ours)
     assert '"members":[]' in ours[-1]  # it was left
+
+
+def test_the_consumer_protocol(
+    tool: Tool, make_topic: MakeTopic, bootstrap: str, groups: Groups
+) -> None:
+    """A console consumer with group.protocol=consumer, and the tools with its group."""
+    topic = make_topic(partitions=2, retention_ms=-1)
+    group = f"group-of-{topic}"
+    Confluent(bootstrap).produce(topic, [Record(b"%d" % n) for n in range(10)])
+    read = tool.run(
+        "consumer.ConsoleConsumer", "--topic", topic, "--group", group, "--from-beginning",
+        "--command-property", "group.protocol=consumer", "--max-messages", "10",
+    )  # fmt: skip
+    assert sorted(read.split()) == sorted(str(n) for n in range(10))
+    (state,) = rows(tool.run(GROUP_COMMAND, "--describe", "--group", group, "--state"))
+    assert state["STATE"] == "Empty"
+    listed = rows(tool.run(GROUP_COMMAND, "--list", "--type", "consumer"))
+    assert {"GROUP": group, "TYPE": "Consumer"} in listed
+    assert sum(offset for offset in groups.committed(group).values()) == 10
+    assert "was successful" in tool.run(GROUP_COMMAND, "--delete", "--group", group)
+    assert group not in tool.run(GROUP_COMMAND, "--list").split()

@@ -15,7 +15,7 @@ from tests.unit.handlers.support import FakeBroker, answer_of, request_of, writt
 VERSIONS = range(5)
 FEATURES = [
     ("eligible.leader.replicas.version", 0, 0),
-    ("group.version", 0, 0),
+    ("group.version", 0, 1),
     ("share.version", 0, 0),
     ("streams.version", 0, 0),
     ("transaction.version", 0, 2),

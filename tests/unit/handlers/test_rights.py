@@ -11,6 +11,7 @@ import pytest
 from kbroker.errors import ErrorCode
 from kbroker.handlers.registry import APIS, REGISTRY, Api, Registry, Throttle
 from kbroker.handlers.rights import RIGHTS, in_response
+from kbroker.metadata.features import first_features
 from kbroker.protocol import messages
 from kbroker.protocol._messages import Kind
 from kbroker.protocol.messages.table import Record
@@ -265,6 +266,8 @@ def ask(api: Api, authorizer: Denying) -> tuple[FakeRequest, list[str]]:
     broker = FakeBroker()
     broker.services.peers = FakePeers()
     broker.services.authorizer = authorizer
+    image = broker.controller.image
+    broker.controller.publish(image.with_features(first_features()))
     ran: list[str] = []
 
     def run(*_: object) -> None:

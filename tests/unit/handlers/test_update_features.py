@@ -65,7 +65,8 @@ def test_an_update_that_is_only_validated_changes_nothing(version: int) -> None:
     [
         ((NAME, 3, 1), "Local controller only supports versions 0-2"),
         ((NAME, -1, 1), "A feature version cannot be less than 0."),
-        (("group.version", 1, 1), "Local controller does not support this feature."),
+        (("group.version", 2, 1), "Local controller only supports versions 0-1"),
+        (("share.version", 1, 1), "Local controller does not support this feature."),
         (("nothing", 1, 1), "Local controller does not support this feature."),
         ((NAME, 2, 2), "Can't downgrade to a newer version."),
     ],

@@ -14,6 +14,7 @@ from kbroker.metadata.controller.feature_changes import FeatureUpdate, UpgradeTy
 from kbroker.metadata.controller.skeleton import ensure_skeleton
 from kbroker.metadata.features import (
     FEATURES,
+    GROUP_VERSION,
     SUPPORTED,
     TRANSACTION_VERSION,
     FeatureLevels,
@@ -79,7 +80,7 @@ def test_records_forbid_level_0() -> None:
 
 
 def test_features_that_are_not_here_end_at_0() -> None:
-    assert [each.name for each in FEATURES if each.highest] == [TRANSACTION_VERSION]
+    assert [each.name for each in FEATURES if each.highest] == [GROUP_VERSION, TRANSACTION_VERSION]
     assert all(len(each.levels) == each.highest for each in FEATURES)
 
 
@@ -137,7 +138,7 @@ def test_damaged_formats_are_refused(data: bytes) -> None:
 
 def test_a_registration_has_the_supported_levels() -> None:
     data = records.encode_broker(BrokerImage(1, "h", 9, features=SUPPORTED), 0)
-    assert b'"features":{"transaction.version":{"min_version":0,"max_version":2}}' in data
+    assert b'"transaction.version":{"min_version":0,"max_version":2}}' in data
     assert records.decode_broker("/brokers/ids/1", data).features == SUPPORTED
     with pytest.raises(DataDirectoryError, match="no range"):
         records.decode_broker("/brokers/ids/1", data.replace(b"min_version", b"lowest"))
