@@ -47,6 +47,7 @@ MASKED: Final[dict[tuple[str, str], tuple[str, str]]] = {
     ("FindCoordinatorResponse", "port"): ("port", "each broker has its own"),
     ("Coordinator", "port"): ("port", "each broker has its own"),
     ("DescribeConfigsResourceResult", "documentation"): ("words", "our own words"),
+    ("ConsumerGroupHeartbeatResponse", "heartbeat_interval"): ("time", "ours is short at first"),
     ("DescribeLogDirsResult", "log_dir"): ("directory", "each broker has its own"),
     ("DescribeLogDirsResult", "total_bytes"): ("bytes", "other files are on the volume, too"),
     ("DescribeLogDirsResult", "usable_bytes"): ("bytes", "other files are on the volume, too"),
