@@ -1,16 +1,19 @@
 """The jobs on a standalone master and two workers, by spark-submit: equal to a run alone.
 
-Landing, maintenance and the report, each by spark-submit on the cluster and, at the same time and
-from the same topics, in this process: the tables are equal row for row, and the reports number for
-number. Output and checkpoint are URIs that only Hadoop's file systems resolve
-(support/spark_cluster.py), the workers have of our sources what --py-files ships, and of the
-connector what --jars ships. In the end the tables are read with this process's session.
+Landing, maintenance and the report, one after the other in one application on the cluster and, at
+the same time and from the same topics, in this process: the tables are equal row for row, and the
+reports number for number. Each job is a file that runs as `__main__`, as spark-submit runs it; an
+application for each would start two drivers and four executors more. Output and checkpoint are URIs
+that only Hadoop's file systems resolve (support/spark_cluster.py), the workers have of our sources
+what --py-files ships, and of the connector what --jars ships. In the end the tables are read with
+this process's session.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import signal
 import threading
 import time
 from collections import Counter
@@ -35,12 +38,13 @@ from tests.spark.conftest import Landing
 from tests.support import requirements
 from tests.support import spark as spark_jars
 from tests.support.source_tree import ROOT
-from tests.support.spark_cluster import Cluster
+from tests.support.spark_cluster import Cluster, signal_group
 
 pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(900)]
 
 MINUTE_MS = 60_000
 DAY_MS = 24 * 60 * MINUTE_MS
+JOB_TIMEOUT_S = 480.0
 COUNT = 300  # samples, five minutes apart, and as many results; of two dates, both over
 BEGIN_MS = int(time.time()) * 1000 // DAY_MS * DAY_MS - 3 * DAY_MS + DAY_MS // 2
 END_MS = BEGIN_MS + (COUNT + 100) * 5 * MINUTE_MS
@@ -130,17 +134,83 @@ def writer() -> Iterator[Writer]:
 
 # --- jobs on the cluster and alone ----------------------------------------------------------------
 
+IN_TURN = """
+import itertools, json, runpy, sys, time
+from pathlib import Path
+from pyspark.sql import SparkSession
+
+SparkSession.stop = lambda session: None  # at the end of a job: the next one has the same session
+place = Path(sys.argv[1])
+for number in itertools.count():
+    asked = place / f"{number}.json"
+    while not asked.exists():
+        time.sleep(0.05)
+    sys.argv = json.loads(asked.read_text())
+    if not sys.argv:
+        break
+    code = 0
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as ended:
+        code = ended.code or 0
+    (place / "code").write_text(str(code))
+    (place / "code").rename(place / f"{number}.code")
+"""
+
+
+class Application:
+    """A driver on the cluster that runs one job after the other; a context manager."""
+
+    def __init__(self, cluster: Cluster, place: Path) -> None:
+        self._place = place / "in-turn"
+        self._place.mkdir()
+        archive, runner = place / "jobs.zip", self._place / "in_turn.py"
+        package.write(archive)
+        runner.write_text(IN_TURN)
+        self._count = 0
+        with (self._place / "said").open("w") as said:
+            self._driver = cluster.begin(
+                runner, str(self._place), said=said, jars=connector.jars(), py_files=[archive]
+            )
+
+    def said(self) -> str:
+        return (self._place / "said").read_text(errors="replace")[-5000:]
+
+    def run(self, words: Sequence[str]) -> int:
+        """The job's exit status."""
+        number, self._count = self._count, self._count + 1
+        self._ask(number, words)
+        code, give_up_s = self._place / f"{number}.code", time.monotonic() + JOB_TIMEOUT_S
+        while not code.exists():
+            assert self._driver.poll() is None and time.monotonic() < give_up_s, self.said()
+            time.sleep(0.05)
+        return int(code.read_text())
+
+    def _ask(self, number: int, words: Sequence[str]) -> None:
+        (self._place / "asked").write_text(json.dumps(words))
+        (self._place / "asked").rename(self._place / f"{number}.json")
+
+    def __enter__(self) -> Application:
+        return self
+
+    def __exit__(self, *failed: object) -> None:
+        try:
+            if failed[0] is None:
+                self._ask(self._count, [])
+                assert self._driver.wait(JOB_TIMEOUT_S) == 0, self.said()
+        finally:
+            signal_group(self._driver.pid, signal.SIGKILL)
+            self._driver.wait()
+
 
 class Jobs:
     """Each job twice at once: there, on the cluster into its URI, and here, into a directory."""
 
-    def __init__(self, cluster: Cluster, spark: Any, place: Path) -> None:
+    def __init__(self, cluster: Cluster, it: Application, spark: Any, place: Path) -> None:
         self.tables = {"there": cluster.uri("tables"), "here": str(place / "tables")}
-        self._cluster = cluster
+        self._application = it
         self._spark = spark
         self._place = place
-        self._archive = place / "jobs.zip"
-        package.write(self._archive)
 
     def land(self, *arguments: str) -> None:
         def here(words: list[str]) -> int:
@@ -181,16 +251,11 @@ class Jobs:
         # From a file by itself: its sources are in the archive.
         job = Path(shutil.copy(ROOT / "spark_jobs" / f"{name}.py", self._place))
         with ThreadPoolExecutor(1) as pool:
-            there = pool.submit(
-                self._cluster.submit,
-                *(job, *words["there"]),
-                jars=connector.jars(),
-                py_files=[self._archive],
-            )
+            there = pool.submit(self._application.run, [str(job), *words["there"]])
             code = here(words["here"])
             done = there.result()
-        assert done.returncode in may_be, done.stdout[-2000:] + done.stderr[-3000:]
-        assert code == done.returncode
+        assert done in may_be, self._application.said()
+        assert code == done
 
 
 def rows_of(spark: Any, root: str, name: str) -> list[dict[str, Any]]:
@@ -221,11 +286,17 @@ def sees_shared(spark: Any, cluster: Cluster) -> Iterator[None]:
         hadoop.unset(name)
 
 
+@pytest.fixture
+def application(cluster: Cluster, tmp_path: Path) -> Iterator[Application]:
+    with Application(cluster, tmp_path) as running:
+        yield running
+
+
 @pytest.mark.usefixtures("sees_shared")
 def test_the_cluster_has_the_results_of_one_machine(
-    cluster: Cluster, writer: Writer, spark: Any, tmp_path: Path
+    cluster: Cluster, application: Application, writer: Writer, spark: Any, tmp_path: Path
 ) -> None:
-    jobs = Jobs(cluster, spark, tmp_path)
+    jobs = Jobs(cluster, application, spark, tmp_path)
     writer.write(0, COUNT)
     jobs.land("--bootstrap-server", writer.bootstrap, "--no-progress", *IN_A_BATCH)
     assert_workers_worked(cluster)

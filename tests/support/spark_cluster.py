@@ -1,7 +1,7 @@
 """A standalone Spark cluster on loopback: a master and workers, out of pyspark's pip package.
 
     with Cluster(tmp_path) as cluster:
-        done = cluster.submit("job.py", "--out", uri, jars=jars, py_files=[zip])
+        driver = cluster.begin(Path("job.py"), "--out", uri, said=file, jars=jars, py_files=[zip])
 
 The pip package has no start-master.sh, but its spark-class runs the same classes. Every process
 has a working directory of its own, no PYTHONPATH and an environment without Spark's variables, so
@@ -23,14 +23,13 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from tests.support import spark_classes
 
 START_WAIT_S: Final = 60.0
 STOP_WAIT_S: Final = 10.0
 POLL_S: Final = 0.05
-SUBMIT_TIMEOUT_S: Final = 480.0
 DAEMON_MEMORY: Final = "256m"
 EXECUTOR_MEMORY: Final = "512m"
 _MASTER_URL: Final = re.compile(r"Starting Spark master at (spark://\S+)")
@@ -109,16 +108,17 @@ class Cluster:
         """By which any driver knows the shared file system."""
         return {f"fs.viewfs.mounttable.{_UNDER}.linkFallback": self.files.as_uri()}
 
-    def submit(
+    def begin(
         self,
         job: Path,
         *arguments: str,
+        said: int | IO[str],
         jars: Sequence[Path] = (),
         py_files: Sequence[Path] = (),
         conf: dict[str, str] | None = None,
-        timeout_s: float = SUBMIT_TIMEOUT_S,
-    ) -> subprocess.CompletedProcess[str]:
-        """`spark-submit` the job from an empty directory, and wait for its end."""
+    ) -> subprocess.Popen[str]:
+        """`spark-submit` the job from an empty directory; `said` takes its output. The process
+        leads a group of its own, which the caller ends."""
         place = self.directory / f"driver-{time.monotonic_ns()}"
         place.mkdir(parents=True)
         command = [str(spark_home() / "bin" / "spark-submit"), "--master", self.master]
@@ -128,29 +128,16 @@ class Cluster:
             command += ["--jars", ",".join(map(str, jars))]
         if py_files:
             command += ["--py-files", ",".join(map(str, py_files))]
-        process = subprocess.Popen(
+        return subprocess.Popen(
             [*command, str(job), *arguments],
             cwd=place,
             env=environment(),
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=said,
+            stderr=said,
             text=True,
             start_new_session=True,
         )
-        try:
-            out, err = process.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            signal_group(process.pid, signal.SIGKILL)
-            out, err = process.communicate()
-            raise ClusterError(
-                f"{job.name} ran for {timeout_s} s: {out[-1000:]} {err[-2000:]}"
-            ) from None
-        except BaseException:
-            signal_group(process.pid, signal.SIGKILL)
-            process.wait()
-            raise
-        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def executors_used(self) -> list[Path]:
         """The directories of executors that were started, one for each worker and job."""
