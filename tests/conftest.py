@@ -45,6 +45,7 @@ LONGEST = (
     "spark/test_cluster.py",
     "spark/test_kills.py",
     "sanitizers/test_short_runs.py",
+    "system/test_before_after.py",
     "clients/test_matrix.py",
     "parity/test_parity.py",
     "clients/test_assignments.py",
