@@ -21,9 +21,9 @@ from kio.serial.errors import InvalidUnicode, OutOfBoundValue
 from kbroker.errors import ErrorCode
 from kbroker.protocol.versions import SERVED, is_flexible
 from kbroker.protocol.wire import Reader
-from kbroker.testing import schemas
 from kbroker.types import ApiKey
 from tests.fuzz.schema import first_error
+from tests.support import schemas
 
 SAMPLE: Final = 256
 SAMPLE_WRONG: Final = 16

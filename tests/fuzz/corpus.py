@@ -19,9 +19,9 @@ from typing import Any, Final, NamedTuple, get_args, get_origin
 from kio.serial import entity_writer
 
 from kbroker.protocol.versions import SERVED, is_flexible
-from kbroker.testing import schemas
 from kbroker.types import ApiKey
 from tests.fuzz.schema import Array, Spot, Tracer, stripped
+from tests.support import schemas
 
 CLIENT_ID: Final = b"fuzz"
 PRODUCE: Final = int(ApiKey.PRODUCE)

@@ -17,10 +17,10 @@ from typing import Any, Final
 
 from kio.serial import entity_reader
 
-from kbroker.testing import schemas
 from kbroker.types import ApiKey
 from tests.fuzz.corpus import MADE, TARGET_PARTITIONS, TARGETS, VICTIM, Ids
 from tests.fuzz.mutate import framed
+from tests.support import schemas
 from tests.support.record_batches import build_batch
 
 NEIGHBOUR: Final = "neighbour"

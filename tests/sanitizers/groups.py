@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from kbroker.errors import ErrorCode
-from kbroker.testing import schemas
 from kbroker.types import ApiKey
 from perf import members
 from perf.client import Client
@@ -34,6 +33,7 @@ from tests.sanitizers.races import (
     play,
     scrapes,
 )
+from tests.support import schemas
 from tests.support.group_members import Member, rebalance, run, settle, wait_for_coordinator
 
 SECONDS: Final = 6.0

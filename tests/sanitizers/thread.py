@@ -204,7 +204,7 @@ class _Churn:
 
 
 def _latest(name: str) -> dict[str, object]:
-    from kbroker.testing import schemas
+    from tests.support import schemas
 
     module = schemas.request_module(ApiKey.LIST_OFFSETS, 6)
     partition = module.ListOffsetsPartition(

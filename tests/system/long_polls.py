@@ -28,11 +28,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
-from kbroker.testing import schemas
 from kbroker.testing.plain import PlainBroker
 from kbroker.types import ApiKey
 from tests.fuzz.mutate import framed
 from tests.fuzz.target import Admin
+from tests.support import schemas
 from tests.support.record_batches import build_batch
 
 Address = tuple[str, int]

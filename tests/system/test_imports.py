@@ -9,6 +9,7 @@ import pytest
 
 from kbroker.testing.plain import PlainBroker as Broker
 from tests.clients.adapters import CLIENTS, CODECS, Admin, Record
+from tests.support.source_tree import ROOT
 from tests.system import process_facts
 
 pytestmark = pytest.mark.client
@@ -56,10 +57,10 @@ def test_kio_where_hypothesis_is_installed_is_none_the_heavier() -> None:
     """kio would make strategies of its types: seconds of CPU and 200 MB."""
     script = """
 import sys
-from kbroker.testing import schemas
+from tests.support import schemas
 schemas.load()
 assert not [name for name in sys.modules if name.partition(".")[0] == "hypothesis"]
 import hypothesis
 assert hypothesis.given
 """
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=60)

@@ -16,8 +16,8 @@ from typing import Any, Final
 from kio.serial import entity_reader
 
 from kbroker.protocol.versions import FLEXIBLE_SINCE, SERVED
-from kbroker.testing import schemas
 from kbroker.types import ApiKey
+from tests.support import schemas
 from tests.unit.handlers.support import part_of, request_of, written
 from tests.unit.net.harness import Client, Topic, framed, header
 

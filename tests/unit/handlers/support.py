@@ -52,8 +52,8 @@ from kbroker.metadata.image import BrokerImage, ClusterImage, TopicImage, delta_
 from kbroker.purgatory.timer import Timer
 from kbroker.security.session import ANONYMOUS, Principal
 from kbroker.server.dynamic_config import DynamicConfig
-from kbroker.testing import schemas
 from kbroker.types import ApiKey, TopicPartition
+from tests.support import schemas
 from tests.support.group_memory import MemoryStore, NoView
 
 CLUSTER_ID = "LgA8qWu9TMCDO1kS-PKCZg"

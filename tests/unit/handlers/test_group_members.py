@@ -9,8 +9,8 @@ import pytest
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.versions import SERVED
-from kbroker.testing import schemas
 from kbroker.types import ApiKey
+from tests.support import schemas
 from tests.unit.handlers.support import FakeBroker, answer_of, request_of
 
 JOIN = ApiKey.JOIN_GROUP

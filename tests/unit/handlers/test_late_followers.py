@@ -32,8 +32,8 @@ from kbroker.log.opening.loader import Checkpointed
 from kbroker.metadata.controller.decisions import new_topic_image
 from kbroker.metadata.image import OFFSETS_TOPIC, ClusterImage, ImageDelta, TopicImage
 from kbroker.replica._replica import Replica
-from kbroker.testing import schemas
 from kbroker.types import ApiKey
+from tests.support import schemas
 from tests.support.led_log import LedLog, open_led_log
 from tests.unit.handlers.support import (
     NODE_ID,

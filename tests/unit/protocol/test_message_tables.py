@@ -24,7 +24,7 @@ from kbroker.protocol._messages import Encoded, Kind
 from kbroker.protocol.messages.table import OWN_TAGS_SINCE, Field, Message, Record
 from kbroker.protocol.versions import SERVED
 from kbroker.protocol.wire import ProtocolError
-from kbroker.testing import schemas
+from tests.support import schemas
 
 # kio's names of the types that hold the same bytes.
 KAFKA_TYPES: Final = {

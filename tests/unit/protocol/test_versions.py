@@ -13,9 +13,9 @@ from kbroker.protocol.versions import (
     request_header_version,
     response_header_version,
 )
-from kbroker.testing import schemas
 from kbroker.types import ApiKey
 from perf import wire
+from tests.support import schemas
 from tests.support.source_tree import enum_members, relative, source_files
 
 # The ranges of Apache Kafka 4.3.0's own answer.

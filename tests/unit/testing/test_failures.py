@@ -12,8 +12,9 @@ from kio.serial import entity_reader
 
 from kbroker.errors import ErrorCode
 from kbroker.protocol.versions import SERVED
-from kbroker.testing import failures, schemas
+from kbroker.testing import failures
 from kbroker.types import ApiKey
+from tests.support import schemas
 
 SECOND = datetime.timedelta(seconds=1)
 ID = uuid.UUID(int=77)
@@ -49,17 +50,23 @@ def produce(version: int, acks: int) -> Any:
     return asked(ApiKey.PRODUCE, version, message)
 
 
+def filled(message_class: Any, **values: Any) -> Any:
+    """The message with those of the values that its version has."""
+    fields = message_class.__dataclass_fields__
+    return message_class(**{name: value for name, value in values.items() if name in fields})
+
+
 def fetch(version: int, partitions: tuple[int, ...]) -> Any:
     module = schemas.request_module(ApiKey.FETCH, version)
     wanted = tuple(
-        failures._filled(
+        filled(
             module.FetchPartition, partition=index, current_leader_epoch=-1, fetch_offset=3,
             last_fetched_epoch=-1, log_start_offset=-1, partition_max_bytes=100,
         )
         for index in partitions
     )  # fmt: skip
     topic = module.FetchTopic(**named(module.FetchTopic, "topic"), partitions=wanted)
-    message = failures._filled(
+    message = filled(
         module.FetchRequest, replica_id=-1, max_wait=SECOND, min_bytes=1, max_bytes=1000,
         isolation_level=0, session_id=5, session_epoch=2, topics=(topic,) if partitions else (),
         forgotten_topics_data=(), rack_id="",

@@ -1,9 +1,9 @@
 """Any message of any version by kio's schemas: bytes to its classes, and its classes to bytes.
 
-kio brings the schemas of every message and version as dataclasses, one module for each. A broker
-reads and writes its messages itself and never imports this; `failures.py`, which makes answers to
-whatever a test's Produce and Fetch name, and our own tests do. Only the module of the API and
-version that is needed is imported: the library costs 54 ms once, a message a few more.
+kio brings the schemas of every message and version as dataclasses, one module for each. kbroker
+reads and writes its messages by tables of its own, which tests compare with these. Only the module
+of the API and version that is needed is imported: the library costs 54 ms once, a message a few
+more.
 
 Reading is done here, over `wire.Reader`, from a plan made once for each class, and not by kio's
 own reader: kio 0.6.5 sets aside memory for as many items as an array *claims* to have, so twenty
