@@ -6,7 +6,7 @@ would be filled with zeros first, and copied to be read.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize, PyBytes_Size
 
 
 cdef class FrameIn:
@@ -26,20 +26,20 @@ cdef class FrameIn:
         if self._frame is None:
             raise BufferError("the frame has been taken")
         PyBuffer_FillInfo(
-            buffer, self, PyBytes_AS_STRING(self._frame) + self._filled,
-            PyBytes_GET_SIZE(self._frame) - self._filled, 0, flags)
+            buffer, self, PyBytes_AsString(self._frame) + self._filled,
+            PyBytes_Size(self._frame) - self._filled, 0, flags)
 
     def note(self, Py_ssize_t count) -> bool:
         """So many bytes more are there; whether that is all. ValueError beyond the frame's end."""
-        if self._frame is None or not 0 <= count <= PyBytes_GET_SIZE(self._frame) - self._filled:
+        if self._frame is None or not 0 <= count <= PyBytes_Size(self._frame) - self._filled:
             raise ValueError(f"{count} bytes for a frame that lacks fewer")
         self._filled += count
-        return self._filled == PyBytes_GET_SIZE(self._frame)
+        return self._filled == PyBytes_Size(self._frame)
 
     def take(self) -> bytes:
         """The frame, once it is whole. Nothing is written to it any more."""
         frame = self._frame
-        if frame is None or self._filled < PyBytes_GET_SIZE(frame):
+        if frame is None or self._filled < PyBytes_Size(frame):
             raise ValueError("the frame is not whole")
         self._frame = None
         return frame

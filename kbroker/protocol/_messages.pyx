@@ -13,7 +13,7 @@ the bytes received and not the claim of a count.
 Everything here holds the GIL. A plan does not change once it is made; any thread may use it.
 """
 
-from cpython.bytes cimport PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_Size
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
@@ -33,25 +33,8 @@ from kbroker.protocol._wire import ProtocolError
 
 cdef extern from "Python.h":
     object PyType_GenericAlloc(PyTypeObject* cls, Py_ssize_t items)
-    PyObject* PyDict_GetItem(PyObject*, object)
-    Py_ssize_t PyVectorcall_NARGS(size_t)
-    PyTypeObject* Py_TYPE(object)
-    unsigned long Py_TPFLAGS_HAVE_VECTORCALL
-    PyTypeObject PyMemberDescr_Type
-
-    ctypedef object (*vectorcallfunc)(object, PyObject* const*, size_t, PyObject*)
-
-    ctypedef struct TypeObject "PyTypeObject":
-        unsigned long tp_flags
-        PyObject* tp_dict
-        vectorcallfunc tp_vectorcall
-
-cdef extern from "structmember.h":
-    ctypedef struct PyMemberDef:
-        Py_ssize_t offset
-
-    ctypedef struct PyMemberDescrObject:
-        PyMemberDef* d_member
+    PyObject* PyDict_GetItemWithError(object names, object name) except? NULL
+    int PyDict_Next(object names, Py_ssize_t* at, PyObject** name, PyObject** value)
 
 # The kinds of fields, by the names of the protocol guide.
 cpdef enum Kind:
@@ -147,10 +130,15 @@ cdef class Layout:
 
 
 cdef Py_ssize_t _offset_of(object kind, object name) except -1:
-    descriptor = kind.__dict__[name]
-    if Py_TYPE(descriptor) != &PyMemberDescr_Type:
-        raise TypeError(f"{name} is no slot")
-    return (<PyMemberDescrObject*>descriptor).d_member.offset
+    # Where a record has what is put into the slot: the limited API gives no offset of a slot.
+    cdef object record = PyType_GenericAlloc(<PyTypeObject*>kind, 0)
+    cdef object mark = object()
+    cdef Py_ssize_t offset
+    setattr(record, name, mark)
+    for offset in range(object.__basicsize__, kind.__basicsize__, sizeof(PyObject*)):
+        if _slot_of(record, offset)[0] == <PyObject*>mark:
+            return offset
+    raise TypeError(f"{name} is no slot")
 
 
 cdef inline object _copy_of(PyObject* default):
@@ -169,38 +157,20 @@ cdef inline void _set(object record, Py_ssize_t offset, object value):
     Py_XDECREF(before)
 
 
-cdef object _make(object kind, PyObject* const* values, size_t given, PyObject* names):
-    # A record of the class `kind`, as by its call, without a dictionary of arguments.
-    cdef PyObject* place = PyDict_GetItem((<TypeObject*>kind).tp_dict, "_layout")
-    cdef Layout layout
-    cdef Slot* slot
-    cdef int index, likely = 0
-    cdef object record
-    if PyVectorcall_NARGS(given):
-        raise TypeError(f"{kind.__qualname__} takes its fields by name")
+# The layout of each class of records.
+cdef dict _layouts = {}
+
+
+cdef Layout _layout_of(object kind):
+    cdef PyObject* place = PyDict_GetItemWithError(_layouts, kind)
     if place == NULL:
         raise TypeError(f"{kind.__qualname__} has no fields")
-    layout = <Layout>place
-    record = PyType_GenericAlloc(<PyTypeObject*>kind, 0)
-    if names != NULL:
-        for index, name in enumerate(<tuple>names):
-            slot = layout._find(name, likely)
-            _set(record, slot.offset, <object>values[index])
-            likely = <int>(slot - layout._slots) + 1
-    for index in range(layout._count):
-        slot = &layout._slots[index]
-        if _slot_of(record, slot.offset)[0] == NULL:
-            _set(record, slot.offset, _copy_of(slot.default))
-    return record
+    return <Layout>place
 
 
 def lay_out(kind not None, dict defaults not None):
     """Let calls of `kind`, a class of slots, make its records; `defaults` as in `Layout`."""
-    cdef TypeObject* metaclass = <TypeObject*>Py_TYPE(kind)
-    # Python 3.11 leaves the flag out for classes of classes that are made at run time.
-    metaclass.tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL
-    kind._layout = Layout(kind, defaults)
-    (<TypeObject*>kind).tp_vectorcall = _make
+    _layouts[kind] = Layout(kind, defaults)
 
 
 cdef class Record:
@@ -211,6 +181,24 @@ cdef class Record:
     """
 
     _fields = ()
+
+    def __init__(self, *given, **fields):
+        cdef Layout layout = _layout_of(type(self))
+        cdef PyObject* name
+        cdef PyObject* value
+        cdef Slot* slot
+        cdef Py_ssize_t at = 0
+        cdef int index = 0
+        if given:
+            raise TypeError(f"{type(self).__qualname__} takes its fields by name")
+        while PyDict_Next(fields, &at, &name, &value):
+            slot = layout._find(<object>name, index)
+            _set(self, slot.offset, <object>value)
+            index = <int>(slot - layout._slots) + 1
+        for index in range(layout._count):
+            slot = &layout._slots[index]
+            if _slot_of(self, slot.offset)[0] == NULL:
+                _set(self, slot.offset, _copy_of(slot.default))
 
     def __eq__(self, other):
         if type(self) is not type(other):
@@ -469,7 +457,7 @@ cdef int _write_value(Step* step, Writer writer, object value) except -1:
             _require_nullable(step)
             writer._put_size(-1)
         else:
-            writer._put_size(PyBytes_GET_SIZE(<bytes?>value))
+            writer._put_size(PyBytes_Size(<bytes?>value))
             writer._put(value)
     elif kind == UUID:
         writer.uuid(value)
@@ -484,7 +472,7 @@ cdef int _write_value(Step* step, Writer writer, object value) except -1:
             _require_nullable(step)
             writer._put_size(-1)
         else:
-            writer._put_size(PyBytes_GET_SIZE(<bytes?>value) // 4)
+            writer._put_size(PyBytes_Size(<bytes?>value) // 4)
             writer._put(value)
     elif kind == REST:
         writer._put(<bytes?>value)
@@ -543,6 +531,6 @@ cdef int _write_tags(Plan plan, Writer writer, object record) except -1:
     writer._put_unsigned_varint(len(fields))
     for tag, content in fields:
         writer._put_unsigned_varint(tag)
-        writer._put_unsigned_varint(PyBytes_GET_SIZE(<bytes>content))
+        writer._put_unsigned_varint(PyBytes_Size(<bytes>content))
         writer._put(content)
     return 0

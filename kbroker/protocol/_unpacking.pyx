@@ -5,7 +5,7 @@ The same decoders as the log's, so that what one reader takes every other one ta
 released over the bytes.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
@@ -95,7 +95,7 @@ cdef class Unpacking:
     def read(self, Py_ssize_t count) -> bytes:
         """The next `count` bytes; fewer, down to none, at the end."""
         cdef bytes out = PyBytes_FromStringAndSize(NULL, count)
-        cdef char* to = PyBytes_AS_STRING(out)
+        cdef char* to = PyBytes_AsString(out)
         cdef Py_ssize_t filled = 0, piece
         with nogil:
             while filled < count:

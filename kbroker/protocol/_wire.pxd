@@ -6,6 +6,7 @@ from libc.stdint cimport int64_t, uint8_t
 
 cdef class Reader:
     cdef bytes _data
+    cdef const uint8_t* _begin  # of `_data`
     cdef Py_ssize_t _position
     cdef Py_ssize_t _end
     cdef int64_t _items_left

@@ -6,14 +6,10 @@ Compiled because of requests with many items: one of two bytes may cost two micr
 with the GIL; what runs without it reads with `_cursor.pxd`.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize, PyBytes_Size
+from cpython.exc cimport PyErr_Clear
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
-from cpython.unicode cimport (
-    PyUnicode_AsEncodedString,
-    PyUnicode_DATA,
-    PyUnicode_DecodeUTF8,
-    PyUnicode_GET_LENGTH,
-)
+from cpython.unicode cimport PyUnicode_AsEncodedString, PyUnicode_DecodeUTF8
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
@@ -33,7 +29,7 @@ from kbroker.protocol._cursor cimport (
 )
 
 cdef extern from "Python.h":
-    bint PyUnicode_IS_COMPACT_ASCII(object)
+    const char* PyUnicode_AsUTF8AndSize(object, Py_ssize_t*)  # NULL: raised
 
 cdef enum:
     ID_BYTES = 16
@@ -59,8 +55,9 @@ cdef class Reader:
 
     def __init__(self, bytes data not None, *, bint flexible):
         self._data = data
+        self._begin = <const uint8_t*>PyBytes_AsString(data)
         self._position = 0
-        self._end = PyBytes_GET_SIZE(data)
+        self._end = PyBytes_Size(data)
         self._flexible = flexible
         # One budget for all arrays, so that a frame of 100 MB cannot become gigabytes of objects.
         self._items_left = _ITEMS_MAX
@@ -76,7 +73,7 @@ cdef class Reader:
         if size < 0 or size > self._end - begin:
             raise ProtocolError(f"{size} bytes wanted, {self._end - begin} left")
         self._position = begin + size
-        return <const uint8_t*>PyBytes_AS_STRING(self._data) + begin
+        return self._begin + begin
 
     cdef int64_t _unsigned_varint(self) except -1:
         cdef uint64_t value = 0
@@ -133,7 +130,7 @@ cdef class Reader:
     cpdef uuid(self):
         """A topic id; the zero id, which means "none", is None."""
         cdef const uint8_t* begin = self._take(ID_BYTES)
-        if memcmp(begin, PyBytes_AS_STRING(_NO_ID), ID_BYTES) == 0:
+        if memcmp(begin, PyBytes_AsString(_NO_ID), ID_BYTES) == 0:
             return None
         return UUID(bytes=PyBytes_FromStringAndSize(<const char*>begin, ID_BYTES))
 
@@ -237,8 +234,8 @@ cdef class Writer:
         return self._begin + begin
 
     cdef int _put(self, bytes data) except -1:
-        cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
-        memcpy(self._grow(size), PyBytes_AS_STRING(data), size)
+        cdef Py_ssize_t size = PyBytes_Size(data)
+        memcpy(self._grow(size), PyBytes_AsString(data), size)
         return 0
 
     cdef int _put_unsigned_varint(self, int64_t value) except -1:
@@ -297,11 +294,11 @@ cdef class Writer:
             else:
                 kb_put_u16(self._grow(2), 0xFFFF)
             return
-        if PyUnicode_IS_COMPACT_ASCII(value):
-            begin, size = <const char*>PyUnicode_DATA(value), PyUnicode_GET_LENGTH(value)
-        else:
+        begin = PyUnicode_AsUTF8AndSize(value, &size)
+        if begin == NULL:  # half a surrogate pair
+            PyErr_Clear()
             text = PyUnicode_AsEncodedString(value, "utf-8", "replace")
-            begin, size = PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text)
+            begin, size = PyBytes_AsString(text), PyBytes_Size(text)
         if size > _STRING_MAX:
             raise untellable(size)
         if self._flexible:
@@ -311,7 +308,7 @@ cdef class Writer:
         memcpy(self._grow(size), begin, size)
 
     def bytes(self, bytes value not None):
-        self._put_size(PyBytes_GET_SIZE(value))
+        self._put_size(PyBytes_Size(value))
         self._put(value)
 
     def array(self, count):
@@ -335,7 +332,8 @@ cdef Reader reader_of(bytes data, bint flexible):
     # As `Reader(data, flexible=flexible)`, without a call of Python's.
     cdef Reader reader = Reader.__new__(Reader)
     reader._data = data
-    reader._end = PyBytes_GET_SIZE(data)
+    reader._begin = <const uint8_t*>PyBytes_AsString(data)
+    reader._end = PyBytes_Size(data)
     reader._flexible = flexible
     reader._items_left = _ITEMS_MAX
     return reader

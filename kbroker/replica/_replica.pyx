@@ -9,7 +9,7 @@ a KafkaError; a failing disk is an OSError.
 
 import os
 
-from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.bytes cimport PyBytes_AsString
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
@@ -95,7 +95,7 @@ cdef class Replica:
 
     def __cinit__(self, LocalLog log not None):
         cdef bytes ident = log.topic_id.bytes
-        cdef const uint8_t* topic_id = <const uint8_t*>PyBytes_AS_STRING(ident)
+        cdef const uint8_t* topic_id = <const uint8_t*>PyBytes_AsString(ident)
         self.log = log
         with nogil:
             self.partition = partition_new(log.storage, log.index, topic_id)
@@ -328,7 +328,7 @@ cdef class Replica:
                 raise MemoryError
             for at in range(count):
                 source = batches[at]
-                memcpy(place, PyBytes_AS_STRING(source), <size_t>len(source))
+                memcpy(place, PyBytes_AsString(source), <size_t>len(source))
                 group[at].data = place
                 group[at].length_bytes = <uint32_t>len(source)
                 group[at].acks = acks

@@ -7,7 +7,7 @@ records are walked in place of the original's, and the bytes to write. The reque
 each time, since its topic and settings may have changed. Its batches are numbered in their order.
 """
 
-from cpython.bytearray cimport PyByteArray_AS_STRING
+from cpython.bytearray cimport PyByteArray_AsString
 from libc.stdint cimport int16_t, uint8_t, uint32_t, uint64_t
 
 from kbroker.core._error_codes cimport MESSAGE_TOO_LARGE
@@ -76,7 +76,7 @@ cdef list _places(ProducePlan* plan):
 
 cdef int _replace(Batch* batch, bytearray content) except -1:
     # Other bytes for a batch: the caller's, who keeps them until the request is answered.
-    batch.data = <uint8_t*>PyByteArray_AS_STRING(content)
+    batch.data = <uint8_t*>PyByteArray_AsString(content)
     batch.length_bytes = <uint32_t>len(content)
     return 0
 

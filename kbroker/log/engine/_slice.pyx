@@ -5,7 +5,7 @@ It owns one reference to its segment and gives it back when released or collecte
 lends slices without an object around them.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t
 
@@ -38,7 +38,7 @@ cdef class Slice:
     def read(self) -> bytes:
         """Its bytes."""
         cdef bytes data = PyBytes_FromStringAndSize(NULL, self.piece.length)
-        cdef char* at = PyBytes_AS_STRING(data)
+        cdef char* at = PyBytes_AsString(data)
         cdef int64_t total = 0, got = 0
         with nogil:
             while total < self.piece.length:
