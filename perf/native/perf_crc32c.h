@@ -80,7 +80,11 @@ static uint32_t pc_raw_by_table(uint32_t crc, const uint8_t *p, size_t n) {
 }
 
 #if defined(__x86_64__)
+#ifdef __clang__ /* has the instruction as a feature of its own */
+__attribute__((target("sse4.2,crc32")))
+#else
 __attribute__((target("sse4.2")))
+#endif
 static uint32_t pc_raw_by_instruction(uint32_t crc, const uint8_t *p, size_t n) {
     /* The instruction has a latency of three and a throughput of one: three lanes fill it. */
     while (n >= 3 * PC_LANE_BYTES) {

@@ -62,6 +62,12 @@ static void kb_crc32c_fill_table(void) {
 #if defined(__x86_64__)
 #include <immintrin.h>
 
+#ifdef __clang__ /* has the instruction as a feature of its own */
+#define KB_CRC32C_TARGET "sse4.2,crc32"
+#else
+#define KB_CRC32C_TARGET "sse4.2"
+#endif
+
 static uint64_t kb_crc32c_shift_long, kb_crc32c_shift_short;
 
 /* a * b modulo P, both reflected; only for the constants, so one bit at a time. */
@@ -84,7 +90,7 @@ static uint32_t kb_crc32c_power(uint64_t n) {
     return result;
 }
 
-__attribute__((target("sse4.2"))) static uint32_t kb_crc32c_serial(
+__attribute__((target(KB_CRC32C_TARGET))) static uint32_t kb_crc32c_serial(
     uint32_t crc, const uint8_t *data, size_t length) {
     uint64_t state = ~crc;
     for (; length >= 8; data += 8, length -= 8) {
@@ -96,14 +102,14 @@ __attribute__((target("sse4.2"))) static uint32_t kb_crc32c_serial(
     return ~(uint32_t)state;
 }
 
-__attribute__((target("sse4.2,pclmul"))) static inline uint64_t kb_crc32c_shift(
+__attribute__((target(KB_CRC32C_TARGET ",pclmul"))) static inline uint64_t kb_crc32c_shift(
     uint64_t crc, uint64_t power) {
     __m128i product = _mm_clmulepi64_si128(
         _mm_cvtsi64_si128((long long)crc), _mm_cvtsi64_si128((long long)power), 0);
     return _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(product));
 }
 
-__attribute__((target("sse4.2,pclmul"))) static inline uint64_t kb_crc32c_three(
+__attribute__((target(KB_CRC32C_TARGET ",pclmul"))) static inline uint64_t kb_crc32c_three(
     uint64_t state, const uint8_t *data, size_t stream, uint64_t power) {
     uint64_t second = 0, third = 0;
     for (size_t at = 0; at < stream; at += 8) {
@@ -118,7 +124,7 @@ __attribute__((target("sse4.2,pclmul"))) static inline uint64_t kb_crc32c_three(
     return kb_crc32c_shift(kb_crc32c_shift(state, power) ^ second, power) ^ third;
 }
 
-__attribute__((target("sse4.2,pclmul"))) static uint32_t kb_crc32c_interleaved(
+__attribute__((target(KB_CRC32C_TARGET ",pclmul"))) static uint32_t kb_crc32c_interleaved(
     uint32_t crc, const uint8_t *data, size_t length) {
     uint64_t state = ~crc;
     for (; length >= 3 * KB_CRC32C_LONG; data += 3 * KB_CRC32C_LONG, length -= 3 * KB_CRC32C_LONG)
