@@ -1,6 +1,9 @@
 """The compiled core. Metadata lives in pyproject.toml.
 
 Every .pyx below kbroker/ and perf/ is one extension; a new unit needs no line here.
+Modules keep to the limited API of Python 3.11, whose ABI is stable (PEP 384): one file runs on
+every later version (ADR 60). KBROKER_ABI3=0 builds for this version alone, and so does a debug
+build, which asks whether a thread holds the GIL.
 KBROKER_DEBUG=1 builds with bounds checks, lock-order asserts and without optimisation tricks.
 KBROKER_SANITIZE=address|thread adds a sanitizer. KBROKER_SANITIZE_LEVEL is how much gcc optimises
 then, by default -O1; -Og takes two thirds of its time.
@@ -13,13 +16,22 @@ import os
 import re
 import runpy
 import sys
+import sysconfig
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).parent
 DEBUG = os.environ.get("KBROKER_DEBUG") == "1"
+# A free-threaded Python has no stable ABI before 3.15.
+ABI3 = (
+    os.environ.get("KBROKER_ABI3", "1") == "1"
+    and not DEBUG
+    and not sysconfig.get_config_var("Py_GIL_DISABLED")
+)
+LIMITED_API = [("Py_LIMITED_API", "0x030B0000"), ("CYTHON_LIMITED_API", "1")]
 SANITIZE = os.environ.get("KBROKER_SANITIZE", "")
 ALL_UNITS = "kbroker/**/*.pyx perf/**/*.pyx"
 UNITS = os.environ.get("KBROKER_UNITS", ALL_UNITS)
@@ -49,9 +61,32 @@ def extension(path: Path) -> Extension:
             for folder in folders
             for header in (ROOT / folder).glob("*.h")
         ],
+        define_macros=LIMITED_API if ABI3 else [],
+        py_limited_api=ABI3,
         extra_compile_args=compile_args,
         extra_link_args=link_args,
     )
+
+
+class BuildExt(build_ext):
+    """In place everything is built; a wheel or an installation is the broker alone.
+
+    Python prefers a module for its own version to one of the stable ABI, so a module of the other
+    kind goes before a build in place.
+    """
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        if not self.inplace:
+            self.extensions = [one for one in self.extensions if one.name.startswith("kbroker.")]
+
+    def run(self) -> None:
+        for one in self.extensions if self.inplace else ():
+            module = Path(self.get_ext_fullpath(one.name))
+            for other in module.parent.glob(f"{one.name.rpartition('.')[2]}.*.so"):
+                if other.name != module.name:
+                    other.unlink()
+        super().run()
 
 
 def write_limits(core: Path) -> None:
@@ -95,5 +130,9 @@ setup(
             "legacy_implicit_noexcept": False,
         },
     ),
-    options={"build_ext": {"parallel": os.cpu_count() or 1}},  # pip has no -j
+    cmdclass={"build_ext": BuildExt},
+    options={
+        "build_ext": {"parallel": os.cpu_count() or 1},  # pip has no -j
+        "bdist_wheel": {"py_limited_api": "cp311"} if ABI3 else {},
+    },
 )
