@@ -2,9 +2,10 @@
 # headers, a C compiler and zlib's header (Debian: make gcc python3-venv python3-dev, which brings
 # zlib1g-dev); every target brings the rest into $(VENV) by itself.
 #
-# Stamps in $(VENV) say which extras are installed; a change of pyproject.toml or constraints.txt
-# installs again. Compiled modules stand beside their sources (.so) and are made again when a source,
-# or the kind of build (KBROKER_DEBUG, KBROKER_SANITIZE), changed.
+# Stamps in $(VENV) say which extras are installed; a change of pyproject.toml, of
+# release/kbroker_perf.toml or of constraints.txt installs again. Compiled modules stand beside their
+# sources (.so) and are made again when a source, or the kind of build (KBROKER_DEBUG,
+# KBROKER_SANITIZE, KBROKER_ABI3), changed.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -27,21 +28,24 @@ SEEDS ?= 0..10000
 FAULTS ?= 200
 SEED ?= 1
 BOOTSTRAP ?=
-LINTED = kbroker lab perf spark_jobs tests setup.py
+LINTED = kbroker lab perf release spark_jobs tests setup.py
 
 # A run of the tests starts hundreds of processes, and each would compile all of our Python anew:
 # half of a broker's start, and of what pytest needs to find the tests.
 unexport PYTHONDONTWRITEBYTECODE
 
 BUILD_KIND = debug=$(KBROKER_DEBUG) sanitize=$(KBROKER_SANITIZE)
-# Requirements of kbroker itself and of the named extras, one to a line.
+# Requirements of kbroker itself and of the named extras, one to a line. Those of `perf` and `report`
+# are kbroker-perf's, which is here as source.
 REQUIREMENTS = import sys, tomllib; \
-  project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
-  print(*project["dependencies"], sep="\n"); \
-  [print(*project["optional-dependencies"][extra], sep="\n") for extra in sys.argv[1:]]
+  core, perf = (tomllib.load(open(name, "rb"))["project"] \
+    for name in ("pyproject.toml", "release/kbroker_perf.toml")); \
+  extras = {**core["optional-dependencies"], **perf["optional-dependencies"], "perf": perf["dependencies"]}; \
+  wanted = sum((extras[extra] for extra in sys.argv[1:]), core["dependencies"]); \
+  print(*(one for one in wanted if not one.startswith("kbroker")), sep="\n")
 
 .DEFAULT_GOAL = help
-.PHONY: help run cluster build unit test tested collected test-fast test-debug test-debug-short test-asan test-tsan fuzz simulate soak exactly-once parity setup bench walk report lint clean
+.PHONY: help run cluster build wheel wheels unit test tested collected test-fast test-debug test-debug-short test-asan test-tsan fuzz simulate soak exactly-once parity setup bench walk report lint clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -57,6 +61,12 @@ build: $(VENV)/.run $(VENV)/bin/kbroker ## the virtual environment and the compi
 	@echo '$(BUILD_KIND)' | cmp -s - build/.kind && force= || force=--force; \
 	  $(PY) setup.py --quiet build_ext --inplace -j $(JOBS) $$force
 	@echo '$(BUILD_KIND)' > build/.kind
+
+wheel: build ## dist/kbroker-*.whl and kbroker_perf-*.whl, of what `make build` compiled: for Python 3.11 and later
+	@$(PY) -m release.wheels $(ARGS)
+
+wheels: $(VENV)/.release ## both for manylinux, x86_64 and aarch64, into dist/release: compiled by zig, audited
+	@$(PY) -m release.wheels --platforms $(ARGS)
 
 unit: build $(VENV)/.test ## tests/unit, offline
 	$(PY) -m pytest tests/unit $(ARGS)
@@ -126,7 +136,7 @@ lint: build $(VENV)/.lint ## ruff, mypy and cython-lint, behind whatever else ru
 clean: ## what was built or installed here; data and caches of downloads stay
 	rm -rf $(VENV) build dist *.egg-info
 	find kbroker perf \( -name '*.so' -o -name '*.html' \) -delete
-	find kbroker lab perf spark_jobs tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find kbroker lab perf release spark_jobs tests -name __pycache__ -type d -prune -exec rm -rf {} +
 	find kbroker perf -name '*.pyx' | sed 's/pyx$$/c/' | xargs -r rm -f
 
 # -- the virtual environment, by layers
@@ -137,7 +147,7 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV) || \
 	  { echo "no virtual environment: on Debian, apt-get install python3-venv python3-dev" >&2; exit 1; }
 
-$(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.run: pyproject.toml release/kbroker_perf.toml constraints.txt | $(VENV)/bin/python
 	@$(call install,setuptools wheel cython)
 
 # What an editable install leaves there, without asking pip to build: the command, from any folder.
@@ -154,10 +164,14 @@ $(VENV)/.test: $(VENV)/.run
 
 # What `make report` needs, without the tests' clients.
 $(VENV)/.report: $(VENV)/.run
-	@$(call install,,perf spark)
+	@$(call install,,perf report)
 
 $(VENV)/.spark: $(VENV)/.test
-	@$(call install,,spark)
+	@$(call install,,report)
+
+# A compiler for older systems, and what judges wheels.
+$(VENV)/.release: $(VENV)/.run
+	@$(call install,,release)
 
 # mypy reads the types of pyspark.
 $(VENV)/.lint: $(VENV)/.spark

@@ -91,7 +91,7 @@ def jars(place: Path | None = None) -> list[Path]:
         return found
     version = spark_version()
     if version is None:
-        raise UserError("pyspark is not installed", "pip install 'kbroker[spark]'")
+        raise UserError("pyspark is not installed", "pip install 'kbroker[report]'")
     raise UserError(
         f"Spark {version}'s Kafka connector is not in {place or directory(version)}",
         "`python -m spark_jobs.connector` brings it (Maven); without it: --source kbroker",
@@ -151,7 +151,7 @@ def main(arguments: list[str]) -> int:
         if given.list:
             version = spark_version()
             if version is None:
-                raise UserError("pyspark is not installed", "pip install 'kbroker[spark]'")
+                raise UserError("pyspark is not installed", "pip install 'kbroker[report]'")
             print(f"{wanted(version)}\nto {given.directory or directory(version)}")
         else:
             print(",".join(map(str, fetch(given.directory))))

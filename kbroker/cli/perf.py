@@ -1,7 +1,7 @@
 """`kbroker perf ...`: hands its arguments to the harness in the package `perf`, unchanged.
 
-The harness is imported here and nowhere else in kbroker; it needs the extra dependencies of
-`kbroker[perf]`, and without them it fails with one line that says so.
+The harness is imported here and nowhere else in kbroker. It is the second wheel,
+`kbroker-perf`, which `kbroker[perf]` brings; without it the command fails with one line.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def run_perf(words: list[str]) -> int:
         harness = importlib.import_module("perf.cli")
     except ModuleNotFoundError as error:
         missing = error.name or "a module"
-        ours = missing.partition(".")[0] in ("kbroker", "perf")
+        unbuilt = missing != "perf" and missing.partition(".")[0] in ("kbroker", "perf")
         raise UserError(
             f"the measuring harness cannot be loaded: {missing} is missing",
-            "run it in a built source tree" if ours else "pip install 'kbroker[perf]'",
+            "make build, in this source tree" if unbuilt else "pip install 'kbroker[perf]'",
         ) from None
     status = harness.main(words)
     return int(status) if status is not None else 0

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="missing: pyspark (extra `spark`)")
-pytest.importorskip("jinja2", reason="missing: jinja2 (extra `spark`)")
+pytest.importorskip("pyspark", reason="missing: pyspark (extra `report`)")
+pytest.importorskip("jinja2", reason="missing: jinja2 (extra `report`)")
 
 from pyspark.sql import Row
 

@@ -15,7 +15,7 @@ def version() -> str | None:
 def jars() -> list[Path]:
     """Skips the calling test where pyspark or a jar is missing."""
     if connector.spark_version() is None:
-        requirements.skip_missing("pyspark", "`make setup` installs the extra `spark`")
+        requirements.skip_missing("pyspark", "`make setup` installs the extra `report`")
     found = connector.find()
     if not found:
         requirements.skip_missing("Spark's Kafka connector", "`make setup` fetches it")

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("matplotlib", reason="missing: matplotlib (extra `spark`)")
-pytest.importorskip("jinja2", reason="missing: jinja2 (extra `spark`)")
+pytest.importorskip("matplotlib", reason="missing: matplotlib (extra `report`)")
+pytest.importorskip("jinja2", reason="missing: jinja2 (extra `report`)")
 
 from spark_jobs.html import theme
 from spark_jobs.html.page import render

@@ -1,4 +1,8 @@
-"""A wheel, made from the tracked files, works in an empty environment away from the work tree."""
+"""Wheels of the modules that this run tests work in an empty environment away from the work tree.
+
+`make wheel` packs the modules of `make build`: the machine code that all other tests ran. These
+tests find what is missing around it.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,13 @@ import subprocess
 import sys
 import sysconfig
 import tomllib
-import zipfile
 from pathlib import Path
 
 import pytest
 
 import kbroker
 from kbroker.testing.plain import PlainBroker as Broker
+from release import stage
 from tests.clients.adapters import CODECS, Confluent, Record
 from tests.support import requirements
 from tests.system import process_facts
@@ -25,7 +29,14 @@ pytestmark = [pytest.mark.client, pytest.mark.slow, pytest.mark.timeout(900)]
 ROOT = Path(kbroker.__file__).parents[1]
 STEP_TIMEOUT_S = 600
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-BOUNDS = "kbroker/core/native/bounds.h"
+EPOCH_S = 1_700_000_000
+WHEEL_MB_MAX = 5
+DISTRIBUTIONS_MAX = 12
+UNIT_TESTS = (
+    "tests/unit/protocol/test_wire.py",
+    "tests/unit/core",
+    "tests/unit/engine/test_produce.py",
+)
 _NO_INDEX = re.compile(r"Could not find a version|Connection|Temporary failure|Network is unreach")
 
 
@@ -55,34 +66,14 @@ def _environment() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built by pip from a copy of the tracked files, and of those about to be.
+    """kbroker's, as `make wheel` packs it."""
+    return stage.pack(ROOT, stage.CORE, tmp_path_factory.mktemp("wheel"), epoch_s=EPOCH_S)
 
-    What is compiled is taken as it is, younger than its sources: that the tracked files compile is
-    seen where they were checked out.
-    """
-    git = requirements.program("git", "the wheel is made from the files that git knows")
-    source = tmp_path_factory.mktemp("source")
-    listed = run(git, "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT)
-    for name in filter(None, listed.split("\0")):
-        if (ROOT / name).is_file():
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, source / name)
-    compiled = source / f"build/lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
-    for unit in list(source.rglob("*.pyx")):
-        here = ROOT / unit.relative_to(source)
-        (module,) = here.parent.glob(f"{here.stem}.*.so")
-        target = compiled / module.relative_to(ROOT)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(module, target)
-        shutil.copy2(here.with_suffix(".c"), unit.with_suffix(".c"))
-    shutil.copy2(ROOT / BOUNDS, source / BOUNDS)  # made anew, it would be younger than all of it
-    made = tmp_path_factory.mktemp("wheel")
-    run(
-        sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
-        "--wheel-dir", made, source, cwd=source,
-    )  # fmt: skip
-    (wheel,) = made.glob("kbroker-*.whl")
-    return wheel
+
+@pytest.fixture(scope="module")
+def perf_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """kbroker-perf's."""
+    return stage.pack(ROOT, stage.PERF, tmp_path_factory.mktemp("perf"), epoch_s=EPOCH_S)
 
 
 @pytest.fixture(scope="module")
@@ -95,12 +86,50 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return interpreter
 
 
-def test_the_wheel_holds_the_compiled_core_and_no_tests(wheel: Path) -> None:
-    names = zipfile.ZipFile(wheel).namelist()
-    for unit in ("_net", "_log", "_state", "engine/_hot"):
-        assert any(re.fullmatch(rf"kbroker/{unit}\.[^/]*\.so", name) for name in names), unit
-    assert "kbroker/py.typed" in names
-    assert not [name for name in names if name.startswith("tests/")]
+def test_the_wheel_holds_the_compiled_core_and_no_more(wheel: Path) -> None:
+    names = stage.members(wheel)
+    units = {str(path.relative_to(ROOT).with_suffix("")) for path in ROOT.glob("kbroker/**/*.pyx")}
+    assert {name.removesuffix(stage.ABI3_SUFFIX) for name in names if name.endswith(".so")} == units
+    assert "kbroker/py.typed" in names and "kbroker/config/effects.json" in names
+    assert {name.partition("/")[0] for name in names} == {"kbroker", f"kbroker-{VERSION}.dist-info"}
+    assert not [name for name in names if name.endswith((".pyx", ".pxd", ".c", ".h"))]
+    assert wheel.name.startswith(f"kbroker-{VERSION}-cp311-abi3-")
+    assert wheel.stat().st_size < WHEEL_MB_MAX * 1e6
+
+
+def test_an_installation_is_few_distributions(python: Path, tmp_path: Path) -> None:
+    count = "import importlib.metadata as m; print(len(list(m.distributions())))"
+    assert int(run(python, "-c", count, cwd=tmp_path)) <= DISTRIBUTIONS_MAX
+
+
+def test_perf_is_a_wheel_of_its_own(python: Path, perf_wheel: Path, tmp_path: Path) -> None:
+    command = python.with_name("kbroker")
+    ended = subprocess.run(
+        [command, "perf", "--help"], cwd=tmp_path, env=_environment(), capture_output=True,
+        text=True, check=False, timeout=STEP_TIMEOUT_S,
+    )  # fmt: skip
+    (line,) = ended.stderr.splitlines()
+    assert ended.returncode == 1 and "pip install 'kbroker[perf]'" in line
+    install(python, "--no-deps", perf_wheel, cwd=tmp_path)
+    assert "compare" in run(command, "perf", "--help", cwd=tmp_path)
+
+
+def test_unit_tests_of_what_is_installed(python: Path, perf_wheel: Path, tmp_path: Path) -> None:
+    """The tests are the work tree's, which comes after everything else on the path."""
+    install(python, "--no-deps", perf_wheel, cwd=tmp_path)
+    where = "import kbroker._net; print(kbroker._net.__file__)"
+    tests = sysconfig.get_path("purelib")  # pytest and what else tests need; kbroker is not there
+    environment = {**_environment(), "PYTHONSAFEPATH": "1", "PYTHONPATH": tests}
+    options = ("-q", "-p", "no:cacheprovider", "--import-mode=append")
+    asked = (("-c", where), ("-m", "pytest", *options, *UNIT_TESTS))
+    for words in asked:
+        ended = subprocess.run(
+            [python, *words], cwd=ROOT, env=environment, capture_output=True, text=True,
+            check=False, timeout=STEP_TIMEOUT_S,
+        )  # fmt: skip
+        assert ended.returncode == 0, ended.stdout[-4000:] + ended.stderr[-4000:]
+        if words[0] == "-c":
+            assert str(python.parents[1]) in ended.stdout
 
 
 def test_the_command_is_installed(python: Path, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_the_image_and_the_readme_name_every_header_that_has_to_be_installed() -
         ("run", []),
         ("cluster", ["cluster"]),
         ("unit", ["test perf"]),
-        ("report", ["perf spark"]),
+        ("report", ["perf report"]),
     ],
 )
 def test_a_target_installs_these_extras(target: str, extras: list[str], tmp_path: Path) -> None:

@@ -31,8 +31,10 @@ LINE_CHARS_MAX: Final = 100
 CONTRACT_CHARS_MIN: Final = 40
 
 SUFFIXES: Final = (".py", ".pyx", ".pxd")
-ALL: Final = source_files("kbroker", "lab", "perf", "spark_jobs", "tests", suffixes=SUFFIXES)
-PRODUCT: Final = source_files("kbroker", "lab", "perf", "spark_jobs", suffixes=SUFFIXES)
+ALL: Final = source_files(
+    "kbroker", "lab", "perf", "release", "spark_jobs", "tests", suffixes=SUFFIXES
+)
+PRODUCT: Final = source_files("kbroker", "lab", "perf", "release", "spark_jobs", suffixes=SUFFIXES)
 
 
 @dataclass(frozen=True)

@@ -128,17 +128,24 @@ def test_perf_hands_its_words_over(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen == [["compare", "--help", "-x", "1"]]
 
 
-def test_perf_without_its_extra(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("perf", "pip install 'kbroker[perf]'"),
+        ("numpy", "pip install 'kbroker[perf]'"),
+        ("perf._load", "make build"),
+    ],
+)
+def test_perf_without_what_it_needs(
+    name: str, fix: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def missing(name: str) -> object:
-        raise ModuleNotFoundError("No module named 'numpy'", name="numpy")
+    def missing(_: str) -> object:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     monkeypatch.setattr("kbroker.cli.perf.importlib.import_module", missing)
     assert main(["perf", "compare"]) == 1
-    err = capsys.readouterr().err
-    assert "numpy is missing" in err
-    assert "pip install 'kbroker[perf]'" in err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{name} is missing" in line and fix in line
 
 
 def _modules_after(code: str) -> set[str]:

@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-pytest.importorskip("matplotlib", reason="missing: matplotlib (extra `spark`)")
-pytest.importorskip("jinja2", reason="missing: jinja2 (extra `spark`)")
+pytest.importorskip("matplotlib", reason="missing: matplotlib (extra `report`)")
+pytest.importorskip("jinja2", reason="missing: jinja2 (extra `report`)")
 
 from spark_jobs.html import theme, words
 from spark_jobs.html.page import ROWS_MAX, render

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("matplotlib", reason="missing: matplotlib (extra `spark`)")
+pytest.importorskip("matplotlib", reason="missing: matplotlib (extra `report`)")
 
 from spark_jobs.html import plots
 from spark_jobs.html.plots import COLOURS, NAMES_MAX, POINTS_MAX, SERIES_MAX, draw
