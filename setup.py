@@ -2,7 +2,7 @@
 
 Every .pyx below kbroker/ and perf/ is one extension; a new unit needs no line here.
 Modules keep to the limited API of Python 3.11, whose ABI is stable (PEP 384): one file runs on
-every later version (ADR 60). KBROKER_ABI3=0 builds for this version alone, and so does a debug
+every later version (ADR 56). KBROKER_ABI3=0 builds for this version alone, and so does a debug
 build, which asks whether a thread holds the GIL.
 KBROKER_DEBUG=1 builds with bounds checks, lock-order asserts and without optimisation tricks.
 KBROKER_SANITIZE=address|thread adds a sanitizer. KBROKER_SANITIZE_LEVEL is how much gcc optimises
