@@ -25,10 +25,26 @@ CLASSIC: Final = "classic"
 # Those of Apache Kafka by their names; classes of a user's own cannot be loaded here.
 ASSIGNORS: Final = ("uniform", "range")
 
-SESSION_TIMEOUT: Final = "session.timeout.ms"
-HEARTBEAT_INTERVAL: Final = "heartbeat.interval.ms"
-_ASSIGNMENT_INTERVAL: Final = "assignment.interval.ms"
-_BOUNDED: Final = (SESSION_TIMEOUT, HEARTBEAT_INTERVAL, _ASSIGNMENT_INTERVAL)
+_SESSION_TIMEOUT: Final = "group.consumer.session.timeout.ms"
+_HEARTBEAT_INTERVAL: Final = "group.consumer.heartbeat.interval.ms"
+# Broker keys: the default of groups, and the bounds of their own values.
+_BOUNDED: Final = (
+    (
+        _SESSION_TIMEOUT,
+        "group.consumer.min.session.timeout.ms",
+        "group.consumer.max.session.timeout.ms",
+    ),
+    (
+        _HEARTBEAT_INTERVAL,
+        "group.consumer.min.heartbeat.interval.ms",
+        "group.consumer.max.heartbeat.interval.ms",
+    ),
+    (
+        "group.consumer.assignment.interval.ms",
+        "group.consumer.min.assignment.interval.ms",
+        "group.consumer.max.assignment.interval.ms",
+    ),
+)
 
 
 class ConsumerGroupSettings(NamedTuple):
@@ -39,21 +55,22 @@ class ConsumerGroupSettings(NamedTuple):
 
 def consumer_group_settings(config: BrokerConfig, own: Mapping[str, str]) -> ConsumerGroupSettings:
     """`own`: what is stored for the group."""
-    return ConsumerGroupSettings(*(_value(config, own, name) for name in _BOUNDED))
+    return ConsumerGroupSettings(*(_value(config, own, *keys) for keys in _BOUNDED))
 
 
-def _value(config: BrokerConfig, own: Mapping[str, str], name: str) -> int:
-    value: int = config[f"group.consumer.{name}"]
-    text = own.get(f"consumer.{name}")
+def _value(config: BrokerConfig, own: Mapping[str, str], key: str, least: str, most: str) -> int:
+    value: int = config[key]
+    name = key.removeprefix("group.")
+    text = own.get(name)
     if text is None:
         return value
     try:
-        value = parse_value(GROUP_KEYS[f"consumer.{name}"], text)
+        value = parse_value(GROUP_KEYS[name], text)
     except InvalidValue:
         return value
-    least: int = config[f"group.consumer.min.{name}"]
-    most: int = config[f"group.consumer.max.{name}"]
-    return min(max(value, least), most)
+    low: int = config[least]
+    high: int = config[most]
+    return min(max(value, low), high)
 
 
 def check_consumer_groups(config: BrokerConfig) -> None:
@@ -72,23 +89,20 @@ def check_consumer_groups(config: BrokerConfig) -> None:
             f" {unknown[0] if unknown else 'none'}",
             f"use some of {', '.join(ASSIGNORS)}",
         )
-    for name in _BOUNDED:
-        key = f"group.consumer.{name}"
-        value, least, most = config[key], f"group.consumer.min.{name}", f"group.consumer.max.{name}"
+    for key, least, most in _BOUNDED:
         if config[least] > config[most]:
             raise ConfigError(
                 f"{least}={config[least]} is more than {most}={config[most]}", "lower the first"
             )
-        if not config[least] <= value <= config[most]:
+        if not config[least] <= config[key] <= config[most]:
             raise ConfigError(
-                f"{key}={value} is not between {least}={config[least]} and {most}={config[most]}",
+                f"{key}={config[key]} is not between {least}={config[least]} and"
+                f" {most}={config[most]}",
                 "use a value between them",
             )
-    silence = config[f"group.consumer.{SESSION_TIMEOUT}"]
-    pause = config[f"group.consumer.{HEARTBEAT_INTERVAL}"]
+    silence, pause = config[_SESSION_TIMEOUT], config[_HEARTBEAT_INTERVAL]
     if silence <= pause:
         raise ConfigError(
-            f"group.consumer.{SESSION_TIMEOUT}={silence} is not longer than"
-            f" group.consumer.{HEARTBEAT_INTERVAL}={pause}",
+            f"{_SESSION_TIMEOUT}={silence} is not longer than {_HEARTBEAT_INTERVAL}={pause}",
             "use more",
         )

@@ -12,8 +12,8 @@ there are any. So no fewer partitions can move. The rest fills the others up, in
 Members that do not subscribe alike cannot always have the same. Within a topic one partition is as
 good as another, so this works on counts for each subscriber of each topic:
 
-1. Each keeps what it has. Partitions without an owner go, topic by topic, from the topic with the fewest
-   subscribers on, to those that have least in all.
+1. Each keeps what it has. Partitions without an owner go, topic by topic, from the topic with the
+   fewest subscribers on, to those that have least in all.
 2. In rounds over the topics, one is levelled where some owner has two more in all than some
    subscriber: poured out again over what its subscribers have of the other topics. This lowers the
    sum of squares, so it ends; ROUNDS_MAX bounds the time.
