@@ -53,7 +53,8 @@ GROUP_KEYS: Final = (
         "The shortest heartbeat pause that a consumer group may be given.", low=1, supported=True),
     Key("group.consumer.max.heartbeat.interval.ms", INT, 15_000,
         "The longest heartbeat pause that a consumer group may be given.", low=1, supported=True),
-    Key("group.consumer.max.size", INT, INT_MAX, "Members a consumer group may have.", low=1),
+    Key("group.consumer.max.size", INT, INT_MAX, "Members a consumer group may have.", low=1,
+        supported=True),
     Key("group.consumer.assignors", LIST, ("uniform", "range"),
         "Server-side assignors; the first is the default.", supported=True),
     Key("group.consumer.assignment.interval.ms", INT, 1_000,
@@ -70,7 +71,7 @@ GROUP_KEYS: Final = (
         choices=("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"), ignore_case=True),
     Key("group.consumer.regex.refresh.interval.ms", INT, 600_000,
         "Pause between two looks for topics that match a group's patterns.", low=10_000,
-        internal=True),
+        internal=True, supported=True),
 )  # fmt: skip
 
 OFFSETS_KEYS: Final = (
