@@ -86,6 +86,13 @@ SCRAM_EXTENSIONS_MAX: Final = 16
 # twice, a nonce and a proof, and some room. Longer: the login fails.
 SCRAM_MESSAGE_BYTES_MAX: Final = 16 * 1024
 
+# Delegation tokens of a cluster, and of one owner; a thousand take some 1 MB of memory. And the
+# principals of one as text: its owner, its requester and its renewers. More are not created:
+# POLICY_VIOLATION.
+TOKENS_MAX: Final = 50_000
+TOKENS_OF_OWNER_MAX: Final = 5_000
+TOKEN_PRINCIPALS_BYTES_MAX: Final = 4_096
+
 # --- Sessions -------------------------------------------------------------------------------------
 
 # Sessions that requests share, those used last, and the longest client id among them. Beyond either

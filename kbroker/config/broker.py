@@ -21,7 +21,13 @@ from kbroker.config.admin_listeners import (
     AdminListener,
     parse_admin_listeners,
 )
-from kbroker.config.definition import BROKER_KEYS, REMOVED_KEYS, find_broker_key, nearest_name
+from kbroker.config.definition import (
+    BROKER_KEYS,
+    REMOVED_KEYS,
+    RENAMED_KEYS,
+    find_broker_key,
+    nearest_name,
+)
 from kbroker.config.group_settings import check_consumer_groups
 from kbroker.config.key import (
     ConfigKey,
@@ -216,7 +222,13 @@ def _parse_settings(settings: Mapping[str, Setting]) -> tuple[dict[str, Value], 
     values: dict[str, Value] = {}
     unsupported: list[str] = []
     warnings: list[str] = []
-    for name, setting in settings.items():
+    for written, setting in settings.items():
+        name = RENAMED_KEYS.get(written, written)
+        if name != written:
+            if name in settings:
+                warnings.append(f"{written} is the old name of {name}, which is set, too")
+                continue
+            warnings.append(f"{written} is the old name of {name}")
         key = find_broker_key(name)
         if name in REMOVED_KEYS:
             unsupported.append(f"{name} ({REMOVED_KEYS[name]})")

@@ -46,6 +46,10 @@ THEMES: Final[tuple[tuple[str, tuple[ConfigKey, ...]], ...]] = (
     ("Tiered storage", keys_tiered.KEYS),
 )
 
+# Keys of older releases that are read under their new names.
+RENAMED_KEYS: Final[dict[str, str]] = {
+    "delegation.token.master.key": "delegation.token.secret.key",
+}
 # Keys of older releases, with their replacements. They are reported, never an error: files that
 # were written for those releases still start.
 REMOVED_KEYS: Final[dict[str, str]] = {
@@ -53,7 +57,6 @@ REMOVED_KEYS: Final[dict[str, str]] = {
     "advertised.port": "use advertised.listeners",
     "broker.id.generation.enable": "set node.id",
     "control.plane.listener.name": "there is no separate control plane",
-    "delegation.token.master.key": "use delegation.token.secret.key",
     "host.name": "use listeners",
     "leader.imbalance.per.broker.percentage": "Apache Kafka 4.3 has it no more",
     "log.message.downconversion.enable": "old record formats are not served",

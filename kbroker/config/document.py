@@ -12,7 +12,14 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from kbroker.config.definition import BROKER_KEYS, READ_AT_START, REMOVED_KEYS, THEMES, TOPIC_KEYS
+from kbroker.config.definition import (
+    BROKER_KEYS,
+    READ_AT_START,
+    REMOVED_KEYS,
+    RENAMED_KEYS,
+    THEMES,
+    TOPIC_KEYS,
+)
 from kbroker.config.documents import BROKER_VALUES, CLIENT_VALUES, TITLES
 from kbroker.config.effects import load
 from kbroker.config.key import SAME, ConfigKey, allowed_values, format_value
@@ -56,7 +63,8 @@ def configuration_page() -> str:
     lines += ["## Keys of older releases", ""]
     lines += ["They are reported at start and have no effect.", ""]
     lines += ["| key | instead |", "|---|---|"]
-    lines += [f"| `{name}` | {instead} |" for name, instead in sorted(REMOVED_KEYS.items())]
+    renamed = {name: f"read as {new}" for name, new in RENAMED_KEYS.items()}
+    lines += [f"| `{name}` | {now} |" for name, now in sorted({**REMOVED_KEYS, **renamed}.items())]
     return "\n".join(lines) + "\n"
 
 

@@ -139,11 +139,12 @@ KEYS: Final = (
     Key("unstable.feature.versions.enable", BOOLEAN, False,
         "Offer feature levels that are still in work.", internal=True),
     Key("delegation.token.secret.key", PASSWORD, None,
-        "The secret, the same on all brokers, with which delegation tokens are signed."),
+        "The secret, the same on all brokers, of which delegation tokens are made; unset: there are"
+        " none.", supported=True),
     Key("delegation.token.max.lifetime.ms", LONG, 604_800_000,
-        "The longest life of a delegation token, renewals included.", low=1),
+        "The longest life of a delegation token, renewals included.", low=1, supported=True),
     Key("delegation.token.expiry.time.ms", LONG, 86_400_000,
-        "How long a delegation token is valid between renewals.", low=1),
+        "How long a delegation token is valid between renewals.", low=1, supported=True),
     Key("delegation.token.expiry.check.interval.ms", LONG, 3_600_000,
-        "Pause between two looks for expired delegation tokens.", low=1),
+        "Pause between two looks for expired delegation tokens.", low=1, supported=True),
 )  # fmt: skip

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterable
 from typing import Final
 
-from kbroker.config.definition import find_broker_key
+from kbroker.config.definition import RENAMED_KEYS, find_broker_key
 
 # Keys whose values are paths of such files; with a listener's prefix, too.
 FILES_OF_SECRETS: Final = frozenset(
@@ -28,7 +28,7 @@ _FOR_OTHERS: Final = 0o077
 
 def is_secret(name: str) -> bool:
     """Whether the value of a broker's key is a secret."""
-    key = find_broker_key(name)
+    key = find_broker_key(RENAMED_KEYS.get(name, name))
     return key is not None and key.sensitive
 
 

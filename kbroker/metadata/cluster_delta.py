@@ -28,7 +28,9 @@ from kbroker.metadata.image import (
 )
 from kbroker.quota.entities import QuotaEntity
 from kbroker.security.acls import Pattern, ResourceAcls
+from kbroker.security.delegation_token import DelegationToken
 
+NO_CHANGED_TOKENS: Final[Mapping[str, DelegationToken | None]] = MappingProxyType({})
 NO_CHANGED_ACLS: Final[Mapping[Pattern, ResourceAcls]] = MappingProxyType({})
 
 
@@ -58,6 +60,8 @@ class ClusterDelta:
     quotas: Mapping[QuotaEntity, Mapping[str, str]] = field(
         default_factory=lambda: MappingProxyType({})
     )
+    # By id; None: it is gone.
+    tokens: Mapping[str, DelegationToken | None] = field(default_factory=lambda: NO_CHANGED_TOKENS)
 
     @classmethod
     def between(cls, old: ClusterImage, new: ClusterImage) -> ClusterDelta:
@@ -94,6 +98,7 @@ class ClusterDelta:
             }
             if old.quotas is not new.quotas
             else {},
+            _changed_tokens(old.tokens, new.tokens),
         )
 
     def applied_to(self, old: ClusterImage) -> ClusterImage:
@@ -118,6 +123,7 @@ class ClusterDelta:
             .with_configs(self.configs)
             .with_users(self.users)
             .with_quotas(self.quotas)
+            .with_tokens(self.tokens)
             .with_features(self.features)
             .with_acls(old.acls.with_changed(self.acls)),
             cluster_id=self.cluster_id,
@@ -137,6 +143,20 @@ def _changed_users(
         if known is not settings and known != settings:
             changed[name] = settings
     return {**changed, **dict.fromkeys(old.keys() - new.keys(), NO_CONFIGS)}
+
+
+def _changed_tokens(
+    old: Mapping[str, DelegationToken], new: Mapping[str, DelegationToken]
+) -> Mapping[str, DelegationToken | None]:
+    """As for users."""
+    if old is new:
+        return NO_CHANGED_TOKENS
+    changed: dict[str, DelegationToken | None] = {}
+    for token_id, token in new.items():
+        known = old.get(token_id)
+        if known is not token and known != token:
+            changed[token_id] = token
+    return {**changed, **dict.fromkeys(old.keys() - new.keys())}
 
 
 def _same_but_states(known: TopicImage, topic: TopicImage) -> bool:

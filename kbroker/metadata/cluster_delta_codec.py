@@ -29,10 +29,12 @@ from kbroker.metadata.image import (
     TopicImage,
 )
 from kbroker.metadata.quota_codec import changed_quotas, tag_of_quotas
+from kbroker.metadata.token_codec import changed_tokens, tag_of_tokens
 from kbroker.metadata.topic_names import invalid_topic_name
 from kbroker.protocol.wire import ProtocolError, Reader, Writer
 from kbroker.quota.entities import QuotaEntity
 from kbroker.security.acls import Pattern, ResourceAcls
+from kbroker.security.delegation_token import DelegationToken
 
 _KINDS: Final = frozenset(ConfigKind)
 _LOSSY_TAG: Final = 0  # of a broker; without content
@@ -42,6 +44,7 @@ _FEATURES_TAG: Final = 0  # of the difference; an earlier kbroker ignores it
 _USERS_TAG: Final = 1  # of the difference; the same
 _ACLS_TAG: Final = 2  # of the difference; the same
 _QUOTAS_TAG: Final = 3  # of the difference; the same
+_TOKENS_TAG: Final = 4  # of the difference; the same
 _MIN_IN_SYNC_TAG: Final = 0  # of a partition; a broker that does not know it goes by its own
 
 
@@ -76,6 +79,7 @@ def encode_delta(delta: ClusterDelta) -> bytes:
         writer.tags()
     tags = {**_tag_of_features(delta.features), **_tag_of_users(delta.users)}
     tags |= tag_of_acls(delta.acls, _ACLS_TAG)
+    tags |= tag_of_tokens(delta.tokens, _TOKENS_TAG)
     writer.tags(tags | tag_of_quotas(delta.quotas, _QUOTAS_TAG))
     return writer.getvalue()
 
@@ -96,7 +100,7 @@ def decode_delta(data: bytes) -> ClusterDelta:
         resource = _read_resource(reader)
         configs[resource] = _read_configs(reader)
         reader.tags()
-    features, users, acls, quotas = _read_tags(reader)
+    features, users, acls, quotas, tokens = _read_tags(reader)
     return ClusterDelta(
         cluster_id,
         controller_id,
@@ -109,6 +113,7 @@ def decode_delta(data: bytes) -> ClusterDelta:
         MappingProxyType(users),
         acls,
         MappingProxyType(quotas),
+        MappingProxyType(tokens),
     )
 
 
@@ -145,12 +150,14 @@ def _read_tags(
     dict[str, Mapping[str, str]],
     Mapping[Pattern, ResourceAcls],
     dict[QuotaEntity, Mapping[str, str]],
+    dict[str, DelegationToken | None],
 ]:
     """At the end of the difference."""
     features: list[FinalizedFeatures] = []
     users: dict[str, Mapping[str, str]] = {}
     acls: dict[Pattern, ResourceAcls] = {}
     quotas: dict[QuotaEntity, Mapping[str, str]] = {}
+    tokens: dict[str, DelegationToken | None] = {}
 
     def read_features(tag: Reader) -> None:
         epoch, levels = _within(tag.int64(), 0, 2**63 - 1), {}
@@ -178,9 +185,10 @@ def _read_tags(
             _USERS_TAG: read_users,
             _ACLS_TAG: read_acls,
             _QUOTAS_TAG: read_quotas,
+            _TOKENS_TAG: lambda tag: tokens.update(changed_tokens(tag)),
         }
     )
-    return features[0] if features else FinalizedFeatures(), users, acls, quotas
+    return features[0] if features else FinalizedFeatures(), users, acls, quotas, tokens
 
 
 def _write_broker(writer: Writer, broker: BrokerImage) -> None:

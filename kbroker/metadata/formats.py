@@ -59,6 +59,7 @@ class Need(Enum):
     ACLS = "an ACL exists"
     USERS = "a user has settings, such as a SCRAM credential"
     QUOTAS = "a client id or an address has a quota"
+    TOKENS = "a delegation token exists"
 
 
 class Row(NamedTuple):
@@ -139,6 +140,11 @@ TABLE: Final = (
         "also quotas of clients and addresses in images; an earlier kbroker as the controller would"
         " send none",
     ),
+    Row(
+        Format.BETWEEN_BROKERS, 5, Need.TOKENS, "0.1.0",
+        "also delegation tokens in images; of an earlier kbroker as the controller none could log"
+        " in",
+    ),
 )  # fmt: skip
 
 Numbers = Mapping[Format, int]
@@ -156,6 +162,7 @@ def needed(
     acls: bool = False,
     quotas: bool = False,
     consumer_groups: bool = False,
+    tokens: bool = False,
 ) -> dict[Format, int]:
     """The numbers that what is written from now on needs."""
     met = {Need.NOTHING}
@@ -164,6 +171,7 @@ def needed(
     met |= {Need.USERS} if users else set()
     met |= {Need.ACLS} if acls else set()
     met |= {Need.QUOTAS} if quotas else set()
+    met |= {Need.TOKENS} if tokens else set()
     return {
         each: max(row.number for row in TABLE if row.format is each and row.need in met)
         for each in Format

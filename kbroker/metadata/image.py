@@ -25,6 +25,7 @@ from uuid import UUID
 from kbroker.metadata.features import FinalizedFeatures, Supported
 from kbroker.quota.entities import CLIENT_QUOTAS, EVERY, QuotaEntity, quotas_of
 from kbroker.security.acl_set import NO_ACL_SET, AclSet
+from kbroker.security.delegation_token import DelegationToken
 from kbroker.types import TopicPartition, uuid_text
 
 NO_LEADER: Final = -1
@@ -40,6 +41,7 @@ INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_
 
 
 NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
+NO_TOKENS: Final[Mapping[str, DelegationToken]] = MappingProxyType({})
 EVERY_USER: Final = EVERY  # in place of a user's name: what holds for those without settings
 
 
@@ -208,6 +210,8 @@ class ClusterImage:
     quotas: Mapping[QuotaEntity, Mapping[str, str]] = field(
         default_factory=lambda: MappingProxyType({})
     )
+    # Delegation tokens, by id.
+    tokens: Mapping[str, DelegationToken] = field(default_factory=lambda: NO_TOKENS)
     # Of all settings, the topics' too. Kept with every change: 100,000 topics are not counted anew.
     settings_bytes: int = field(default=0, compare=False)
 
@@ -351,6 +355,22 @@ class ClusterImage:
     def with_acls(self, acls: AclSet) -> ClusterImage:
         """This image with exactly these ACLs; same version."""
         return replace(self, acls=acls)
+
+    def with_tokens(self, changed: Mapping[str, DelegationToken | None]) -> ClusterImage:
+        """This image with these tokens, and without those that are None; same version."""
+        if not changed:
+            return self
+        kept = dict(self.tokens)
+        for token_id, token in changed.items():
+            if token is not None:
+                kept[token_id] = token
+            else:
+                kept.pop(token_id, None)
+        return replace(self, tokens=MappingProxyType(kept))
+
+    def with_all_tokens(self, tokens: Mapping[str, DelegationToken]) -> ClusterImage:
+        """This image with exactly these tokens; same version."""
+        return replace(self, tokens=MappingProxyType(dict(tokens)))
 
     def at_version(self, version: int) -> ClusterImage:
         return replace(self, version=version)

@@ -55,7 +55,7 @@ class Formats:
         self._serves = False
         # Whether there were any.
         self._transactions = self._users = self._acls = self._quotas = False
-        self._consumer_groups = False
+        self._consumer_groups = self._tokens = False
         self._wanted = self._written = needed(transactions=False)
 
     def follow(self, image: ClusterImage) -> None:
@@ -68,6 +68,8 @@ class Formats:
         self._consumer_groups = self._consumer_groups or groups
         some = {"users": self._users, "acls": self._acls, "quotas": self._quotas}
         some["consumer_groups"] = self._consumer_groups
+        self._tokens = self._tokens or bool(image.tokens)
+        some["tokens"] = self._tokens
         self._wanted = needed(transactions=self._transactions, **some)
         if self._serves and self._wanted != self._written:
             self._scheduler.once("formats", self.raise_numbers, 0)

@@ -56,6 +56,7 @@ from kbroker.types import TopicPartition
 
 if TYPE_CHECKING:
     from kbroker.metadata.controller.feature_changes import FeatureUpdate
+    from kbroker.metadata.controller.token_changes import TokenEvent
     from kbroker.metadata.controller.user_changes import QuotaChange, UserChange, UsersCallback
     from kbroker.security.acl_filter import AclFilter
     from kbroker.security.acls import Acl
@@ -201,6 +202,10 @@ class Asking(ABC):
     ) -> None:
         """`done` gets the ACLs that are gone, or the reason, for each filter, in their order."""
         self._post(DeleteAcls(tuple(filters), done))
+
+    def change_tokens(self, event: TokenEvent) -> None:
+        """Create, renew, expire or sweep delegation tokens; `done` gets the token, or why not."""
+        self._post(event)
 
     def follow(self, update: ImageUpdate, done: Callable[[ImageAnswer], None]) -> None:
         """What another broker, which is the controller, says."""

@@ -32,8 +32,12 @@ from typing import TYPE_CHECKING, Final
 from kbroker.errors import ErrorCode, InvariantError, KafkaError, UserError
 from kbroker.limits import CONTROLLER_EVENTS_MAX
 from kbroker.metadata.controller import records
-from kbroker.metadata.controller.acl_changes import AclChanges, AclsChanged, CreateAcls, DeleteAcls
-from kbroker.metadata.controller.acl_records import CHANGES
+from kbroker.metadata.controller.access_changes import (
+    ACCESS_EVENTS,
+    NOTICE_EVENTS,
+    AccessChanges,
+    NoticeEvent,
+)
 from kbroker.metadata.controller.asking import Asking, abandoned, no_caller, not_controller
 from kbroker.metadata.controller.config_changes import ConfigChanges
 from kbroker.metadata.controller.election import Election
@@ -42,10 +46,8 @@ from kbroker.metadata.controller.events import (
     AlterConfigs,
     AlterInSync,
     AlterResources,
-    AlterUsers,
     BrokerAnswered,
     BrokersChanged,
-    ConfigNotices,
     ControllerChanged,
     CreatePartitions,
     CreateTopics,
@@ -87,8 +89,6 @@ from kbroker.metadata.controller.registration import (
 from kbroker.metadata.controller.statistics import ControllerStatistics
 from kbroker.metadata.controller.topic_changes import TopicChanges, forget_deletions
 from kbroker.metadata.controller.unregistration import unregister
-from kbroker.metadata.controller.user_changes import UserChanges
-from kbroker.metadata.controller.user_nodes import NOTICES, load_users
 from kbroker.metadata.image import (
     NO_BROKER_EPOCH,
     BrokerImage,
@@ -154,8 +154,9 @@ class Controller(Asking):
             self._follower = ImageFollower(self._propagation, lambda: self._election.last_epoch())
             self._channels = channels_of(ours.node_id, transport, self._notify, listeners.dice)
         self._configs = ConfigChanges(self._propagation, rules.configs)
-        self._users = UserChanges(self._propagation, has_notices=transport is not None)
-        self._acls = AclChanges(self._propagation, clock)
+        self._access = AccessChanges(
+            self._propagation, clock, rules.config, has_notices=transport is not None
+        )
         self._partitions = PartitionChanges(self._propagation, rules.elections, ours.node_id)
         self._changes = TopicChanges(
             self._partitions, rules.config, rules.validate_configs, rules.edit_list, rules.new_id
@@ -279,8 +280,6 @@ class Controller(Asking):
                 return partial(event.done, self._changes.delete_topics(self._office(), event))
             case AlterConfigs() | AlterResources():
                 return self._alter(self._office(), event)
-            case AlterUsers(changes, done):
-                return partial(done, self._users.alter(self._office(), changes))
             case AlterInSync():
                 return partial(event.done, self._partitions.alter_in_sync(self._office(), event))
             case ShutDown():
@@ -297,9 +296,9 @@ class Controller(Asking):
 
                 update_features(self._office(), self._propagation, updates, validate_only)
                 return partial(done, None)
-            case CreateAcls() | DeleteAcls():
-                return self._acls.handle(self._office(), event)
-            case AclsChanged() | ConfigNotices():
+            case event if isinstance(event, ACCESS_EVENTS):
+                return self._access.handle(self._office(), event)
+            case event if isinstance(event, NOTICE_EVENTS):
                 self._follow_notices(event)
             case AllocateProducerIds():
                 first = self._office().take_producer_ids(self._node_id, event.ids)
@@ -338,12 +337,11 @@ class Controller(Asking):
                 raise InvariantError(f"unknown event {event!r}")
         return no_caller
 
-    def _follow_notices(self, event: AclsChanged | ConfigNotices) -> None:
-        part = self._acls if isinstance(event, AclsChanged) else self._users
+    def _follow_notices(self, event: NoticeEvent) -> None:
         if (nodes := self._nodes) is None:
             if self._follower is not None and not self._follower.follows:
                 self._show_brokers()
-        elif not part.notices_came(nodes):
+        elif not self._access.notices_came(nodes, event):
             self._load()
 
     def _alter(self, nodes: MetadataNodes, event: AlterConfigs | AlterResources) -> Answer:
@@ -385,8 +383,7 @@ class Controller(Asking):
             (records.CONTROLLER, WatchKind.DATA, ControllerChanged()),
             (records.BROKER_IDS, WatchKind.CHILDREN, BrokersChanged()),
             (records.LOG_DIR_EVENTS, WatchKind.CHILDREN, LogDirEvent()),
-            *([(NOTICES, WatchKind.CHILDREN, ConfigNotices())] if self._transport else []),
-            *((folder, WatchKind.CHILDREN, AclsChanged()) for folder in CHANGES),
+            *((folder, WatchKind.CHILDREN, event) for folder, event in self._access.watched),
         )
         for path, kind, event in watched:
             store.watch(path, kind, partial(self._notify, event), persistent=True)
@@ -462,8 +459,7 @@ class Controller(Asking):
         image = replace(self.image, cluster_id=self._cluster_id or "", controller_id=elected)
         if self._follower is None or not self._follower.follows:
             image = image.with_brokers(load_brokers(self._store))
-            image = image.with_all_users(load_users(self._store))  # the controller is to log in
-            image = image.with_acls(self._acls.read(self._store))  # and to be a broker
+            image = self._access.without_controller(image, self._store)
         self._propagation.publish(image)
 
     def _followed(self, update: ImageUpdate) -> ImageAnswer:
@@ -511,12 +507,12 @@ class Controller(Asking):
     def _load(self) -> None:
         """Make the image what the store says, and have all listeners follow."""
         nodes, self._stale = self._office(), True  # until this has worked
-        acls, loaded = self._acls.load(nodes), nodes.load(self.image)
+        acls, loaded = self._access.load_acls(nodes), nodes.load(self.image)
         image = ClusterImage(cluster_id=self._cluster_id or "", controller_id=self._node_id)
         image = image.with_brokers(loaded.brokers).with_topics(loaded.topics)
         image = image.with_configs(loaded.configs).with_features(self.image.features)
         image = image.with_features(load_features(self._store)).with_acls(acls)
-        image = self._users.read_into(image, self._store)
+        image = self._access.read_into(image, self._store)
         self._propagation.follow_settings(image)  # before we elect by them
         # Without knowledge of the earlier brokers we cannot tell which have started again since.
         anew = self._new_epochs or (self._known is None and self._channels is not None)
@@ -570,7 +566,7 @@ class Controller(Asking):
             self._notify(SessionLost(session_id))
         elif event is SessionEvent.CONNECTED:
             # Calls made meanwhile have failed, and no other event has them made again.
-            again = ControllerChanged, BrokersChanged, LogDirEvent, ConfigNotices, AclsChanged
+            again = ControllerChanged, BrokersChanged, LogDirEvent, *NOTICE_EVENTS
             for notice in (each() for each in again):
                 self._notify(notice)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kbroker.metadata.controller import own_nodes, records
 from kbroker.metadata.controller.acl_records import ACL_FOLDERS
+from kbroker.metadata.controller.token_records import TOKEN_FOLDERS
 from kbroker.metadata.features import first_features
 from kbroker.metadata.store.base import (
     Create,
@@ -27,13 +28,15 @@ def ensure_skeleton(store: MetadataStore, cluster_id: str) -> str:
         records.LOG_DIR_EVENTS,
         records.LOSSES,
         *ACL_FOLDERS,
+        *TOKEN_FOLDERS,
     )
     if known:
         for path in later:
             store.ensure(path)
         return records.decode_cluster_id(records.CLUSTER_ID, store.get(records.CLUSTER_ID).data)
     # All in one multi, so that a cluster id is proof of a whole skeleton.
-    missing = [path for path in (*records.SKELETON, *ACL_FOLDERS) if not store.exists(path)]
+    all_of_them = (*records.SKELETON, *ACL_FOLDERS, *TOKEN_FOLDERS)
+    missing = [path for path in all_of_them if not store.exists(path)]
     operations: list[Operation] = [Create(path) for path in missing]
     operations.append(Create(records.CONTROLLER_EPOCH, records.encode_controller_epoch(0)))
     operations.append(Create(records.CLUSTER_ID, records.encode_cluster_id(cluster_id)))

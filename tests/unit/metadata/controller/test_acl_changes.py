@@ -190,7 +190,7 @@ def test_a_write_that_another_program_overtakes_is_made_again(broker: OneBroker)
 
 def test_notices_are_removed(broker: OneBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     create(broker.controller, Acl(T, READ))
-    eventually(lambda: len(broker.controller._acls._notices) == 1)
+    eventually(lambda: len(broker.controller._access._acls._notices) == 1)
     broker.clock.advance(ms=NOTICES_KEPT_MS)
     create(broker.controller, Acl(T, DENY))
     eventually(lambda: len(notices(broker)) == 1)

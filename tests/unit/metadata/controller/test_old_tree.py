@@ -65,6 +65,7 @@ def test_a_controller_finds_everything_where_it_was(directory: Path) -> None:
         assert load_used_directories(broker.embedded, 3) == {"JwQ3": "/data/a"}
         assert broker.embedded.children("/") == [
             "admin", "brokers", "cluster", "config", "controller", "controller_epoch",
+            "delegation_token",
             "kafka-acl", "kafka-acl-changes", "kafka-acl-extended", "kafka-acl-extended-changes",
             "latest_producer_id_block", "log_dir_event_notification",
         ]  # fmt: skip
