@@ -14,6 +14,7 @@ can be in it. Values of settings are hidden where the key is sensitive or not kn
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -69,11 +70,13 @@ class Item(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A request and its response; `before`: the image when the request came."""
+    """A request and its response; `before`: the image when the request came; `subject`: what it is
+    about, where a handler has found that out."""
 
     before: ClusterImage
     request: Any
     response: Any
+    subject: str = ""
 
 
 Items = Callable[[Asked], Iterable[Item]]
@@ -91,14 +94,34 @@ def watch(services: Services, call: Call[Any], key: ApiKey) -> None:
     version, asked_bytes = call.version, len(call.request.body)
     response_of = getattr(messages, key.name.lower()).Response
 
-    def answered(body: bytes) -> None:
-        def record() -> dict[str, object]:
-            response = response_of.decode(body, version)
-            return record_of(key.label, session, items(Asked(before, request, response)))
+    def record(subject: str, body: bytes) -> dict[str, object]:
+        response = response_of.decode(body, version)
+        return record_of(key.label, session, items(Asked(before, request, response, subject)))
 
-        audit.note(Kind.CHANGE, record, asked_bytes + len(body))
+    def answered(subject: str, body: bytes) -> None:
+        audit.note(Kind.CHANGE, partial(record, subject, body), asked_bytes + len(body))
 
-    call.watch = answered
+    call.watch = _Watch(answered)
+
+
+class _Watch:
+    """Is called with the body of the answer. `subject`: of the request, where its handler has found
+    it out."""
+
+    __slots__ = ("_answered", "subject")
+
+    def __init__(self, answered: Callable[[str, bytes], None]) -> None:
+        self._answered = answered
+        self.subject = ""
+
+    def __call__(self, body: bytes) -> None:
+        self._answered(self.subject, body)
+
+
+def name_subject(call: Call[Any], subject: str) -> None:
+    """What a watched call is about: a token, which its request names by a secret."""
+    if isinstance(call.watch, _Watch):
+        call.watch.subject = subject
 
 
 def auto_creation(audit: AuditLog, session: Session) -> Callable[[Sequence[TopicResult]], object]:
@@ -408,8 +431,17 @@ def _alter_quotas(asked: Asked) -> Iterator[Item]:
 
 
 def _token(asked: Asked) -> Iterator[Item]:
-    token_id = getattr(asked.response, "token_id", "")
-    yield Item(f"token:{token_id}", asked.response.error_code)
+    """Its HMAC, which is in each of these, is not in the record."""
+    response, more = asked.response, dict[str, object]()
+    known = asked.before.tokens.get(asked.subject)
+    if isinstance(response, messages.create_delegation_token.Response):
+        more["owner"] = _short(f"{response.principal_type}:{response.principal_name}")
+    elif known is not None:
+        more["owner"] = _short(str(known.owner))
+        more["expires_ms_before"] = known.expires_ms
+    if response.error_code == ErrorCode.NONE:
+        more["expires_ms"] = response.expiry_timestamp_ms
+    yield Item(f"token:{asked.subject}", response.error_code, more)
 
 
 # --- the cluster, and groups ----------------------------------------------------------------------

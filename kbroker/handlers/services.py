@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kbroker.metadata.controller.events import Charge
     from kbroker.metadata.controller.feature_changes import FeatureUpdate
     from kbroker.metadata.controller.image_updates import ImageAnswer, ImageUpdate
+    from kbroker.metadata.controller.token_changes import TokenEvent
     from kbroker.metadata.controller.user_changes import QuotaChange, UserChange, UserResults
     from kbroker.metadata.image import ClusterImage
     from kbroker.security.acl_filter import AclFilter
@@ -277,6 +278,8 @@ class Controller(Protocol):
     def delete_acls(
         self, filters: Sequence[AclFilter], done: Callable[[DeleteResults], None]
     ) -> None: ...
+
+    def change_tokens(self, event: TokenEvent) -> None: ...
 
     def follow(self, update: ImageUpdate, done: Callable[[ImageAnswer], None]) -> None: ...
 

@@ -4,6 +4,10 @@ Place in the flow: `security/scram_server.py` asks for the credential of each na
 credential is read from its stored form when it is asked for first, so that an image of many users
 costs nothing by itself. A stored form that is none logs no user in, and is logged.
 
+The credential of a delegation token follows from the secret of the cluster's tokens: its password
+is the HMAC of its id, and its salt is that of a name which is not there, so that an id which is not
+there looks the same. It is made when the token logs in first.
+
 The image of a broker that the controller has not reached yet has the users of the store, since the
 controller may have to log in first.
 
@@ -22,17 +26,19 @@ from typing import TYPE_CHECKING, Final
 from kbroker.limits import SCRAM_CREDENTIALS_KEPT_MAX, SCRAM_ITERATIONS_MIN
 from kbroker.log_lines import LogLines
 from kbroker.metadata.image import EVERY_USER, NO_CONFIGS
+from kbroker.security.delegation_token import USER, hmac_of, password_of
 from kbroker.security.fake_credential import fake_credential, salt_form
 from kbroker.security.scram import (
     SALT_BYTES,
     ScramCredential,
     ScramMechanism,
+    credential_of_salted,
     parse_credential,
 )
+from kbroker.security.scram_server import TokenCredential
 
 if TYPE_CHECKING:
     from kbroker.metadata.image import ClusterImage
-    from kbroker.security.scram_server import TokenCredential
 
 lines: Final = LogLines(logging.getLogger("kbroker.security"))
 
@@ -48,9 +54,13 @@ _OURS: Final[_Usual] = (SCRAM_ITERATIONS_MIN, SALT_BYTES)
 class ImageUsers:
     """See the head of this file."""
 
-    def __init__(self, image: Callable[[], ClusterImage], secret: bytes) -> None:
-        """`secret`: the same at all brokers, over restarts, and not known to clients."""
-        self._image, self._secret = image, secret
+    def __init__(
+        self, image: Callable[[], ClusterImage], secret: bytes, token_secret: str | None = None
+    ) -> None:
+        """`secret`: the same at all brokers, over restarts, and not known to clients.
+        `token_secret`: of delegation tokens; None: none logs in."""
+        self._image, self._secret, self._token_secret = image, secret, token_secret
+        self._of_token = lru_cache(SCRAM_CREDENTIALS_KEPT_MAX)(self._make_of_token)
         # What was found last: of which users, and what is usual for them by mechanism.
         self._found: tuple[Mapping[str, Mapping[str, str]], dict[ScramMechanism, _Usual]] = ({}, {})
 
@@ -63,7 +73,19 @@ class ImageUsers:
         return fake_credential(mechanism, self._secret, name, *self._usual(mechanism))
 
     def token(self, mechanism: ScramMechanism, token_id: str) -> TokenCredential | None:
-        return None  # there are no delegation tokens
+        token = self._image().tokens.get(token_id) if self._token_secret else None
+        if token is None or token.owner.type != USER:
+            return None
+        fake = self.fake(mechanism, token_id)
+        credential = self._of_token(mechanism, token_id, fake.salt, fake.iterations)
+        return TokenCredential(credential, token.owner.name, token.until_ms)
+
+    def _make_of_token(
+        self, mechanism: ScramMechanism, token_id: str, salt: bytes, iterations: int
+    ) -> ScramCredential:
+        password = password_of(hmac_of(self._token_secret or "", token_id))
+        salted_password = mechanism.salted(password, salt, iterations)
+        return credential_of_salted(mechanism, salt, salted_password, iterations)
 
     def _usual(self, mechanism: ScramMechanism) -> _Usual:
         """What most users have: anything else would show that a name is not there."""

@@ -1,4 +1,4 @@
-"""The broker's authorizer, as its settings ask for one.
+"""The broker's authorizer, as its settings ask for one, and the look for tokens that are over.
 
 Place in the flow: `Broker` makes it first of all when it starts, so that settings that cannot be
 are an error in one line and not a broker that allows too much. Both names of Apache Kafka's
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 CLASS: Final = "authorizer.class.name"
 SUPER_USERS: Final = "super.users"
 ALLOW_IF_NO_ACL: Final = "allow.everyone.if.no.acl.found"
+TOKEN_SECRET: Final = "delegation.token.secret.key"
+TOKEN_CHECK: Final = "delegation.token.expiry.check.interval.ms"
+TOKEN_CHECK_MS_MAX: Final = 24 * 3_600_000
 NAMES: Final = (
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "kafka.security.authorizer.AclAuthorizer",
@@ -70,6 +73,17 @@ class Access:
         self.authorizer = authorizer_of(self._config, self._acls, denials)
         if denials is not None:
             self._scheduler.schedule("denials", denials.write, DENIALS_PERIOD_MS)
+        if self._config[TOKEN_SECRET]:
+            period_ms = min(self._config[TOKEN_CHECK], TOKEN_CHECK_MS_MAX)
+            self._scheduler.schedule("tokens", self._sweep_tokens, period_ms)
+
+    def _sweep_tokens(self) -> None:
+        """Have the controller remove the tokens that are over, if it is this broker."""
+        from kbroker.metadata.controller.token_changes import SweepTokens
+
+        controller = self._controller()
+        if controller.active and controller.image.tokens:
+            controller.change_tokens(SweepTokens())
 
     def stop(self) -> None:
         """Writes what the audit log has left."""

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 logger: Final = logging.getLogger("kbroker.security")
 
 MAX_REAUTH: Final = "connections.max.reauth.ms"
+TOKEN_SECRET: Final = "delegation.token.secret.key"
 _NONE: Final[Mechanisms] = MappingProxyType({})
 
 
@@ -58,7 +59,7 @@ class Sasl:
                 "%s is not used: write listener.name.NAME.MECHANISM.sasl.jaas.config", name
             )
         # Without SCRAM, too: its mechanisms may be switched on later.
-        self._users: Final = ImageUsers(image, sasl_secret(store))
+        self._users: Final = ImageUsers(image, sasl_secret(store), config[TOKEN_SECRET])
         self._by_listener = self._mechanisms_of(config)
 
     def follow(self, before: BrokerConfig, now: BrokerConfig) -> None:
