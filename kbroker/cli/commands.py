@@ -33,6 +33,7 @@ VERBS: Final[dict[str, Verb]] = {
     "group": Verb("kbroker.cli.group", "List, describe, reset and delete consumer groups."),
     "txn": Verb("kbroker.cli.txn", "List, describe and explain transactions."),
     "user": Verb("kbroker.cli.user", "Add, list and delete users who log in with SCRAM."),
+    "token": Verb("kbroker.cli.token", "Create, list, renew and remove delegation tokens."),
     "secure": Verb("kbroker.cli.secure", "Make brokers with TLS, users and ACLs."),
     "acl": Verb("kbroker.cli.acl", "List, add, remove and explain ACLs: who may do what."),
     "quota": Verb("kbroker.cli.quota", "Show and change quotas of users, clients and addresses."),

@@ -53,10 +53,16 @@ def _keep(context: click.Context, option: click.Parameter, value: str | None) ->
     context.meta[_KEPT] = value
 
 
+def command_config() -> str | None:
+    """The file of --command-config of the command that runs."""
+    context = click.get_current_context(silent=True)
+    file: str | None = None if context is None else context.meta.get(_KEPT)
+    return file
+
+
 def login() -> ClientLogin | None:
     """With which the command that runs authenticates. ConfigError: its file is wrong."""
-    context = click.get_current_context(silent=True)
-    file = None if context is None else context.meta.get(_KEPT)
+    file = command_config()
     if file is None:
         return None
     from kbroker.cli.command_config import login_of_file
