@@ -93,6 +93,20 @@ TOKENS_MAX: Final = 50_000
 TOKENS_OF_OWNER_MAX: Final = 5_000
 TOKEN_PRINCIPALS_BYTES_MAX: Final = 4_096
 
+# A message of OAUTHBEARER, the token in it, and its extensions. More: the login fails.
+OAUTH_MESSAGE_BYTES_MAX: Final = 64 * 1024
+OAUTH_TOKEN_BYTES_MAX: Final = 48 * 1024
+OAUTH_EXTENSIONS_MAX: Final = 16
+# The header of a token, the id of a key, and how deep JSON is nested. More: it is refused.
+JWS_HEADER_BYTES_MAX: Final = 4_096
+JWS_ID_CHARS_MAX: Final = 256
+JSON_DEPTH_MAX: Final = 16
+# A set of keys that sign tokens, and the time that its server has to send it. More: the keys stay
+# those that are known.
+JWKS_BYTES_MAX: Final = 1024 * 1024
+JWKS_KEYS_MAX: Final = 1_000
+JWKS_FETCH_MS_MAX: Final = 30_000
+
 # --- Sessions -------------------------------------------------------------------------------------
 
 # Sessions that requests share, those used last, and the longest client id among them. Beyond either
