@@ -14,6 +14,8 @@ Immutable values; any thread. No password is in a message.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kbroker.config.jaas import (
@@ -25,6 +27,7 @@ from kbroker.config.jaas import (
     parse_login_file,
     parse_login_module,
 )
+from kbroker.config.oauth_settings import OAUTHBEARER, oauth_settings, token_file
 from kbroker.config.sources import FILE_BYTES_MAX
 from kbroker.errors import ConfigError
 
@@ -40,18 +43,20 @@ SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _MODULES: Final = {
     PLAIN: PLAIN_MODULE,
     **dict.fromkeys(SCRAM, SCRAM_MODULE),
-    "OAUTHBEARER": OAUTHBEARER_MODULE,
+    OAUTHBEARER: OAUTHBEARER_MODULE,
 }
 # Those that this version has.
-SERVED: Final = (PLAIN, *SCRAM)
+SERVED: Final = (PLAIN, *SCRAM, OAUTHBEARER)
+NO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Login(NamedTuple):
-    """With which a client of ours authenticates."""
+    """With which a client of ours authenticates: a name and a password, or a file with a token."""
 
     mechanism: str
-    name: str
-    password: str
+    name: str = ""
+    password: str = ""
+    token_file: str = ""
 
     def __repr__(self) -> str:
         return f"<Login {self.mechanism} of {self.name!r}>"  # its password is for no log
@@ -104,6 +109,9 @@ def check_at_start(security: ListenerSecurity) -> None:
                 f"sasl.enabled.mechanisms: {mechanism} is not served by this version",
                 f"use {', '.join(SERVED)}",
             )
+        if mechanism == OAUTHBEARER:
+            module = login_module(security, mechanism)
+            oauth_settings(security, NO_OPTIONS if module is None else module.options)
         if mechanism == PLAIN and login_module(security, mechanism) is None:
             key = f"listener.name.{security.name.lower()}.plain.{JAAS}"
             raise ConfigError(
@@ -135,6 +143,8 @@ def login_between_brokers(config: BrokerConfig) -> Login | None:
             f"{BETWEEN_BROKERS}={mechanism} is no mechanism of {name}, on which brokers talk",
             f"use one of {', '.join(security.mechanisms)}",
         )
+    if mechanism == OAUTHBEARER:
+        return Login(mechanism, token_file=token_file(security))
     module = login_module(security, mechanism)
     own = None if module is None else module.own_login
     if own is None:

@@ -15,7 +15,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from kbroker.config.oauth_settings import OAUTHBEARER, oauth_settings
 from kbroker.config.sasl_logins import (
+    NO_OPTIONS,
     SERVED,
     check_sasl,
     ignored_texts,
@@ -29,6 +31,7 @@ from kbroker.security.scram import ScramMechanism
 from kbroker.security.scram_server import ScramServer
 
 if TYPE_CHECKING:
+    from kbroker.clock import Clock
     from kbroker.config import BrokerConfig
     from kbroker.config.listener_security import ListenerSecurity
     from kbroker.handlers.registry import Registry
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from kbroker.metadata.store.base import MetadataStore
     from kbroker.purgatory.timer import CallLater
     from kbroker.security.mechanism import MakeMechanism
+    from kbroker.server.oauth import OAuth
 
 logger: Final = logging.getLogger("kbroker.security")
 
@@ -60,6 +64,8 @@ class Sasl:
             )
         # Without SCRAM, too: its mechanisms may be switched on later.
         self._users: Final = ImageUsers(image, sasl_secret(store), config[TOKEN_SECRET])
+        self._oauth: OAuth | None = None  # made for the first listener that has OAUTHBEARER
+        self._started: tuple[Clock, CallLater] | None = None
         self._by_listener = self._mechanisms_of(config)
 
     def follow(self, before: BrokerConfig, now: BrokerConfig) -> None:
@@ -73,6 +79,9 @@ class Sasl:
         self, dispatch: Dispatch, registry: Registry, services: Services, call_later: CallLater
     ) -> Dispatch:
         """This dispatch, without the frames of authentications."""
+        self._started = services.clock, call_later
+        if self._oauth is not None:
+            self._oauth.start(*self._started)
         authentication = Authentication(registry, services, self.mechanisms, call_later)
         services.authentications = authentication.counts
         return authentication.before(dispatch)
@@ -91,7 +100,22 @@ class Sasl:
         if mechanism == PLAIN:
             module = login_module(security, mechanism)
             return partial(PlainServer, {} if module is None else module.users)
+        if mechanism == OAUTHBEARER:
+            return self._maker_of_oauth(security)
         return partial(ScramServer, ScramMechanism(mechanism), self._users)
+
+    def _maker_of_oauth(self, security: ListenerSecurity) -> MakeMechanism:
+        from kbroker.security.oauth_server import OAuthServer  # few brokers have it
+        from kbroker.server.oauth import OAuth
+
+        module = login_module(security, OAUTHBEARER)
+        options = NO_OPTIONS if module is None else module.options
+        settings = oauth_settings(security, options)
+        if self._oauth is None:
+            self._oauth = OAuth()
+            if self._started is not None:
+                self._oauth.start(*self._started)
+        return partial(OAuthServer, self._oauth.validator(security.name, settings))
 
 
 def _secured(config: BrokerConfig) -> list[ListenerSecurity]:

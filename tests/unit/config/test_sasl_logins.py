@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kbroker.config import BrokerConfig
-from kbroker.config.jaas import PLAIN_MODULE, SCRAM_MODULE
+from kbroker.config.jaas import OAUTHBEARER_MODULE, PLAIN_MODULE, SCRAM_MODULE
+from kbroker.config.oauth_settings import ALLOWED_URLS, JWKS_URL, oauth_settings
 from kbroker.config.sasl_logins import (
     LOGIN_FILE,
     Login,
@@ -31,6 +32,12 @@ PLAIN_TEXT = f'{PLAIN_MODULE} required username="b" password="p" user_alice="her
 def load(**settings: str) -> BrokerConfig:
     named = {name.replace("__", "."): value for name, value in settings.items()}
     return of({PLAIN_KEY: PLAIN_TEXT, **named})
+
+
+OAUTH = {"sasl.enabled.mechanisms": "OAUTHBEARER"}
+OAUTH_KEY = "listener.name.out.1.oauthbearer.sasl.jaas.config"
+KEYS = {JWKS_URL: "https://h/keys", ALLOWED_URLS: "https://h/keys"}
+UNSECURED = f'{OAUTHBEARER_MODULE} required unsecuredLoginStringClaim_sub="a";'
 
 
 def of(settings: dict[str, str]) -> BrokerConfig:
@@ -81,7 +88,17 @@ def test_users_in_a_file(tmp_path: Path) -> None:
             "no login module of SCRAM-SHA-256",
         ),
         ({"sasl.enabled.mechanisms": "GSSAPI"}, "none is served"),
-        ({"sasl.enabled.mechanisms": "OAUTHBEARER"}, "OAUTHBEARER is not served"),
+        ({"sasl.enabled.mechanisms": "OAUTHBEARER"}, "no keys to check tokens by"),
+        ({**OAUTH, JWKS_URL: "https://h/keys"}, "is not in kbroker.oauthbearer.allowed.urls"),
+        ({**OAUTH, JWKS_URL: "https://h/k", ALLOWED_URLS: "https://h/ke"}, "is not in"),
+        ({**OAUTH, JWKS_URL: "https://a:b@h/k", ALLOWED_URLS: "https://a:b@h/k"}, "is no URL"),
+        ({**OAUTH, JWKS_URL: "ftp://h/k", ALLOWED_URLS: "ftp://h/k"}, "is no URL"),
+        ({**OAUTH, JWKS_URL: "https:///k", ALLOWED_URLS: "https:///k"}, "is no URL"),
+        ({**OAUTH, JWKS_URL: "https://h:x/k", ALLOWED_URLS: "https://h:x/k"}, "is no URL"),
+        ({**OAUTH, JWKS_URL: "https://[h/k", ALLOWED_URLS: "https://[h/k"}, "is no URL"),
+        ({**OAUTH, JWKS_URL: "file:", ALLOWED_URLS: "file:"}, "is no URL"),
+        ({**OAUTH, **KEYS, OAUTH_KEY: UNSECURED}, "which takes any token"),
+        ({**OAUTH, OAUTH_KEY: f"{OAUTHBEARER_MODULE} required;"}, "no keys to check tokens by"),
     ],
 )
 def test_a_listener_that_cannot_let_anyone_in(settings: dict[str, str], why: str) -> None:
@@ -150,3 +167,29 @@ def test_the_login_between_brokers() -> None:
 def test_a_broker_that_cannot_log_in(settings: dict[str, str], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         login_between_brokers(of({**BETWEEN, **settings}))
+
+
+def test_keys_of_tokens() -> None:
+    url = "listener.name.out.1.oauthbearer.sasl.oauthbearer.jwks.endpoint.url"
+    config = of({**OAUTH, **KEYS, "sasl.oauthbearer.expected.audience": "us"})
+    check_at_start(config.security_of("OUT.1"))
+    found = oauth_settings(config.security_of("OUT.1"), {})
+    assert (found.url, found.audiences, found.issuer) == ("https://h/keys", ("us",), None)
+    assert (found.subject, found.scope, found.skew_s) == ("sub", "scope", 30)
+    config = of({**OAUTH, url: "file:/keys", ALLOWED_URLS: "https://h/keys,file:/keys"})
+    assert oauth_settings(config.security_of("OUT.1"), {}).url == "file:/keys"
+
+
+def test_the_extra_is_named_where_it_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="needs the extra") as raised:
+        check_at_start(of({**OAUTH, **KEYS}).security_of("OUT.1"))
+    assert "pip install 'kbroker[security]'" in str(raised.value)
+
+
+def test_tokens_that_are_not_signed_are_for_tests() -> None:
+    options = {"unsecuredValidatorPrincipalClaimName": "email"}
+    security = of({**OAUTH, OAUTH_KEY: UNSECURED}).security_of("OUT.1")
+    check_at_start(security)
+    assert oauth_settings(security, options)[:1] == ("",)
+    assert oauth_settings(security, options).subject == "email"
